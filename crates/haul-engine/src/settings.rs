@@ -1,0 +1,168 @@
+//! What a transfer is asked to do, resolved: no strings, no defaults left to find.
+
+use haul_storage::DigestKind;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A number that the engine finds by measuring, unless it is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Auto<T> {
+    /// The engine decides.
+    #[default]
+    Auto,
+    /// This and nothing else.
+    Fixed(T),
+}
+
+impl<T: Copy> Auto<T> {
+    /// The given number, if there is one.
+    pub const fn fixed(self) -> Option<T> {
+        match self {
+            Self::Auto => None,
+            Self::Fixed(value) => Some(value),
+        }
+    }
+}
+
+/// What to do with a file that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Overwrite {
+    /// Replace it if size or modification time differ, whichever is newer.
+    #[default]
+    Different,
+    /// Leave it.
+    Never,
+    /// Replace it.
+    Always,
+    /// Replace it if the source was modified later.
+    Newer,
+}
+
+/// What a copy keeps besides its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preserve {
+    /// Permission bits.
+    pub mode: bool,
+    /// Modification time.
+    pub times: bool,
+    /// User and group.
+    pub owner: bool,
+    /// Extended attributes.
+    pub xattrs: bool,
+    /// Names of one file stay names of one file.
+    pub hard_links: bool,
+}
+
+impl Default for Preserve {
+    fn default() -> Self {
+        Self { mode: true, times: true, owner: false, xattrs: false, hard_links: true }
+    }
+}
+
+/// How boldly the window opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WindowProfile {
+    /// Few lanes, slow growth: shared or fragile servers.
+    Safe,
+    /// What suits most.
+    #[default]
+    Default,
+    /// More lanes, sooner.
+    Aggressive,
+}
+
+/// Says whether a path takes part. Called with the path below the source (bytes joined by `/`) and
+/// whether it is a directory; an excluded directory is not entered.
+#[derive(Clone)]
+pub struct Filter(pub Arc<dyn Fn(&[u8], bool) -> bool + Send + Sync>);
+
+impl Default for Filter {
+    fn default() -> Self {
+        Self(Arc::new(|_, _| true))
+    }
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Filter")
+    }
+}
+
+/// Everything a transfer needs to know besides what to move.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Lanes to a remote storage.
+    pub lanes: Auto<usize>,
+    /// Bytes in flight.
+    pub window: Auto<u64>,
+    /// Bytes of a range (what one lane is handed at a time).
+    pub chunk: Auto<u64>,
+    /// Files in flight at once.
+    pub files: Auto<usize>,
+    /// Bytes of one read or write on a disk.
+    pub block_size: u64,
+    /// Blocks between two stages of a disk copy.
+    pub queue_size: usize,
+    /// The most bytes that may be in flight or waiting, whatever the window says.
+    pub memory: u64,
+    /// Bytes per second, at most.
+    pub bandwidth_limit: Option<u64>,
+    /// How boldly the window opens.
+    pub profile: WindowProfile,
+    /// What to do with files that are there already.
+    pub overwrite: Overwrite,
+    /// Continue part files of an earlier run.
+    pub resume: bool,
+    /// Digest made of every file on the way.
+    pub digest: Option<DigestKind>,
+    /// Digest also the files that are skipped as unchanged (a manifest needs them).
+    pub digest_unchanged: bool,
+    /// Read back what was written and compare before it gets its name.
+    pub verify: bool,
+    /// What a copy keeps besides its bytes.
+    pub preserve: Preserve,
+    /// Which paths take part.
+    pub filter: Filter,
+    /// Say what would be done, and do nothing.
+    pub dry_run: bool,
+    /// Remove from the destination what the source does not have.
+    pub delete: bool,
+    /// How often an operation that may succeed later is tried again.
+    pub retries: u32,
+    /// The first pause before trying again; it doubles each time, with jitter.
+    pub retry_pause: Duration,
+    /// Make each file durable before it gets its name.
+    pub sync: bool,
+    /// How often [`crate::Event::Progress`] is sent.
+    pub progress_interval: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lanes: Auto::Auto,
+            window: Auto::Auto,
+            chunk: Auto::Auto,
+            files: Auto::Auto,
+            block_size: 1 << 20,
+            queue_size: 8,
+            memory: 256 << 20,
+            bandwidth_limit: None,
+            profile: WindowProfile::Default,
+            overwrite: Overwrite::Different,
+            resume: true,
+            digest: None,
+            digest_unchanged: false,
+            verify: false,
+            preserve: Preserve::default(),
+            filter: Filter::default(),
+            dry_run: false,
+            delete: false,
+            retries: 5,
+            retry_pause: Duration::from_millis(500),
+            sync: false,
+            progress_interval: Duration::from_millis(200),
+        }
+    }
+}

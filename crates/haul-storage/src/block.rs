@@ -1,0 +1,210 @@
+//! Blocks of data on their way, and the pool that their buffers come from and return to.
+//!
+//! A backend takes a [`PooledBuffer`], fills it, and freezes it into `Bytes`; the buffer returns to
+//! its pool when the last reference is gone, wherever that is. A [`Block`] strings several such
+//! pieces together without copying (the payloads of several packets).
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+/// Consecutive bytes of a file, in one or more pieces.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Block {
+    pieces: Vec<Bytes>,
+    length: usize,
+}
+
+impl Block {
+    /// An empty block.
+    pub const fn new() -> Self {
+        Self { pieces: Vec::new(), length: 0 }
+    }
+
+    /// Adds bytes at the end, without copying.
+    pub fn push(&mut self, piece: Bytes) {
+        if !piece.is_empty() {
+            self.length += piece.len();
+            self.pieces.push(piece);
+        }
+    }
+
+    /// Adds all pieces of another block at the end.
+    pub fn append(&mut self, other: Self) {
+        self.length += other.length;
+        self.pieces.extend(other.pieces);
+    }
+
+    /// Length in bytes.
+    pub const fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there is no byte in it.
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The pieces in order; none is empty.
+    pub fn pieces(&self) -> &[Bytes] {
+        &self.pieces
+    }
+
+    /// Keeps the first `length` bytes.
+    pub fn truncate(&mut self, length: usize) {
+        let mut left = length.min(self.length);
+        self.length = left;
+        self.pieces.retain_mut(|piece| {
+            piece.truncate(left);
+            left -= piece.len();
+            !piece.is_empty()
+        });
+    }
+
+    /// All bytes in one piece; copies only if there are several.
+    pub fn into_bytes(self) -> Bytes {
+        match <[Bytes; 1]>::try_from(self.pieces) {
+            Ok([piece]) => piece,
+            Err(pieces) => pieces.concat().into(),
+        }
+    }
+}
+
+impl From<Bytes> for Block {
+    fn from(piece: Bytes) -> Self {
+        let mut block = Self::new();
+        block.push(piece);
+        block
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({} bytes in {} pieces)", self.length, self.pieces.len())
+    }
+}
+
+/// Buffers of one size that are used again. Cheap to clone; all clones are one pool.
+#[derive(Clone)]
+pub struct BufferPool {
+    shared: Arc<PoolShared>,
+}
+
+struct PoolShared {
+    size: usize,
+    keep: usize,
+    free: Mutex<Vec<Vec<u8>>>,
+}
+
+impl BufferPool {
+    /// A pool of buffers of `size` bytes that keeps at most `keep` of them when nobody uses them.
+    /// It does not bound how many are in use: that is the memory budget of who asks.
+    pub fn new(size: usize, keep: usize) -> Self {
+        Self { shared: Arc::new(PoolShared { size, keep, free: Mutex::new(Vec::new()) }) }
+    }
+
+    /// Size of a buffer in bytes.
+    pub fn size(&self) -> usize {
+        self.shared.size
+    }
+
+    /// A buffer with at least `length` bytes, of any content. Longer than the pool's size means a
+    /// buffer that does not return; much shorter means one that is cut to measure.
+    pub fn take(&self, length: usize) -> PooledBuffer {
+        let size = self.shared.size;
+        if length > size || length <= size / 4 {
+            return PooledBuffer { bytes: vec![0; length], length, pool: None };
+        }
+        let free = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let bytes = free.unwrap_or_else(|| vec![0; size]);
+        PooledBuffer { bytes, length, pool: Some(Arc::clone(&self.shared)) }
+    }
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BufferPool({} bytes)", self.shared.size)
+    }
+}
+
+/// A buffer to be filled.
+pub struct PooledBuffer {
+    bytes: Vec<u8>,
+    length: usize,
+    pool: Option<Arc<PoolShared>>,
+}
+
+impl PooledBuffer {
+    /// Its bytes, for filling.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.length]
+    }
+
+    /// Makes the first `length` bytes readable by many; the buffer returns to its pool when the
+    /// last of them is gone.
+    pub fn freeze(mut self, length: usize) -> Bytes {
+        self.length = length.min(self.length);
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for PooledBuffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+impl Drop for PooledBuffer {
+    fn drop(&mut self) {
+        let Some(pool) = self.pool.take() else { return };
+        let mut free = pool.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < pool.keep {
+            free.push(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+impl fmt::Debug for PooledBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PooledBuffer({} bytes)", self.length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_cut_across_its_pieces() {
+        let mut block = Block::from(Bytes::from_static(b"abc"));
+        block.push(Bytes::from_static(b"def"));
+        block.truncate(4);
+        assert_eq!(block.len(), 4);
+        assert_eq!(block.clone().into_bytes(), &b"abcd"[..]);
+        block.truncate(3);
+        assert_eq!(block.pieces().len(), 1);
+    }
+
+    #[test]
+    fn a_buffer_returns_when_its_last_reader_is_gone() {
+        let pool = BufferPool::new(1024, 4);
+        let mut buffer = pool.take(1024);
+        buffer.as_mut_slice()[0] = 7;
+        let bytes = buffer.freeze(10);
+        let other = bytes.slice(..5);
+        drop(bytes);
+        assert_eq!(pool.shared.free.lock().unwrap().len(), 0);
+        assert_eq!(other[0], 7);
+        drop(other);
+        assert_eq!(pool.shared.free.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_pool_keeps_no_more_than_it_may() {
+        let pool = BufferPool::new(64, 1);
+        let buffers: Vec<_> = (0..5).map(|_| pool.take(64)).collect();
+        drop(buffers);
+        assert_eq!(pool.shared.free.lock().unwrap().len(), 1);
+    }
+}

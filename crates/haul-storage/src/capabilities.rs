@@ -1,0 +1,81 @@
+//! What a storage can do, so that the engine chooses a way that works instead of trying.
+
+/// In which order a file may be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Writes {
+    /// At any offset, many at once.
+    AnyOrder,
+    /// From the first byte to the last.
+    InOrder,
+}
+
+/// What lies between this process and the storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Medium {
+    /// A disk or memory of this machine: no lanes to open, no round trip to hide.
+    Disk,
+    /// A network link: the window decides about lanes and bytes in flight.
+    Link,
+}
+
+/// A digest function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DigestKind {
+    /// BLAKE3 with 256 bits, as `b3sum` prints it.
+    Blake3,
+    /// SHA-256, as `sha256sum` prints it.
+    Sha256,
+}
+
+impl DigestKind {
+    /// The name in options, manifests and events.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Blake3 => "blake3",
+            Self::Sha256 => "sha256",
+        }
+    }
+}
+
+/// What a storage can do. There is deliberately no `Default`: a new backend has to say each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capabilities {
+    /// What lies between.
+    pub medium: Medium,
+    /// Whether a read may start anywhere; if not, a file is read from its start in one go.
+    pub ranged_reads: bool,
+    /// In which order a file may be written.
+    pub writes: Writes,
+    /// Whether `rename` replaces in one step.
+    pub rename: bool,
+    /// Whether `copy` and `WriteAt::copy_from` work without the bytes passing through here.
+    pub server_copy: bool,
+    /// Whether symbolic links exist.
+    pub symlinks: bool,
+    /// Whether hard links exist.
+    pub hard_links: bool,
+    /// Whether a commit can be made durable.
+    pub sync: bool,
+    /// Whether part files survive a broken run and can be continued.
+    pub resume: bool,
+    /// Whether `lock` keeps a second run out.
+    pub lock: bool,
+    /// Whether the modification time can be set.
+    pub times: bool,
+    /// Step of kept times in nanoseconds: 1 on Linux file systems, 2 000 000 000 on FAT.
+    pub time_precision_ns: u64,
+    /// Whether permission bits can be set.
+    pub mode: bool,
+    /// Whether user and group can be set (by somebody who may).
+    pub owner: bool,
+    /// Whether extended attributes exist.
+    pub xattrs: bool,
+    /// Digests that the far end can make of a file by itself.
+    pub digests: Vec<DigestKind>,
+    /// The most lanes that may be open; `None` if there is no known limit.
+    pub max_lanes: Option<usize>,
+    /// The longest possible file in bytes; `None` if there is no known limit.
+    pub max_file_size: Option<u64>,
+    /// Files up to this many bytes are best moved whole by `read_whole` and `write_whole`.
+    pub whole_limit: u64,
+}

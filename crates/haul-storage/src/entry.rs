@@ -1,0 +1,230 @@
+//! What a listing says of one thing, and what can be set on it.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::RelPath;
+
+/// A point in time as file systems keep it: seconds since 1970-01-01 UTC and nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Timestamp {
+    /// Seconds since the epoch; negative before it.
+    pub seconds: i64,
+    /// Nanoseconds after that second, 0 to 999 999 999.
+    pub nanos: u32,
+}
+
+impl Timestamp {
+    /// The time, rounded down to a multiple of `precision_ns` where that is a second or less, and
+    /// to whole multiples of seconds where it is more (FAT keeps 2 s).
+    #[must_use]
+    pub fn rounded_down(self, precision_ns: u64) -> Self {
+        const SECOND_NS: u64 = 1_000_000_000;
+        if precision_ns <= 1 {
+            return self;
+        }
+        if precision_ns < SECOND_NS {
+            let step = u32::try_from(precision_ns).unwrap_or(u32::MAX);
+            return Self { nanos: self.nanos / step * step, ..self };
+        }
+        let step = i64::try_from(precision_ns / SECOND_NS).unwrap_or(i64::MAX);
+        Self { seconds: self.seconds.div_euclid(step).saturating_mul(step), nanos: 0 }
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => Self {
+                seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+                nanos: after.subsec_nanos(),
+            },
+            Err(before) => {
+                let before = before.duration();
+                let whole = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+                match before.subsec_nanos() {
+                    0 => Self { seconds: -whole, nanos: 0 },
+                    nanos => Self { seconds: -whole - 1, nanos: 1_000_000_000 - nanos },
+                }
+            }
+        }
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(time: Timestamp) -> Self {
+        let nanos = Duration::from_nanos(u64::from(time.nanos));
+        let whole = Duration::from_secs(time.seconds.unsigned_abs());
+        if time.seconds >= 0 { UNIX_EPOCH + whole + nanos } else { UNIX_EPOCH - whole + nanos }
+    }
+}
+
+/// Which kind of special file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SpecialKind {
+    /// A named pipe.
+    Fifo,
+    /// A Unix socket.
+    Socket,
+    /// A block device.
+    BlockDevice,
+    /// A character device.
+    CharDevice,
+    /// Something that the storage cannot name.
+    Unknown,
+}
+
+impl fmt::Display for SpecialKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fifo => "named pipe",
+            Self::Socket => "socket",
+            Self::BlockDevice => "block device",
+            Self::CharDevice => "character device",
+            Self::Unknown => "special file",
+        })
+    }
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link and what it points to, as it stands there.
+    Symlink(Vec<u8>),
+    /// Anything that has no bytes to copy.
+    Special(SpecialKind),
+}
+
+/// Which file it is below its name, where a storage can tell: device and inode number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// The file system.
+    pub device: u64,
+    /// The file in it.
+    pub inode: u64,
+}
+
+/// One thing in a listing. Links are not followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Where, below the storage's root.
+    pub path: RelPath,
+    /// What.
+    pub kind: EntryKind,
+    /// Length in bytes; 0 for what is no file.
+    pub size: u64,
+    /// Last modification, if the storage keeps it.
+    pub modified: Option<Timestamp>,
+    /// Permission bits (`0o7777`), if the storage has them.
+    pub mode: Option<u32>,
+    /// User and group number, if the storage has them.
+    pub owner: Option<(u32, u32)>,
+    /// Which file it is, if the storage can tell.
+    pub id: Option<FileId>,
+    /// How many names the file has; 1 where a storage cannot tell.
+    pub links: u64,
+    /// Version tag (an ETag), if the storage has one.
+    pub tag: Option<String>,
+}
+
+impl Entry {
+    /// An entry with nothing known but path, kind and size.
+    pub fn new(path: RelPath, kind: EntryKind, size: u64) -> Self {
+        Self {
+            path,
+            kind,
+            size,
+            modified: None,
+            mode: None,
+            owner: None,
+            id: None,
+            links: 1,
+            tag: None,
+        }
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.kind == EntryKind::File
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == EntryKind::Directory
+    }
+
+    /// The version that this entry describes.
+    pub fn identity(&self) -> Identity {
+        Identity { size: self.size, modified: self.modified, id: self.id, tag: self.tag.clone() }
+    }
+
+    /// What can be set on a copy. Extended attributes are not part of a listing.
+    pub fn metadata(&self) -> Metadata {
+        Metadata { mode: self.mode, modified: self.modified, owner: self.owner, xattrs: Vec::new() }
+    }
+}
+
+/// Which version of a file is being read: if any of it differs later, the file has changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Identity {
+    /// Length in bytes.
+    pub size: u64,
+    /// Last modification.
+    pub modified: Option<Timestamp>,
+    /// Which file it is.
+    pub id: Option<FileId>,
+    /// Version tag.
+    pub tag: Option<String>,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "size {}", self.size)?;
+        if let Some(time) = self.modified {
+            write!(f, ", modified {}.{:09}", time.seconds, time.nanos)?;
+        }
+        if let Some(tag) = &self.tag {
+            write!(f, ", tag {tag}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What can be set on an entry. What is `None` or empty stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Metadata {
+    /// Permission bits (`0o7777`).
+    pub mode: Option<u32>,
+    /// Last modification.
+    pub modified: Option<Timestamp>,
+    /// User and group number.
+    pub owner: Option<(u32, u32)>,
+    /// Extended attributes: full name (`user.comment`) and value.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_the_epoch_survive_the_way_through_system_time() {
+        for (seconds, nanos) in [(0, 0), (-1, 999_999_999), (-1, 0), (1, 1), (-7, 5)] {
+            let time = Timestamp { seconds, nanos };
+            assert_eq!(Timestamp::from(SystemTime::from(time)), time);
+        }
+    }
+
+    #[test]
+    fn rounding_follows_the_precision_of_the_file_system() {
+        let time = Timestamp { seconds: 7, nanos: 123_456_789 };
+        assert_eq!(time.rounded_down(1), time);
+        assert_eq!(time.rounded_down(100).nanos, 123_456_700);
+        assert_eq!(time.rounded_down(1_000_000_000), Timestamp { seconds: 7, nanos: 0 });
+        assert_eq!(time.rounded_down(2_000_000_000), Timestamp { seconds: 6, nanos: 0 });
+    }
+}

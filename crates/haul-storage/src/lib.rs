@@ -1,0 +1,39 @@
+//! The vocabulary that the engine and every backend of haul share.
+//!
+//! A [`Location`] says where something is. A [`Storage`] is an opened location: everything below
+//! its root is named by a [`RelPath`], which cannot escape that root. Data leaves a storage through
+//! [`ReadAt`] and enters one through [`WriteAt`], both positional and concurrent, as [`Block`]s.
+//! What a storage can and cannot do is in its [`Capabilities`]; what went wrong is an [`Error`].
+//!
+//! This crate knows no backend and no engine. With the feature `testing` it has the in-memory
+//! backend (`memory`) and the conformance kit (`conformance`) that every backend has to pass.
+
+mod block;
+mod capabilities;
+mod entry;
+mod error;
+mod location;
+mod part;
+mod path;
+mod range;
+mod storage;
+mod work;
+
+#[cfg(feature = "testing")]
+pub mod conformance;
+#[cfg(feature = "testing")]
+pub mod memory;
+
+pub use block::{Block, BufferPool, PooledBuffer};
+pub use capabilities::{Capabilities, DigestKind, Medium, Writes};
+pub use entry::{Entry, EntryKind, FileId, Identity, Metadata, SpecialKind, Timestamp};
+pub use error::{Error, ErrorKind, Result, Retry};
+pub use location::{Location, LocationError, Scheme};
+pub use part::{is_part_name, journal_name, part_name};
+pub use path::{RelPath, RelPathError};
+pub use range::Range;
+pub use storage::{
+    BlockStream, CommitOptions, CreateOptions, EntryStream, LinkKind, LinkStatus, Lock, ReadAt,
+    Storage, StorageExt, Whole, WriteAt,
+};
+pub use work::WorkPool;

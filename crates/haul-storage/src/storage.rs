@@ -1,0 +1,308 @@
+//! The storage traits: one opened location, reading a file of it, writing a file of it.
+//!
+//! They have no default methods, so that a backend cannot forget one; conveniences are in
+//! [`StorageExt`]. Everything is positional and may be called many times at once. A future that is
+//! dropped stops what it stands for as soon as that is possible; nothing of it may appear under a
+//! final name.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+
+use crate::{
+    Block, Capabilities, Entry, Error, ErrorKind, Identity, Location, Metadata, Range, RelPath,
+    Result,
+};
+
+/// Batches of entries as a listing gives them, in no particular order. An `Err` concerns one entry
+/// and the stream goes on, or it is the last item.
+pub type EntryStream = BoxStream<'static, Result<Vec<Entry>>>;
+
+/// Consecutive blocks of one range, in order.
+pub type BlockStream = BoxStream<'static, Result<Block>>;
+
+/// An opened location. Every path is below its root, and links in a path are not followed.
+#[async_trait]
+pub trait Storage: Any + Debug + Send + Sync {
+    /// Where the root is.
+    fn location(&self) -> &Location;
+
+    /// What this storage can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Wishes for `lanes` open lanes; the storage opens and closes them in the background, within
+    /// its limits. Nothing to do for a disk.
+    fn set_lanes(&self, lanes: usize);
+
+    /// What the link looks like now.
+    fn link(&self) -> LinkStatus;
+
+    /// Describes one entry. A symbolic link is described, not followed.
+    async fn stat(&self, path: &RelPath) -> Result<Entry>;
+
+    /// Lists a directory, without `.` and `..`, and without names that [`RelPath`] refuses: such a
+    /// name is an `Err` item that names it.
+    async fn list(&self, path: &RelPath) -> Result<EntryStream>;
+
+    /// Makes one directory; its parent has to exist. `AlreadyExists` if anything is there.
+    async fn create_dir(&self, path: &RelPath) -> Result<()>;
+
+    /// Makes a link. With `replace` it takes the place of a file or link of that name, in one step.
+    async fn create_link(&self, path: &RelPath, link: &LinkKind, replace: bool) -> Result<()>;
+
+    /// Removes a file, a link, or an empty directory (`NotEmpty` if it is not).
+    async fn remove(&self, path: &RelPath) -> Result<()>;
+
+    /// Gives an entry another name, replacing a file of that name if `capabilities().rename`.
+    async fn rename(&self, from: &RelPath, to: &RelPath) -> Result<()>;
+
+    /// Copies a file within the storage without its bytes passing through here; `to` must not
+    /// exist. `Unsupported` without `capabilities().server_copy`.
+    async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()>;
+
+    /// Everything that can be set on a copy of the entry, extended attributes included.
+    async fn metadata(&self, path: &RelPath) -> Result<Metadata>;
+
+    /// Sets what is given and the storage is capable of; silently leaves out what it is not
+    /// (whoever asks sees that in the capabilities).
+    async fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()>;
+
+    /// Opens a file for reading.
+    async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>>;
+
+    /// Starts, or with `options.resume` continues, a part file for `path`. `Busy` if another run
+    /// holds it.
+    async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>>;
+
+    /// Reads a small file in one go: open, read, check that it did not change, close. `Changed` if
+    /// it is longer than `limit` bytes.
+    async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole>;
+
+    /// Writes a small file in one go: it appears whole under its name or not at all.
+    async fn write_whole(
+        &self,
+        path: &RelPath,
+        bytes: Bytes,
+        options: &CommitOptions,
+    ) -> Result<()>;
+
+    /// Keeps other runs of haul out of `path` (a file or a tree) until the lock is dropped. `Busy`
+    /// if another one is there, `Unsupported` without `capabilities().lock`.
+    async fn lock(&self, path: &RelPath) -> Result<Lock>;
+}
+
+/// A file opened for reading.
+#[async_trait]
+pub trait ReadAt: Any + Debug + Send + Sync {
+    /// Which version was opened.
+    fn identity(&self) -> &Identity;
+
+    /// What can be set on a copy, as of opening; extended attributes included.
+    async fn metadata(&self) -> Result<Metadata>;
+
+    /// Which version is there now. If it differs from [`ReadAt::identity`], what was read may be a
+    /// mixture.
+    async fn recheck(&self) -> Result<Identity>;
+
+    /// The bytes of a range, in consecutive blocks. Less than the range only at the end of the
+    /// file. Dropping the stream gives up what has not arrived.
+    fn read_at(&self, range: Range) -> BlockStream;
+
+    /// The first stretch of data at or after `from`; `None` if there is only hole until the end.
+    /// A storage that knows nothing of holes gives all that is left.
+    async fn next_data(&self, from: u64) -> Result<Option<Range>>;
+}
+
+/// A file that is being written. Until [`WriteAt::commit`] it is not under its name.
+#[async_trait]
+pub trait WriteAt: Any + Debug + Send + Sync {
+    /// Whether a part file of an earlier run was found and kept.
+    fn resumed(&self) -> bool;
+
+    /// Where on this machine a journal may lie beside the part file; `None` if the part file is not
+    /// on this machine.
+    fn journal_path(&self) -> Option<&Path>;
+
+    /// Writes a block. What is never written reads as zeros.
+    async fn write_at(&self, offset: u64, block: Block) -> Result<()>;
+
+    /// Copies a range of `source` to the same offset without its bytes passing through here, if
+    /// both are of a kind that can. `Ok(false)` means that it cannot be done and nothing was done.
+    async fn copy_from(&self, source: &dyn ReadAt, range: Range) -> Result<bool>;
+
+    /// Makes what was written so far durable.
+    async fn sync(&self) -> Result<()>;
+
+    /// Opens what was written for reading; with `uncached` from the medium instead of memory, as
+    /// far as the system allows.
+    async fn reopen(&self, uncached: bool) -> Result<Arc<dyn ReadAt>>;
+
+    /// Gives the file its length, its metadata and its name, in one step as seen from outside.
+    async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()>;
+
+    /// Gives up. With `keep` the part file stays for a later run to continue.
+    async fn abort(&self, keep: bool) -> Result<()>;
+}
+
+/// What a link points to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkKind {
+    /// A symbolic link to these bytes, whatever they mean.
+    Symbolic(Vec<u8>),
+    /// A further name of a file of this storage.
+    Hard(RelPath),
+}
+
+/// How to start a part file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CreateOptions {
+    /// Continue an existing part file instead of emptying it.
+    pub resume: bool,
+    /// The length that the file will have, so that room can be reserved. It never counts as
+    /// progress.
+    pub size: Option<u64>,
+    /// Do not reserve room: the file has holes.
+    pub sparse: bool,
+}
+
+/// How a file appears under its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitOptions {
+    /// What to set on it.
+    pub metadata: Metadata,
+    /// Take the place of a file of that name; otherwise `AlreadyExists`.
+    pub replace: bool,
+    /// Make it durable before it appears.
+    pub sync: bool,
+}
+
+/// A small file, read in one go.
+#[derive(Debug, Clone)]
+pub struct Whole {
+    /// All its bytes.
+    pub bytes: Bytes,
+    /// Which version it is.
+    pub identity: Identity,
+    /// What can be set on a copy, without extended attributes.
+    pub metadata: Metadata,
+}
+
+/// What a link looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LinkStatus {
+    /// Lanes that are open.
+    pub open: usize,
+    /// Lanes that are being opened.
+    pub opening: usize,
+    /// Lanes that were refused or lost since the beginning.
+    pub refused: usize,
+    /// The shortest round trip seen; `None` before the first, and for a disk.
+    pub round_trip: Option<Duration>,
+    /// How long the first lane took to open.
+    pub connect: Option<Duration>,
+}
+
+/// Keeps other runs out until it is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _held: Box<dyn Held>,
+}
+
+trait Held: Debug + Send + Sync {}
+impl<T: Debug + Send + Sync> Held for T {}
+
+impl Lock {
+    /// A lock that lasts as long as `held` (an open file, say).
+    pub fn new(held: impl Debug + Send + Sync + 'static) -> Self {
+        Self { _held: Box::new(held) }
+    }
+}
+
+/// Conveniences over any storage.
+#[async_trait]
+pub trait StorageExt: Storage {
+    /// `stat`, with "nothing there" as an answer.
+    async fn find(&self, path: &RelPath) -> Result<Option<Entry>> {
+        match self.stat(path).await {
+            Ok(entry) => Ok(Some(entry)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a directory and those above it that are missing, up to the root. Whether the last one
+    /// was made now.
+    async fn create_dir_all(&self, path: &RelPath) -> Result<bool> {
+        let mut missing = Vec::new();
+        let mut current = path.clone();
+        loop {
+            match self.create_dir(&current).await {
+                Ok(()) => break,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    if !self.stat(&current).await?.is_dir() {
+                        return Err(Error::new(ErrorKind::NotADirectory, "create directory")
+                            .at(self.location().display(&current))
+                            .because("something that is no directory is there"));
+                    }
+                    if missing.is_empty() {
+                        return Ok(false);
+                    }
+                    break;
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let Some(parent) = current.parent() else { return Err(error) };
+                    missing.push(std::mem::replace(&mut current, parent));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        while let Some(next) = missing.pop() {
+            match self.create_dir(&next).await {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// All entries of a directory in memory, sorted by name; the first error ends it.
+    async fn list_sorted(&self, path: &RelPath) -> Result<Vec<Entry>> {
+        let mut stream = self.list(path).await?;
+        let mut entries = Vec::new();
+        while let Some(batch) = stream.next().await {
+            entries.extend(batch?);
+        }
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(entries)
+    }
+
+    /// Removes an entry and everything below it.
+    async fn remove_all(&self, path: &RelPath) -> Result<()> {
+        let mut pending = vec![path.clone()];
+        while let Some(current) = pending.last().cloned() {
+            match self.remove(&current).await {
+                Ok(()) => {
+                    pending.pop();
+                }
+                Err(error) if error.kind() == ErrorKind::NotEmpty => {
+                    let below = self.list_sorted(&current).await?;
+                    if below.is_empty() {
+                        return Err(error);
+                    }
+                    pending.extend(below.into_iter().map(|entry| entry.path));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: Storage + ?Sized> StorageExt for T {}
