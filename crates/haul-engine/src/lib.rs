@@ -11,6 +11,8 @@
 //! the traits of `haul-storage`.
 
 pub mod digest;
+pub mod manifest;
+pub mod verify;
 mod event;
 mod job;
 mod settings;
