@@ -11,11 +11,11 @@
 //! the traits of `haul-storage`.
 
 pub mod digest;
-pub mod manifest;
-pub mod verify;
 mod event;
 mod job;
+pub mod manifest;
 mod settings;
+pub mod verify;
 
 pub use event::{Action, Event, EventSink, FileEvent, Phase, Progress, Summary};
 pub use job::{Cancel, Job, transfer};

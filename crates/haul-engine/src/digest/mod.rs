@@ -1,8 +1,28 @@
 //! Digests of files, made from the bytes that pass.
+//!
+//! [`FileHasher`] takes the blocks of one file as they arrive and gives its [`Digest`]: BLAKE3 as a
+//! tree whose parts may come in any order, SHA-256 as a chain in which a block waits for those
+//! before it. Hashing happens on the threads of a `WorkPool`, never on an async worker, but for
+//! blocks so small that the way to another thread would cost more.
+//!
+//! ```text
+//! update(offset, block) ─→ WorkPool ─→ forest (BLAKE3): subtrees grow together
+//!                                   └→ chain (SHA-256): one block after the other
+//! ```
+//!
+//! Measured on one core (2-core VM, AVX-512, SHA-NI): BLAKE3 5.8 GB/s, SHA-256 1.5 GB/s with the
+//! `sha2` crate as well as with ring and OpenSSL.
+
+mod chain;
+mod forest;
+mod hasher;
 
 use std::fmt;
 
 use haul_storage::DigestKind;
+use sha2::Digest as _;
+
+pub use hasher::FileHasher;
 
 /// A digest of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -11,6 +31,18 @@ pub struct Digest {
     pub kind: DigestKind,
     /// Its 256 bits.
     pub bytes: [u8; 32],
+}
+
+impl Digest {
+    /// The digest of bytes that are all at hand. Hashes on the calling thread, at the speed of one
+    /// core: meant for small files.
+    pub fn of(kind: DigestKind, bytes: &[u8]) -> Self {
+        let bytes = match kind {
+            DigestKind::Blake3 => *blake3::hash(bytes).as_bytes(),
+            DigestKind::Sha256 => sha2::Sha256::digest(bytes).into(),
+        };
+        Self { kind, bytes }
+    }
 }
 
 /// In lower-case hexadecimal, as `sha256sum` and `b3sum` print it.
