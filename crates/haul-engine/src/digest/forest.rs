@@ -315,3 +315,41 @@ impl Cursor<'_> {
         self.within = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plant(forest: &mut Forest, offset: u64, length: u64) {
+        forest.plant(Subtrees::of_zeros(offset, length)).unwrap();
+    }
+
+    #[test]
+    fn memory_follows_the_gaps_and_not_the_length() {
+        let mut forest = Forest::default();
+        for block in 0..4096 {
+            plant(&mut forest, block * 16_384, 16_384);
+            assert!(forest.trees.len() <= 13, "{} trees at block {block}", forest.trees.len());
+        }
+        assert_eq!(forest.trees.len(), 1);
+        // Every other block: nothing can grow together. Then the gaps close.
+        let mut forest = Forest::default();
+        for block in (1..4096).step_by(2) {
+            plant(&mut forest, block * 16_384, 16_384);
+        }
+        assert_eq!(forest.trees.len(), 2048);
+        for pair in (0..2048).rev() {
+            plant(&mut forest, pair * 32_768, 16_384);
+        }
+        assert_eq!(forest.trees.len(), 1);
+    }
+
+    #[test]
+    fn bytes_of_a_chunk_are_let_go_once_it_is_complete() {
+        let mut forest = Forest::default();
+        for at in 0..5000 {
+            plant(&mut forest, at * 3, 3);
+            assert!(forest.chunks.len() <= 2);
+        }
+    }
+}

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
 use haul_storage::{Block, DigestKind, Error, ErrorKind, Range, Result, WorkPool};
@@ -116,11 +115,6 @@ impl FileHasher {
                     .await
             }
         }
-    }
-
-    /// Feeds bytes that are at hand in one piece; see [`FileHasher::update`].
-    pub async fn update_bytes(&self, offset: u64, bytes: Bytes) -> Result<()> {
-        self.update(offset, bytes.into()).await
     }
 
     /// The digest of the file, if exactly the bytes `0..size` were fed and every `update` is
