@@ -16,6 +16,7 @@ mod job;
 pub mod manifest;
 mod settings;
 pub mod verify;
+pub mod window;
 
 pub use event::{Action, Event, EventSink, FileEvent, Phase, Progress, Summary};
 pub use job::{Cancel, Job, transfer};

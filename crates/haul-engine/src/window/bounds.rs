@@ -1,0 +1,104 @@
+//! What a profile and the caller's limits allow, worked out once.
+
+use std::time::Duration;
+
+use super::Limits;
+use super::lanes::Lanes;
+use super::search::Search;
+use crate::WindowProfile;
+
+/// No profile and no storage goes beyond this many lanes.
+pub(super) const MOST_LANES: usize = 64;
+
+/// About what one TCP lane carries in a round trip with default socket buffers (tcp_wmem of 4 MiB,
+/// half of it overhead). Measured: 13.5 MB/s at 200 ms are 2.7 MB.
+pub(super) const LANE_BYTES: u64 = 2 << 20;
+
+/// Where the search begins: enough to fill a gigabit at 30 ms, little enough for a slow line.
+pub(super) const FIRST_WINDOW: u64 = 4 << 20;
+
+const LEAST_WINDOW: u64 = 512 << 10;
+const LEAST_MEMORY: u64 = 64 << 10;
+
+const RANGE_STEP: u64 = 64 << 10;
+const LEAST_RANGE: u64 = 256 << 10;
+const MOST_RANGE: u64 = 16 << 20;
+
+/// So many ranges of each lane fit the window, that no lane waits for its next one.
+const RANGES_PER_LANE: u64 = 4;
+
+/// Limits and profile as plain numbers.
+#[derive(Debug, Clone)]
+pub(super) struct Bounds {
+    pub(super) max_lanes: usize,
+    pub(super) fixed_lanes: Option<usize>,
+    /// Lanes that are opened for the round trip alone, before more is known.
+    pub(super) most_first_lanes: usize,
+    /// The rate, in bytes per second, that those lanes are meant for.
+    hoped_rate: f64,
+    /// By how much the window may exceed what the last round delivered, while that grows.
+    pub(super) gain: f64,
+    pub(super) fixed_files: Option<usize>,
+    pub(super) max_files: usize,
+    least_window: u64,
+    most_window: u64,
+    fixed_window: bool,
+    chunk: Option<u64>,
+}
+
+impl Bounds {
+    pub(super) fn new(limits: Limits) -> Self {
+        const GIGABIT: f64 = 125e6;
+        let (profile_lanes, most_first_lanes, hoped_rate, gain, max_files) = match limits.profile {
+            WindowProfile::Safe => (4, 4, GIGABIT / 2.0, 1.5, 64),
+            WindowProfile::Default => (32, 16, GIGABIT, 1.5, 512),
+            WindowProfile::Aggressive => (64, 32, GIGABIT * 2.0, 2.0, 1024),
+        };
+        let storage_lanes = limits.max_lanes.clamp(1, MOST_LANES);
+        let fixed_lanes = limits.lanes.fixed().map(|lanes| lanes.clamp(1, storage_lanes));
+        let memory = limits.memory.max(LEAST_MEMORY);
+        let fixed_window = limits.window.fixed().map(|window| window.max(1).min(memory));
+        Self {
+            max_lanes: fixed_lanes.unwrap_or(storage_lanes.min(profile_lanes)),
+            fixed_lanes,
+            most_first_lanes,
+            hoped_rate,
+            gain,
+            fixed_files: limits.files.fixed().map(|files| files.max(1)),
+            max_files,
+            least_window: fixed_window.unwrap_or(LEAST_WINDOW.min(memory)),
+            most_window: fixed_window.unwrap_or(memory),
+            fixed_window: fixed_window.is_some(),
+            chunk: limits.chunk.fixed().map(|chunk| chunk.max(1)),
+        }
+    }
+
+    pub(super) fn clamp_window(&self, bytes: f64) -> u64 {
+        // A cast from float saturates, and NaN becomes 0.
+        (bytes as u64).clamp(self.least_window, self.most_window)
+    }
+
+    /// Whether there is nothing to search for.
+    pub(super) fn window_is_fixed(&self) -> bool {
+        self.fixed_window
+    }
+
+    /// Lanes that a path of this round trip deserves before anything else is known: enough for
+    /// the hoped-for rate (a gigabit by default), if each carries [`LANE_BYTES`] a round trip.
+    /// One up to 16 ms, 3 at 50 ms, 12 at 200 ms.
+    pub(super) fn lanes_for_path(&self, round_trip: Duration) -> usize {
+        let lanes = (round_trip.as_secs_f64() * self.hoped_rate / LANE_BYTES as f64).ceil();
+        (lanes as usize).clamp(1, self.most_first_lanes.min(self.max_lanes))
+    }
+
+    /// Bytes of a range: every lane has several in the window.
+    pub(super) fn range_after(&self, search: &Search, lanes: &Lanes, halvings: u32) -> u64 {
+        let window = search.window_bytes();
+        if let Some(chunk) = self.chunk {
+            return chunk;
+        }
+        let share = window / (lanes.wanted() as u64 * RANGES_PER_LANE);
+        let range = (share.clamp(LEAST_RANGE, MOST_RANGE) >> halvings.min(8)).max(RANGE_STEP);
+        (range / RANGE_STEP * RANGE_STEP).min(window)
+    }
+}

@@ -1,0 +1,121 @@
+//! Files at once: how many small files are in flight.
+//!
+//! A small file costs round trips (open, read, close, rename), not bytes. Files in flight hide
+//! them, so a long path starts with many; more are tried while small files complete the faster for
+//! it, and an error halves them first of all.
+
+use std::time::Duration;
+
+use super::bounds::Bounds;
+use super::meter::Sample;
+
+/// What a short path starts with: enough to keep both disks busy.
+const FIRST_FILES: usize = 8;
+
+/// Further files for each ms of round trip. At 50 ms, 108 files of four round trips each are 540 a
+/// second before the first step up.
+const FILES_PER_MS: f64 = 2.0;
+
+/// Most files at the start, whatever the path.
+const MOST_FIRST_FILES: usize = 256;
+
+/// A range of less than this part of the usual one was a small file.
+const SMALL_PART: u64 = 4;
+
+/// Rounds that one number of files is measured for, after two that are left out.
+const ROUNDS: u32 = 6;
+const ROUNDS_LEFT_OUT: u32 = 2;
+
+/// A step up is kept if it completes at least this many times as many files a second.
+const WORTH_IT: f64 = 1.1;
+
+/// After an error or a step that brought nothing, the next step up is so far away.
+const PAUSE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone)]
+pub(super) struct Files {
+    fixed: bool,
+    at_once: usize,
+    most: usize,
+    before: Option<(usize, f64)>,
+    rounds: u32,
+    completions: f64,
+    seconds: f64,
+    next_step: Duration,
+}
+
+impl Files {
+    pub(super) fn new(bounds: &Bounds) -> Self {
+        Self {
+            fixed: bounds.fixed_files.is_some(),
+            at_once: bounds.fixed_files.unwrap_or(FIRST_FILES),
+            most: bounds.max_files,
+            before: None,
+            rounds: 0,
+            completions: 0.0,
+            seconds: 0.0,
+            next_step: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn start_for_path(&mut self, round_trip: Duration, bounds: &Bounds) {
+        if !self.fixed {
+            let more = (round_trip.as_secs_f64() * 1000.0 * FILES_PER_MS) as usize;
+            let most = MOST_FIRST_FILES.min(bounds.max_files);
+            self.at_once = FIRST_FILES.saturating_add(more).min(most);
+        }
+    }
+
+    pub(super) fn at_once(&self) -> usize {
+        self.at_once
+    }
+
+    /// Half as many after an error. Whether there was anything left to give up.
+    pub(super) fn back_off(&mut self, now: Duration) -> bool {
+        if self.fixed || self.at_once <= 1 {
+            return false;
+        }
+        self.at_once /= 2;
+        self.restart();
+        self.before = None;
+        self.next_step = now + PAUSE;
+        true
+    }
+
+    /// One round's completions. Rounds of large files say nothing and are left out.
+    pub(super) fn on_sample(&mut self, sample: &Sample, now: Duration, range_bytes: u64) {
+        let completions = u64::from(sample.completions);
+        let small = sample.completed_bytes < completions.saturating_mul(range_bytes / SMALL_PART);
+        if self.fixed || completions == 0 || !small {
+            return;
+        }
+        self.rounds += 1;
+        if self.rounds <= ROUNDS_LEFT_OUT {
+            return;
+        }
+        self.completions += f64::from(sample.completions);
+        self.seconds += sample.seconds;
+        if self.rounds < ROUNDS_LEFT_OUT + ROUNDS {
+            return;
+        }
+        let rate = self.completions / self.seconds;
+        self.restart();
+        match self.before.take() {
+            Some((fewer, rate_before)) if rate < rate_before * WORTH_IT => {
+                self.at_once = fewer;
+                self.next_step = now + PAUSE;
+            }
+            _ if now >= self.next_step && self.at_once < self.most => {
+                self.before = Some((self.at_once, rate));
+                self.at_once = (self.at_once + self.at_once.div_ceil(2)).min(self.most);
+            }
+            _ => {}
+        }
+    }
+
+    fn restart(&mut self) {
+        self.rounds = 0;
+        self.completions = 0.0;
+        self.seconds = 0.0;
+    }
+}

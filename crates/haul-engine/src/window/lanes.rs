@@ -1,0 +1,161 @@
+//! Lanes: how many are wanted, how many the server puts up with, and how long newly opened ones
+//! need before anything can be judged.
+
+use std::time::Duration;
+
+use haul_storage::LinkStatus;
+
+use super::bounds::{Bounds, MOST_LANES};
+
+/// Lanes in the making at once: sshd's default MaxStartups refuses at random from 10 connections
+/// that have not authenticated.
+const MOST_OPENING: usize = 8;
+
+/// Round trips that a lane's slow start takes from 14 KiB to 2 MiB, at a doubling each (7.2).
+const SLOW_START_ROUND_TRIPS: u32 = 8;
+
+/// Lanes that have not opened for so long are not waited for with the judgement.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE_ROUND_TRIPS: u32 = 20;
+
+/// How long a refused number of lanes is not asked for again; doubles with each further refusal.
+const REFUSAL_MEMORY: Duration = Duration::from_secs(5 * 60);
+
+/// The same after a lane that was open broke, or the server was busy.
+const LOSS_MEMORY: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Clone)]
+pub(super) struct Lanes {
+    fixed: bool,
+    wanted: usize,
+    link: LinkStatus,
+    /// When a lane was last opened, lost, or first asked for.
+    changed: Duration,
+    ceiling: Option<Ceiling>,
+    /// How often the ceiling was hit; makes the memory longer.
+    strikes: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ceiling {
+    lanes: usize,
+    until: Duration,
+}
+
+impl Lanes {
+    pub(super) fn new(bounds: &Bounds) -> Self {
+        Self {
+            fixed: bounds.fixed_lanes.is_some(),
+            wanted: bounds.fixed_lanes.unwrap_or(1),
+            link: LinkStatus::default(),
+            changed: Duration::ZERO,
+            ceiling: None,
+            strikes: 0,
+        }
+    }
+
+    /// A first round trip is known: long paths get several lanes at once, as each takes long to
+    /// open.
+    pub(super) fn want_for_path(&mut self, round_trip: Duration, bounds: &Bounds) {
+        if !self.fixed {
+            self.wanted = self.wanted.max(bounds.lanes_for_path(round_trip));
+        }
+    }
+
+    pub(super) fn on_link(&mut self, now: Duration, link: LinkStatus) {
+        let before = std::mem::replace(&mut self.link, link);
+        if link.open != before.open || (before.opening == 0 && link.opening > 0) {
+            self.changed = now;
+        }
+        if link.refused > before.refused {
+            let left = link.open.saturating_add(link.opening).max(1);
+            let lost = link.open < before.open;
+            if lost {
+                self.lower_ceiling(now, left, LOSS_MEMORY);
+            } else {
+                self.lower_ceiling(now, left, REFUSAL_MEMORY);
+                if !self.fixed {
+                    self.wanted = self.wanted.min(self.ceiling(now));
+                }
+            }
+        }
+    }
+
+    /// Half as many lanes for a busy server. Whether there was anything left to give up.
+    pub(super) fn back_off(&mut self, now: Duration) -> bool {
+        let open = self.wish(now);
+        if open <= 1 {
+            return false;
+        }
+        self.lower_ceiling(now, open / 2, LOSS_MEMORY);
+        true
+    }
+
+    fn lower_ceiling(&mut self, now: Duration, lanes: usize, memory: Duration) {
+        let memory = memory * 2u32.pow(self.strikes.min(4));
+        self.strikes += 1;
+        let standing = self.ceiling.filter(|ceiling| now < ceiling.until);
+        self.ceiling = Some(Ceiling {
+            lanes: standing.map_or(lanes, |ceiling| ceiling.lanes.min(lanes)),
+            until: standing.map_or(now + memory, |ceiling| ceiling.until.max(now + memory)),
+        });
+    }
+
+    /// What the driver is to ask for: what is wanted, below the ceiling, not too many at a time.
+    pub(super) fn wish(&self, now: Duration) -> usize {
+        let ceiling = self.ceiling(now);
+        let most = self.link.open.saturating_add(MOST_OPENING);
+        self.wanted.min(ceiling).min(most).max(1)
+    }
+
+    /// Lanes that the search counts on.
+    pub(super) fn wanted(&self) -> usize {
+        self.wanted.max(1)
+    }
+
+    pub(super) fn open(&self) -> usize {
+        self.link.open.max(1)
+    }
+
+    /// The search wants another number.
+    pub(super) fn want(&mut self, lanes: usize, now: Duration) {
+        if !self.fixed && self.wanted != lanes {
+            self.wanted = lanes;
+            self.changed = now;
+        }
+    }
+
+    /// The next number to try: twice as many, at most 8 more. After a refusal has been forgotten,
+    /// one more than was refused. `None` if there is no more to have.
+    pub(super) fn next_step(&self, now: Duration, bounds: &Bounds) -> Option<usize> {
+        if self.fixed {
+            return None;
+        }
+        let forgotten = self.ceiling.filter(|ceiling| now >= ceiling.until);
+        let careful = forgotten.map_or(MOST_LANES, |ceiling| ceiling.lanes + 1);
+        let step = self.wanted.clamp(1, MOST_OPENING);
+        let next = (self.wanted + step).min(bounds.max_lanes).min(self.ceiling(now)).min(careful);
+        (next > self.wanted).then_some(next)
+    }
+
+    /// Whether lanes are still being opened, or were opened so lately that their slow start has
+    /// not ended.
+    pub(super) fn ramping(&self, now: Duration, round_trip: Duration) -> bool {
+        let since = now.saturating_sub(self.changed);
+        if self.opening(now) {
+            return since < PATIENCE.max(round_trip * PATIENCE_ROUND_TRIPS);
+        }
+        since < round_trip * SLOW_START_ROUND_TRIPS
+    }
+
+    fn opening(&self, now: Duration) -> bool {
+        self.link.opening > 0 || self.open() < self.wish(now)
+    }
+
+    fn ceiling(&self, now: Duration) -> usize {
+        match self.ceiling {
+            Some(ceiling) if now < ceiling.until => ceiling.lanes,
+            _ => MOST_LANES,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The meter: turns bytes that arrive into one sample of goodput a round.
+
+use std::time::Duration;
+
+/// Rounds are at least this long. On a LAN a round trip is too short to measure anything but the
+/// scheduler of the operating system.
+pub(super) const SHORTEST_ROUND: Duration = Duration::from_millis(10);
+
+/// A round goes on until so many deliveries have been seen, ...
+const LEAST_DELIVERIES: u32 = 3;
+
+/// ... but no longer than so many times its length.
+const LONGEST_ROUND: u32 = 10;
+
+/// What one round has shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    /// Bytes per second.
+    pub(super) goodput: f64,
+    /// Whether it says something about the link: there was work for the whole window.
+    pub(super) judged: bool,
+    /// Ranges that were completed.
+    pub(super) completions: u32,
+    /// Bytes of those ranges.
+    pub(super) completed_bytes: u64,
+    /// Length of the round in seconds.
+    pub(super) seconds: f64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Meter {
+    /// The last delivery before this round, or the beginning; `None` before the first.
+    started: Option<Duration>,
+    last_delivery: Duration,
+    bytes: u64,
+    deliveries: u32,
+    completions: u32,
+    completed_bytes: u64,
+    /// Bytes told as progress whose range has not been completed.
+    ahead: u64,
+    fullest: Option<u64>,
+    spoiled: bool,
+}
+
+impl Meter {
+    pub(super) fn progress(&mut self, now: Duration, bytes: u64, in_flight: u64) {
+        self.ahead = self.ahead.saturating_add(bytes);
+        let full = in_flight.saturating_add(bytes);
+        self.fullest = Some(self.fullest.map_or(full, |fullest| fullest.max(full)));
+        self.deliver(now, bytes);
+    }
+
+    pub(super) fn complete(&mut self, now: Duration, bytes: u64) {
+        let already_told = self.ahead.min(bytes);
+        self.ahead -= already_told;
+        self.completions = self.completions.saturating_add(1);
+        self.completed_bytes = self.completed_bytes.saturating_add(bytes);
+        if bytes > already_told {
+            self.deliver(now, bytes - already_told);
+        }
+    }
+
+    /// The round under way is not to be judged.
+    pub(super) fn spoil(&mut self) {
+        self.spoiled = true;
+    }
+
+    fn deliver(&mut self, now: Duration, bytes: u64) {
+        if self.started.is_none() {
+            // Nothing is known of the time before the first delivery.
+            self.started = Some(now);
+            self.last_delivery = now;
+            return;
+        }
+        self.last_delivery = now;
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.deliveries = self.deliveries.saturating_add(1);
+    }
+
+    /// When the round under way ought to be over.
+    pub(super) fn due(&self, round: Duration) -> Option<Duration> {
+        let started = self.started?;
+        let length =
+            if self.deliveries >= LEAST_DELIVERIES { round } else { round * LONGEST_ROUND };
+        Some(started.saturating_add(length))
+    }
+
+    /// Ends the round, if it is over. The rate is that between the last delivery before it and
+    /// the last one in it, so that it does not depend on where between two the round ended.
+    pub(super) fn take(&mut self, now: Duration, round: Duration, window: u64) -> Option<Sample> {
+        if now < self.due(round)? {
+            return None;
+        }
+        let started = self.started?;
+        let next = if self.deliveries == 0 { None } else { Some(self.last_delivery) };
+        let seconds = self.last_delivery.saturating_sub(started).as_secs_f64();
+        let full_enough = self.fullest.is_none_or(|fullest| fullest >= window / 2);
+        let sample = (seconds > 0.0).then(|| Sample {
+            goodput: self.bytes as f64 / seconds,
+            judged: !self.spoiled && full_enough,
+            completions: self.completions,
+            completed_bytes: self.completed_bytes,
+            seconds,
+        });
+        let (ahead, last_delivery) = (self.ahead, self.last_delivery);
+        *self = Self { started: next, last_delivery, ahead, ..Self::default() };
+        sample
+    }
+}

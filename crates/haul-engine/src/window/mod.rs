@@ -1,0 +1,278 @@
+//! The window: decides, from what was just measured, how many lanes are open, how many bytes may
+//! be in flight, how large a range is and how many files are open at once.
+//!
+//! ```text
+//! driver: on_link, on_progress, on_completion, on_failure, on_starved (now, what was seen)
+//!            │
+//!            ▼
+//!   meter (bytes → one sample of goodput a round) → search (window, lanes) → Decision
+//!                                                   lanes (ceiling, patience)
+//!                                                   files (files at once)
+//! ```
+//!
+//! It does no I/O and reads no clock: `now` is the time since the transfer began, real or
+//! simulated. The driver hands over what it saw, then reads [`Window::decision`] and calls
+//! [`Window::on_timeout`] at [`Window::next_wakeup`]. It is tested on simulated links
+//! (`tests/window_links.rs`).
+
+mod bounds;
+mod files;
+mod lanes;
+mod meter;
+mod search;
+
+use std::time::Duration;
+
+use haul_storage::{ErrorKind, LinkStatus};
+
+use crate::{Auto, Settings, WindowProfile};
+use bounds::Bounds;
+use files::Files;
+use lanes::Lanes;
+use meter::Meter;
+use search::{Search, View};
+
+/// Round trip assumed until one is measured: that of a short path, so that nothing is opened in
+/// bulk without a reason.
+const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(5);
+
+/// Least time between two reactions to errors. One lost lane fails every range on it at once.
+const BACK_OFF_PAUSE: Duration = Duration::from_secs(1);
+
+/// After this long without an error the ranges may grow back by a factor of two.
+const RANGE_RECOVERY: Duration = Duration::from_secs(60);
+
+/// What the window may not go beyond. A fixed number is taken as it is and not searched for.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Lanes open at once. A fixed number still gives way to a server that refuses.
+    pub lanes: Auto<usize>,
+    /// Bytes in flight; a fixed number is cut to `memory`.
+    pub window: Auto<u64>,
+    /// Bytes of a range.
+    pub chunk: Auto<u64>,
+    /// Files in flight at once.
+    pub files: Auto<usize>,
+    /// The most bytes in flight, whatever else is said. Less than 64 KiB counts as 64 KiB.
+    pub memory: u64,
+    /// The most lanes that the storage can have; 0 counts as 1, and 64 is the most.
+    pub max_lanes: usize,
+    /// How boldly to open.
+    pub profile: WindowProfile,
+}
+
+impl Limits {
+    /// The limits that a transfer's settings give for a storage of at most `max_lanes` lanes
+    /// (`Capabilities::max_lanes`).
+    pub fn new(settings: &Settings, max_lanes: Option<usize>) -> Self {
+        Self {
+            lanes: settings.lanes,
+            window: settings.window,
+            chunk: settings.chunk,
+            files: settings.files,
+            memory: settings.memory,
+            max_lanes: max_lanes.unwrap_or(bounds::MOST_LANES),
+            profile: settings.profile,
+        }
+    }
+}
+
+/// What the driver is to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision {
+    /// Lanes to wish for (`Storage::set_lanes`). Grows as lanes open, so that never more than 8
+    /// are in the making.
+    pub lanes: usize,
+    /// Bytes that may be in flight: asked for and not yet arrived.
+    pub window_bytes: u64,
+    /// Bytes of the next range.
+    pub range_bytes: u64,
+    /// Files that may be in flight.
+    pub files: usize,
+}
+
+/// A range that has arrived whole (or, to a destination, was acknowledged).
+#[derive(Debug, Clone, Copy)]
+pub struct Completion {
+    /// Its bytes, those already told by [`Window::on_progress`] included.
+    pub bytes: u64,
+    /// When it was asked for.
+    pub issued: Duration,
+    /// When its first bytes came, if known. Serves as round trip while the link knows none.
+    pub first_byte: Option<Duration>,
+}
+
+/// The controller of one link. See the module's documentation.
+#[derive(Debug, Clone)]
+pub struct Window {
+    bounds: Bounds,
+    now: Duration,
+    round_trip: Option<Duration>,
+    /// Shortest answer to a request; stands in for `round_trip` while the link knows none.
+    quickest_answer: Option<Duration>,
+    meter: Meter,
+    lanes: Lanes,
+    search: Search,
+    files: Files,
+    last_back_off: Option<Duration>,
+    /// Ranges are divided by two to this power, as the last resort against errors.
+    range_halvings: u32,
+}
+
+impl Window {
+    /// A window for a link of which nothing is known yet: one lane and a few MiB.
+    pub fn new(limits: Limits) -> Self {
+        let bounds = Bounds::new(limits);
+        Self {
+            now: Duration::ZERO,
+            round_trip: None,
+            quickest_answer: None,
+            meter: Meter::default(),
+            lanes: Lanes::new(&bounds),
+            search: Search::new(&bounds),
+            files: Files::new(&bounds),
+            last_back_off: None,
+            range_halvings: 0,
+            bounds,
+        }
+    }
+
+    /// The link has changed, or may have. Call it often: when lanes open or break, and at wake-ups.
+    pub fn on_link(&mut self, now: Duration, link: LinkStatus) {
+        let now = self.advance(now);
+        if let Some(measured) = link.round_trip {
+            let known = self.round_trip.replace(measured);
+            if known.is_none() {
+                self.lanes.want_for_path(measured, &self.bounds);
+                self.files.start_for_path(measured, &self.bounds);
+            }
+        }
+        self.lanes.on_link(now, link);
+        self.tick();
+    }
+
+    /// A range has arrived.
+    pub fn on_completion(&mut self, now: Duration, completion: &Completion) {
+        let now = self.advance(now);
+        let answered = completion.first_byte.unwrap_or(now);
+        if let Some(answer) = answered.checked_sub(completion.issued).filter(|a| !a.is_zero()) {
+            let quickest = self.quickest_answer.map_or(answer, |known| known.min(answer));
+            self.quickest_answer = Some(quickest);
+        }
+        self.meter.complete(now, completion.bytes);
+        self.tick();
+    }
+
+    /// Some bytes of a range have arrived, with `in_flight` left on their way. Optional: rounds
+    /// are measured more finely with it. The range's completion still tells all its bytes; they
+    /// are counted once.
+    pub fn on_progress(&mut self, now: Duration, bytes: u64, in_flight: u64) {
+        let now = self.advance(now);
+        self.meter.progress(now, bytes, in_flight);
+        self.tick();
+    }
+
+    /// An operation failed. `Busy` means that the server asks for less, `Unreachable` that a lane
+    /// is lost; other kinds say nothing about the link. Backs off in this order: files at once,
+    /// lanes, range size; once a second at most.
+    pub fn on_failure(&mut self, now: Duration, kind: ErrorKind) {
+        let now = self.advance(now);
+        if !matches!(kind, ErrorKind::Busy | ErrorKind::Unreachable) {
+            return;
+        }
+        // Bytes that were lost with a lane say nothing about what the link can carry.
+        self.meter.spoil();
+        let pause = BACK_OFF_PAUSE.max(self.round_trip() * 2);
+        if self.last_back_off.is_some_and(|last| now < last + pause) {
+            return;
+        }
+        self.last_back_off = Some(now);
+        if self.files.back_off(now) {
+            return;
+        }
+        // A lost lane shows in the link's status, which has lowered the lanes already.
+        if kind == ErrorKind::Busy && self.lanes.back_off(now) {
+            return;
+        }
+        if self.bounds.range_after(&self.search, &self.lanes, self.range_halvings + 1)
+            < self.bounds.range_after(&self.search, &self.lanes, self.range_halvings)
+        {
+            self.range_halvings += 1;
+        }
+    }
+
+    /// Fewer bytes are in flight than allowed because there was no work to hand out. The round is
+    /// not judged: it says nothing about the link.
+    pub fn on_starved(&mut self, now: Duration) {
+        self.advance(now);
+        self.meter.spoil();
+        self.tick();
+    }
+
+    /// What is to be done now. Cheap; read it after every observation.
+    pub fn decision(&self) -> Decision {
+        Decision {
+            lanes: self.lanes.wish(self.now),
+            window_bytes: self.search.window_bytes(),
+            range_bytes: self.bounds.range_after(&self.search, &self.lanes, self.range_halvings),
+            files: self.files.at_once(),
+        }
+    }
+
+    /// When [`Window::on_timeout`] is due; `None` while nothing moves.
+    pub fn next_wakeup(&self) -> Option<Duration> {
+        self.meter.due(self.round()).map(|due| due.max(self.now + Duration::from_millis(1)))
+    }
+
+    /// Lets time pass when nothing else happens.
+    pub fn on_timeout(&mut self, now: Duration) {
+        self.advance(now);
+        self.tick();
+    }
+
+    /// Bytes per second over the last judged rounds; 0 before the first.
+    pub fn goodput(&self) -> u64 {
+        self.search.goodput() as u64
+    }
+
+    /// Whether the first search has ended. It goes on probing now and then, and follows changes.
+    pub fn settled(&self) -> bool {
+        self.search.settled()
+    }
+
+    fn round_trip(&self) -> Duration {
+        self.round_trip.or(self.quickest_answer).unwrap_or(UNKNOWN_ROUND_TRIP)
+    }
+
+    fn round(&self) -> Duration {
+        self.round_trip().max(meter::SHORTEST_ROUND)
+    }
+
+    /// Time never runs backwards, whatever the callers' clocks do.
+    fn advance(&mut self, now: Duration) -> Duration {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    /// Ends the round if it is over, and draws the conclusions.
+    fn tick(&mut self) {
+        let now = self.now;
+        let round = self.round();
+        if let Some(sample) = self.meter.take(now, round, self.search.window_bytes()) {
+            let view = View { now, round, round_trip: self.round_trip() };
+            if sample.judged {
+                self.search.on_sample(sample.goodput, view, &mut self.lanes, &self.bounds);
+            }
+            self.files.on_sample(&sample, now, self.decision().range_bytes);
+        }
+        if self.range_halvings > 0
+            && self.last_back_off.is_some_and(|last| now >= last + RANGE_RECOVERY)
+        {
+            self.range_halvings -= 1;
+            self.last_back_off = Some(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

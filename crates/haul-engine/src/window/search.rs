@@ -1,0 +1,466 @@
+//! The search: what each round's goodput means for the window and the lanes.
+//!
+//! ```text
+//! Opening ──flat for 3 rounds──► trial Settle ──► Cruise ◄──► trials: Wider, Narrower, Shrink, Lanes
+//!    ▲                                              │                      │
+//!    └───────────── goodput rises ──────────────────┴──── a trial gained ──┘
+//! ```
+//!
+//! *Opening*: the window is raised to `gain` times what arrives in a round trip while that grows
+//! by a quarter a round. *Settle*: it is cut to a little over one BDP, so that the queue at the
+//! bottleneck drains. *Cruise*: nothing changes until goodput does. A *trial* changes one thing,
+//! waits until data asked for since then has arrived, compares, and takes the change back if it
+//! did not help.
+//!
+//! By Little's law the latency of a request is window / goodput, so with a known window goodput
+//! says both. Whether a window is too large can only be seen by making it smaller: if goodput
+//! stays, the difference was a queue; if goodput falls with it, the path (or the far end's answer
+//! time) is longer than its round trip, and the quotient is remembered as `stretch`.
+
+use std::time::Duration;
+
+use super::bounds::{Bounds, FIRST_WINDOW, LANE_BYTES};
+use super::lanes::Lanes;
+
+/// Growth of goodput a round that counts as such while opening (BBR, draft-cardwell-iccrg-bbr).
+const GROWTH: f64 = 1.25;
+
+/// Rounds without growth that end the opening (BBR).
+const FLAT_ROUNDS: u32 = 3;
+
+/// Window in BDPs once settled. Simulated: at 1.15 lanes of uneven speed lose 3 % of goodput, at
+/// 1.5 a queue of one BDP is half full.
+const HEADROOM: f64 = 1.25;
+
+/// Below this many BDPs the headroom is used up: goodput has risen since the window was set.
+const LEAST_HEADROOM: f64 = 1.1;
+
+/// The ends' own share of a round trip: threads to wake, a disk block to write. Covers what keeps
+/// a LAN busy, and is nothing on a long path.
+const ENDS_DELAY: f64 = 0.004;
+
+/// While lanes ramp up, the window may be so many times what arrives in a round trip, so that the
+/// lanes that are slow yet do not take it from those that are fast already.
+const RAMPING_GAIN: f64 = 8.0;
+
+/// Goodput that rises by this much over the reference opens the window again.
+const RISE: f64 = 1.12;
+
+/// Goodput that falls below this part of the reference narrows the window.
+const FALL: f64 = 0.7;
+
+/// What a wider window has to gain, what more lanes have to gain, and what a narrower window may
+/// lose. Noise is added to the first two.
+const WORTH_A_WIDER_WINDOW: f64 = 1.05;
+const WORTH_MORE_LANES: f64 = 1.1;
+const HARMLESS: f64 = 0.95;
+
+/// Lanes that make goodput fall below this part are closed without waiting for the end of the
+/// trial.
+const HARMFUL: f64 = 0.9;
+
+/// If lanes carry this part of what they would if each was as fast as fewer were, the link is not
+/// full yet.
+const LINEAR: f64 = 0.75;
+
+/// Rounds that are averaged for a judgement.
+const JUDGED_ROUNDS: usize = 4;
+
+/// Measurements are at least this long. On a LAN a round is 10 ms, and noisy.
+const LEAST_MEASUREMENT: Duration = Duration::from_millis(100);
+
+/// Pause between trials of the window, in time and in round trips, whichever is longer. Doubles
+/// up to 4 times while nothing is gained.
+const PROBE_PAUSE: Duration = Duration::from_secs(10);
+const PROBE_ROUND_TRIPS: u32 = 50;
+const MOST_PAUSE_DOUBLINGS: u32 = 2;
+
+/// On a short path more lanes seldom help and cost goodput while they are tried (measured: two
+/// SFTP lanes over loopback move 0.6 of what one moves), so the first trial waits so long.
+const FIRST_LANE_TRIAL: Duration = Duration::from_secs(2);
+/// Pause after a trial of lanes that brought nothing; doubles each time, up to 16 times.
+const LANE_TRIAL_PAUSE: Duration = Duration::from_secs(60);
+const MOST_LANE_DOUBLINGS: u32 = 4;
+
+/// From this round trip on a path is long, and more lanes are tried without waiting.
+const LONG_PATH: Duration = Duration::from_millis(10);
+
+const KEPT_SAMPLES: usize = 64;
+
+/// What the search sees of the world besides goodput.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View {
+    pub(super) now: Duration,
+    pub(super) round: Duration,
+    pub(super) round_trip: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Search {
+    window: u64,
+    fixed: bool,
+    phase: Phase,
+    /// Judged goodput of the last rounds, bytes per second; the newest last.
+    samples: Vec<f64>,
+    /// Samples since the window or the lanes were changed.
+    fresh: usize,
+    /// Goodput that the present window was made for.
+    reference: f64,
+    /// How much longer data is under way than the link's round trip says.
+    stretch: f64,
+    /// Lanes and goodput before the last change of lanes, if those lanes had ramped up.
+    fewer_lanes: Option<(usize, f64)>,
+    open_lanes: usize,
+    settled_once: bool,
+    next_probe: Duration,
+    futile_probes: u32,
+    next_lane_trial: Option<Duration>,
+    futile_lane_trials: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    Opening { mark: f64, flat: u32 },
+    Cruise,
+    Trial(Trial),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    change: Change,
+    window_before: u64,
+    goodput_before: f64,
+    /// When data that was asked for after the change arrives.
+    ripe: Duration,
+    sum: f64,
+    rounds: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// From the opening's window to the settled one.
+    Settle,
+    /// Goodput fell: a window for what is left of it.
+    Shrink,
+    /// Now and then: is there more to have?
+    Wider,
+    /// Now and then, if the window is larger than the round trip explains: is it still needed?
+    Narrower,
+    /// More lanes than these.
+    Lanes(usize),
+}
+
+impl Search {
+    pub(super) fn new(bounds: &Bounds) -> Self {
+        Self {
+            window: bounds.clamp_window(FIRST_WINDOW as f64),
+            fixed: bounds.window_is_fixed(),
+            phase: Phase::Opening { mark: 0.0, flat: 0 },
+            samples: Vec::new(),
+            fresh: 0,
+            reference: 0.0,
+            stretch: 1.0,
+            fewer_lanes: None,
+            open_lanes: 1,
+            settled_once: false,
+            next_probe: Duration::ZERO,
+            futile_probes: 0,
+            next_lane_trial: None,
+            futile_lane_trials: 0,
+        }
+    }
+
+    pub(super) fn window_bytes(&self) -> u64 {
+        self.window
+    }
+
+    pub(super) fn settled(&self) -> bool {
+        self.settled_once
+    }
+
+    pub(super) fn goodput(&self) -> f64 {
+        self.recent(JUDGED_ROUNDS)
+    }
+
+    /// One round's goodput in bytes per second.
+    pub(super) fn on_sample(
+        &mut self,
+        goodput: f64,
+        view: View,
+        lanes: &mut Lanes,
+        bounds: &Bounds,
+    ) {
+        let ramping = lanes.ramping(view.now, view.round_trip);
+        self.note_lanes(lanes);
+        if self.samples.len() == KEPT_SAMPLES {
+            self.samples.remove(0);
+        }
+        self.samples.push(goodput);
+        self.fresh += 1;
+        match self.phase {
+            Phase::Opening { mark, flat } => {
+                self.open(goodput, mark, flat, ramping, view, lanes, bounds);
+            }
+            Phase::Cruise => self.cruise(view, lanes, bounds),
+            Phase::Trial(trial) => self.judge(trial, goodput, ramping, view, lanes, bounds),
+        }
+    }
+
+    /// Remembers what fewer lanes moved, for the comparison with more of them.
+    fn note_lanes(&mut self, lanes: &Lanes) {
+        let open = lanes.open();
+        if open > self.open_lanes && !self.samples.is_empty() && !self.settled_once {
+            self.fewer_lanes.get_or_insert((self.open_lanes, self.goodput()));
+        }
+        self.open_lanes = open;
+    }
+
+    fn open(
+        &mut self,
+        goodput: f64,
+        mark: f64,
+        flat: u32,
+        ramping: bool,
+        view: View,
+        lanes: &Lanes,
+        bounds: &Bounds,
+    ) {
+        let (mark, flat) = if goodput >= mark * GROWTH {
+            (goodput, 0)
+        } else {
+            (mark, if ramping { flat } else { flat + 1 })
+        };
+        self.phase = Phase::Opening { mark, flat };
+        if flat >= FLAT_ROUNDS {
+            self.settle(view, bounds);
+            return;
+        }
+        if flat == 0 {
+            let bdp = self.bdp(mark, view);
+            let mut window = bounds.gain * bdp;
+            if ramping && !self.settled_once {
+                let share = LANE_BYTES * lanes.open() as u64;
+                window = window.max((RAMPING_GAIN * bdp).min(share as f64));
+            }
+            self.window = self.window.max(bounds.clamp_window(window));
+        }
+    }
+
+    fn settle(&mut self, view: View, bounds: &Bounds) {
+        let goodput = self.recent(FLAT_ROUNDS as usize);
+        let window = bounds.clamp_window(HEADROOM * self.bdp(goodput, view));
+        self.begin(Change::Settle, goodput, window, view);
+    }
+
+    fn cruise(&mut self, view: View, lanes: &mut Lanes, bounds: &Bounds) {
+        if self.fresh < rounds_of(view) {
+            return;
+        }
+        let goodput = self.recent(rounds_of(view));
+        let needed = self.bdp(goodput, view);
+        let noise = self.noise();
+        let risen = goodput > self.reference * (RISE + noise);
+        let used_up = (self.window as f64) < LEAST_HEADROOM * needed
+            && bounds.clamp_window(HEADROOM * needed) > self.window;
+        if !self.fixed && (risen || used_up) {
+            self.reopen(goodput, view, bounds);
+        } else if goodput < self.reference * (FALL - noise) {
+            let window = bounds.clamp_window(HEADROOM * needed).min(self.window);
+            self.begin(Change::Shrink, goodput, window, view);
+        } else if self.next_lane_trial.is_some_and(|due| view.now >= due) {
+            self.try_lanes(goodput, view, lanes, bounds);
+        } else if !self.fixed && view.now >= self.next_probe {
+            self.probe(goodput, view, bounds);
+        }
+    }
+
+    fn reopen(&mut self, goodput: f64, view: View, bounds: &Bounds) {
+        self.phase = Phase::Opening { mark: goodput, flat: 0 };
+        let window = bounds.clamp_window(bounds.gain * self.bdp(goodput, view));
+        self.window = self.window.max(window);
+        self.futile_probes = 0;
+        self.fresh = 0;
+    }
+
+    fn try_lanes(&mut self, goodput: f64, view: View, lanes: &mut Lanes, bounds: &Bounds) {
+        self.next_lane_trial = None;
+        if let Some(more) = lanes.next_step(view.now, bounds) {
+            let before = lanes.wanted();
+            lanes.want(more, view.now);
+            self.begin(Change::Lanes(before), goodput, self.window, view);
+        }
+    }
+
+    fn probe(&mut self, goodput: f64, view: View, bounds: &Bounds) {
+        let plain = HEADROOM * self.bdp(goodput, view) / self.stretch;
+        let narrower = bounds.clamp_window((self.window as f64 * 0.75).max(plain));
+        // Every other probe looks whether a stretched window is still needed.
+        let explained = narrower as f64 > self.window as f64 * 0.9;
+        if self.futile_probes % 2 == 1 && !explained {
+            self.begin(Change::Narrower, goodput, narrower, view);
+        } else {
+            let wider = bounds.clamp_window(self.window as f64 * GROWTH);
+            self.begin(Change::Wider, goodput, wider, view);
+        }
+    }
+
+    fn begin(&mut self, change: Change, goodput: f64, window: u64, view: View) {
+        let turnover = seconds(self.window.max(window) as f64 / goodput.max(1.0));
+        self.phase = Phase::Trial(Trial {
+            change,
+            window_before: self.window,
+            goodput_before: goodput,
+            ripe: view.now + turnover.max(view.round_trip) + view.round,
+            sum: 0.0,
+            rounds: 0,
+        });
+        self.window = window;
+        self.fresh = 0;
+    }
+
+    fn judge(
+        &mut self,
+        mut trial: Trial,
+        goodput: f64,
+        ramping: bool,
+        view: View,
+        lanes: &mut Lanes,
+        bounds: &Bounds,
+    ) {
+        if view.now < trial.ripe || ramping {
+            return;
+        }
+        trial.sum += goodput;
+        trial.rounds += 1;
+        self.phase = Phase::Trial(trial);
+        let mean = trial.sum / f64::from(trial.rounds);
+        let gain = mean / trial.goodput_before.max(1.0);
+        let tries_lanes = matches!(trial.change, Change::Lanes(_));
+        let hopeless = tries_lanes && trial.rounds >= 3 && gain < HARMFUL;
+        let rounds = if tries_lanes { 2 * rounds_of(view) } else { rounds_of(view) };
+        if (trial.rounds as usize) < rounds && !hopeless {
+            return;
+        }
+        self.phase = Phase::Cruise;
+        self.fresh = 0;
+        self.reference = mean;
+        let noise = self.noise();
+        match trial.change {
+            Change::Settle => {
+                if gain < HARMLESS {
+                    self.restore(trial, view);
+                }
+                self.plan_after_settling(view, lanes);
+            }
+            Change::Shrink => {
+                if gain < HARMLESS - noise {
+                    self.restore(trial, view);
+                }
+            }
+            Change::Narrower => {
+                self.futile_probes += 1;
+                if gain < HARMLESS {
+                    self.restore(trial, view);
+                } else {
+                    self.stretch = (self.stretch * 0.75).max(1.0);
+                }
+                self.plan_probe(view);
+            }
+            Change::Wider => {
+                if gain >= WORTH_A_WIDER_WINDOW + noise {
+                    self.stretch *= GROWTH.min(gain);
+                    self.reopen(mean, view, bounds);
+                } else {
+                    self.window = trial.window_before;
+                    self.reference = trial.goodput_before.max(mean);
+                    self.futile_probes += 1;
+                }
+                self.plan_probe(view);
+            }
+            Change::Lanes(before) => {
+                self.fewer_lanes = Some((before, trial.goodput_before));
+                if gain >= WORTH_MORE_LANES + noise {
+                    self.futile_lane_trials = 0;
+                    self.reopen(mean, view, bounds);
+                } else {
+                    lanes.want(before, view.now);
+                    self.reference = trial.goodput_before;
+                    let doublings = self.futile_lane_trials.min(MOST_LANE_DOUBLINGS);
+                    self.futile_lane_trials += 1;
+                    self.next_lane_trial = Some(view.now + LANE_TRIAL_PAUSE * 2u32.pow(doublings));
+                }
+            }
+        }
+    }
+
+    /// The smaller window cost goodput: data is longer under way than the round trip says.
+    fn restore(&mut self, trial: Trial, view: View) {
+        self.window = trial.window_before;
+        self.reference = trial.goodput_before;
+        let plain = HEADROOM * self.bdp(trial.goodput_before, view) / self.stretch;
+        self.stretch = (trial.window_before as f64 / plain.max(1.0)).max(1.0);
+    }
+
+    fn plan_after_settling(&mut self, view: View, lanes: &Lanes) {
+        self.settled_once = true;
+        self.plan_probe(view);
+        let per_lane = self.bdp(self.reference, view) / lanes.open() as f64;
+        let may_be_capped = per_lane >= LANE_BYTES as f64 / 2.0;
+        let due = if self.link_is_full(lanes) {
+            view.now + LANE_TRIAL_PAUSE
+        } else if view.round_trip >= LONG_PATH || may_be_capped {
+            view.now
+        } else {
+            FIRST_LANE_TRIAL.max(view.now)
+        };
+        self.next_lane_trial.get_or_insert(due);
+    }
+
+    /// Whether the last lanes added moved less than their share, so that more can hardly help.
+    fn link_is_full(&self, lanes: &Lanes) -> bool {
+        self.fewer_lanes.is_some_and(|(fewer, goodput)| {
+            let share = goodput / fewer as f64;
+            lanes.open() > fewer && self.reference < LINEAR * share * lanes.open() as f64
+        })
+    }
+
+    fn plan_probe(&mut self, view: View) {
+        let pause = PROBE_PAUSE.max(view.round_trip * PROBE_ROUND_TRIPS);
+        let doublings = self.futile_probes.min(MOST_PAUSE_DOUBLINGS);
+        self.next_probe = view.now + pause * 2u32.pow(doublings);
+    }
+
+    /// Bytes under way at this goodput without a queue.
+    fn bdp(&self, goodput: f64, view: View) -> f64 {
+        goodput * (view.round_trip.as_secs_f64() + ENDS_DELAY) * self.stretch
+    }
+
+    fn recent(&self, rounds: usize) -> f64 {
+        let recent = &self.samples[self.samples.len().saturating_sub(rounds)..];
+        if recent.is_empty() { 0.0 } else { recent.iter().sum::<f64>() / recent.len() as f64 }
+    }
+
+    /// How much a mean of [`JUDGED_ROUNDS`] samples scatters, relative to itself; at most 0.1.
+    /// From differences of neighbours, so that a trend is not taken for noise.
+    fn noise(&self) -> f64 {
+        let recent = &self.samples[self.samples.len().saturating_sub(4 * JUDGED_ROUNDS)..];
+        let mean = recent.iter().sum::<f64>() / recent.len().max(1) as f64;
+        if recent.len() < 2 || mean <= 0.0 {
+            return 0.0;
+        }
+        let squares: f64 = recent.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).sum();
+        let deviation = (squares / (2 * (recent.len() - 1)) as f64).sqrt() / mean;
+        (deviation / (JUDGED_ROUNDS as f64).sqrt()).min(0.1)
+    }
+}
+
+/// Rounds of a measurement.
+fn rounds_of(view: View) -> usize {
+    let least = LEAST_MEASUREMENT.as_secs_f64() / view.round.as_secs_f64().max(1e-6);
+    (least.ceil() as usize).max(JUDGED_ROUNDS)
+}
+
+/// A duration of so many seconds, at most a minute.
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.clamp(0.0, 60.0))
+}
