@@ -1,0 +1,197 @@
+//! [`ReadAt`] for memory.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::sync::mpsc;
+
+use super::Operation;
+use super::faults::{Failure, Verdict};
+use super::link::Transfer;
+use super::shared::Shared;
+use super::tree::{Node, Refusal};
+use crate::{Block, BlockStream, ErrorKind, Identity, Metadata, Range, ReadAt, RelPath, Result};
+
+#[derive(Debug)]
+pub(super) struct MemoryReader {
+    shared: Arc<Shared>,
+    path: RelPath,
+    node: Arc<Node>,
+    identity: Identity,
+}
+
+impl MemoryReader {
+    pub(super) fn new(shared: &Arc<Shared>, path: RelPath, node: Arc<Node>) -> Self {
+        let identity = shared.identity(&node);
+        Self { shared: Arc::clone(shared), path, node, identity }
+    }
+
+    pub(super) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+}
+
+#[async_trait]
+impl ReadAt for MemoryReader {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    async fn metadata(&self) -> Result<Metadata> {
+        let work = |_: &mut _| Ok(self.shared.metadata(&self.node));
+        self.shared.perform(Operation::ReadMetadata, &self.path, work).await
+    }
+
+    async fn recheck(&self) -> Result<Identity> {
+        let work = |_: &mut _| {
+            self.node.lock().data()?;
+            Ok(self.shared.identity(&self.node))
+        };
+        self.shared.perform(Operation::Recheck, &self.path, work).await
+    }
+
+    fn read_at(&self, range: Range) -> BlockStream {
+        let reading = Reading {
+            shared: Arc::clone(&self.shared),
+            path: self.path.clone(),
+            node: Arc::clone(&self.node),
+            rest: range,
+            begun: None,
+        };
+        let blocks = stream::try_unfold(reading, Reading::next);
+        if self.shared.link.is_some() { arriving(blocks.boxed()) } else { blocks.boxed() }
+    }
+
+    async fn next_data(&self, from: u64) -> Result<Option<Range>> {
+        let work = |_: &mut _| Ok(self.node.lock().data()?.next_data(from));
+        self.shared.perform(Operation::NextData, &self.path, work).await
+    }
+}
+
+/// One `read_at` under way.
+struct Reading {
+    shared: Arc<Shared>,
+    path: RelPath,
+    node: Arc<Node>,
+    rest: Range,
+    begun: Option<Begun>,
+}
+
+struct Begun {
+    verdict: Verdict,
+    /// Bytes given so far.
+    given: u64,
+    transfer: Option<Transfer>,
+}
+
+impl Reading {
+    async fn next(mut self) -> Result<Option<(Block, Self)>> {
+        let mut begun = match self.begun.take() {
+            Some(begun) => begun,
+            None => self.begin().await?,
+        };
+        let (head, rest) = self.rest.split_at(self.shared.options.read_block);
+        let fold = |refusal| self.shared.error(Operation::Read, &self.path, refusal);
+        let mut block = self.node.lock().data().map_err(fold)?.read(head);
+        if let Some(transfer) = &mut begun.transfer {
+            transfer.carry(block.len() as u64).await;
+        }
+        let failure = begun.verdict.distort_next(&mut begun.given, &mut block);
+        if block.is_empty() {
+            return match failure {
+                Some(Some(failure)) => {
+                    Err(self.shared.ordered(Operation::Read, &self.path, failure))
+                }
+                _ => Ok(None),
+            };
+        }
+        self.rest =
+            if (block.len() as u64) < head.len() { Range::new(rest.end(), 0) } else { rest };
+        if failure.is_some() {
+            // The next call finds nothing more to give, and then ends or fails as ordered.
+            self.rest = head;
+        }
+        self.begun = Some(begun);
+        Ok(Some((block, self)))
+    }
+
+    async fn begin(&self) -> Result<Begun> {
+        let (shared, path) = (&self.shared, &self.path);
+        let call = shared.begin(Operation::Read, path).await?;
+        if self.rest.start() > 0 && !shared.capabilities.ranged_reads {
+            let refusal = Refusal::new(ErrorKind::Unsupported, "a read has to start at 0");
+            return Err(shared.error(Operation::Read, path, refusal));
+        }
+        let transfer = match &shared.link {
+            None => None,
+            Some(link) => {
+                let transfer = link.request(self.rest.len()).await;
+                Some(
+                    transfer
+                        .map_err(|refused| shared.unreachable(Operation::Read, path, &refused))?,
+                )
+            }
+        };
+        Ok(Begun { verdict: call.verdict, given: 0, transfer })
+    }
+}
+
+impl Verdict {
+    /// What is left of content that moves in one go, and how the call fails then.
+    pub(super) fn distort(&self, mut block: Block) -> (Block, Option<Failure>) {
+        let failure = self.distort_next(&mut 0, &mut block);
+        (block, failure.flatten())
+    }
+
+    /// Applies cuts, tears and corruption to a block that comes after `given` bytes. `Some` if it
+    /// is the last: with the failure that follows it, if one does.
+    fn distort_next(&self, given: &mut u64, block: &mut Block) -> Option<Option<Failure>> {
+        if let Some(at) = self.corrupt
+            && (*given..*given + block.len() as u64).contains(&at)
+        {
+            let mut bytes = std::mem::take(block).into_bytes().to_vec();
+            bytes[(at - *given) as usize] ^= 0x20;
+            *block = Block::from(bytes::Bytes::from(bytes));
+        }
+        let (end, failure) = match (self.cut, self.tear) {
+            (_, Some((bytes, failure))) => (bytes, Some(failure)),
+            (Some(bytes), None) => (bytes, None),
+            (None, None) => (u64::MAX, None),
+        };
+        let left = end.saturating_sub(*given);
+        let last = (block.len() as u64) > left || (failure.is_some() && block.is_empty());
+        block.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        *given += block.len() as u64;
+        last.then_some(failure)
+    }
+}
+
+/// The blocks as they arrive, whether or not somebody polls: what is asked for is on its way. It
+/// stops when the stream is dropped.
+fn arriving(mut blocks: BlockStream) -> BlockStream {
+    let start = async move {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let task = tokio::spawn(async move {
+            while let Some(block) = blocks.next().await {
+                if sender.send(block).is_err() {
+                    break;
+                }
+            }
+        });
+        let state = (receiver, AbortOnDrop(task));
+        Ok(stream::unfold(state, |(mut receiver, task)| async move {
+            let block = receiver.recv().await?;
+            Some((block, (receiver, task)))
+        }))
+    };
+    stream::once(start).try_flatten().boxed()
+}
+
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,333 @@
+//! The tree of directories, files and links that a [`super::MemoryStorage`] is about.
+//!
+//! Names lead to nodes as on a Unix file system: a node lives as long as a name or an open file
+//! refers to it, and part files are ordinary entries beside the final name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::data::Data;
+use super::lock;
+use crate::{
+    Capabilities, Entry, EntryKind, ErrorKind, FileId, Metadata, RelPath, SpecialKind, Timestamp,
+};
+
+/// Why something cannot be done; the storage adds operation and location.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) kind: ErrorKind,
+    pub(super) cause: String,
+}
+
+impl Refusal {
+    pub(super) fn new(kind: ErrorKind, cause: &str) -> Self {
+        Self { kind, cause: cause.to_owned() }
+    }
+}
+
+impl From<ErrorKind> for Refusal {
+    fn from(kind: ErrorKind) -> Self {
+        Self::new(kind, kind.describe())
+    }
+}
+
+type Outcome<T> = Result<T, Refusal>;
+
+/// A file, directory, link or special file.
+#[derive(Debug)]
+pub(super) struct Node {
+    inode: u64,
+    state: Mutex<NodeState>,
+}
+
+#[derive(Debug)]
+pub(super) struct NodeState {
+    pub(super) content: Content,
+    pub(super) mode: u32,
+    pub(super) modified: Timestamp,
+    pub(super) owner: (u32, u32),
+    pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(super) links: u64,
+    /// Counts changes, for version tags.
+    pub(super) version: u64,
+    /// It is a part file, and a writer that lives holds it.
+    pub(super) held: bool,
+    /// A fault made it vanish: not even those who have it open can read it.
+    pub(super) gone: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Content {
+    File(Data),
+    Directory(BTreeMap<Vec<u8>, Arc<Node>>),
+    Symlink(Vec<u8>),
+    Special(SpecialKind),
+}
+
+impl Node {
+    pub(super) fn lock(&self) -> MutexGuard<'_, NodeState> {
+        lock(&self.state)
+    }
+
+    /// The entry at `path`, with what the storage's capabilities let see.
+    pub(super) fn entry(&self, path: RelPath, capabilities: &Capabilities, seen: Seen) -> Entry {
+        let state = self.lock();
+        let (kind, size) = match &state.content {
+            Content::File(data) => (EntryKind::File, data.size()),
+            Content::Directory(_) => (EntryKind::Directory, 0),
+            Content::Symlink(target) => (EntryKind::Symlink(target.clone()), 0),
+            Content::Special(kind) => (EntryKind::Special(*kind), 0),
+        };
+        let modified = state.modified.rounded_down(capabilities.time_precision_ns);
+        Entry {
+            path,
+            kind,
+            size,
+            modified: seen.modified.then_some(modified),
+            mode: capabilities.mode.then_some(state.mode),
+            owner: capabilities.owner.then_some(state.owner),
+            id: seen.id.then_some(FileId { device: 1, inode: self.inode }),
+            links: if capabilities.hard_links { state.links } else { 1 },
+            tag: seen.tag.then(|| format!("\"{}-{}\"", self.inode, state.version)),
+        }
+    }
+}
+
+/// What an entry shows beyond its kind and size.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) modified: bool,
+    pub(super) id: bool,
+    pub(super) tag: bool,
+}
+
+impl NodeState {
+    /// Sets what is given and possible.
+    pub(super) fn set(&mut self, metadata: &Metadata, capabilities: &Capabilities) {
+        if let Some(mode) = metadata.mode
+            && capabilities.mode
+            && !matches!(self.content, Content::Symlink(_))
+        {
+            self.mode = mode & 0o7777;
+        }
+        if let Some(owner) = metadata.owner
+            && capabilities.owner
+        {
+            self.owner = owner;
+        }
+        if capabilities.xattrs {
+            self.xattrs.extend(metadata.xattrs.iter().cloned());
+        }
+        if let Some(modified) = metadata.modified
+            && capabilities.times
+        {
+            self.modified = modified.rounded_down(capabilities.time_precision_ns);
+        }
+        self.version += 1;
+    }
+
+    /// Content of a file.
+    pub(super) fn data(&mut self) -> Outcome<&mut Data> {
+        if self.gone {
+            return Err(Refusal::new(ErrorKind::NotFound, "it vanished"));
+        }
+        match &mut self.content {
+            Content::File(data) => Ok(data),
+            Content::Directory(_) => Err(ErrorKind::IsADirectory.into()),
+            Content::Symlink(_) => Err(Refusal::new(ErrorKind::InvalidInput, "is a symbolic link")),
+            Content::Special(kind) => {
+                Err(Refusal::new(ErrorKind::InvalidInput, &format!("is a {kind}")))
+            }
+        }
+    }
+
+    fn children(&mut self) -> Outcome<&mut BTreeMap<Vec<u8>, Arc<Node>>> {
+        match &mut self.content {
+            Content::Directory(children) => Ok(children),
+            Content::Symlink(_) => {
+                Err(Refusal::new(ErrorKind::NotADirectory, "a symbolic link is in the path"))
+            }
+            _ => Err(ErrorKind::NotADirectory.into()),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Tree {
+    root: Arc<Node>,
+    next_inode: u64,
+    ticks: i64,
+    pub(super) locked: BTreeSet<RelPath>,
+}
+
+impl Tree {
+    pub(super) fn new() -> Self {
+        let root = Arc::new(Node {
+            inode: 1,
+            state: Mutex::new(fresh(Content::Directory(BTreeMap::new()), Timestamp::default())),
+        });
+        Self { root, next_inode: 2, ticks: 0, locked: BTreeSet::new() }
+    }
+
+    /// The time of this change: a clock that stands still between changes, so that tests repeat.
+    /// It begins at 2023-11-14 22:13:20 UTC.
+    pub(super) fn tick(&mut self) -> Timestamp {
+        self.ticks += 1;
+        Timestamp {
+            seconds: 1_700_000_000 + self.ticks,
+            nanos: (self.ticks % 1_000_000) as u32 + 1,
+        }
+    }
+
+    /// A node without a name.
+    pub(super) fn node(&mut self, content: Content) -> Arc<Node> {
+        let time = self.tick();
+        let inode = self.next_inode;
+        self.next_inode += 1;
+        Arc::new(Node { inode, state: Mutex::new(fresh(content, time)) })
+    }
+
+    pub(super) fn find(&self, path: &RelPath) -> Outcome<Arc<Node>> {
+        let mut node = Arc::clone(&self.root);
+        for name in path.components() {
+            let child = node.lock().children()?.get(name).cloned();
+            node = child.ok_or(ErrorKind::NotFound)?;
+        }
+        Ok(node)
+    }
+
+    /// `find`, with "nothing there" as an answer if at least the directory is there.
+    pub(super) fn find_or_none(&self, path: &RelPath) -> Outcome<Option<Arc<Node>>> {
+        let Some(parent) = path.parent() else { return Ok(Some(Arc::clone(&self.root))) };
+        let parent = self.find(&parent)?;
+        Ok(parent.lock().children()?.get(path.name()).cloned())
+    }
+
+    /// Names and nodes of a directory.
+    pub(super) fn list(&self, path: &RelPath) -> Outcome<Vec<(Vec<u8>, Arc<Node>)>> {
+        let node = self.find(path)?;
+        let mut state = node.lock();
+        let children = state.children()?.iter();
+        Ok(children.map(|(name, node)| (name.clone(), Arc::clone(node))).collect())
+    }
+
+    /// Gives `node` the name `path`. What is there must be `None` or replaceable: a file or link,
+    /// if `replace`.
+    pub(super) fn attach(&mut self, path: &RelPath, node: Arc<Node>, replace: bool) -> Outcome<()> {
+        if let Some(old) = self.find_or_none(path)? {
+            if matches!(old.lock().content, Content::Directory(_)) {
+                let kind = if replace { ErrorKind::IsADirectory } else { ErrorKind::AlreadyExists };
+                return Err(kind.into());
+            }
+            if !replace {
+                return Err(ErrorKind::AlreadyExists.into());
+            }
+            self.detach(path)?;
+        }
+        let time = self.tick();
+        let parent = self.find(&path.parent().unwrap_or_default())?;
+        let mut parent = parent.lock();
+        parent.modified = time;
+        node.lock().links += 1;
+        parent.children()?.insert(path.name().to_vec(), node);
+        Ok(())
+    }
+
+    /// Takes the name `path` away; gives the node that had it.
+    pub(super) fn detach(&mut self, path: &RelPath) -> Outcome<Arc<Node>> {
+        let Some(parent) = path.parent() else {
+            return Err(Refusal::new(ErrorKind::InvalidInput, "it is the root"));
+        };
+        let time = self.tick();
+        let parent = self.find(&parent)?;
+        let mut parent = parent.lock();
+        let node = parent.children()?.remove(path.name()).ok_or(ErrorKind::NotFound)?;
+        parent.modified = time;
+        node.lock().links -= 1;
+        Ok(node)
+    }
+
+    pub(super) fn remove(&mut self, path: &RelPath) -> Outcome<()> {
+        if let Content::Directory(children) = &self.find(path)?.lock().content
+            && !children.is_empty()
+        {
+            return Err(ErrorKind::NotEmpty.into());
+        }
+        self.detach(path).map(drop)
+    }
+
+    pub(super) fn rename(&mut self, from: &RelPath, to: &RelPath, replace: bool) -> Outcome<()> {
+        let node = self.find(from)?;
+        if to.starts_with(from) {
+            if to == from {
+                return Ok(());
+            }
+            return Err(Refusal::new(ErrorKind::InvalidInput, "it would be below itself"));
+        }
+        let is_directory = matches!(node.lock().content, Content::Directory(_));
+        if let Some(old) = self.find_or_none(to)? {
+            let old_is_directory = matches!(old.lock().content, Content::Directory(_));
+            if is_directory && replace {
+                if !old_is_directory {
+                    return Err(ErrorKind::NotADirectory.into());
+                }
+                self.remove(to)?;
+            }
+        }
+        if from.is_root() {
+            return Err(Refusal::new(ErrorKind::InvalidInput, "it is the root"));
+        }
+        self.attach(to, node, replace)?;
+        self.detach(from).map(drop)
+    }
+
+    /// Every entry but the root, each directory before what is in it.
+    pub(super) fn walk(&self) -> Vec<(RelPath, Arc<Node>)> {
+        let mut found = Vec::new();
+        let mut pending = vec![(RelPath::root(), Arc::clone(&self.root))];
+        while let Some((path, node)) = pending.pop() {
+            if let Content::Directory(children) = &node.lock().content {
+                for (name, child) in children.iter().rev() {
+                    if let Ok(below) = path.join(name) {
+                        pending.push((below, Arc::clone(child)));
+                    }
+                }
+            }
+            if !path.is_root() {
+                found.push((path, node));
+            }
+        }
+        found
+    }
+
+    /// Bytes of data that all files hold.
+    pub(super) fn used(&self) -> u64 {
+        let mut seen = BTreeSet::new();
+        let nodes = self.walk().into_iter().filter(|(_, node)| seen.insert(node.inode));
+        nodes
+            .map(|(_, node)| match &node.lock().content {
+                Content::File(data) => data.written().total(),
+                _ => 0,
+            })
+            .sum()
+    }
+}
+
+fn fresh(content: Content, modified: Timestamp) -> NodeState {
+    let mode = match content {
+        Content::Directory(_) => 0o755,
+        Content::Symlink(_) => 0o777,
+        _ => 0o644,
+    };
+    NodeState {
+        content,
+        mode,
+        modified,
+        owner: (1000, 1000),
+        xattrs: BTreeMap::new(),
+        links: 0,
+        version: 0,
+        held: false,
+        gone: false,
+    }
+}

@@ -1,0 +1,246 @@
+//! [`WriteAt`] for memory.
+
+use std::any::Any;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+
+use super::read::MemoryReader;
+use super::shared::Shared;
+use super::storage::not_the_pattern;
+use super::tree::{Content, Node, Refusal, Tree};
+use super::{Operation, lock};
+use crate::{
+    Block, CommitOptions, CreateOptions, ErrorKind, Range, ReadAt, RelPath, Result, WriteAt,
+    Writes, journal_name, part_name,
+};
+
+/// A part file that is being written. Dropping it is what a killed run does: the part file stays
+/// and another writer may continue it.
+#[derive(Debug)]
+pub(super) struct MemoryWriter {
+    shared: Arc<Shared>,
+    path: RelPath,
+    node: Arc<Node>,
+    /// The name of the part file; `None` if part files do not outlive their writer.
+    part: Option<RelPath>,
+    resumed: bool,
+    journal: Option<PathBuf>,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Debug)]
+struct Progress {
+    /// Neither committed nor given up.
+    live: bool,
+    /// Where an in-order write has to begin: anywhere in here at first, then exactly at its end.
+    next: Range,
+}
+
+impl MemoryWriter {
+    pub(super) fn start(
+        shared: &Arc<Shared>,
+        tree: &mut Tree,
+        path: &RelPath,
+        options: &CreateOptions,
+    ) -> Result<Self, Refusal> {
+        let existing = tree.find_or_none(path)?;
+        if existing.is_some_and(|node| matches!(node.lock().content, Content::Directory(_))) {
+            return Err(ErrorKind::IsADirectory.into());
+        }
+        shared.room(tree, options.size.unwrap_or(0), 0)?;
+        let (part, kept) = if shared.capabilities.resume {
+            let part = path.with_name(part_name(path.name())).map_err(|error| Refusal {
+                kind: ErrorKind::InvalidInput,
+                cause: format!("its part file's name {error}"),
+            })?;
+            let old = tree.find_or_none(&part)?;
+            (Some(part), old)
+        } else {
+            (None, None)
+        };
+        if kept.as_ref().is_some_and(|node| node.lock().held) {
+            return Err(Refusal::new(ErrorKind::Busy, "another run is writing its part file"));
+        }
+        let kept = kept.filter(|_| options.resume);
+        let resumed = kept.is_some();
+        let node = match kept {
+            Some(node) => node,
+            None => {
+                let node = tree.node(Content::File(shared.new_data(path)));
+                if let Some(part) = &part {
+                    tree.attach(part, Arc::clone(&node), true)?;
+                }
+                node
+            }
+        };
+        let prefix = {
+            let mut state = node.lock();
+            let data = state.data()?;
+            if let Some(size) = options.size
+                && !options.sparse
+                && size > data.size()
+            {
+                data.resize(size);
+            }
+            let prefix = data.written().prefix();
+            state.held = true;
+            prefix
+        };
+        Ok(Self {
+            shared: Arc::clone(shared),
+            path: path.clone(),
+            node,
+            part,
+            resumed,
+            journal: shared.options.journal_dir.as_ref().map(|dir| journal_path(dir, path)),
+            progress: Mutex::new(Progress { live: true, next: Range::new(0, prefix) }),
+        })
+    }
+
+    fn store(&self, offset: u64, block: &Block) -> Result<(), Refusal> {
+        let tree = lock(&self.shared.tree);
+        self.check_live()?;
+        let range = Range::new(offset, block.len() as u64);
+        self.shared.room(&tree, range.end(), range.len())?;
+        if self.shared.capabilities.writes == Writes::InOrder {
+            let next = &mut lock(&self.progress).next;
+            if offset < next.start() || offset > next.end() {
+                let cause = format!("it is written in order, and {offset} comes out of it");
+                return Err(Refusal { kind: ErrorKind::InvalidInput, cause });
+            }
+            self.node.lock().data()?.resize(offset);
+            *next = Range::new(range.end(), 0);
+        }
+        self.node.lock().data()?.write(offset, block).map_err(not_the_pattern)
+    }
+
+    fn finish(&self, size: u64, options: &CommitOptions) -> Result<(), Refusal> {
+        let mut tree = lock(&self.shared.tree);
+        self.check_live()?;
+        self.shared.room(&tree, size, 0)?;
+        if self.shared.capabilities.writes == Writes::InOrder {
+            let written = self.node.lock().data()?.written().prefix();
+            if written != size {
+                let cause = format!("{written} bytes were written in order, not {size}");
+                return Err(Refusal { kind: ErrorKind::InvalidInput, cause });
+            }
+        }
+        tree.attach(&self.path, Arc::clone(&self.node), options.replace)?;
+        if let Some(part) = &self.part {
+            // Somebody may have removed it; what was written is all the same there.
+            drop(tree.detach(part));
+        }
+        let mut state = self.node.lock();
+        state.data()?.resize(size);
+        state.held = false;
+        state.modified = tree.tick();
+        state.set(&options.metadata, &self.shared.capabilities);
+        lock(&self.progress).live = false;
+        Ok(())
+    }
+
+    fn check_live(&self) -> Result<(), Refusal> {
+        if lock(&self.progress).live {
+            return Ok(());
+        }
+        Err(Refusal::new(ErrorKind::InvalidInput, "it is committed or given up already"))
+    }
+}
+
+#[async_trait]
+impl WriteAt for MemoryWriter {
+    fn resumed(&self) -> bool {
+        self.resumed
+    }
+
+    fn journal_path(&self) -> Option<&Path> {
+        self.journal.as_deref()
+    }
+
+    async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
+        const WRITE: Operation = Operation::Write;
+        let (shared, path) = (&self.shared, &self.path);
+        let call = shared.begin(WRITE, path).await?;
+        shared.send(WRITE, path, block.len() as u64).await?;
+        let (block, failure) = call.verdict.distort(block);
+        self.store(offset, &block).map_err(|refusal| shared.error(WRITE, path, refusal))?;
+        if let Some(failure) = failure {
+            return Err(shared.ordered(WRITE, path, failure));
+        }
+        shared.end(&call, path, ())
+    }
+
+    async fn copy_from(&self, source: &dyn ReadAt, range: Range) -> Result<bool> {
+        let source = (source as &dyn Any).downcast_ref::<MemoryReader>();
+        let work = |_: &mut Tree| {
+            let Some(source) = source else { return Ok(None) };
+            if !self.shared.capabilities.server_copy {
+                return Ok(None);
+            }
+            Ok(Some(source.node().lock().data()?.read(range)))
+        };
+        let copied = self.shared.perform(Operation::CopyFrom, &self.path, work).await?;
+        let Some(block) = copied else { return Ok(false) };
+        let stored = self.store(range.start(), &block);
+        stored.map_err(|refusal| self.shared.error(Operation::CopyFrom, &self.path, refusal))?;
+        Ok(true)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        let work = |_: &mut Tree| self.check_live();
+        self.shared.perform(Operation::Sync, &self.path, work).await
+    }
+
+    async fn reopen(&self, _uncached: bool) -> Result<Arc<dyn ReadAt>> {
+        self.shared.perform(Operation::Reopen, &self.path, |_| Ok(())).await?;
+        let node = Arc::clone(&self.node);
+        Ok(Arc::new(MemoryReader::new(&self.shared, self.path.clone(), node)))
+    }
+
+    async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
+        // `finish` takes the tree itself.
+        let call = self.shared.begin(Operation::Commit, &self.path).await?;
+        self.shared.ask(Operation::Commit, &self.path).await?;
+        let done = self.finish(size, options);
+        done.map_err(|refusal| self.shared.error(Operation::Commit, &self.path, refusal))?;
+        self.shared.end(&call, &self.path, ())
+    }
+
+    async fn abort(&self, keep: bool) -> Result<()> {
+        let work = |tree: &mut Tree| {
+            self.check_live()?;
+            lock(&self.progress).live = false;
+            self.node.lock().held = false;
+            match &self.part {
+                Some(part) if !keep => tree.detach(part).map(drop),
+                _ => Ok(()),
+            }
+        };
+        self.shared.perform(Operation::Abort, &self.path, work).await
+    }
+}
+
+impl Drop for MemoryWriter {
+    fn drop(&mut self) {
+        if lock(&self.progress).live {
+            self.node.lock().held = false;
+        }
+    }
+}
+
+/// One file per path, all in one directory.
+fn journal_path(directory: &Path, path: &RelPath) -> PathBuf {
+    let mut flat = String::new();
+    for byte in path.as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => {
+                flat.push(char::from(*byte));
+            }
+            _ => flat.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    let name = journal_name(flat.as_bytes());
+    directory.join(String::from_utf8_lossy(&name).into_owned())
+}
