@@ -1,0 +1,307 @@
+//! One line of a manifest, read and written.
+//!
+//! | form | who writes it |
+//! |---|---|
+//! | `HEX  NAME` | `sha256sum`, `b3sum` |
+//! | `HEX *NAME` | `sha256sum --binary` |
+//! | `HEX NAME` | `md5 -r` and its kin on the BSDs |
+//! | `SHA256 (NAME) = HEX`, `BLAKE3 (NAME) = HEX` | `sha256sum --tag`, `b3sum --tag`, the BSDs |
+//! | `SHA256(NAME)= HEX` | `openssl dgst` |
+//!
+//! In GNU coreutils and `b3sum` a line that starts with `\` has `\n`, `\r` and `\\` in its name for
+//! line feed, carriage return and backslash (GNU coreutils manual, "md5sum invocation"). Lines that
+//! start with `#` are comments, to GNU at least.
+
+use std::fmt;
+
+use haul_storage::{DigestKind, RelPath, RelPathError};
+
+use crate::digest::Digest;
+
+const HEX_LENGTH: usize = 64;
+
+/// What a line lists: a name as it stands there (escapes resolved), and a digest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Bytes, not text, and not yet to be trusted: see [`listed_path`].
+    pub name: Vec<u8>,
+    /// The digest that the file should have.
+    pub digest: Digest,
+}
+
+/// Why a line lists nothing that could be checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LineError {
+    /// It has no form that a manifest line can have.
+    Form,
+    /// There is a `\` in an escaped name that stands for nothing.
+    Escape,
+    /// It is longer than any line has to be.
+    TooLong,
+    /// Its digest is of a kind that this manifest does not list.
+    Kind(DigestKind),
+    /// Its name is no path below the directory that the manifest is about.
+    Name(RelPathError),
+}
+
+impl fmt::Display for LineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form => f.write_str("is not a digest and a name"),
+            Self::Escape => f.write_str("has a '\\' in its name that stands for nothing"),
+            Self::TooLong => f.write_str("is too long"),
+            Self::Kind(kind) => write!(f, "has a {} digest", kind.name()),
+            Self::Name(RelPathError::EmptyComponent) => {
+                f.write_str("has a name that is absolute or ends with '/'")
+            }
+            Self::Name(error) => write!(f, "has a name that {error}"),
+        }
+    }
+}
+
+impl std::error::Error for LineError {}
+
+/// Reads one line, without its line feed. `Ok(None)` for what lists nothing on purpose: an empty
+/// line, a comment. A digest without a tag is taken to be of `kind`; a tag says its own.
+pub fn parse_line(line: &[u8], kind: DigestKind) -> Result<Option<Listed>, LineError> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.is_empty() || line.starts_with(b"#") {
+        return Ok(None);
+    }
+    let line = line.trim_ascii_start();
+    let (escaped, line) = match line.strip_prefix(b"\\") {
+        Some(line) => (true, line),
+        None => (false, line),
+    };
+    let found = parse_plain(line, kind).or_else(|| parse_tagged(line));
+    let (name, digest) = found.ok_or(LineError::Form)?;
+    if name.is_empty() {
+        return Err(LineError::Form);
+    }
+    let name = if escaped { unescaped(name)? } else { name.to_vec() };
+    Ok(Some(Listed { name, digest }))
+}
+
+/// The line for a file, with its line feed, as `sha256sum` and `b3sum` would write it.
+pub fn format_line(path: &RelPath, digest: &Digest) -> Vec<u8> {
+    let name = path.as_bytes();
+    let mut line = Vec::with_capacity(HEX_LENGTH + 4 + name.len());
+    let escape = name.iter().any(|byte| matches!(byte, b'\n' | b'\r' | b'\\'));
+    if escape {
+        line.push(b'\\');
+    }
+    line.extend_from_slice(digest.to_string().as_bytes());
+    line.extend_from_slice(b"  ");
+    for byte in name {
+        match byte {
+            b'\n' => line.extend_from_slice(b"\\n"),
+            b'\r' => line.extend_from_slice(b"\\r"),
+            b'\\' => line.extend_from_slice(b"\\\\"),
+            byte => line.push(*byte),
+        }
+    }
+    line.push(b'\n');
+    line
+}
+
+/// The path that a listed name means: without `./` and doubled slashes, which change nothing. A
+/// name that is absolute or has `..` in it is an error: it could lead anywhere.
+pub fn listed_path(name: &[u8]) -> Result<RelPath, LineError> {
+    if name.starts_with(b"/") || name.ends_with(b"/") {
+        return Err(LineError::Name(RelPathError::EmptyComponent));
+    }
+    let mut path = Vec::with_capacity(name.len());
+    for component in name.split(|byte| *byte == b'/') {
+        if component.is_empty() || component == b"." {
+            continue;
+        }
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(component);
+    }
+    if path.is_empty() {
+        return Err(LineError::Name(RelPathError::DotComponent));
+    }
+    RelPath::parse(path).map_err(LineError::Name)
+}
+
+/// `HEX  NAME` and its kin. After one blank, a second one or a `*` is a marker and no part of the
+/// name.
+fn parse_plain(line: &[u8], kind: DigestKind) -> Option<(&[u8], Digest)> {
+    let (hex, rest) = line.split_at_checked(HEX_LENGTH)?;
+    let bytes = parse_hex(hex)?;
+    let rest = rest.strip_prefix(b" ").or_else(|| rest.strip_prefix(b"\t"))?;
+    let name = match rest {
+        [b' ' | b'*', name @ ..] if !name.is_empty() => name,
+        name => name,
+    };
+    Some((name, Digest { kind, bytes }))
+}
+
+/// `KIND (NAME) = HEX`. The name may have `) = ` in it, so its end is looked for from behind.
+fn parse_tagged(line: &[u8]) -> Option<(&[u8], Digest)> {
+    let (kind, rest) = if let Some(rest) = line.strip_prefix(b"SHA256") {
+        (DigestKind::Sha256, rest)
+    } else {
+        (DigestKind::Blake3, line.strip_prefix(b"BLAKE3")?)
+    };
+    let rest = rest.strip_prefix(b" ").unwrap_or(rest).strip_prefix(b"(")?;
+    let rest = rest.trim_ascii_end();
+    let (rest, hex) = rest.split_at_checked(rest.len().checked_sub(HEX_LENGTH)?)?;
+    let name = rest.trim_ascii_end().strip_suffix(b"=")?.trim_ascii_end().strip_suffix(b")")?;
+    Some((name, Digest { kind, bytes: parse_hex(hex)? }))
+}
+
+fn parse_hex(hex: &[u8]) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if hex.len() != HEX_LENGTH {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+        *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+    }
+    Some(bytes)
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+fn unescaped(name: &[u8]) -> Result<Vec<u8>, LineError> {
+    let mut plain = Vec::with_capacity(name.len());
+    let mut bytes = name.iter();
+    while let Some(byte) = bytes.next() {
+        plain.push(match (byte, *byte == b'\\') {
+            (_, true) => match bytes.next() {
+                Some(b'n') => b'\n',
+                Some(b'r') => b'\r',
+                Some(b'\\') => b'\\',
+                _ => return Err(LineError::Escape),
+            },
+            (byte, false) => *byte,
+        });
+    }
+    Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HEX: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    fn name_of(line: &str) -> Result<Option<Vec<u8>>, LineError> {
+        let line = line.replace("HEX", HEX);
+        let listed = parse_line(line.as_bytes(), DigestKind::Sha256)?;
+        Ok(listed.map(|listed| {
+            assert_eq!(listed.digest.to_string(), HEX);
+            listed.name
+        }))
+    }
+
+    fn reads(line: &str, name: &str) {
+        assert_eq!(name_of(line), Ok(Some(name.as_bytes().to_vec())), "{line:?}");
+    }
+
+    #[test]
+    fn every_form_is_read() {
+        reads("HEX  a", "a");
+        reads("HEX *a", "a");
+        reads("HEX a", "a");
+        reads("HEX  a\r", "a");
+        reads("SHA256 (a) = HEX", "a");
+        reads("SHA256(a)= HEX", "a");
+        reads("BLAKE3 (a) = HEX\r", "a");
+        assert_eq!(name_of(&format!("{}  a", HEX.to_uppercase())), Ok(Some(b"a".to_vec())));
+    }
+
+    #[test]
+    fn names_keep_what_looks_like_a_marker() {
+        reads("HEX   a", " a");
+        reads("HEX  *a", "*a");
+        reads("HEX **a", "*a");
+        reads("HEX  -a", "-a");
+        reads("HEX  a ", "a ");
+        reads("HEX  a) = HEX", &format!("a) = {HEX}"));
+        reads("SHA256 (a) = b) = HEX", "a) = b");
+        reads("SHA256 ( a ) = HEX", " a ");
+    }
+
+    #[test]
+    fn escapes_are_resolved_only_in_lines_that_say_so() {
+        reads("\\HEX  a\\nb\\\\c\\rd", "a\nb\\c\rd");
+        reads("HEX  a\\nb", "a\\nb");
+        reads("\\SHA256 (a\\nb) = HEX", "a\nb");
+        assert_eq!(name_of("\\HEX  a\\tb"), Err(LineError::Escape));
+        assert_eq!(name_of("\\HEX  a\\"), Err(LineError::Escape));
+    }
+
+    #[test]
+    fn empty_lines_and_comments_list_nothing() {
+        for line in ["", "\r", "# made by hand", "#"] {
+            assert_eq!(name_of(line), Ok(None), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_digest_and_name_is_an_error() {
+        let short = &HEX[1..];
+        let lines = ["a", "HEX", "HEX ", "HEXa", "HEXa  b", "MD5 (a) = HEX", "SHA256 () = HEX"];
+        for line in lines {
+            assert_eq!(name_of(line), Err(LineError::Form), "{line:?}");
+        }
+        assert_eq!(name_of(&format!("{short}  a")), Err(LineError::Form));
+        assert_eq!(name_of(&format!("g{short}  a")), Err(LineError::Form));
+        assert_eq!(name_of(&format!("SHA256 (a) = {short}")), Err(LineError::Form));
+    }
+
+    #[test]
+    fn a_tag_says_the_kind() {
+        let line = format!("BLAKE3 (a) = {HEX}");
+        let listed = parse_line(line.as_bytes(), DigestKind::Sha256).unwrap().unwrap();
+        assert_eq!(listed.digest.kind, DigestKind::Blake3);
+    }
+
+    #[test]
+    fn a_name_leads_nowhere_but_below() {
+        let path = |name: &str| listed_path(name.as_bytes()).map(|path| path.to_string());
+        assert_eq!(path("./a/b"), Ok("a/b".to_owned()));
+        assert_eq!(path("a/./b//c"), Ok("a/b/c".to_owned()));
+        for name in ["/etc/passwd", "../a", "a/../b", "..", ".", "a/", "", "./", "a\0b"] {
+            assert!(matches!(path(name), Err(LineError::Name(_))), "{name:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_is_read_can_panic(line in prop::collection::vec(any::<u8>(), 0..200)) {
+            for start in ["", HEX, "\\", "SHA256 ("] {
+                let line = [start.as_bytes(), &line].concat();
+                if let Ok(Some(listed)) = parse_line(&line, DigestKind::Blake3) {
+                    drop(listed_path(&listed.name));
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_written_is_read_again(name in prop::collection::vec(
+            prop_oneof![any::<u8>(), Just(b'\n'), Just(b'\\'), Just(b'\r'), Just(b' ')], 1..30,
+        )) {
+            prop_assume!(RelPath::parse(&name).is_ok());
+            let digest = Digest::of(DigestKind::Sha256, &name);
+            let line = format_line(&RelPath::parse(&name).unwrap(), &digest);
+            let line = line.strip_suffix(b"\n").unwrap();
+            prop_assert!(!line.contains(&b'\n'));
+            let listed = parse_line(line, DigestKind::Sha256).unwrap().unwrap();
+            prop_assert_eq!(listed, Listed { name, digest });
+        }
+    }
+}

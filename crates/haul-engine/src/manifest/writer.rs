@@ -1,0 +1,328 @@
+//! Writes a manifest: collects digests in any order, and merges them with what is there already.
+//!
+//! A run of haul adds the files that it moved (and takes away those that it removed); what an
+//! earlier run or `sha256sum` listed stays, as long as it is about other files. The new manifest
+//! takes the place of the old one in one step, or not at all.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::io;
+use std::iter::Peekable;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use haul_storage::{
+    CommitOptions, CreateOptions, DigestKind, Error, ErrorKind, Metadata, RelPath, Result, Storage,
+    StorageExt, WorkPool, WriteAt,
+};
+
+use super::line::{LineError, format_line, listed_path};
+use super::reader::ManifestReader;
+use super::sorter::{Record, Sorted, Sorter};
+use crate::digest::Digest;
+
+/// How much of the manifest is made and written at once.
+const BLOCK: usize = 1 << 20;
+
+/// Values of the records. A digest stands for itself.
+const REMOVED: &[u8] = b"";
+
+/// Collects digests and writes them as a manifest. Until [`ManifestWriter::finish`] nothing is seen
+/// of it but nameless temporary files in the scratch directory, which vanish with it.
+pub struct ManifestWriter {
+    kind: DigestKind,
+    base: RelPath,
+    scratch: PathBuf,
+    pool: WorkPool,
+    sorter: Sorter,
+    /// Nothing of an existing manifest remains.
+    removed_all: bool,
+    changes: u64,
+}
+
+/// How a manifest is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FinishOptions {
+    /// Keep what an existing manifest lists of other files; otherwise it is replaced unread.
+    pub merge: bool,
+    /// The manifest lies in the storage whose files it lists, so it must not list itself.
+    pub beside: bool,
+    /// Make it durable before it appears.
+    pub sync: bool,
+}
+
+/// What was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Finished {
+    /// Files that it lists.
+    pub files: u64,
+    /// Of these, the ones that the existing manifest listed and this run did not touch.
+    pub kept: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+impl ManifestWriter {
+    /// A manifest of `kind` whose names are relative to `base`. `scratch` is an existing directory
+    /// on this machine for what does not fit in memory (more than 16 384 files); `pool` does the
+    /// work that blocks.
+    pub fn new(kind: DigestKind, base: RelPath, scratch: &Path, pool: WorkPool) -> Self {
+        let sorter = Sorter::new(scratch);
+        Self {
+            kind,
+            base,
+            scratch: scratch.to_owned(),
+            pool,
+            sorter,
+            removed_all: false,
+            changes: 0,
+        }
+    }
+
+    /// Lists a file; `path` lies below the base. What was said of it before is forgotten.
+    ///
+    /// Does not wait for anything but once in 16 384 calls, when it writes about 2 MiB to the
+    /// scratch directory.
+    pub fn add(&mut self, path: &RelPath, digest: &Digest) -> Result<()> {
+        if digest.kind != self.kind {
+            return Err(Error::new(ErrorKind::InvalidInput, "add to manifest")
+                .at(path)
+                .because(format!("{} in a list of {}", digest.kind.name(), self.kind.name())));
+        }
+        let name = self.relative(path)?;
+        self.change(name, digest.bytes.to_vec())
+    }
+
+    /// Takes a file off the list.
+    pub fn remove(&mut self, path: &RelPath) -> Result<()> {
+        let name = self.relative(path)?;
+        self.change(name, REMOVED.to_vec())
+    }
+
+    /// Takes off everything that an existing manifest lists below a directory.
+    pub fn remove_below(&mut self, directory: &RelPath) -> Result<()> {
+        if *directory == self.base {
+            self.changes += 1;
+            self.removed_all = true;
+            return Ok(());
+        }
+        let mut name = self.relative(directory)?;
+        // No file has this name, and it comes right before everything below.
+        name.push(b'/');
+        self.change(name, REMOVED.to_vec())
+    }
+
+    /// Whether anything was added or taken off.
+    pub fn is_empty(&self) -> bool {
+        self.changes == 0
+    }
+
+    /// Writes the manifest as `path` of `storage`, sorted by the bytes of the names.
+    ///
+    /// If an existing one cannot be understood that is an error which names the line, and it stays
+    /// as it is. If nothing was added or taken off there is nothing to merge, and nothing is done.
+    pub async fn finish(
+        mut self,
+        storage: &dyn Storage,
+        path: &RelPath,
+        options: FinishOptions,
+    ) -> Result<Finished> {
+        let existing = storage.find(path).await?;
+        if let Some(entry) = existing.as_ref().filter(|entry| !entry.is_file()) {
+            let kind =
+                if entry.is_dir() { ErrorKind::IsADirectory } else { ErrorKind::AlreadyExists };
+            return Err(Error::new(kind, "write manifest")
+                .at(storage.location().display(path))
+                .because("what is there is no regular file"));
+        }
+        let merge = options.merge && existing.is_some();
+        if self.is_empty() && (merge || existing.is_none()) {
+            return Ok(Finished::default());
+        }
+        let own_name = if options.beside { self.relative(path).ok() } else { None };
+        let older = match merge {
+            true => self.read_existing(storage, path).await?,
+            false => Sorter::new(&self.scratch),
+        };
+        let kind = self.kind;
+        let newer = std::mem::replace(&mut self.sorter, Sorter::new(&self.scratch));
+        let merged = self.pool.run(move || Merged::new(kind, own_name, older, newer)).await;
+        let merged = merged.map_err(|error| self.scratch_error(error))?;
+
+        let file = storage.create(path, &CreateOptions::default()).await?;
+        let outcome = self.write(&*file, merged).await;
+        let metadata =
+            Metadata { mode: existing.and_then(|entry| entry.mode), ..Metadata::default() };
+        let commit = CommitOptions { metadata, replace: true, sync: options.sync };
+        let outcome = match outcome {
+            Ok(finished) => file.commit(finished.bytes, &commit).await.map(|()| finished),
+            Err(error) => Err(error),
+        };
+        if outcome.is_err() {
+            // The cause is already known; a part file that stays is found by the next run.
+            _ = file.abort(false).await;
+        }
+        outcome.map_err(|error| error.at(storage.location().display(path)))
+    }
+
+    async fn read_existing(&self, storage: &dyn Storage, path: &RelPath) -> Result<Sorter> {
+        let mut reader = ManifestReader::open(storage, path, self.kind).await?;
+        let mut sorter = Sorter::new(&self.scratch);
+        while let Some(line) = reader.next().await? {
+            let checked = line.listed.and_then(|listed| match listed.digest.kind {
+                kind if kind == self.kind => Ok((listed_path(&listed.name)?, listed.digest)),
+                kind => Err(LineError::Kind(kind)),
+            });
+            let (name, digest) = checked.map_err(|error| reader.line_error(line.number, error))?;
+            if self.removed_all {
+                continue;
+            }
+            sorter.add(name.as_bytes().to_vec(), digest.bytes.to_vec());
+            if sorter.is_full() {
+                let spill = move || sorter.spill().map(|()| sorter);
+                sorter = self.pool.run(spill).await.map_err(|error| self.scratch_error(error))?;
+            }
+        }
+        Ok(sorter)
+    }
+
+    async fn write(&self, file: &dyn WriteAt, mut merged: Merged) -> Result<Finished> {
+        loop {
+            let offset = merged.finished.bytes;
+            let next = move || merged.next_block().map(|block| (merged, block));
+            let (rest, block) =
+                self.pool.run(next).await.map_err(|error| self.scratch_error(error))?;
+            merged = rest;
+            if block.is_empty() {
+                return Ok(merged.finished);
+            }
+            file.write_at(offset, block.into()).await?;
+        }
+    }
+
+    fn change(&mut self, name: Vec<u8>, value: Vec<u8>) -> Result<()> {
+        self.changes += 1;
+        self.sorter.add(name, value);
+        if self.sorter.is_full() {
+            self.sorter.spill().map_err(|error| self.scratch_error(error))?;
+        }
+        Ok(())
+    }
+
+    fn relative(&self, path: &RelPath) -> Result<Vec<u8>> {
+        if path.is_root() || *path == self.base || !path.starts_with(&self.base) {
+            return Err(Error::new(ErrorKind::InvalidInput, "add to manifest")
+                .at(path)
+                .because(format!("is not below {}", self.base)));
+        }
+        let below = match self.base.as_bytes().len() {
+            0 => 0,
+            length => length + 1,
+        };
+        Ok(path.as_bytes()[below..].to_vec())
+    }
+
+    fn scratch_error(&self, error: io::Error) -> Error {
+        Error::from_io("sort manifest", error).at(self.scratch.display())
+    }
+}
+
+impl fmt::Debug for ManifestWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ManifestWriter({}, {} changes)", self.kind.name(), self.changes)
+    }
+}
+
+/// The lines of the new manifest, made from the existing one and the changes.
+struct Merged {
+    kind: DigestKind,
+    own_name: Option<Vec<u8>>,
+    older: Peekable<Sorted>,
+    newer: Peekable<Sorted>,
+    /// Everything older below this name with its `/` was removed.
+    removed_below: Option<Vec<u8>>,
+    finished: Finished,
+}
+
+impl Merged {
+    fn new(
+        kind: DigestKind,
+        own_name: Option<Vec<u8>>,
+        older: Sorter,
+        newer: Sorter,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            kind,
+            own_name,
+            older: older.into_sorted()?.peekable(),
+            newer: newer.into_sorted()?.peekable(),
+            removed_below: None,
+            finished: Finished::default(),
+        })
+    }
+
+    /// About [`BLOCK`] bytes of lines; none at the end.
+    fn next_block(&mut self) -> io::Result<Bytes> {
+        let mut block = Vec::with_capacity(BLOCK + (64 << 10));
+        while block.len() < BLOCK {
+            let Some((name, bytes)) = self.next_listed()? else { break };
+            let path = RelPath::parse(&name).map_err(io::Error::other)?;
+            let bytes = <[u8; 32]>::try_from(bytes).map_err(|_| damaged())?;
+            block.extend_from_slice(&format_line(&path, &Digest { kind: self.kind, bytes }));
+            self.finished.files += 1;
+        }
+        self.finished.bytes += block.len() as u64;
+        Ok(block.into())
+    }
+
+    fn next_listed(&mut self) -> io::Result<Option<Record>> {
+        loop {
+            let Some((is_new, (name, value))) = self.next_record()? else { return Ok(None) };
+            if is_new && name.ends_with(b"/") {
+                // Within a removed directory a removed one says nothing new.
+                if !self.is_removed(&name) {
+                    self.removed_below = Some(name);
+                }
+                continue;
+            }
+            let gone = if is_new { value == REMOVED } else { self.is_removed(&name) };
+            if gone || self.own_name.as_ref() == Some(&name) {
+                continue;
+            }
+            self.finished.kept += u64::from(!is_new);
+            return Ok(Some((name, value)));
+        }
+    }
+
+    /// The record with the smallest name, and whether it is of this run; of two with one name that
+    /// one.
+    fn next_record(&mut self) -> io::Result<Option<(bool, Record)>> {
+        let order = match (peek_name(&mut self.older)?, peek_name(&mut self.newer)?) {
+            (None, None) => return Ok(None),
+            (None, _) => Ordering::Greater,
+            (_, None) => Ordering::Less,
+            (Some(older), Some(newer)) => older.cmp(newer),
+        };
+        if order.is_eq() {
+            self.older.next();
+        }
+        let is_new = order.is_ge();
+        let source = if is_new { &mut self.newer } else { &mut self.older };
+        Ok(source.next().transpose()?.map(|record| (is_new, record)))
+    }
+
+    fn is_removed(&self, name: &[u8]) -> bool {
+        self.removed_below.as_ref().is_some_and(|prefix| name.starts_with(prefix))
+    }
+}
+
+fn peek_name(source: &mut Peekable<Sorted>) -> io::Result<Option<&Vec<u8>>> {
+    match source.next_if(Result::is_err) {
+        Some(Err(error)) => Err(error),
+        _ => Ok(source.peek().and_then(|record| record.as_ref().ok()).map(|(name, _)| name)),
+    }
+}
+
+fn damaged() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a temporary file is damaged")
+}
