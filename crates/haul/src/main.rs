@@ -1,2 +1,64 @@
-//! The program.
-fn main() {}
+//! haul: moves large data between any two places as fast as the path between them allows.
+//!
+//! ```text
+//! args (raw) → config, settings, places (resolved) → plan → engine → report → exit status
+//! ```
+
+mod args;
+mod commands;
+mod config;
+mod exit;
+mod filter;
+mod manifest;
+mod options;
+mod output;
+mod places;
+mod plan;
+mod report;
+mod settings;
+mod signals;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use haul_storage::Error;
+
+use crate::args::Cli;
+use crate::exit::{Exit, Stop};
+use crate::output::Printer;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A reader who has seen enough of the help is no error.
+            drop(error.print());
+            return if error.use_stderr() { Exit::Usage } else { Exit::Done }.into();
+        }
+    };
+    let printer = Printer::new(cli.output);
+    let exit = run(cli, &printer).unwrap_or_else(|stop| match stop {
+        Stop::Usage(message) => {
+            printer.error(message);
+            Exit::Usage
+        }
+        Stop::Failed(error) => {
+            printer.failure(&error);
+            Exit::Failed
+        }
+    });
+    match (printer.finish(), exit) {
+        (false, Exit::Done) => Exit::Failed.into(),
+        (_, exit) => exit.into(),
+    }
+}
+
+fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {
+    // The work is done by the engine's and the backends' own threads.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::from_io("start", error))?;
+    runtime.block_on(commands::run(cli, printer))
+}

@@ -1,0 +1,23 @@
+//! `haul demo`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::units::SizeIn;
+
+/// Arguments of `haul demo`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Work in a new directory below this one [default: the system's for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// Take the data from this tree [default: the Rust toolchain, or else /usr/lib]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) source: Option<PathBuf>,
+
+    /// Move about so much
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    pub(crate) size: SizeIn<{ 1 << 20 }, { 1 << 40 }>,
+}

@@ -1,0 +1,20 @@
+//! `haul completions` and `haul man`.
+
+use clap::Args;
+use clap_complete::Shell;
+
+/// Arguments of `haul completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: Shell,
+}
+
+/// Arguments of `haul man`.
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Only the page of this command [default: one page of everything]
+    #[arg(value_name = "COMMAND")]
+    pub(crate) command: Option<String>,
+}

@@ -1,0 +1,106 @@
+//! The raw arguments, exactly as they stand on the command line.
+//!
+//! Nothing here decides anything: `settings` resolves options, `places` resolves locations (they
+//! stay text until then, because clap would print a rejected one whole, password and all).
+
+mod cp;
+mod demo;
+mod ls;
+mod man;
+mod sync;
+mod transfer;
+mod verify;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+pub(crate) use cp::CpArgs;
+pub(crate) use demo::DemoArgs;
+pub(crate) use ls::LsArgs;
+pub(crate) use man::{CompletionsArgs, ManArgs};
+pub(crate) use sync::SyncArgs;
+pub(crate) use transfer::TransferArgs;
+pub(crate) use verify::VerifyArgs;
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "haul",
+    version,
+    about = "Moves large data between any two places as fast as the path between them allows",
+    after_long_help = MANUAL,
+    max_term_width = 100,
+    propagate_version = true,
+)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    /// How to say it.
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+
+    /// Read this configuration file [default: $HAUL_CONFIG, or haul/config.toml below
+    /// $XDG_CONFIG_HOME or ~/.config]
+    #[arg(long, value_name = "FILE", global = true, help_heading = "General")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// One command with its arguments.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Copy files and trees from anywhere to anywhere
+    Cp(Box<CpArgs>),
+    /// Make DEST like SOURCE
+    Sync(Box<SyncArgs>),
+    /// List what is at a location
+    Ls(LsArgs),
+    /// Check files against their manifest
+    Verify(VerifyArgs),
+    /// Move real data on this machine: copy, kill, resume, verify
+    Demo(DemoArgs),
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    Man(ManArgs),
+}
+
+/// What every command can be told about its output.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct OutputArgs {
+    /// Print nothing but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "General")]
+    pub(crate) quiet: bool,
+
+    /// Print every file; show lanes, window and latency
+    #[arg(short, long, global = true, help_heading = "General")]
+    pub(crate) verbose: bool,
+
+    /// Print results as JSON, one object a line
+    #[arg(long, global = true, help_heading = "General")]
+    pub(crate) json: bool,
+
+    /// Show no progress
+    #[arg(long, global = true, help_heading = "General")]
+    pub(crate) no_progress: bool,
+}
+
+/// What concerns all commands; the end of `haul --help` and a part of the manual page.
+const MANUAL: &str = "\
+Locations:
+  PATH                    a local path; ./a:b if a colon comes before the first slash
+  NAME:PATH               below the url of [remote.NAME] in the configuration
+
+Configuration (TOML; names of options as on the command line, without the dashes):
+  [defaults]              options of every transfer: lanes = 4, bwlimit = \"10M\", fsync = true
+  [profile.NAME]          options of --profile NAME; `profile` in it names the one it builds on
+  [remote.NAME]           url = \"...\", user = \"...\", port = 22; used as NAME:PATH
+  The command line goes before the profile, the profile before [defaults].
+
+Exit status:
+  0    all done
+  1    something failed; each failure was printed, the rest was done
+  2    wrong usage; nothing was done
+  130  interrupted (143: terminated); run the same command again to continue";

@@ -1,0 +1,137 @@
+//! `haul ls`: lists what is at a location.
+//!
+//! A directory is printed sorted; one with more entries than fit into a batch is printed batch by
+//! batch, each sorted, so that memory does not grow with it.
+
+use futures_util::StreamExt;
+use haul_storage::{Entry, EntryKind, Error, RelPath};
+
+use crate::args::LsArgs;
+use crate::config::Config;
+use crate::exit::{Exit, Stop};
+use crate::options::SplitArg;
+use crate::output::{Printer, human, json};
+use crate::places::{Place, Places};
+
+/// Entries that are sorted together.
+const BATCH: usize = 100_000;
+
+/// Runs it.
+pub(crate) async fn run(args: &LsArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
+    let places = Places::new(config, haul_engine::Settings::default().block_size, SplitArg::Auto);
+    let location = places.locate(&args.location)?;
+    let place = places.existing(&location).await?;
+    let mut listing = Listing { printer, long: args.long, failed: false };
+    if place.is_directory {
+        listing.tree(&place, args.recursive).await;
+    } else {
+        let entry = place.storage.stat(&place.path).await?;
+        // A file is called as it was asked for, even if that is a link's name.
+        listing.print(&entry, location.base_name());
+    }
+    Ok(if listing.failed { Exit::Failed } else { Exit::Done })
+}
+
+struct Listing<'a> {
+    printer: &'a Printer,
+    long: bool,
+    failed: bool,
+}
+
+impl Listing<'_> {
+    /// Prints a directory, and with `recursive` all below it; one at a time, top first.
+    async fn tree(&mut self, place: &Place, recursive: bool) {
+        let mut pending = vec![place.path.clone()];
+        while let Some(directory) = pending.pop() {
+            let first_below = pending.len();
+            let outcome =
+                self.directory(place, &directory, recursive.then_some(&mut pending)).await;
+            if let Err(error) = outcome {
+                self.fail(&error);
+            }
+            if self.printer.is_closed() {
+                return;
+            }
+            // The stack gives the last one first.
+            pending[first_below..].sort_by(|a, b| b.cmp(a));
+        }
+    }
+
+    async fn directory(
+        &mut self,
+        place: &Place,
+        directory: &RelPath,
+        mut below: Option<&mut Vec<RelPath>>,
+    ) -> Result<(), Error> {
+        let mut stream = place.storage.list(directory).await?;
+        let mut batch = Vec::new();
+        loop {
+            let next = stream.next().await;
+            let at_end = next.is_none();
+            match next {
+                Some(Ok(entries)) => batch.extend(entries),
+                Some(Err(error)) => self.fail(&error),
+                None => {}
+            }
+            if at_end || batch.len() >= BATCH {
+                batch.sort_by(|a: &Entry, b: &Entry| a.path.cmp(&b.path));
+                for entry in batch.drain(..) {
+                    self.print(&entry, entry.path.as_bytes());
+                    if let Some(below) = below.as_deref_mut().filter(|_| entry.is_dir()) {
+                        below.push(entry.path);
+                    }
+                }
+                if at_end || self.printer.is_closed() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, error: &Error) {
+        self.failed = true;
+        self.printer.failure(error);
+    }
+
+    fn print(&self, entry: &Entry, path: &[u8]) {
+        if self.printer.is_json() {
+            return self.printer.object(&json::Event::entry(entry, path));
+        }
+        let escaped = self.printer.results_go_to_a_terminal();
+        let mut line = Vec::new();
+        if self.long {
+            line.extend_from_slice(human::long_entry(entry).as_bytes());
+        }
+        push_name(&mut line, path, escaped);
+        match &entry.kind {
+            EntryKind::Directory => line.push(b'/'),
+            EntryKind::Symlink(target) if self.long => {
+                line.extend_from_slice(b" -> ");
+                push_name(&mut line, target, escaped);
+            }
+            _ => {}
+        }
+        self.printer.result(line);
+    }
+}
+
+/// Adds a name as it is, or with everything escaped that a terminal would act on.
+fn push_name(line: &mut Vec<u8>, name: &[u8], escaped: bool) {
+    if !escaped {
+        return line.extend_from_slice(name);
+    }
+    let mut text = String::new();
+    for chunk in name.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if character.is_control() {
+                text.extend(character.escape_default());
+            } else {
+                text.push(character);
+            }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    line.extend_from_slice(text.as_bytes());
+}

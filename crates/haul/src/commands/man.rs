@@ -1,0 +1,85 @@
+//! `haul man` and `haul completions`: what packagers and shells want to know of the command line.
+
+use std::io;
+
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+
+use crate::args::{Cli, CompletionsArgs, ManArgs};
+use crate::exit::{Exit, Stop};
+use crate::output::Printer;
+
+/// Foot and head of every page.
+const SOURCE: &str = concat!("haul ", env!("CARGO_PKG_VERSION"));
+const MANUAL: &str = "User Commands";
+
+/// Prints the completions of a shell.
+pub(crate) fn completions(args: &CompletionsArgs, printer: &Printer) -> Exit {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "haul", &mut script);
+    printer.raw(&script);
+    Exit::Done
+}
+
+/// Prints a manual page: of everything, or of one command.
+pub(crate) fn manual(args: &ManArgs, printer: &Printer) -> Result<Exit, Stop> {
+    let mut command = Cli::command();
+    command.build();
+    let page = match &args.command {
+        None => whole_page(&command),
+        Some(name) => {
+            let Some(found) = command.find_subcommand(name) else {
+                return Err(Stop::Usage(format!("no command '{}'", name.escape_debug())));
+            };
+            page_of(found)
+        }
+    };
+    // It is made in memory, where writing cannot fail.
+    printer.raw(&page.unwrap_or_default());
+    Ok(Exit::Done)
+}
+
+/// The page of one command.
+fn page_of(command: &Command) -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    Man::new(command.clone())
+        .title(format!("HAUL-{}", command.get_name().to_uppercase()))
+        .source(SOURCE)
+        .manual(MANUAL)
+        .render(&mut page)?;
+    Ok(notes(&page))
+}
+
+/// The page of the program with that of every command as a section of its own.
+fn whole_page(command: &Command) -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    let man = Man::new(command.clone()).title("HAUL").source(SOURCE).manual(MANUAL);
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    for subcommand in command.get_subcommands().filter(|command| command.get_name() != "help") {
+        let mut section = Vec::new();
+        let man = Man::new(subcommand.clone());
+        man.render_synopsis_section(&mut section)?;
+        man.render_description_section(&mut section)?;
+        man.render_options_section(&mut section)?;
+        if subcommand.get_after_long_help().is_some() {
+            man.render_extra_section(&mut section)?;
+        }
+        let heading = subcommand.get_name().to_uppercase();
+        page.extend_from_slice(format!(".SH \"{heading}\"\n").as_bytes());
+        page.extend_from_slice(
+            String::from_utf8_lossy(&section).replace(".SH ", ".SS ").as_bytes(),
+        );
+    }
+    man.render_extra_section(&mut page)?;
+    man.render_version_section(&mut page)?;
+    Ok(notes(&page))
+}
+
+/// clap's name for what comes after the options says nothing.
+fn notes(page: &[u8]) -> Vec<u8> {
+    let page = String::from_utf8_lossy(page);
+    page.replace(".SH EXTRA\n", ".SH NOTES\n").replace(".SS EXTRA\n", ".SS NOTES\n").into_bytes()
+}

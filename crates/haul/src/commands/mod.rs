@@ -1,0 +1,29 @@
+//! The commands, one a file. Each takes its arguments and says how it ended.
+
+mod cp;
+mod demo;
+mod ls;
+mod man;
+mod sync;
+mod transfer;
+mod verify;
+
+use crate::args::{Cli, Command};
+use crate::config::Config;
+use crate::exit::{Exit, Stop};
+use crate::output::Printer;
+
+/// Runs the command of a command line.
+pub(crate) async fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {
+    let config =
+        || Config::load(cli.config.as_deref()).map_err(|error| Stop::Usage(error.to_string()));
+    match cli.command {
+        Command::Cp(args) => cp::run(&args, &config()?, printer).await,
+        Command::Sync(args) => sync::run(&args, &config()?, printer).await,
+        Command::Ls(args) => ls::run(&args, &config()?, printer).await,
+        Command::Verify(args) => verify::run(&args, &config()?, printer).await,
+        Command::Demo(args) => demo::run(&args, printer),
+        Command::Completions(args) => Ok(man::completions(&args, printer)),
+        Command::Man(args) => man::manual(&args, printer),
+    }
+}

@@ -1,0 +1,20 @@
+//! `haul sync`: makes one directory like another.
+
+use super::transfer;
+use crate::args::SyncArgs;
+use crate::config::Config;
+use crate::exit::{Exit, Stop};
+use crate::output::Printer;
+use crate::places::Places;
+use crate::{plan, settings};
+
+/// Runs it.
+pub(crate) async fn run(args: &SyncArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
+    let mut resolved = settings::resolve(&args.transfer, config).map_err(Stop::Usage)?;
+    resolved.engine.delete = args.delete;
+    let places = Places::new(config, resolved.engine.block_size, resolved.split);
+    let source = places.locate(&args.source)?;
+    let destination = places.locate(&args.destination)?;
+    let plan = plan::sync(&places, &source, &destination).await?;
+    transfer::run(plan, resolved, &places, printer).await
+}

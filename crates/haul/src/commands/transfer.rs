@@ -1,0 +1,60 @@
+//! What `cp` and `sync` do once it is known what goes where.
+
+use haul_storage::Error;
+
+use crate::exit::{Exit, Stop};
+use crate::manifest::Manifest;
+use crate::output::{Printer, human, json};
+use crate::places::Places;
+use crate::plan::Plan;
+use crate::report::Report;
+use crate::settings::Resolved;
+use crate::signals::Signals;
+
+/// Moves everything and reports.
+pub(crate) async fn run(
+    plan: Plan,
+    resolved: Resolved,
+    places: &Places<'_>,
+    printer: &Printer,
+) -> Result<Exit, Stop> {
+    let mut settings = resolved.engine;
+    let (digest, dry_run, sync) = (settings.digest, settings.dry_run, settings.sync);
+    // In a dry run too: it has to leave out the same files.
+    let manifest = match resolved.manifest {
+        Some(choice) => Some(Manifest::new(&choice, &plan, places).await?),
+        None => None,
+    };
+    if let Some(manifest) = &manifest {
+        let warn = |location: &str, message: &str| printer.warning(location, message);
+        settings.filter = manifest.guard(&plan.jobs, settings.filter, warn).await;
+    }
+    let mut failures = plan.failures;
+    for error in &failures {
+        printer.failure(error);
+    }
+
+    let signals = Signals::listen(printer, "interrupted; run the same command again to continue");
+    let report = Report::start(printer, plan.base, manifest)
+        .map_err(|error| Error::from_io("start a thread", error))?;
+    let cancel = signals.cancel().clone();
+    let mut summary = haul_engine::transfer(plan.jobs, settings, report.sink(), cancel).await;
+    if let Some(manifest) = report.finish()
+        && let Err(error) = manifest.finish(sync).await
+    {
+        printer.failure(&error);
+        failures.push(error);
+    }
+    summary.failed += failures.len() as u64;
+
+    if printer.is_json() {
+        printer.object(&json::Event::summary(&summary, digest, dry_run));
+    } else {
+        printer.note(human::summary(&summary, dry_run, printer.is_verbose()));
+    }
+    Ok(match signals.exit() {
+        Some(exit) if summary.interrupted => exit,
+        _ if summary.failed > 0 => Exit::Failed,
+        _ => Exit::Done,
+    })
+}

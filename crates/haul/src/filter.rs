@@ -1,0 +1,133 @@
+//! `--include` and `--exclude`: an ordered list of globs that says which paths take part.
+//!
+//! As in rsync the first rule that matches decides, and what no rule matches is included. A pattern
+//! without `/` is compared with the base name at any depth; one with `/` (a leading one too) with
+//! the whole path below the source; one with a trailing `/` matches directories only. `*` and `?`
+//! stop at `/`, `**` does not, `{a,b}` and `[a-z]` are understood.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::str::FromStr;
+
+use globset::{GlobBuilder, GlobMatcher};
+use haul_engine::Filter;
+
+/// One glob.
+#[derive(Debug, Clone)]
+pub(crate) struct Pattern {
+    glob: GlobMatcher,
+    whole_path: bool,
+    directories_only: bool,
+}
+
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let directories_only = text.ends_with('/');
+        let body = text.strip_suffix('/').unwrap_or(text);
+        let whole_path = body.contains('/');
+        let body = body.strip_prefix('/').unwrap_or(body);
+        if body.is_empty() {
+            return Err("the pattern is empty".to_owned());
+        }
+        let glob = GlobBuilder::new(body)
+            .literal_separator(true)
+            .build()
+            .map_err(|error| error.kind().to_string())?;
+        Ok(Self { glob: glob.compile_matcher(), whole_path, directories_only })
+    }
+}
+
+impl Pattern {
+    fn matches(&self, path: &[u8], is_directory: bool) -> bool {
+        if self.directories_only && !is_directory {
+            return false;
+        }
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        self.glob.is_match(OsStr::from_bytes(if self.whole_path { path } else { name }))
+    }
+}
+
+/// A pattern and what it decides.
+#[derive(Debug, Clone)]
+pub(crate) struct Rule {
+    pub(crate) include: bool,
+    pub(crate) pattern: Pattern,
+}
+
+/// Rules in their order.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rules(Vec<Rule>);
+
+impl Rules {
+    pub(crate) fn new(rules: Vec<Rule>) -> Self {
+        Self(rules)
+    }
+
+    /// Whether a path below the source takes part.
+    pub(crate) fn includes(&self, path: &[u8], is_directory: bool) -> bool {
+        let decided = self.0.iter().find(|rule| rule.pattern.matches(path, is_directory));
+        decided.is_none_or(|rule| rule.include)
+    }
+
+    /// As the engine takes it.
+    pub(crate) fn filter(&self) -> Filter {
+        if self.0.is_empty() {
+            return Filter::default();
+        }
+        let rules = self.clone();
+        Filter::new(move |path, is_directory| rules.includes(path, is_directory))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(list: &[&str]) -> Rules {
+        let rule = |text: &&str| Rule {
+            include: text.starts_with('+'),
+            pattern: text[1..].parse().unwrap(),
+        };
+        Rules::new(list.iter().map(rule).collect())
+    }
+
+    #[test]
+    fn the_first_match_decides() {
+        let rules = rules(&["+keep.o", "-*.o"]);
+        assert!(rules.includes(b"a/keep.o", false));
+        assert!(!rules.includes(b"a/b.o", false));
+        assert!(rules.includes(b"a/b.c", false));
+    }
+
+    #[test]
+    fn a_slash_anchors_at_the_source() {
+        let rules = rules(&["-/build", "-doc/*.pdf", "-**/tmp/x"]);
+        assert!(!rules.includes(b"build", true));
+        assert!(rules.includes(b"a/build", true));
+        assert!(!rules.includes(b"doc/a.pdf", false));
+        assert!(rules.includes(b"doc/b/a.pdf", false));
+        assert!(!rules.includes(b"a/b/tmp/x", false));
+        assert!(!rules.includes(b"tmp/x", false));
+    }
+
+    #[test]
+    fn a_trailing_slash_means_directories_only() {
+        let rules = rules(&["-target/"]);
+        assert!(!rules.includes(b"a/target", true));
+        assert!(rules.includes(b"a/target", false));
+    }
+
+    #[test]
+    fn names_that_are_not_text_are_compared_as_bytes() {
+        assert!(!rules(&["-*.o"]).includes(b"\xff\xfe.o", false));
+    }
+
+    #[test]
+    fn broken_globs_are_refused() {
+        for wrong in ["", "/", "a[", "{a"] {
+            assert!(wrong.parse::<Pattern>().is_err(), "{wrong}");
+        }
+    }
+}

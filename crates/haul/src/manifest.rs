@@ -1,0 +1,141 @@
+//! `--manifest`: where it goes, what it takes part in, and what the events say about it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use haul_engine::manifest::{FinishOptions, ManifestWriter, default_name};
+use haul_engine::{Action, FileEvent, Filter, Job};
+use haul_storage::{Error, Location, RelPath, Result, Storage, StorageExt, WorkPool};
+
+use crate::places::Places;
+use crate::plan::Plan;
+use crate::settings::ManifestChoice;
+
+/// A manifest that is going to be written.
+#[derive(Debug)]
+pub(crate) struct Manifest {
+    storage: Arc<dyn Storage>,
+    path: RelPath,
+    /// Whether it lies in the destination's storage, among the files that it lists.
+    beside: bool,
+    writer: ManifestWriter,
+    /// The first digest that could not be noted; the manifest would be incomplete.
+    error: Option<Error>,
+}
+
+impl Manifest {
+    /// Finds its place. Nothing is written yet.
+    pub(crate) async fn new(
+        choice: &ManifestChoice,
+        plan: &Plan,
+        places: &Places<'_>,
+    ) -> Result<Self> {
+        let (storage, path, beside) = match (&choice.file, &plan.local_base) {
+            (None, _) => {
+                let path = plan.base.join(default_name(choice.digest)).unwrap_or_default();
+                (Arc::clone(&plan.destination), path, true)
+            }
+            (Some(file), base) => {
+                // Relative to DEST where that is on this machine, and else to where we are.
+                let file = base.as_ref().map_or_else(|| file.clone(), |base| base.join(file));
+                Self::place(file, plan, places).await?
+            }
+        };
+        let pool = WorkPool::new("manifest", 1)
+            .map_err(|error| Error::from_io("start a thread", error))?;
+        let scratch = std::env::temp_dir();
+        let writer = ManifestWriter::new(choice.digest, plan.base.clone(), &scratch, pool);
+        Ok(Self { storage, path, beside, writer, error: None })
+    }
+
+    async fn place(
+        file: PathBuf,
+        plan: &Plan,
+        places: &Places<'_>,
+    ) -> Result<(Arc<dyn Storage>, RelPath, bool)> {
+        let place = places.destination(&Location::Local(file)).await?;
+        let inside = plan.local_base.as_ref().zip(place.local.as_ref()).and_then(|(base, file)| {
+            let rest = file.strip_prefix(base).ok()?;
+            RelPath::parse(rest.as_os_str().as_encoded_bytes()).ok()
+        });
+        Ok(match inside {
+            Some(rest) => (Arc::clone(&plan.destination), plan.base.join_path(&rest), true),
+            None => (place.storage, place.path, false),
+        })
+    }
+
+    /// Where it is going to be, below the directory that a job fills; `None` if it is elsewhere.
+    fn below(&self, job: &Job) -> Option<RelPath> {
+        let inside = self.beside && self.path.starts_with(&job.destination_path);
+        let skip = match job.destination_path.as_bytes().len() {
+            0 => 0,
+            length => length + 1,
+        };
+        let rest = self.path.as_bytes().get(skip..).filter(|_| inside)?;
+        RelPath::parse(rest).ok().filter(|rest| !rest.is_root())
+    }
+
+    /// Keeps a file of the source that has the manifest's own place from being copied there, and
+    /// the manifest from being deleted with what the source does not have. Each source file that
+    /// is left out for this is told to `warn`.
+    pub(crate) async fn guard(
+        &self,
+        jobs: &[Job],
+        filter: Filter,
+        mut warn: impl FnMut(&str, &str),
+    ) -> Filter {
+        let mut guarded: Vec<RelPath> = jobs.iter().filter_map(|job| self.below(job)).collect();
+        guarded.sort();
+        guarded.dedup();
+        if guarded.is_empty() {
+            return filter;
+        }
+        for job in jobs {
+            for path in &guarded {
+                let source = job.source_path.join_path(path);
+                // What cannot be looked at is for the transfer to report.
+                if let Ok(Some(_)) = job.source.find(&source).await
+                    && filter.takes(path.as_bytes(), false)
+                {
+                    let location = job.source.location().display(&source).to_string();
+                    warn(&location, "not copied: the manifest of this copy takes its place");
+                }
+            }
+        }
+        Filter::new(move |path, is_directory| {
+            !guarded.iter().any(|own| own.as_bytes() == path) && filter.takes(path, is_directory)
+        })
+    }
+
+    /// Notes what was done with an entry.
+    pub(crate) fn note(&mut self, event: &FileEvent) {
+        if event.dry_run || self.error.is_some() {
+            return;
+        }
+        let noted = match (event.action, &event.digest) {
+            (Action::Removed, _) => {
+                self.writer.remove(&event.path).and_then(|()| self.writer.remove_below(&event.path))
+            }
+            (_, Some(digest)) => self.writer.add(&event.path, digest),
+            // A link took the place of what may have been a file.
+            (Action::Linked, None) => self.writer.remove(&event.path),
+            (Action::Copied | Action::Unchanged, None) => Ok(()),
+        };
+        self.error = noted.err();
+    }
+
+    /// Writes it, merged with what an earlier run has listed of other files.
+    pub(crate) async fn finish(self, sync: bool) -> Result<()> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        if self.writer.is_empty() {
+            return Ok(());
+        }
+        if let Some(parent) = self.path.parent() {
+            self.storage.create_dir_all(&parent).await?;
+        }
+        let options = FinishOptions { merge: true, beside: self.beside, sync };
+        self.writer.finish(&*self.storage, &self.path, options).await.map(drop)
+    }
+}

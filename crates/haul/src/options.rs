@@ -1,0 +1,419 @@
+//! The options of a transfer, as the command line or the configuration file gives them.
+//!
+//! One struct for both: clap fills it from arguments, serde from `[defaults]` and `[profile.NAME]`,
+//! with the same names and the same parsers. What is not given is `None`, so that layers can be
+//! laid over each other ([`Options::or`]); `settings` makes of the result what the engine takes.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use haul_engine::Overwrite;
+use haul_storage::DigestKind;
+use serde::Deserialize;
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
+
+use crate::filter::Pattern;
+use crate::units::{Count, OrAuto, Rate, Size, SizeIn, Switch};
+
+/// 1 GiB, the largest block.
+const GIB: u64 = 1 << 30;
+
+/// Everything that can be said about a transfer besides what goes where.
+#[derive(Debug, Clone, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Options {
+    /// Choose a set of settings: safe, default, aggressive, or one of the configuration
+    #[arg(long, value_name = "NAME", help_heading = "Speed")]
+    pub(crate) profile: Option<String>,
+
+    /// Connections to a remote location
+    #[arg(long, value_name = "N|auto", help_heading = "Speed")]
+    #[serde(deserialize_with = "text")]
+    pub(crate) lanes: Option<OrAuto<Count<1, 256>>>,
+
+    /// Bytes in flight to a remote location
+    #[arg(long, value_name = "SIZE|auto", help_heading = "Speed")]
+    #[serde(deserialize_with = "text")]
+    pub(crate) window: Option<OrAuto<SizeIn<4096, { 64 * GIB }>>>,
+
+    /// Bytes of a range, the piece of a file that one lane is handed at a time
+    #[arg(long, value_name = "SIZE|auto", help_heading = "Speed")]
+    #[serde(deserialize_with = "text")]
+    pub(crate) chunk: Option<OrAuto<SizeIn<4096, { 64 * GIB }>>>,
+
+    /// Files in flight at once
+    #[arg(long, value_name = "N|auto", help_heading = "Speed")]
+    #[serde(deserialize_with = "text")]
+    pub(crate) files: Option<OrAuto<Count<1, 4096>>>,
+
+    /// Bytes of one read or write on a disk, 1K to 1G, in steps of 1K
+    #[arg(long, value_name = "SIZE", help_heading = "Speed")]
+    #[serde(deserialize_with = "text")]
+    pub(crate) block_size: Option<SizeIn<1024, GIB>>,
+
+    /// Blocks that may wait between reading and writing
+    #[arg(long, value_name = "N", help_heading = "Speed")]
+    #[serde(deserialize_with = "text")]
+    pub(crate) queue_size: Option<Count<1, 1024>>,
+
+    /// Most memory for data on its way, 8M or more
+    #[arg(long, value_name = "SIZE", help_heading = "Speed")]
+    #[serde(deserialize_with = "text")]
+    pub(crate) memory: Option<SizeIn<{ 8 << 20 }, { 1 << 50 }>>,
+
+    /// Move at most so much per second: 10M (bytes), 80mbit (bits)
+    #[arg(long, value_name = "RATE", help_heading = "Speed")]
+    #[serde(deserialize_with = "text")]
+    pub(crate) bwlimit: Option<Rate>,
+
+    /// What to do with a file that is there already
+    #[arg(long, value_name = "WHEN", help_heading = "Files")]
+    #[serde(deserialize_with = "text")]
+    pub(crate) overwrite: Option<OverwriteArg>,
+
+    /// What a copy keeps: mode, times, owner, xattrs, links; all; none [bare: all]
+    #[arg(
+        long,
+        value_name = "LIST",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "all",
+        help_heading = "Files"
+    )]
+    #[serde(deserialize_with = "text")]
+    pub(crate) preserve: Option<PreserveArg>,
+
+    /// Continue where an earlier run was stopped [default: yes]
+    #[arg(
+        long,
+        value_name = "yes|no",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "yes",
+        help_heading = "Safety"
+    )]
+    #[serde(deserialize_with = "text")]
+    pub(crate) resume: Option<Switch>,
+
+    /// Write the digests of all files to FILE [bare: SHA256SUMS or B3SUMS in DEST]
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        help_heading = "Safety"
+    )]
+    #[serde(deserialize_with = "text")]
+    pub(crate) manifest: Option<ManifestArg>,
+
+    /// Digest to make of every file [default: sha256 with --manifest, blake3 with --verify]
+    #[arg(long, value_name = "DIGEST", help_heading = "Safety")]
+    #[serde(deserialize_with = "text")]
+    pub(crate) digest: Option<DigestArg>,
+
+    /// Read back what was written and compare, before a file gets its name
+    #[arg(
+        long,
+        value_name = "yes|no",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "yes",
+        help_heading = "Safety"
+    )]
+    #[serde(deserialize_with = "text")]
+    pub(crate) verify: Option<Switch>,
+
+    /// Make every file durable on its disk before it gets its name
+    #[arg(
+        long,
+        value_name = "yes|no",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "yes",
+        help_heading = "Safety"
+    )]
+    #[serde(deserialize_with = "text")]
+    pub(crate) fsync: Option<Switch>,
+
+    /// Try so often again what may succeed later [default: 5]
+    #[arg(long, value_name = "N", help_heading = "Safety")]
+    #[serde(deserialize_with = "text")]
+    pub(crate) retries: Option<Count<0, 1000>>,
+
+    /// Store longer files as a folder of parts: where the file system needs it (auto), never, or
+    /// everywhere with parts of SIZE
+    #[arg(long, value_name = "auto|never|SIZE", help_heading = "Files")]
+    #[serde(deserialize_with = "text")]
+    pub(crate) split: Option<SplitArg>,
+
+    /// In the configuration only: on the command line the order of the two counts, see
+    /// `args::FilterArgs`.
+    #[arg(skip)]
+    #[serde(deserialize_with = "texts")]
+    pub(crate) include: Vec<Pattern>,
+
+    /// As `include`.
+    #[arg(skip)]
+    #[serde(deserialize_with = "texts")]
+    pub(crate) exclude: Vec<Pattern>,
+}
+
+impl Options {
+    /// These options, and where they say nothing those of `lower`. Globs are not layered but
+    /// gathered, by `settings`.
+    #[must_use]
+    pub(crate) fn or(self, lower: &Self) -> Self {
+        Self {
+            profile: self.profile.or_else(|| lower.profile.clone()),
+            lanes: self.lanes.or(lower.lanes),
+            window: self.window.or(lower.window),
+            chunk: self.chunk.or(lower.chunk),
+            files: self.files.or(lower.files),
+            block_size: self.block_size.or(lower.block_size),
+            queue_size: self.queue_size.or(lower.queue_size),
+            memory: self.memory.or(lower.memory),
+            bwlimit: self.bwlimit.or(lower.bwlimit),
+            overwrite: self.overwrite.or(lower.overwrite),
+            preserve: self.preserve.or(lower.preserve),
+            resume: self.resume.or(lower.resume),
+            manifest: self.manifest.or_else(|| lower.manifest.clone()),
+            digest: self.digest.or(lower.digest),
+            verify: self.verify.or(lower.verify),
+            fsync: self.fsync.or(lower.fsync),
+            retries: self.retries.or(lower.retries),
+            split: self.split.or(lower.split),
+            include: self.include,
+            exclude: self.exclude,
+        }
+    }
+}
+
+/// `--overwrite`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OverwriteArg {
+    /// Replace it if size or modification time differ
+    Different,
+    /// Leave it
+    Never,
+    /// Replace it
+    Always,
+    /// Replace it if the source was modified later
+    Newer,
+}
+
+impl FromStr for OverwriteArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        ValueEnum::from_str(text, false)
+            .map_err(|_| format!("'{text}' is none of different, never, always, newer"))
+    }
+}
+
+impl From<OverwriteArg> for Overwrite {
+    fn from(arg: OverwriteArg) -> Self {
+        match arg {
+            OverwriteArg::Different => Self::Different,
+            OverwriteArg::Never => Self::Never,
+            OverwriteArg::Always => Self::Always,
+            OverwriteArg::Newer => Self::Newer,
+        }
+    }
+}
+
+/// `--digest`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DigestArg {
+    /// As b3sum prints it
+    Blake3,
+    /// As sha256sum prints it
+    Sha256,
+    /// No digest
+    None,
+}
+
+impl FromStr for DigestArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        ValueEnum::from_str(text, false)
+            .map_err(|_| format!("'{text}' is none of blake3, sha256, none"))
+    }
+}
+
+impl DigestArg {
+    /// The digest, unless it is `none`.
+    pub(crate) fn kind(self) -> Option<DigestKind> {
+        match self {
+            Self::Blake3 => Some(DigestKind::Blake3),
+            Self::Sha256 => Some(DigestKind::Sha256),
+            Self::None => None,
+        }
+    }
+}
+
+/// `--manifest`, and `manifest = true | false | "FILE"` in the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ManifestArg {
+    /// No manifest.
+    No,
+    /// Under its usual name in DEST.
+    InDestination,
+    /// Here; below DEST if relative.
+    File(PathBuf),
+}
+
+impl FromStr for ManifestArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "" | "true" => Self::InDestination,
+            "false" => Self::No,
+            file => Self::File(PathBuf::from(file)),
+        })
+    }
+}
+
+/// `--split`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SplitArg {
+    /// Where the file system cannot hold longer files.
+    Auto,
+    /// Not at all.
+    Never,
+    /// Everything longer than this many bytes.
+    Size(u64),
+}
+
+impl FromStr for SplitArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "never" => Ok(Self::Never),
+            size => match size.parse() {
+                Ok(Size(0)) => Err("parts of 0 bytes hold nothing".to_owned()),
+                Ok(Size(size)) => Ok(Self::Size(size)),
+                Err(cause) => Err(format!("{cause}, nor 'auto' or 'never'")),
+            },
+        }
+    }
+}
+
+/// `--preserve`: everything that is named, and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PreserveArg {
+    pub(crate) mode: bool,
+    pub(crate) times: bool,
+    pub(crate) owner: bool,
+    pub(crate) xattrs: bool,
+    pub(crate) links: bool,
+}
+
+impl PreserveArg {
+    /// What `--preserve` and `--archive` without a list mean.
+    pub(crate) const ALL: Self =
+        Self { mode: true, times: true, owner: true, xattrs: true, links: true };
+}
+
+impl FromStr for PreserveArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut preserve = Self::default();
+        for word in text.split(',') {
+            match word {
+                "mode" => preserve.mode = true,
+                "times" => preserve.times = true,
+                "owner" => preserve.owner = true,
+                "xattrs" => preserve.xattrs = true,
+                "links" => preserve.links = true,
+                "all" => preserve = Self::ALL,
+                "none" if text == "none" => {}
+                "none" => return Err("'none' stands alone".to_owned()),
+                other => {
+                    return Err(format!(
+                        "'{other}' is none of mode, times, owner, xattrs, links, all, none"
+                    ));
+                }
+            }
+        }
+        Ok(preserve)
+    }
+}
+
+/// A value of the configuration, read by the parser of the command line: `lanes = 4`,
+/// `lanes = "auto"`, `verify = true`, `preserve = ["mode", "times"]`.
+fn text<'de, D: Deserializer<'de>, T: FromStr<Err = String>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    let text = from.deserialize_any(TextVisitor)?;
+    text.parse().map(Some).map_err(de::Error::custom)
+}
+
+/// A list of such values.
+fn texts<'de, D: Deserializer<'de>, T: FromStr<Err = String>>(from: D) -> Result<Vec<T>, D::Error> {
+    let list = Vec::<String>::deserialize(from)?;
+    list.iter()
+        .map(|text| text.parse().map_err(|cause| de::Error::custom(format!("'{text}': {cause}"))))
+        .collect()
+}
+
+struct TextVisitor;
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = String;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a string, a number, true or false")
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<String, E> {
+        Ok(value.to_owned())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<String, E> {
+        Ok(value.to_string())
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<String, E> {
+        Ok(value.to_string())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<String, A::Error> {
+        let mut words: Vec<String> = Vec::new();
+        while let Some(word) = list.next_element()? {
+            words.push(word);
+        }
+        Ok(words.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preserve_keeps_what_is_named_and_nothing_else() {
+        assert_eq!("all".parse(), Ok(PreserveArg::ALL));
+        assert_eq!("none".parse(), Ok(PreserveArg::default()));
+        let two: PreserveArg = "mode,times".parse().unwrap();
+        assert_eq!((two.mode, two.times, two.owner), (true, true, false));
+        assert!("".parse::<PreserveArg>().is_err());
+        assert!("mode,none".parse::<PreserveArg>().is_err());
+    }
+
+    #[test]
+    fn the_upper_layer_wins_and_the_lower_fills_its_gaps() {
+        let upper = Options { retries: Some(Count(1)), ..Options::default() };
+        let lower =
+            Options { retries: Some(Count(2)), fsync: Some(Switch(true)), ..Options::default() };
+        let both = upper.or(&lower);
+        assert_eq!(both.retries, Some(Count(1)));
+        assert_eq!(both.fsync, Some(Switch(true)));
+    }
+}

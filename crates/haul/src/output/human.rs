@@ -1,0 +1,205 @@
+//! Events in words.
+
+use haul_engine::{Action, FileEvent, Progress, Summary};
+use haul_storage::{Entry, EntryKind, RelPath, Timestamp};
+
+use crate::units::{bytes, duration, per_second, rate};
+
+/// One finished entry, as `-v` and `--dry-run` print it.
+pub(crate) fn file(event: &FileEvent, path: &RelPath) -> String {
+    let word = match (event.action, event.dry_run) {
+        (Action::Copied, false) => "copied",
+        (Action::Copied, true) => "would copy",
+        (Action::Linked, false) => "linked",
+        (Action::Linked, true) => "would link",
+        (Action::Removed, false) => "removed",
+        (Action::Removed, true) => "would remove",
+        (Action::Unchanged, _) => "unchanged",
+    };
+    let mut line = format!("{word} {path}");
+    if event.action == Action::Copied {
+        line.push_str(&format!(" ({}", bytes(event.bytes)));
+        if event.resumed_bytes > 0 {
+            line.push_str(&format!(", {} resumed", bytes(event.resumed_bytes)));
+        }
+        line.push(')');
+    }
+    line
+}
+
+/// Where a transfer stands, in one line.
+pub(crate) fn progress(progress: &Progress, verbose: bool) -> String {
+    let mut line = format!(
+        "{}/{} files  {}/{}  {}",
+        progress.files,
+        progress.total_files,
+        bytes(progress.bytes),
+        bytes(progress.total_bytes),
+        rate(progress.bytes_per_second)
+    );
+    if let Some(seconds) =
+        progress.total_bytes.saturating_sub(progress.bytes).checked_div(progress.bytes_per_second)
+    {
+        let left = duration(std::time::Duration::from_secs(seconds));
+        line.push_str(&format!("  {left} left"));
+    }
+    if verbose && progress.lanes > 0 {
+        line.push_str(&format!("  {} lanes", progress.lanes));
+        line.push_str(&format!("  window {}", bytes(progress.window_bytes)));
+        if let Some(round_trip) = progress.round_trip {
+            line.push_str(&format!("  {:.1} ms", round_trip.as_secs_f64() * 1000.0));
+        }
+    }
+    line
+}
+
+/// How a transfer ended, in one line.
+pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String {
+    let mut parts = vec![format!("{}, {}", plural(summary.files, "file"), bytes(summary.bytes))];
+    if dry_run {
+        parts.insert(0, "dry run, nothing was done".to_owned());
+    } else {
+        parts.push(format!(
+            "moved {} in {}, {}",
+            bytes(summary.moved_bytes),
+            duration(summary.elapsed),
+            rate(per_second(summary.moved_bytes, summary.elapsed))
+        ));
+    }
+    if summary.resumed_bytes > 0 {
+        parts.push(format!("resumed {}", bytes(summary.resumed_bytes)));
+    }
+    let counts = [
+        (summary.unchanged, "unchanged"),
+        (summary.removed, "removed"),
+        (summary.skipped, "skipped"),
+        (summary.failed, "failed"),
+    ];
+    parts.extend(
+        counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{count} {word}")),
+    );
+    match summary.retries {
+        0 => {}
+        1 => parts.push("1 retry".to_owned()),
+        retries => parts.push(format!("{retries} retries")),
+    }
+    if verbose {
+        parts.push(plural(summary.links, "link"));
+        if summary.lanes > 0 {
+            parts.push(plural(summary.lanes as u64, "lane"));
+            parts.push(format!("window {}", bytes(summary.window_bytes)));
+        }
+        if let Some(round_trip) = summary.round_trip {
+            parts.push(format!("latency {:.1} ms", round_trip.as_secs_f64() * 1000.0));
+        }
+    }
+    parts.join("; ")
+}
+
+/// `1 file`, `2 files`.
+pub(crate) fn plural(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// Mode, size and time of an entry as `ls -l` prints them before the name.
+pub(crate) fn long_entry(entry: &Entry) -> String {
+    let modified = entry.modified.map_or_else(|| "-".to_owned(), |time| utc(time, false));
+    format!("{} {:>14} {modified:>20} ", mode(entry), entry.size)
+}
+
+fn mode(entry: &Entry) -> String {
+    let kind = match entry.kind {
+        EntryKind::File => '-',
+        EntryKind::Directory => 'd',
+        EntryKind::Symlink(_) => 'l',
+        EntryKind::Special(special) => special_letter(special),
+    };
+    let mut text = String::from(kind);
+    let Some(mode) = entry.mode else {
+        text.push_str("?????????");
+        return text;
+    };
+    // Set-user-ID, set-group-ID and sticky show in the place of the matching `x`.
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 == 0 { '-' } else { 'r' });
+        text.push(if bits & 2 == 0 { '-' } else { 'w' });
+        text.push(match (mode & special != 0, bits & 1 != 0) {
+            (false, false) => '-',
+            (false, true) => 'x',
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+        });
+    }
+    text
+}
+
+fn special_letter(kind: haul_storage::SpecialKind) -> char {
+    use haul_storage::SpecialKind;
+    match kind {
+        SpecialKind::Fifo => 'p',
+        SpecialKind::Socket => 's',
+        SpecialKind::BlockDevice => 'b',
+        SpecialKind::CharDevice => 'c',
+        SpecialKind::Unknown => '?',
+    }
+}
+
+/// A time in UTC as RFC 3339 writes it, with nanoseconds if wanted and not zero.
+pub(crate) fn utc(time: Timestamp, with_nanos: bool) -> String {
+    let (year, month, day) = civil_from_days(time.seconds.div_euclid(86_400));
+    let second = time.seconds.rem_euclid(86_400);
+    let mut text = format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    );
+    if with_nanos && time.nanos > 0 {
+        text.push_str(&format!(".{:09}", time.nanos));
+    }
+    text.push('Z');
+    text
+}
+
+/// Howard Hinnant's `civil_from_days`: year, month and day of a day counted from 1970-01-01 in the
+/// Gregorian calendar.
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let shifted = days.saturating_add(719_468);
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_utc() {
+        let at = |seconds, nanos| utc(Timestamp { seconds, nanos }, true);
+        assert_eq!(at(0, 0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_400, 5), "2000-02-29T00:00:00.000000005Z");
+        assert_eq!(at(-1, 0), "1969-12-31T23:59:59Z");
+        assert_eq!(at(4_102_444_799, 0), "2099-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn modes_show_their_special_bits() {
+        let mut entry = Entry::new(RelPath::root(), EntryKind::Directory, 0);
+        entry.mode = Some(0o1777);
+        assert_eq!(mode(&entry), "drwxrwxrwt");
+        entry.kind = EntryKind::File;
+        entry.mode = Some(0o4644);
+        assert_eq!(mode(&entry), "-rwSr--r--");
+    }
+}

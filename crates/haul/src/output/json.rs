@@ -1,0 +1,308 @@
+//! Events as JSON, one object a line; `event` says which.
+//!
+//! Names: JSON is Unicode and file names are bytes, so `path` has every invalid byte replaced by
+//! U+FFFD, and only then there is `path_bytes`, the exact name in hexadecimal. Sizes are bytes,
+//! times seconds, unless the name says otherwise. New fields may come; these stay.
+
+use std::time::Duration;
+
+use haul_engine::digest::Digest;
+use haul_engine::{FileEvent, Phase, Progress, Summary};
+use haul_storage::{DigestKind, Entry, EntryKind, Error, ErrorKind, RelPath};
+use serde::Serialize;
+
+use super::human;
+use crate::units::per_second;
+
+/// One line.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum Event<'a> {
+    /// The totals are known.
+    Plan {
+        files: u64,
+        bytes: u64,
+    },
+    Progress(ProgressFields),
+    File(FileFields<'a>),
+    Retry {
+        attempt: u32,
+        pause_ms: f64,
+        #[serde(flatten)]
+        error: ErrorFields<'a>,
+    },
+    Warning {
+        location: &'a str,
+        message: &'a str,
+    },
+    Error(ErrorFields<'a>),
+    Summary(SummaryFields),
+    /// One line of `haul ls`.
+    Entry(EntryFields<'a>),
+}
+
+/// Where a transfer stands.
+#[derive(Debug, Serialize)]
+pub(crate) struct ProgressFields {
+    phase: &'static str,
+    seconds: f64,
+    files: u64,
+    total_files: u64,
+    bytes: u64,
+    total_bytes: u64,
+    moved_bytes: u64,
+    bytes_per_second: u64,
+    lanes: usize,
+    window_bytes: u64,
+    rtt_ms: Option<f64>,
+}
+
+/// One finished entry.
+#[derive(Debug, Serialize)]
+pub(crate) struct FileFields<'a> {
+    #[serde(flatten)]
+    path: PathFields<'a>,
+    bytes: u64,
+    action: &'static str,
+    resumed_bytes: u64,
+    digest: Option<DigestFields>,
+    dry_run: bool,
+}
+
+/// A digest with its function.
+#[derive(Debug, Serialize)]
+struct DigestFields {
+    kind: &'static str,
+    hex: String,
+}
+
+/// A name, without loss.
+#[derive(Debug, Serialize)]
+struct PathFields<'a> {
+    path: std::borrow::Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+}
+
+/// A failed operation.
+#[derive(Debug, Serialize)]
+pub(crate) struct ErrorFields<'a> {
+    location: &'a str,
+    operation: &'a str,
+    kind: String,
+    message: String,
+}
+
+/// How a transfer ended.
+#[derive(Debug, Serialize)]
+pub(crate) struct SummaryFields {
+    files: u64,
+    unchanged: u64,
+    bytes: u64,
+    moved_bytes: u64,
+    resumed_bytes: u64,
+    seconds: f64,
+    bytes_per_second: u64,
+    links: u64,
+    directories: u64,
+    removed: u64,
+    skipped: u64,
+    failed: u64,
+    retries: u64,
+    lanes: usize,
+    window_bytes: u64,
+    rtt_ms: Option<f64>,
+    connect_ms: Option<f64>,
+    digest: Option<&'static str>,
+    interrupted: bool,
+    dry_run: bool,
+}
+
+/// One entry of a listing.
+#[derive(Debug, Serialize)]
+pub(crate) struct EntryFields<'a> {
+    #[serde(flatten)]
+    path: PathFields<'a>,
+    kind: &'static str,
+    size: u64,
+    modified: Option<String>,
+    mode: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<std::borrow::Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_bytes: Option<String>,
+}
+
+impl<'a> Event<'a> {
+    /// One finished entry, `path` being its name below DEST.
+    pub(crate) fn file(event: &FileEvent, path: &'a RelPath) -> Self {
+        Self::File(FileFields {
+            path: path.as_bytes().into(),
+            bytes: event.bytes,
+            action: event.action.name(),
+            resumed_bytes: event.resumed_bytes,
+            digest: event.digest.as_ref().map(DigestFields::from),
+            dry_run: event.dry_run,
+        })
+    }
+
+    /// An operation that is going to be tried again.
+    pub(crate) fn retry(error: &'a Error, attempt: u32, pause: Duration) -> Self {
+        Self::Retry { attempt, pause_ms: ms(pause), error: error.into() }
+    }
+
+    /// How a transfer ended.
+    pub(crate) fn summary(summary: &Summary, digest: Option<DigestKind>, dry_run: bool) -> Self {
+        Self::Summary(SummaryFields {
+            files: summary.files,
+            unchanged: summary.unchanged,
+            bytes: summary.bytes,
+            moved_bytes: summary.moved_bytes,
+            resumed_bytes: summary.resumed_bytes,
+            seconds: seconds(summary.elapsed),
+            bytes_per_second: per_second(summary.moved_bytes, summary.elapsed),
+            links: summary.links,
+            directories: summary.directories,
+            removed: summary.removed,
+            skipped: summary.skipped,
+            failed: summary.failed,
+            retries: summary.retries,
+            lanes: summary.lanes,
+            window_bytes: summary.window_bytes,
+            rtt_ms: summary.round_trip.map(ms),
+            connect_ms: summary.connect.map(ms),
+            digest: digest.map(DigestKind::name),
+            interrupted: summary.interrupted,
+            dry_run,
+        })
+    }
+
+    /// One entry of a listing, `path` being its name below what is listed.
+    pub(crate) fn entry(entry: &'a Entry, path: &'a [u8]) -> Self {
+        let target = match &entry.kind {
+            EntryKind::Symlink(target) => Some(PathFields::from(target.as_slice())),
+            _ => None,
+        };
+        let (target, target_bytes) =
+            target.map_or((None, None), |target| (Some(target.path), target.path_bytes));
+        Self::Entry(EntryFields {
+            path: path.into(),
+            kind: match entry.kind {
+                EntryKind::File => "file",
+                EntryKind::Directory => "directory",
+                EntryKind::Symlink(_) => "symlink",
+                EntryKind::Special(_) => "special",
+            },
+            size: entry.size,
+            modified: entry.modified.map(|time| human::utc(time, true)),
+            mode: entry.mode.map(|mode| format!("{mode:04o}")),
+            target,
+            target_bytes,
+        })
+    }
+}
+
+impl From<&Progress> for Event<'_> {
+    fn from(progress: &Progress) -> Self {
+        Self::Progress(ProgressFields {
+            phase: match progress.phase {
+                Phase::Planning => "planning",
+                Phase::Moving => "moving",
+                Phase::Ended => "ended",
+            },
+            seconds: seconds(progress.elapsed),
+            files: progress.files,
+            total_files: progress.total_files,
+            bytes: progress.bytes,
+            total_bytes: progress.total_bytes,
+            moved_bytes: progress.moved_bytes,
+            bytes_per_second: progress.bytes_per_second,
+            lanes: progress.lanes,
+            window_bytes: progress.window_bytes,
+            rtt_ms: progress.round_trip.map(ms),
+        })
+    }
+}
+
+impl<'a> From<&'a Error> for Event<'a> {
+    fn from(error: &'a Error) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+impl<'a> From<&'a Error> for ErrorFields<'a> {
+    fn from(error: &'a Error) -> Self {
+        Self {
+            location: error.location(),
+            operation: error.operation(),
+            kind: kind_name(error.kind()),
+            message: error.cause(),
+        }
+    }
+}
+
+impl<'a> From<&'a [u8]> for PathFields<'a> {
+    fn from(path: &'a [u8]) -> Self {
+        let path_bytes = std::str::from_utf8(path).is_err().then(|| hex(path));
+        Self { path: String::from_utf8_lossy(path), path_bytes }
+    }
+}
+
+impl From<&Digest> for DigestFields {
+    fn from(digest: &Digest) -> Self {
+        Self { kind: digest.kind.name(), hex: digest.to_string() }
+    }
+}
+
+/// `NotFound` as `not_found`; the kinds are an open list, so their names are taken as they are.
+fn kind_name(kind: ErrorKind) -> String {
+    let mut name = String::new();
+    for letter in format!("{kind:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn seconds(time: Duration) -> f64 {
+    ms(time) / 1000.0
+}
+
+/// Milliseconds with microseconds as decimals: more digits are noise.
+fn ms(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(event: &Event<'_>) -> String {
+        serde_json::to_string(event).unwrap()
+    }
+
+    #[test]
+    fn a_name_that_is_not_text_is_kept_without_loss() {
+        let entry = Entry::new(RelPath::root(), EntryKind::File, 3);
+        let name = line(&Event::entry(&entry, b"a\xff"));
+        assert!(name.contains(r#""path":"a�","path_bytes":"61ff""#), "{name}");
+        let name = line(&Event::entry(&entry, b"a"));
+        assert!(name.starts_with(r#"{"event":"entry","path":"a","kind":"file""#), "{name}");
+        assert!(!name.contains("path_bytes"), "{name}");
+    }
+
+    #[test]
+    fn an_error_says_where_what_and_why() {
+        let error = Error::new(ErrorKind::NotFound, "open").at("x/y");
+        assert_eq!(
+            line(&Event::from(&error)),
+            r#"{"event":"error","location":"x/y","operation":"open","kind":"not_found","message":"not found"}"#
+        );
+    }
+}

@@ -1,0 +1,12 @@
+//! Everything that the program says.
+//!
+//! All of it goes through one [`Printer`]: results to the standard output, everything else to the
+//! standard error, and nothing into the middle of a progress bar.
+
+pub(crate) mod human;
+pub(crate) mod json;
+mod printer;
+mod progress;
+
+pub(crate) use printer::Printer;
+pub(crate) use progress::ProgressDisplay;

@@ -1,0 +1,215 @@
+//! The one place that writes to the standard streams.
+//!
+//! Cheap to clone; all clones write to the same streams, a line at a time. A reader of the standard
+//! output that goes away (`haul ls | head`) is no error: what would be printed is dropped, and
+//! [`Printer::is_closed`] tells those who could stop early.
+
+use std::fmt::Display;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use haul_storage::Error;
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+use super::json;
+use crate::args::OutputArgs;
+
+/// Writes to the standard streams.
+#[derive(Debug, Clone)]
+pub(crate) struct Printer {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    args: OutputArgs,
+    stdout_is_terminal: bool,
+    stderr_is_terminal: bool,
+    streams: Mutex<Streams>,
+}
+
+#[derive(Debug)]
+struct Streams {
+    stdout: BufWriter<Stdout>,
+    state: State,
+    bar: Option<ProgressBar>,
+}
+
+#[derive(Debug)]
+enum State {
+    Open,
+    ReaderGone,
+    Failed(io::Error),
+}
+
+impl Printer {
+    /// A printer that is as talkative as the arguments say.
+    pub(crate) fn new(args: OutputArgs) -> Self {
+        let streams = Streams {
+            stdout: BufWriter::with_capacity(64 << 10, io::stdout()),
+            state: State::Open,
+            bar: None,
+        };
+        let shared = Shared {
+            args,
+            stdout_is_terminal: io::stdout().is_terminal(),
+            stderr_is_terminal: io::stderr().is_terminal(),
+            streams: Mutex::new(streams),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Whether results are JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.shared.args.json
+    }
+
+    /// Whether nothing but errors is wanted.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.shared.args.quiet
+    }
+
+    /// Whether more than usual is wanted.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.shared.args.verbose
+    }
+
+    /// Whether names have to be escaped because a terminal would act on them.
+    pub(crate) fn results_go_to_a_terminal(&self) -> bool {
+        self.shared.stdout_is_terminal
+    }
+
+    /// Whether progress is wanted.
+    pub(crate) fn shows_progress(&self) -> bool {
+        !self.shared.args.quiet && !self.shared.args.no_progress
+    }
+
+    /// Whether a bar can be drawn: on a terminal where no JSON is printed between its frames.
+    pub(crate) fn can_draw(&self) -> bool {
+        self.shared.stderr_is_terminal && !(self.is_json() && self.shared.stdout_is_terminal)
+    }
+
+    /// Keeps what is printed out of the way of this bar.
+    pub(crate) fn set_bar(&self, bar: Option<ProgressBar>) {
+        self.lock().bar = bar;
+    }
+
+    /// Prints a line of a result.
+    pub(crate) fn result(&self, line: impl AsRef<[u8]>) {
+        self.stdout(line.as_ref(), true);
+    }
+
+    /// Prints bytes as they are.
+    pub(crate) fn raw(&self, bytes: &[u8]) {
+        self.stdout(bytes, false);
+    }
+
+    /// Prints an object as a line of JSON.
+    pub(crate) fn object(&self, object: &impl Serialize) {
+        // Only maps with keys that are no strings and failing writers cannot be serialized.
+        if let Ok(line) = serde_json::to_vec(object) {
+            self.stdout(&line, true);
+        }
+    }
+
+    /// Reports a failed operation: as an `error` object, or as `haul: LOCATION: cannot …`.
+    pub(crate) fn failure(&self, error: &Error) {
+        if self.is_json() {
+            self.object(&json::Event::from(error));
+        } else {
+            self.error(error);
+        }
+    }
+
+    /// Reports something worth knowing about a location.
+    pub(crate) fn warning(&self, location: &str, message: &str) {
+        if self.is_json() {
+            self.object(&json::Event::Warning { location, message });
+        } else {
+            self.note(format_args!("haul: warning: {location}: {message}"));
+        }
+    }
+
+    /// Prints an error, whatever the arguments say.
+    pub(crate) fn error(&self, message: impl Display) {
+        self.stderr(&format!("haul: {message}"));
+    }
+
+    /// Prints a line for people, unless nothing but errors is wanted.
+    pub(crate) fn note(&self, line: impl Display) {
+        if !self.is_quiet() {
+            self.stderr(&line.to_string());
+        }
+    }
+
+    /// Whether nobody reads the standard output any longer.
+    pub(crate) fn is_closed(&self) -> bool {
+        !matches!(self.lock().state, State::Open)
+    }
+
+    /// Hands on what is buffered.
+    pub(crate) fn flush(&self) {
+        let mut streams = self.lock();
+        let outcome = streams.stdout.flush();
+        streams.note_outcome(outcome);
+    }
+
+    /// Hands on what is buffered and says whether all results arrived; if not, that is reported.
+    pub(crate) fn finish(&self) -> bool {
+        self.flush();
+        let message = match &self.lock().state {
+            State::Failed(error) => format!("standard output: cannot write: {error}"),
+            State::Open | State::ReaderGone => return true,
+        };
+        self.error(message);
+        false
+    }
+
+    fn stdout(&self, bytes: &[u8], line: bool) {
+        let mut streams = self.lock();
+        if !matches!(streams.state, State::Open) {
+            return;
+        }
+        // On a terminal both streams are the same screen.
+        let bar = streams.bar.clone().filter(|_| self.shared.stdout_is_terminal);
+        let flush = self.shared.stdout_is_terminal;
+        let outcome = apart_from(bar.as_ref(), || {
+            streams.stdout.write_all(bytes)?;
+            if line {
+                streams.stdout.write_all(b"\n")?;
+            }
+            if flush { streams.stdout.flush() } else { Ok(()) }
+        });
+        streams.note_outcome(outcome);
+    }
+
+    fn stderr(&self, line: &str) {
+        let streams = self.lock();
+        // There is nowhere left to report that the standard error cannot be written to.
+        apart_from(streams.bar.as_ref(), || drop(writeln!(io::stderr().lock(), "{line}")));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Streams> {
+        self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Streams {
+    fn note_outcome(&mut self, outcome: io::Result<()>) {
+        match outcome {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.state = State::ReaderGone;
+            }
+            Err(error) => self.state = State::Failed(error),
+        }
+    }
+}
+
+fn apart_from<T>(bar: Option<&ProgressBar>, print: impl FnOnce() -> T) -> T {
+    match bar {
+        Some(bar) => bar.suspend(print),
+        None => print(),
+    }
+}

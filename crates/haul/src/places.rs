@@ -1,0 +1,236 @@
+//! From locations to opened storages. The only module that knows backends.
+//!
+//! Local storages are opened on canonical roots (no links, no `..`), so that the engine can see
+//! when source and destination are the same or one lies in the other.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage};
+
+use crate::config::{Config, Remote};
+use crate::exit::Stop;
+use crate::options::SplitArg;
+
+/// Something in an opened storage.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// The storage.
+    pub(crate) storage: Arc<dyn Storage>,
+    /// Where in it.
+    pub(crate) path: RelPath,
+    /// Whether a directory is there.
+    pub(crate) is_directory: bool,
+    /// Whether anything is there.
+    pub(crate) exists: bool,
+    /// The canonical path, if it is on a disk of this machine.
+    pub(crate) local: Option<PathBuf>,
+}
+
+/// How storages are opened.
+#[derive(Debug, Clone)]
+pub(crate) struct Places<'a> {
+    config: &'a Config,
+    block_size: u64,
+    split: SplitArg,
+}
+
+impl<'a> Places<'a> {
+    /// Opens with blocks of `block_size` bytes and long files stored as `split` says.
+    pub(crate) fn new(config: &'a Config, block_size: u64, split: SplitArg) -> Self {
+        Self { config, block_size, split }
+    }
+
+    /// What an argument means: the forms of [`Location`], and the remotes of the configuration.
+    pub(crate) fn locate(&self, argument: &OsStr) -> Result<Location, Stop> {
+        let usage = |error: haul_storage::LocationError| Stop::Usage(error.to_string());
+        let location = Location::parse(argument).map_err(usage)?;
+        let location = match &location {
+            Location::Named { name, path } => match self.config.remote.get(name) {
+                Some(remote) => {
+                    let base = Location::parse(&remote.url).map_err(usage)?;
+                    below(name, remote, base, path).map_err(Stop::Usage)?
+                }
+                None => location.as_ssh_host(),
+            },
+            _ => location,
+        };
+        let protocol = match &location {
+            Location::Local(_) => return Ok(location),
+            Location::Remote { scheme, .. } => scheme.name(),
+            Location::Named { .. } => "sftp",
+            Location::Peer { .. } => "a peer's ticket",
+        };
+        let mut message = format!("{location}: {protocol} is not supported by this build");
+        if fs::symlink_metadata(argument).is_ok() {
+            message.push_str("; for the local file of that name write it with ./ before it");
+        }
+        Err(Stop::Usage(message))
+    }
+
+    /// Opens what is there; links in the location are followed.
+    pub(crate) async fn existing(&self, location: &Location) -> Result<Place> {
+        let path = local_path(location)?;
+        let canonical = path.canonicalize().map_err(|error| at(location, "open", error))?;
+        let metadata = fs::metadata(&canonical).map_err(|error| at(location, "open", error))?;
+        let is_directory = metadata.is_dir();
+        let (root, name) = if is_directory {
+            (canonical.as_path(), RelPath::root())
+        } else {
+            // Only the root has no parent, and it is a directory.
+            let parent = canonical.parent().unwrap_or(&canonical);
+            (parent, name_of(&canonical, location)?)
+        };
+        let storage = self.open(root, false)?;
+        Ok(Place { storage, path: name, is_directory, exists: true, local: Some(canonical) })
+    }
+
+    /// Opens a place to write to, which need not exist. A link to a directory is followed; a link
+    /// to anything else is what will be replaced.
+    pub(crate) async fn destination(&self, location: &Location) -> Result<Place> {
+        let path = local_path(location)?;
+        let absolute = std::path::absolute(path).map_err(|error| at(location, "open", error))?;
+        let (root, rest) = nearest_directory(&absolute, location)?;
+        let exists = rest.is_empty() || fs::symlink_metadata(join(&root, &rest)).is_ok();
+        if exists && !rest.is_empty() && location.has_trailing_slash() {
+            return Err(Error::new(ErrorKind::NotADirectory, "open").at(location));
+        }
+        let mut name = RelPath::root();
+        for component in &rest {
+            name = name.join(component.as_bytes()).map_err(|error| invalid(location, error))?;
+        }
+        let local = Some(join(&root, &rest));
+        let storage = self.open(&root, true)?;
+        Ok(Place { storage, path: name, is_directory: rest.is_empty(), exists, local })
+    }
+
+    fn open(&self, root: &Path, _write: bool) -> Result<Arc<dyn Storage>> {
+        let _ = (self.block_size, self.split);
+        Err(Error::new(ErrorKind::Unsupported, "open").at(root.display()))
+    }
+}
+
+/// The directory nearest to `path` that exists, canonical, and the names that are missing below it.
+fn nearest_directory(path: &Path, location: &Location) -> Result<(PathBuf, Vec<OsString>)> {
+    let mut rest = Vec::new();
+    let mut current = path;
+    loop {
+        match current.canonicalize() {
+            Ok(found) if found.is_dir() => {
+                rest.reverse();
+                return Ok((found, rest));
+            }
+            // A file may only be the last of all.
+            Ok(_) if !rest.is_empty() => {
+                return Err(Error::new(ErrorKind::NotADirectory, "open").at(current.display()));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(at(location, "open", error)),
+        }
+        match current.components().next_back() {
+            Some(Component::Normal(name)) => rest.push(name.to_owned()),
+            // What `..` means below something that does not exist, nobody can say.
+            _ => return Err(Error::new(ErrorKind::NotFound, "open").at(current.display())),
+        }
+        let Some(parent) = current.parent() else {
+            return Err(Error::new(ErrorKind::NotFound, "open").at(location));
+        };
+        current = parent;
+    }
+}
+
+fn join(root: &Path, rest: &[OsString]) -> PathBuf {
+    rest.iter().fold(root.to_owned(), |path, name| path.join(name))
+}
+
+fn name_of(path: &Path, location: &Location) -> Result<RelPath> {
+    let name = path.file_name().unwrap_or_default();
+    RelPath::root().join(name.as_bytes()).map_err(|error| invalid(location, error))
+}
+
+fn local_path(location: &Location) -> Result<&Path> {
+    // `locate` lets nothing else through.
+    location.as_local().ok_or_else(|| Error::new(ErrorKind::Unsupported, "open").at(location))
+}
+
+fn at(location: &Location, operation: &'static str, error: io::Error) -> Error {
+    Error::from_io(operation, error).at(location)
+}
+
+fn invalid(location: &Location, error: haul_storage::RelPathError) -> Error {
+    Error::new(ErrorKind::InvalidInput, "open").at(location).because(format!("the name {error}"))
+}
+
+/// `path` below the url of a remote.
+fn below(name: &str, remote: &Remote, base: Location, path: &[u8]) -> Result<Location, String> {
+    let joined = |base: &[u8]| {
+        let mut joined = base.to_vec();
+        if !joined.is_empty() && !joined.ends_with(b"/") && !path.is_empty() {
+            joined.push(b'/');
+        }
+        // The remote's url is the top: `name:/x` is below it, too.
+        joined.extend_from_slice(path.strip_prefix(b"/").unwrap_or(path));
+        joined
+    };
+    match base.as_ssh_host() {
+        Location::Local(_) if remote.user.is_some() || remote.port.is_some() => {
+            Err(format!("[remote.{name}]: a local path has no user and no port"))
+        }
+        Location::Local(root) => {
+            let path = joined(root.as_os_str().as_bytes());
+            Ok(Location::Local(PathBuf::from(OsStr::from_bytes(&path))))
+        }
+        Location::Remote { scheme, user, host, port, path } => Ok(Location::Remote {
+            scheme,
+            user: user.or_else(|| remote.user.clone()),
+            host,
+            port: port.or(remote.port),
+            path: joined(&path),
+        }),
+        Location::Peer { ticket, path } => Ok(Location::Peer { ticket, path: joined(&path) }),
+        other @ Location::Named { .. } => Ok(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn locate(config: &str, argument: &str) -> Result<String, String> {
+        let config: Config = toml::from_str(config).unwrap();
+        let places = Places::new(&config, 1 << 20, SplitArg::Auto);
+        match places.locate(OsStr::new(argument)) {
+            Ok(location) => Ok(location.to_string()),
+            Err(Stop::Usage(message)) => Err(message),
+            Err(Stop::Failed(error)) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn a_remote_of_the_configuration_is_a_prefix() {
+        let config = "[remote.disk]\nurl = \"/mnt/disk\"\n";
+        assert_eq!(locate(config, "disk:a/b"), Ok("/mnt/disk/a/b".to_owned()));
+        assert_eq!(locate(config, "disk:/a/"), Ok("/mnt/disk/a/".to_owned()));
+        assert_eq!(locate(config, "disk:"), Ok("/mnt/disk".to_owned()));
+    }
+
+    #[test]
+    fn user_and_port_of_a_remote_fill_its_location() {
+        let config = "[remote.nas]\nurl = \"sftp://nas/vol\"\nuser = \"ada\"\nport = 2222\n";
+        let error = locate(config, "nas:x").unwrap_err();
+        assert_eq!(error, "sftp://ada@nas:2222/vol/x: sftp is not supported by this build");
+    }
+
+    #[test]
+    fn a_location_of_another_protocol_is_named_in_the_refusal() {
+        let error = locate("", "ftp://host/x").unwrap_err();
+        assert_eq!(error, "ftp://host/x: ftp is not supported by this build");
+        let error = locate("", "host:x").unwrap_err();
+        assert_eq!(error, "sftp://host/~/x: sftp is not supported by this build");
+    }
+}

@@ -1,0 +1,129 @@
+//! From sources and DEST to the engine's jobs: what goes where.
+//!
+//! The rules give the same answer in a first run and in a rerun, so that a rerun continues and
+//! never nests a directory in itself:
+//!
+//! | source | becomes |
+//! |---|---|
+//! | `DIR` | `DEST/DIR`, whether DEST exists or not |
+//! | `DIR/`, `.`, `..` | DEST: what is in one is in the other |
+//! | `FILE` | `DEST/FILE` if DEST is a directory, ends with a slash, or there are several sources; else DEST |
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use haul_engine::Job;
+use haul_storage::{Error, ErrorKind, Location, RelPath, Storage};
+
+use crate::exit::Stop;
+use crate::filter::Rules;
+use crate::places::{Place, Places};
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// For the engine.
+    pub(crate) jobs: Vec<Job>,
+    /// Where DEST is.
+    pub(crate) destination: Arc<dyn Storage>,
+    /// The directory in it that reports and manifests are relative to: DEST, or the directory that
+    /// holds it if DEST is a file's new name.
+    pub(crate) base: RelPath,
+    /// That directory, if it is on a disk of this machine.
+    pub(crate) local_base: Option<PathBuf>,
+    /// Sources that could not be opened; the others go on.
+    pub(crate) failures: Vec<Error>,
+}
+
+/// The plan of `haul cp`.
+pub(crate) async fn copy(
+    places: &Places<'_>,
+    sources: &[Location],
+    destination: &Location,
+    rules: &Rules,
+) -> Result<Plan, Stop> {
+    let target = places.destination(destination).await?;
+    let mut opened = Vec::new();
+    let mut failures = Vec::new();
+    for location in sources {
+        match places.existing(location).await {
+            Ok(place) => opened.push((location, place)),
+            Err(error) => failures.push(error),
+        }
+    }
+    let any_directory = opened.iter().any(|(_, place)| place.is_directory);
+    let into = sources.len() > 1
+        || any_directory
+        || destination.has_trailing_slash()
+        || target.is_directory;
+    if into && target.exists && !target.is_directory {
+        return Err(Error::new(ErrorKind::NotADirectory, "copy into").at(destination).into());
+    }
+
+    let mut jobs: Vec<Job> = Vec::new();
+    for (location, place) in opened {
+        let name = own_name(location, &place);
+        if !name.is_empty() && !rules.includes(name, place.is_directory) {
+            continue;
+        }
+        let destination_path = if !into || name.is_empty() {
+            target.path.clone()
+        } else {
+            target.path.join(name).map_err(|error| {
+                Error::new(ErrorKind::InvalidInput, "copy").at(location).because(error.to_string())
+            })?
+        };
+        let named_twice = |job: &&Job| !name.is_empty() && job.destination_path == destination_path;
+        if jobs.iter().any(|job| named_twice(&job)) {
+            return Err(Stop::Usage(format!(
+                "{location}: another source becomes {}, too",
+                target.storage.location().display(&destination_path)
+            )));
+        }
+        jobs.push(job(place, &target, destination_path));
+    }
+    Ok(finish(jobs, target, into, failures))
+}
+
+/// The plan of `haul sync`: a slash at the end of SOURCE makes no difference.
+pub(crate) async fn sync(
+    places: &Places<'_>,
+    source: &Location,
+    destination: &Location,
+) -> Result<Plan, Stop> {
+    let place = places.existing(source).await?;
+    if !place.is_directory {
+        return Err(Stop::Usage(format!("{source}: is no directory; use haul cp for a file")));
+    }
+    let target = places.destination(destination).await?;
+    if target.exists && !target.is_directory {
+        return Err(Error::new(ErrorKind::NotADirectory, "sync into").at(destination).into());
+    }
+    let path = target.path.clone();
+    let jobs = vec![job(place, &target, path)];
+    Ok(finish(jobs, target, true, Vec::new()))
+}
+
+/// The name under which a source arrives; empty if only its content does.
+fn own_name<'a>(location: &'a Location, place: &Place) -> &'a [u8] {
+    if place.is_directory && location.has_trailing_slash() { b"" } else { location.base_name() }
+}
+
+fn job(source: Place, target: &Place, destination_path: RelPath) -> Job {
+    Job {
+        source: source.storage,
+        source_path: source.path,
+        destination: Arc::clone(&target.storage),
+        destination_path,
+    }
+}
+
+fn finish(jobs: Vec<Job>, target: Place, into: bool, failures: Vec<Error>) -> Plan {
+    let (base, local_base) = if into {
+        (target.path, target.local)
+    } else {
+        let above = target.local.and_then(|path| path.parent().map(PathBuf::from));
+        (target.path.parent().unwrap_or_default(), above)
+    };
+    Plan { jobs, destination: target.storage, base, local_base, failures }
+}

@@ -1,0 +1,286 @@
+//! From options to settings: the layers are laid over each other and everything is decided.
+//!
+//! ```text
+//! command line → profile of the configuration → built-in profile → [defaults] → built in
+//! ```
+
+use std::path::PathBuf;
+
+use haul_engine::{Preserve, Settings, WindowProfile};
+use haul_storage::DigestKind;
+
+use crate::args::TransferArgs;
+use crate::config::Config;
+use crate::filter::{Rule, Rules};
+use crate::options::{DigestArg, ManifestArg, Options, PreserveArg, SplitArg};
+use crate::units::{Count, OrAuto, SizeIn, Switch};
+
+/// Everything about a transfer besides what goes where.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    /// For the engine.
+    pub(crate) engine: Settings,
+    /// Which paths take part; also in `engine.filter`.
+    pub(crate) rules: Rules,
+    /// The manifest to write, if any.
+    pub(crate) manifest: Option<ManifestChoice>,
+    /// How long files are stored.
+    pub(crate) split: SplitArg,
+}
+
+/// A manifest to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ManifestChoice {
+    /// Its digest.
+    pub(crate) digest: DigestKind,
+    /// Where; `None` means under its usual name in DEST.
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// Resolves the arguments of a transfer; an error is wrong usage.
+pub(crate) fn resolve(args: &TransferArgs, config: &Config) -> Result<Resolved, String> {
+    let mut given = args.options.clone();
+    if args.no_resume {
+        given.resume = Some(Switch(false));
+    }
+    if args.no_manifest {
+        given.manifest = Some(ManifestArg::No);
+    }
+    if args.archive {
+        given.preserve = Some(PreserveArg::ALL);
+    }
+    let mut rules = args.filter.rules.clone();
+    let (options, window_profile) = layer(given, config, &mut rules)?;
+    let (digest, manifest) = digests(&options)?;
+    let rules = Rules::new(rules);
+
+    let mut engine = Settings {
+        digest,
+        digest_unchanged: manifest.is_some(),
+        profile: window_profile,
+        filter: rules.filter(),
+        dry_run: args.dry_run,
+        ..Settings::default()
+    };
+    engine_settings(&options, &mut engine)?;
+    Ok(Resolved { engine, rules, manifest, split: options.split.unwrap_or(SplitArg::Auto) })
+}
+
+/// Lays profile, built-in profile and defaults below what is given, and gathers their globs.
+fn layer(
+    given: Options,
+    config: &Config,
+    rules: &mut Vec<Rule>,
+) -> Result<(Options, WindowProfile), String> {
+    let name = given.profile.clone().or_else(|| config.defaults.profile.clone());
+    let name = name.as_deref().unwrap_or("default");
+    let profile = config.profile.get(name);
+    // A profile of the configuration may build on a built-in one, or refine the one of its name.
+    let base = match profile {
+        Some(profile) => match &profile.profile {
+            Some(base) => base.as_str(),
+            None if built_in(name).is_some() => name,
+            None => "default",
+        },
+        None => name,
+    };
+    let Some((window_profile, base_options)) = built_in(base) else {
+        return Err(unknown_profile(base, config));
+    };
+    let mut options = given;
+    for layer in profile.into_iter().chain([&base_options, &config.defaults]) {
+        options = options.or(layer);
+        // Included comes first: the other way round an include would never be reached.
+        let include = layer.include.iter().map(|glob| (true, glob));
+        let exclude = layer.exclude.iter().map(|glob| (false, glob));
+        let later = include.chain(exclude);
+        rules.extend(later.map(|(include, glob)| Rule { include, pattern: glob.clone() }));
+    }
+    Ok((options, window_profile))
+}
+
+/// The built-in profiles; `haul cp --help` describes them.
+fn built_in(name: &str) -> Option<(WindowProfile, Options)> {
+    let options = Options::default();
+    match name {
+        "safe" => Some((
+            WindowProfile::Safe,
+            Options {
+                retries: Some(Count(10)),
+                verify: Some(Switch(true)),
+                fsync: Some(Switch(true)),
+                ..options
+            },
+        )),
+        "default" => Some((WindowProfile::Default, options)),
+        "aggressive" => Some((
+            WindowProfile::Aggressive,
+            Options {
+                files: Some(OrAuto(Some(Count(64)))),
+                memory: Some(SizeIn(1 << 30)),
+                ..options
+            },
+        )),
+        _ => None,
+    }
+}
+
+fn unknown_profile(name: &str, config: &Config) -> String {
+    let own = config.profile.keys().map(String::as_str);
+    let mut known: Vec<_> = ["safe", "default", "aggressive"].into_iter().chain(own).collect();
+    known.dedup();
+    format!("unknown profile '{}'; there are {}", name.escape_debug(), known.join(", "))
+}
+
+/// Which digest is made, and whether a manifest is written.
+fn digests(options: &Options) -> Result<(Option<DigestKind>, Option<ManifestChoice>), String> {
+    let verify = options.verify.is_some_and(|switch| switch.0);
+    let file = match &options.manifest {
+        None | Some(ManifestArg::No) => None,
+        Some(ManifestArg::InDestination) => Some(None),
+        Some(ManifestArg::File(file)) => Some(Some(file.clone())),
+    };
+    let usual = match (&file, verify) {
+        (Some(_), _) => Some(DigestKind::Sha256),
+        (None, true) => Some(DigestKind::Blake3),
+        (None, false) => None,
+    };
+    let digest = options.digest.map_or(usual, DigestArg::kind);
+    match (digest, file) {
+        (None, Some(_)) => Err("a manifest lists digests: --manifest and --digest none \
+                                exclude each other"
+            .to_owned()),
+        (None, None) if verify => Err("what is read back is compared by its digest: --verify and \
+                                       --digest none exclude each other"
+            .to_owned()),
+        (Some(digest), Some(file)) => Ok((Some(digest), Some(ManifestChoice { digest, file }))),
+        (digest, None) => Ok((digest, None)),
+    }
+}
+
+fn engine_settings(options: &Options, engine: &mut Settings) -> Result<(), String> {
+    if let Some(lanes) = options.lanes {
+        engine.lanes = lanes.resolve(Count::as_usize);
+    }
+    if let Some(window) = options.window {
+        engine.window = window.resolve(|size| size.0);
+    }
+    if let Some(chunk) = options.chunk {
+        engine.chunk = chunk.resolve(|size| size.0);
+    }
+    if let Some(files) = options.files {
+        engine.files = files.resolve(Count::as_usize);
+    }
+    if let Some(queue) = options.queue_size {
+        engine.queue_size = queue.as_usize();
+    }
+    if let Some(SizeIn(size)) = options.block_size {
+        engine.block_size = size.next_multiple_of(1024);
+    }
+    if let Some(SizeIn(memory)) = options.memory {
+        engine.memory = memory;
+    }
+    // One block is being read while another one is being written.
+    let least = engine.block_size * 2;
+    if engine.memory < least {
+        if options.memory.is_some() {
+            return Err(format!(
+                "two blocks of {} do not fit into {} of memory; choose a smaller --block-size or a \
+                 larger --memory",
+                crate::units::bytes(engine.block_size),
+                crate::units::bytes(engine.memory)
+            ));
+        }
+        engine.memory = least;
+    }
+    engine.bandwidth_limit = options.bwlimit.map(|rate| rate.0);
+    if let Some(overwrite) = options.overwrite {
+        engine.overwrite = overwrite.into();
+    }
+    if let Some(preserve) = options.preserve {
+        engine.preserve = Preserve {
+            mode: preserve.mode,
+            times: preserve.times,
+            owner: preserve.owner,
+            xattrs: preserve.xattrs,
+            hard_links: preserve.links,
+        };
+    }
+    if let Some(Switch(resume)) = options.resume {
+        engine.resume = resume;
+    }
+    engine.verify = options.verify.is_some_and(|switch| switch.0);
+    engine.sync = options.fsync.is_some_and(|switch| switch.0);
+    if let Some(Count(retries)) = options.retries {
+        engine.retries = u32::try_from(retries).unwrap_or(u32::MAX);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use haul_engine::Auto;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn resolved(arguments: &str, config: &str) -> Result<Resolved, String> {
+        let line = format!("haul cp {arguments} A B");
+        let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
+        let Command::Cp(args) = cli.command else { panic!("it is cp") };
+        resolve(&args.transfer, &toml::from_str(config).unwrap())
+    }
+
+    #[test]
+    fn the_command_line_goes_before_the_profile_and_that_before_the_defaults() {
+        let config =
+            "[defaults]\nretries = 1\nlanes = 1\nfiles = 1\n[profile.p]\nlanes = 2\nfiles = 2\n";
+        let settings = resolved("--profile p --files 3", config).unwrap().engine;
+        assert_eq!(settings.retries, 1);
+        assert_eq!(settings.lanes, Auto::Fixed(2));
+        assert_eq!(settings.files, Auto::Fixed(3));
+    }
+
+    #[test]
+    fn a_profile_may_build_on_a_built_in_one() {
+        let settings = resolved("--profile p", "[profile.p]\nprofile = \"safe\"\nretries = 3\n");
+        let settings = settings.unwrap().engine;
+        assert_eq!((settings.profile, settings.retries), (WindowProfile::Safe, 3));
+        assert!(settings.verify && settings.sync);
+        let error = resolved("--profile nigth", "[profile.night]\n").unwrap_err();
+        assert_eq!(error, "unknown profile 'nigth'; there are safe, default, aggressive, night");
+    }
+
+    #[test]
+    fn a_manifest_brings_its_digest() {
+        let sha256 = resolved("--manifest", "").unwrap();
+        assert_eq!(sha256.engine.digest, Some(DigestKind::Sha256));
+        assert!(sha256.engine.digest_unchanged);
+        let blake3 = resolved("--manifest=x --digest blake3", "").unwrap().manifest.unwrap();
+        assert_eq!(blake3.digest, DigestKind::Blake3);
+        assert_eq!(blake3.file, Some(PathBuf::from("x")));
+        assert!(resolved("--manifest --digest none", "").is_err());
+        assert!(
+            resolved("--no-manifest", "[defaults]\nmanifest = true\n").unwrap().manifest.is_none()
+        );
+        assert_eq!(resolved("--verify", "").unwrap().engine.digest, Some(DigestKind::Blake3));
+    }
+
+    #[test]
+    fn rules_keep_the_order_of_the_command_line() {
+        let rules = resolved("--exclude a --include * --exclude b", "").unwrap().rules;
+        assert!(!rules.includes(b"a", false));
+        assert!(rules.includes(b"b", false));
+        let rules = resolved("--include a", "[defaults]\nexclude = [\"*\"]\n").unwrap().rules;
+        assert!(rules.includes(b"a", false) && !rules.includes(b"b", false));
+    }
+
+    #[test]
+    fn blocks_are_rounded_up_and_fit_into_memory() {
+        let settings = resolved("--block-size 1500", "").unwrap().engine;
+        assert_eq!(settings.block_size, 2048);
+        assert_eq!(resolved("--block-size 1G", "").unwrap().engine.memory, 2 << 30);
+        assert!(resolved("--block-size 1G --memory 1G", "").is_err());
+    }
+}

@@ -1,0 +1,66 @@
+//! `haul ls`.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::session::Session;
+
+#[test]
+fn entries_are_sorted_and_directories_marked() {
+    let session = Session::new().file("d/b", "").file("d/a", "").directory("d/c").link("d/l", "a");
+    session.haul("ls d").status(0).stderr("").stdout("a\nb\nc/\nl\n");
+}
+
+#[test]
+fn recursion_prints_paths_below_the_location() {
+    let session =
+        Session::new().file("d/b/y", "").file("d/b/x/z", "").file("d/a", "").file("d/c/v", "");
+    session.haul("ls -R d").status(0).stdout("a\nb/\nc/\nb/x/\nb/y\nb/x/z\nc/v\n");
+}
+
+#[test]
+fn a_long_listing_has_mode_size_and_time() {
+    let session = Session::new().file("d/a", "12345").link("d/l", "a");
+    let file = std::fs::File::options().write(true).open(session.path("d/a")).unwrap();
+    file.set_modified(UNIX_EPOCH + Duration::from_secs(951_782_400)).unwrap();
+    file.set_permissions(std::fs::Permissions::from_mode(0o640)).unwrap();
+    let ran = session.haul("ls -l d").status(0);
+    let out = ran.out();
+    let lines: Vec<_> = out.lines().collect();
+    assert_eq!(lines[0], "-rw-r-----              5 2000-02-29T00:00:00Z a");
+    assert!(lines[1].starts_with("lrwxrwxrwx ") && lines[1].ends_with("Z l -> a"), "{out}");
+}
+
+#[test]
+fn a_file_is_listed_as_it_was_asked_for() {
+    let session = Session::new().file("d/a", "a").link("l", "d/a");
+    session.haul("ls d/a").status(0).stdout("a\n");
+    session.haul("ls l").status(0).stdout("l\n");
+}
+
+#[test]
+fn names_that_are_not_text_come_out_as_they_are() {
+    let name = OsStr::from_bytes(b"d/\xff\n");
+    let session = Session::new().file(name, "a");
+    assert_eq!(session.haul("ls d").status(0).bytes(), b"\xff\n\n");
+    let object = session.haul("ls --json d").status(0).objects().remove(0);
+    assert_eq!(object["event"], "entry");
+    assert_eq!(object["path"], "\u{fffd}\n");
+    assert_eq!(object["path_bytes"], "ff0a");
+    assert_eq!(object["size"], 1);
+    assert_eq!(session.haul_with("ls", name.as_bytes()).status(0).bytes(), b"\xff\n\n");
+}
+
+#[test]
+fn what_is_not_there_is_an_error() {
+    let session = Session::new();
+    session
+        .haul("ls none")
+        .status(1)
+        .stderr("haul: none: cannot open: No such file or directory (os error 2)\n");
+    let ran = session.haul("ls none --json").status(1).stderr("");
+    assert_eq!(ran.objects()[0]["event"], "error");
+    assert_eq!(ran.objects()[0]["kind"], "not_found");
+}

@@ -1,0 +1,10 @@
+//! The program as its users see it: every test runs the real binary and reads like a session at a
+//! terminal.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+mod session;
+
+mod config;
+mod help;
+mod ls;
+mod usage;

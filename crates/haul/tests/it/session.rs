@@ -1,0 +1,185 @@
+//! A session: a directory of its own, files in it, and commands run there.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// A place to work in. Nothing outside of it is read or written: no configuration, no home.
+pub(crate) struct Session {
+    directory: TempDir,
+}
+
+/// What a command said and how it ended.
+pub(crate) struct Ran {
+    line: String,
+    root: PathBuf,
+    output: Output,
+}
+
+impl Session {
+    pub(crate) fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    /// Adds a file, with the directories above it.
+    pub(crate) fn file(self, path: impl AsRef<OsStr>, content: impl AsRef<[u8]>) -> Self {
+        self.write(path, content);
+        self
+    }
+
+    /// Adds an empty directory.
+    pub(crate) fn directory(self, path: &str) -> Self {
+        fs::create_dir_all(self.path(path)).unwrap();
+        self
+    }
+
+    /// Adds a symbolic link.
+    pub(crate) fn link(self, path: &str, target: &str) -> Self {
+        std::os::unix::fs::symlink(target, self.path(path)).unwrap();
+        self
+    }
+
+    /// Writes a file now.
+    pub(crate) fn write(&self, path: impl AsRef<OsStr>, content: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    /// A path in the session's directory. The directory itself has no link in its path.
+    pub(crate) fn path(&self, path: impl AsRef<OsStr>) -> PathBuf {
+        self.directory.path().canonicalize().unwrap().join(Path::new(path.as_ref()))
+    }
+
+    /// A command to be run here, not yet started.
+    pub(crate) fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+        command
+            .args(line.split_whitespace())
+            .current_dir(self.path(""))
+            .env_remove("HAUL_CONFIG")
+            .env_remove("XDG_CONFIG_HOME")
+            .env("HOME", self.path("home"))
+            .env("TMPDIR", self.path(""))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `haul` with the words of `line`.
+    pub(crate) fn haul(&self, line: &str) -> Ran {
+        self.ran(line, self.command(line).output().unwrap())
+    }
+
+    /// As [`Session::haul`], with a further argument that may be any bytes.
+    pub(crate) fn haul_with(&self, line: &str, argument: &[u8]) -> Ran {
+        let argument = OsString::from(OsStr::from_bytes(argument));
+        self.ran(line, self.command(line).arg(argument).output().unwrap())
+    }
+
+    /// Runs another program here; what it prints, if it ends well.
+    pub(crate) fn tool(&self, line: &str) -> String {
+        let mut words = line.split_whitespace();
+        let mut command = Command::new(words.next().unwrap());
+        let output = command.args(words).current_dir(self.path("")).output().unwrap();
+        let said = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert!(output.status.success(), "$ {line}\n{said}");
+        said
+    }
+
+    fn ran(&self, line: &str, output: Output) -> Ran {
+        Ran { line: line.to_owned(), root: self.path(""), output }
+    }
+
+    /// The content of a file.
+    pub(crate) fn read(&self, path: &str) -> String {
+        let bytes = fs::read(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Whether anything is there.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        fs::symlink_metadata(self.path(path)).is_ok()
+    }
+}
+
+impl Ran {
+    /// It ended with this status.
+    #[track_caller]
+    pub(crate) fn status(self, expected: i32) -> Self {
+        let status = self.output.status.code();
+        assert_eq!(status, Some(expected), "$ haul {}\n{}{}", self.line, self.out(), self.err());
+        self
+    }
+
+    /// It printed exactly this as its result.
+    #[track_caller]
+    pub(crate) fn stdout(self, expected: &str) -> Self {
+        assert_eq!(self.out(), expected, "$ haul {}\n{}", self.line, self.err());
+        self
+    }
+
+    /// It printed exactly this besides its result. The session's directory is written `[ROOT]/`.
+    #[track_caller]
+    pub(crate) fn stderr(self, expected: &str) -> Self {
+        assert_eq!(self.err(), expected, "$ haul {}\n{}", self.line, self.out());
+        self
+    }
+
+    /// This is among what it printed besides its result.
+    #[track_caller]
+    pub(crate) fn stderr_has(self, expected: &str) -> Self {
+        let said = self.err();
+        assert!(said.contains(expected), "$ haul {}\n{said}\n-- has no: {expected}", self.line);
+        self
+    }
+
+    /// This is among its result.
+    #[track_caller]
+    pub(crate) fn stdout_has(self, expected: &str) -> Self {
+        let said = self.out();
+        assert!(said.contains(expected), "$ haul {}\n{said}\n-- has no: {expected}", self.line);
+        self
+    }
+
+    /// Its result as bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.output.stdout
+    }
+
+    /// Its result.
+    pub(crate) fn out(&self) -> String {
+        self.placed(&self.output.stdout)
+    }
+
+    /// What it said besides.
+    pub(crate) fn err(&self) -> String {
+        self.placed(&self.output.stderr)
+    }
+
+    /// The objects that it printed, one a line.
+    pub(crate) fn objects(&self) -> Vec<serde_json::Value> {
+        let text = self.out();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The last object, which is the summary.
+    #[track_caller]
+    pub(crate) fn summary(&self) -> serde_json::Value {
+        let last = self.objects().pop().unwrap();
+        assert_eq!(last["event"], "summary", "{}", self.out());
+        last
+    }
+
+    fn placed(&self, bytes: &[u8]) -> String {
+        let root = format!("{}/", self.root.display().to_string().trim_end_matches('/'));
+        String::from_utf8_lossy(bytes).replace(&root, "[ROOT]/")
+    }
+}

@@ -1,0 +1,76 @@
+//! Wrong usage: exit status 2, the cause, and nothing done.
+
+use crate::session::Session;
+
+#[test]
+fn no_command_prints_the_help() {
+    Session::new().haul("").status(2).stderr_has("Usage: haul");
+}
+
+#[test]
+fn a_misspelt_option_is_corrected() {
+    Session::new()
+        .haul("cp --verfy a b")
+        .status(2)
+        .stderr_has("unexpected argument '--verfy' found")
+        .stderr_has("a similar argument exists: '--verify'");
+    Session::new()
+        .haul("cp --overwrite allways a b")
+        .status(2)
+        .stderr_has("a similar value exists: 'always'");
+}
+
+#[test]
+fn a_value_out_of_range_is_told_its_range() {
+    let session = Session::new();
+    session.haul("cp --block-size 2G a b").status(2).stderr_has("'2G' is not between 1K and 1G");
+    session.haul("cp --lanes 0 a b").status(2).stderr_has("not a number between 1 and 256");
+    session.haul("cp --bwlimit fast a b").status(2).stderr_has("'fast' is not a rate; write 10M");
+    session.haul("cp --exclude a[ a b").status(2).stderr_has("unclosed character class");
+}
+
+#[test]
+fn options_that_exclude_each_other_are_refused() {
+    let session = Session::new().file("a", "a");
+    session.haul("cp --manifest --digest none a b").status(2).stderr(
+        "haul: a manifest lists digests: --manifest and --digest none exclude each other\n",
+    );
+    session.haul("cp -q -v a b").status(2);
+    assert!(!session.has("b"));
+}
+
+#[test]
+fn a_protocol_that_is_not_built_is_named_with_its_location() {
+    let session = Session::new().file("a", "a");
+    session
+        .haul("cp a sftp://ada@host/x")
+        .status(2)
+        .stderr("haul: sftp://ada@host/x: sftp is not supported by this build\n");
+    session
+        .haul("ls https://host/x")
+        .status(2)
+        .stderr("haul: https://host/x: https is not supported by this build\n");
+}
+
+#[test]
+fn a_local_name_with_a_colon_is_explained() {
+    Session::new().file("a:b", "a").haul("cp a:b c").status(2).stderr(
+        "haul: sftp://a/~/b: sftp is not supported by this build; for the local file of that \
+         name write it with ./ before it\n",
+    );
+}
+
+#[test]
+fn a_password_in_a_location_is_refused_and_not_repeated() {
+    let ran = Session::new().haul("ls sftp://ada:geheim@host/x").status(2);
+    assert!(ran.err().starts_with("haul: 'sftp://ada:***@host/x': a password does not belong"));
+    assert!(!ran.err().contains("geheim"));
+}
+
+#[test]
+fn an_unknown_profile_is_answered_with_the_known_ones() {
+    Session::new()
+        .haul("cp --profile fast a b")
+        .status(2)
+        .stderr("haul: unknown profile 'fast'; there are safe, default, aggressive\n");
+}
