@@ -36,6 +36,8 @@ pub struct ManifestReader {
     location: Location,
     path: RelPath,
     received: u64,
+    /// The stream has given its last block and must not be asked again.
+    exhausted: bool,
     ended: bool,
 }
 
@@ -53,13 +55,14 @@ impl ManifestReader {
             location,
             path: path.clone(),
             received: 0,
+            exhausted: false,
             ended: false,
         })
     }
 
     /// The next line that lists something; `None` after the last. Empty lines and comments are
     /// passed over. An `Err` of this function means that the manifest cannot be read on; a line
-    /// that makes no sense is an `Err` within.
+    /// that makes no sense is an `Err` within. A future that is dropped loses nothing.
     pub async fn next(&mut self) -> Result<Option<Numbered>> {
         loop {
             while let Some((number, line)) = self.lines.next(self.ended) {
@@ -71,13 +74,17 @@ impl ManifestReader {
             if self.ended {
                 return Ok(None);
             }
+            if self.exhausted {
+                self.end().await?;
+                continue;
+            }
             match self.blocks.next().await {
                 Some(block) => {
                     let block = block.map_err(|error| error.at(self.display()))?;
                     self.received += block.len() as u64;
                     self.lines.push(&block);
                 }
-                None => self.end().await?,
+                None => self.exhausted = true,
             }
         }
     }

@@ -1,1 +1,0 @@
-//! Checks files against a manifest.

@@ -1,0 +1,327 @@
+//! Checks one file: small ones in one go, others by ranges, several at once.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use haul_storage::{DigestKind, Error, ErrorKind, Medium, Range, ReadAt, RelPath, Result, Storage};
+use tokio::sync::Semaphore;
+
+use super::{Hear, VerifyEvent, VerifyOptions};
+use crate::digest::{Digest, FileHasher};
+use crate::manifest::{LineError, Listed, listed_path};
+use crate::retry::Retries;
+
+/// What the memory budget is counted in, so that any budget fits into the count.
+const UNIT: u64 = 4 << 10;
+
+/// The longest range that is read at once; of 64 KiB a hash makes its best subtrees.
+const RANGE_MAX: u64 = 4 << 20;
+const RANGE_MIN: u64 = 64 << 10;
+
+/// Ranges of one file at once. A disk reads ahead by itself; a link of 1 Gbit/s and 200 ms holds
+/// 25 MB.
+const RANGES_DISK: usize = 3;
+const RANGES_LINK: usize = 16;
+
+/// Longer ones are hashed by the pool.
+const INLINE_MAX: usize = 64 << 10;
+
+/// Checks files of one storage within one memory budget.
+pub(super) struct Checker<'a> {
+    storage: &'a dyn Storage,
+    base: &'a RelPath,
+    options: &'a VerifyOptions,
+    hear: Hear<'a>,
+    memory: Semaphore,
+    units: u32,
+    range_length: u64,
+    ranges: usize,
+}
+
+/// A file to check.
+pub(super) struct Ready {
+    path: RelPath,
+    /// The same with `/` for `\`, if there is any.
+    otherwise: Option<RelPath>,
+    expected: Digest,
+}
+
+impl<'a> Checker<'a> {
+    pub(super) fn new(
+        storage: &'a dyn Storage,
+        base: &'a RelPath,
+        options: &'a VerifyOptions,
+        hear: Hear<'a>,
+    ) -> Self {
+        let units = u32::try_from(options.memory / UNIT).unwrap_or(u32::MAX).max(1);
+        // Every file has its turn, and one waiting range does not keep all others from reading.
+        let share = options.memory / (options.parallel.max(1) as u64 * 4);
+        let range_length = share.clamp(RANGE_MIN, RANGE_MAX) / RANGE_MIN * RANGE_MIN;
+        let ranges = match storage.capabilities().medium {
+            Medium::Disk => RANGES_DISK,
+            Medium::Link => RANGES_LINK,
+        };
+        let memory = Semaphore::new(units as usize);
+        Self { storage, base, options, hear, memory, units, range_length, ranges }
+    }
+
+    /// Says what a line means here.
+    pub(super) fn prepare(&self, listed: &Listed) -> Result<Ready, LineError> {
+        let path = self.base.join_path(&listed_path(&listed.name)?);
+        let otherwise = listed.name.contains(&b'\\').then(|| {
+            let name: Vec<_> =
+                listed.name.iter().map(|byte| if *byte == b'\\' { b'/' } else { *byte }).collect();
+            listed_path(&name).ok().map(|path| self.base.join_path(&path))
+        });
+        Ok(Ready { path, otherwise: otherwise.flatten(), expected: listed.digest })
+    }
+
+    /// Checks a file and says what it found.
+    pub(super) async fn check(&self, ready: Ready) -> VerifyEvent {
+        let Ready { path, otherwise, expected } = ready;
+        match (self.check_path(&path, expected).await, otherwise) {
+            (VerifyEvent::Missing { .. }, Some(otherwise)) => {
+                match self.check_path(&otherwise, expected).await {
+                    VerifyEvent::Missing { .. } => VerifyEvent::Missing { path },
+                    event => event,
+                }
+            }
+            (event, _) => event,
+        }
+    }
+
+    async fn check_path(&self, path: &RelPath, expected: Digest) -> VerifyEvent {
+        let path = path.clone();
+        match Box::pin(self.digest(&path, expected)).await {
+            Ok((actual, bytes)) if actual == expected => VerifyEvent::Matched { path, bytes },
+            Ok((actual, _)) => VerifyEvent::Mismatched { path, expected, actual },
+            Err(error) if is_absent(&error) => VerifyEvent::Missing { path },
+            Err(error) => {
+                let error = error.at(self.storage.location().display(&path));
+                VerifyEvent::Unreadable { path, error }
+            }
+        }
+    }
+
+    async fn digest(&self, path: &RelPath, expected: Digest) -> Result<(Digest, u64)> {
+        match self.digest_of_small(path, expected.kind).await {
+            // Longer than what is read in one go, or changed just then: read as any other.
+            Err(error) if error.kind() == ErrorKind::Changed => {}
+            outcome => return outcome,
+        }
+        let file = self.retrying(path, || self.storage.open(path)).await?;
+        let size = file.identity().size;
+        let actual = self.digest_of_ranges(path, &file, expected.kind).await?;
+        if actual != expected {
+            let now = self.retrying(path, || file.recheck()).await?;
+            if now != *file.identity() {
+                return Err(Error::new(ErrorKind::Changed, "read")
+                    .because(format!("it was {}, and now is {now}", file.identity())));
+            }
+        }
+        Ok((actual, size))
+    }
+
+    async fn digest_of_small(&self, path: &RelPath, kind: DigestKind) -> Result<(Digest, u64)> {
+        let limit = self.storage.capabilities().whole_limit.min(self.options.memory);
+        let _permit = self.memory.acquire_many(self.units_of(limit)).await.map_err(closed)?;
+        let whole = self.retrying(path, || self.storage.read_whole(path, limit)).await?;
+        let bytes = whole.bytes;
+        let length = bytes.len() as u64;
+        let digest = if bytes.len() <= INLINE_MAX {
+            Digest::of(kind, &bytes)
+        } else {
+            self.options.pool.run(move || Digest::of(kind, &bytes)).await
+        };
+        (self.hear)(VerifyEvent::Progress { bytes: length });
+        Ok((digest, length))
+    }
+
+    async fn digest_of_ranges(
+        &self,
+        path: &RelPath,
+        file: &Arc<dyn ReadAt>,
+        kind: DigestKind,
+    ) -> Result<Digest> {
+        let size = file.identity().size;
+        let hasher = FileHasher::new(kind, self.options.pool.clone());
+        let mut pieces = Pieces { at: 0, data: Range::new(0, 0), size };
+        let mut reads = FuturesUnordered::new();
+        let mut next = None;
+        loop {
+            if next.is_none() && reads.len() < self.ranges {
+                next = self.next_piece(path, &**file, &mut pieces).await?;
+            }
+            let wanted = next.map_or(0, |piece: Piece| match piece {
+                Piece::Data(range) => self.units_of(range.len().min(self.range_length)),
+                Piece::Hole(_) => 0,
+            });
+            // A range gets its memory before any later one of the file, so that what SHA-256 has
+            // to wait for can always be read.
+            tokio::select! {
+                permit = self.memory.acquire_many(wanted), if next.is_some() => {
+                    let permit = permit.map_err(closed)?;
+                    if let Some(piece) = next.take() {
+                        let (file, hasher) = (&**file, &hasher);
+                        reads.push(async move {
+                            let _permit = permit;
+                            match piece {
+                                Piece::Data(range) => self.read(path, file, hasher, range).await,
+                                Piece::Hole(range) => self.skip(hasher, range).await,
+                            }
+                        });
+                    }
+                }
+                Some(outcome) = reads.next(), if !reads.is_empty() => outcome?,
+                else => break,
+            }
+        }
+        drop(reads);
+        hasher.finish(size).await
+    }
+
+    async fn read(
+        &self,
+        path: &RelPath,
+        file: &dyn ReadAt,
+        hasher: &FileHasher,
+        range: Range,
+    ) -> Result<()> {
+        let resumable = self.storage.capabilities().ranged_reads;
+        let mut retries = self.retries(range.start());
+        let mut at = range.start();
+        while at < range.end() {
+            let mut blocks = file.read_at(Range::between(at, range.end()));
+            let failed = loop {
+                match blocks.next().await {
+                    Some(Ok(block)) => {
+                        let length = block.len() as u64;
+                        if length > range.end() - at {
+                            return Err(Error::new(ErrorKind::Protocol, "read")
+                                .because("more came than was asked for"));
+                        }
+                        hasher.update(at, block).await?;
+                        at += length;
+                        retries.reset();
+                        (self.hear)(VerifyEvent::Progress { bytes: length });
+                    }
+                    Some(Err(error)) => break Some(error),
+                    None => break None,
+                }
+            };
+            match failed {
+                Some(error) if resumable || at == range.start() => {
+                    self.pause(path, error, &mut retries).await?;
+                }
+                Some(error) => return Err(error),
+                None if at < range.end() => {
+                    return Err(Error::new(ErrorKind::Changed, "read")
+                        .because(format!("it ended at byte {at} of {}", file.identity().size)));
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn skip(&self, hasher: &FileHasher, hole: Range) -> Result<()> {
+        hasher.zeros(hole.start(), hole.len()).await?;
+        (self.hear)(VerifyEvent::Progress { bytes: hole.len() });
+        Ok(())
+    }
+
+    async fn next_piece(
+        &self,
+        path: &RelPath,
+        file: &dyn ReadAt,
+        pieces: &mut Pieces,
+    ) -> Result<Option<Piece>> {
+        let Pieces { at, size, .. } = *pieces;
+        if at == size {
+            return Ok(None);
+        }
+        if !self.storage.capabilities().ranged_reads {
+            pieces.at = size;
+            return Ok(Some(Piece::Data(Range::between(0, size))));
+        }
+        if at >= pieces.data.end() {
+            let found = self.retrying(path, || file.next_data(at)).await?;
+            let whole = Range::between(at, size);
+            // Nothing before `at` or beyond the end, whatever the storage says.
+            pieces.data = found.map_or(Range::new(size, 0), |data| data.intersection(whole));
+            if pieces.data.is_empty() {
+                pieces.data = Range::new(size, 0);
+            }
+        }
+        let end = match pieces.data.start() {
+            start if start > at => start,
+            _ => {
+                let end = at - at % self.range_length + self.range_length;
+                end.min(pieces.data.end())
+            }
+        };
+        let range = Range::between(at, end);
+        let piece = if at < pieces.data.start() { Piece::Hole(range) } else { Piece::Data(range) };
+        pieces.at = end;
+        Ok(Some(piece))
+    }
+
+    /// Tries an operation until it succeeds or a retry cannot help.
+    async fn retrying<T, F: Future<Output = Result<T>>>(
+        &self,
+        path: &RelPath,
+        operation: impl Fn() -> F,
+    ) -> Result<T> {
+        let mut retries = self.retries(0);
+        loop {
+            match operation().await {
+                Ok(value) => return Ok(value),
+                Err(error) => self.pause(path, error, &mut retries).await?,
+            }
+        }
+    }
+
+    /// Waits until it is time to try again; gives the error back if that is never.
+    async fn pause(&self, path: &RelPath, error: Error, retries: &mut Retries) -> Result<()> {
+        let Some(pause) = retries.next(&error) else { return Err(error) };
+        let error = error.at(self.storage.location().display(path));
+        let attempt = retries.attempt();
+        (self.hear)(VerifyEvent::Retry { path: path.clone(), error, attempt, pause });
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    fn retries(&self, salt: u64) -> Retries {
+        Retries::new(self.options.retries, self.options.retry_pause, salt)
+    }
+
+    fn units_of(&self, bytes: u64) -> u32 {
+        u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX).min(self.units)
+    }
+}
+
+/// Goes through a file.
+struct Pieces {
+    at: u64,
+    /// The stretch of data at or after `at`; empty at the end if there is only hole left.
+    data: Range,
+    size: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Piece {
+    Data(Range),
+    Hole(Range),
+}
+
+/// A parent that is no directory means as well that the file is not there.
+fn is_absent(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// The budget is never closed while somebody is checking.
+fn closed(error: tokio::sync::AcquireError) -> Error {
+    Error::new(ErrorKind::Interrupted, "read").with_source(error)
+}

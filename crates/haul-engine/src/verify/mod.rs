@@ -1,0 +1,239 @@
+//! Checks files against a manifest.
+//!
+//! ```text
+//! manifest ─→ several files at once ─→ ranges within the memory budget ─→ FileHasher ─→ events
+//!                    └→ (strict) names, sorted on disk ─→ compared with a walk ─→ extra files
+//! ```
+//!
+//! Memory is bounded whatever the length of the manifest and of the files.
+
+mod check;
+mod extra;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use haul_storage::{Error, RelPath, Result, Storage, WorkPool};
+
+use crate::Cancel;
+use crate::digest::Digest;
+use crate::manifest::{ManifestReader, Numbered};
+use check::Checker;
+use extra::Extras;
+
+/// How to check.
+#[derive(Debug, Clone)]
+pub struct VerifyOptions {
+    /// Files that are read at once, at least one.
+    pub parallel: usize,
+    /// Bytes that may be in flight or waiting for their turn, of all files together.
+    pub memory: u64,
+    /// Also look for files that the manifest does not list.
+    pub strict: bool,
+    /// How often an operation that may succeed later is tried again.
+    pub retries: u32,
+    /// The first pause before trying again; it doubles each time, with jitter.
+    pub retry_pause: Duration,
+    /// An existing directory on this machine for what does not fit in memory: with `strict`, the
+    /// names of more than 16 384 files.
+    pub scratch: PathBuf,
+    /// The threads that hash.
+    pub pool: WorkPool,
+}
+
+/// What was found. Paths are below the storage's root.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum VerifyEvent {
+    /// So many bytes more were read and hashed.
+    Progress {
+        /// Since the last such event.
+        bytes: u64,
+    },
+    /// A file is what the manifest says.
+    Matched {
+        /// The file.
+        path: RelPath,
+        /// Its length.
+        bytes: u64,
+    },
+    /// A file is something else than the manifest says.
+    Mismatched {
+        /// The file.
+        path: RelPath,
+        /// What it should be.
+        expected: Digest,
+        /// What it is.
+        actual: Digest,
+    },
+    /// There is no such file.
+    Missing {
+        /// Where it should be.
+        path: RelPath,
+    },
+    /// A file, or with `strict` a directory, cannot be read; or it changed meanwhile.
+    Unreadable {
+        /// What.
+        path: RelPath,
+        /// Why.
+        error: Error,
+    },
+    /// A file that the manifest does not list (only with `strict`).
+    Extra {
+        /// The file.
+        path: RelPath,
+    },
+    /// A line of the manifest makes no sense, or its name leads out of the base.
+    Malformed {
+        /// Which line, counted from 1.
+        line: u64,
+        /// Names the manifest, the line and what is wrong with it.
+        error: Error,
+    },
+    /// An operation failed in a way that may pass, and is going to be tried again.
+    Retry {
+        /// With which file.
+        path: RelPath,
+        /// What happened.
+        error: Error,
+        /// Which try this will be; the first retry is 1.
+        attempt: u32,
+        /// The pause before it.
+        pause: Duration,
+    },
+}
+
+/// How it ended: how many of each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VerifySummary {
+    /// Files that are what the manifest says.
+    pub matched: u64,
+    /// Files that are something else.
+    pub mismatched: u64,
+    /// Files that are not there.
+    pub missing: u64,
+    /// Files and directories that could not be read.
+    pub unreadable: u64,
+    /// Files that the manifest does not list (only with `strict`).
+    pub extra: u64,
+    /// Lines that make no sense.
+    pub malformed: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Operations that were tried again.
+    pub retries: u64,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+}
+
+impl VerifySummary {
+    /// Whether everything was checked and is as the manifest says. A line that makes no sense may
+    /// have been about a file that is damaged, so it counts as a failure.
+    pub fn is_clean(&self) -> bool {
+        let failed = self.mismatched + self.missing + self.unreadable + self.extra + self.malformed;
+        failed == 0 && !self.interrupted
+    }
+
+    fn count(&mut self, event: &VerifyEvent) {
+        match event {
+            VerifyEvent::Progress { bytes } => self.bytes += bytes,
+            VerifyEvent::Matched { .. } => self.matched += 1,
+            VerifyEvent::Mismatched { .. } => self.mismatched += 1,
+            VerifyEvent::Missing { .. } => self.missing += 1,
+            VerifyEvent::Unreadable { .. } => self.unreadable += 1,
+            VerifyEvent::Extra { .. } => self.extra += 1,
+            VerifyEvent::Malformed { .. } => self.malformed += 1,
+            VerifyEvent::Retry { .. } => self.retries += 1,
+        }
+    }
+}
+
+/// Checks the files below `base` that the manifest lists, several at once, and says what it finds
+/// to `events` as it goes. An `Err` means that the manifest itself cannot be read on, or that there
+/// is no room for temporary files; whatever is wrong with the files is in events and summary.
+///
+/// A name with `\` in it that does not exist as it stands is looked for with `/` instead: some
+/// tools on Windows write it so.
+pub async fn verify(
+    storage: Arc<dyn Storage>,
+    base: &RelPath,
+    mut manifest: ManifestReader,
+    options: &VerifyOptions,
+    events: impl Fn(VerifyEvent) + Send + Sync,
+    cancel: &Cancel,
+) -> Result<VerifySummary> {
+    let heard = Heard::new(events);
+    let hear = |event| heard.hear(event);
+    let checker = Checker::new(&*storage, base, options, &hear);
+    let mut extras = options.strict.then(|| Extras::new(&*storage, options, &hear));
+    let mut checks = FuturesUnordered::new();
+    let mut ended = false;
+    let mut interrupted = false;
+    loop {
+        let has_room = !ended && checks.len() < options.parallel.max(1);
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => {
+                interrupted = true;
+                break;
+            }
+            Some(event) = checks.next(), if !checks.is_empty() => {
+                if let Some(extras) = &mut extras {
+                    extras.add_listed(&event).await?;
+                }
+                hear(event);
+            }
+            line = manifest.next(), if has_room => match line? {
+                None => ended = true,
+                Some(Numbered { number, listed }) => {
+                    match listed.and_then(|listed| checker.prepare(&listed)) {
+                        Ok(ready) => checks.push(checker.check(ready)),
+                        Err(error) => {
+                            let error = manifest.line_error(number, error);
+                            hear(VerifyEvent::Malformed { line: number, error });
+                        }
+                    }
+                }
+            },
+            else => break,
+        }
+    }
+    drop(checks);
+    if let Some(extras) = extras
+        && !interrupted
+    {
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => interrupted = true,
+            outcome = Box::pin(extras.find(base, &manifest)) => outcome?,
+        }
+    }
+    Ok(VerifySummary { interrupted, ..heard.summary() })
+}
+
+/// Counts events on their way out.
+struct Heard<F> {
+    events: F,
+    summary: std::sync::Mutex<VerifySummary>,
+}
+
+impl<F: Fn(VerifyEvent)> Heard<F> {
+    fn new(events: F) -> Self {
+        Self { events, summary: std::sync::Mutex::default() }
+    }
+
+    fn hear(&self, event: VerifyEvent) {
+        self.summary.lock().unwrap_or_else(std::sync::PoisonError::into_inner).count(&event);
+        (self.events)(event);
+    }
+
+    fn summary(&self) -> VerifySummary {
+        self.summary.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+/// Where events go within this module.
+type Hear<'a> = &'a (dyn Fn(VerifyEvent) + Send + Sync);
