@@ -1,1 +1,267 @@
-//! .
+//! The conformance kit: what every backend has to do, as plain functions over [`Storage`].
+//!
+//! A backend's test hands over an empty writable root:
+//!
+//! ```no_run
+//! # async fn example(storage: std::sync::Arc<dyn haul_storage::Storage>) {
+//! haul_storage::conformance::run_all(storage).await;
+//! # }
+//! ```
+//!
+//! Each [`Case`] is one sentence about behaviour and works in a directory of its own, which is gone
+//! afterwards. Which cases apply is decided by the declared capabilities alone, so a backend that
+//! claims less is asked less, and one that claims more has to keep it; what is not claimed has to
+//! be refused as `Unsupported`. A case does not stop at what a backend answers: it looks whether it
+//! is so.
+//!
+//! Rooms: `ground` is what a case stands on, `sizes` has the lengths worth trying; each other room
+//! is about one part of the traits.
+
+#[macro_use]
+mod ground;
+mod directories;
+mod entries;
+mod extension;
+mod links;
+mod locks;
+mod metadata;
+mod moving;
+mod names;
+mod reading;
+mod resuming;
+mod sizes;
+mod unsupported;
+mod whole;
+mod writing;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use crate::{Capabilities, Storage, Writes};
+use ground::Ground;
+pub use ground::{Failure, Outcome};
+
+/// How long a case may take; a backend that hangs is a backend that fails.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One thing that a backend has to do.
+#[derive(Clone, Copy)]
+pub struct Case {
+    name: &'static str,
+    applies: fn(&Capabilities) -> bool,
+    run: fn(Ground) -> BoxFuture<'static, Outcome>,
+}
+
+impl Case {
+    /// A sentence: the room, and what is so.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether a storage with these capabilities has to pass it.
+    pub fn applies(&self, capabilities: &Capabilities) -> bool {
+        (self.applies)(capabilities)
+    }
+
+    /// Runs it in a directory of its own, and removes that directory.
+    ///
+    /// # Errors
+    /// What was wrong, and where in the kit that was noticed.
+    pub async fn run(&self, storage: Arc<dyn Storage>) -> Outcome {
+        let ground = Ground::prepare(storage, self.name).await?;
+        let work = tokio::time::timeout(PATIENCE, (self.run)(ground.clone()));
+        let outcome = work.await.unwrap_or_else(|_| {
+            Err(Failure::new(format!("it did not end within {} s", PATIENCE.as_secs())))
+        });
+        let cleaned = ground.clean_up().await;
+        outcome.and(cleaned)
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Case({})", self.name)
+    }
+}
+
+/// Runs every case that applies, one after another.
+///
+/// # Panics
+/// If any fails; the message has each one's name and what was wrong.
+pub async fn run_all(storage: Arc<dyn Storage>) {
+    let failures = failures(storage).await;
+    let report: String =
+        failures.iter().map(|(case, failure)| format!("\n{}: {failure}", case.name())).collect();
+    assert!(failures.is_empty(), "{} conformance cases failed:{report}", failures.len());
+}
+
+/// Runs every case that applies and gives those that failed.
+pub async fn failures(storage: Arc<dyn Storage>) -> Vec<(Case, Failure)> {
+    let mut failures = Vec::new();
+    for case in cases() {
+        if case.applies(storage.capabilities())
+            && let Err(failure) = case.run(Arc::clone(&storage)).await
+        {
+            failures.push((case, failure));
+        }
+    }
+    failures
+}
+
+macro_rules! cases {
+    ($($room:ident { $($case:ident $(if $applies:expr)?;)* })*) => {
+        /// All cases.
+        pub fn cases() -> Vec<Case> {
+            vec![$($(
+                Case {
+                    name: concat!(stringify!($room), "::", stringify!($case)),
+                    applies: cases!(@applies $($applies)?),
+                    run: |ground| Box::pin($room::$case(ground)),
+                },
+            )*)*]
+        }
+    };
+    (@applies) => { |_| true };
+    (@applies $applies:expr) => { $applies };
+}
+
+fn any_order(capabilities: &Capabilities) -> bool {
+    capabilities.writes == Writes::AnyOrder
+}
+
+cases! {
+    entries {
+        the_root_is_a_directory;
+        capabilities_make_sense;
+        an_empty_directory_lists_nothing;
+        stat_says_what_is_there;
+        stat_of_nothing_is_not_found;
+        a_listing_and_stat_agree;
+        a_listing_is_not_recursive;
+        listing_what_is_no_directory_fails;
+        a_listing_of_3000_entries_is_complete;
+    }
+    names {
+        ordinary_names_are_kept_byte_for_byte;
+        odd_names_are_kept_byte_for_byte_or_refused;
+        the_longest_names_are_kept_or_refused;
+        directories_take_the_same_names;
+    }
+    directories {
+        a_directory_is_made_once;
+        a_directory_needs_its_parent;
+        nothing_is_made_below_a_file;
+        a_full_directory_is_not_removed;
+        what_is_not_there_is_not_removed;
+        what_is_removed_is_gone;
+    }
+    whole {
+        every_size_comes_back;
+        a_longer_file_than_the_limit_is_refused;
+        an_existing_file_is_replaced_only_if_asked;
+        reading_what_is_no_file_fails;
+        writing_where_it_cannot_be_fails;
+        nothing_else_is_left_behind;
+        an_identity_is_that_of_stat;
+    }
+    writing {
+        every_size_comes_back;
+        pieces_in_order_come_back;
+        pieces_out_of_order_come_back if any_order;
+        concurrent_pieces_come_back if any_order;
+        a_later_write_wins if any_order;
+        a_block_of_many_pieces_is_written_whole;
+        what_is_never_written_reads_as_zeros if any_order;
+        a_file_cut_shorter_at_commit_is_shorter if any_order;
+        a_reserved_length_is_no_length if any_order;
+        nothing_has_its_name_before_commit;
+        the_old_file_stays_until_commit;
+        an_existing_file_is_replaced_only_if_asked;
+        giving_up_leaves_nothing;
+        creating_where_it_cannot_be_fails;
+        a_directory_is_never_replaced_by_a_file;
+        a_synced_file_is_complete if |c| c.sync;
+        what_was_written_can_be_reopened;
+        writing_out_of_order_where_that_is_impossible_fails if |c| !any_order(c);
+        several_files_are_written_at_once;
+        a_big_file_comes_back;
+        copying_from_a_reader_is_true_or_nothing if any_order;
+    }
+    resuming {
+        a_kept_part_file_is_continued if |c| c.resume;
+        a_dropped_writer_leaves_its_part_file if |c| c.resume;
+        an_old_part_file_is_emptied_unless_resumed if |c| c.resume && any_order(c);
+        without_a_part_file_nothing_is_resumed;
+        a_part_file_that_was_given_up_is_not_resumed;
+        a_second_writer_is_busy if |c| c.resume && c.lock;
+        a_finished_file_is_not_resumed;
+        what_cannot_resume_does_not_claim_to if |c| !c.resume;
+    }
+    reading {
+        every_range_is_right if |c| c.ranged_reads;
+        concurrent_reads_do_not_mix if |c| c.ranged_reads;
+        a_dropped_read_harms_no_other;
+        an_endless_range_ends_with_the_file;
+        an_identity_is_that_of_stat;
+        an_unchanged_file_rechecks_the_same;
+        a_changed_time_is_noticed if |c| c.times;
+        a_replaced_file_is_noticed_or_read_as_it_was;
+        a_file_cut_in_two_by_remove_is_noticed_or_read_as_it_was;
+        opening_what_is_no_file_fails;
+        all_data_lies_in_the_stretches_of_data;
+        metadata_is_that_of_the_storage;
+    }
+    metadata {
+        times_are_kept_to_the_declared_step if |c| c.times;
+        times_of_directories_are_kept if |c| c.times;
+        modes_are_kept if |c| c.mode;
+        modes_of_directories_are_kept if |c| c.mode;
+        extended_attributes_are_kept if |c| c.xattrs;
+        the_owner_can_be_set_to_itself if |c| c.owner;
+        what_is_not_given_stays if |c| c.mode && c.times;
+        a_commit_sets_what_it_is_given;
+        what_cannot_be_set_is_left_out_silently;
+        metadata_of_nothing_is_not_found;
+    }
+    links {
+        a_symbolic_link_keeps_its_target if |c| c.symlinks;
+        a_link_takes_a_place_only_if_asked if |c| c.symlinks;
+        removing_a_link_spares_its_target if |c| c.symlinks;
+        a_link_is_not_opened if |c| c.symlinks;
+        no_path_goes_through_a_link if |c| c.symlinks;
+        a_file_replaces_a_link_and_not_its_target if |c| c.symlinks;
+        a_planted_part_file_is_not_written_through if |c| c.symlinks && c.resume;
+        metadata_of_a_link_spares_its_target if |c| c.symlinks;
+        a_hard_link_is_the_same_file if |c| c.hard_links;
+        a_hard_link_needs_a_file if |c| c.hard_links;
+        replacing_one_name_spares_the_other if |c| c.hard_links;
+    }
+    moving {
+        a_file_is_renamed;
+        a_directory_is_renamed_with_what_is_in_it;
+        renaming_what_cannot_be_fails;
+        a_rename_replaces_if_it_can;
+        renaming_to_itself_loses_nothing;
+        a_copy_has_the_same_bytes if |c| c.server_copy;
+        a_copy_replaces_nothing if |c| c.server_copy;
+    }
+    locks {
+        a_lock_keeps_a_second_one_out if |c| c.lock;
+        a_lock_lets_its_holder_work if |c| c.lock;
+    }
+    unsupported {
+        what_is_not_claimed_is_unsupported;
+        any_wish_for_lanes_is_harmless;
+    }
+    extension {
+        find_says_none_for_nothing;
+        directories_are_made_all_the_way;
+        a_file_in_the_way_of_directories_is_an_error;
+        a_sorted_listing_is_sorted;
+        a_tree_is_removed_whole;
+        removing_a_tree_spares_what_links_point_to if |c| c.symlinks;
+    }
+}

@@ -1,0 +1,225 @@
+//! `open`, `read_at`, `recheck`, `next_data`.
+
+use futures_util::StreamExt;
+use futures_util::future::try_join_all;
+
+use super::ground::{Ground, Outcome, block, content, fresh, read, same};
+use super::sizes::{BEYOND, LENGTHS, RANGED, STARTS};
+use crate::{CreateOptions, ErrorKind, Metadata, Range, ReadAt, Timestamp};
+
+pub(super) async fn every_range_is_right(ground: Ground) -> Outcome {
+    let whole = content(RANGED, 1);
+    let path = ground.put("file", &whole).await?;
+    let reader = ground.storage.open(&path).await?;
+    for (start, start_why) in STARTS {
+        for (length, length_why) in LENGTHS {
+            let end = (start + length).min(RANGED);
+            let found = read(&*reader, Range::new(start, length)).await?;
+            let right = same(&found, &whole[start as usize..end as usize]);
+            right.map_err(|failure| {
+                super::Failure::new(format!(
+                    "{length} bytes ({length_why}) from {start} ({start_why}): {failure}"
+                ))
+            })?;
+        }
+    }
+    for (start, why) in BEYOND {
+        let found = read(&*reader, Range::new(start, 100)).await?;
+        ensure!(found.is_empty(), "{} bytes from {start} ({why})", found.len());
+    }
+    Ok(())
+}
+
+pub(super) async fn concurrent_reads_do_not_mix(ground: Ground) -> Outcome {
+    let whole = content(RANGED, 2);
+    let path = ground.put("file", &whole).await?;
+    let reader = ground.storage.open(&path).await?;
+    let other = ground.storage.open(&path).await?;
+    // Ranges that overlap, begin and end anywhere, from two readers.
+    let reads = (0..48).map(|n| {
+        let start = n * 40_009;
+        let reader = if n % 2 == 0 { &reader } else { &other };
+        let whole = &whole;
+        async move {
+            let found = read(&**reader, Range::new(start, 150_000)).await?;
+            let end = (start + 150_000).min(RANGED);
+            same(&found, &whole[start as usize..end as usize])
+        }
+    });
+    try_join_all(reads).await?;
+    Ok(())
+}
+
+pub(super) async fn a_dropped_read_harms_no_other(ground: Ground) -> Outcome {
+    let whole = content(RANGED, 3);
+    let path = ground.put("file", &whole).await?;
+    let reader = ground.storage.open(&path).await?;
+    for polled in [false, true] {
+        let mut abandoned = reader.read_at(Range::new(0, RANGED));
+        if polled && let Some(first) = abandoned.next().await {
+            first?;
+        }
+        drop(abandoned);
+        same(&read(&*reader, Range::new(0, RANGED)).await?, &whole)?;
+    }
+    Ok(())
+}
+
+/// The length of a range is what is asked for, not what there is: nobody may reserve memory for it.
+pub(super) async fn an_endless_range_ends_with_the_file(ground: Ground) -> Outcome {
+    for size in [0, 1, 100_000] {
+        let expected = content(size, 4);
+        let path = ground.put("file", &expected).await?;
+        let reader = ground.storage.open(&path).await?;
+        for length in [1 << 40, i64::MAX as u64] {
+            same(&read(&*reader, Range::new(0, length)).await?, &expected)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn an_identity_is_that_of_stat(ground: Ground) -> Outcome {
+    let path = ground.put("file", &content(1000, 5)).await?;
+    let reader = ground.storage.open(&path).await?;
+    let entry = ground.storage.stat(&path).await?;
+    ensure_eq!(reader.identity(), &entry.identity(), "the identity of what was opened");
+    Ok(())
+}
+
+pub(super) async fn an_unchanged_file_rechecks_the_same(ground: Ground) -> Outcome {
+    let path = ground.put("file", &content(1000, 6)).await?;
+    let reader = ground.storage.open(&path).await?;
+    read(&*reader, Range::new(0, 1000)).await?;
+    ground.put("neighbour", b"is written meanwhile").await?;
+    ensure_eq!(&reader.recheck().await?, reader.identity(), "the identity at a recheck");
+    Ok(())
+}
+
+pub(super) async fn a_changed_time_is_noticed(ground: Ground) -> Outcome {
+    let path = ground.put("file", &content(1000, 7)).await?;
+    let reader = ground.storage.open(&path).await?;
+    let modified = Some(Timestamp { seconds: 1_000_000_000, nanos: 0 });
+    let change = Metadata { modified, ..Metadata::default() };
+    ground.storage.set_metadata(&path, &change).await?;
+    let now = reader.recheck().await?;
+    ensure!(&now != reader.identity(), "the file has another time, and recheck says {now}");
+    Ok(())
+}
+
+pub(super) async fn a_replaced_file_is_noticed_or_read_as_it_was(ground: Ground) -> Outcome {
+    let old = content(RANGED, 8);
+    let path = ground.put("file", &old).await?;
+    let reader = ground.storage.open(&path).await?;
+    // Of the same length, so that only content and time tell them apart; after a pause, because
+    // HTTP and FTP have times in whole seconds.
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    ground.put("file", &content(RANGED, 9)).await?;
+    noticed_or_as_it_was(&*reader, &old).await
+}
+
+pub(super) async fn a_file_cut_in_two_by_remove_is_noticed_or_read_as_it_was(
+    ground: Ground,
+) -> Outcome {
+    let old = content(RANGED, 10);
+    let path = ground.put("file", &old).await?;
+    let reader = ground.storage.open(&path).await?;
+    let mut blocks = reader.read_at(Range::new(0, RANGED));
+    if let Some(first) = blocks.next().await {
+        first?;
+    }
+    // Some storages do not remove what is open.
+    if ground.storage.remove(&path).await.is_ok() {
+        noticed_or_as_it_was(&*reader, &old).await?;
+    }
+    Ok(())
+}
+
+/// Either all is read as it was, or a read or the recheck says that something is wrong.
+async fn noticed_or_as_it_was(reader: &dyn ReadAt, old: &[u8]) -> Outcome {
+    let Ok(found) = read(reader, Range::new(0, old.len() as u64)).await else { return Ok(()) };
+    if found == old {
+        return Ok(());
+    }
+    let now = reader.recheck().await;
+    ensure!(
+        now.as_ref().ok() != Some(reader.identity()),
+        "the content is another one, and recheck does not notice"
+    );
+    Ok(())
+}
+
+pub(super) async fn opening_what_is_no_file_fails(ground: Ground) -> Outcome {
+    let storage = &ground.storage;
+    let nothing = ground.path("nothing")?;
+    ensure_error!(storage.open(&nothing).await, ErrorKind::NotFound, "nothing");
+    let deeper = nothing.join("below")?;
+    ensure_error!(storage.open(&deeper).await, ErrorKind::NotFound, "below nothing");
+    let dir = ground.make_dir("dir").await?;
+    ensure_error!(storage.open(&dir).await, ErrorKind::IsADirectory, "a directory");
+    let file = ground.put("file", b"content").await?;
+    ensure_error!(
+        storage.open(&file.join("below")?).await,
+        ErrorKind::NotADirectory | ErrorKind::NotFound,
+        "below a file"
+    );
+    Ok(())
+}
+
+/// Stretches may be longer than the data, down to "all of it"; they may not leave data out.
+pub(super) async fn all_data_lies_in_the_stretches_of_data(ground: Ground) -> Outcome {
+    const SIZE: u64 = 4 << 20;
+    let empty = ground.put("empty", b"").await?;
+    let reader = ground.storage.open(&empty).await?;
+    ensure_eq!(reader.next_data(0).await?, None, "the data of an empty file");
+
+    let path = ground.path("file")?;
+    let mut expected = vec![0; SIZE as usize];
+    expected[..10].fill(1);
+    expected[1_500_000..1_600_000].fill(2);
+    if ground.any_order() {
+        let options = CreateOptions { resume: false, size: Some(SIZE), sparse: true };
+        let writer = ground.storage.create(&path, &options).await?;
+        writer.write_at(1_500_000, block(&expected[1_500_000..1_600_000])).await?;
+        writer.write_at(0, block(&expected[..10])).await?;
+        writer.commit(SIZE, &fresh()).await?;
+    } else {
+        ground.put("file", &expected).await?;
+    }
+    let reader = ground.storage.open(&path).await?;
+    let mut from = 0;
+    let mut covered = vec![0; SIZE as usize];
+    while let Some(data) = reader.next_data(from).await? {
+        ensure!(
+            !data.is_empty() && data.start() >= from && data.end() <= SIZE,
+            "the data after {from} is {data}"
+        );
+        let found = read_stretch(&ground, &*reader, data).await?;
+        covered[data.start() as usize..data.end() as usize].copy_from_slice(&found);
+        from = data.end();
+    }
+    same(&covered, &expected)?;
+    for beyond in [SIZE, SIZE + 1] {
+        ensure_eq!(reader.next_data(beyond).await?, None, "the data after {beyond} of {SIZE}");
+    }
+    ground.has(&path, &expected).await
+}
+
+async fn read_stretch(ground: &Ground, reader: &dyn ReadAt, data: Range) -> Outcome<Vec<u8>> {
+    if ground.can().ranged_reads {
+        return read(reader, data).await;
+    }
+    let head = read(reader, Range::new(0, data.end())).await?;
+    Ok(head[data.start() as usize..].to_vec())
+}
+
+pub(super) async fn metadata_is_that_of_the_storage(ground: Ground) -> Outcome {
+    let path = ground.put("file", b"content").await?;
+    let reader = ground.storage.open(&path).await?;
+    let (of_reader, of_storage) = (reader.metadata().await?, ground.storage.metadata(&path).await?);
+    ensure_eq!(of_reader, of_storage, "what can be set on a copy");
+    let entry = ground.storage.stat(&path).await?;
+    ensure_eq!(of_storage.modified, entry.modified, "the time in metadata and in stat");
+    ensure_eq!(of_storage.mode, entry.mode, "the mode in metadata and in stat");
+    ensure_eq!(of_storage.owner, entry.owner, "the owner in metadata and in stat");
+    Ok(())
+}
