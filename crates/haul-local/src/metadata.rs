@@ -1,0 +1,369 @@
+//! Between `struct stat` and haul's vocabulary, and setting what a copy should keep.
+//!
+//! Extended attributes: `user.*`, POSIX ACLs (`system.posix_acl_*`) and `security.capability` are
+//! read and set. Labels of security modules (`security.selinux`) belong to the machine, not to the
+//! file, and `trusted.*` to whatever daemon made them; both are left alone.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use haul_storage::{
+    Capabilities, Entry, EntryKind, ErrorKind, FileId, Identity, Metadata, RelPath, Result,
+    SpecialKind, Timestamp,
+};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
+};
+use rustix::io::{Errno, Result as SysResult};
+
+use crate::volume::Volume;
+
+/// Set-user-ID and set-group-ID: who may set them must be who owns the file.
+const SET_ID: u32 = 0o6000;
+
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// Describes `name` in `directory` without following it.
+pub(crate) fn entry(path: RelPath, directory: impl AsFd, name: &[u8]) -> SysResult<Entry> {
+    let stat = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let (kind, size) = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => (EntryKind::File, size_of(&stat)),
+        FileType::Directory => (EntryKind::Directory, 0),
+        FileType::Symlink => {
+            let target = rustix::fs::readlinkat(&directory, name, Vec::new())?;
+            (EntryKind::Symlink(target.into_bytes()), 0)
+        }
+        other => (EntryKind::Special(kind_of(other)), 0),
+    };
+    let is_link = matches!(kind, EntryKind::Symlink(_));
+    Ok(Entry {
+        path,
+        kind,
+        size,
+        modified: Some(modified_of(&stat)),
+        // A link's bits mean nothing and cannot be set.
+        mode: (!is_link).then(|| mode_of(&stat)),
+        owner: Some((stat.st_uid, stat.st_gid)),
+        id: Some(id_of(&stat)),
+        links: widened(stat.st_nlink),
+        tag: None,
+    })
+}
+
+/// Which version of a file it is. The change time is left out: it moves with a chmod or a further
+/// hard link, which do not change what is read.
+pub(crate) fn identity_of(stat: &Stat) -> Identity {
+    Identity {
+        size: size_of(stat),
+        modified: Some(modified_of(stat)),
+        id: Some(id_of(stat)),
+        tag: None,
+    }
+}
+
+/// Everything of `stat` that can be set on a copy.
+pub(crate) fn metadata_of(stat: &Stat) -> Metadata {
+    Metadata {
+        mode: Some(mode_of(stat)),
+        modified: Some(modified_of(stat)),
+        owner: Some((stat.st_uid, stat.st_gid)),
+        xattrs: Vec::new(),
+    }
+}
+
+pub(crate) fn kind_of(kind: FileType) -> SpecialKind {
+    match kind {
+        FileType::Fifo => SpecialKind::Fifo,
+        FileType::Socket => SpecialKind::Socket,
+        FileType::BlockDevice => SpecialKind::BlockDevice,
+        FileType::CharacterDevice => SpecialKind::CharDevice,
+        _ => SpecialKind::Unknown,
+    }
+}
+
+pub(crate) fn size_of(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
+}
+
+pub(crate) fn mode_of(stat: &Stat) -> u32 {
+    stat.st_mode & 0o7777
+}
+
+pub(crate) fn id_of(stat: &Stat) -> FileId {
+    FileId { device: stat.st_dev, inode: stat.st_ino }
+}
+
+/// Fields of `struct stat` are 32 or 64 bits wide, depending on the machine.
+fn widened(number: impl Into<u64>) -> u64 {
+    number.into()
+}
+
+fn modified_of(stat: &Stat) -> Timestamp {
+    let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    Timestamp { seconds: stat.st_mtime, nanos }
+}
+
+/// Sets only the modification time; the access time stays.
+fn times(modified: Timestamp) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanos.into() },
+    }
+}
+
+/// Sets the metadata of a file that is about to appear under its name. `current_mode` are the
+/// permission bits that it has.
+///
+/// The order is owner, attributes, mode, time: a change of owner clears set-ID bits and
+/// capabilities, a mode without write permission forbids setting `user.*` attributes, and every
+/// change but the last would move the time. Set-ID bits and capabilities are kept only together
+/// with the owner, for they lend the owner's rights.
+pub(crate) fn apply(
+    file: BorrowedFd<'_>,
+    metadata: &Metadata,
+    current_mode: u32,
+    can: &Capabilities,
+) -> Result<(), (&'static str, Errno)> {
+    let owner = metadata.owner.filter(|_| can.owner);
+    if let Some(owner) = owner {
+        set_owner(file, owner).map_err(|error| ("set owner", error))?;
+    }
+    if can.xattrs {
+        for (name, value) in &metadata.xattrs {
+            if kept_name(name) && (owner.is_some() || name != CAPABILITY) {
+                let outcome =
+                    rustix::fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty());
+                supported(outcome).map_err(|error| ("set extended attribute", error))?;
+            }
+        }
+    }
+    if can.mode
+        && let Some(mode) = metadata.mode
+    {
+        let mode = if owner.is_some() { mode } else { mode & !SET_ID };
+        // Attributes may have been an ACL, which changes the mode; a change of owner only clears
+        // bits that `current_mode` does not have.
+        if mode != current_mode || !metadata.xattrs.is_empty() {
+            rustix::fs::fchmod(file, Mode::from_raw_mode(mode))
+                .map_err(|error| ("set mode", error))?;
+        }
+    }
+    if let Some(modified) = metadata.modified {
+        rustix::fs::futimens(file, &times(modified)).map_err(|error| ("set time", error))?;
+    }
+    Ok(())
+}
+
+/// Changes the owner if it is another one; without privilege even the attempt is refused.
+fn set_owner(file: BorrowedFd<'_>, (user, group): (u32, u32)) -> SysResult<()> {
+    let stat = rustix::fs::fstat(file)?;
+    if (stat.st_uid, stat.st_gid) == (user, group) {
+        return Ok(());
+    }
+    rustix::fs::fchown(file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))
+}
+
+impl Volume {
+    /// Everything that can be set on a copy of `path`.
+    pub(crate) fn metadata(&self, path: &RelPath) -> Result<Metadata> {
+        const OPERATION: &str = "read metadata";
+        let (stat, xattrs) = self.at(OPERATION, path, |directory, name| {
+            let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            let has_xattrs = matches!(kind, FileType::RegularFile | FileType::Directory);
+            let xattrs = if has_xattrs && self.capabilities.xattrs {
+                self.handle(directory.as_fd(), name)?.xattrs()?
+            } else {
+                Vec::new()
+            };
+            Ok((stat, xattrs))
+        })?;
+        let mut metadata = metadata_of(&stat);
+        metadata.xattrs = xattrs;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            metadata.mode = None;
+        }
+        Ok(metadata)
+    }
+
+    /// Sets what is given on an existing entry, link or not. Set-ID bits are set as asked: here
+    /// somebody names one entry.
+    pub(crate) fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        let can = &self.capabilities;
+        let kind = self.at("set metadata", path, |directory, name| {
+            let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            Ok(FileType::from_raw_mode(stat.st_mode))
+        })?;
+        if can.owner
+            && let Some((user, group)) = metadata.owner
+        {
+            self.at("set owner", path, |directory, name| {
+                let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                if (stat.st_uid, stat.st_gid) == (user, group) {
+                    return Ok(());
+                }
+                let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+                rustix::fs::chownat(directory, name, user, group, AtFlags::SYMLINK_NOFOLLOW)
+            })?;
+        }
+        if can.xattrs && kind != FileType::Symlink && !metadata.xattrs.is_empty() {
+            self.at("set extended attribute", path, |directory, name| {
+                let handle = self.handle(directory.as_fd(), name)?;
+                for (name, value) in metadata.xattrs.iter().filter(|(name, _)| kept_name(name)) {
+                    supported(handle.set_xattr(name, value))?;
+                }
+                Ok(())
+            })?;
+        }
+        if can.mode
+            && kind != FileType::Symlink
+            && let Some(mode) = metadata.mode
+        {
+            self.at("set mode", path, |directory, name| {
+                self.handle(directory.as_fd(), name)?.set_mode(mode)
+            })?;
+        }
+        if let Some(modified) = metadata.modified {
+            self.at("set time", path, |directory, name| {
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                rustix::fs::utimensat(directory, name, &times(modified), flags)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The extended attributes of an open file.
+    pub(crate) fn xattrs_of(
+        &self,
+        file: &OwnedFd,
+        path: &RelPath,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        if !self.capabilities.xattrs {
+            return Ok(Vec::new());
+        }
+        let outcome = read_xattrs(
+            |list| rustix::fs::flistxattr(file, list),
+            |name, value| rustix::fs::fgetxattr(file, name, value),
+        );
+        outcome.map_err(|error| self.error("read extended attributes", path, error))
+    }
+
+    fn handle(&self, directory: BorrowedFd<'_>, name: &[u8]) -> SysResult<Handle> {
+        if let Some((file, path)) = self.platform.pin(directory, name)? {
+            return Ok(Handle { file, path: Some(path) });
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+        Ok(Handle { file, path: None })
+    }
+
+    /// The mode that a file appears with if none is given: that of the file which it replaces, or
+    /// what the umask leaves.
+    pub(crate) fn default_mode(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &[u8],
+        replace: bool,
+    ) -> u32 {
+        let replaced = replace
+            .then(|| rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok())
+            .flatten()
+            .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+        match replaced {
+            Some(stat) => mode_of(&stat) & 0o777,
+            None => 0o666 & !crate::volume::umask(),
+        }
+    }
+
+    /// Folds an error of [`apply`].
+    pub(crate) fn apply_error(
+        &self,
+        path: &RelPath,
+        (operation, errno): (&'static str, Errno),
+    ) -> haul_storage::Error {
+        if matches!(errno, Errno::PERM | Errno::ACCESS) {
+            let cause = errno.to_string();
+            return self.refuse(ErrorKind::PermissionDenied, operation, path, cause);
+        }
+        self.error(operation, path, errno)
+    }
+}
+
+/// An entry held fast for calls that would otherwise follow a link put in its place.
+struct Handle {
+    file: OwnedFd,
+    /// A path to `file`, if it was opened for nothing but that.
+    path: Option<std::ffi::CString>,
+}
+
+impl Handle {
+    fn set_mode(&self, mode: u32) -> SysResult<()> {
+        let mode = Mode::from_raw_mode(mode);
+        match &self.path {
+            Some(path) => rustix::fs::chmod(path, mode),
+            None => rustix::fs::fchmod(&self.file, mode),
+        }
+    }
+
+    fn set_xattr(&self, name: &[u8], value: &[u8]) -> SysResult<()> {
+        match &self.path {
+            Some(path) => rustix::fs::setxattr(path, name, value, XattrFlags::empty()),
+            None => rustix::fs::fsetxattr(&self.file, name, value, XattrFlags::empty()),
+        }
+    }
+
+    fn xattrs(&self) -> SysResult<Vec<(Vec<u8>, Vec<u8>)>> {
+        match &self.path {
+            Some(path) => read_xattrs(
+                |list| rustix::fs::listxattr(path, list),
+                |name, value| rustix::fs::getxattr(path, name, value),
+            ),
+            None => read_xattrs(
+                |list| rustix::fs::flistxattr(&self.file, list),
+                |name, value| rustix::fs::fgetxattr(&self.file, name, value),
+            ),
+        }
+    }
+}
+
+fn read_xattrs(
+    list: impl Fn(&mut [u8]) -> SysResult<usize>,
+    value: impl Fn(&[u8], &mut [u8]) -> SysResult<usize>,
+) -> SysResult<Vec<(Vec<u8>, Vec<u8>)>> {
+    // Linux allows 64 KiB for the list and for a value; most files have neither.
+    let mut names = vec![0; 256];
+    let length = match list(&mut names) {
+        Err(Errno::RANGE) => {
+            names = vec![0; 64 * 1024];
+            list(&mut names)?
+        }
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Vec::new()),
+        outcome => outcome?,
+    };
+    let mut found = Vec::new();
+    for name in names[..length].split(|byte| *byte == 0).filter(|name| kept_name(name)) {
+        let mut bytes = vec![0; 64 * 1024];
+        match value(name, &mut bytes) {
+            Ok(length) => {
+                bytes.truncate(length);
+                bytes.shrink_to_fit();
+                found.push((name.to_vec(), bytes));
+            }
+            // Removed since it was listed.
+            Err(Errno::NODATA) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+fn kept_name(name: &[u8]) -> bool {
+    name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_") || name == CAPABILITY
+}
+
+/// What a file system does not have is left out, as `Storage::set_metadata` says.
+fn supported(outcome: SysResult<()>) -> SysResult<()> {
+    match outcome {
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        outcome => outcome,
+    }
+}

@@ -1,0 +1,178 @@
+//! The calls of [`Platform`] as Linux has them. What a kernel or file system turns out to lack is
+//! remembered, so that it is asked once and not for every file.
+
+use std::ffi::CString;
+use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use haul_storage::Range;
+use rustix::fs::{
+    Advice, AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, ResolveFlags, SeekFrom,
+    copy_file_range, fadvise, fallocate, fstatfs, ioctl_ficlone, linkat, openat, openat2,
+    renameat_with, seek,
+};
+use rustix::io::{Errno, Result};
+
+use super::Platform;
+use super::portable::{rename_by_link, walk};
+use crate::statfs::FileSystem;
+
+#[derive(Debug, Default)]
+pub(super) struct Linux {
+    /// `openat2` is missing (Linux before 5.6, or a sandbox).
+    no_openat2: AtomicBool,
+    /// `O_TMPFILE` is missing in this file system.
+    no_unnamed: AtomicBool,
+    /// Linking a descriptor needs the way through `/proc` (Linux before 6.10 without privilege).
+    link_through_proc: AtomicBool,
+}
+
+/// How often a path is resolved again when renames elsewhere made the kernel give up.
+const RACES: usize = 4;
+
+impl Platform for Linux {
+    fn open_directory(&self, root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
+        if !self.no_openat2.load(Ordering::Relaxed) {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let resolve =
+                ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+            for _ in 0..RACES {
+                match openat2(root, path, flags, Mode::empty(), resolve) {
+                    Err(Errno::AGAIN | Errno::INTR) => {}
+                    Err(Errno::NOSYS) => {
+                        self.no_openat2.store(true, Ordering::Relaxed);
+                        break;
+                    }
+                    // Old sandboxes answer EPERM for a call they do not know; paths longer than
+                    // PATH_MAX can still be walked.
+                    Err(Errno::PERM | Errno::NAMETOOLONG) => break,
+                    outcome => return outcome,
+                }
+            }
+        }
+        walk(root, path, OFlags::PATH)
+    }
+
+    fn read_flags(&self) -> OFlags {
+        OFlags::NOATIME
+    }
+
+    fn create_unnamed(&self, directory: BorrowedFd<'_>, mode: u32) -> Result<Option<OwnedFd>> {
+        if self.no_unnamed.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        match openat(directory, c".", flags, Mode::from_raw_mode(mode)) {
+            Ok(file) => Ok(Some(file)),
+            // Kernels that do not know the flag see an attempt to write a directory.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => {
+                self.no_unnamed.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn link_unnamed(&self, file: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+        if !self.link_through_proc.load(Ordering::Relaxed) {
+            match linkat(file, c"", to, name, AtFlags::EMPTY_PATH) {
+                // NOENT also means that the directory is gone; the other way tells.
+                Err(Errno::NOENT) => {}
+                outcome => return outcome,
+            }
+        }
+        linkat(CWD, proc_path(file), to, name, AtFlags::SYMLINK_FOLLOW)?;
+        self.link_through_proc.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn rename_new(&self, directory: BorrowedFd<'_>, from: &[u8], to: &[u8]) -> Result<()> {
+        match renameat_with(directory, from, directory, to, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                rename_by_link(directory, from, to)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn reserve(&self, file: BorrowedFd<'_>, size: u64) -> Result<()> {
+        match fallocate(file, FallocateFlags::KEEP_SIZE, 0, size) {
+            Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn clone_whole(&self, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> bool {
+        // Whatever the reason for a refusal: the usual copy runs into it too, if it is real.
+        ioctl_ficlone(to, from).is_ok()
+    }
+
+    fn copy_range(
+        &self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+    ) -> Result<Option<usize>> {
+        let (mut read, mut write) = (offset, offset);
+        loop {
+            return match copy_file_range(from, Some(&mut read), to, Some(&mut write), length) {
+                Err(Errno::INTR) => continue,
+                Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM) => {
+                    Ok(None)
+                }
+                outcome => outcome.map(Some),
+            };
+        }
+    }
+
+    fn next_data(&self, file: BorrowedFd<'_>, from: u64, size: u64) -> Result<Option<Range>> {
+        if from >= size {
+            return Ok(None);
+        }
+        let start = match seek(file, SeekFrom::Data(from)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => from,
+            Err(error) => return Err(error),
+        };
+        let end = match seek(file, SeekFrom::Hole(start)) {
+            Ok(end) => end.min(size),
+            Err(Errno::NXIO) => return Ok(None),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => size,
+            Err(error) => return Err(error),
+        };
+        Ok((start < end).then(|| Range::between(start, end)))
+    }
+
+    fn advise_sequential(&self, file: BorrowedFd<'_>) {
+        // Advice: nothing depends on it.
+        let _ = fadvise(file, 0, None::<NonZeroU64>, Advice::Sequential);
+    }
+
+    fn drop_cache(&self, file: BorrowedFd<'_>) {
+        let _ = fadvise(file, 0, None::<NonZeroU64>, Advice::DontNeed);
+    }
+
+    fn pin(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<Option<(OwnedFd, CString)>> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(directory, name, flags, Mode::empty())?;
+        let path = proc_path(&file);
+        Ok(Some((file, path)))
+    }
+
+    fn file_system(&self, directory: BorrowedFd<'_>) -> FileSystem {
+        fstatfs(directory).map_or(FileSystem::COMMON, |found| {
+            // Magic numbers have 32 bits; the field's type differs between machines.
+            let magic = found.f_type as u32;
+            FileSystem::of_magic(magic)
+        })
+    }
+}
+
+fn proc_path(file: impl std::os::fd::AsFd) -> CString {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    // Digits and slashes: there is no NUL in it.
+    CString::new(path).unwrap_or_default()
+}

@@ -1,0 +1,86 @@
+//! Which file system the root is on, and what follows from that for the capabilities.
+
+use haul_storage::{Capabilities, Medium, Writes};
+
+/// The longest file on FAT32: its length is kept in 32 bits.
+pub(crate) const FAT_MAX_FILE: u64 = u32::MAX as u64;
+
+/// Files up to this many bytes are moved whole: one job on a disk thread for each instead of one
+/// for opening, each block and the commit.
+const WHOLE_LIMIT: u64 = 256 * 1024;
+
+/// What a file system can keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileSystem {
+    /// Links, owners and permission bits.
+    pub(crate) unix: bool,
+    pub(crate) xattrs: bool,
+    pub(crate) time_precision_ns: u64,
+    pub(crate) max_file_size: Option<u64>,
+}
+
+impl FileSystem {
+    /// ext4, XFS, btrfs, tmpfs and all others that are not known to be less.
+    pub(crate) const COMMON: Self =
+        Self { unix: true, xattrs: true, time_precision_ns: 1, max_file_size: None };
+
+    /// By `f_type` of statfs(2); numbers from linux/magic.h and the drivers.
+    #[cfg(any(target_os = "linux", test))]
+    pub(crate) const fn of_magic(magic: u32) -> Self {
+        const MSDOS: u32 = 0x4d44;
+        const EXFAT: u32 = 0x2011_bab0;
+        match magic {
+            MSDOS => Self {
+                unix: false,
+                xattrs: false,
+                time_precision_ns: 2_000_000_000,
+                max_file_size: Some(FAT_MAX_FILE),
+            },
+            EXFAT => Self {
+                unix: false,
+                xattrs: false,
+                time_precision_ns: 10_000_000,
+                max_file_size: None,
+            },
+            _ => Self::COMMON,
+        }
+    }
+
+    /// The capabilities of a local storage on it.
+    pub(crate) fn capabilities(self) -> Capabilities {
+        Capabilities {
+            medium: Medium::Disk,
+            ranged_reads: true,
+            writes: Writes::AnyOrder,
+            rename: true,
+            server_copy: true,
+            symlinks: self.unix,
+            hard_links: self.unix,
+            sync: true,
+            resume: true,
+            lock: true,
+            times: true,
+            time_precision_ns: self.time_precision_ns,
+            mode: self.unix,
+            owner: self.unix,
+            xattrs: self.xattrs,
+            digests: Vec::new(),
+            max_lanes: Some(1),
+            max_file_size: self.max_file_size,
+            whole_limit: WHOLE_LIMIT,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fat_has_no_links_and_no_file_of_4_gib() {
+        let fat = FileSystem::of_magic(0x4d44).capabilities();
+        assert!(!fat.symlinks && !fat.hard_links && !fat.mode && !fat.owner);
+        assert_eq!(fat.max_file_size, Some(4 * 1024 * 1024 * 1024 - 1));
+        assert_eq!(FileSystem::of_magic(0xef53), FileSystem::COMMON);
+    }
+}

@@ -1,0 +1,206 @@
+//! [`LocalStorage`]: each call of the trait becomes one job on a disk thread.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use haul_storage::{
+    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
+    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, Storage, Whole, WorkPool,
+    WriteAt,
+};
+use rustix::fs::{Mode, OFlags};
+
+use crate::dir::Tree;
+use crate::list;
+use crate::platform;
+use crate::read::LocalReader;
+use crate::volume::Volume;
+use crate::write::{LocalWriter, Part};
+
+/// The least that one hop to a disk thread reads, in bytes: a hop costs about 10 µs, reading this
+/// much from memory about 50.
+const MIN_HOP: u64 = 256 * 1024;
+
+/// The longest buffer, in bytes, whatever block size is asked for.
+const MAX_HOP: u64 = 64 * 1024 * 1024;
+
+/// How a local storage works.
+#[derive(Debug, Clone)]
+pub struct LocalOptions {
+    /// The most bytes that one system call reads or writes.
+    pub block_size: u64,
+    /// Threads for disk work, if `pool` has none.
+    pub threads: usize,
+    /// Buffers that are kept for reuse when nobody needs them.
+    pub buffers: usize,
+    /// Threads to share with another storage; `None` starts `threads` new ones.
+    pub pool: Option<WorkPool>,
+    /// Use only what every Unix has, as other systems than Linux must. For tests.
+    pub portable: bool,
+}
+
+impl Default for LocalOptions {
+    /// Blocks of 1 MiB; as many threads as processors, at least 2 and at most 8.
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        Self {
+            block_size: 1024 * 1024,
+            threads: processors.clamp(2, 8),
+            buffers: 16,
+            pool: None,
+            portable: false,
+        }
+    }
+}
+
+impl LocalOptions {
+    /// Bytes of one system call.
+    pub(crate) fn step_bytes(&self) -> usize {
+        usize::try_from(self.block_size.clamp(1, MAX_HOP)).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes of one buffer: a whole number of blocks, unless they are longer than a buffer may be.
+    pub(crate) fn hop_bytes(&self) -> usize {
+        let block = self.block_size.clamp(1, MAX_HOP);
+        let hop = MIN_HOP.max(block) / block * block;
+        usize::try_from(hop).unwrap_or(usize::MAX)
+    }
+}
+
+/// A directory tree of this machine.
+#[derive(Debug, Clone)]
+pub struct LocalStorage {
+    volume: Arc<Volume>,
+    pool: WorkPool,
+}
+
+impl LocalStorage {
+    /// Opens the directory `root`; links in `root` itself are followed, none below it. Blocks for
+    /// the moment that this takes.
+    pub fn open(root: &Path, options: LocalOptions) -> Result<Arc<Self>> {
+        const OPERATION: &str = "open";
+        let location = Location::Local(root.to_path_buf());
+        let fold = |error| Error::from_io(OPERATION, error).at(&location);
+        let resolved = fs::canonicalize(root).map_err(fold)?;
+        if !resolved.is_dir() {
+            return Err(Error::new(ErrorKind::NotADirectory, OPERATION).at(&location));
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(&resolved, flags, Mode::empty())
+            .map_err(|errno| fold(errno.into()))?;
+        let pool = match &options.pool {
+            Some(pool) => pool.clone(),
+            None => WorkPool::new("haul-disk", options.threads).map_err(fold)?,
+        };
+        let platform = platform::choose(options.portable);
+        let volume = Volume::new(location, resolved, Tree::new(directory), platform, options);
+        Ok(Arc::new(Self { volume: Arc::new(volume), pool }))
+    }
+
+    /// Runs `work` on a disk thread.
+    async fn run<T: Send + 'static>(
+        &self,
+        path: &RelPath,
+        work: impl FnOnce(&Arc<Volume>, &RelPath) -> T + Send + 'static,
+    ) -> T {
+        let (volume, path) = (Arc::clone(&self.volume), path.clone());
+        self.pool.run(move || work(&volume, &path)).await
+    }
+}
+
+#[async_trait]
+impl Storage for LocalStorage {
+    fn location(&self) -> &Location {
+        &self.volume.location
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.volume.capabilities
+    }
+
+    fn set_lanes(&self, _: usize) {}
+
+    fn link(&self) -> LinkStatus {
+        LinkStatus { open: 1, ..LinkStatus::default() }
+    }
+
+    async fn stat(&self, path: &RelPath) -> Result<Entry> {
+        self.run(path, |volume, path| volume.stat(path)).await
+    }
+
+    async fn list(&self, path: &RelPath) -> Result<EntryStream> {
+        list::list(Arc::clone(&self.volume), self.pool.clone(), path).await
+    }
+
+    async fn create_dir(&self, path: &RelPath) -> Result<()> {
+        self.run(path, |volume, path| volume.create_dir(path)).await
+    }
+
+    async fn create_link(&self, path: &RelPath, link: &LinkKind, replace: bool) -> Result<()> {
+        let link = link.clone();
+        self.run(path, move |volume, path| volume.create_link(path, &link, replace)).await
+    }
+
+    async fn remove(&self, path: &RelPath) -> Result<()> {
+        self.run(path, |volume, path| volume.remove(path)).await
+    }
+
+    async fn rename(&self, from: &RelPath, to: &RelPath) -> Result<()> {
+        let to = to.clone();
+        self.run(from, move |volume, from| volume.rename(from, &to)).await
+    }
+
+    async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
+        let (to, pool) = (to.clone(), self.pool.clone());
+        self.run(from, move |volume, from| volume.copy(pool, from, &to)).await
+    }
+
+    async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
+        self.run(path, |volume, path| volume.metadata(path)).await
+    }
+
+    async fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        let metadata = metadata.clone();
+        self.run(path, move |volume, path| volume.set_metadata(path, &metadata)).await
+    }
+
+    async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
+        let pool = self.pool.clone();
+        let work = |volume: &Arc<Volume>, path: &RelPath| -> Result<Arc<dyn ReadAt>> {
+            let (file, stat) = volume.open_file("open", path)?;
+            let (volume, file) = (Arc::clone(volume), Arc::new(file));
+            Ok(Arc::new(LocalReader::new(volume, pool, path.clone(), file, stat)))
+        };
+        self.run(path, work).await
+    }
+
+    async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
+        let options = options.clone();
+        let create = move |volume: &Arc<Volume>, path: &RelPath| {
+            Part::create(Arc::clone(volume), path, &options)
+        };
+        let part = self.run(path, create).await?;
+        Ok(Arc::new(LocalWriter::new(part, self.pool.clone())))
+    }
+
+    async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
+        self.run(path, move |volume, path| volume.read_whole(path, limit)).await
+    }
+
+    async fn write_whole(
+        &self,
+        path: &RelPath,
+        bytes: Bytes,
+        options: &CommitOptions,
+    ) -> Result<()> {
+        let options = options.clone();
+        self.run(path, move |volume, path| volume.write_whole(path, bytes, &options)).await
+    }
+
+    async fn lock(&self, path: &RelPath) -> Result<Lock> {
+        self.run(path, |volume, path| volume.lock(path)).await
+    }
+}

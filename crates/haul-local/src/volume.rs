@@ -1,0 +1,267 @@
+//! What all calls of one storage share: the tree, the platform, what the file system can do, and
+//! how an error of a system call becomes an [`Error`]. Everything here blocks; `storage` moves it
+//! to the disk threads.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use haul_storage::{
+    BufferPool, Capabilities, Entry, Error, ErrorKind, LinkKind, Location, RelPath, Result,
+    part_name,
+};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use crate::LocalOptions;
+use crate::dir::{Directory, Tree, below_root};
+use crate::metadata::{entry, kind_of};
+use crate::platform::Platform;
+
+#[derive(Debug)]
+pub(crate) struct Volume {
+    pub(crate) location: Location,
+    /// The root with all links resolved, for paths that others open (journals).
+    pub(crate) root: PathBuf,
+    pub(crate) tree: Tree,
+    pub(crate) platform: Box<dyn Platform>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) options: LocalOptions,
+    pub(crate) buffers: BufferPool,
+    /// The flags of `Platform::read_flags` were refused once (files of another owner).
+    plain_reads: AtomicBool,
+}
+
+impl Volume {
+    pub(crate) fn new(
+        location: Location,
+        root: PathBuf,
+        tree: Tree,
+        platform: Box<dyn Platform>,
+        options: LocalOptions,
+    ) -> Self {
+        let capabilities = platform.file_system(tree.root()).capabilities();
+        let buffers = BufferPool::new(options.hop_bytes(), options.buffers);
+        let plain_reads = AtomicBool::new(false);
+        Self { location, root, tree, platform, capabilities, options, buffers, plain_reads }
+    }
+
+    /// Does `work` in the directory of `path`, and names operation and path if it fails.
+    pub(crate) fn at<T>(
+        &self,
+        operation: &'static str,
+        path: &RelPath,
+        work: impl FnMut(&Directory, &[u8]) -> rustix::io::Result<T>,
+    ) -> Result<T> {
+        let outcome = self.tree.at(self.platform.as_ref(), path, work);
+        outcome.map_err(|errno| self.error(operation, path, errno))
+    }
+
+    /// Folds a failed system call.
+    pub(crate) fn error(&self, operation: &'static str, path: &RelPath, errno: Errno) -> Error {
+        let error = match errno {
+            Errno::LOOP | Errno::NOTDIR | Errno::MLINK => {
+                match self.tree.obstacle(self.platform.as_ref(), path) {
+                    Some(obstacle) => {
+                        Error::new(ErrorKind::NotADirectory, operation).because(obstacle)
+                    }
+                    None if errno == Errno::LOOP => Error::new(ErrorKind::InvalidInput, operation)
+                        .because("is a symbolic link; not followed"),
+                    None => Error::from_io(operation, errno.into()),
+                }
+            }
+            Errno::XDEV => Error::new(ErrorKind::Unsupported, operation).with_source(errno),
+            _ => Error::from_io(operation, errno.into()),
+        };
+        error.at(self.location.display(path))
+    }
+
+    /// An error found out without a system call.
+    pub(crate) fn refuse(
+        &self,
+        kind: ErrorKind,
+        operation: &'static str,
+        path: &RelPath,
+        cause: impl Into<String>,
+    ) -> Error {
+        Error::new(kind, operation).because(cause).at(self.location.display(path))
+    }
+
+    pub(crate) fn stat(&self, path: &RelPath) -> Result<Entry> {
+        self.at("stat", path, |directory, name| entry(path.clone(), directory, name))
+    }
+
+    /// Opens a regular file for reading; nothing else, and without waiting for a pipe's writer.
+    pub(crate) fn open_file(
+        &self,
+        operation: &'static str,
+        path: &RelPath,
+    ) -> Result<(OwnedFd, Stat)> {
+        let (file, stat) = self.at(operation, path, |directory, name| {
+            let file = self.open_for_reading(directory, name)?;
+            let stat = rustix::fs::fstat(&file)?;
+            Ok((file, stat))
+        })?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok((file, stat)),
+            FileType::Directory => {
+                Err(self.refuse(ErrorKind::IsADirectory, operation, path, "is a directory"))
+            }
+            other => {
+                let cause = format!("is a {}", kind_of(other));
+                Err(self.refuse(ErrorKind::InvalidInput, operation, path, cause))
+            }
+        }
+    }
+
+    fn open_for_reading(&self, directory: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+        let flags =
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let extra = self.platform.read_flags();
+        if !extra.is_empty() && !self.plain_reads.load(Ordering::Relaxed) {
+            match rustix::fs::openat(&directory, name, flags | extra, Mode::empty()) {
+                Err(Errno::PERM) => self.plain_reads.store(true, Ordering::Relaxed),
+                outcome => return no_device(outcome),
+            }
+        }
+        no_device(rustix::fs::openat(directory, name, flags, Mode::empty()))
+    }
+
+    pub(crate) fn create_dir(&self, path: &RelPath) -> Result<()> {
+        if path.is_root() {
+            return Err(self.refuse(
+                ErrorKind::AlreadyExists,
+                "create directory",
+                path,
+                "it is the root",
+            ));
+        }
+        self.at("create directory", path, |directory, name| {
+            rustix::fs::mkdirat(directory, name, Mode::from_raw_mode(0o777))
+        })
+    }
+
+    pub(crate) fn create_link(&self, path: &RelPath, link: &LinkKind, replace: bool) -> Result<()> {
+        const OPERATION: &str = "create link";
+        below_root(OPERATION, path).map_err(|error| error.at(&self.location))?;
+        let possible = match link {
+            LinkKind::Symbolic(_) => self.capabilities.symlinks,
+            LinkKind::Hard(_) => self.capabilities.hard_links,
+        };
+        if !possible {
+            let cause = "this file system has no such links";
+            return Err(self.refuse(ErrorKind::Unsupported, OPERATION, path, cause));
+        }
+        match self.make_link(path, link) {
+            Err(error) if replace && error.kind() == ErrorKind::AlreadyExists => {}
+            outcome => return outcome,
+        }
+        let temporary = temporary(path)
+            .map_err(|error| self.refuse(ErrorKind::InvalidInput, OPERATION, path, error))?;
+        self.make_link(&temporary, link)?;
+        let renamed = self.at(OPERATION, path, |directory, name| {
+            rustix::fs::renameat(directory, temporary.name(), directory, name)
+        });
+        // Renaming one name of a file over another name of it does nothing, so the first stays.
+        let is_hard = matches!(link, LinkKind::Hard(_));
+        if renamed.is_err() || is_hard {
+            let _ = self.tree.at(self.platform.as_ref(), &temporary, |directory, name| {
+                rustix::fs::unlinkat(directory, name, AtFlags::empty())
+            });
+        }
+        renamed
+    }
+
+    fn make_link(&self, path: &RelPath, link: &LinkKind) -> Result<()> {
+        const OPERATION: &str = "create link";
+        match link {
+            LinkKind::Symbolic(target) => self.at(OPERATION, path, |directory, name| {
+                rustix::fs::symlinkat(target.as_slice(), directory, name)
+            }),
+            LinkKind::Hard(existing) => {
+                let platform = self.platform.as_ref();
+                let outcome = self.tree.at(platform, existing, |from, old| {
+                    self.tree.at(platform, path, |to, new| {
+                        rustix::fs::linkat(from, old, to, new, AtFlags::empty())
+                    })
+                });
+                outcome.map_err(|errno| {
+                    self.error(OPERATION, path, errno).because(format!("to '{existing}'"))
+                })
+            }
+        }
+    }
+
+    pub(crate) fn remove(&self, path: &RelPath) -> Result<()> {
+        const OPERATION: &str = "remove";
+        below_root(OPERATION, path).map_err(|error| error.at(&self.location))?;
+        let is_dir = self.at(OPERATION, path, |directory, name| {
+            match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+                // POSIX has EPERM for a directory, Linux EISDIR; EPERM has other causes as well.
+                Err(Errno::ISDIR | Errno::PERM) => {
+                    match rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR) {
+                        Err(Errno::EXIST) => Err(Errno::NOTEMPTY),
+                        Err(Errno::NOTDIR) => Err(Errno::PERM),
+                        outcome => outcome.map(|()| true),
+                    }
+                }
+                outcome => outcome.map(|()| false),
+            }
+        })?;
+        if is_dir {
+            self.tree.forget(path);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn rename(&self, from: &RelPath, to: &RelPath) -> Result<()> {
+        const OPERATION: &str = "rename";
+        for path in [from, to] {
+            below_root(OPERATION, path).map_err(|error| error.at(&self.location))?;
+        }
+        let outcome = self.at(OPERATION, from, |from_directory, old| {
+            self.tree.at(self.platform.as_ref(), to, |to_directory, new| {
+                rustix::fs::renameat(from_directory, old, to_directory, new)
+            })
+        });
+        // A file's path is in no kept directory's, so this costs a look only.
+        self.tree.forget(from);
+        self.tree.forget(to);
+        outcome
+    }
+}
+
+/// A device or socket that nobody serves answers ENXIO; it is of the wrong kind either way.
+fn no_device(outcome: rustix::io::Result<OwnedFd>) -> rustix::io::Result<OwnedFd> {
+    outcome.map_err(|error| if error == Errno::NXIO { Errno::INVAL } else { error })
+}
+
+/// A name beside `path` that nobody else uses.
+fn temporary(path: &RelPath) -> std::result::Result<RelPath, String> {
+    use std::sync::atomic::AtomicU64;
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let mut name = format!("{}-{number}.", std::process::id()).into_bytes();
+    name.extend_from_slice(path.name());
+    path.with_name(part_name(&name)).map_err(|error| error.to_string())
+}
+
+/// The permission bits that new files do not get.
+pub(crate) fn umask() -> u32 {
+    static UMASK: OnceLock<u32> = OnceLock::new();
+    *UMASK.get_or_init(|| {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+        match line.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok()) {
+            Some(mask) => mask,
+            None => {
+                // The only portable way to read it is to set it.
+                let mask = rustix::process::umask(Mode::from_raw_mode(0o077));
+                rustix::process::umask(mask);
+                mask.as_raw_mode()
+            }
+        }
+    })
+}

@@ -1,0 +1,126 @@
+//! Small files in one go: a handful of system calls in one job on a disk thread.
+//!
+//! A file is written without a name and linked when it is complete, so a killed run leaves no
+//! litter; where a file of the name has to be replaced, or the file system has no such files, it
+//! goes through a part file as large ones do.
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use haul_storage::{
+    Block, CommitOptions, CreateOptions, ErrorKind, RelPath, Result, Whole, part_name,
+};
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
+
+use crate::dir::below_root;
+use crate::metadata::{apply, identity_of, metadata_of, size_of};
+use crate::volume::{Volume, umask};
+use crate::write::{Part, sync_directory, write_all};
+
+impl Volume {
+    pub(crate) fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
+        const OPERATION: &str = "read";
+        let (file, stat) = self.open_file(OPERATION, path)?;
+        let size = size_of(&stat);
+        if size > limit {
+            let cause = format!("it has {size} bytes, expected at most {limit}");
+            return Err(self.refuse(ErrorKind::Changed, OPERATION, path, cause));
+        }
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        // One byte more than there should be shows growth without a further call.
+        let mut bytes: Vec<u8> = Vec::with_capacity(size + 1);
+        let grown_or_end = loop {
+            let room = rustix::buffer::spare_capacity(&mut bytes);
+            match rustix::io::read(&file, room) {
+                Ok(0) => break bytes.len(),
+                Ok(_) if bytes.len() > size => break bytes.len(),
+                // At the expected end: that is confirmed by the times below.
+                Ok(_) if bytes.len() == size => break size,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.error(OPERATION, path, errno)),
+            }
+        };
+        let now = rustix::fs::fstat(&file).map_err(|errno| self.error(OPERATION, path, errno))?;
+        let identity = identity_of(&stat);
+        if grown_or_end != size || identity_of(&now) != identity {
+            let cause = "it changed while it was read";
+            return Err(self.refuse(ErrorKind::Changed, OPERATION, path, cause));
+        }
+        Ok(Whole { bytes: bytes.into(), identity, metadata: metadata_of(&stat) })
+    }
+
+    pub(crate) fn write_whole(
+        self: &Arc<Self>,
+        path: &RelPath,
+        bytes: Bytes,
+        options: &CommitOptions,
+    ) -> Result<()> {
+        below_root("create", path).map_err(|error| error.at(&self.location))?;
+        let block = Block::from(bytes);
+        if self.write_unnamed(path, &block, options)? {
+            return Ok(());
+        }
+        let part = Part::create(Arc::clone(self), path, &CreateOptions::default())?;
+        let size = block.len() as u64;
+        let outcome = part.write(0, &block).and_then(|()| part.commit(size, options));
+        if outcome.is_err() {
+            // The first error says what is wrong.
+            let _ = part.abort(false);
+        }
+        outcome
+    }
+
+    /// Writes a file without a name and gives it one. `false` if that cannot be done here.
+    fn write_unnamed(
+        &self,
+        path: &RelPath,
+        block: &Block,
+        options: &CommitOptions,
+    ) -> Result<bool> {
+        let mode = options.metadata.mode.unwrap_or(0o666) & 0o777;
+        let created = self.at("create", path, |directory, _| {
+            let file = self.platform.create_unnamed(directory.as_fd(), mode)?;
+            Ok(file.map(|file| (file, Arc::clone(directory))))
+        })?;
+        let Some((file, directory)) = created else { return Ok(false) };
+        let step = self.options.step_bytes();
+        write_all(&file, 0, block, step).map_err(|errno| self.error("write", path, errno))?;
+        let kept = mode & !umask();
+        apply(file.as_fd(), &options.metadata, kept, &self.capabilities)
+            .map_err(|error| self.apply_error(path, error))?;
+        if options.sync {
+            rustix::fs::fsync(&file).map_err(|errno| self.error("sync", path, errno))?;
+        }
+        let to = directory.as_fd();
+        match self.platform.link_unnamed(file.as_fd(), to, path.name()) {
+            Ok(()) => {}
+            Err(Errno::EXIST) if options.replace => {
+                if options.metadata.mode.is_none() {
+                    let mode = self.default_mode(to, path.name(), true);
+                    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(mode))
+                        .map_err(|errno| self.error("set mode", path, errno))?;
+                }
+                let part = part_name(path.name());
+                match self.platform.link_unnamed(file.as_fd(), to, &part) {
+                    Ok(()) => {}
+                    // A part file of an earlier or another run: its lock decides.
+                    Err(Errno::EXIST) => return Ok(false),
+                    Err(errno) => return Err(self.error("commit", path, errno)),
+                }
+                if let Err(errno) = rustix::fs::renameat(to, &part, to, path.name()) {
+                    let _ = rustix::fs::unlinkat(to, &part, AtFlags::empty());
+                    return Err(self.error("commit", path, errno));
+                }
+            }
+            // The file system makes unnamed files and cannot link them (overlays do that).
+            Err(Errno::NOENT | Errno::OPNOTSUPP | Errno::PERM | Errno::XDEV) => return Ok(false),
+            Err(errno) => return Err(self.error("commit", path, errno)),
+        }
+        if options.sync {
+            sync_directory(to).map_err(|errno| self.error("sync directory", path, errno))?;
+        }
+        Ok(true)
+    }
+}

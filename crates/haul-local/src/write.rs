@@ -1,0 +1,416 @@
+//! A file that is being written: `.NAME.haul-part` until its commit.
+//!
+//! The part file is locked exclusively as long as it is open. Room is reserved at the first write
+//! of data that passes through here (a copy inside the kernel shares blocks instead), beyond the
+//! file's length, so that the length never looks like progress.
+
+use std::any::Any;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use haul_storage::{
+    Block, CommitOptions, CreateOptions, ErrorKind, Range, ReadAt, RelPath, Result, WorkPool,
+    WriteAt, journal_name, part_name,
+};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::{Errno, Result as SysResult};
+
+use crate::dir::{Directory, below_root};
+use crate::metadata::{apply, id_of};
+use crate::read::LocalReader;
+use crate::volume::Volume;
+
+/// Files shorter than this are not worth a call to reserve their room.
+const RESERVE_FROM: u64 = 8 * 1024 * 1024;
+
+/// The most pieces in one system call (`IOV_MAX` of Linux).
+const MAX_PIECES: usize = 1024;
+
+/// How often a part file is opened again because another run finished it in between.
+const RACES: usize = 16;
+
+/// One piece of a copy inside the kernel: about 100 ms of a fast disk, after which a dropped
+/// future takes effect.
+const COPY_STEP: u64 = 128 * 1024 * 1024;
+
+const OPEN: u8 = 0;
+const COMMITTED: u8 = 1;
+const ABORTED: u8 = 2;
+
+#[derive(Debug)]
+pub(crate) struct LocalWriter {
+    part: Arc<Part>,
+    pool: WorkPool,
+    journal: PathBuf,
+}
+
+/// What the disk threads need of it.
+#[derive(Debug)]
+pub(crate) struct Part {
+    volume: Arc<Volume>,
+    path: RelPath,
+    directory: Directory,
+    part: Vec<u8>,
+    pub(crate) file: Arc<OwnedFd>,
+    resumed: bool,
+    /// Room still to be reserved.
+    reserve: Mutex<Option<u64>>,
+    /// `false` until something was written or copied.
+    touched: AtomicBool,
+    state: AtomicU8,
+}
+
+impl Part {
+    /// Opens and locks the part file of `path`.
+    pub(crate) fn create(
+        volume: Arc<Volume>,
+        path: &RelPath,
+        options: &CreateOptions,
+    ) -> Result<Self> {
+        const OPERATION: &str = "create";
+        below_root(OPERATION, path).map_err(|error| error.at(&volume.location))?;
+        if volume.capabilities.max_file_size.is_some_and(|most| options.size > Some(most)) {
+            let cause = "the file is longer than this file system allows";
+            return Err(volume.refuse(ErrorKind::NoSpace, OPERATION, path, cause));
+        }
+        let name = part_name(path.name());
+        let (directory, opened) = volume.at(OPERATION, path, |directory, _| {
+            Ok((Arc::clone(directory), open_locked(directory, &name)?))
+        })?;
+        let (file, existed) = match opened {
+            Locked::Yes { file, existed } => (file, existed),
+            Locked::ByAnother => {
+                let cause = "another run of haul is writing it";
+                return Err(volume.refuse(ErrorKind::Busy, OPERATION, path, cause));
+            }
+            Locked::NoFile => {
+                let cause = "something that is no file has the name of its part file";
+                return Err(volume.refuse(ErrorKind::InvalidInput, OPERATION, path, cause));
+            }
+        };
+        let resumed = existed && options.resume;
+        if !resumed {
+            // A journal of a part file that is gone would make holes of the new one look like
+            // data. It goes first: there must be no instant with a journal and no data.
+            let journal = journal_name(path.name());
+            match rustix::fs::unlinkat(&directory, journal, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(volume.error(OPERATION, path, errno)),
+            }
+            if existed {
+                rustix::fs::ftruncate(&file, 0)
+                    .map_err(|errno| volume.error(OPERATION, path, errno))?;
+            }
+        }
+        let reserve = options.size.filter(|size| *size >= RESERVE_FROM && !options.sparse);
+        Ok(Self {
+            volume,
+            path: path.clone(),
+            directory,
+            part: name,
+            file: Arc::new(file),
+            resumed,
+            reserve: Mutex::new(reserve),
+            touched: AtomicBool::new(resumed),
+            state: AtomicU8::new(OPEN),
+        })
+    }
+
+    fn error(&self, operation: &'static str, errno: Errno) -> haul_storage::Error {
+        self.volume.error(operation, &self.path, errno)
+    }
+
+    /// Refuses what comes after a commit or abort.
+    fn still_open(&self, operation: &'static str) -> Result<()> {
+        let cause = match self.state.load(Ordering::Acquire) {
+            OPEN => return Ok(()),
+            COMMITTED => "it is committed already",
+            _ => "it was given up",
+        };
+        Err(self.volume.refuse(ErrorKind::InvalidInput, operation, &self.path, cause))
+    }
+
+    pub(crate) fn write(&self, offset: u64, block: &Block) -> Result<()> {
+        self.still_open("write")?;
+        self.reserve()?;
+        self.touched.store(true, Ordering::Relaxed);
+        let step = self.volume.options.step_bytes();
+        write_all(self.file.as_fd(), offset, block, step)
+            .map_err(|errno| self.error("write", errno))
+    }
+
+    fn reserve(&self) -> Result<()> {
+        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(size) = *reserve {
+            self.volume
+                .platform
+                .reserve(self.file.as_fd(), size)
+                .map_err(|errno| self.error("reserve space", errno))?;
+            *reserve = None;
+        }
+        Ok(())
+    }
+
+    /// Copies inside the kernel; `None` if that cannot be done, else how many bytes.
+    pub(crate) fn copy(&self, from: &crate::read::Opened, range: Range) -> Result<Option<u64>> {
+        self.still_open("copy")?;
+        let platform = &self.volume.platform;
+        let (source, target) = (from.file.as_fd(), self.file.as_fd());
+        let is_whole = range.start() == 0 && range.end() == from.size();
+        if is_whole
+            && !self.touched.swap(true, Ordering::Relaxed)
+            && platform.clone_whole(source, target)
+        {
+            return Ok(Some(range.len()));
+        }
+        let range = range.split_at(COPY_STEP).0;
+        let mut done = 0;
+        while done < range.len() {
+            let length = usize::try_from(range.len() - done).unwrap_or(usize::MAX);
+            match platform.copy_range(source, target, range.start() + done, length) {
+                Ok(Some(0)) => return Err(from.shrank()),
+                Ok(Some(copied)) => done += copied as u64,
+                // Later than at the first call it can only be a real error.
+                Ok(None) if done == 0 => return Ok(None),
+                Ok(None) => return Err(self.error("copy", Errno::IO)),
+                Err(errno) => return Err(self.error("copy", errno)),
+            }
+        }
+        self.touched.store(true, Ordering::Relaxed);
+        Ok(Some(done))
+    }
+
+    fn sync(&self) -> Result<()> {
+        rustix::fs::fdatasync(&self.file).map_err(|errno| self.error("sync", errno))
+    }
+
+    fn stat_again(&self, uncached: bool) -> Result<Stat> {
+        if uncached {
+            self.sync()?;
+            self.volume.platform.drop_cache(self.file.as_fd());
+        }
+        rustix::fs::fstat(&self.file).map_err(|errno| self.error("open", errno))
+    }
+
+    pub(crate) fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
+        const OPERATION: &str = "commit";
+        self.still_open(OPERATION)?;
+        let name = self.path.name();
+        // Also gives back what was reserved beyond the end.
+        rustix::fs::ftruncate(&self.file, size).map_err(|errno| self.error(OPERATION, errno))?;
+        let mut metadata = options.metadata.clone();
+        if metadata.mode.is_none() {
+            let directory = self.directory.as_fd();
+            metadata.mode = Some(self.volume.default_mode(directory, name, options.replace));
+        }
+        apply(self.file.as_fd(), &metadata, PART_MODE, &self.volume.capabilities)
+            .map_err(|error| self.volume.apply_error(&self.path, error))?;
+        if options.sync {
+            rustix::fs::fsync(&self.file).map_err(|errno| self.error("sync", errno))?;
+        }
+        let platform = &self.volume.platform;
+        let directory = self.directory.as_fd();
+        let renamed = if options.replace {
+            rustix::fs::renameat(directory, &self.part, directory, name)
+        } else {
+            platform.rename_new(directory, &self.part, name)
+        };
+        renamed.map_err(|errno| self.error(OPERATION, errno))?;
+        self.state.store(COMMITTED, Ordering::Release);
+        if options.sync {
+            sync_directory(directory).map_err(|errno| self.error("sync directory", errno))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn abort(&self, keep: bool) -> Result<()> {
+        if self.state.load(Ordering::Acquire) == COMMITTED {
+            return self.still_open("abort");
+        }
+        self.state.store(ABORTED, Ordering::Release);
+        if keep {
+            return Ok(());
+        }
+        match rustix::fs::unlinkat(&self.directory, &self.part, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(self.error("remove part file", errno)),
+        }
+    }
+}
+
+/// Permission bits until the commit: what will be private is never readable by others.
+const PART_MODE: u32 = 0o600;
+
+enum Locked {
+    Yes { file: OwnedFd, existed: bool },
+    ByAnother,
+    NoFile,
+}
+
+/// Opens or makes the part file and locks it. Another run may commit (rename) or remove it between
+/// opening and locking; then the lock is on a file that has the name no longer, and it is tried
+/// again.
+fn open_locked(directory: &Directory, name: &[u8]) -> SysResult<Locked> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let mode = Mode::from_raw_mode(PART_MODE);
+    for _ in 0..RACES {
+        let create = flags | OFlags::CREATE | OFlags::EXCL;
+        let (file, existed) = match rustix::fs::openat(directory, name, create, mode) {
+            Ok(file) => (file, false),
+            Err(Errno::EXIST) => match rustix::fs::openat(directory, name, flags, mode) {
+                Ok(file) => (file, true),
+                Err(Errno::NOENT) => continue,
+                Err(Errno::LOOP | Errno::MLINK | Errno::ISDIR | Errno::NXIO) => {
+                    return Ok(Locked::NoFile);
+                }
+                Err(error) => return Err(error),
+            },
+            Err(error) => return Err(error),
+        };
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Ok(Locked::ByAnother),
+            // Network file systems without locks: better without than not at all.
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(error) => return Err(error),
+        }
+        let held = rustix::fs::fstat(&file)?;
+        if FileType::from_raw_mode(held.st_mode) != FileType::RegularFile {
+            return Ok(Locked::NoFile);
+        }
+        match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(named) if id_of(&named) == id_of(&held) => {
+                return Ok(Locked::Yes { file, existed });
+            }
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Locked::ByAnother)
+}
+
+/// Writes all pieces of a block, at most `step` bytes a system call.
+pub(crate) fn write_all(
+    file: impl AsFd,
+    mut offset: u64,
+    block: &Block,
+    step: usize,
+) -> SysResult<()> {
+    let mut rest: Vec<&[u8]> = block.pieces().iter().map(AsRef::as_ref).collect();
+    let mut rest = rest.as_mut_slice();
+    while let Some(first) = rest.first() {
+        let written = if rest.len() == 1 || first.len() >= step {
+            rustix::io::pwrite(&file, &first[..first.len().min(step)], offset)
+        } else {
+            let mut length = 0;
+            let fitting = rest.iter().take(MAX_PIECES).take_while(|piece| {
+                length += piece.len();
+                length <= step
+            });
+            let slices: Vec<_> = fitting.map(|piece| std::io::IoSlice::new(piece)).collect();
+            rustix::io::pwritev(&file, &slices, offset)
+        };
+        match written {
+            Ok(0) => return Err(Errno::IO),
+            Ok(mut written) => {
+                offset += written as u64;
+                while let Some(first) = rest.first_mut() {
+                    if written < first.len() {
+                        *first = &first[written..];
+                        break;
+                    }
+                    written -= first.len();
+                    rest = &mut rest[1..];
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Makes a name durable.
+pub(crate) fn sync_directory(directory: impl AsFd) -> SysResult<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let readable = rustix::fs::openat(directory, c".", flags, Mode::empty())?;
+    match rustix::fs::fsync(readable) {
+        // Some file systems have nothing to sync there.
+        Err(Errno::INVAL) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+impl LocalWriter {
+    pub(crate) fn new(part: Part, pool: WorkPool) -> Self {
+        let name = journal_name(part.path.name());
+        let mut journal = part.volume.root.clone();
+        if let Some(parent) = part.path.parent() {
+            journal.push(Path::new(std::ffi::OsStr::from_bytes(parent.as_bytes())));
+        }
+        journal.push(std::ffi::OsStr::from_bytes(&name));
+        Self { part: Arc::new(part), pool, journal }
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Part) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let part = Arc::clone(&self.part);
+        self.pool.run(move || work(&part)).await
+    }
+}
+
+#[async_trait]
+impl WriteAt for LocalWriter {
+    fn resumed(&self) -> bool {
+        self.part.resumed
+    }
+
+    fn journal_path(&self) -> Option<&Path> {
+        Some(&self.journal)
+    }
+
+    async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
+        self.run(move |part| part.write(offset, &block)).await
+    }
+
+    async fn copy_from(&self, source: &dyn ReadAt, range: Range) -> Result<bool> {
+        let Some(source) = (source as &dyn Any).downcast_ref::<LocalReader>() else {
+            return Ok(false);
+        };
+        let mut rest = range;
+        while !rest.is_empty() {
+            let (from, next) = (Arc::clone(source.opened()), rest);
+            let Some(done) = self.run(move |part| part.copy(&from, next)).await? else {
+                // A refusal after a success leaves what was copied; it is written again.
+                return Ok(false);
+            };
+            rest = rest.split_at(done).1;
+        }
+        Ok(true)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.run(Part::sync).await
+    }
+
+    async fn reopen(&self, uncached: bool) -> Result<Arc<dyn ReadAt>> {
+        let stat = self.run(move |part| part.stat_again(uncached)).await?;
+        let (volume, path) = (Arc::clone(&self.part.volume), self.part.path.clone());
+        let file = Arc::clone(&self.part.file);
+        Ok(Arc::new(LocalReader::new(volume, self.pool.clone(), path, file, stat)))
+    }
+
+    async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
+        let options = options.clone();
+        self.run(move |part| part.commit(size, &options)).await
+    }
+
+    async fn abort(&self, keep: bool) -> Result<()> {
+        self.run(move |part| part.abort(keep)).await
+    }
+}
