@@ -21,7 +21,7 @@ const LEAST_WINDOW: u64 = 512 << 10;
 const LEAST_MEMORY: u64 = 64 << 10;
 
 const RANGE_STEP: u64 = 64 << 10;
-const LEAST_RANGE: u64 = 256 << 10;
+const LEAST_RANGE: u64 = 64 << 10;
 const MOST_RANGE: u64 = 16 << 20;
 
 /// So many ranges of each lane fit the window, that no lane waits for its next one.
@@ -42,7 +42,6 @@ pub(super) struct Bounds {
     pub(super) max_files: usize,
     least_window: u64,
     most_window: u64,
-    fixed_window: bool,
     chunk: Option<u64>,
 }
 
@@ -68,19 +67,19 @@ impl Bounds {
             max_files,
             least_window: fixed_window.unwrap_or(LEAST_WINDOW.min(memory)),
             most_window: fixed_window.unwrap_or(memory),
-            fixed_window: fixed_window.is_some(),
             chunk: limits.chunk.fixed().map(|chunk| chunk.max(1)),
         }
     }
 
-    pub(super) fn clamp_window(&self, bytes: f64) -> u64 {
+    /// The nearest window that is allowed with so many lanes: every lane has something to do and
+    /// something waiting.
+    pub(super) fn clamp_window(&self, bytes: f64, lanes: usize) -> u64 {
+        let least = self
+            .least_window
+            .max(RANGES_PER_LANE * LEAST_RANGE * lanes as u64)
+            .min(self.most_window);
         // A cast from float saturates, and NaN becomes 0.
-        (bytes as u64).clamp(self.least_window, self.most_window)
-    }
-
-    /// Whether there is nothing to search for.
-    pub(super) fn window_is_fixed(&self) -> bool {
-        self.fixed_window
+        (bytes as u64).clamp(least, self.most_window)
     }
 
     /// Lanes that a path of this round trip deserves before anything else is known: enough for

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(super) const SHORTEST_ROUND: Duration = Duration::from_millis(10);
 
 /// A round goes on until so many deliveries have been seen, ...
-const LEAST_DELIVERIES: u32 = 3;
+const LEAST_DELIVERIES: u32 = 8;
 
 /// ... but no longer than so many times its length.
 const LONGEST_ROUND: u32 = 10;

@@ -30,7 +30,7 @@ const FLAT_ROUNDS: u32 = 3;
 
 /// Window in BDPs once settled. Simulated: at 1.15 lanes of uneven speed lose 3 % of goodput, at
 /// 1.5 a queue of one BDP is half full.
-const HEADROOM: f64 = 1.25;
+const HEADROOM: f64 = 1.3;
 
 /// Below this many BDPs the headroom is used up: goodput has risen since the window was set.
 const LEAST_HEADROOM: f64 = 1.1;
@@ -43,17 +43,24 @@ const ENDS_DELAY: f64 = 0.004;
 /// lanes that are slow yet do not take it from those that are fast already.
 const RAMPING_GAIN: f64 = 8.0;
 
-/// Goodput that rises by this much over the reference opens the window again.
-const RISE: f64 = 1.12;
+/// Goodput that stays so far above the reference opens the window again, and ...
+const RISE: f64 = 1.06;
 
-/// Goodput that falls below this part of the reference narrows the window.
-const FALL: f64 = 0.7;
+/// ... goodput that stays below this part of it narrows the window.
+const FALL: f64 = 0.75;
 
 /// What a wider window has to gain, what more lanes have to gain, and what a narrower window may
-/// lose. Noise is added to the first two.
+/// lose; all of them beyond noise.
 const WORTH_A_WIDER_WINDOW: f64 = 1.05;
 const WORTH_MORE_LANES: f64 = 1.1;
 const HARMLESS: f64 = 0.95;
+
+/// A narrower window that leaves less than this proves that bytes in flight are what is short.
+const STARVING: f64 = 0.85;
+
+/// The most that data can be longer under way than the round trip says. HTTP/1.1 has one request
+/// at a time on a lane and needs 4 to 5.
+const MOST_STRETCH: f64 = 16.0;
 
 /// Lanes that make goodput fall below this part are closed without waiting for the end of the
 /// trial.
@@ -70,19 +77,22 @@ const JUDGED_ROUNDS: usize = 4;
 const LEAST_MEASUREMENT: Duration = Duration::from_millis(100);
 
 /// Pause between trials of the window, in time and in round trips, whichever is longer. Doubles
-/// up to 4 times while nothing is gained.
+/// up to 8 times while nothing is gained.
 const PROBE_PAUSE: Duration = Duration::from_secs(10);
 const PROBE_ROUND_TRIPS: u32 = 50;
-const MOST_PAUSE_DOUBLINGS: u32 = 2;
+const MOST_PAUSE_DOUBLINGS: u32 = 3;
 
 /// On a short path more lanes seldom help and cost goodput while they are tried (measured: two
 /// SFTP lanes over loopback move 0.6 of what one moves), so the first trial waits so long.
 const FIRST_LANE_TRIAL: Duration = Duration::from_secs(2);
+
 /// Pause after a trial of lanes that brought nothing; doubles each time, up to 16 times.
 const LANE_TRIAL_PAUSE: Duration = Duration::from_secs(60);
 const MOST_LANE_DOUBLINGS: u32 = 4;
 
-/// From this round trip on a path is long, and more lanes are tried without waiting.
+/// From this round trip on a path is long: more lanes are tried without waiting, and stay. An idle
+/// lane costs nothing there, while closing it takes from the kernel what it knew of the path
+/// (simulated: BBR needs 8 round trips for each quarter that the other lanes have to grow).
 const LONG_PATH: Duration = Duration::from_millis(10);
 
 const KEPT_SAMPLES: usize = 64;
@@ -98,7 +108,6 @@ pub(super) struct View {
 #[derive(Debug, Clone)]
 pub(super) struct Search {
     window: u64,
-    fixed: bool,
     phase: Phase,
     /// Judged goodput of the last rounds, bytes per second; the newest last.
     samples: Vec<f64>,
@@ -120,9 +129,19 @@ pub(super) struct Search {
 
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    Opening { mark: f64, flat: u32 },
+    Opening(Opening),
     Cruise,
     Trial(Trial),
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Opening {
+    /// Goodput of the last round that had grown.
+    mark: f64,
+    /// Rounds since.
+    flat: u32,
+    /// The highest mean of [`FLAT_ROUNDS`] rounds.
+    best: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -153,9 +172,8 @@ enum Change {
 impl Search {
     pub(super) fn new(bounds: &Bounds) -> Self {
         Self {
-            window: bounds.clamp_window(FIRST_WINDOW as f64),
-            fixed: bounds.window_is_fixed(),
-            phase: Phase::Opening { mark: 0.0, flat: 0 },
+            window: bounds.clamp_window(FIRST_WINDOW as f64, 1),
+            phase: Phase::Opening(Opening::default()),
             samples: Vec::new(),
             fresh: 0,
             reference: 0.0,
@@ -192,15 +210,14 @@ impl Search {
     ) {
         let ramping = lanes.ramping(view.now, view.round_trip);
         self.note_lanes(lanes);
+        self.open_lanes = lanes.open();
         if self.samples.len() == KEPT_SAMPLES {
             self.samples.remove(0);
         }
         self.samples.push(goodput);
         self.fresh += 1;
         match self.phase {
-            Phase::Opening { mark, flat } => {
-                self.open(goodput, mark, flat, ramping, view, lanes, bounds);
-            }
+            Phase::Opening(opening) => self.open(opening, goodput, ramping, view, lanes, bounds),
             Phase::Cruise => self.cruise(view, lanes, bounds),
             Phase::Trial(trial) => self.judge(trial, goodput, ramping, view, lanes, bounds),
         }
@@ -209,76 +226,104 @@ impl Search {
     /// Remembers what fewer lanes moved, for the comparison with more of them.
     fn note_lanes(&mut self, lanes: &Lanes) {
         let open = lanes.open();
-        if open > self.open_lanes && !self.samples.is_empty() && !self.settled_once {
-            self.fewer_lanes.get_or_insert((self.open_lanes, self.goodput()));
+        let [.., earlier, _, last] = self.samples[..] else { return };
+        if open > self.open_lanes && !self.settled_once && last < earlier * GROWTH {
+            self.fewer_lanes.get_or_insert((self.open_lanes, last));
         }
-        self.open_lanes = open;
     }
 
     fn open(
         &mut self,
+        mut opening: Opening,
         goodput: f64,
-        mark: f64,
-        flat: u32,
         ramping: bool,
         view: View,
-        lanes: &Lanes,
+        lanes: &mut Lanes,
         bounds: &Bounds,
     ) {
-        let (mark, flat) = if goodput >= mark * GROWTH {
-            (goodput, 0)
-        } else {
-            (mark, if ramping { flat } else { flat + 1 })
-        };
-        self.phase = Phase::Opening { mark, flat };
-        if flat >= FLAT_ROUNDS {
-            self.settle(view, bounds);
-            return;
+        // The first time goodput may double each round, and every round counts. Later on it comes
+        // from a known level, and one round that happens to be fast must not widen the window.
+        let goodput = if self.settled_once { self.recent(2) } else { goodput };
+        opening.best = opening.best.max(self.recent(FLAT_ROUNDS as usize));
+        if goodput >= opening.mark * GROWTH {
+            opening = Opening { mark: goodput, flat: 0, ..opening };
+        } else if !ramping {
+            opening.flat += 1;
         }
-        if flat == 0 {
-            let bdp = self.bdp(mark, view);
+        self.phase = Phase::Opening(opening);
+        if opening.flat >= FLAT_ROUNDS {
+            if !self.open_more_lanes(view, lanes, bounds) {
+                self.settle(opening, view, bounds);
+            }
+        } else if opening.flat == 0 {
+            let bdp = self.bdp(opening.mark, view);
             let mut window = bounds.gain * bdp;
-            if ramping && !self.settled_once {
+            if ramping && !self.settled_once && self.fewer_lanes.is_none_or(|(fewer, _)| fewer == 1)
+            {
                 let share = LANE_BYTES * lanes.open() as u64;
                 window = window.max((RAMPING_GAIN * bdp).min(share as f64));
             }
-            self.window = self.window.max(bounds.clamp_window(window));
+            if self.settled_once {
+                window = window.min(bounds.gain * self.window as f64);
+            }
+            self.widen(window, lanes, bounds);
         }
     }
 
-    fn settle(&mut self, view: View, bounds: &Bounds) {
+    /// If the lanes that came last brought their full share, the lanes are what limits, and the
+    /// next ones are opened without settling first.
+    fn open_more_lanes(&mut self, view: View, lanes: &mut Lanes, bounds: &Bounds) -> bool {
         let goodput = self.recent(FLAT_ROUNDS as usize);
-        let window = bounds.clamp_window(HEADROOM * self.bdp(goodput, view));
-        self.begin(Change::Settle, goodput, window, view);
+        let proven = self.fewer_lanes.is_some() && !self.link_is_full(goodput, lanes);
+        if self.settled_once || !proven || view.round_trip < LONG_PATH {
+            return false;
+        }
+        let Some(more) = lanes.next_step(view.now, bounds) else { return false };
+        self.fewer_lanes = Some((lanes.open(), goodput));
+        lanes.want(more, view.now);
+        self.phase = Phase::Opening(Opening { mark: goodput, flat: 0, best: goodput });
+        true
+    }
+
+    fn settle(&mut self, opening: Opening, view: View, bounds: &Bounds) {
+        let goodput = self.recent(FLAT_ROUNDS as usize);
+        let window = bounds.clamp_window(HEADROOM * self.bdp(goodput, view), self.open_lanes);
+        self.begin(Change::Settle, goodput.max(opening.best), window, view);
+    }
+
+    fn widen(&mut self, window: f64, lanes: &Lanes, bounds: &Bounds) {
+        self.window = self.window.max(bounds.clamp_window(window, lanes.open()));
     }
 
     fn cruise(&mut self, view: View, lanes: &mut Lanes, bounds: &Bounds) {
-        if self.fresh < rounds_of(view) {
+        let rounds = rounds_of(view);
+        if self.fresh < rounds {
             return;
         }
-        let goodput = self.recent(rounds_of(view));
-        let needed = self.bdp(goodput, view);
+        let goodput = self.recent(rounds);
+        let (lowest, highest) = self.extremes(rounds);
         let noise = self.noise();
-        let risen = goodput > self.reference * (RISE + noise);
-        let used_up = (self.window as f64) < LEAST_HEADROOM * needed
-            && bounds.clamp_window(HEADROOM * needed) > self.window;
-        if !self.fixed && (risen || used_up) {
+        let risen = lowest > self.reference * (RISE + noise);
+        let used_up = LEAST_HEADROOM * self.bdp(lowest, view) > self.window as f64;
+        let wider = bounds.clamp_window(self.window as f64 * GROWTH, lanes.open());
+        if (risen || used_up) && wider > self.window {
             self.reopen(goodput, view, bounds);
-        } else if goodput < self.reference * (FALL - noise) {
-            let window = bounds.clamp_window(HEADROOM * needed).min(self.window);
-            self.begin(Change::Shrink, goodput, window, view);
+        } else if highest < self.reference * (FALL - noise) {
+            // The first of these rounds may have been a mixture.
+            let goodput = self.recent(rounds / 2);
+            let window = bounds.clamp_window(HEADROOM * self.bdp(goodput, view), lanes.open());
+            self.begin(Change::Shrink, goodput, window.min(self.window), view);
         } else if self.next_lane_trial.is_some_and(|due| view.now >= due) {
             self.try_lanes(goodput, view, lanes, bounds);
-        } else if !self.fixed && view.now >= self.next_probe {
+        } else if view.now >= self.next_probe {
             self.probe(goodput, view, bounds);
         }
     }
 
     fn reopen(&mut self, goodput: f64, view: View, bounds: &Bounds) {
-        self.phase = Phase::Opening { mark: goodput, flat: 0 };
-        let window = bounds.clamp_window(bounds.gain * self.bdp(goodput, view));
+        self.phase = Phase::Opening(Opening { mark: goodput, flat: 0, best: goodput });
+        let window = bounds.clamp_window(bounds.gain * self.bdp(goodput, view), self.open_lanes);
         self.window = self.window.max(window);
-        self.futile_probes = 0;
         self.fresh = 0;
     }
 
@@ -293,14 +338,17 @@ impl Search {
 
     fn probe(&mut self, goodput: f64, view: View, bounds: &Bounds) {
         let plain = HEADROOM * self.bdp(goodput, view) / self.stretch;
-        let narrower = bounds.clamp_window((self.window as f64 * 0.75).max(plain));
-        // Every other probe looks whether a stretched window is still needed.
-        let explained = narrower as f64 > self.window as f64 * 0.9;
-        if self.futile_probes % 2 == 1 && !explained {
+        let narrower = (self.window as f64 * 0.75).max(plain);
+        let narrower = bounds.clamp_window(narrower, self.open_lanes);
+        let wider = bounds.clamp_window(self.window as f64 * GROWTH, self.open_lanes);
+        // Every other probe looks whether a window that the round trip does not explain is needed.
+        let unexplained = (narrower as f64) < self.window as f64 * 0.9;
+        if unexplained && self.futile_probes % 2 == 1 {
             self.begin(Change::Narrower, goodput, narrower, view);
-        } else {
-            let wider = bounds.clamp_window(self.window as f64 * GROWTH);
+        } else if wider > self.window {
             self.begin(Change::Wider, goodput, wider, view);
+        } else {
+            self.plan_probe(view);
         }
     }
 
@@ -344,35 +392,40 @@ impl Search {
         self.phase = Phase::Cruise;
         self.fresh = 0;
         self.reference = mean;
-        let noise = self.noise();
+        // Both means scatter by noise / √4.
+        let noise = self.noise() * std::f64::consts::FRAC_1_SQRT_2;
         match trial.change {
-            Change::Settle => {
-                if gain < HARMLESS {
-                    self.restore(trial, view);
-                }
-                self.plan_after_settling(view, lanes);
-            }
-            Change::Shrink => {
+            Change::Settle | Change::Shrink => {
                 if gain < HARMLESS - noise {
                     self.restore(trial, view);
+                    let wider = trial.window_before as f64 * bounds.gain;
+                    if gain < STARVING - noise {
+                        self.reopen(0.0, view, bounds);
+                        self.window = bounds.clamp_window(wider, lanes.open());
+                    }
+                }
+                if trial.change == Change::Settle {
+                    self.plan_after_settling(view, lanes);
                 }
             }
             Change::Narrower => {
                 self.futile_probes += 1;
-                if gain < HARMLESS {
+                if gain < HARMLESS - noise {
                     self.restore(trial, view);
                 } else {
-                    self.stretch = (self.stretch * 0.75).max(1.0);
+                    let narrowed = self.window as f64 / trial.window_before as f64;
+                    self.stretch = (self.stretch * narrowed).max(1.0);
                 }
                 self.plan_probe(view);
             }
             Change::Wider => {
                 if gain >= WORTH_A_WIDER_WINDOW + noise {
-                    self.stretch *= GROWTH.min(gain);
+                    self.futile_probes = 0;
+                    self.stretch = (self.stretch * GROWTH.min(gain)).min(MOST_STRETCH);
                     self.reopen(mean, view, bounds);
                 } else {
                     self.window = trial.window_before;
-                    self.reference = trial.goodput_before.max(mean);
+                    self.reference = trial.goodput_before;
                     self.futile_probes += 1;
                 }
                 self.plan_probe(view);
@@ -383,30 +436,36 @@ impl Search {
                     self.futile_lane_trials = 0;
                     self.reopen(mean, view, bounds);
                 } else {
-                    lanes.want(before, view.now);
-                    self.reference = trial.goodput_before;
                     let doublings = self.futile_lane_trials.min(MOST_LANE_DOUBLINGS);
                     self.futile_lane_trials += 1;
-                    self.next_lane_trial = Some(view.now + LANE_TRIAL_PAUSE * 2u32.pow(doublings));
+                    let mut pause = LANE_TRIAL_PAUSE * 2u32.pow(doublings);
+                    if view.round_trip < LONG_PATH {
+                        lanes.want(before, view.now);
+                        self.reference = trial.goodput_before;
+                    } else {
+                        pause *= 10;
+                    }
+                    self.next_lane_trial = Some(view.now + pause);
                 }
             }
         }
     }
 
-    /// The smaller window cost goodput: data is longer under way than the round trip says.
+    /// The smaller window cost goodput: what was under way before is what is needed.
     fn restore(&mut self, trial: Trial, view: View) {
         self.window = trial.window_before;
         self.reference = trial.goodput_before;
-        let plain = HEADROOM * self.bdp(trial.goodput_before, view) / self.stretch;
-        self.stretch = (trial.window_before as f64 / plain.max(1.0)).max(1.0);
+        let plain = self.bdp(trial.goodput_before, view) / self.stretch;
+        let stretch = trial.window_before as f64 / (HEADROOM * plain.max(1.0));
+        self.stretch = stretch.clamp(self.stretch, MOST_STRETCH);
     }
 
     fn plan_after_settling(&mut self, view: View, lanes: &Lanes) {
         self.settled_once = true;
         self.plan_probe(view);
-        let per_lane = self.bdp(self.reference, view) / lanes.open() as f64;
-        let may_be_capped = per_lane >= LANE_BYTES as f64 / 2.0;
-        let due = if self.link_is_full(lanes) {
+        let under_way = self.reference * view.round_trip.as_secs_f64();
+        let may_be_capped = under_way / lanes.open() as f64 >= LANE_BYTES as f64 / 2.0;
+        let due = if self.link_is_full(self.reference, lanes) {
             view.now + LANE_TRIAL_PAUSE
         } else if view.round_trip >= LONG_PATH || may_be_capped {
             view.now
@@ -417,10 +476,10 @@ impl Search {
     }
 
     /// Whether the last lanes added moved less than their share, so that more can hardly help.
-    fn link_is_full(&self, lanes: &Lanes) -> bool {
-        self.fewer_lanes.is_some_and(|(fewer, goodput)| {
-            let share = goodput / fewer as f64;
-            lanes.open() > fewer && self.reference < LINEAR * share * lanes.open() as f64
+    fn link_is_full(&self, goodput: f64, lanes: &Lanes) -> bool {
+        self.fewer_lanes.is_some_and(|(fewer, goodput_of_fewer)| {
+            let share = goodput_of_fewer / fewer as f64;
+            lanes.open() > fewer && goodput < LINEAR * share * lanes.open() as f64
         })
     }
 
@@ -440,8 +499,13 @@ impl Search {
         if recent.is_empty() { 0.0 } else { recent.iter().sum::<f64>() / recent.len() as f64 }
     }
 
-    /// How much a mean of [`JUDGED_ROUNDS`] samples scatters, relative to itself; at most 0.1.
-    /// From differences of neighbours, so that a trend is not taken for noise.
+    fn extremes(&self, rounds: usize) -> (f64, f64) {
+        let recent = &self.samples[self.samples.len().saturating_sub(rounds)..];
+        recent.iter().fold((f64::INFINITY, 0.0), |(low, high), &x| (x.min(low), x.max(high)))
+    }
+
+    /// How much samples scatter, relative to their mean; at most 0.3. From differences of
+    /// neighbours, so that a trend is not taken for noise.
     fn noise(&self) -> f64 {
         let recent = &self.samples[self.samples.len().saturating_sub(4 * JUDGED_ROUNDS)..];
         let mean = recent.iter().sum::<f64>() / recent.len().max(1) as f64;
@@ -449,8 +513,8 @@ impl Search {
             return 0.0;
         }
         let squares: f64 = recent.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).sum();
-        let deviation = (squares / (2 * (recent.len() - 1)) as f64).sqrt() / mean;
-        (deviation / (JUDGED_ROUNDS as f64).sqrt()).min(0.1)
+        let deviation = (squares / (2 * (recent.len() - 1)) as f64).sqrt();
+        (deviation / mean).min(0.3)
     }
 }
 
