@@ -6,7 +6,7 @@ use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use haul_storage::{
     BufferPool, Capabilities, Entry, Error, ErrorKind, LinkKind, Location, RelPath, Result,
@@ -158,8 +158,9 @@ impl Volume {
             Err(error) if replace && error.kind() == ErrorKind::AlreadyExists => {}
             outcome => return outcome,
         }
-        let temporary = temporary(path)
-            .map_err(|error| self.refuse(ErrorKind::InvalidInput, OPERATION, path, error))?;
+        let temporary = path.with_name(temporary_name(path.name())).map_err(|error| {
+            self.refuse(ErrorKind::InvalidInput, OPERATION, path, format!("its name {error}"))
+        })?;
         self.make_link(&temporary, link)?;
         let renamed = self.at(OPERATION, path, |directory, name| {
             rustix::fs::renameat(directory, temporary.name(), directory, name)
@@ -238,14 +239,13 @@ fn no_device(outcome: rustix::io::Result<OwnedFd>) -> rustix::io::Result<OwnedFd
     outcome.map_err(|error| if error == Errno::NXIO { Errno::INVAL } else { error })
 }
 
-/// A name beside `path` that nobody else uses.
-fn temporary(path: &RelPath) -> std::result::Result<RelPath, String> {
-    use std::sync::atomic::AtomicU64;
+/// A name for something beside `name` that nobody else uses.
+pub(crate) fn temporary_name(name: &[u8]) -> Vec<u8> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let mut name = format!("{}-{number}.", std::process::id()).into_bytes();
-    name.extend_from_slice(path.name());
-    path.with_name(part_name(&name)).map_err(|error| error.to_string())
+    let mut unique = format!("{}-{number}.", std::process::id()).into_bytes();
+    unique.extend_from_slice(name);
+    part_name(&unique)
 }
 
 /// The permission bits that new files do not get.

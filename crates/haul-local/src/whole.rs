@@ -8,15 +8,13 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use haul_storage::{
-    Block, CommitOptions, CreateOptions, ErrorKind, RelPath, Result, Whole, part_name,
-};
+use haul_storage::{Block, CommitOptions, CreateOptions, ErrorKind, RelPath, Result, Whole};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use crate::dir::below_root;
 use crate::metadata::{apply, identity_of, metadata_of, size_of};
-use crate::volume::{Volume, umask};
+use crate::volume::{Volume, temporary_name, umask};
 use crate::write::{Part, sync_directory, write_all};
 
 impl Volume {
@@ -62,7 +60,14 @@ impl Volume {
         if self.write_unnamed(path, &block, options)? {
             return Ok(());
         }
-        let part = Part::create(Arc::clone(self), path, &CreateOptions::default())?;
+        let create = CreateOptions::default();
+        let part = match Part::create(Arc::clone(self), path, &create) {
+            // Another run is at a longer version of it; the last one to finish stays.
+            Err(error) if error.kind() == ErrorKind::Busy => {
+                Part::create_as(Arc::clone(self), path, temporary_name(path.name()), &create)?
+            }
+            part => part?,
+        };
         let size = block.len() as u64;
         let outcome = part.write(0, &block).and_then(|()| part.commit(size, options));
         if outcome.is_err() {
@@ -102,13 +107,10 @@ impl Volume {
                     rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(mode))
                         .map_err(|errno| self.error("set mode", path, errno))?;
                 }
-                let part = part_name(path.name());
-                match self.platform.link_unnamed(file.as_fd(), to, &part) {
-                    Ok(()) => {}
-                    // A part file of an earlier or another run: its lock decides.
-                    Err(Errno::EXIST) => return Ok(false),
-                    Err(errno) => return Err(self.error("commit", path, errno)),
-                }
+                let part = temporary_name(path.name());
+                self.platform
+                    .link_unnamed(file.as_fd(), to, &part)
+                    .map_err(|errno| self.error("commit", path, errno))?;
                 if let Err(errno) = rustix::fs::renameat(to, &part, to, path.name()) {
                     let _ = rustix::fs::unlinkat(to, &part, AtFlags::empty());
                     return Err(self.error("commit", path, errno));

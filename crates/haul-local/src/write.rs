@@ -71,13 +71,23 @@ impl Part {
         path: &RelPath,
         options: &CreateOptions,
     ) -> Result<Self> {
+        Self::create_as(volume, path, part_name(path.name()), options)
+    }
+
+    /// The same with another name for the part file, for something quick that another run's part
+    /// file must not hold up.
+    pub(crate) fn create_as(
+        volume: Arc<Volume>,
+        path: &RelPath,
+        name: Vec<u8>,
+        options: &CreateOptions,
+    ) -> Result<Self> {
         const OPERATION: &str = "create";
         below_root(OPERATION, path).map_err(|error| error.at(&volume.location))?;
         if volume.capabilities.max_file_size.is_some_and(|most| options.size > Some(most)) {
             let cause = "the file is longer than this file system allows";
             return Err(volume.refuse(ErrorKind::NoSpace, OPERATION, path, cause));
         }
-        let name = part_name(path.name());
         let (directory, opened) = volume.at(OPERATION, path, |directory, _| {
             Ok((Arc::clone(directory), open_locked(directory, &name)?))
         })?;
@@ -93,7 +103,7 @@ impl Part {
             }
         };
         let resumed = existed && options.resume;
-        if !resumed {
+        if !resumed && name == part_name(path.name()) {
             // A journal of a part file that is gone would make holes of the new one look like
             // data. It goes first: there must be no instant with a journal and no data.
             let journal = journal_name(path.name());
@@ -101,10 +111,10 @@ impl Part {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(volume.error(OPERATION, path, errno)),
             }
-            if existed {
-                rustix::fs::ftruncate(&file, 0)
-                    .map_err(|errno| volume.error(OPERATION, path, errno))?;
-            }
+        }
+        if existed && !resumed {
+            rustix::fs::ftruncate(&file, 0)
+                .map_err(|errno| volume.error(OPERATION, path, errno))?;
         }
         let reserve = options.size.filter(|size| *size >= RESERVE_FROM && !options.sparse);
         Ok(Self {

@@ -1,0 +1,52 @@
+//! The conformance kit over local file systems: that of `TMPDIR`, a tmpfs, the portable calls, odd
+//! block sizes.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use haul_local::{LocalOptions, LocalStorage};
+use haul_storage::{Storage, conformance};
+
+fn open(root: &Path, options: LocalOptions) -> Arc<dyn Storage> {
+    LocalStorage::open(root, options).unwrap()
+}
+
+#[tokio::test]
+async fn local_storage_conforms_in_the_temporary_directory() {
+    let root = tempfile::tempdir().unwrap();
+    conformance::run_all(open(root.path(), LocalOptions::default())).await;
+}
+
+#[tokio::test]
+async fn local_storage_conforms_on_a_tmpfs() {
+    let shm = Path::new("/dev/shm");
+    if !shm.is_dir() {
+        println!("skipped: needs /dev/shm");
+        return;
+    }
+    let root = tempfile::tempdir_in(shm).unwrap();
+    conformance::run_all(open(root.path(), LocalOptions::default())).await;
+}
+
+#[tokio::test]
+async fn the_portable_calls_conform() {
+    let root = tempfile::tempdir().unwrap();
+    let options = LocalOptions { portable: true, ..LocalOptions::default() };
+    conformance::run_all(open(root.path(), options)).await;
+}
+
+#[tokio::test]
+async fn local_storage_conforms_with_the_smallest_blocks() {
+    let root = tempfile::tempdir().unwrap();
+    let options = LocalOptions { block_size: 1024, ..LocalOptions::default() };
+    conformance::run_all(open(root.path(), options)).await;
+}
+
+#[tokio::test]
+async fn local_storage_conforms_with_the_largest_blocks_and_one_thread() {
+    let root = tempfile::tempdir().unwrap();
+    let options = LocalOptions { block_size: 1 << 30, threads: 1, ..LocalOptions::default() };
+    conformance::run_all(open(root.path(), options)).await;
+}
