@@ -1,11 +1,9 @@
-//! The way in: jobs, and the function that moves them.
+//! What is to be moved, and the way to stop it.
 
 use std::sync::Arc;
 
 use haul_storage::{RelPath, Storage};
 use tokio::sync::watch;
-
-use crate::{EventSink, Settings, Summary};
 
 /// One source and where it goes. `source_path` becomes `destination_path`: a file that file, a
 /// directory that directory (its content goes into it if it is there already).
@@ -50,15 +48,4 @@ impl Cancel {
         // The sender lives as long as `self`, so waiting cannot fail.
         drop(receiver.wait_for(|cancelled| *cancelled).await);
     }
-}
-
-/// Moves all jobs, several files at once, and says how it ended. Failures of single files are
-/// events and counts in the summary; the others go on. Storages are opened by the caller.
-pub async fn transfer(
-    _jobs: Vec<Job>,
-    _settings: Settings,
-    _events: EventSink,
-    _cancel: Cancel,
-) -> Summary {
-    Summary::default()
 }

@@ -10,14 +10,26 @@
 //! stream of [`Event`]s and ends with a [`Summary`]. It knows no backend: everything goes through
 //! the traits of `haul-storage`.
 
+mod context;
 pub mod digest;
 mod event;
+mod flow;
 mod job;
+pub mod journal;
+mod limiter;
 pub mod manifest;
+mod plan;
+mod ranges;
+mod retry;
+mod schedule;
+mod sequence;
 mod settings;
+mod tally;
+mod transfer;
 pub mod verify;
 pub mod window;
 
 pub use event::{Action, Event, EventSink, FileEvent, Phase, Progress, Summary};
-pub use job::{Cancel, Job, transfer};
+pub use job::{Cancel, Job};
 pub use settings::{Auto, Filter, Overwrite, Preserve, Settings, WindowProfile};
+pub use transfer::transfer;

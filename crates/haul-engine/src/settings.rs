@@ -75,11 +75,25 @@ pub enum WindowProfile {
 /// Says whether a path takes part. Called with the path below the source (bytes joined by `/`) and
 /// whether it is a directory; an excluded directory is not entered.
 #[derive(Clone)]
-pub struct Filter(pub Arc<dyn Fn(&[u8], bool) -> bool + Send + Sync>);
+pub struct Filter(Arc<Judge>);
+
+type Judge = dyn Fn(&[u8], bool) -> bool + Send + Sync;
+
+impl Filter {
+    /// A filter that asks `judge`.
+    pub fn new(judge: impl Fn(&[u8], bool) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(judge))
+    }
+
+    /// Whether `path` takes part.
+    pub fn takes(&self, path: &[u8], is_directory: bool) -> bool {
+        (self.0)(path, is_directory)
+    }
+}
 
 impl Default for Filter {
     fn default() -> Self {
-        Self(Arc::new(|_, _| true))
+        Self::new(|_, _| true)
     }
 }
 

@@ -62,6 +62,24 @@ impl Block {
         });
     }
 
+    /// Keeps the first `at` bytes and gives the rest, without copying.
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Self {
+        let mut rest = Self::new();
+        let mut left = at;
+        for piece in std::mem::take(&mut self.pieces) {
+            let head = left.min(piece.len());
+            left -= head;
+            rest.push(piece.slice(head..));
+            let kept = piece.slice(..head);
+            if !kept.is_empty() {
+                self.pieces.push(kept);
+            }
+        }
+        self.length = self.length.min(at);
+        rest
+    }
+
     /// All bytes in one piece; copies only if there are several.
     pub fn into_bytes(self) -> Bytes {
         match <[Bytes; 1]>::try_from(self.pieces) {
@@ -184,6 +202,18 @@ mod tests {
         assert_eq!(block.clone().into_bytes(), &b"abcd"[..]);
         block.truncate(3);
         assert_eq!(block.pieces().len(), 1);
+    }
+
+    #[test]
+    fn a_block_is_parted_anywhere_without_loss() {
+        for at in 0..=7 {
+            let mut block = Block::from(Bytes::from_static(b"abc"));
+            block.push(Bytes::from_static(b"def"));
+            let rest = block.split_off(at);
+            assert_eq!((block.len(), rest.len()), (at.min(6), 6 - at.min(6)));
+            let whole = [block.into_bytes(), rest.into_bytes()].concat();
+            assert_eq!(whole, b"abcdef");
+        }
     }
 
     #[test]

@@ -6,6 +6,8 @@
 
 const PART: &[u8] = b".haul-part";
 const JOURNAL: &[u8] = b".haul-journal";
+/// A journal that is being rewritten.
+const JOURNAL_FRESH: &[u8] = b".haul-journa~";
 const NAME_MAX: usize = 255;
 
 /// The name of the part file of `name`.
@@ -20,7 +22,8 @@ pub fn journal_name(name: &[u8]) -> Vec<u8> {
 
 /// Whether `name` is one that haul gives to what is not finished.
 pub fn is_part_name(name: &[u8]) -> bool {
-    name.starts_with(b".") && (name.ends_with(PART) || name.ends_with(JOURNAL))
+    name.starts_with(b".")
+        && [PART, JOURNAL, JOURNAL_FRESH].iter().any(|suffix| name.ends_with(suffix))
 }
 
 fn decorated(name: &[u8], suffix: &[u8]) -> Vec<u8> {

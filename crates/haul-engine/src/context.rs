@@ -1,0 +1,201 @@
+//! What all parts of one transfer share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use haul_storage::{
+    Capabilities, ErrorKind, FileId, Lock, Medium, Metadata, RelPath, Result, WorkPool,
+};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::sleep;
+
+use crate::digest::Digest;
+use crate::flow::Flow;
+use crate::plan::NumberedJob;
+use crate::tally::Tally;
+use crate::{Cancel, Job, Settings};
+
+/// One running transfer.
+#[derive(Debug)]
+pub struct Context {
+    /// What was asked for.
+    pub settings: Settings,
+    /// The gate that every range passes.
+    pub flow: Arc<Flow>,
+    /// Counters and events.
+    pub tally: Tally,
+    /// Stops it.
+    pub cancel: Cancel,
+    /// Threads for digests and journals.
+    pub pool: WorkPool,
+    /// How many large files are moved at once.
+    pub large_files: Semaphore,
+    /// Files with several names.
+    pub hard_links: HardLinks,
+    locks: Mutex<Vec<Lock>>,
+}
+
+impl Context {
+    /// Everything for a transfer of `jobs`.
+    pub fn new(
+        jobs: &[Job],
+        settings: Settings,
+        tally: Tally,
+        cancel: Cancel,
+        pool: WorkPool,
+    ) -> Self {
+        let mut links = Vec::new();
+        let mut in_order = false;
+        for job in jobs {
+            for storage in [&job.source, &job.destination] {
+                let is_link = storage.capabilities().medium == Medium::Link;
+                if is_link && !links.iter().any(|known| Arc::ptr_eq(known, storage)) {
+                    links.push(Arc::clone(storage));
+                }
+            }
+            in_order |= job.destination.capabilities().writes == haul_storage::Writes::InOrder;
+        }
+        // Between disks two files keep both stages busy; more only spread the heads. Over a link a
+        // few hide opening and committing, and where a file takes one stream it takes many files.
+        let large = match (links.is_empty(), in_order) {
+            (true, _) => 2,
+            (false, false) => 4,
+            (false, true) => 16,
+        };
+        let large = settings.files.fixed().map_or(large, |files| files.min(large));
+        Self {
+            flow: Flow::new(&settings, links),
+            settings,
+            tally,
+            cancel,
+            pool,
+            large_files: Semaphore::new(large.max(1)),
+            hard_links: HardLinks::default(),
+            locks: Mutex::default(),
+        }
+    }
+
+    /// Of what a source has, what is to be kept and can be.
+    pub fn wanted_metadata(&self, found: Metadata, can: &Capabilities) -> Metadata {
+        let keep = self.settings.preserve;
+        Metadata {
+            mode: found.mode.filter(|_| keep.mode && can.mode),
+            modified: found.modified.filter(|_| keep.times && can.times),
+            owner: found.owner.filter(|_| keep.owner && can.owner),
+            xattrs: if keep.xattrs && can.xattrs { found.xattrs } else { Vec::new() },
+        }
+    }
+
+    /// Waits, unless the transfer is stopped.
+    pub async fn pause(&self, pause: Duration) {
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = self.cancel.cancelled() => {}
+        }
+    }
+
+    /// Keeps other runs out of a job's destination until the end of the transfer.
+    pub async fn lock_destination(&self, job: &NumberedJob) -> Result<()> {
+        let Job { destination, destination_path, .. } = &job.job;
+        if !destination.capabilities().lock {
+            return Ok(());
+        }
+        let lock = destination.lock(destination_path).await.map_err(|error| {
+            if error.kind() == ErrorKind::Busy {
+                // Waiting would not help: the other run is doing the same work.
+                error.with_retry(haul_storage::Retry::Never)
+            } else {
+                error
+            }
+        })?;
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
+        Ok(())
+    }
+}
+
+/// Files with several names, so that a copy has them too.
+#[derive(Debug, Default)]
+pub struct HardLinks {
+    files: Mutex<HashMap<(usize, FileId), Arc<FirstName>>>,
+}
+
+#[derive(Debug)]
+struct FirstName {
+    destination: RelPath,
+    outcome: watch::Sender<Option<Outcome>>,
+    names_left: Mutex<u64>,
+}
+
+/// How the copy of a file under its first name ended: with what digest, or not at all.
+pub type Outcome = Result<Option<Digest>, ()>;
+
+/// What to do with one of several names.
+#[derive(Debug)]
+pub enum Name {
+    /// Copy it, and say how that ended.
+    First(FirstGuard),
+    /// The file was copied under this name; link to it.
+    Other(RelPath, Option<Digest>),
+    /// Copying under the first name failed: copy it under this one.
+    Alone,
+}
+
+/// Says how the copy under the first name ended; dropped without a word it failed.
+#[derive(Debug)]
+pub struct FirstGuard {
+    first: Arc<FirstName>,
+}
+
+impl FirstGuard {
+    /// The file is there, with this digest.
+    pub fn done(self, digest: Option<Digest>) {
+        self.first.outcome.send_replace(Some(Ok(digest)));
+    }
+}
+
+impl Drop for FirstGuard {
+    fn drop(&mut self) {
+        self.first.outcome.send_if_modified(|outcome| {
+            let open = outcome.is_none();
+            if open {
+                *outcome = Some(Err(()));
+            }
+            open
+        });
+    }
+}
+
+impl HardLinks {
+    /// Asks what to do with the name `destination` of file `id`, which has `names` names at the
+    /// source. Waits for the first name if that is being copied; names are asked for in the order
+    /// in which their copies start, so that cannot lock.
+    pub async fn ask(&self, job: usize, id: FileId, names: u64, destination: &RelPath) -> Name {
+        let first = {
+            let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(first) = files.get(&(job, id)).map(Arc::clone) else {
+                let first = Arc::new(FirstName {
+                    destination: destination.clone(),
+                    outcome: watch::Sender::new(None),
+                    names_left: Mutex::new(names.saturating_sub(1)),
+                });
+                files.insert((job, id), Arc::clone(&first));
+                return Name::First(FirstGuard { first });
+            };
+            // Memory holds only files of which some names have not been met.
+            let mut left = first.names_left.lock().unwrap_or_else(PoisonError::into_inner);
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                files.remove(&(job, id));
+            }
+            drop(left);
+            first
+        };
+        let mut receiver = first.outcome.subscribe();
+        let outcome = receiver.wait_for(Option::is_some).await.map(|outcome| *outcome);
+        match outcome {
+            Ok(Some(Ok(digest))) => Name::Other(first.destination.clone(), digest),
+            _ => Name::Alone,
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! How many bytes may be on their way.
+//!
+//! Every range needs a [`Permit`] before it is asked for. A permit counts twice: as in flight until
+//! its bytes have arrived (bounded by the window), and as held until they have been written and
+//! hashed (bounded by the memory budget). So a slow link does not make memory grow, and a slow disk
+//! slows the reader. Permits are given in the order in which they were asked for.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use haul_storage::{ErrorKind, LinkStatus, Storage};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+use crate::Settings;
+use crate::limiter::Limiter;
+use crate::window::{Completion, Decision, Limits, Window};
+
+/// Ranges are not made smaller than this to spread the end of a transfer over the lanes.
+const LEAST_RANGE: u64 = 256 << 10;
+
+/// The gate that all ranges of a transfer pass. Shared by all its files.
+#[derive(Debug)]
+pub struct Flow {
+    state: Mutex<State>,
+    started: Instant,
+    links: Vec<Arc<dyn Storage>>,
+}
+
+#[derive(Debug)]
+struct State {
+    pace: Pace,
+    decision: Decision,
+    memory: u64,
+    in_flight: u64,
+    held: u64,
+    waiting: VecDeque<Waiter>,
+    limiter: Option<Limiter>,
+    most_lanes: usize,
+    link: LinkStatus,
+}
+
+#[derive(Debug)]
+enum Pace {
+    /// Between disks there is no link to measure: two stages with a queue between them.
+    Disk,
+    /// A link on at least one side.
+    Link(Box<Window>),
+}
+
+#[derive(Debug)]
+struct Waiter {
+    bytes: u64,
+    granted: oneshot::Sender<()>,
+}
+
+impl Flow {
+    /// The gate for a transfer over `links` (none of them if both sides are disks).
+    pub fn new(settings: &Settings, links: Vec<Arc<dyn Storage>>) -> Arc<Self> {
+        let (pace, decision) = if links.is_empty() {
+            (Pace::Disk, disk_decision(settings))
+        } else {
+            let most = links.iter().filter_map(|link| link.capabilities().max_lanes).min();
+            let window = Window::new(Limits {
+                lanes: settings.lanes,
+                window: settings.window,
+                chunk: settings.chunk,
+                files: settings.files,
+                memory: settings.memory,
+                max_lanes: most.unwrap_or(64),
+                profile: settings.profile,
+            });
+            let decision = window.decision();
+            (Pace::Link(Box::new(window)), decision)
+        };
+        let flow = Arc::new(Self {
+            state: Mutex::new(State {
+                pace,
+                decision,
+                memory: settings.memory,
+                in_flight: 0,
+                held: 0,
+                waiting: VecDeque::new(),
+                limiter: settings.bandwidth_limit.map(Limiter::new),
+                most_lanes: 0,
+                link: LinkStatus::default(),
+            }),
+            started: Instant::now(),
+            links,
+        });
+        flow.links.iter().for_each(|link| link.set_lanes(decision.lanes));
+        flow
+    }
+
+    /// Time since the start of the transfer: the window's clock.
+    pub fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// What the window says now.
+    pub fn decision(&self) -> Decision {
+        self.lock().decision
+    }
+
+    /// The best length of the next range when `remaining` bytes of the whole transfer are left:
+    /// shorter towards the end, so that all lanes end together.
+    pub fn range_bytes(&self, remaining: u64) -> u64 {
+        let state = self.lock();
+        let share = match state.pace {
+            Pace::Disk => u64::MAX,
+            Pace::Link(_) => remaining / (2 * state.decision.lanes.max(1) as u64),
+        };
+        let limit = state.limiter.as_ref().map_or(u64::MAX, Limiter::range_bytes);
+        state.decision.range_bytes.min(share.max(LEAST_RANGE)).min(limit)
+    }
+
+    /// Waits until `bytes` more may be on their way.
+    pub async fn acquire(self: &Arc<Self>, bytes: u64) -> Permit {
+        let waiting = {
+            let mut state = self.lock();
+            if state.waiting.is_empty() && state.fits(bytes) {
+                state.grant(bytes);
+                None
+            } else {
+                let (granted, receiver) = oneshot::channel();
+                state.waiting.push_back(Waiter { bytes, granted });
+                Some(receiver)
+            }
+        };
+        if let Some(receiver) = waiting {
+            // The sender is dropped only after granting, or with the flow that `self` keeps.
+            drop(receiver.await);
+        }
+        let permit = Permit { flow: Arc::clone(self), in_flight: bytes, held: bytes };
+        let pause = {
+            let now = self.now();
+            self.lock().limiter.as_mut().map(|limiter| limiter.take(now, bytes))
+        };
+        if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
+            sleep(pause).await;
+        }
+        permit
+    }
+
+    /// Whether a permit for `bytes` would be given at once: a lane is free.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        let state = self.lock();
+        state.waiting.is_empty() && state.fits(bytes)
+    }
+
+    /// Says that a range that was asked for at `issued` has arrived.
+    pub fn completed(&self, issued: Duration, first_byte: Option<Duration>, bytes: u64) {
+        let now = self.now();
+        self.with_window(|window| {
+            window.on_completion(now, &Completion { bytes, issued, first_byte })
+        });
+    }
+
+    /// Says that an operation on the link failed.
+    pub fn failed(&self, kind: ErrorKind) {
+        let now = self.now();
+        self.with_window(|window| window.on_failure(now, kind));
+    }
+
+    /// Looks at the link and at the clock; called often enough to follow lanes that open.
+    pub fn tick(&self) {
+        let Some(status) = self.links.iter().map(|link| link.link()).reduce(narrower) else {
+            return;
+        };
+        let now = self.now();
+        self.with_window(|window| {
+            window.on_link(now, status);
+            if window.next_wakeup().is_some_and(|at| at <= now) {
+                window.on_timeout(now);
+            }
+        });
+        let mut state = self.lock();
+        state.most_lanes = state.most_lanes.max(status.open);
+        state.link = status;
+    }
+
+    /// The link as it was at the last tick, and the most lanes that were ever open.
+    pub fn link(&self) -> (LinkStatus, usize) {
+        let state = self.lock();
+        (state.link, state.most_lanes)
+    }
+
+    fn with_window(&self, change: impl FnOnce(&mut Window)) {
+        let lanes = {
+            let mut state = self.lock();
+            let Pace::Link(window) = &mut state.pace else { return };
+            change(window);
+            let decision = window.decision();
+            let before = std::mem::replace(&mut state.decision, decision);
+            state.pump();
+            (before.lanes != decision.lanes).then_some(decision.lanes)
+        };
+        if let Some(lanes) = lanes {
+            self.links.iter().for_each(|link| link.set_lanes(lanes));
+        }
+    }
+
+    fn release(&self, in_flight: u64, held: u64) {
+        let now = self.now();
+        let mut state = self.lock();
+        state.in_flight = state.in_flight.saturating_sub(in_flight);
+        state.held = state.held.saturating_sub(held);
+        state.pump();
+        let idle = state.waiting.is_empty() && state.fits(state.decision.range_bytes);
+        if idle && let Pace::Link(window) = &mut state.pace {
+            window.on_starved(now);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// One range is always let through, however long it is and however small the window.
+    fn fits(&self, bytes: u64) -> bool {
+        let window = self.in_flight == 0 || self.in_flight + bytes <= self.decision.window_bytes;
+        let memory = self.held == 0 || self.held + bytes <= self.memory;
+        window && memory
+    }
+
+    const fn grant(&mut self, bytes: u64) {
+        self.in_flight += bytes;
+        self.held += bytes;
+    }
+
+    fn pump(&mut self) {
+        while let Some(first) = self.waiting.front() {
+            let bytes = first.bytes;
+            if !self.fits(bytes) {
+                break;
+            }
+            let Some(waiter) = self.waiting.pop_front() else { break };
+            // Whoever stopped waiting takes nothing.
+            if waiter.granted.send(()).is_ok() {
+                self.grant(bytes);
+            }
+        }
+    }
+}
+
+/// Between disks: a range is a block or a batch of small ones; `queue_size` of them may wait
+/// between reading and writing.
+fn disk_decision(settings: &Settings) -> Decision {
+    // A block may be as long as 1 GiB; the budget still has to hold several ranges.
+    let longest = (settings.memory / 8).max(64 << 10);
+    let wanted = settings.chunk.fixed().unwrap_or(settings.block_size.max(1 << 20));
+    let range_bytes = wanted.clamp(64 << 10, longest).next_multiple_of(64 << 10);
+    let queued = range_bytes.saturating_mul(settings.queue_size.max(2) as u64);
+    let window_bytes = settings.window.fixed().unwrap_or(queued).min(settings.memory);
+    Decision { lanes: 1, window_bytes, range_bytes, files: settings.files.fixed().unwrap_or(32) }
+}
+
+/// Over two links the one with fewer lanes decides, and both round trips count.
+fn narrower(a: LinkStatus, b: LinkStatus) -> LinkStatus {
+    LinkStatus {
+        open: a.open.min(b.open),
+        opening: a.opening.max(b.opening),
+        refused: a.refused + b.refused,
+        round_trip: match (a.round_trip, b.round_trip) {
+            (Some(a), Some(b)) => Some(a + b),
+            (one, other) => one.or(other),
+        },
+        connect: a.connect.max(b.connect),
+    }
+}
+
+/// The right to have bytes on their way; given back when it is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    flow: Arc<Flow>,
+    in_flight: u64,
+    held: u64,
+}
+
+impl Permit {
+    /// `bytes` have arrived and are no longer in flight.
+    pub fn arrived(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.in_flight);
+        self.in_flight -= bytes;
+        self.flow.release(bytes, 0);
+    }
+
+    /// `bytes` have been written and hashed.
+    pub fn consumed(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.held);
+        self.held -= bytes;
+        let in_flight = self.in_flight.saturating_sub(self.held);
+        self.in_flight -= in_flight;
+        self.flow.release(in_flight, bytes);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.flow.release(self.in_flight, self.held);
+    }
+}

@@ -1,0 +1,175 @@
+//! The journal's format, version 1.
+//!
+//! A journal is a sequence of records; each is its payload's length and CRC-32 (both 32 bits,
+//! little-endian) and the payload, whose first byte is the type:
+//!
+//! | type | payload after the type byte |
+//! |---|---|
+//! | 0 header | `haul journal`, version (16 bits), boot id, source identity (both as length and bytes) |
+//! | 1 range | offset and length (64 bits each) that have reached the part file |
+//! | 2 synced | nothing: everything above is durable |
+//!
+//! The header comes first. Reading stops at the first record that is cut off or whose CRC is
+//! wrong: what follows a torn write means nothing.
+
+use haul_storage::Range;
+
+const MAGIC: &[u8] = b"haul journal";
+/// The version this program writes, and the only one it continues.
+pub const VERSION: u16 = 1;
+const FRAME: usize = 8;
+/// No record is longer; a longer length is damage and is not allocated.
+const PAYLOAD_MAX: usize = 16 << 10;
+
+/// What the first record says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// Which run of the operating system wrote it: data that was not synced does not survive it.
+    pub boot: Vec<u8>,
+    /// Which source, and which version of it.
+    pub source: Vec<u8>,
+}
+
+/// One record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// What the journal belongs to.
+    Header(Header),
+    /// The header of a version that this program does not know.
+    OtherVersion(u16),
+    /// Bytes that have reached the part file.
+    Range(Range),
+    /// Everything above is durable.
+    Synced,
+}
+
+impl Record {
+    /// Appends the record with its frame to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut payload = Vec::with_capacity(17);
+        match self {
+            Self::Header(header) => {
+                payload.push(0);
+                payload.extend_from_slice(MAGIC);
+                payload.extend_from_slice(&VERSION.to_le_bytes());
+                push_bytes(&mut payload, &header.boot);
+                push_bytes(&mut payload, &header.source);
+            }
+            Self::OtherVersion(version) => {
+                payload.push(0);
+                payload.extend_from_slice(MAGIC);
+                payload.extend_from_slice(&version.to_le_bytes());
+            }
+            Self::Range(range) => {
+                payload.push(1);
+                payload.extend_from_slice(&range.start().to_le_bytes());
+                payload.extend_from_slice(&range.len().to_le_bytes());
+            }
+            Self::Synced => payload.push(2),
+        }
+        out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        out.extend_from_slice(&crc32fast::hash(&payload).to_le_bytes());
+        out.extend_from_slice(&payload);
+    }
+
+    /// The first record of `bytes` and how many bytes it takes; `None` if it is cut off, damaged,
+    /// or of no known form.
+    pub fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
+        let length = u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize;
+        let crc = u32::from_le_bytes(*bytes.get(4..)?.first_chunk::<4>()?);
+        if length == 0 || length > PAYLOAD_MAX {
+            return None;
+        }
+        let payload = bytes.get(FRAME..FRAME + length)?;
+        if crc32fast::hash(payload) != crc {
+            return None;
+        }
+        Some((Self::decode_payload(payload)?, FRAME + length))
+    }
+
+    fn decode_payload(payload: &[u8]) -> Option<Self> {
+        let (kind, mut rest) = payload.split_first()?;
+        match kind {
+            0 => {
+                rest = rest.strip_prefix(MAGIC)?;
+                let version = u16::from_le_bytes(*rest.first_chunk::<2>()?);
+                if version != VERSION {
+                    return Some(Self::OtherVersion(version));
+                }
+                let (boot, rest) = take_bytes(&rest[2..])?;
+                let (source, rest) = take_bytes(rest)?;
+                let header = Header { boot: boot.to_vec(), source: source.to_vec() };
+                rest.is_empty().then_some(Self::Header(header))
+            }
+            1 => {
+                let start = u64::from_le_bytes(*rest.first_chunk::<8>()?);
+                let length = u64::from_le_bytes(rest.get(8..)?.try_into().ok()?);
+                start.checked_add(length)?;
+                Some(Self::Range(Range::new(start, length)))
+            }
+            2 => rest.is_empty().then_some(Self::Synced),
+            _ => None,
+        }
+    }
+}
+
+fn push_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn take_bytes(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize;
+    bytes[4..].split_at_checked(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_record() -> impl Strategy<Value = Record> {
+        prop_oneof![
+            (
+                proptest::collection::vec(any::<u8>(), 0..60),
+                proptest::collection::vec(any::<u8>(), 0..300)
+            )
+                .prop_map(|(boot, source)| Record::Header(Header { boot, source })),
+            (0u64..u64::MAX / 2, 0u64..u64::MAX / 2)
+                .prop_map(|(start, length)| Record::Range(Range::new(start, length))),
+            Just(Record::Synced),
+            (2u16..).prop_map(Record::OtherVersion),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_record_comes_back(record in any_record()) {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            prop_assert_eq!(Record::decode(&bytes), Some((record, bytes.len())));
+        }
+
+        #[test]
+        fn a_record_that_is_cut_off_is_none(record in any_record(), keep in 0.0..1.0f64) {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            bytes.truncate((bytes.len() as f64 * keep) as usize);
+            prop_assert_eq!(Record::decode(&bytes), None);
+        }
+
+        #[test]
+        fn a_flipped_bit_is_noticed(record in any_record(), at in any::<prop::sample::Index>(), bit in 0..8) {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1u8 << bit;
+            prop_assert_ne!(Record::decode(&bytes).map(|(record, _)| record), Some(record));
+        }
+
+        #[test]
+        fn no_input_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            drop(Record::decode(&bytes));
+        }
+    }
+}

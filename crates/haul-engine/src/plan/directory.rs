@@ -1,0 +1,90 @@
+//! Directories get their mode and times last: every entry made in one changes its time, and a mode
+//! without write permission would keep entries out.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use haul_storage::{Metadata, RelPath};
+use tokio::sync::mpsc;
+
+use super::NumberedJob;
+use crate::context::Context;
+
+/// How many directories get their metadata at once.
+const AT_ONCE: usize = 16;
+
+/// Held by everything that still works in a directory, its subdirectories included. When the last
+/// holder is gone the directory is sent to be finished.
+#[derive(Debug)]
+pub struct Directory {
+    finish: Option<Finish>,
+    finishes: mpsc::UnboundedSender<Finish>,
+}
+
+/// A directory in which nothing is left to do.
+#[derive(Debug)]
+pub struct Finish {
+    /// The job it belongs to.
+    pub job: Arc<NumberedJob>,
+    /// Where it was copied from.
+    pub source: RelPath,
+    /// Where it is.
+    pub destination: RelPath,
+    /// What its source has, as of the listing.
+    pub metadata: Metadata,
+    /// Finished later than this one.
+    #[expect(dead_code, reason = "held, not read")]
+    pub parent: Option<Arc<Directory>>,
+}
+
+impl Directory {
+    /// A guard that sends `finish` when it is dropped. The number of directories in the channel is
+    /// bounded by the number of items in flight, whose guards they are.
+    pub fn new(finish: Finish, finishes: mpsc::UnboundedSender<Finish>) -> Arc<Self> {
+        Arc::new(Self { finish: Some(finish), finishes })
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if let Some(finish) = self.finish.take() {
+            // Nobody receives after an interruption; a rerun finishes the directory.
+            drop(self.finishes.send(finish));
+        }
+    }
+}
+
+/// Sets mode and times of every directory that arrives, until no guard is left.
+pub async fn finish_directories(context: &Context, finishes: mpsc::UnboundedReceiver<Finish>) {
+    let stream = stream::unfold(finishes, async |mut receiver| {
+        let finish = receiver.recv().await?;
+        Some((finish, receiver))
+    });
+    stream
+        .for_each_concurrent(AT_ONCE, async |finish| {
+            if !context.settings.dry_run && !context.cancel.is_cancelled() {
+                finish_one(context, &finish).await;
+            }
+        })
+        .await;
+}
+
+async fn finish_one(context: &Context, finish: &Finish) {
+    let job = &finish.job.job;
+    let outcome = async {
+        let found = if context.settings.preserve.xattrs {
+            job.source.metadata(&finish.source).await?
+        } else {
+            finish.metadata.clone()
+        };
+        let wanted = context.wanted_metadata(found, job.destination.capabilities());
+        if wanted == Metadata::default() {
+            return Ok(());
+        }
+        job.destination.set_metadata(&finish.destination, &wanted).await
+    };
+    if let Err(error) = outcome.await {
+        context.tally.fail(error.at(finish.job.destination_name(&finish.destination)));
+    }
+}

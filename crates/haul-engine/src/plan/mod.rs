@@ -1,0 +1,144 @@
+//! What there is to do: jobs become items, one by one, never all in memory.
+//!
+//! The walk lists source directories, makes their counterparts, and hands every file and link to
+//! the transfer through a bounded channel. A directory gets its times and mode when everything in
+//! it is done, which its [`Directory`] guard notices.
+
+mod delete;
+mod directory;
+mod walk;
+
+use std::sync::Arc;
+
+use haul_storage::{Entry, EntryKind, Error, ErrorKind, Location, RelPath, Result, StorageExt};
+use tokio::sync::mpsc;
+
+pub use delete::remove;
+pub use directory::{Directory, Finish, finish_directories};
+
+use crate::Job;
+use crate::context::Context;
+
+/// One file, link or special file of a plan.
+#[derive(Debug)]
+pub struct Item {
+    /// The job it belongs to.
+    pub job: Arc<NumberedJob>,
+    /// What the source's listing says of it.
+    pub source: Entry,
+    /// Where it goes.
+    pub destination: RelPath,
+    /// Whether the directory it goes into was made by this run, so that nothing can be there.
+    pub fresh: bool,
+    /// Keeps the directory it goes into from being finished.
+    #[expect(dead_code, reason = "held, not read")]
+    pub directory: Option<Arc<Directory>>,
+}
+
+/// A job and its place in the order of jobs.
+#[derive(Debug)]
+pub struct NumberedJob {
+    /// Counted from 0.
+    pub index: usize,
+    /// What to do.
+    pub job: Job,
+}
+
+impl NumberedJob {
+    /// A path of the source, for people.
+    pub fn source_name(&self, path: &RelPath) -> String {
+        self.job.source.location().display(path).to_string()
+    }
+
+    /// A path of the destination, for people.
+    pub fn destination_name(&self, path: &RelPath) -> String {
+        self.job.destination.location().display(path).to_string()
+    }
+
+    /// Whether source and destination are on disks of this machine, so that file numbers of one
+    /// mean the same in the other.
+    pub fn is_local(&self) -> bool {
+        let local = |location: &Location| location.as_local().is_some();
+        local(self.job.source.location()) && local(self.job.destination.location())
+    }
+}
+
+/// Sends all items of all jobs. Ends early, without an error, when nobody receives any longer.
+pub async fn plan(
+    context: &Context,
+    jobs: Vec<Job>,
+    items: mpsc::Sender<Item>,
+    finishes: mpsc::UnboundedSender<Finish>,
+) {
+    for (index, job) in jobs.into_iter().enumerate() {
+        let job = Arc::new(NumberedJob { index, job });
+        if let Err(error) = plan_job(context, &job, &items, &finishes).await {
+            context.tally.fail(error);
+        }
+        if context.cancel.is_cancelled() {
+            return;
+        }
+    }
+    context.tally.planned();
+}
+
+async fn plan_job(
+    context: &Context,
+    job: &Arc<NumberedJob>,
+    items: &mpsc::Sender<Item>,
+    finishes: &mpsc::UnboundedSender<Finish>,
+) -> Result<()> {
+    let Job { source, source_path, destination, destination_path } = &job.job;
+    let entry = source.stat(source_path).await?;
+    refuse_into_itself(job, &entry)?;
+    if !entry.is_dir() {
+        if let (false, Some(parent)) = (context.settings.dry_run, destination_path.parent()) {
+            destination.create_dir_all(&parent).await?;
+        }
+        if entry.is_file() {
+            context.tally.plan_file(entry.size);
+        }
+        let item = Item {
+            job: Arc::clone(job),
+            source: entry,
+            destination: destination_path.clone(),
+            fresh: false,
+            directory: None,
+        };
+        // Nobody receives after an interruption.
+        drop(items.send(item).await);
+        return Ok(());
+    }
+    if let (false, Some(parent)) = (context.settings.dry_run, destination_path.parent()) {
+        destination.create_dir_all(&parent).await?;
+    }
+    walk::walk(context, job, entry, items, finishes).await
+}
+
+/// Promise: a directory is never copied into itself. Both sides name local paths without links in
+/// them (whoever opens the storages sees to that), so comparing components is enough.
+fn refuse_into_itself(job: &NumberedJob, entry: &Entry) -> Result<()> {
+    let full = |location: &Location, path: &RelPath| {
+        let root = location.as_local()?;
+        let below = path.components().map(|name| {
+            // A storage's own name, on this machine.
+            String::from_utf8_lossy(name).into_owned()
+        });
+        Some(below.fold(root.to_path_buf(), |full, name| full.join(name)))
+    };
+    let source = full(job.job.source.location(), &job.job.source_path);
+    let destination = full(job.job.destination.location(), &job.job.destination_path);
+    let (Some(source), Some(destination)) = (source, destination) else { return Ok(()) };
+    let refuse = |kind: &str| {
+        Err(Error::new(ErrorKind::InvalidInput, "copy")
+            .at(job.source_name(&job.job.source_path))
+            .because(format!("the destination {} is {kind}", destination.display())))
+    };
+    if source == destination {
+        return refuse("the same as the source");
+    }
+    if entry.kind == EntryKind::Directory && destination.starts_with(&source) {
+        return refuse("inside the source");
+    }
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! Walks a source tree, several directories at once, depth first.
+//!
+//! What waits is directories only, and of these not many: when more than [`PENDING`] wait, listings
+//! stand still until some have been visited. So the memory of a walk does not grow with the tree.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use haul_storage::{
+    Entry, EntryKind, Error, ErrorKind, Medium, RelPath, Result, StorageExt, is_part_name,
+};
+use tokio::sync::{Notify, mpsc};
+
+use super::delete::{delete_extra, replace_with_directory};
+use super::directory::{Directory, Finish};
+use super::{Item, NumberedJob};
+use crate::context::Context;
+
+/// Directories that may wait to be visited before listings stand still.
+const PENDING: usize = 4096;
+
+/// One directory to visit.
+struct Visit {
+    source: Entry,
+    destination: RelPath,
+    /// Whether the directory above was made by this run.
+    fresh: bool,
+    parent: Option<Arc<Directory>>,
+}
+
+struct Walk<'a> {
+    context: &'a Context,
+    job: &'a Arc<NumberedJob>,
+    items: &'a mpsc::Sender<Item>,
+    finishes: &'a mpsc::UnboundedSender<Finish>,
+    pending: Mutex<Vec<Visit>>,
+    suspended: AtomicUsize,
+    /// Something joined `pending`, or a visit was suspended.
+    changed: Notify,
+    /// `pending` has become short.
+    drained: Notify,
+}
+
+/// Sends an item for everything below directory `root` that is no directory.
+pub async fn walk(
+    context: &Context,
+    job: &Arc<NumberedJob>,
+    root: Entry,
+    items: &mpsc::Sender<Item>,
+    finishes: &mpsc::UnboundedSender<Finish>,
+) -> Result<()> {
+    let visit = Visit {
+        source: root,
+        destination: job.job.destination_path.clone(),
+        fresh: false,
+        parent: None,
+    };
+    let walk = Walk {
+        context,
+        job,
+        items,
+        finishes,
+        pending: Mutex::new(vec![visit]),
+        suspended: AtomicUsize::new(0),
+        changed: Notify::new(),
+        drained: Notify::new(),
+    };
+    walk.run().await;
+    Ok(())
+}
+
+impl Walk<'_> {
+    async fn run(&self) {
+        let source = &self.job.job.source;
+        let at_once = match source.capabilities().medium {
+            Medium::Disk => 2,
+            Medium::Link => 16,
+        };
+        let mut running = FuturesUnordered::new();
+        loop {
+            while running.len() < at_once + self.suspended.load(Ordering::Relaxed) {
+                let Some(visit) = self.pop() else { break };
+                running.push(Box::pin(async move {
+                    let source = visit.source.path.clone();
+                    if let Err(error) = self.visit(visit).await {
+                        self.context.tally.fail(error.at(self.job.source_name(&source)));
+                    }
+                }));
+            }
+            if running.is_empty() || self.context.cancel.is_cancelled() {
+                return;
+            }
+            tokio::select! {
+                _ = running.next() => {}
+                () = self.changed.notified() => {}
+            }
+        }
+    }
+
+    fn pop(&self) -> Option<Visit> {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let visit = pending.pop();
+        if pending.len() <= PENDING / 2 {
+            self.drained.notify_waiters();
+        }
+        visit
+    }
+
+    fn pending_len(&self) -> usize {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    async fn visit(&self, visit: Visit) -> Result<()> {
+        let Visit { source, destination, fresh, parent } = visit;
+        let source_path = source.path.clone();
+        let fresh = self.enter(&destination, fresh).await?;
+        let metadata = source.metadata();
+        let directory = Directory::new(
+            Finish {
+                job: Arc::clone(self.job),
+                source: source.path,
+                destination: destination.clone(),
+                metadata,
+                parent,
+            },
+            self.finishes.clone(),
+        );
+        if self.job.job.destination_path == destination && !self.context.settings.dry_run {
+            self.context.lock_destination(self.job).await?;
+        }
+        let mut listing = self.job.job.source.list(&source_path).await?;
+        while let Some(batch) = listing.next().await {
+            match batch {
+                Ok(entries) => {
+                    for entry in entries {
+                        if !self.take(entry, &destination, fresh, &directory).await {
+                            return Ok(());
+                        }
+                    }
+                }
+                Err(error) => self.context.tally.fail(error.at(self.job.source_name(&source_path))),
+            }
+            self.hold_back().await;
+        }
+        if self.context.settings.delete && !fresh && !self.context.cancel.is_cancelled() {
+            delete_extra(self.context, self.job, &source_path, &destination).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the destination's directory; whether it was made now.
+    async fn enter(&self, destination: &RelPath, parent_fresh: bool) -> Result<bool> {
+        let storage = &self.job.job.destination;
+        let found = if self.context.settings.dry_run {
+            if parent_fresh { None } else { storage.find(destination).await? }
+        } else {
+            match storage.create_dir(destination).await {
+                Ok(()) => {
+                    self.context.tally.directory();
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    Some(storage.stat(destination).await?)
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        match found {
+            None => Ok(true),
+            Some(entry) if entry.is_dir() => Ok(false),
+            Some(entry) if self.context.settings.delete => {
+                replace_with_directory(self.context, self.job, &entry).await
+            }
+            Some(entry) => {
+                let what = match entry.kind {
+                    EntryKind::Symlink(_) => "a symbolic link, which is not followed,",
+                    _ => "a file",
+                };
+                Err(Error::new(ErrorKind::NotADirectory, "create directory")
+                    .at(self.job.destination_name(destination))
+                    .because(format!("{what} is where a directory is needed")))
+            }
+        }
+    }
+
+    /// Takes one entry of a listing in; whether to go on.
+    async fn take(
+        &self,
+        entry: Entry,
+        destination: &RelPath,
+        fresh: bool,
+        directory: &Arc<Directory>,
+    ) -> bool {
+        let context = self.context;
+        if is_part_name(entry.path.name()) {
+            let name = self.job.source_name(&entry.path);
+            context.tally.skipped(name, "is an unfinished copy of haul; not copied");
+            return true;
+        }
+        let root = self.job.job.source_path.as_bytes().len();
+        let below = &entry.path.as_bytes()[root..];
+        let below = below.strip_prefix(b"/").unwrap_or(below);
+        if !context.settings.filter.takes(below, entry.is_dir()) {
+            return true;
+        }
+        let destination = match destination.join(entry.path.name()) {
+            Ok(destination) => destination,
+            Err(error) => {
+                let error = Error::new(ErrorKind::InvalidInput, "copy")
+                    .at(self.job.source_name(&entry.path))
+                    .with_source(error);
+                context.tally.fail(error);
+                return true;
+            }
+        };
+        if entry.is_dir() {
+            let visit =
+                Visit { source: entry, destination, fresh, parent: Some(Arc::clone(directory)) };
+            self.pending.lock().unwrap_or_else(PoisonError::into_inner).push(visit);
+            return true;
+        }
+        if entry.is_file() {
+            context.tally.plan_file(entry.size);
+        }
+        let item = Item {
+            job: Arc::clone(self.job),
+            source: entry,
+            destination,
+            fresh,
+            directory: Some(Arc::clone(directory)),
+        };
+        self.items.send(item).await.is_ok()
+    }
+
+    /// Stands still while too many directories wait.
+    async fn hold_back(&self) {
+        self.changed.notify_one();
+        if self.pending_len() <= PENDING {
+            return;
+        }
+        self.suspended.fetch_add(1, Ordering::Relaxed);
+        self.changed.notify_one();
+        loop {
+            let drained = self.drained.notified();
+            if self.pending_len() <= PENDING / 2 {
+                break;
+            }
+            drained.await;
+        }
+        self.suspended.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,190 @@
+//! Counts what happens, and says it at intervals.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use haul_storage::{Error, Retry};
+
+use crate::flow::Flow;
+use crate::{Action, Event, EventSink, FileEvent, Phase, Progress, Summary};
+
+/// Over how long a rate is averaged.
+const RATE_SPAN: Duration = Duration::from_secs(3);
+
+/// The counters of one transfer and the way to its listener.
+#[derive(Debug)]
+pub struct Tally {
+    events: EventSink,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    summary: Summary,
+    planned: bool,
+    total_files: u64,
+    total_bytes: u64,
+    /// Bytes of files that are being moved now and were moved before by this run or another.
+    partial_bytes: u64,
+    samples: VecDeque<(Duration, u64)>,
+}
+
+impl Tally {
+    /// Counters at zero.
+    pub fn new(events: EventSink) -> Self {
+        Self { events, state: Mutex::default() }
+    }
+
+    /// A file joined the plan.
+    pub fn plan_file(&self, bytes: u64) {
+        let mut state = self.lock();
+        state.total_files += 1;
+        state.total_bytes += bytes;
+    }
+
+    /// The plan is complete.
+    pub fn planned(&self) {
+        let (files, bytes) = {
+            let mut state = self.lock();
+            state.planned = true;
+            (state.total_files, state.total_bytes)
+        };
+        self.events.send(Event::Planned { files, bytes });
+    }
+
+    /// Bytes that are still to be moved, as far as the plan is known; without a complete plan there
+    /// is always more.
+    pub fn remaining(&self) -> u64 {
+        let state = self.lock();
+        if !state.planned {
+            return u64::MAX;
+        }
+        state.total_bytes.saturating_sub(state.summary.bytes + state.partial_bytes)
+    }
+
+    /// `bytes` of a file have reached the destination.
+    pub fn moved(&self, bytes: u64) {
+        let mut state = self.lock();
+        state.partial_bytes += bytes;
+        state.summary.moved_bytes += bytes;
+    }
+
+    /// `bytes` of a file were there already from an earlier run.
+    pub fn resumed(&self, bytes: u64) {
+        let mut state = self.lock();
+        state.partial_bytes += bytes;
+        state.summary.resumed_bytes += bytes;
+    }
+
+    /// `bytes` of a file are a hole, which needs no moving.
+    pub fn skipped_hole(&self, bytes: u64) {
+        self.lock().partial_bytes += bytes;
+    }
+
+    /// A file that had `partial` bytes is given up or started anew.
+    pub fn forget(&self, partial: u64) {
+        let mut state = self.lock();
+        state.partial_bytes = state.partial_bytes.saturating_sub(partial);
+    }
+
+    /// A file of the plan is done, of which `partial` bytes had been counted on the way.
+    pub fn file(&self, event: FileEvent, partial: u64) {
+        {
+            let mut state = self.lock();
+            state.partial_bytes = state.partial_bytes.saturating_sub(partial);
+            state.summary.files += 1;
+            state.summary.bytes += event.bytes;
+            state.summary.unchanged += u64::from(event.action == Action::Unchanged);
+        }
+        self.note(event);
+    }
+
+    /// Something was done with an entry that is no file of the plan.
+    pub fn note(&self, event: FileEvent) {
+        {
+            let mut state = self.lock();
+            state.summary.links += u64::from(event.action == Action::Linked);
+            state.summary.removed += u64::from(event.action == Action::Removed);
+        }
+        self.events.send(Event::File(event));
+    }
+
+    /// A directory was made.
+    pub fn directory(&self) {
+        self.lock().summary.directories += 1;
+    }
+
+    /// Something was left out, and why.
+    pub fn skipped(&self, location: String, message: impl Into<String>) {
+        self.lock().summary.skipped += 1;
+        self.warn(location, message);
+    }
+
+    /// Something worth knowing.
+    pub fn warn(&self, location: String, message: impl Into<String>) {
+        self.events.send(Event::Warning { location, message: message.into() });
+    }
+
+    /// An operation is going to be tried again.
+    pub fn retry(&self, error: Error, attempt: u32, pause: Duration) {
+        self.lock().summary.retries += 1;
+        debug_assert_ne!(error.retry(), Retry::Never);
+        self.events.send(Event::Retry { error: error.into(), attempt, pause });
+    }
+
+    /// Something could not be copied.
+    pub fn fail(&self, error: Error) {
+        self.lock().summary.failed += 1;
+        self.events.send(Event::Failed(error));
+    }
+
+    /// Says where the transfer stands.
+    pub fn progress(&self, flow: &Flow, phase: Option<Phase>) {
+        let elapsed = flow.now();
+        let decision = flow.decision();
+        let (link, _) = flow.link();
+        let progress = {
+            let mut state = self.lock();
+            let moved = state.summary.moved_bytes;
+            state.samples.push_back((elapsed, moved));
+            while state.samples.len() > 2 && state.samples[1].0 + RATE_SPAN <= elapsed {
+                state.samples.pop_front();
+            }
+            let (since, before) = state.samples.front().copied().unwrap_or_default();
+            let seconds = elapsed.saturating_sub(since).as_secs_f64();
+            let rate = if seconds > 0.0 { (moved - before) as f64 / seconds } else { 0.0 };
+            Progress {
+                phase: phase.unwrap_or(if state.planned { Phase::Moving } else { Phase::Planning }),
+                elapsed,
+                files: state.summary.files,
+                total_files: state.total_files,
+                bytes: state.summary.bytes + state.partial_bytes,
+                total_bytes: state.total_bytes,
+                moved_bytes: moved,
+                bytes_per_second: rate as u64,
+                lanes: link.open,
+                window_bytes: decision.window_bytes,
+                round_trip: link.round_trip,
+            }
+        };
+        self.events.send(Event::Progress(progress));
+    }
+
+    /// The end.
+    pub fn summary(&self, flow: &Flow, interrupted: bool) -> Summary {
+        let (link, lanes) = flow.link();
+        let mut summary = self.lock().summary.clone();
+        summary.elapsed = flow.now();
+        summary.interrupted = interrupted;
+        summary.lanes = lanes;
+        summary.window_bytes = flow.decision().window_bytes;
+        summary.round_trip = link.round_trip;
+        summary.connect = link.connect;
+        summary
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

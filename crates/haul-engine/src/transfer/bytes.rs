@@ -1,0 +1,70 @@
+//! Reads a file only to know its digest.
+
+use futures_util::StreamExt;
+use haul_storage::{DigestKind, Error, ErrorKind, Medium, Range, ReadAt, RelPath, Result, Storage};
+
+use crate::context::Context;
+use crate::digest::{Digest, FileHasher};
+use crate::plan::Item;
+
+/// The digest of a file that is at its destination already: of the destination if that is a disk,
+/// otherwise of the source, which is the same and nearer.
+pub async fn digest_existing(context: &Context, item: &Item, kind: DigestKind) -> Result<Digest> {
+    let job = &item.job.job;
+    if job.destination.capabilities().medium == Medium::Disk {
+        digest_file(context, &*job.destination, &item.destination, kind)
+            .await
+            .map_err(|error| error.at(item.job.destination_name(&item.destination)))
+    } else {
+        digest_file(context, &*job.source, &item.source.path, kind).await
+    }
+}
+
+async fn digest_file(
+    context: &Context,
+    storage: &dyn Storage,
+    path: &RelPath,
+    kind: DigestKind,
+) -> Result<Digest> {
+    let small = storage.capabilities().whole_limit;
+    let reader = storage.open(path).await?;
+    let size = reader.identity().size;
+    if size <= small {
+        let permit = context.flow.acquire(size.max(1)).await;
+        let whole = storage.read_whole(path, small).await?;
+        drop(permit);
+        return Ok(Digest::of(kind, &whole.bytes));
+    }
+    let hasher = FileHasher::new(kind, context.pool.clone());
+    digest_range(context, &*reader, &hasher, Range::new(0, size)).await?;
+    hasher.finish(size).await
+}
+
+/// Feeds a range of a file to a hasher, reading ahead by one block. Takes no permits: it holds no
+/// more than two blocks, and whoever holds permits may be waiting for it.
+pub async fn digest_range(
+    context: &Context,
+    reader: &dyn ReadAt,
+    hasher: &FileHasher,
+    range: Range,
+) -> Result<()> {
+    let mut blocks = reader.read_at(range);
+    let mut at = range.start();
+    let mut next = blocks.next().await;
+    while let Some(block) = next {
+        let block = block?;
+        if context.cancel.is_cancelled() {
+            return Err(Error::new(ErrorKind::Interrupted, "read"));
+        }
+        let offset = at;
+        at += block.len() as u64;
+        let (hashed, following) = tokio::join!(hasher.update(offset, block), blocks.next());
+        hashed?;
+        next = following;
+    }
+    if at < range.end() {
+        return Err(Error::new(ErrorKind::Changed, "read")
+            .because(format!("it ends at {at}, not at {}", range.end())));
+    }
+    Ok(())
+}

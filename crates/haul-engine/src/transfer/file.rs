@@ -1,0 +1,217 @@
+//! One item, from "what is there?" to its event.
+
+use haul_storage::{
+    CommitOptions, Entry, EntryKind, Error, ErrorKind, LinkKind, Metadata, Result, Retry,
+    StorageExt,
+};
+
+use super::compare::{Verdict, verdict};
+use super::{bytes, large, link, small};
+use crate::context::{Context, Name};
+use crate::digest::Digest;
+use crate::plan::Item;
+use crate::retry::Retries;
+use crate::{Action, FileEvent, Overwrite};
+
+/// How often a file is started anew because it changed while it was read.
+const ANEW: u32 = 3;
+
+/// Does whatever the item needs. Its event is sent here; a failure is the caller's to report.
+pub async fn move_any(context: &Context, item: &Item) -> Result<()> {
+    match &item.source.kind {
+        EntryKind::File => move_file(context, item).await,
+        EntryKind::Symlink(target) => link::copy_symlink(context, item, target).await,
+        EntryKind::Special(kind) => {
+            let name = item.job.source_name(&item.source.path);
+            context.tally.skipped(name, format!("is a {kind}; not copied"));
+            Ok(())
+        }
+        EntryKind::Directory => Err(Error::new(ErrorKind::IsADirectory, "copy")),
+    }
+}
+
+/// How the bytes of a file came to their destination.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Moved {
+    /// Its length.
+    pub bytes: u64,
+    /// Its digest, if one was asked for.
+    pub digest: Option<Digest>,
+    /// What an earlier run had left.
+    pub resumed_bytes: u64,
+    /// What was counted as moved or resumed before the end.
+    pub counted_bytes: u64,
+}
+
+async fn move_file(context: &Context, item: &Item) -> Result<()> {
+    let existing = existing(context, item).await?;
+    if let Some(existing) = &existing {
+        match judge(context, item, existing) {
+            Verdict::Replace => {}
+            Verdict::Keep => {
+                adjust(context, item, existing).await?;
+                return unchanged(context, item, existing.size).await;
+            }
+            Verdict::Leave => return unchanged(context, item, existing.size).await,
+        }
+    }
+    if context.settings.dry_run {
+        let moved = Moved { bytes: item.source.size, ..Moved::default() };
+        say(context, item, Action::Copied, moved);
+        return Ok(());
+    }
+    let hard_links =
+        context.settings.preserve.hard_links && item.job.job.destination.capabilities().hard_links;
+    let mut first = None;
+    if let (true, true, Some(id)) = (hard_links, item.source.links > 1, item.source.id) {
+        let name = context.hard_links.ask(item.job.index, id, item.source.links, &item.destination);
+        match name.await {
+            Name::First(guard) => first = Some(guard),
+            Name::Other(target, digest) => {
+                let target = LinkKind::Hard(target);
+                item.job.job.destination.create_link(&item.destination, &target, true).await?;
+                let moved = Moved { bytes: item.source.size, digest, ..Moved::default() };
+                say(context, item, Action::Linked, moved);
+                return Ok(());
+            }
+            Name::Alone => {}
+        }
+    }
+    let moved = move_bytes(context, item).await?;
+    if let Some(first) = first {
+        first.done(moved.digest);
+    }
+    say(context, item, Action::Copied, moved);
+    Ok(())
+}
+
+/// What is at the destination, unless that is known to be nothing. Refuses what cannot be replaced
+/// by a file.
+async fn existing(context: &Context, item: &Item) -> Result<Option<Entry>> {
+    if item.fresh {
+        return Ok(None);
+    }
+    let Some(existing) = item.job.job.destination.find(&item.destination).await? else {
+        return Ok(None);
+    };
+    if item.job.is_local() && existing.id.is_some() && existing.id == item.source.id {
+        return Err(Error::new(ErrorKind::InvalidInput, "copy").because(format!(
+            "{} is the same file",
+            item.job.destination_name(&item.destination)
+        )));
+    }
+    if existing.is_dir() {
+        if context.settings.delete {
+            crate::plan::remove(context, &item.job, &existing).await?;
+            return Ok(None);
+        }
+        return Err(Error::new(ErrorKind::IsADirectory, "write")
+            .at(item.job.destination_name(&item.destination))
+            .because("a directory is where a file is to go"));
+    }
+    Ok(Some(existing))
+}
+
+fn judge(context: &Context, item: &Item, existing: &Entry) -> Verdict {
+    let job = &item.job.job;
+    if !existing.is_file() {
+        // A link or a special file never is the same as a file.
+        return match context.settings.overwrite {
+            Overwrite::Never => Verdict::Leave,
+            _ => Verdict::Replace,
+        };
+    }
+    verdict(
+        context.settings.overwrite,
+        &item.source,
+        job.source.capabilities(),
+        existing,
+        job.destination.capabilities(),
+    )
+}
+
+/// The bytes are the same; the mode may not be.
+async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<()> {
+    let destination = &item.job.job.destination;
+    let wanted = context.wanted_metadata(item.source.metadata(), destination.capabilities());
+    let changed = Metadata {
+        mode: wanted.mode.filter(|mode| Some(*mode) != existing.mode),
+        owner: wanted.owner.filter(|owner| Some(*owner) != existing.owner),
+        ..Metadata::default()
+    };
+    if changed == Metadata::default() || context.settings.dry_run {
+        return Ok(());
+    }
+    destination.set_metadata(&item.destination, &changed).await
+}
+
+async fn unchanged(context: &Context, item: &Item, bytes: u64) -> Result<()> {
+    let mut moved = Moved { bytes, ..Moved::default() };
+    let digest = context.settings.digest.filter(|_| context.settings.digest_unchanged);
+    if let (Some(kind), false) = (digest, context.settings.dry_run) {
+        moved.digest = Some(bytes::digest_existing(context, item, kind).await?);
+    }
+    say(context, item, Action::Unchanged, moved);
+    Ok(())
+}
+
+/// Moves the bytes, again after failures that may pass, anew after changes of the source.
+async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
+    let settings = &context.settings;
+    let mut retries = Retries::new(settings.retries, settings.retry_pause, item.source.size);
+    let mut anew = 0;
+    loop {
+        let outcome = if is_small(context, item) {
+            small::move_small(context, item).await
+        } else {
+            large::move_large(context, item).await
+        };
+        let error = match outcome {
+            Ok(moved) => return Ok(moved),
+            Err(error) => error.at(item.job.source_name(&item.source.path)),
+        };
+        let pause = if error.retry() == Retry::FromStart && anew < ANEW {
+            anew += 1;
+            Some(settings.retry_pause)
+        } else {
+            retries.next(&error)
+        };
+        let Some(pause) = pause.filter(|_| !context.cancel.is_cancelled()) else {
+            return Err(error);
+        };
+        context.flow.failed(error.kind());
+        context.tally.retry(error, anew + retries.attempt(), pause);
+        context.pause(pause).await;
+    }
+}
+
+/// Small files go whole, in as few steps as the storages allow.
+fn is_small(context: &Context, item: &Item) -> bool {
+    let job = &item.job.job;
+    let limit = |storage: &dyn haul_storage::Storage| storage.capabilities().whole_limit;
+    let limit = limit(&*job.source).min(limit(&*job.destination));
+    item.source.size <= limit.min(context.settings.memory / 8) && !context.settings.verify
+}
+
+/// How the file is to appear under its name.
+pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> CommitOptions {
+    let can = item.job.job.destination.capabilities();
+    CommitOptions {
+        metadata: context.wanted_metadata(found, can),
+        replace: context.settings.overwrite != Overwrite::Never,
+        sync: context.settings.sync && can.sync,
+    }
+}
+
+fn say(context: &Context, item: &Item, action: Action, moved: Moved) {
+    let event = FileEvent {
+        job: item.job.index,
+        path: item.destination.clone(),
+        bytes: moved.bytes,
+        action,
+        resumed_bytes: moved.resumed_bytes,
+        digest: moved.digest,
+        dry_run: context.settings.dry_run,
+    };
+    context.tally.file(event, moved.counted_bytes);
+}

@@ -1,0 +1,252 @@
+//! Large files: by ranges, several at once, with a part file and a journal.
+
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures_util::StreamExt;
+use futures_util::future::{Fuse, FusedFuture, FutureExt};
+use futures_util::stream::FuturesUnordered;
+use haul_storage::{Error, ErrorKind, Range, ReadAt, Result};
+
+use super::bytes::digest_range;
+use super::file::{Moved, commit_options};
+use super::open::{Opened, open};
+use super::range::{FileInMotion, HELD_MOST};
+use super::verify::read_back;
+use crate::Cancel;
+use crate::context::Context;
+use crate::digest::{Digest, FileHasher};
+use crate::journal::Journal;
+use crate::plan::Item;
+use crate::ranges::RangeSet;
+use crate::schedule::Schedule;
+
+/// A hole shorter than this is copied as zeros rather than looked after.
+const LEAST_HOLE: u64 = 64 << 10;
+/// Nothing shorter is taken away from the lane that has it.
+const LEAST_STEAL: u64 = 512 << 10;
+
+/// Moves a file by ranges. On failure the part file and its journal stay for a later run, unless
+/// the source has changed.
+pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
+    let interrupted = || Error::new(ErrorKind::Interrupted, "copy");
+    let Ok(_slot) = context.large_files.acquire().await else { return Err(interrupted()) };
+    if context.cancel.is_cancelled() {
+        return Err(interrupted());
+    }
+    let opened = open(context, item).await?;
+    let writer = Arc::clone(&opened.writer);
+    let journal_path = opened.journal_path.clone();
+    let resumed_bytes = opened.written.total();
+    let bytes = opened.identity.size;
+    context.tally.resumed(resumed_bytes);
+    let counted = AtomicU64::new(resumed_bytes);
+    match move_opened(context, item, opened, &counted).await {
+        Ok(digest) => {
+            let counted_bytes = counted.load(Ordering::Relaxed);
+            Ok(Moved { bytes, digest, resumed_bytes, counted_bytes })
+        }
+        Err(error) => {
+            context.tally.forget(counted.load(Ordering::Relaxed));
+            let keep = journal_path.is_some() && !spoilt(&error);
+            // The first error is the one to report; what cannot be removed the next run finds.
+            drop(writer.abort(keep).await);
+            if !keep {
+                remove_journal(context, journal_path).await.ok();
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Whether an error means that what is in the part file must not be continued.
+fn spoilt(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Changed | ErrorKind::Corrupt | ErrorKind::InvalidInput)
+}
+
+async fn remove_journal(context: &Context, path: Option<PathBuf>) -> std::io::Result<()> {
+    match path {
+        Some(path) => context.pool.run(move || Journal::remove_at(&path)).await,
+        None => Ok(()),
+    }
+}
+
+async fn move_opened(
+    context: &Context,
+    item: &Item,
+    opened: Opened,
+    counted: &AtomicU64,
+) -> Result<Option<Digest>> {
+    let Opened { reader, writer, identity, written, journal, journal_path } = opened;
+    let job = &item.job.job;
+    let writes = job.destination.capabilities().writes;
+    let hasher = context.settings.digest.map(|kind| FileHasher::new(kind, context.pool.clone()));
+    let direct = hasher.is_none()
+        && context.settings.bandwidth_limit.is_none()
+        && job.destination.capabilities().server_copy
+        && job.source.capabilities().medium == job.destination.capabilities().medium;
+    let file = FileInMotion {
+        context,
+        source_name: item.job.source_name(&item.source.path),
+        destination_name: item.job.destination_name(&item.destination),
+        reader: Arc::clone(&reader),
+        writer: Arc::clone(&writer),
+        destination_medium: job.destination.capabilities().medium,
+        ranged_reads: job.source.capabilities().ranged_reads,
+        sequence: FileInMotion::sequence_for(writes),
+        hasher,
+        schedule: Mutex::new(Schedule::default()),
+        journal,
+        counted,
+        direct: AtomicBool::new(direct),
+        stopped: Cancel::default(),
+    };
+    // A writer that takes bytes in order needs the zeros of holes too.
+    let ignore_holes = file.sequence.is_some();
+    let holes = HoleFinder::new(&*reader, identity.size, written.clone(), ignore_holes);
+    // What an earlier run left passes through the digest too, while the rest is moved.
+    let (moved, rehashed) = tokio::join!(move_ranges(&file, holes), rehash(&file, &written));
+    moved?;
+    rehashed?;
+    if context.cancel.is_cancelled() {
+        return Err(Error::new(ErrorKind::Interrupted, "copy"));
+    }
+    let now = reader.recheck().await?;
+    if now != identity {
+        return Err(Error::new(ErrorKind::Changed, "copy")
+            .because(format!("it changed while being read: {identity} became {now}")));
+    }
+    let digest = match &file.hasher {
+        Some(hasher) => Some(hasher.finish(identity.size).await?),
+        None => None,
+    };
+    if let (true, Some(digest)) = (context.settings.verify, digest) {
+        let read = read_back(context, &*writer, identity.size, digest).await;
+        read.map_err(|error| error.at(&file.destination_name))?;
+    }
+    let mut metadata = item.source.metadata();
+    if context.settings.preserve.xattrs {
+        metadata.xattrs = reader.metadata().await?.xattrs;
+    }
+    metadata.modified = identity.modified;
+    let options = commit_options(context, item, metadata);
+    let committed = writer.commit(identity.size, &options).await;
+    committed.map_err(|error| error.at(&file.destination_name))?;
+    remove_journal(context, journal_path)
+        .await
+        .map_err(|error| Error::from_io("remove the journal", error).at(&file.destination_name))?;
+    Ok(digest)
+}
+
+/// Moves everything that is missing; on the first error lets what is in the making end, because
+/// writes that were handed to a thread cannot be called back.
+async fn move_ranges(file: &FileInMotion<'_>, mut holes: HoleFinder<'_>) -> Result<()> {
+    let flow = &file.context.flow;
+    let mut ranges = FuturesUnordered::new();
+    let mut failure = None;
+    // A request for a permit keeps its place in the queue from one turn of the loop to the next.
+    let mut permit = pin!(Fuse::terminated());
+    loop {
+        if failure.is_none() && !file.is_stopped() {
+            match holes.feed(file).await {
+                // A digest in order takes the zeros only when all before them has passed, so they
+                // have to wait beside the ranges.
+                Ok(found) => {
+                    found.into_iter().for_each(|hole| ranges.push(file.hole(hole).boxed()))
+                }
+                Err(error) => {
+                    file.stopped.cancel();
+                    failure = Some(error);
+                }
+            }
+        }
+        let wanted = failure.is_none() && !file.is_stopped() && file.schedule().has_unassigned();
+        if wanted && permit.is_terminated() {
+            let bytes = file.next_range_bytes();
+            let held = if file.ranged_reads { bytes } else { HELD_MOST };
+            permit.set(async move { (bytes, flow.acquire(held).await) }.fuse());
+        }
+        if !wanted && ranges.is_empty() {
+            break;
+        }
+        tokio::select! {
+            biased;
+            Some(ended) = ranges.next(), if !ranges.is_empty() => {
+                if let Err(error) = ended {
+                    file.stopped.cancel();
+                    failure.get_or_insert(error);
+                }
+                if let Some((stolen, permit)) = file.steal(LEAST_STEAL).await {
+                    ranges.push(file.move_range(stolen, permit).boxed());
+                }
+            }
+            (bytes, granted) = &mut permit, if wanted => {
+                let next = file.schedule().next(bytes);
+                if let Some(next) = next {
+                    ranges.push(file.move_range(next, granted).boxed());
+                }
+            }
+            () = file.context.cancel.cancelled(), if wanted => {}
+        }
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+/// Feeds what an earlier run left in the part file to the digest.
+async fn rehash(file: &FileInMotion<'_>, written: &RangeSet) -> Result<()> {
+    let Some(hasher) = file.hasher.as_ref().filter(|_| !written.is_empty()) else { return Ok(()) };
+    let part = file.writer.reopen(false).await?;
+    for range in written.iter() {
+        let feed = digest_range(file.context, &*part, hasher, range);
+        let Some(fed) = file.unless_stopped(feed).await else { return Ok(()) };
+        if let Err(error) = fed {
+            file.stopped.cancel();
+            return Err(error.at(&file.destination_name));
+        }
+    }
+    Ok(())
+}
+
+/// Finds what is data and what is hole, a stretch at a time, and puts the data that is missing on
+/// the schedule.
+struct HoleFinder<'a> {
+    reader: &'a dyn ReadAt,
+    size: u64,
+    at: u64,
+    written: RangeSet,
+    ignore_holes: bool,
+}
+
+impl<'a> HoleFinder<'a> {
+    fn new(reader: &'a dyn ReadAt, size: u64, written: RangeSet, ignore_holes: bool) -> Self {
+        Self { reader, size, at: 0, written, ignore_holes }
+    }
+
+    /// Goes on until there is something to hand out, or the end. Gives the holes before that which
+    /// an earlier run has not passed already.
+    async fn feed(&mut self, file: &FileInMotion<'_>) -> Result<Vec<Range>> {
+        let mut holes = Vec::new();
+        while self.at < self.size && !file.schedule().has_unassigned() {
+            let data = if self.ignore_holes {
+                Range::between(self.at, self.size)
+            } else {
+                let found = self.reader.next_data(self.at).await?;
+                found.unwrap_or(Range::new(self.size, 0))
+            };
+            let start = if data.start() < self.at.saturating_add(LEAST_HOLE) {
+                self.at
+            } else {
+                data.start().min(self.size)
+            };
+            holes.extend(self.written.gaps(Range::between(self.at, start)));
+            let data = Range::between(start, data.end().min(self.size));
+            for gap in self.written.gaps(data) {
+                file.schedule().add(gap);
+            }
+            self.at = data.end();
+        }
+        Ok(holes)
+    }
+}

@@ -1,0 +1,110 @@
+//! Moves the items of a plan, several at once, and keeps time while it does.
+
+mod bytes;
+mod compare;
+mod file;
+mod large;
+mod link;
+mod open;
+mod range;
+mod small;
+mod verify;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use haul_storage::{Error, ErrorKind, WorkPool};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use crate::context::Context;
+use crate::plan::{Item, finish_directories, plan};
+use crate::tally::Tally;
+use crate::{Cancel, EventSink, Job, Phase, Settings, Summary};
+
+/// Items that may wait between the walk and the transfer.
+const PLANNED_AHEAD: usize = 256;
+/// How often the link is looked at.
+const TICK: Duration = Duration::from_millis(25);
+
+/// Moves all jobs, several files at once, and says how it ended. Failures of single files are
+/// events and counts in the summary; the others go on. Storages are opened by the caller.
+pub async fn transfer(
+    jobs: Vec<Job>,
+    settings: Settings,
+    events: EventSink,
+    cancel: Cancel,
+) -> Summary {
+    let tally = Tally::new(events);
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let pool = match WorkPool::new("haul-digest", cores) {
+        Ok(pool) => pool,
+        Err(error) => {
+            tally.fail(Error::from_io("start a thread", error));
+            return Summary { failed: 1, ..Summary::default() };
+        }
+    };
+    let context = Context::new(&jobs, settings, tally, cancel, pool);
+    tokio::select! {
+        () = run(&context, jobs) => {}
+        () = keep_time(&context) => {}
+    }
+    context.tally.progress(&context.flow, Some(Phase::Ended));
+    context.tally.summary(&context.flow, context.cancel.is_cancelled())
+}
+
+async fn run(context: &Context, jobs: Vec<Job>) {
+    let (items, received) = mpsc::channel(PLANNED_AHEAD);
+    let (finishes, finished) = mpsc::unbounded_channel();
+    // The channels end when their senders are gone, so the plan owns them.
+    let planning = async move { plan(context, jobs, items, finishes).await };
+    tokio::join!(planning, move_items(context, received), finish_directories(context, finished));
+}
+
+async fn move_items(context: &Context, mut items: mpsc::Receiver<Item>) {
+    let mut running = FuturesUnordered::new();
+    let mut more = true;
+    while more || !running.is_empty() {
+        let room = running.len() < context.flow.decision().files.max(1);
+        tokio::select! {
+            Some(()) = running.next(), if !running.is_empty() => {}
+            item = items.recv(), if more && room => match item {
+                Some(item) => running.push(Box::pin(move_item(context, item))),
+                None => more = false,
+            },
+            () = context.cancel.cancelled(), if more => {
+                more = false;
+                items.close();
+                // What was planned and not begun is left to the next run.
+                while items.try_recv().is_ok() {}
+            }
+        }
+    }
+}
+
+async fn move_item(context: &Context, item: Item) {
+    let name = item.job.source_name(&item.source.path);
+    let item = Arc::new(item);
+    if let Err(error) = file::move_any(context, &item).await {
+        let stopped = error.kind() == ErrorKind::Interrupted && context.cancel.is_cancelled();
+        if !stopped {
+            context.tally.fail(error.at(name));
+        }
+    }
+}
+
+/// Looks at the link often and reports progress at the set interval; never ends.
+async fn keep_time(context: &Context) {
+    let interval = context.settings.progress_interval.max(TICK);
+    let mut next_progress = Instant::now() + interval;
+    loop {
+        sleep_until(next_progress.min(Instant::now() + TICK)).await;
+        context.flow.tick();
+        if Instant::now() >= next_progress {
+            next_progress = Instant::now() + interval;
+            context.tally.progress(&context.flow, None);
+        }
+    }
+}

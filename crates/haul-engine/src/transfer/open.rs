@@ -1,0 +1,113 @@
+//! Opens both ends of a large file, and finds out what an earlier run has left.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use haul_storage::{CreateOptions, Error, Identity, ReadAt, Result, WriteAt};
+
+use crate::context::Context;
+use crate::journal::{Journal, Loaded};
+use crate::plan::Item;
+use crate::ranges::RangeSet;
+
+/// A shorter file has less to lose than what may be in flight, and is not worth a journal.
+const JOURNAL_FROM: u64 = 8 << 20;
+
+/// Both ends of a file, and what is done of it.
+pub struct Opened {
+    /// The source.
+    pub reader: Arc<dyn ReadAt>,
+    /// The part file.
+    pub writer: Arc<dyn WriteAt>,
+    /// Which version of the source.
+    pub identity: Identity,
+    /// What an earlier run has put into the part file.
+    pub written: RangeSet,
+    /// The journal, if the file is long enough for one and there is a place for it.
+    pub journal: Option<Arc<Mutex<Journal>>>,
+    /// Where the journal is.
+    pub journal_path: Option<PathBuf>,
+}
+
+/// Opens source and part file. A part file that cannot be continued is started anew, and why is
+/// said.
+pub async fn open(context: &Context, item: &Item) -> Result<Opened> {
+    let reader = item.job.job.source.open(&item.source.path).await?;
+    let identity = reader.identity().clone();
+    let resume = context.settings.resume && identity.size >= JOURNAL_FROM;
+    let first_data = reader.next_data(0).await?;
+    let sparse = first_data.is_none_or(|data| data.len() < identity.size);
+    let options = CreateOptions { resume, size: Some(identity.size), sparse };
+    let mut writer = create(item, &options).await?;
+    let journal_path = writer.journal_path().filter(|_| identity.size >= JOURNAL_FROM);
+    let journal_path = journal_path.map(ToOwned::to_owned);
+    let mut written = RangeSet::new();
+    if let (true, Some(path)) = (writer.resumed(), &journal_path) {
+        match earlier(context, item, &identity, &*writer, path.clone()).await? {
+            Ok(ranges) => written = ranges,
+            Err(why) => {
+                let name = item.job.destination_name(&item.destination);
+                let message =
+                    format!("its unfinished copy cannot be continued: {why}; starting anew");
+                context.tally.warn(name, message);
+                // What is in the part file would show through the holes of the source.
+                drop(writer);
+                writer = create(item, &CreateOptions { resume: false, ..options }).await?;
+            }
+        }
+    }
+    let journal = match &journal_path {
+        Some(path) => Some(start_journal(context, item, &identity, &written, path.clone()).await?),
+        None => None,
+    };
+    Ok(Opened { reader, writer, identity, written, journal, journal_path })
+}
+
+async fn create(item: &Item, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
+    let created = item.job.job.destination.create(&item.destination, options).await;
+    created.map_err(|error| error.at(item.job.destination_name(&item.destination)))
+}
+
+/// The ranges that the journal vouches for, or why it cannot be used.
+async fn earlier(
+    context: &Context,
+    item: &Item,
+    identity: &Identity,
+    writer: &dyn WriteAt,
+    path: PathBuf,
+) -> Result<Result<RangeSet, String>> {
+    let name = item.job.source_name(&item.source.path);
+    let identity = identity.clone();
+    let at = path.display().to_string();
+    let loaded = context.pool.run(move || Journal::load(&path, &identity, &name)).await;
+    let ranges = match loaded {
+        Ok(Loaded::Ranges(ranges)) => ranges,
+        Ok(Loaded::Nothing) => return Ok(Err("it has no journal".to_owned())),
+        Ok(Loaded::Unusable(why)) => return Ok(Err(format!("{why} (journal {at})"))),
+        Err(error) => return Ok(Err(format!("its journal {at} cannot be read: {error}"))),
+    };
+    let length = writer.reopen(false).await?.identity().size;
+    match ranges.iter().last() {
+        Some(last) if last.end() > length => {
+            Ok(Err(format!("it has {length} bytes, its journal says at least {}", last.end())))
+        }
+        _ => Ok(Ok(ranges)),
+    }
+}
+
+async fn start_journal(
+    context: &Context,
+    item: &Item,
+    identity: &Identity,
+    written: &RangeSet,
+    path: PathBuf,
+) -> Result<Arc<Mutex<Journal>>> {
+    let name = item.job.source_name(&item.source.path);
+    let at = path.display().to_string();
+    let (identity, written) = (identity.clone(), written.clone());
+    let started = context.pool.run(move || Journal::start(&path, &identity, &name, &written)).await;
+    match started {
+        Ok(journal) => Ok(Arc::new(Mutex::new(journal))),
+        Err(error) => Err(Error::from_io("start the journal", error).at(at)),
+    }
+}

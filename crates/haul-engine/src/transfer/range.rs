@@ -1,0 +1,288 @@
+//! One range: asked for, read, hashed and written, with its own retries.
+//!
+//! A range holds its permit from beginning to end, through every retry. In files whose bytes have
+//! to pass in order the range that all others wait for was assigned before them, so it has its
+//! permit and can always go on.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use haul_storage::{
+    Block, DigestKind, Error, ErrorKind, Medium, Range, ReadAt, Result, Retry, WriteAt, Writes,
+};
+
+use crate::Cancel;
+use crate::context::Context;
+use crate::digest::FileHasher;
+use crate::flow::Permit;
+use crate::journal::Journal;
+use crate::retry::Retries;
+use crate::schedule::{Assignment, Schedule};
+use crate::sequence::Sequence;
+
+/// What is in memory at once of a source that cannot be read by ranges: it streams through.
+pub const HELD_MOST: u64 = 8 << 20;
+
+/// What the ranges of one file share.
+pub struct FileInMotion<'a> {
+    /// The transfer.
+    pub context: &'a Context,
+    /// The source, for people.
+    pub source_name: String,
+    /// The destination, for people.
+    pub destination_name: String,
+    /// The source.
+    pub reader: Arc<dyn ReadAt>,
+    /// The destination.
+    pub writer: Arc<dyn WriteAt>,
+    /// What lies before the destination.
+    pub destination_medium: Medium,
+    /// Whether the source can be read from anywhere; otherwise it is one range.
+    pub ranged_reads: bool,
+    /// Lets blocks through in order, if the writer needs that.
+    pub sequence: Option<Sequence>,
+    /// Makes the digest, if one is asked for.
+    pub hasher: Option<FileHasher>,
+    /// What is left to do.
+    pub schedule: Mutex<Schedule>,
+    /// What has reached the part file.
+    pub journal: Option<Arc<Mutex<Journal>>>,
+    /// Bytes of this file in the tally's count of bytes done.
+    pub counted: &'a AtomicU64,
+    /// Whether ranges may be copied without passing through here; turned off when it fails.
+    pub direct: AtomicBool,
+    /// Something failed: ranges in the making end early.
+    pub stopped: Cancel,
+}
+
+impl<'a> FileInMotion<'a> {
+    /// The schedule, for a moment.
+    pub fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the ranges should come to an end.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.is_cancelled() || self.context.cancel.is_cancelled()
+    }
+
+    /// Does what waits for other ranges of the file, unless the ranges come to an end: then those
+    /// may never arrive. `None` in that case.
+    pub async fn unless_stopped<T>(&self, waiting: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = waiting => Some(done),
+            () = self.stopped.cancelled() => None,
+            () = self.context.cancel.cancelled() => None,
+        }
+    }
+
+    /// How long the next range should be.
+    pub fn next_range_bytes(&self) -> u64 {
+        if !self.ranged_reads {
+            return u64::MAX;
+        }
+        self.context.flow.range_bytes(self.context.tally.remaining())
+    }
+
+    /// When all is handed out and there is room for more, half of what the slowest has left.
+    pub async fn steal(&self, least_bytes: u64) -> Option<(Assignment, Permit)> {
+        let in_order = self.sequence.is_some()
+            || self.hasher.as_ref().is_some_and(|hasher| hasher.kind() == DigestKind::Sha256);
+        if in_order || self.is_stopped() || !self.ranged_reads {
+            return None;
+        }
+        let stolen = {
+            let mut schedule = self.schedule();
+            if schedule.has_unassigned() || !self.context.flow.has_room(least_bytes) {
+                return None;
+            }
+            schedule.steal(least_bytes)?
+        };
+        let permit = self.context.flow.acquire(stolen.range.len()).await;
+        Some((stolen, permit))
+    }
+
+    /// A hole needs no bytes moved, but the digest needs its zeros, and the tally its length.
+    pub async fn hole(&self, hole: Range) -> Result<()> {
+        if let Some(hasher) = &self.hasher {
+            let zeros = hasher.zeros(hole.start(), hole.len());
+            self.unless_stopped(zeros).await.unwrap_or(Ok(()))?;
+        }
+        self.counted.fetch_add(hole.len(), Ordering::Relaxed);
+        self.context.tally.skipped_hole(hole.len());
+        Ok(())
+    }
+
+    /// A sequence for a writer with these habits.
+    pub fn sequence_for(writes: Writes) -> Option<Sequence> {
+        (writes == Writes::InOrder).then(|| Sequence::starting_at(0))
+    }
+
+    /// Moves an assigned range. On failure everything that is not done is missing again.
+    pub async fn move_range(&self, assignment: Assignment, mut permit: Permit) -> Result<()> {
+        let salt = assignment.range.start();
+        let mut retries = self.retries(salt);
+        let outcome = loop {
+            match self.try_range(assignment, &mut permit, &mut retries).await {
+                Err(error) if !self.is_stopped() => {
+                    self.context.flow.failed(error.kind());
+                    let error = error.at(&self.source_name);
+                    let Some(pause) = retries.next(&error) else { break Err(error) };
+                    self.context.tally.retry(error, retries.attempt(), pause);
+                    self.context.pause(pause).await;
+                }
+                outcome => break outcome,
+            }
+        };
+        self.schedule().finish(assignment.id);
+        outcome
+    }
+
+    async fn try_range(
+        &self,
+        assignment: Assignment,
+        permit: &mut Permit,
+        retries: &mut Retries,
+    ) -> Result<()> {
+        let wanted = self.schedule().wanted(assignment.id);
+        if wanted.is_empty() || self.is_stopped() {
+            return Ok(());
+        }
+        if self.direct.load(Ordering::Relaxed) {
+            let issued = self.context.flow.now();
+            if self.writer.copy_from(&*self.reader, wanted).await? {
+                self.schedule().advance(assignment.id, wanted.len());
+                self.context.flow.completed(issued, None, wanted.len());
+                return self.arrived_at_destination(wanted).await;
+            }
+            self.direct.store(false, Ordering::Relaxed);
+        }
+        self.stream(assignment, permit, retries).await
+    }
+
+    async fn stream(
+        &self,
+        assignment: Assignment,
+        permit: &mut Permit,
+        retries: &mut Retries,
+    ) -> Result<()> {
+        let mut wanted = self.schedule().wanted(assignment.id);
+        let first = wanted.start();
+        let issued = self.context.flow.now();
+        let mut first_byte = None;
+        let mut blocks = self.reader.read_at(wanted);
+        while !wanted.is_empty() {
+            let mut block = match blocks.next().await {
+                Some(block) => block?,
+                None => return Err(self.ended_early(wanted)),
+            };
+            if self.is_stopped() {
+                return Ok(());
+            }
+            first_byte.get_or_insert_with(|| self.context.flow.now());
+            // Another lane may have taken the second half over in the meantime.
+            wanted = self.schedule().wanted(assignment.id);
+            block.truncate(usize::try_from(wanted.len()).unwrap_or(usize::MAX));
+            if block.is_empty() {
+                break;
+            }
+            let offset = wanted.start();
+            let length = block.len() as u64;
+            wanted = self.schedule().advance(assignment.id, length);
+            if self.destination_medium == Medium::Disk {
+                permit.arrived(length);
+                if wanted.is_empty() {
+                    self.context.flow.completed(issued, first_byte, offset + length - first);
+                }
+            }
+            retries.reset();
+            self.put(offset, block).await?;
+            permit.consumed(length);
+        }
+        if self.destination_medium == Medium::Link {
+            self.context.flow.completed(issued, first_byte, wanted.start() - first);
+        }
+        Ok(())
+    }
+
+    /// Hashes and writes a block that is in hand, and journals it.
+    async fn put(&self, offset: u64, block: Block) -> Result<()> {
+        let range = Range::new(offset, block.len() as u64);
+        let (hashed, written) = tokio::join!(
+            async {
+                match &self.hasher {
+                    Some(hasher) => {
+                        let update = hasher.update(offset, block.clone());
+                        self.unless_stopped(update).await.unwrap_or(Ok(()))
+                    }
+                    None => Ok(()),
+                }
+            },
+            self.write(offset, block.clone()),
+        );
+        hashed?;
+        written?;
+        self.arrived_at_destination(range).await
+    }
+
+    /// Writes a block, again while that may help: it is in hand and need not be read again.
+    async fn write(&self, offset: u64, block: Block) -> Result<()> {
+        let end = offset + block.len() as u64;
+        if let Some(sequence) = &self.sequence {
+            let turn = self.unless_stopped(sequence.turn(offset)).await;
+            if turn.is_none() {
+                return Err(Error::new(ErrorKind::Interrupted, "write"));
+            }
+        }
+        let mut retries = self.retries(offset);
+        loop {
+            let error = match self.writer.write_at(offset, block.clone()).await {
+                Ok(()) => break,
+                Err(error) => error.at(&self.destination_name),
+            };
+            let pause = retries.next(&error).filter(|_| !self.is_stopped());
+            let Some(pause) = pause else {
+                self.stopped.cancel();
+                return Err(error.with_retry(Retry::Never));
+            };
+            self.context.flow.failed(error.kind());
+            self.context.tally.retry(error, retries.attempt(), pause);
+            self.context.pause(pause).await;
+        }
+        if let Some(sequence) = &self.sequence {
+            sequence.passed(end);
+        }
+        Ok(())
+    }
+
+    async fn arrived_at_destination(&self, range: Range) -> Result<()> {
+        if let Some(journal) = &self.journal {
+            let journal = Arc::clone(journal);
+            let append =
+                move || journal.lock().unwrap_or_else(PoisonError::into_inner).append(range);
+            let appended = self.context.pool.run(append).await;
+            appended.map_err(|error| {
+                Error::from_io("write the journal", error).at(&self.destination_name)
+            })?;
+        }
+        self.counted.fetch_add(range.len(), Ordering::Relaxed);
+        self.context.tally.moved(range.len());
+        Ok(())
+    }
+
+    fn ended_early(&self, wanted: Range) -> Error {
+        Error::new(ErrorKind::Changed, "read").at(&self.source_name).because(format!(
+            "it ends at byte {} of {} while being read",
+            wanted.start(),
+            self.reader.identity().size
+        ))
+    }
+
+    fn retries(&self, salt: u64) -> Retries {
+        let settings = &self.context.settings;
+        Retries::new(settings.retries, settings.retry_pause.max(Duration::from_millis(1)), salt)
+    }
+}

@@ -1,0 +1,438 @@
+//! Whole transfers between storages in memory: what arrives, what is said, what is left after
+//! failures.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use haul_engine::{Action, Cancel, Event, Overwrite, Settings};
+use haul_storage::memory::{MemoryStorage, Operation};
+use haul_storage::{DigestKind, ErrorKind, Metadata, Retry, SpecialKind, Timestamp, Writes};
+use support::{job, job_at, run, run_until};
+
+fn quick() -> Settings {
+    Settings { retry_pause: Duration::from_millis(1), ..Settings::default() }
+}
+
+/// A destination into which bytes have to be written.
+fn plain() -> Arc<MemoryStorage> {
+    MemoryStorage::builder().with_capabilities(|can| can.server_copy = false).build()
+}
+
+/// The same, with a place for journals, into which bytes have to be written.
+fn journalled(journals: &std::path::Path) -> Arc<MemoryStorage> {
+    MemoryStorage::builder()
+        .with_capabilities(|can| can.server_copy = false)
+        .with_journal_dir(journals)
+        .build()
+}
+
+/// Sizes around every border that a file can meet on its way: empty, one byte, the limit of small
+/// files, a block, the shortest journalled file, several ranges with a rest.
+const SIZES: [usize; 9] =
+    [0, 1, 65_535, 256 << 10, (256 << 10) + 1, 1 << 20, (1 << 20) + 1, 8 << 20, (9 << 20) + 77];
+
+#[tokio::test]
+async fn a_tree_arrives_as_it_is() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    for (at, size) in SIZES.iter().enumerate() {
+        source.add_pattern_file(format!("d{}/f{at}", at % 3), *size as u64, at as u64);
+    }
+    source.add_dir("empty/inside");
+    source.add_symlink("d0/link", "../elsewhere");
+    for digest in [None, Some(DigestKind::Blake3), Some(DigestKind::Sha256)] {
+        let destination = MemoryStorage::new();
+        let outcome = run(job(&source, &destination), Settings { digest, ..quick() }).await;
+        outcome.assert_clean();
+        for (at, size) in SIZES.iter().enumerate() {
+            let name = format!("d{}/f{at}", at % 3);
+            assert!(
+                destination.is_pattern(&name, *size as u64, at as u64),
+                "{name} with {digest:?}"
+            );
+        }
+        assert_eq!(source.paths(), destination.paths());
+        assert_eq!(outcome.summary.files, SIZES.len() as u64);
+        assert_eq!(outcome.summary.bytes, SIZES.iter().map(|size| *size as u64).sum::<u64>());
+        assert_eq!(outcome.summary.links, 1);
+    }
+    drop(destination);
+}
+
+#[tokio::test]
+async fn digests_made_on_the_way_are_those_of_the_content() {
+    let source = MemoryStorage::new();
+    for (at, size) in SIZES.iter().enumerate() {
+        source.add_pattern_file(format!("f{at}"), *size as u64, at as u64);
+    }
+    for kind in [DigestKind::Blake3, DigestKind::Sha256] {
+        let destination = MemoryStorage::new();
+        let settings = Settings { digest: Some(kind), verify: true, ..quick() };
+        let outcome = run(job(&source, &destination), settings).await;
+        outcome.assert_clean();
+        let mut seen = 0;
+        for event in &outcome.events {
+            let Event::File(file) = event else { continue };
+            let content = destination.content(file.path.as_bytes());
+            assert_eq!(file.digest, Some(haul_engine::digest::Digest::of(kind, &content)));
+            seen += 1;
+        }
+        assert_eq!(seen, SIZES.len());
+    }
+}
+
+#[tokio::test]
+async fn a_second_run_moves_nothing() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_pattern_file("a/big", 10 << 20, 1);
+    source.add_file("a/small", "text");
+    source.add_symlink("a/link", "small");
+    run(job(&source, &destination), quick()).await.assert_clean();
+    let again = run(job(&source, &destination), quick()).await;
+    again.assert_clean();
+    assert_eq!(again.summary.moved_bytes, 0);
+    assert_eq!(again.summary.unchanged, 2);
+    assert_eq!(again.summary.links, 0);
+}
+
+#[tokio::test]
+async fn directories_get_their_times_and_modes_last() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_file("a/b/f", "x");
+    for (dir, seconds) in [("a/b", 111), ("a", 222)] {
+        let modified = Some(Timestamp { seconds, nanos: 5 });
+        source.set(dir, &Metadata { mode: Some(0o555), modified, ..Metadata::default() });
+    }
+    run(job(&source, &destination), quick()).await.assert_clean();
+    for dir in ["a", "a/b"] {
+        assert_eq!(destination.entry(dir).modified, source.entry(dir).modified, "{dir}");
+        assert_eq!(destination.entry(dir).mode, Some(0o555));
+    }
+}
+
+#[tokio::test]
+async fn overwrite_decides_what_happens_to_a_file_that_is_there() {
+    for (how, replaced) in [
+        (Overwrite::Different, true),
+        (Overwrite::Never, false),
+        (Overwrite::Always, true),
+        (Overwrite::Newer, false),
+    ] {
+        let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+        source.add_file("f", "new");
+        source.set_modified("f", 100);
+        destination.add_file("f", "longer and newer");
+        destination.set_modified("f", 200);
+        let settings = Settings { overwrite: how, ..quick() };
+        run(job(&source, &destination), settings).await.assert_clean();
+        let expected: &[u8] = if replaced { b"new" } else { b"longer and newer" };
+        assert_eq!(destination.content("f"), expected, "{how:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_dry_run_changes_nothing_and_says_what_it_would_do() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_file("d/f", "x");
+    destination.add_file("old", "y");
+    let settings = Settings { dry_run: true, delete: true, ..quick() };
+    let outcome = run(job(&source, &destination), settings).await;
+    outcome.assert_clean();
+    assert_eq!(destination.paths(), ["old"]);
+    let said: Vec<_> = outcome
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::File(file) => Some((file.path.to_string(), file.action, file.dry_run)),
+            _ => None,
+        })
+        .collect();
+    assert!(said.contains(&("d/f".to_owned(), Action::Copied, true)), "{said:?}");
+    assert!(said.contains(&("old".to_owned(), Action::Removed, true)), "{said:?}");
+}
+
+#[tokio::test]
+async fn delete_removes_what_the_source_does_not_have() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_file("keep/f", "x");
+    source.add_file("becomes_file", "x");
+    source.add_dir("becomes_dir");
+    destination.add_file("keep/f", "x");
+    destination.add_file("keep/old/deep", "x");
+    destination.add_file("becomes_file/inner", "x");
+    destination.add_file("becomes_dir", "x");
+    let outcome = run(job(&source, &destination), Settings { delete: true, ..quick() }).await;
+    outcome.assert_clean();
+    assert_eq!(destination.paths(), source.paths());
+}
+
+#[tokio::test]
+async fn a_source_that_cannot_be_asked_removes_nothing() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_file("f", "x");
+    destination.add_file("old", "x");
+    source.faults().on(Operation::Stat).path("old").fail(ErrorKind::PermissionDenied);
+    let outcome = run(job(&source, &destination), Settings { delete: true, ..quick() }).await;
+    assert_eq!(outcome.summary.failed, 1);
+    assert!(destination.exists("old"));
+}
+
+#[tokio::test]
+async fn one_unreadable_file_does_not_keep_the_others() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    for at in 0..10 {
+        source.add_file(format!("f{at}"), "x");
+    }
+    source.faults().on(Operation::ReadWhole).path("f3").fail(ErrorKind::PermissionDenied);
+    let outcome = run(job(&source, &destination), quick()).await;
+    assert_eq!(outcome.summary.failed, 1);
+    assert_eq!(outcome.failures()[0].kind(), ErrorKind::PermissionDenied);
+    assert!(outcome.failures()[0].location().ends_with("f3"));
+    assert_eq!(destination.paths().len(), 9);
+}
+
+#[tokio::test]
+async fn files_in_the_way_of_directories_and_the_reverse_are_errors() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_file("a/f", "x");
+    source.add_file("b", "x");
+    source.add_file("c", "x");
+    destination.add_file("a", "file where a directory is needed");
+    destination.add_dir("b");
+    let outcome = run(job(&source, &destination), quick()).await;
+    let kinds: Vec<_> = outcome.failures().iter().map(|error| error.kind()).collect();
+    assert_eq!(kinds.len(), 2, "{kinds:?}");
+    assert!(kinds.contains(&ErrorKind::NotADirectory) && kinds.contains(&ErrorKind::IsADirectory));
+    assert_eq!(destination.content("c"), &b"x"[..]);
+    assert_eq!(destination.content("a"), &b"file where a directory is needed"[..]);
+}
+
+#[tokio::test]
+async fn special_files_are_left_out_with_a_warning() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_special("pipe", SpecialKind::Fifo);
+    source.add_file(".x.haul-part", "unfinished");
+    source.add_file("f", "x");
+    let outcome = run(job(&source, &destination), quick()).await;
+    outcome.assert_clean();
+    assert_eq!(outcome.summary.skipped, 2);
+    assert!(outcome.warnings().iter().any(|text| text.contains("pipe: is a named pipe")));
+    assert_eq!(destination.paths(), ["f"]);
+}
+
+#[tokio::test]
+async fn a_source_that_changes_is_started_anew_and_then_given_up() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_pattern_file("f", 3 << 20, 1);
+    source.faults().on(Operation::Recheck).nth(1).change();
+    let outcome = run(job(&source, &destination), quick()).await;
+    outcome.assert_clean();
+    assert_eq!(outcome.summary.retries, 1);
+
+    let destination = MemoryStorage::new();
+    source.faults().on(Operation::Recheck).change();
+    let outcome = run(job(&source, &destination), quick()).await;
+    assert_eq!(outcome.failures()[0].kind(), ErrorKind::Changed);
+    assert!(destination.paths().is_empty());
+    assert!(!destination.has_part("f"), "a mixture of versions must not be continued");
+}
+
+#[tokio::test]
+async fn a_source_that_shrinks_or_vanishes_never_gives_a_file() {
+    for large in [false, true] {
+        let (source, destination) = (MemoryStorage::new(), plain());
+        let size = if large { 3 << 20 } else { 1000 };
+        let read = if large { Operation::Read } else { Operation::ReadWhole };
+        source.add_pattern_file("shrinks", size, 1);
+        source.add_pattern_file("vanishes", size, 2);
+        source.faults().on(read).path("shrinks").resize(size / 2);
+        source.faults().on(Operation::Stat).path("vanishes").vanish();
+        let opening = if large { Operation::Open } else { Operation::ReadWhole };
+        source.faults().on(opening).path("vanishes").fail(ErrorKind::NotFound);
+        let outcome = run(job(&source, &destination), quick()).await;
+        let whole = destination.paths();
+        if whole.contains(&"shrinks".to_owned()) {
+            assert!(destination.is_pattern("shrinks", size / 2, 1), "whole in its new length");
+        }
+        assert!(!whole.contains(&"vanishes".to_owned()));
+        assert!(outcome.failures().iter().any(|error| error.kind() == ErrorKind::NotFound));
+    }
+}
+
+#[tokio::test]
+async fn what_may_pass_is_tried_again() {
+    let (source, destination) = (MemoryStorage::new(), plain());
+    source.add_pattern_file("large", 5 << 20, 1);
+    source.add_file("small", "x");
+    source.faults().on(Operation::Read).first(2).fail_with(ErrorKind::Unreachable, Retry::Later);
+    destination.faults().on(Operation::Write).nth(3).fail_with(ErrorKind::Busy, Retry::Later);
+    destination.faults().on(Operation::WriteWhole).nth(1).fail_with(ErrorKind::Busy, Retry::Later);
+    for digest in [None, Some(DigestKind::Sha256)] {
+        let outcome = run(job(&source, &destination), Settings { digest, ..quick() }).await;
+        outcome.assert_clean();
+        assert!(destination.is_pattern("large", 5 << 20, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_full_destination_is_an_error_and_leaves_nothing_under_a_final_name() {
+    let source = MemoryStorage::new();
+    let destination = MemoryStorage::builder().with_capacity(6 << 20).build();
+    source.add_pattern_file("f", 20 << 20, 1);
+    let outcome = run(job(&source, &destination), quick()).await;
+    assert_eq!(outcome.failures()[0].kind(), ErrorKind::NoSpace);
+    assert!(destination.paths().is_empty());
+}
+
+#[tokio::test]
+async fn an_interrupted_run_is_continued_with_what_it_had() {
+    for digest in [None, Some(DigestKind::Blake3), Some(DigestKind::Sha256)] {
+        let journals = tempfile::tempdir().unwrap();
+        let source = MemoryStorage::new();
+        let destination = journalled(journals.path());
+        source.add_pattern_file("f", 40 << 20, 1);
+        // The 20th write never ends well: as if the process had been killed there.
+        destination.faults().on(Operation::Write).from(20).fail(ErrorKind::Io);
+        let settings = Settings { digest, ..quick() };
+        let broken = run(job(&source, &destination), settings.clone()).await;
+        assert_eq!(broken.summary.failed, 1);
+        assert!(destination.has_part("f"));
+        destination.faults().clear();
+        let again = run(job(&source, &destination), settings).await;
+        again.assert_clean();
+        assert!(destination.is_pattern("f", 40 << 20, 1));
+        assert!(again.summary.resumed_bytes >= 4 << 20, "{}", again.summary.resumed_bytes);
+        assert_eq!(again.summary.resumed_bytes + again.summary.moved_bytes, 40 << 20);
+        assert_eq!(std::fs::read_dir(journals.path()).unwrap().count(), 0, "journal is removed");
+    }
+}
+
+#[tokio::test]
+async fn a_journal_of_another_version_of_the_source_starts_the_file_anew_and_says_so() {
+    let journals = tempfile::tempdir().unwrap();
+    let source = MemoryStorage::new();
+    let destination = journalled(journals.path());
+    source.add_pattern_file("f", 40 << 20, 1);
+    destination.faults().on(Operation::Write).from(20).fail(ErrorKind::Io);
+    run(job(&source, &destination), quick()).await;
+    destination.faults().clear();
+    source.add_pattern_file("f", 40 << 20, 2);
+    source.set_modified("f", 12345);
+    let again = run(job(&source, &destination), quick()).await;
+    again.assert_clean();
+    assert_eq!(again.summary.resumed_bytes, 0);
+    assert!(again.warnings()[0].contains("belongs to another source"), "{:?}", again.warnings());
+    assert!(destination.is_pattern("f", 40 << 20, 2));
+}
+
+#[tokio::test]
+async fn cancelling_ends_soon_and_keeps_what_was_done() {
+    let journals = tempfile::tempdir().unwrap();
+    let source = MemoryStorage::new();
+    let destination = journalled(journals.path());
+    source.add_pattern_file("f", 64 << 20, 1);
+    let cancel = Cancel::default();
+    destination.faults().on(Operation::Write).delay(Duration::from_millis(5));
+    let stop = {
+        let cancel = cancel.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            cancel.cancel();
+        }
+    };
+    let (outcome, ()) = tokio::join!(run_until(job(&source, &destination), quick(), cancel), stop);
+    assert!(outcome.summary.interrupted);
+    assert_eq!(outcome.summary.failed, 0, "stopping is no failure");
+    assert!(destination.has_part("f"));
+    destination.faults().clear();
+    let again = run(job(&source, &destination), quick()).await;
+    again.assert_clean();
+    assert!(again.summary.resumed_bytes > 0);
+    assert!(destination.is_pattern("f", 64 << 20, 1));
+}
+
+#[tokio::test]
+async fn a_destination_that_takes_bytes_in_order_gets_them_in_order() {
+    for digest in [None, Some(DigestKind::Blake3)] {
+        let source = MemoryStorage::new();
+        let destination = MemoryStorage::builder()
+            .with_capabilities(|can| {
+                can.writes = Writes::InOrder;
+                can.resume = false;
+            })
+            .build();
+        source.add_pattern_file("f", (30 << 20) + 5, 1);
+        let outcome = run(job(&source, &destination), Settings { digest, ..quick() }).await;
+        outcome.assert_clean();
+        assert!(destination.is_pattern("f", (30 << 20) + 5, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_source_without_ranges_is_read_in_one_go() {
+    let source = MemoryStorage::builder().with_capabilities(|can| can.ranged_reads = false).build();
+    let destination = MemoryStorage::new();
+    source.add_pattern_file("f", (30 << 20) + 5, 1);
+    run(job(&source, &destination), quick()).await.assert_clean();
+    assert!(destination.is_pattern("f", (30 << 20) + 5, 1));
+}
+
+#[tokio::test]
+async fn holes_stay_holes_and_count_in_the_digest() {
+    let source = MemoryStorage::new();
+    source.add_sparse_file("f", 64 << 20, &[(0, b"head"), (20 << 20, b"middle")]);
+    for digest in [None, Some(DigestKind::Blake3), Some(DigestKind::Sha256)] {
+        let destination = MemoryStorage::new();
+        let outcome = run(job(&source, &destination), Settings { digest, ..quick() }).await;
+        outcome.assert_clean();
+        assert_eq!(destination.content("f"), source.content("f"));
+        let held: u64 = destination.ranges("f").iter().map(|range| range.len()).sum();
+        assert!(held < 4 << 20, "{held} bytes are data");
+        assert_eq!(outcome.summary.bytes, 64 << 20);
+    }
+}
+
+#[tokio::test]
+async fn hard_links_within_a_copy_stay_hard_links() {
+    use haul_storage::{LinkKind, Storage};
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_pattern_file("a/one", 2 << 20, 1);
+    let link = LinkKind::Hard(support::path("a/one"));
+    source.create_link(&support::path("two"), &link, false).await.unwrap();
+    source.create_link(&support::path("a/three"), &link, false).await.unwrap();
+    let settings = Settings { digest: Some(DigestKind::Sha256), ..quick() };
+    let outcome = run(job(&source, &destination), settings).await;
+    outcome.assert_clean();
+    let id = destination.entry("a/one").id;
+    assert!(id.is_some());
+    assert_eq!(destination.entry("two").id, id);
+    assert_eq!(destination.entry("a/three").id, id);
+    assert_eq!(outcome.summary.moved_bytes, 2 << 20);
+    assert_eq!(outcome.summary.files, 3);
+}
+
+#[tokio::test]
+async fn two_runs_on_one_destination_are_noticed() {
+    use haul_storage::Storage;
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_file("d/f", "x");
+    destination.add_dir("d");
+    let lock = destination.lock(&support::path("d")).await.unwrap();
+    let outcome = run(job_at(&source, "d", &destination, "d"), quick()).await;
+    assert_eq!(outcome.failures()[0].kind(), ErrorKind::Busy);
+    drop(lock);
+    run(job_at(&source, "d", &destination, "d"), quick()).await.assert_clean();
+}
+
+#[tokio::test]
+async fn a_limited_transfer_keeps_its_limit() {
+    tokio::time::pause();
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_pattern_file("f", 20 << 20, 1);
+    let settings = Settings { bandwidth_limit: Some(1 << 20), ..quick() };
+    let outcome = run(job(&source, &destination), settings).await;
+    outcome.assert_clean();
+    let seconds = outcome.summary.elapsed.as_secs_f64();
+    assert!((18.0..22.0).contains(&seconds), "{seconds} s for 20 MiB at 1 MiB/s");
+}
