@@ -256,8 +256,12 @@ pub(super) async fn a_hard_link_is_the_same_file(ground: Ground) -> Outcome {
     ground.has(&two, b"content").await?;
     let (first, second) = (storage.stat(&one).await?, storage.stat(&two).await?);
     ensure!(second.is_file(), "the second name is {:?}", second.kind);
-    ensure_eq!((first.links, second.links), (2, 2), "the number of names");
-    ensure!(first.id.is_some() && first.id == second.id, "{:?} and {:?}", first.id, second.id);
+    // SFTP 3 knows neither which file it is nor how many names it has.
+    let tells = first.id.is_some() || first.links > 1;
+    if tells {
+        ensure_eq!((first.links, second.links), (2, 2), "the number of names");
+    }
+    ensure_eq!(first.id, second.id, "which file it is");
 
     let other = ground.put("other", b"other").await?;
     let again = LinkKind::Hard(one.clone());
@@ -269,7 +273,9 @@ pub(super) async fn a_hard_link_is_the_same_file(ground: Ground) -> Outcome {
 
     storage.remove(&one).await?;
     ground.has(&two, b"content").await?;
-    ensure_eq!(storage.stat(&two).await?.links, 2, "the names after one was removed");
+    if tells {
+        ensure_eq!(storage.stat(&two).await?.links, 2, "the names after one was removed");
+    }
     ensure_eq!(ground.all_names(&ground.dir).await?.len(), 2, "the number of entries");
     Ok(())
 }

@@ -1,0 +1,183 @@
+//! The conformance kit is honest: it catches backends that do one thing wrong.
+
+mod broken;
+
+use std::sync::Arc;
+
+use broken::{Broken, Flaw};
+use haul_storage::conformance;
+use haul_storage::memory::{MemoryStorage, Operation};
+use haul_storage::{Capabilities, ErrorKind, Storage, Writes};
+
+async fn failing(storage: Arc<dyn Storage>) -> Vec<&'static str> {
+    let failures = conformance::failures(storage).await;
+    failures.iter().map(|(case, _)| case.name()).collect()
+}
+
+/// Each flaw, and one case that has to notice it.
+const FLAWS: [(Flaw, &str); 49] = [
+    (Flaw::CommitIgnoresReplace, "writing::an_existing_file_is_replaced_only_if_asked"),
+    (Flaw::CommitIgnoresSize, "writing::a_file_cut_shorter_at_commit_is_shorter"),
+    (Flaw::CommitForgetsMetadata, "metadata::a_commit_sets_what_it_is_given"),
+    (Flaw::WholeIgnoresReplace, "whole::an_existing_file_is_replaced_only_if_asked"),
+    (Flaw::WholeIgnoresLimit, "whole::a_longer_file_than_the_limit_is_refused"),
+    (Flaw::WholeLosesLastByte, "whole::every_size_comes_back"),
+    (Flaw::NameTakenBeforeCommit, "writing::nothing_has_its_name_before_commit"),
+    (Flaw::PartFileKeptAfterAbort, "writing::giving_up_leaves_nothing"),
+    (Flaw::PartFileForgotten, "resuming::a_kept_part_file_is_continued"),
+    (Flaw::PartFileAlwaysFound, "resuming::without_a_part_file_nothing_is_resumed"),
+    (Flaw::PartFileNotEmptied, "resuming::an_old_part_file_is_emptied_unless_resumed"),
+    (Flaw::WrongBytesBehindABlockBorder, "reading::every_range_is_right"),
+    (Flaw::LastByteOfARangeMissing, "reading::every_range_is_right"),
+    (Flaw::RangeOverrun, "reading::every_range_is_right"),
+    (Flaw::BeyondTheEndIsAnError, "reading::every_range_is_right"),
+    (Flaw::RecheckIsStale, "reading::a_changed_time_is_noticed"),
+    (Flaw::IdentityIsMadeUp, "reading::an_identity_is_that_of_stat"),
+    (Flaw::DataLeftOutOfStretches, "reading::all_data_lies_in_the_stretches_of_data"),
+    (Flaw::WritesAreAppended, "writing::pieces_out_of_order_come_back"),
+    (Flaw::LongBlocksAreCutShort, "writing::a_block_of_many_pieces_is_written_whole"),
+    (Flaw::LinksInPathsAreFollowed, "links::no_path_goes_through_a_link"),
+    (Flaw::LinksAreOpened, "links::a_link_is_not_opened"),
+    (Flaw::FilesAreWrittenThroughLinks, "links::a_file_replaces_a_link_and_not_its_target"),
+    (Flaw::LinkReplacesWithoutAsking, "links::a_link_takes_a_place_only_if_asked"),
+    (Flaw::HardLinksAreCopies, "links::a_hard_link_is_the_same_file"),
+    (Flaw::CopyReplaces, "moving::a_copy_replaces_nothing"),
+    (Flaw::CopyFromDoesNothing, "writing::copying_from_a_reader_is_true_or_nothing"),
+    (Flaw::RenameLosesTheOld, "moving::renaming_what_cannot_be_fails"),
+    (Flaw::RenameToItselfRemoves, "moving::renaming_to_itself_loses_nothing"),
+    (Flaw::RemoveTakesAll, "directories::a_full_directory_is_not_removed"),
+    (Flaw::RemoveOfNothingIsFine, "directories::what_is_not_there_is_not_removed"),
+    (Flaw::CreateDirTwiceIsFine, "directories::a_directory_is_made_once"),
+    (Flaw::CreateDirMakesParents, "directories::a_directory_needs_its_parent"),
+    (Flaw::ListingStopsAfter1000, "entries::a_listing_of_3000_entries_is_complete"),
+    (Flaw::ListingRepeatsItself, "entries::a_listing_and_stat_agree"),
+    (Flaw::ListingIsRecursive, "entries::a_listing_is_not_recursive"),
+    (Flaw::ListingHasOtherTimes, "entries::a_listing_and_stat_agree"),
+    (Flaw::NamesAreTrimmed, "names::ordinary_names_are_kept_byte_for_byte"),
+    (Flaw::NamesAreDecoded, "names::ordinary_names_are_kept_byte_for_byte"),
+    (Flaw::NotFoundIsIo, "entries::stat_of_nothing_is_not_found"),
+    (Flaw::TimesAreRoundedUp, "metadata::times_are_kept_to_the_declared_step"),
+    (Flaw::ModesAreMasked, "metadata::modes_are_kept"),
+    (Flaw::SettingResetsTheRest, "metadata::what_is_not_given_stays"),
+    (Flaw::SettingTheImpossibleFails, "metadata::what_cannot_be_set_is_left_out_silently"),
+    (Flaw::AttributesAreLost, "metadata::extended_attributes_are_kept"),
+    (Flaw::EveryLockIsGranted, "locks::a_lock_keeps_a_second_one_out"),
+    (Flaw::LocksAreNeverReleased, "locks::a_lock_keeps_a_second_one_out"),
+    (Flaw::LanesBreakIt, "unsupported::any_wish_for_lanes_is_harmless"),
+    (Flaw::RecheckNeverEnds, "reading::an_unchanged_file_rechecks_the_same"),
+];
+
+#[tokio::test(start_paused = true)]
+async fn every_flaw_is_noticed_by_the_case_that_is_about_it() {
+    let mut missed = Vec::new();
+    for (flaw, case) in FLAWS {
+        let found = failing(Broken::with(flaw)).await;
+        if !found.contains(&case) {
+            missed.push(format!("{flaw:?} is not noticed by {case}, only by {found:?}"));
+        }
+    }
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+/// The control: the flaws are noticed, not the wrapper around them.
+#[tokio::test(start_paused = true)]
+async fn without_a_flaw_nothing_is_noticed() {
+    let inside = MemoryStorage::new();
+    let claims = inside.capabilities().clone();
+    assert_eq!(failing(Broken::claiming(inside, claims)).await, Vec::<&str>::new());
+}
+
+type Set = fn(&mut Capabilities, bool);
+
+/// What is claimed is asked for, and what is there but not claimed is not left alone.
+#[tokio::test(start_paused = true)]
+async fn a_wrong_claim_is_noticed() {
+    let lies: [(&str, Set); 9] = [
+        ("ranged_reads", |c, yes| c.ranged_reads = yes),
+        ("writes", |c, yes| c.writes = if yes { Writes::AnyOrder } else { Writes::InOrder }),
+        ("rename", |c, yes| c.rename = yes),
+        ("server_copy", |c, yes| c.server_copy = yes),
+        ("symlinks", |c, yes| c.symlinks = yes),
+        ("hard_links", |c, yes| c.hard_links = yes),
+        ("resume", |c, yes| c.resume = yes),
+        ("lock", |c, yes| c.lock = yes),
+        ("xattrs", |c, yes| c.xattrs = yes),
+    ];
+    for (name, set) in lies {
+        for claimed in [true, false] {
+            // More than is asked of one that claims nothing is no harm.
+            if !claimed && matches!(name, "ranged_reads") {
+                continue;
+            }
+            let inside = MemoryStorage::builder().with_capabilities(|c| set(c, !claimed)).build();
+            let mut claims = inside.capabilities().clone();
+            set(&mut claims, claimed);
+            let found = failing(Broken::claiming(inside, claims)).await;
+            assert!(!found.is_empty(), "claiming {name} = {claimed} is not noticed");
+        }
+    }
+    let only_claimed: [(&str, Set); 4] = [
+        ("times", |c, yes| c.times = yes),
+        ("mode", |c, yes| c.mode = yes),
+        ("owner", |c, yes| c.owner = yes),
+        ("time_precision", |c, yes| c.time_precision_ns = if yes { 1 } else { 1_000_000 }),
+    ];
+    for (name, set) in only_claimed {
+        let inside = MemoryStorage::builder().with_capabilities(|c| set(c, false)).build();
+        let mut claims = inside.capabilities().clone();
+        set(&mut claims, true);
+        let found = failing(Broken::claiming(inside, claims)).await;
+        assert!(!found.is_empty(), "claiming {name} is not noticed");
+    }
+}
+
+/// A kit that passes when an operation fails has not looked at it.
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_always_fails_is_noticed() {
+    for operation in [
+        Operation::Stat,
+        Operation::List,
+        Operation::CreateDir,
+        Operation::CreateLink,
+        Operation::Remove,
+        Operation::Rename,
+        Operation::Copy,
+        Operation::Metadata,
+        Operation::SetMetadata,
+        Operation::Open,
+        Operation::Create,
+        Operation::ReadWhole,
+        Operation::WriteWhole,
+        Operation::Lock,
+        Operation::ReadMetadata,
+        Operation::Recheck,
+        Operation::Read,
+        Operation::NextData,
+        Operation::Write,
+        Operation::CopyFrom,
+        Operation::Sync,
+        Operation::Reopen,
+        Operation::Commit,
+        Operation::Abort,
+    ] {
+        let storage = MemoryStorage::new();
+        storage.faults().on(operation).fail(ErrorKind::Io);
+        assert!(!failing(storage).await.is_empty(), "{operation:?} fails, and the kit passes");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "writing::an_existing_file_is_replaced_only_if_asked")]
+async fn the_name_of_a_failed_case_is_in_the_panic() {
+    conformance::run_all(Broken::with(Flaw::CommitIgnoresReplace)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_is_wrong_now_and_then_is_noticed() {
+    let storage = MemoryStorage::new();
+    storage.faults().on(Operation::Read).nth(40).corrupt(0);
+    assert!(!failing(storage).await.is_empty());
+    let storage = MemoryStorage::new();
+    storage.faults().on(Operation::Read).nth(40).cut(10);
+    assert!(!failing(storage).await.is_empty());
+}
