@@ -3,14 +3,17 @@
 //! Local storages are opened on canonical roots (no links, no `..`), so that the engine can see
 //! when source and destination are the same or one lies in the other.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
-use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage};
+use haul_local::{LocalOptions, LocalStorage};
+use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage, WorkPool};
 
 use crate::config::{Config, Remote};
 use crate::exit::Stop;
@@ -31,18 +34,27 @@ pub(crate) struct Place {
     pub(crate) local: Option<PathBuf>,
 }
 
-/// How storages are opened.
-#[derive(Debug, Clone)]
+/// Opens storages, each directory once, and their threads: some that read and some that write.
+#[derive(Debug)]
 pub(crate) struct Places<'a> {
     config: &'a Config,
     block_size: u64,
     split: SplitArg,
+    sources: Mutex<Sources>,
+}
+
+/// What is shared by all sources: a thousand files of one directory are one storage, and a thousand
+/// directories do not have a thousand pools of threads.
+#[derive(Debug, Default)]
+struct Sources {
+    opened: HashMap<PathBuf, Arc<dyn Storage>>,
+    pool: Option<WorkPool>,
 }
 
 impl<'a> Places<'a> {
     /// Opens with blocks of `block_size` bytes and long files stored as `split` says.
     pub(crate) fn new(config: &'a Config, block_size: u64, split: SplitArg) -> Self {
-        Self { config, block_size, split }
+        Self { config, block_size, split, sources: Mutex::default() }
     }
 
     /// What an argument means: the forms of [`Location`], and the remotes of the configuration.
@@ -85,7 +97,7 @@ impl<'a> Places<'a> {
             let parent = canonical.parent().unwrap_or(&canonical);
             (parent, name_of(&canonical, location)?)
         };
-        let storage = self.open(root, false)?;
+        let storage = self.open_source(root)?;
         Ok(Place { storage, path: name, is_directory, exists: true, local: Some(canonical) })
     }
 
@@ -104,14 +116,40 @@ impl<'a> Places<'a> {
             name = name.join(component.as_bytes()).map_err(|error| invalid(location, error))?;
         }
         let local = Some(join(&root, &rest));
-        let storage = self.open(&root, true)?;
+        let storage = self.open_destination(&root)?;
         Ok(Place { storage, path: name, is_directory: rest.is_empty(), exists, local })
     }
 
-    fn open(&self, root: &Path, _write: bool) -> Result<Arc<dyn Storage>> {
-        let _ = (self.block_size, self.split);
-        Err(Error::new(ErrorKind::Unsupported, "open").at(root.display()))
+    fn open_source(&self, root: &Path) -> Result<Arc<dyn Storage>> {
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(storage) = sources.opened.get(root) {
+            return Ok(Arc::clone(storage));
+        }
+        let pool = match &sources.pool {
+            Some(pool) => pool.clone(),
+            None => WorkPool::new("read", threads())
+                .map_err(|error| Error::from_io("start a thread", error))?,
+        };
+        sources.pool = Some(pool.clone());
+        let storage: Arc<dyn Storage> = LocalStorage::open(root, self.options(Some(pool)))?;
+        sources.opened.insert(root.to_owned(), Arc::clone(&storage));
+        Ok(storage)
     }
+
+    fn open_destination(&self, root: &Path) -> Result<Arc<dyn Storage>> {
+        let _ = self.split;
+        Ok(LocalStorage::open(root, self.options(None))?)
+    }
+
+    fn options(&self, pool: Option<WorkPool>) -> LocalOptions {
+        let block_size = self.block_size;
+        LocalOptions { block_size, threads: threads(), pool, ..LocalOptions::default() }
+    }
+}
+
+/// Threads for reading, and as many for writing.
+fn threads() -> usize {
+    thread::available_parallelism().map_or(2, usize::from).clamp(2, 8)
 }
 
 /// The directory nearest to `path` that exists, canonical, and the names that are missing below it.

@@ -106,7 +106,9 @@ pub(crate) async fn sync(
 
 /// The name under which a source arrives; empty if only its content does.
 fn own_name<'a>(location: &'a Location, place: &Place) -> &'a [u8] {
-    if place.is_directory && location.has_trailing_slash() { b"" } else { location.base_name() }
+    // `DIR/.` is DIR to the file system, and what is in it to everybody who writes it.
+    let content = location.has_trailing_slash() || location.path_bytes().ends_with(b"/.");
+    if place.is_directory && content { b"" } else { location.base_name() }
 }
 
 fn job(source: Place, target: &Place, destination_path: RelPath) -> Job {

@@ -13,7 +13,6 @@ use haul_storage::RelPath;
 
 use crate::manifest::Manifest;
 use crate::output::{Printer, ProgressDisplay, human, json};
-use crate::units::duration;
 
 /// Events that may wait.
 const QUEUE: usize = 4096;
@@ -126,9 +125,7 @@ impl Listener {
                 if self.printer.is_json() {
                     self.object(|| json::Event::retry(error, *attempt, *pause));
                 } else {
-                    let pause = duration(*pause);
-                    self.printer
-                        .note(format_args!("haul: {error}; try {attempt} again in {pause}"));
+                    self.printer.note(human::retry(error, *attempt, *pause));
                 }
             }
             Event::Warning { location, message } => self.printer.warning(location, message),

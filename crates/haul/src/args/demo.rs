@@ -17,7 +17,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) source: Option<PathBuf>,
 
-    /// Move about so much
-    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    /// Take the largest directory of it that has no more than this
+    #[arg(long, value_name = "SIZE", default_value = "2G")]
     pub(crate) size: SizeIn<{ 1 << 20 }, { 1 << 40 }>,
 }

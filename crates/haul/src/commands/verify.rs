@@ -1,15 +1,191 @@
 //! `haul verify`: checks files against their manifest.
+//!
+//! What is wrong is an error each, on the standard error; the count of everything is the result.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use haul_engine::Settings;
+use haul_engine::manifest::{DEFAULT_NAMES, ManifestReader, kind_of_name};
+use haul_engine::verify::{VerifyEvent, VerifyOptions, VerifySummary, verify};
+use haul_storage::{DigestKind, Error, ErrorKind, RelPath, StorageExt, WorkPool};
 
 use crate::args::VerifyArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
-use crate::output::Printer;
+use crate::options::SplitArg;
+use crate::output::{Printer, ProgressDisplay, human, json};
+use crate::places::{Place, Places};
+use crate::signals::Signals;
+
+/// Bytes in flight: enough for two cores to hash while two disks read.
+const MEMORY: u64 = 64 << 20;
 
 /// Runs it.
 pub(crate) async fn run(
-    _args: &VerifyArgs,
-    _config: &Config,
-    _printer: &Printer,
+    args: &VerifyArgs,
+    config: &Config,
+    printer: &Printer,
 ) -> Result<Exit, Stop> {
-    Ok(Exit::Failed)
+    let defaults = Settings::default();
+    let places = Places::new(config, defaults.block_size, SplitArg::Auto);
+    let location = places.locate(&args.target)?;
+    let place = places.existing(&location).await?;
+    let manifests = if place.is_directory {
+        manifests_in(&place).await?
+    } else {
+        // A name that tells nothing: most manifests are of SHA-256, and tagged lines say their own.
+        let kind = kind_of_name(location.base_name()).unwrap_or(DigestKind::Sha256);
+        vec![(place.path.clone(), kind)]
+    };
+
+    let threads = thread::available_parallelism().map_or(2, usize::from).clamp(2, 16);
+    let pool =
+        WorkPool::new("hash", threads).map_err(|error| Error::from_io("start a thread", error))?;
+    let options = VerifyOptions {
+        parallel: threads,
+        memory: MEMORY,
+        strict: args.strict,
+        retries: defaults.retries,
+        retry_pause: defaults.retry_pause,
+        scratch: std::env::temp_dir(),
+        pool,
+    };
+    let signals = Signals::listen(printer, "interrupted");
+    let mut clean = true;
+    for (path, kind) in manifests {
+        let started = Instant::now();
+        let summary = check(&place, &path, kind, &options, printer, &signals).await?;
+        report(&summary, kind, started.elapsed(), printer);
+        clean &= summary.is_clean();
+    }
+    Ok(match signals.exit() {
+        Some(exit) => exit,
+        None if clean => Exit::Done,
+        None => Exit::Failed,
+    })
+}
+
+/// The manifests of a directory under their usual names.
+async fn manifests_in(place: &Place) -> Result<Vec<(RelPath, DigestKind)>, Stop> {
+    let mut found = Vec::new();
+    for (kind, name) in DEFAULT_NAMES {
+        let path = place.path.join(name).unwrap_or_default();
+        if place.storage.find(&path).await?.is_some_and(|entry| entry.is_file()) {
+            found.push((path, kind));
+        }
+    }
+    if found.is_empty() {
+        let names = DEFAULT_NAMES.map(|(_, name)| name).join(" or ");
+        return Err(Error::new(ErrorKind::NotFound, "verify")
+            .at(place.storage.location().display(&place.path))
+            .because(format!("there is no {names} in it"))
+            .into());
+    }
+    Ok(found)
+}
+
+async fn check(
+    place: &Place,
+    path: &RelPath,
+    kind: DigestKind,
+    options: &VerifyOptions,
+    printer: &Printer,
+    signals: &Signals,
+) -> Result<VerifySummary, Stop> {
+    let manifest = ManifestReader::open(&*place.storage, path, kind).await?;
+    let base = path.parent().unwrap_or_default();
+    let found = Found {
+        place,
+        printer,
+        started: Instant::now(),
+        progress: Mutex::new((ProgressDisplay::counting(printer), 0, 0)),
+    };
+    let storage = Arc::clone(&place.storage);
+    let hear = |event| found.hear(&event);
+    Ok(verify(storage, &base, manifest, options, hear, signals.cancel()).await?)
+}
+
+/// Prints what is found.
+struct Found<'a> {
+    place: &'a Place,
+    printer: &'a Printer,
+    started: Instant,
+    /// The display, files and bytes so far.
+    progress: Mutex<(ProgressDisplay, u64, u64)>,
+}
+
+impl Found<'_> {
+    fn hear(&self, event: &VerifyEvent) {
+        match event {
+            VerifyEvent::Progress { bytes } => self.count(0, *bytes),
+            VerifyEvent::Matched { path, bytes } => {
+                self.count(1, 0);
+                self.object(|| json::Event::check(path, "matched", Some(*bytes)));
+                if self.printer.is_verbose() && !self.printer.is_json() {
+                    self.printer.result(format!("matched {path}"));
+                }
+            }
+            VerifyEvent::Mismatched { path, expected, actual } => {
+                let kind = expected.kind.name();
+                let cause = format!("its {kind} is {actual}, and should be {expected}");
+                self.fail(path, "mismatched", ErrorKind::Corrupt, &cause);
+            }
+            VerifyEvent::Missing { path } => {
+                self.fail(
+                    path,
+                    "missing",
+                    ErrorKind::NotFound,
+                    "the manifest lists it, and it is not there",
+                );
+            }
+            VerifyEvent::Extra { path } => {
+                self.fail(path, "extra", ErrorKind::Other, "the manifest does not list it");
+            }
+            VerifyEvent::Unreadable { path, error } => {
+                self.object(|| json::Event::check(path, "unreadable", None));
+                self.printer.failure(error);
+            }
+            VerifyEvent::Malformed { error, .. } => self.printer.failure(error),
+            VerifyEvent::Retry { error, attempt, pause, .. } => {
+                if self.printer.is_json() {
+                    self.object(|| json::Event::retry(error, *attempt, *pause));
+                } else {
+                    self.printer.note(human::retry(error, *attempt, *pause));
+                }
+            }
+            // The list of events is open; what this version does not know it does not print.
+            _ => {}
+        }
+    }
+
+    fn fail(&self, path: &RelPath, word: &'static str, kind: ErrorKind, cause: &str) {
+        self.object(|| json::Event::check(path, word, None));
+        let location = self.place.storage.location().display(path).to_string();
+        self.printer.failure(&Error::new(kind, "verify").at(location).because(cause));
+    }
+
+    fn object<'a>(&self, object: impl FnOnce() -> json::Event<'a>) {
+        if self.printer.is_json() && !self.printer.is_quiet() {
+            self.printer.object(&object());
+        }
+    }
+
+    fn count(&self, files: u64, bytes: u64) {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let (display, all_files, all_bytes) = &mut *progress;
+        *all_files += files;
+        *all_bytes += bytes;
+        let elapsed = self.started.elapsed();
+        display.count(elapsed, || human::counted(*all_files, *all_bytes, elapsed));
+    }
+}
+
+fn report(summary: &VerifySummary, kind: DigestKind, elapsed: Duration, printer: &Printer) {
+    if printer.is_json() {
+        printer.object(&json::Event::verified(summary, kind, elapsed));
+    } else if !printer.is_quiet() {
+        printer.result(human::verified(summary, elapsed));
+    }
 }

@@ -1,7 +1,10 @@
 //! Events in words.
 
+use std::time::Duration;
+
+use haul_engine::verify::VerifySummary;
 use haul_engine::{Action, FileEvent, Progress, Summary};
-use haul_storage::{Entry, EntryKind, RelPath, Timestamp};
+use haul_storage::{Entry, EntryKind, Error, RelPath, Timestamp};
 
 use crate::units::{bytes, duration, per_second, rate};
 
@@ -40,7 +43,7 @@ pub(crate) fn progress(progress: &Progress, verbose: bool) -> String {
     if let Some(seconds) =
         progress.total_bytes.saturating_sub(progress.bytes).checked_div(progress.bytes_per_second)
     {
-        let left = duration(std::time::Duration::from_secs(seconds));
+        let left = duration(Duration::from_secs(seconds));
         line.push_str(&format!("  {left} left"));
     }
     if verbose && progress.lanes > 0 {
@@ -99,6 +102,45 @@ pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String
     parts.join("; ")
 }
 
+/// How far a check of unknown length is, in one line.
+pub(crate) fn counted(files: u64, count: u64, elapsed: Duration) -> String {
+    let speed = rate(per_second(count, elapsed));
+    format!("{}  {}  {speed}", plural(files, "file"), bytes(count))
+}
+
+/// How a check ended, in one line.
+pub(crate) fn verified(summary: &VerifySummary, elapsed: Duration) -> String {
+    let mut parts = vec![format!("{} as listed", plural(summary.matched, "file"))];
+    let counts = [
+        (summary.mismatched, "mismatched"),
+        (summary.missing, "missing"),
+        (summary.unreadable, "unreadable"),
+        (summary.extra, "not listed"),
+        (summary.malformed, "malformed in the manifest"),
+    ];
+    parts.extend(
+        counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{count} {word}")),
+    );
+    parts.push(format!(
+        "read {} in {}, {}",
+        bytes(summary.bytes),
+        duration(elapsed),
+        rate(per_second(summary.bytes, elapsed))
+    ));
+    if summary.interrupted {
+        parts.push("interrupted before the end".to_owned());
+    }
+    parts.join("; ")
+}
+
+/// An operation that is going to be tried again.
+pub(crate) fn retry(error: &Error, attempt: u32, pause: Duration) -> String {
+    format!("haul: {error}; try {attempt} again in {}", duration(pause))
+}
+
 /// `1 file`, `2 files`.
 pub(crate) fn plural(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
@@ -118,9 +160,14 @@ fn mode(entry: &Entry) -> String {
         EntryKind::Special(special) => special_letter(special),
     };
     let mut text = String::from(kind);
-    let Some(mode) = entry.mode else {
-        text.push_str("?????????");
-        return text;
+    let mode = match (&entry.kind, entry.mode) {
+        (_, Some(mode)) => mode,
+        // Everybody may follow a link.
+        (EntryKind::Symlink(_), None) => 0o777,
+        (_, None) => {
+            text.push_str("?????????");
+            return text;
+        }
     };
     // Set-user-ID, set-group-ID and sticky show in the place of the matching `x`.
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use haul_engine::digest::Digest;
+use haul_engine::verify::VerifySummary;
 use haul_engine::{FileEvent, Phase, Progress, Summary};
 use haul_storage::{DigestKind, Entry, EntryKind, Error, ErrorKind, RelPath};
 use serde::Serialize;
@@ -25,6 +26,9 @@ pub(crate) enum Event<'a> {
     },
     Progress(ProgressFields),
     File(FileFields<'a>),
+    /// One checked file of `haul verify`.
+    #[serde(rename = "file")]
+    Check(CheckFields<'a>),
     Retry {
         attempt: u32,
         pause_ms: f64,
@@ -37,6 +41,9 @@ pub(crate) enum Event<'a> {
     },
     Error(ErrorFields<'a>),
     Summary(SummaryFields),
+    /// The end of `haul verify`.
+    #[serde(rename = "summary")]
+    Verified(VerifiedFields),
     /// One line of `haul ls`.
     Entry(EntryFields<'a>),
 }
@@ -67,6 +74,15 @@ pub(crate) struct FileFields<'a> {
     resumed_bytes: u64,
     digest: Option<DigestFields>,
     dry_run: bool,
+}
+
+/// One checked file.
+#[derive(Debug, Serialize)]
+pub(crate) struct CheckFields<'a> {
+    #[serde(flatten)]
+    path: PathFields<'a>,
+    action: &'static str,
+    bytes: Option<u64>,
 }
 
 /// A digest with its function.
@@ -116,6 +132,25 @@ pub(crate) struct SummaryFields {
     digest: Option<&'static str>,
     interrupted: bool,
     dry_run: bool,
+}
+
+/// How a check ended.
+#[derive(Debug, Serialize)]
+pub(crate) struct VerifiedFields {
+    files: u64,
+    matched: u64,
+    mismatched: u64,
+    missing: u64,
+    unreadable: u64,
+    extra: u64,
+    malformed: u64,
+    failed: u64,
+    bytes: u64,
+    seconds: f64,
+    bytes_per_second: u64,
+    retries: u64,
+    digest: &'static str,
+    interrupted: bool,
 }
 
 /// One entry of a listing.
@@ -174,6 +209,33 @@ impl<'a> Event<'a> {
             digest: digest.map(DigestKind::name),
             interrupted: summary.interrupted,
             dry_run,
+        })
+    }
+
+    /// One checked file.
+    pub(crate) fn check(path: &'a RelPath, action: &'static str, bytes: Option<u64>) -> Self {
+        Self::Check(CheckFields { path: path.as_bytes().into(), action, bytes })
+    }
+
+    /// How a check ended.
+    pub(crate) fn verified(summary: &VerifySummary, kind: DigestKind, elapsed: Duration) -> Self {
+        let VerifySummary { matched, mismatched, missing, unreadable, extra, malformed, .. } =
+            *summary;
+        Self::Verified(VerifiedFields {
+            files: matched + mismatched + missing + unreadable,
+            matched,
+            mismatched,
+            missing,
+            unreadable,
+            extra,
+            malformed,
+            failed: mismatched + missing + unreadable + extra + malformed,
+            bytes: summary.bytes,
+            seconds: seconds(elapsed),
+            bytes_per_second: per_second(summary.bytes, elapsed),
+            retries: summary.retries,
+            digest: kind.name(),
+            interrupted: summary.interrupted,
         })
     }
 

@@ -10,6 +10,9 @@ use super::{Printer, human};
 /// How often a line is printed where no bar can be drawn.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
+/// How often a count on a terminal changes.
+const BAR_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Shows [`Progress`].
 #[derive(Debug)]
 pub(crate) struct ProgressDisplay {
@@ -19,7 +22,7 @@ pub(crate) struct ProgressDisplay {
 
 #[derive(Debug)]
 enum Kind {
-    Bar(ProgressBar),
+    Bar { bar: ProgressBar, next: Duration },
     Lines { next: Duration },
     Nothing,
 }
@@ -27,16 +30,25 @@ enum Kind {
 impl ProgressDisplay {
     /// A display of the kind that the arguments and the standard error ask for.
     pub(crate) fn new(printer: &Printer) -> Self {
+        Self::with_template(printer, "[{bar:24}] {percent:>3}%  {msg}")
+    }
+
+    /// A display of something whose end is not known.
+    pub(crate) fn counting(printer: &Printer) -> Self {
+        Self::with_template(printer, "{msg}")
+    }
+
+    fn with_template(printer: &Printer, template: &str) -> Self {
         let kind = if !printer.shows_progress() {
             Kind::Nothing
         } else if printer.can_draw() {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-            // The template is ours and has no unknown keys; without it the bar is merely plainer.
-            if let Ok(style) = ProgressStyle::with_template("[{bar:24}] {percent:>3}%  {msg}") {
+            // The templates are ours and have no unknown keys; without one a bar is merely plainer.
+            if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style.progress_chars("=> "));
             }
             printer.set_bar(Some(bar.clone()));
-            Kind::Bar(bar)
+            Kind::Bar { bar, next: Duration::ZERO }
         } else if printer.is_json() {
             // The JSON has it all; a standard error that is no terminal is a log.
             Kind::Nothing
@@ -46,13 +58,28 @@ impl ProgressDisplay {
         Self { printer: printer.clone(), kind }
     }
 
+    /// Shows how far something is whose end is not known; `line` is made only when it is shown.
+    pub(crate) fn count(&mut self, elapsed: Duration, line: impl FnOnce() -> String) {
+        match &mut self.kind {
+            Kind::Bar { bar, next } if elapsed >= *next => {
+                *next = elapsed + BAR_INTERVAL;
+                bar.set_message(line());
+            }
+            Kind::Lines { next } if elapsed >= *next => {
+                *next = elapsed + LINE_INTERVAL;
+                self.printer.note(line());
+            }
+            _ => {}
+        }
+    }
+
     /// Shows where a transfer stands.
     pub(crate) fn update(&mut self, progress: &Progress) {
         if progress.phase == Phase::Ended {
             return self.end();
         }
         match &mut self.kind {
-            Kind::Bar(bar) => {
+            Kind::Bar { bar, .. } => {
                 bar.set_length(progress.total_bytes.max(1));
                 bar.set_position(progress.bytes);
                 bar.set_message(human::progress(progress, self.printer.is_verbose()));
@@ -67,7 +94,7 @@ impl ProgressDisplay {
 
     /// Takes the bar away.
     pub(crate) fn end(&mut self) {
-        if let Kind::Bar(bar) = std::mem::replace(&mut self.kind, Kind::Nothing) {
+        if let Kind::Bar { bar, .. } = std::mem::replace(&mut self.kind, Kind::Nothing) {
             self.printer.set_bar(None);
             bar.finish_and_clear();
         }

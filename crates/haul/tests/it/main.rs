@@ -5,6 +5,11 @@
 mod session;
 
 mod config;
+mod cp;
+mod demo;
 mod help;
 mod ls;
+mod stop;
+mod sync;
 mod usage;
+mod verify;

@@ -1,0 +1,158 @@
+//! This program as a child process, observed through its `--json` output.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use haul_storage::{Error, ErrorKind};
+use serde_json::Value;
+
+use super::interrupted;
+use crate::exit::Stop;
+use crate::output::Printer;
+use crate::signals::Signals;
+
+/// How long a signal may wait to be seen.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// When a child ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Until {
+    /// By itself.
+    End,
+    /// By kill -9, when it has moved so many bytes.
+    Bytes(u64),
+}
+
+/// What a child did.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// Files that it finished.
+    pub(super) files: u64,
+    /// Their bytes, or more as its progress said.
+    pub(super) bytes: u64,
+    /// Whether it came to its end by itself.
+    pub(super) completed: bool,
+    finished: u64,
+    summary: Value,
+    errors: Vec<String>,
+    status: ExitStatus,
+}
+
+/// A running child.
+pub(super) struct Child {
+    process: std::process::Child,
+    lines: Receiver<String>,
+}
+
+impl Child {
+    /// Starts it. On a terminal it shows its own progress.
+    pub(super) fn start(words: &[&str], paths: &[&OsStr], printer: &Printer) -> Result<Self, Stop> {
+        let failed = |error| Error::from_io("start", error).at("haul");
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut command = Command::new(program);
+        command.args(words);
+        if !printer.shows_progress() || printer.is_json() {
+            command.arg("--no-progress");
+        }
+        // What is shown does not depend on a configuration.
+        command.arg("--").args(paths).env("HAUL_CONFIG", "");
+        let mut process =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let (sender, lines) = sync_channel(1024);
+        if let Some(stdout) = process.stdout.take() {
+            thread::spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    if sender.send(line).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(Self { process, lines })
+    }
+
+    /// Reads what it says until it ends.
+    pub(super) fn run(mut self, until: Until, signals: &Signals) -> Result<Outcome, Stop> {
+        let mut outcome = Outcome::default();
+        loop {
+            if signals.cancel().is_cancelled() {
+                return Err(interrupted());
+            }
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => outcome.hear(&line),
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if let Until::Bytes(limit) = until
+                && outcome.bytes >= limit
+                && outcome.summary.is_null()
+            {
+                self.kill();
+                return Ok(outcome);
+            }
+        }
+        let failed = |error| Error::from_io("wait", error).at("haul");
+        outcome.status = self.process.wait().map_err(failed)?;
+        outcome.completed = true;
+        Ok(outcome)
+    }
+
+    fn kill(&mut self) {
+        // It may have ended in the meantime; either way it is gone after this.
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// No child outlives the demo.
+impl Drop for Child {
+    fn drop(&mut self) {
+        if let Ok(None) = self.process.try_wait() {
+            self.kill();
+        }
+    }
+}
+
+impl Outcome {
+    /// Its summary, if it succeeded.
+    pub(super) fn succeeded(&self, step: &'static str, place: &Path) -> Result<&Value, Stop> {
+        if self.status.success() && self.errors.is_empty() {
+            return Ok(&self.summary);
+        }
+        let cause = match self.errors.first() {
+            Some(first) if self.errors.len() == 1 => first.clone(),
+            Some(first) => format!("{first} (and {} more)", self.errors.len() - 1),
+            None => self.status.to_string(),
+        };
+        Err(Error::new(ErrorKind::Other, step).at(place.display()).because(cause).into())
+    }
+
+    fn hear(&mut self, line: &str) {
+        let Ok(event) = serde_json::from_str::<Value>(line) else { return };
+        let count = |name: &str| event[name].as_u64().unwrap_or_default();
+        match event["event"].as_str() {
+            Some("progress") => self.bytes = self.bytes.max(count("bytes")),
+            Some("file") => {
+                self.files += 1;
+                self.finished += count("bytes");
+                // Progress, which comes less often, knows of files on their way, too.
+                self.bytes = self.bytes.max(self.finished);
+            }
+            Some("error") => {
+                let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
+                self.errors.push(format!("{}: {}", text("location"), text("message")));
+            }
+            Some("summary") => {
+                self.files = count("files");
+                self.bytes = count("bytes");
+                self.summary = event;
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Compares two trees, trusting nothing but the file system: every name, byte, mode and time.
+
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use haul_storage::{Error, ErrorKind};
+
+use super::interrupted;
+use crate::exit::Stop;
+use crate::signals::Signals;
+
+/// What the copy has in addition.
+const MANIFEST: &str = "SHA256SUMS";
+const BLOCK: usize = 1 << 20;
+
+/// What was compared.
+#[derive(Debug, Default)]
+pub(super) struct Compared {
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+}
+
+/// Compares `copy` with `source`; the first difference is an error.
+pub(super) fn compare(source: &Path, copy: &Path, signals: &Signals) -> Result<Compared, Stop> {
+    let buffers = [vec![0; BLOCK], vec![0; BLOCK]];
+    let mut comparison = Comparison { signals, compared: Compared::default(), buffers };
+    comparison.directories(source, copy, true)?;
+    Ok(comparison.compared)
+}
+
+struct Comparison<'a> {
+    signals: &'a Signals,
+    compared: Compared,
+    buffers: [Vec<u8>; 2],
+}
+
+impl Comparison<'_> {
+    fn directories(&mut self, source: &Path, copy: &Path, top: bool) -> Result<(), Stop> {
+        if self.signals.cancel().is_cancelled() {
+            return Err(interrupted());
+        }
+        let own = |name: &OsString| top && name == MANIFEST && !source.join(name).exists();
+        let names = names(source)?;
+        let mut copied = self::names(copy)?;
+        copied.retain(|name| !own(name));
+        if names != copied {
+            return Err(differs(copy, "it has other entries than its source"));
+        }
+        for name in names {
+            if top && name == MANIFEST {
+                continue;
+            }
+            self.entries(&source.join(&name), &copy.join(&name))?;
+        }
+        Ok(())
+    }
+
+    fn entries(&mut self, source: &Path, copy: &Path) -> Result<(), Stop> {
+        let theirs = fs::symlink_metadata(source).map_err(|error| unreadable(source, error))?;
+        let ours = fs::symlink_metadata(copy).map_err(|error| unreadable(copy, error))?;
+        if theirs.file_type() != ours.file_type() {
+            return Err(differs(copy, "it is of another kind than its source"));
+        }
+        if theirs.is_symlink() {
+            let target = |path: &Path| fs::read_link(path).map_err(|error| unreadable(path, error));
+            if target(source)? != target(copy)? {
+                return Err(differs(copy, "it points elsewhere than its source"));
+            }
+            return Ok(());
+        }
+        if theirs.is_dir() {
+            self.directories(source, copy, false)?;
+        } else if theirs.is_file() {
+            self.files(source, copy)?;
+            self.compared.files += 1;
+            self.compared.bytes += theirs.len();
+        }
+        if theirs.permissions().mode() != ours.permissions().mode() {
+            return Err(differs(copy, "its mode is not that of its source"));
+        }
+        let modified = |metadata: &Metadata| (metadata.mtime(), metadata.mtime_nsec());
+        if modified(&theirs) != modified(&ours) {
+            return Err(differs(copy, "its time is not that of its source"));
+        }
+        Ok(())
+    }
+
+    fn files(&mut self, source: &Path, copy: &Path) -> Result<(), Stop> {
+        let open = |path: &Path| File::open(path).map_err(|error| unreadable(path, error));
+        let (mut theirs, mut ours) = (open(source)?, open(copy)?);
+        let [a, b] = &mut self.buffers;
+        loop {
+            let read_a = fill(&mut theirs, a).map_err(|error| unreadable(source, error))?;
+            let read_b = fill(&mut ours, b).map_err(|error| unreadable(copy, error))?;
+            if a[..read_a] != b[..read_b] {
+                return Err(differs(copy, "its bytes are not those of its source"));
+            }
+            if read_a == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn names(directory: &Path) -> Result<Vec<OsString>, Stop> {
+    let list = || {
+        let entries = fs::read_dir(directory)?;
+        entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<Vec<_>>>()
+    };
+    let mut names = list().map_err(|error| unreadable(directory, error))?;
+    names.sort();
+    Ok(names)
+}
+
+/// Reads until the buffer is full or the file ends.
+fn fill(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+fn unreadable(path: &Path, error: io::Error) -> Stop {
+    Error::from_io("compare", error).at(path.display()).into()
+}
+
+fn differs(path: &Path, cause: &str) -> Stop {
+    Error::new(ErrorKind::Corrupt, "compare").at(path.display()).because(cause).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_byte_makes_a_difference() {
+        let directory = tempfile::tempdir().unwrap();
+        let (a, b) = (directory.path().join("a"), directory.path().join("b"));
+        for (path, content) in [(&a, "xyz"), (&b, "xyz")] {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("f"), content).unwrap();
+        }
+        let time = fs::metadata(a.join("f")).unwrap().modified().unwrap();
+        let set_time = || {
+            let file = File::options().write(true).open(b.join("f")).unwrap();
+            file.set_modified(time).unwrap();
+        };
+        set_time();
+        fs::write(b.join(MANIFEST), "").unwrap();
+        assert_eq!(compare(&a, &b, &Signals::default()).unwrap().bytes, 3);
+        fs::write(b.join("f"), "xyy").unwrap();
+        set_time();
+        assert!(compare(&a, &b, &Signals::default()).is_err());
+    }
+}

@@ -1,0 +1,99 @@
+//! A temporary directory with enough room, which is gone at the end.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use haul_storage::{Error, ErrorKind};
+use tempfile::TempDir;
+
+use crate::exit::Stop;
+use crate::units::bytes;
+
+/// The directory. Dropping it removes it.
+#[derive(Debug)]
+pub(super) struct Workspace {
+    directory: TempDir,
+}
+
+impl Workspace {
+    /// Makes one with room for `needed` bytes: below `wanted`, or else in the first of the usual
+    /// places that has it.
+    pub(super) fn new(wanted: Option<&Path>, needed: u64) -> Result<Self, Stop> {
+        // Small files take whole blocks, and directories take room, too.
+        let needed = needed + needed / 4;
+        let usual = [std::env::temp_dir(), PathBuf::from("/var/tmp"), PathBuf::from(".")];
+        let places = wanted.map_or(usual.to_vec(), |wanted| vec![wanted.to_owned()]);
+        let mut error = None;
+        for place in places {
+            match Self::within(&place, needed) {
+                Ok(workspace) => return Ok(workspace),
+                // The first place is the one that a user would look at.
+                Err(found) => _ = error.get_or_insert(found),
+            }
+        }
+        Err(error.unwrap_or_else(|| Error::new(ErrorKind::NotFound, "find room")).into())
+    }
+
+    fn within(place: &Path, needed: u64) -> Result<Self, Error> {
+        let at = |error: Error| error.at(place.display());
+        let place_is = rustix::fs::statvfs(place)
+            .map_err(|error| at(Error::from_io("look at", error.into())))?;
+        let free = place_is.f_bavail.saturating_mul(place_is.f_frsize);
+        if free < needed {
+            return Err(at(Error::new(ErrorKind::NoSpace, "use for the demo").because(format!(
+                "{} are free, and it takes {}",
+                bytes(free),
+                bytes(needed)
+            ))));
+        }
+        let directory = tempfile::Builder::new().prefix("haul-demo-").tempdir_in(place);
+        let directory =
+            directory.map_err(|error| at(Error::from_io("make a directory in", error)))?;
+        Ok(Self { directory })
+    }
+
+    /// The directory.
+    pub(super) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Removes something in it.
+    pub(super) fn empty(&self, path: &Path) -> Result<(), Stop> {
+        unlock(path);
+        let failed = |error| Error::from_io("remove", error).at(path.display());
+        Ok(fs::remove_dir_all(path).map_err(failed)?)
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        unlock(self.directory.path());
+    }
+}
+
+/// Copies of directories without write permission would stay: whoever removes what is in a
+/// directory has to be allowed to write to it.
+fn unlock(directory: &Path) {
+    // What cannot be unlocked cannot be removed, and that is found then.
+    drop(try_unlock(directory));
+}
+
+fn try_unlock(directory: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(directory)?;
+    if !metadata.is_dir() {
+        return Ok(());
+    }
+    let mode = metadata.permissions().mode();
+    if mode & 0o700 != 0o700 {
+        fs::set_permissions(directory, fs::Permissions::from_mode(mode | 0o700))?;
+    }
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            try_unlock(&entry.path())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! `haul cp`: where things go, what is kept, what is said, how it ends.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::session::Session;
+
+/// A small tree `src` with everything that a copy has to keep.
+fn tree() -> Session {
+    Session::new()
+        .file("src/a", "aaa")
+        .file("src/deep/er/b", "bb")
+        .file("src/deep/c.o", "c")
+        .directory("src/empty")
+        .link("src/link", "a")
+}
+
+#[test]
+fn a_directory_goes_below_dest_whether_that_exists_or_not() {
+    let session = tree();
+    for _ in 0..2 {
+        session.haul("cp -q src dst").status(0).stdout("").stderr("");
+        session.tool("diff -r --no-dereference src dst/src");
+        assert!(!session.has("dst/src/src"), "a rerun must not nest");
+    }
+    assert_eq!(session.haul("ls dst").out(), "src/\n");
+}
+
+#[test]
+fn the_content_of_a_directory_goes_into_dest() {
+    let session = tree();
+    for line in ["cp -q src/ one", "cp -q src/ one", "cp -q src/. one"] {
+        session.haul(line).status(0);
+        session.tool("diff -r --no-dereference src one");
+    }
+    let inside = session.command("cp -q . ../two").current_dir(session.path("src")).output();
+    assert!(inside.unwrap().status.success());
+    session.tool("diff -r --no-dereference src two");
+}
+
+#[test]
+fn a_file_gets_the_name_dest_or_goes_into_it() {
+    let session = Session::new().file("a", "x").directory("dir");
+    session.haul("cp -q a b").status(0);
+    session.haul("cp -q a dir").status(0);
+    session.haul("cp -q a new/").status(0);
+    session.haul("cp -q a deep/er/name").status(0);
+    for copy in ["b", "dir/a", "new/a", "deep/er/name"] {
+        assert_eq!(session.read(copy), "x", "{copy}");
+    }
+    session.haul("cp -q a b/").status(1).stderr_has("b/: cannot open:");
+}
+
+#[test]
+fn several_sources_go_into_dest() {
+    let session = tree().file("x", "x");
+    session.haul("cp -q x src dst").status(0);
+    session.tool("diff -r --no-dereference src dst/src");
+    assert_eq!(session.read("dst/x"), "x");
+    session.haul("cp x src x").status(1).stderr("haul: x: cannot copy into: not a directory\n");
+    session
+        .haul("cp x src/../x dst")
+        .status(2)
+        .stderr("haul: src/../x: another source becomes [ROOT]/dst/x, too\n");
+}
+
+#[test]
+fn a_link_given_on_the_command_line_is_followed() {
+    let session = tree().link("to-dir", "src").link("to-file", "src/a");
+    session.haul("cp -q to-dir to-file dst").status(0);
+    session.tool("diff -r --no-dereference src dst/to-dir");
+    assert_eq!(session.read("dst/to-file"), "aaa");
+    assert!(session.path("dst/to-file").symlink_metadata().unwrap().is_file());
+}
+
+#[test]
+fn a_source_that_is_missing_does_not_keep_the_others_back() {
+    let session = tree();
+    session
+        .haul("cp none src dst")
+        .status(1)
+        .stderr_has("haul: none: cannot open: No such file or directory (os error 2)\n");
+    session.tool("diff -r --no-dereference src dst/src");
+}
+
+#[test]
+fn nothing_is_copied_into_itself() {
+    let session = tree();
+    session.haul("cp src src/deep").status(1).stderr_has("inside the source");
+    session.haul("cp src/a src/a").status(1).stderr_has("the same as the source");
+    session.haul("cp src .").status(1).stderr_has("the same as the source");
+    assert_eq!(session.read("src/a"), "aaa");
+}
+
+#[test]
+fn a_rerun_finds_everything_there() {
+    let session = tree();
+    let first = session.haul("cp --json src dst").status(0).summary();
+    assert_eq!((first["files"].as_u64(), first["moved_bytes"].as_u64()), (Some(3), Some(6)));
+    let second = session.haul("cp --json src dst").status(0).summary();
+    assert_eq!(second["unchanged"], 3);
+    assert_eq!(second["moved_bytes"], 0);
+}
+
+#[test]
+fn overwrite_says_what_happens_to_what_is_there() {
+    let session = Session::new().file("a", "new!").file("b", "old");
+    session.haul("cp -q --overwrite never a b").status(0);
+    assert_eq!(session.read("b"), "old");
+    session.haul("cp -q a b").status(0);
+    assert_eq!(session.read("b"), "new!");
+}
+
+#[test]
+fn include_and_exclude_decide_in_their_order() {
+    let session = tree();
+    session.haul("cp -q --include c.o --exclude *.o --exclude er/ src/ one").status(0);
+    assert_eq!(session.haul("ls -R one").out(), "a\ndeep/\nempty/\nlink\ndeep/c.o\n");
+    session.haul("cp -q --exclude *.o --include c.o --exclude /a src/ two").status(0);
+    let out = session.haul("ls -R two").out();
+    assert_eq!(out, "deep/\nempty/\nlink\ndeep/er/\ndeep/er/b\n");
+}
+
+#[test]
+fn what_is_excluded_is_so_on_the_command_line_too() {
+    let session = Session::new().file("a.o", "").file("a.c", "");
+    session.haul("cp -q --exclude *.o a.o a.c dst").status(0);
+    assert_eq!(session.haul("ls dst").out(), "a.c\n");
+}
+
+#[test]
+fn a_dry_run_says_what_it_would_do_and_does_nothing() {
+    let session = tree();
+    let ran = session.haul("cp -n --manifest src/ dst").status(0);
+    let out = ran.out();
+    let mut lines: Vec<_> = out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        [
+            "would copy a (3 B)",
+            "would copy deep/c.o (1 B)",
+            "would copy deep/er/b (2 B)",
+            "would link link"
+        ]
+    );
+    ran.stderr("dry run, nothing was done; 3 files, 6 B\n");
+    assert!(!session.has("dst"));
+}
+
+#[test]
+fn verbose_names_every_file_and_the_end_is_a_line() {
+    let session = Session::new().file("a", "x");
+    let ran = session.haul("cp -v a b").status(0).stdout("copied b (1 B)\n");
+    assert!(ran.err().starts_with("1 file, 1 B; moved 1 B in "), "{}", ran.err());
+    session.haul("cp -v a b").status(0).stdout("unchanged b\n");
+}
+
+#[test]
+fn a_manifest_is_what_sha256sum_checks() {
+    let session = tree();
+    for _ in 0..2 {
+        session.haul("cp -q --manifest src dst").status(0);
+        let lines = session.read("dst/SHA256SUMS").lines().count();
+        assert_eq!(lines, 3);
+        session.tool("env -C dst sha256sum --quiet --strict -c SHA256SUMS");
+    }
+    // Another run adds what it copies.
+    session.write("x", "x");
+    session.haul("cp -q --manifest x dst").status(0);
+    assert_eq!(session.read("dst/SHA256SUMS").lines().count(), 4);
+    session.tool("env -C dst sha256sum --quiet --strict -c SHA256SUMS");
+}
+
+#[test]
+fn a_manifest_of_one_file_lies_beside_it() {
+    let session = Session::new().file("a", "x").directory("d");
+    session.haul("cp -q --manifest --digest blake3 a d/b").status(0);
+    assert!(session.read("d/B3SUMS").ends_with("  b\n"));
+}
+
+#[test]
+fn a_manifest_may_lie_elsewhere() {
+    let session = tree().directory("sums");
+    let sums = session.path("sums/list");
+    session.haul(&format!("cp -q --manifest={} src/ dst", sums.display())).status(0);
+    assert_eq!(session.read("sums/list").lines().count(), 3);
+    assert!(!session.has("dst/SHA256SUMS"));
+    session.haul("cp -q --manifest=lists/own src/ dst").status(0);
+    assert_eq!(session.read("dst/lists/own").lines().count(), 3);
+}
+
+#[test]
+fn a_manifest_of_the_source_is_not_taken_for_that_of_the_copy() {
+    let session = tree().file("src/SHA256SUMS", "not even a manifest");
+    let ran = session.haul("cp --manifest src/ dst").status(0);
+    ran.stderr_has(
+        "haul: warning: [ROOT]/src/SHA256SUMS: not copied: the manifest of this copy takes its \
+         place\n",
+    );
+    assert_eq!(session.read("dst/SHA256SUMS").lines().count(), 3);
+    // Below a directory of its own it is a file like any other.
+    session.haul("cp -q --manifest src two").status(0).stderr("");
+    assert_eq!(session.read("two/src/SHA256SUMS"), "not even a manifest");
+}
+
+#[test]
+fn json_has_every_event_on_a_line_of_its_own() {
+    let session = tree();
+    let ran = session.haul("cp --json --digest sha256 src dst none").status(1).stderr("");
+    let objects = ran.objects();
+    let of = |event: &str| objects.iter().filter(|o| o["event"] == event).collect::<Vec<_>>();
+    assert_eq!(of("error").len(), 1);
+    let ran = session.haul("cp --json --digest sha256 src/ dst").status(0).stderr("");
+    let objects = ran.objects();
+    let of = |event: &str| objects.iter().filter(|o| o["event"] == event).collect::<Vec<_>>();
+    assert_eq!(of("plan")[0]["files"], 3);
+    let a = of("file").into_iter().find(|file| file["path"] == "a").unwrap();
+    assert_eq!(a["action"], "copied");
+    assert_eq!(a["bytes"], 3);
+    assert_eq!(
+        a["digest"]["hex"],
+        "9834876dcfb05cb167a5c24953eba58c4ac89b1adf57f28f2f9d09af107ee8f0"
+    );
+    let summary = ran.summary();
+    for field in [
+        "files",
+        "bytes",
+        "seconds",
+        "bytes_per_second",
+        "failed",
+        "retries",
+        "resumed_bytes",
+        "lanes",
+        "window_bytes",
+        "rtt_ms",
+        "connect_ms",
+        "digest",
+    ] {
+        assert!(summary.get(field).is_some(), "{field}: {summary}");
+    }
+    assert_eq!(summary["digest"], "sha256");
+}
+
+#[test]
+fn a_name_that_is_not_text_arrives_as_it_is() {
+    let name = OsStr::from_bytes(b"src/\xffx");
+    let session = Session::new().file(name, "x");
+    let ran = session.haul("cp --json src/ dst").status(0);
+    let file = ran.objects().into_iter().find(|o| o["event"] == "file").unwrap();
+    assert_eq!(file["path_bytes"], "ff78");
+    assert!(session.path(OsStr::from_bytes(b"dst/\xffx")).exists());
+}
+
+#[test]
+fn defaults_of_the_configuration_apply() {
+    let session = tree().file("c.toml", "[defaults]\nexclude = [\"*.o\"]\nmanifest = true\n");
+    session.haul("cp -q --config c.toml src/ dst").status(0);
+    assert!(!session.has("dst/deep/c.o"));
+    assert!(session.has("dst/SHA256SUMS"));
+    session.haul("cp -q --config c.toml --no-manifest --include c.o src/ two").status(0);
+    assert!(session.has("two/deep/c.o"));
+    assert!(!session.has("two/SHA256SUMS"));
+}

@@ -1,0 +1,63 @@
+//! Ctrl-C, kill, kill -9: a rerun continues.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use crate::session::Session;
+
+/// A copy that takes long enough to be stopped: 64 MiB at 32 MiB/s.
+fn started(session: &Session) -> Child {
+    let mut command = session.command("cp --json --bwlimit 32M src dst");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let moving = lines.by_ref().find(|line| {
+        let event: serde_json::Value = serde_json::from_str(line.as_ref().unwrap()).unwrap();
+        event["moved_bytes"].as_u64().is_some_and(|moved| moved > 8 << 20)
+    });
+    assert!(moving.is_some(), "it ended before it could be stopped");
+    // What it says from now on must find a reader.
+    std::thread::spawn(move || lines.count());
+    child
+}
+
+fn session() -> Session {
+    let content: Vec<u8> = (0..16 << 20).flat_map(|n: u32| n.to_le_bytes()).collect();
+    Session::new().file("src", content)
+}
+
+fn signal(child: &Child, name: &str) {
+    let pid = child.id().to_string();
+    let status = std::process::Command::new("kill").args(["-s", name, &pid]).status().unwrap();
+    assert!(status.success());
+}
+
+fn finished(session: &Session) {
+    assert!(!session.has("dst"), "nothing is under its name before it is complete");
+    let summary = session.haul("cp --json src dst").status(0).summary();
+    assert_eq!(summary["bytes"], 64 << 20);
+    assert!(summary["resumed_bytes"].as_u64().unwrap() > 0, "{summary}");
+    session.tool("cmp src dst");
+}
+
+#[test]
+fn an_interrupted_copy_says_so_and_a_rerun_continues() {
+    let session = session();
+    for (name, status) in [("INT", 130), ("TERM", 143)] {
+        let child = started(&session);
+        signal(&child, name);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(status));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said, "haul: interrupted; run the same command again to continue\n");
+    }
+    finished(&session);
+}
+
+#[test]
+fn a_killed_copy_continues() {
+    let session = session();
+    let mut child = started(&session);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    finished(&session);
+}

@@ -1,0 +1,60 @@
+//! `haul verify`.
+
+use crate::session::Session;
+
+const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+fn session() -> Session {
+    Session::new().file("d/a", "abc").file("d/SHA256SUMS", format!("{ABC}  a\n"))
+}
+
+#[test]
+fn files_as_listed_are_status_0() {
+    let session = session();
+    let ran = session.haul("verify d").status(0).stderr("");
+    assert!(ran.out().starts_with("1 file as listed; read 3 B in "), "{}", ran.out());
+    session.haul("verify -q d/SHA256SUMS").status(0).stdout("").stderr("");
+    session.haul("verify -v d").status(0).stdout_has("matched a\n");
+}
+
+#[test]
+fn every_difference_is_an_error_of_its_own() {
+    let session = session();
+    session.write("d/a", "abd");
+    session.write("d/more", "");
+    session.write("d/SHA256SUMS", format!("{ABC}  a\n{ABC}  none\nrubbish\n"));
+    let ran = session.haul("verify --strict d").status(1);
+    let err = ran.err();
+    let mut lines: Vec<_> = err.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        [
+            "haul: [ROOT]/d/SHA256SUMS: cannot use manifest: line 3 is not a digest and a name",
+            "haul: [ROOT]/d/a: cannot verify: its sha256 is \
+             a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9, and should be \
+             ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+            "haul: [ROOT]/d/more: cannot verify: the manifest does not list it",
+            "haul: [ROOT]/d/none: cannot verify: the manifest lists it, and it is not there",
+        ]
+    );
+    ran.stdout_has(
+        "0 files as listed; 1 mismatched; 1 missing; 1 not listed; 1 malformed in the manifest; ",
+    );
+}
+
+#[test]
+fn a_manifest_of_any_name_is_about_its_own_directory() {
+    let session = Session::new().file("d/a", "abc").file("d/list", format!("{ABC} *a\n"));
+    let summary = session.haul("verify --json d/list").status(0).summary();
+    assert_eq!((summary["matched"].as_u64(), summary["failed"].as_u64()), (Some(1), Some(0)));
+}
+
+#[test]
+fn without_a_manifest_there_is_nothing_to_verify() {
+    Session::new()
+        .directory("d")
+        .haul("verify d")
+        .status(1)
+        .stderr("haul: [ROOT]/d: cannot verify: there is no SHA256SUMS or B3SUMS in it\n");
+}
