@@ -95,14 +95,15 @@ impl Bench {
     }
 }
 
-fn sha256sum(directory: &Path, arguments: &[&OsStr]) -> Option<std::process::Output> {
-    match Command::new("sha256sum").current_dir(directory).args(arguments).output() {
+/// Runs a tool; nothing if it is not on this machine.
+fn tool(name: &str, directory: &Path, arguments: &[&OsStr]) -> Option<std::process::Output> {
+    match Command::new(name).current_dir(directory).args(arguments).output() {
         Ok(output) => Some(output),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("no sha256sum here: nothing is tested");
+            eprintln!("no {name} here: nothing is tested");
             None
         }
-        Err(error) => panic!("sha256sum: {error}"),
+        Err(error) => panic!("{name}: {error}"),
     }
 }
 
@@ -122,7 +123,26 @@ async fn sha256sum_accepts_what_is_written() {
     assert_eq!(finished.bytes, text.len() as u64);
     std::fs::write(directory.path().join("SHA256SUMS"), &text).unwrap();
     let arguments = ["--check", "--strict", "SHA256SUMS"].map(OsStr::new);
-    let Some(output) = sha256sum(directory.path(), &arguments) else { return };
+    let Some(output) = tool("sha256sum", directory.path(), &arguments) else { return };
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[tokio::test]
+async fn b3sum_accepts_what_is_written() {
+    let bench = Bench::new();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("dir")).unwrap();
+    let base = RelPath::root();
+    let mut writer = ManifestWriter::new(DigestKind::Blake3, base, bench.scratch.path(), pool());
+    // b3sum checks no name that is not UTF-8.
+    for name in HARD_NAMES.into_iter().filter(|name| std::str::from_utf8(name).is_ok()) {
+        std::fs::write(directory.path().join(OsStr::from_bytes(name)), name).unwrap();
+        writer.add(&path(name), &Digest::of(DigestKind::Blake3, name)).unwrap();
+    }
+    writer.finish(&*bench.storage, &path("B3SUMS"), MERGE).await.unwrap();
+    std::fs::write(directory.path().join("B3SUMS"), bench.storage.content("B3SUMS")).unwrap();
+    let arguments = ["--check", "B3SUMS"].map(OsStr::new);
+    let Some(output) = tool("b3sum", directory.path(), &arguments) else { return };
     assert!(output.status.success(), "{output:?}");
 }
 
@@ -137,7 +157,7 @@ async fn what_sha256sum_writes_is_read() {
         let mut arguments: Vec<_> = form.iter().map(OsStr::new).collect();
         arguments.push(OsStr::new("--"));
         arguments.extend(HARD_NAMES.map(OsStr::from_bytes));
-        let Some(output) = sha256sum(directory.path(), &arguments) else { return };
+        let Some(output) = tool("sha256sum", directory.path(), &arguments) else { return };
         let storage = MemoryStorage::builder().with_read_block(100).build();
         storage.add_file("SHA256SUMS", &output.stdout);
         let manifest = path("SHA256SUMS");

@@ -172,7 +172,7 @@ pub async fn verify(
     let mut checks = FuturesUnordered::new();
     let mut ended = false;
     let mut interrupted = false;
-    loop {
+    while !ended || !checks.is_empty() {
         let has_room = !ended && checks.len() < options.parallel.max(1);
         tokio::select! {
             biased;
@@ -198,7 +198,6 @@ pub async fn verify(
                     }
                 }
             },
-            else => break,
         }
     }
     drop(checks);
