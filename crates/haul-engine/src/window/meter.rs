@@ -86,24 +86,27 @@ impl Meter {
     }
 
     /// Ends the round, if it is over. The rate is that between the last delivery before it and
-    /// the last one in it, so that it does not depend on where between two the round ended.
+    /// the last one in it, so that it does not depend on where between two the round ended;
+    /// unless there was a long silence after that, which has to count.
     pub(super) fn take(&mut self, now: Duration, round: Duration, window: u64) -> Option<Sample> {
         if now < self.due(round)? {
             return None;
         }
         let started = self.started?;
-        let next = if self.deliveries == 0 { None } else { Some(self.last_delivery) };
-        let seconds = self.last_delivery.saturating_sub(started).as_secs_f64();
+        let silent = now.saturating_sub(self.last_delivery) > round / 4;
+        let ended = if silent { now } else { self.last_delivery };
+        let seconds = ended.saturating_sub(started).as_secs_f64();
         let full_enough = self.fullest.is_none_or(|fullest| fullest >= window / 2);
         let sample = (seconds > 0.0).then(|| Sample {
             goodput: self.bytes as f64 / seconds,
-            judged: !self.spoiled && full_enough,
+            judged: !self.spoiled && full_enough && self.deliveries > 0,
             completions: self.completions,
             completed_bytes: self.completed_bytes,
             seconds,
         });
-        let (ahead, last_delivery) = (self.ahead, self.last_delivery);
-        *self = Self { started: next, last_delivery, ahead, ..Self::default() };
+        // After a round without any delivery the next one begins when something comes.
+        let next = (self.deliveries > 0).then_some(ended);
+        *self = Self { started: next, last_delivery: ended, ahead: self.ahead, ..Self::default() };
         sample
     }
 }

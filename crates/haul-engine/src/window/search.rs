@@ -32,6 +32,10 @@ const FLAT_ROUNDS: u32 = 3;
 /// 1.5 a queue of one BDP is half full.
 const HEADROOM: f64 = 1.3;
 
+/// What noise adds to it, and where that ends: with a queue of one BDP, 2 BDPs fit the path.
+const HEADROOM_FOR_NOISE: f64 = 3.0;
+const MOST_HEADROOM: f64 = 2.0;
+
 /// Below this many BDPs the headroom is used up: goodput has risen since the window was set.
 const LEAST_HEADROOM: f64 = 1.1;
 
@@ -60,7 +64,7 @@ const STARVING: f64 = 0.85;
 
 /// The most that data can be longer under way than the round trip says. HTTP/1.1 has one request
 /// at a time on a lane and needs 4 to 5.
-const MOST_STRETCH: f64 = 16.0;
+const MOST_STRETCH: f64 = 12.0;
 
 /// Lanes that make goodput fall below this part are closed without waiting for the end of the
 /// trial.
@@ -69,6 +73,9 @@ const HARMFUL: f64 = 0.9;
 /// If lanes carry this part of what they would if each was as fast as fewer were, the link is not
 /// full yet.
 const LINEAR: f64 = 0.75;
+
+/// A lane that carries less than this in a round trip is held up by losses or a small window.
+const THIN_LANE_BYTES: f64 = (512 << 10) as f64;
 
 /// Rounds that are averaged for a judgement.
 const JUDGED_ROUNDS: usize = 4;
@@ -81,6 +88,9 @@ const LEAST_MEASUREMENT: Duration = Duration::from_millis(100);
 const PROBE_PAUSE: Duration = Duration::from_secs(10);
 const PROBE_ROUND_TRIPS: u32 = 50;
 const MOST_PAUSE_DOUBLINGS: u32 = 3;
+
+/// The first trial after the window was narrowed comes sooner, in case it is too narrow.
+const EARLY_PROBE_ROUNDS: u32 = 16;
 
 /// On a short path more lanes seldom help and cost goodput while they are tried (measured: two
 /// SFTP lanes over loopback move 0.6 of what one moves), so the first trial waits so long.
@@ -245,7 +255,9 @@ impl Search {
         // from a known level, and one round that happens to be fast must not widen the window.
         let goodput = if self.settled_once { self.recent(2) } else { goodput };
         opening.best = opening.best.max(self.recent(FLAT_ROUNDS as usize));
-        if goodput >= opening.mark * GROWTH {
+        let noise = if self.settled_once { self.noise() } else { 0.0 };
+        let grown = goodput >= opening.mark * (GROWTH + noise);
+        if grown {
             opening = Opening { mark: goodput, flat: 0, ..opening };
         } else if !ramping {
             opening.flat += 1;
@@ -255,27 +267,47 @@ impl Search {
             if !self.open_more_lanes(view, lanes, bounds) {
                 self.settle(opening, view, bounds);
             }
-        } else if opening.flat == 0 {
-            let bdp = self.bdp(opening.mark, view);
-            let mut window = bounds.gain * bdp;
-            if ramping && !self.settled_once && self.fewer_lanes.is_none_or(|(fewer, _)| fewer == 1)
-            {
-                let share = LANE_BYTES * lanes.open() as u64;
-                window = window.max((RAMPING_GAIN * bdp).min(share as f64));
-            }
-            if self.settled_once {
-                window = window.min(bounds.gain * self.window as f64);
-            }
-            self.widen(window, lanes, bounds);
+        } else if grown {
+            self.grow(goodput, view, bounds);
+        }
+        if ramping && !self.settled_once {
+            self.make_room(opening.mark, view, lanes, bounds);
         }
     }
 
-    /// If the lanes that came last brought their full share, the lanes are what limits, and the
-    /// next ones are opened without settling first.
+    /// Goodput has grown. At most by `gain` at a time: a round can seem to be faster than the
+    /// link, when a lost segment arrives at last and everything behind it counts.
+    fn grow(&mut self, goodput: f64, view: View, bounds: &Bounds) {
+        let mut most = self.bdp(goodput, view);
+        if self.settled_once {
+            most *= MOST_STRETCH / self.stretch;
+        }
+        let window = bounds.gain * most.min(self.window as f64);
+        self.window = self.window.max(bounds.clamp_window(window, self.open_lanes));
+    }
+
+    /// Room for the lanes of the path, which begin slowly, beside the first one. Lanes that are
+    /// opened later have to show what they are good for in the window that there is.
+    fn make_room(&mut self, goodput: f64, view: View, lanes: &Lanes, bounds: &Bounds) {
+        if self.fewer_lanes.is_some_and(|(fewer, _)| fewer > 1) {
+            return;
+        }
+        let share = (LANE_BYTES * lanes.open() as u64) as f64;
+        let window = share.min(RAMPING_GAIN * self.bdp(goodput, view));
+        self.window = self.window.max(bounds.clamp_window(window, lanes.open()));
+    }
+
+    /// If the lanes that came last brought their full share, or all carry very little, the lanes
+    /// are what limits, and the next ones are opened without settling first.
     fn open_more_lanes(&mut self, view: View, lanes: &mut Lanes, bounds: &Bounds) -> bool {
         let goodput = self.recent(FLAT_ROUNDS as usize);
-        let proven = self.fewer_lanes.is_some() && !self.link_is_full(goodput, lanes);
-        if self.settled_once || !proven || view.round_trip < LONG_PATH {
+        let thin = self.lane_share(goodput, view, lanes) < THIN_LANE_BYTES;
+        let proven = self.fewer_lanes.is_some() || thin;
+        if self.settled_once
+            || !proven
+            || self.link_is_full(goodput, lanes)
+            || view.round_trip < LONG_PATH
+        {
             return false;
         }
         let Some(more) = lanes.next_step(view.now, bounds) else { return false };
@@ -287,12 +319,9 @@ impl Search {
 
     fn settle(&mut self, opening: Opening, view: View, bounds: &Bounds) {
         let goodput = self.recent(FLAT_ROUNDS as usize);
-        let window = bounds.clamp_window(HEADROOM * self.bdp(goodput, view), self.open_lanes);
+        let window =
+            bounds.clamp_window(self.headroom() * self.bdp(goodput, view), self.open_lanes);
         self.begin(Change::Settle, goodput.max(opening.best), window, view);
-    }
-
-    fn widen(&mut self, window: f64, lanes: &Lanes, bounds: &Bounds) {
-        self.window = self.window.max(bounds.clamp_window(window, lanes.open()));
     }
 
     fn cruise(&mut self, view: View, lanes: &mut Lanes, bounds: &Bounds) {
@@ -302,16 +331,17 @@ impl Search {
         }
         let goodput = self.recent(rounds);
         let (lowest, highest) = self.extremes(rounds);
-        let noise = self.noise();
+        let noise = 2.0 * self.noise();
         let risen = lowest > self.reference * (RISE + noise);
         let used_up = LEAST_HEADROOM * self.bdp(lowest, view) > self.window as f64;
         let wider = bounds.clamp_window(self.window as f64 * GROWTH, lanes.open());
         if (risen || used_up) && wider > self.window {
-            self.reopen(goodput, view, bounds);
+            self.reopen(goodput, bounds);
         } else if highest < self.reference * (FALL - noise) {
             // The first of these rounds may have been a mixture.
             let goodput = self.recent(rounds / 2);
-            let window = bounds.clamp_window(HEADROOM * self.bdp(goodput, view), lanes.open());
+            let window =
+                bounds.clamp_window(self.headroom() * self.bdp(goodput, view), lanes.open());
             self.begin(Change::Shrink, goodput, window.min(self.window), view);
         } else if self.next_lane_trial.is_some_and(|due| view.now >= due) {
             self.try_lanes(goodput, view, lanes, bounds);
@@ -320,10 +350,11 @@ impl Search {
         }
     }
 
-    fn reopen(&mut self, goodput: f64, view: View, bounds: &Bounds) {
+    /// There is more to have than the window was made for.
+    fn reopen(&mut self, goodput: f64, bounds: &Bounds) {
         self.phase = Phase::Opening(Opening { mark: goodput, flat: 0, best: goodput });
-        let window = bounds.clamp_window(bounds.gain * self.bdp(goodput, view), self.open_lanes);
-        self.window = self.window.max(window);
+        let wider = self.window as f64 * bounds.gain;
+        self.window = bounds.clamp_window(wider, self.open_lanes);
         self.fresh = 0;
     }
 
@@ -337,7 +368,7 @@ impl Search {
     }
 
     fn probe(&mut self, goodput: f64, view: View, bounds: &Bounds) {
-        let plain = HEADROOM * self.bdp(goodput, view) / self.stretch;
+        let plain = self.headroom() * self.bdp(goodput, view) / self.stretch;
         let narrower = (self.window as f64 * 0.75).max(plain);
         let narrower = bounds.clamp_window(narrower, self.open_lanes);
         let wider = bounds.clamp_window(self.window as f64 * GROWTH, self.open_lanes);
@@ -392,21 +423,21 @@ impl Search {
         self.phase = Phase::Cruise;
         self.fresh = 0;
         self.reference = mean;
-        // Both means scatter by noise / √4.
-        let noise = self.noise() * std::f64::consts::FRAC_1_SQRT_2;
+        // Both means scatter.
+        let noise = self.noise() * std::f64::consts::SQRT_2;
         match trial.change {
             Change::Settle | Change::Shrink => {
                 if gain < HARMLESS - noise {
                     self.restore(trial, view);
-                    let wider = trial.window_before as f64 * bounds.gain;
                     if gain < STARVING - noise {
-                        self.reopen(0.0, view, bounds);
-                        self.window = bounds.clamp_window(wider, lanes.open());
+                        self.reopen(0.0, bounds);
                     }
                 }
                 if trial.change == Change::Settle {
                     self.plan_after_settling(view, lanes);
                 }
+                self.futile_probes = 0;
+                self.next_probe = view.now + view.round * EARLY_PROBE_ROUNDS;
             }
             Change::Narrower => {
                 self.futile_probes += 1;
@@ -422,7 +453,7 @@ impl Search {
                 if gain >= WORTH_A_WIDER_WINDOW + noise {
                     self.futile_probes = 0;
                     self.stretch = (self.stretch * GROWTH.min(gain)).min(MOST_STRETCH);
-                    self.reopen(mean, view, bounds);
+                    self.reopen(mean, bounds);
                 } else {
                     self.window = trial.window_before;
                     self.reference = trial.goodput_before;
@@ -434,12 +465,13 @@ impl Search {
                 self.fewer_lanes = Some((before, trial.goodput_before));
                 if gain >= WORTH_MORE_LANES + noise {
                     self.futile_lane_trials = 0;
-                    self.reopen(mean, view, bounds);
+                    self.reopen(mean, bounds);
                 } else {
                     let doublings = self.futile_lane_trials.min(MOST_LANE_DOUBLINGS);
                     self.futile_lane_trials += 1;
                     let mut pause = LANE_TRIAL_PAUSE * 2u32.pow(doublings);
-                    if view.round_trip < LONG_PATH {
+                    let thin = self.lane_share(mean, view, lanes) < THIN_LANE_BYTES / 4.0;
+                    if view.round_trip < LONG_PATH || thin {
                         lanes.want(before, view.now);
                         self.reference = trial.goodput_before;
                     } else {
@@ -456,16 +488,16 @@ impl Search {
         self.window = trial.window_before;
         self.reference = trial.goodput_before;
         let plain = self.bdp(trial.goodput_before, view) / self.stretch;
-        let stretch = trial.window_before as f64 / (HEADROOM * plain.max(1.0));
+        let stretch = trial.window_before as f64 / (self.headroom() * plain.max(1.0));
         self.stretch = stretch.clamp(self.stretch, MOST_STRETCH);
     }
 
     fn plan_after_settling(&mut self, view: View, lanes: &Lanes) {
         self.settled_once = true;
-        self.plan_probe(view);
-        let under_way = self.reference * view.round_trip.as_secs_f64();
-        let may_be_capped = under_way / lanes.open() as f64 >= LANE_BYTES as f64 / 2.0;
-        let due = if self.link_is_full(self.reference, lanes) {
+        let share = self.lane_share(self.reference, view, lanes);
+        let may_be_capped = share >= LANE_BYTES as f64 / 2.0;
+        // What fewer lanes moved proves nothing of losses: they may not have met any yet.
+        let due = if self.link_is_full(self.reference, lanes) && share >= THIN_LANE_BYTES {
             view.now + LANE_TRIAL_PAUSE
         } else if view.round_trip >= LONG_PATH || may_be_capped {
             view.now
@@ -483,10 +515,21 @@ impl Search {
         })
     }
 
+    /// Bytes that each lane has under way.
+    fn lane_share(&self, goodput: f64, view: View, lanes: &Lanes) -> f64 {
+        goodput * view.round_trip.as_secs_f64() / lanes.open() as f64
+    }
+
     fn plan_probe(&mut self, view: View) {
         let pause = PROBE_PAUSE.max(view.round_trip * PROBE_ROUND_TRIPS);
         let doublings = self.futile_probes.min(MOST_PAUSE_DOUBLINGS);
         self.next_probe = view.now + pause * 2u32.pow(doublings);
+    }
+
+    /// Window in BDPs once settled. Goodput that scatters means that data waits behind what was
+    /// lost or late, and that is bytes in flight as well.
+    fn headroom(&self) -> f64 {
+        (HEADROOM + HEADROOM_FOR_NOISE * self.noise()).min(MOST_HEADROOM)
     }
 
     /// Bytes under way at this goodput without a queue.
@@ -504,18 +547,29 @@ impl Search {
         recent.iter().fold((f64::INFINITY, 0.0), |(low, high), &x| (x.min(low), x.max(high)))
     }
 
-    /// How much samples scatter, relative to their mean; at most 0.3. From differences of
-    /// neighbours, so that a trend is not taken for noise.
+    /// How much a mean of [`JUDGED_ROUNDS`] samples scatters, relative to itself; at most 0.25.
+    /// The smaller of two estimates: that from neighbouring samples does not take a trend for
+    /// noise, that from neighbouring means does not mind a slow round that a fast one makes up for
+    /// (a lost segment that comes late).
     fn noise(&self) -> f64 {
-        let recent = &self.samples[self.samples.len().saturating_sub(4 * JUDGED_ROUNDS)..];
-        let mean = recent.iter().sum::<f64>() / recent.len().max(1) as f64;
-        if recent.len() < 2 || mean <= 0.0 {
-            return 0.0;
-        }
-        let squares: f64 = recent.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).sum();
-        let deviation = (squares / (2 * (recent.len() - 1)) as f64).sqrt();
-        (deviation / mean).min(0.3)
+        let recent = &self.samples[self.samples.len().saturating_sub(8 * JUDGED_ROUNDS)..];
+        let means: Vec<f64> = recent
+            .rchunks_exact(JUDGED_ROUNDS)
+            .map(|chunk| chunk.iter().sum::<f64>() / JUDGED_ROUNDS as f64)
+            .collect();
+        let of_samples = scatter(recent) / (JUDGED_ROUNDS as f64).sqrt();
+        of_samples.min(if means.len() > 2 { scatter(&means) } else { f64::INFINITY }).min(0.25)
     }
+}
+
+/// Standard deviation relative to the mean, from differences of neighbours.
+fn scatter(values: &[f64]) -> f64 {
+    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    if values.len() < 2 || mean <= 0.0 {
+        return 0.0;
+    }
+    let squares: f64 = values.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).sum();
+    (squares / (2 * (values.len() - 1)) as f64).sqrt() / mean
 }
 
 /// Rounds of a measurement.
