@@ -1,6 +1,7 @@
 //! Manifests: what is written is accepted by `sha256sum` and merged with what was there.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#![expect(clippy::print_stderr, reason = "a test that cannot run says so")]
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
