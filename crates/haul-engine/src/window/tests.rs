@@ -1,1 +1,305 @@
-//! Properties that hold for any sequence of observations.
+//! What holds for any sequence of observations, and single rules that need no link.
+
+use std::time::Duration;
+
+use haul_storage::{ErrorKind, LinkStatus};
+use proptest::prelude::*;
+
+use super::{Completion, Limits, Window};
+use crate::{Auto, WindowProfile};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn limits() -> Limits {
+    Limits {
+        lanes: Auto::Auto,
+        window: Auto::Auto,
+        chunk: Auto::Auto,
+        files: Auto::Auto,
+        memory: 256 << 20,
+        max_lanes: 64,
+        profile: WindowProfile::Default,
+    }
+}
+
+fn link(open: usize, opening: usize, refused: usize, round_trip_ms: u32) -> LinkStatus {
+    let round_trip = Some(MS * round_trip_ms);
+    LinkStatus { open, opening, refused, round_trip, connect: None }
+}
+
+/// One thing that a driver tells.
+#[derive(Debug, Clone)]
+enum Seen {
+    Link(LinkStatus),
+    Completed { bytes: u64, took: Duration },
+    Progress { bytes: u64, in_flight: u64 },
+    Failed(ErrorKind),
+    Starved,
+    Timeout,
+}
+
+fn seen() -> impl Strategy<Value = Seen> {
+    let status = (0..80usize, 0..20usize, 0..30usize, proptest::option::of(0..2000u32));
+    prop_oneof![
+        1 => status.prop_map(|(open, opening, refused, ms)| {
+            let round_trip = ms.map(|ms| MS * ms);
+            Seen::Link(LinkStatus { open, opening, refused, round_trip, connect: None })
+        }),
+        6 => (0..64u64 << 20, 0..3000u32)
+            .prop_map(|(bytes, ms)| Seen::Completed { bytes, took: MS * ms }),
+        6 => (0..4u64 << 20, 0..300u64 << 20)
+            .prop_map(|(bytes, in_flight)| Seen::Progress { bytes, in_flight }),
+        1 => prop_oneof![Just(u64::MAX), Just(0)]
+            .prop_map(|bytes| Seen::Progress { bytes, in_flight: bytes }),
+        1 => prop_oneof![
+            Just(ErrorKind::Busy),
+            Just(ErrorKind::Unreachable),
+            Just(ErrorKind::NotFound)
+        ]
+        .prop_map(Seen::Failed),
+        1 => Just(Seen::Starved),
+        2 => Just(Seen::Timeout),
+    ]
+}
+
+fn auto<T: std::fmt::Debug + Clone>(
+    fixed: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Auto<T>> {
+    prop_oneof![Just(None), fixed.prop_map(Some)]
+        .prop_map(|fixed| fixed.map_or(Auto::Auto, Auto::Fixed))
+}
+
+fn any_limits() -> impl Strategy<Value = Limits> {
+    let profile = prop_oneof![
+        Just(WindowProfile::Safe),
+        Just(WindowProfile::Default),
+        Just(WindowProfile::Aggressive)
+    ];
+    (
+        auto(0..100usize),
+        auto(0..1u64 << 30),
+        auto(0..64u64 << 20),
+        auto(0..1000usize),
+        prop_oneof![Just(0), Just(u64::MAX), 0..1u64 << 30],
+        0..100usize,
+        profile,
+    )
+        .prop_map(|(lanes, window, chunk, files, memory, max_lanes, profile)| Limits {
+            lanes,
+            window,
+            chunk,
+            files,
+            memory,
+            max_lanes,
+            profile,
+        })
+}
+
+fn tell(window: &mut Window, now: Duration, seen: &Seen) {
+    match *seen {
+        Seen::Link(status) => window.on_link(now, status),
+        Seen::Completed { bytes, took } => {
+            let issued = now.saturating_sub(took);
+            window.on_completion(now, &Completion { bytes, issued, first_byte: None });
+        }
+        Seen::Progress { bytes, in_flight } => window.on_progress(now, bytes, in_flight),
+        Seen::Failed(kind) => window.on_failure(now, kind),
+        Seen::Starved => window.on_starved(now),
+        Seen::Timeout => window.on_timeout(now),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_decision_stays_within_the_limits(
+        limits in any_limits(),
+        story in proptest::collection::vec((0..500u64, seen()), 0..300),
+    ) {
+        let mut window = Window::new(limits);
+        let memory = limits.memory.max(64 << 10);
+        let mut now = Duration::ZERO;
+        for (step, seen) in &story {
+            now += MS * *step as u32;
+            tell(&mut window, now, seen);
+            let decision = window.decision();
+            prop_assert!((1..=limits.max_lanes.clamp(1, 64)).contains(&decision.lanes));
+            prop_assert!((1..=memory).contains(&decision.window_bytes));
+            prop_assert!(decision.range_bytes >= 1);
+            prop_assert!(decision.files >= 1);
+            match limits.chunk.fixed() {
+                Some(chunk) => prop_assert_eq!(decision.range_bytes, chunk.max(1)),
+                None => prop_assert!(decision.range_bytes <= decision.window_bytes),
+            }
+            if let Some(fixed) = limits.window.fixed() {
+                prop_assert_eq!(decision.window_bytes, fixed.clamp(1, memory));
+            }
+            if let Some(fixed) = limits.lanes.fixed() {
+                prop_assert!(decision.lanes <= fixed.max(1));
+            }
+            if let Some(fixed) = limits.files.fixed() {
+                prop_assert_eq!(decision.files, fixed.max(1));
+            }
+            if let Some(wakeup) = window.next_wakeup() {
+                prop_assert!(wakeup > now);
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_remembered(
+        refused_at in 1..20usize,
+        story in proptest::collection::vec((0..500u64, seen()), 0..200),
+    ) {
+        let mut window = Window::new(limits());
+        window.on_link(Duration::ZERO, link(refused_at, 1, 0, 300));
+        window.on_link(MS, link(refused_at, 0, 1, 300));
+        let mut now = MS;
+        for (step, seen) in &story {
+            now += MS * *step as u32;
+            // Lanes that open all the same, and links that start anew, are other stories.
+            if now < Duration::from_secs(300) && !matches!(seen, Seen::Link(_)) {
+                tell(&mut window, now, seen);
+                prop_assert!(window.decision().lanes <= refused_at);
+            }
+        }
+    }
+
+    #[test]
+    fn time_that_runs_backwards_does_no_harm(
+        story in proptest::collection::vec((0..100_000u64, seen()), 0..200),
+    ) {
+        let mut window = Window::new(limits());
+        for (time, seen) in &story {
+            tell(&mut window, MS * *time as u32, seen);
+            let decision = window.decision();
+            prop_assert!(decision.window_bytes <= limits().memory);
+        }
+    }
+}
+
+/// Tells of `rate` bytes per second in steps of 5 ms, with the window full.
+fn flow(window: &mut Window, from: Duration, length: Duration, rate: u64) {
+    let mut now = from;
+    while now < from + length {
+        now += MS * 5;
+        window.on_progress(now, rate / 200, window.decision().window_bytes);
+    }
+}
+
+#[test]
+fn a_long_path_gets_several_lanes_at_once_and_a_short_one_gets_one() {
+    for (round_trip_ms, lanes) in [(1, 1), (10, 1), (50, 3), (100, 6), (200, 9), (330, 9)] {
+        let mut window = Window::new(limits());
+        assert_eq!(window.decision().lanes, 1);
+        window.on_link(Duration::ZERO, link(1, 0, 0, round_trip_ms));
+        // One is open, and 8 are in the making at most.
+        assert_eq!(window.decision().lanes, lanes, "{round_trip_ms} ms");
+    }
+}
+
+#[test]
+fn a_long_path_gets_many_files_at_once() {
+    let files = |round_trip_ms| {
+        let mut window = Window::new(limits());
+        window.on_link(Duration::ZERO, link(1, 0, 0, round_trip_ms));
+        window.decision().files
+    };
+    assert_eq!((files(0), files(1), files(50), files(500)), (8, 10, 108, 256));
+}
+
+#[test]
+fn errors_cost_files_first_then_lanes_then_range_size() {
+    let mut window = Window::new(limits());
+    window.on_link(Duration::ZERO, link(8, 0, 0, 100));
+    let start = window.decision();
+    let mut now = Duration::ZERO;
+    let mut fail = |window: &mut Window| {
+        now += Duration::from_secs(2);
+        window.on_failure(now, ErrorKind::Busy);
+        window.decision()
+    };
+    let mut files = start.files;
+    while files > 1 {
+        let decision = fail(&mut window);
+        assert_eq!((decision.files, decision.lanes), (files / 2, start.lanes));
+        files = decision.files;
+    }
+    let decision = fail(&mut window);
+    assert!(decision.lanes < start.lanes);
+    let range = decision.range_bytes;
+    for _ in 0..12 {
+        fail(&mut window);
+    }
+    let decision = window.decision();
+    assert_eq!(decision.lanes, 1);
+    assert!(decision.range_bytes < range);
+}
+
+#[test]
+fn one_lost_lane_is_one_reaction() {
+    let mut window = Window::new(limits());
+    window.on_link(Duration::ZERO, link(6, 0, 0, 100));
+    let before = window.decision();
+    window.on_link(MS, link(5, 0, 1, 100));
+    for _ in 0..20 {
+        window.on_failure(MS * 2, ErrorKind::Unreachable);
+    }
+    let after = window.decision();
+    assert_eq!((after.lanes, after.files), (5, before.files / 2));
+    // It is opened again after a while.
+    window.on_timeout(Duration::from_secs(20));
+    assert_eq!(window.decision().lanes, before.lanes);
+}
+
+#[test]
+fn starved_rounds_are_not_judged() {
+    let mut window = Window::new(limits());
+    window.on_link(Duration::ZERO, link(1, 0, 0, 10));
+    flow(&mut window, Duration::ZERO, Duration::from_secs(3), 400_000_000);
+    assert!(window.settled());
+    let (decision, goodput) = (window.decision(), window.goodput());
+    let mut now = Duration::from_secs(3);
+    for _ in 0..100 {
+        now += MS * 10;
+        window.on_starved(now);
+        window.on_progress(now, 1000, 0);
+    }
+    assert_eq!(window.decision(), decision);
+    assert_eq!(window.goodput(), goodput);
+}
+
+#[test]
+fn a_range_told_in_blocks_is_counted_once() {
+    let rate = |blocks: bool| {
+        let mut window = Window::new(limits());
+        window.on_link(Duration::ZERO, link(1, 0, 0, 10));
+        for step in 1..200 {
+            let now = MS * 5 * step;
+            if blocks {
+                for _ in 0..4 {
+                    window.on_progress(now, 250_000, 4 << 20);
+                }
+            }
+            let issued = now - MS * 5;
+            let completion = Completion { bytes: 1_000_000, issued, first_byte: None };
+            window.on_completion(now, &completion);
+        }
+        window.goodput()
+    };
+    let (blocks, ranges) = (rate(true), rate(false));
+    assert!(blocks.abs_diff(ranges) < ranges / 50, "{blocks} and {ranges}");
+}
+
+#[test]
+fn nothing_wakes_an_idle_window() {
+    let mut window = Window::new(limits());
+    assert_eq!(window.next_wakeup(), None);
+    flow(&mut window, Duration::ZERO, Duration::from_secs(1), 10_000_000);
+    for _ in 0..5 {
+        let Some(wakeup) = window.next_wakeup() else { return };
+        window.on_timeout(wakeup);
+    }
+    panic!("it wakes up again and again");
+}

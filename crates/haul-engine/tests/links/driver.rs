@@ -1,0 +1,184 @@
+//! The side of haul: issues ranges as decided, tells the window what it sees, like the real
+//! driver.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use haul_engine::window::{Completion, Decision, Window};
+use haul_storage::LinkStatus;
+
+use super::{Arrival, Link};
+
+/// Who decides.
+#[derive(Debug, Clone)]
+pub(crate) enum Control {
+    /// The controller under test.
+    Window(Box<Window>),
+    /// An oracle, which knows the best numbers beforehand.
+    Fixed(Decision),
+}
+
+/// A decision and when it was made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Point {
+    pub(crate) time: Duration,
+    pub(crate) lanes: usize,
+    pub(crate) open: usize,
+    pub(crate) window_bytes: u64,
+    pub(crate) range_bytes: u64,
+}
+
+/// Bytes that are told at once, at least.
+const BLOCK: u64 = 64 << 10;
+
+#[derive(Debug)]
+pub(super) struct Driver {
+    control: Control,
+    arrival: Arrival,
+    pub(super) link: LinkStatus,
+    pub(super) in_flight: u64,
+    lanes: Vec<LaneSide>,
+    pub(super) points: Vec<Point>,
+}
+
+#[derive(Debug, Default)]
+struct LaneSide {
+    closed: bool,
+    outstanding: u64,
+    ranges: VecDeque<Issued>,
+    /// Arrived and not yet told.
+    untold: u64,
+}
+
+#[derive(Debug)]
+struct Issued {
+    bytes: u64,
+    left: u64,
+    issued: Duration,
+    first_byte: Option<Duration>,
+}
+
+impl Driver {
+    pub(super) fn new(control: Control, link: &Link) -> Self {
+        let status = LinkStatus {
+            open: 1,
+            round_trip: Some(link.round_trip),
+            connect: Some(link.round_trip * link.lane_cost),
+            ..LinkStatus::default()
+        };
+        let mut driver = Self {
+            control,
+            arrival: link.arrival,
+            link: status,
+            in_flight: 0,
+            lanes: vec![LaneSide::default()],
+            points: Vec::new(),
+        };
+        driver.tell_link(Duration::ZERO);
+        driver
+    }
+
+    pub(super) fn decision(&self) -> Decision {
+        match &self.control {
+            Control::Window(window) => window.decision(),
+            Control::Fixed(decision) => *decision,
+        }
+    }
+
+    pub(super) fn next_wakeup(&self) -> Option<Duration> {
+        match &self.control {
+            Control::Window(window) => window.next_wakeup(),
+            Control::Fixed(_) => None,
+        }
+    }
+
+    pub(super) fn on_timeout(&mut self, now: Duration) {
+        if let Control::Window(window) = &mut self.control {
+            window.on_timeout(now);
+        }
+    }
+
+    pub(super) fn tell_link(&mut self, now: Duration) {
+        if let Control::Window(window) = &mut self.control {
+            window.on_link(now, self.link);
+        }
+    }
+
+    pub(super) fn open_lane(&mut self) {
+        self.lanes.push(LaneSide::default());
+        self.link.open += 1;
+    }
+
+    /// Closes lanes beyond those wished for; what is in flight on them still arrives.
+    pub(super) fn close_lanes(&mut self, wished: usize) {
+        while self.link.open > wished {
+            let last = self.lanes.iter().rposition(|lane| !lane.closed);
+            let Some(last) = last else { return };
+            self.lanes[last].closed = true;
+            self.link.open -= 1;
+        }
+    }
+
+    /// Takes the next range that may be issued, and its lane.
+    pub(super) fn issue(&mut self, now: Duration) -> Option<(usize, u64)> {
+        let decision = self.decision();
+        let last = self.points.last();
+        if last.is_none_or(|last| {
+            last.window_bytes != decision.window_bytes
+                || last.lanes != decision.lanes
+                || last.open != self.link.open
+        }) {
+            self.points.push(Point {
+                time: now,
+                lanes: decision.lanes,
+                open: self.link.open,
+                window_bytes: decision.window_bytes,
+                range_bytes: decision.range_bytes,
+            });
+        }
+        if self.in_flight > 0 && self.in_flight + decision.range_bytes > decision.window_bytes {
+            return None;
+        }
+        let open = self.lanes.iter().enumerate().filter(|(_, lane)| !lane.closed);
+        let (index, _) = open.min_by_key(|(_, lane)| lane.outstanding)?;
+        let bytes = decision.range_bytes;
+        let lane = &mut self.lanes[index];
+        lane.outstanding += bytes;
+        lane.ranges.push_back(Issued { bytes, left: bytes, issued: now, first_byte: None });
+        self.in_flight += bytes;
+        Some((index, bytes))
+    }
+
+    /// The next bytes of a lane are here, in order.
+    pub(super) fn arrive(&mut self, now: Duration, index: usize, mut bytes: u64) {
+        while bytes > 0 {
+            let lane = &mut self.lanes[index];
+            let range = lane.ranges.front_mut().expect("only what was asked for is sent");
+            range.first_byte.get_or_insert(now);
+            let taken = bytes.min(range.left);
+            bytes -= taken;
+            range.left -= taken;
+            lane.untold += taken;
+            if self.arrival == Arrival::Blocks && (lane.untold >= BLOCK || range.left == 0) {
+                let told = std::mem::take(&mut lane.untold);
+                lane.outstanding -= told;
+                self.in_flight -= told;
+                if let Control::Window(window) = &mut self.control {
+                    window.on_progress(now, told, self.in_flight);
+                }
+            }
+            let lane = &mut self.lanes[index];
+            if let Some(done) = lane.ranges.pop_front_if(|range| range.left == 0) {
+                if self.arrival == Arrival::Ranges {
+                    lane.outstanding -= done.bytes;
+                    lane.untold = 0;
+                    self.in_flight -= done.bytes;
+                }
+                if let Control::Window(window) = &mut self.control {
+                    let Issued { bytes, issued, first_byte, .. } = done;
+                    window.on_completion(now, &Completion { bytes, issued, first_byte });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The events of a simulated link: requests, segments through the bottleneck, acknowledgements,
+//! lanes that open or are refused.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use super::driver::{Control, Driver};
+use super::sender::{MSS, Sender};
+use super::{Link, Run};
+
+/// Lanes that a backend has in the making, whatever it is asked for.
+const MOST_OPENING: usize = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Request { lane: usize, bytes: u64 },
+    Arrival { lane: usize, number: u64, offset: u64, bytes: u64 },
+    Ack { lane: usize, number: u64, acknowledged: u64 },
+    Pace { lane: usize },
+    ProbeTimeout { lane: usize },
+    ServerReady,
+    LaneOpens,
+    Wakeup,
+}
+
+struct Network {
+    link: Link,
+    now: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    numbers: u64,
+    random: u64,
+    driver: Driver,
+    lanes: Vec<Lane>,
+    bottleneck_free: u64,
+    last_arrival: u64,
+    server_free: u64,
+    server_waiters: VecDeque<usize>,
+    server_set: bool,
+    /// The lane whose turn it is at the server.
+    served: Option<usize>,
+    wakeup: Option<u64>,
+    run: Run,
+}
+
+struct Lane {
+    sender: Sender,
+    pace_set: bool,
+    probe_set: bool,
+    waits_for_server: bool,
+    received: u64,
+    early: BTreeMap<u64, u64>,
+}
+
+/// Runs a link from the moment its first lane is open.
+pub(crate) fn run(link: &Link, control: Control) -> Run {
+    let mut network = Network::new(link, control);
+    network.act();
+    let end = nanos(link.length);
+    while let Some(Reverse((time, _, event))) = network.events.pop() {
+        if time >= end {
+            break;
+        }
+        network.now = time;
+        network.handle(event);
+        network.act();
+    }
+    network.run.points = network.driver.points;
+    network.run.refused = network.driver.link.refused;
+    network.run
+}
+
+impl Network {
+    fn new(link: &Link, control: Control) -> Self {
+        let rounds = (link.length.as_secs_f64() / link.round().as_secs_f64()).ceil() as usize;
+        let mut network = Self {
+            link: link.clone(),
+            now: 0,
+            events: BinaryHeap::new(),
+            numbers: 0,
+            random: 0x9e37_79b9_7f4a_7c15,
+            driver: Driver::new(control, link),
+            lanes: Vec::new(),
+            bottleneck_free: 0,
+            last_arrival: 0,
+            server_free: 0,
+            server_waiters: VecDeque::new(),
+            server_set: false,
+            served: None,
+            wakeup: None,
+            run: Run {
+                link: link.clone(),
+                rounds: vec![0.0; rounds],
+                points: Vec::new(),
+                sent: 0,
+                dropped: 0,
+                most_opening: 0,
+                refused: 0,
+            },
+        };
+        network.add_lane();
+        network
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Request { lane, bytes } => {
+                self.lanes[lane].sender.ask(bytes);
+                self.send(lane);
+            }
+            Event::Arrival { lane, number, offset, bytes } => {
+                self.arrive(lane, number, offset, bytes);
+            }
+            Event::Ack { lane, number, acknowledged } => {
+                self.lanes[lane].sender.on_ack(self.now, number, acknowledged);
+                self.send(lane);
+            }
+            Event::Pace { lane } => {
+                self.lanes[lane].pace_set = false;
+                self.send(lane);
+            }
+            Event::ProbeTimeout { lane } => self.probe_timeout(lane),
+            Event::ServerReady => {
+                self.server_set = false;
+                if let Some(lane) = self.server_waiters.pop_front() {
+                    self.lanes[lane].waits_for_server = false;
+                    self.served = Some(lane);
+                    self.send(lane);
+                    self.served = None;
+                }
+                self.await_server();
+            }
+            Event::LaneOpens => {
+                self.driver.link.opening -= 1;
+                if self.driver.link.open >= self.link.lane_limit {
+                    self.driver.link.refused += 1;
+                } else {
+                    self.driver.open_lane();
+                    self.add_lane();
+                }
+                self.driver.tell_link(self.time());
+            }
+            Event::Wakeup => {
+                if self.wakeup == Some(self.now) {
+                    self.wakeup = None;
+                    self.driver.on_timeout(self.time());
+                }
+            }
+        }
+    }
+
+    /// What the driver does after each event.
+    fn act(&mut self) {
+        let wished = self.driver.decision().lanes;
+        let link = self.driver.link;
+        let may_open = (wished - link.open.min(wished)).min(MOST_OPENING);
+        if may_open > link.opening {
+            let opens = self.now + nanos(self.link.round_trip * self.link.lane_cost);
+            for _ in link.opening..may_open {
+                self.driver.link.opening += 1;
+                self.push(opens, Event::LaneOpens);
+            }
+            self.run.most_opening = self.run.most_opening.max(self.driver.link.opening);
+            self.driver.tell_link(self.time());
+        } else if wished < link.open {
+            self.driver.close_lanes(wished);
+            self.driver.tell_link(self.time());
+        }
+        while let Some((lane, bytes)) = self.driver.issue(self.time()) {
+            let arrives = self.now + nanos(self.link.round_trip) / 2;
+            self.push(arrives, Event::Request { lane, bytes });
+        }
+        if let Some(wakeup) = self.driver.next_wakeup().map(nanos) {
+            if self.wakeup.is_none_or(|set| wakeup < set) {
+                self.wakeup = Some(wakeup);
+                self.push(wakeup, Event::Wakeup);
+            }
+        }
+    }
+
+    /// Sends what a lane may send, at most a ms' worth in a burst (as Linux does with pacing).
+    fn send(&mut self, index: usize) {
+        let burst = (nanos(self.link.round_trip) / 16).min(1_000_000);
+        let burst_ends = self.now + burst;
+        while let Some(bytes) = self.lanes[index].sender.sendable(self.link.segment) {
+            let lane = &mut self.lanes[index];
+            if lane.sender.pace_at > burst_ends {
+                if !std::mem::replace(&mut lane.pace_set, true) {
+                    let at = lane.sender.pace_at - burst / 2;
+                    self.push(at, Event::Pace { lane: index });
+                }
+                break;
+            }
+            if lane.sender.next_is_new() && !self.server_has_time(index, bytes) {
+                self.lanes[index].sender.wait_for_data();
+                break;
+            }
+            let segment = self.lanes[index].sender.send(self.now, bytes);
+            self.transmit(index, segment.number, segment.offset, bytes);
+        }
+        let lane = &mut self.lanes[index];
+        if lane.sender.has_on_the_way() && !std::mem::replace(&mut lane.probe_set, true) {
+            let at = lane.sender.last_sent() + lane.sender.probe_timeout();
+            self.push(at.max(self.now + 1), Event::ProbeTimeout { lane: index });
+        }
+    }
+
+    fn server_has_time(&mut self, index: usize, bytes: u64) -> bool {
+        let now = self.time();
+        let since = self.link.server.iter().rev().find(|(from, _)| *from <= now);
+        let rate = since.map_or(f64::INFINITY, |(_, rate)| *rate);
+        if rate.is_infinite() {
+            return true;
+        }
+        let turn_of_others = !self.server_waiters.is_empty() && self.served != Some(index);
+        if self.server_free > self.now || turn_of_others {
+            if !std::mem::replace(&mut self.lanes[index].waits_for_server, true) {
+                self.server_waiters.push_back(index);
+                self.await_server();
+            }
+            return false;
+        }
+        self.served = None;
+        self.server_free = self.now.max(self.server_free) + (bytes as f64 / rate * 1e9) as u64;
+        true
+    }
+
+    fn await_server(&mut self) {
+        if !self.server_waiters.is_empty() && !std::mem::replace(&mut self.server_set, true) {
+            self.push(self.server_free.max(self.now), Event::ServerReady);
+        }
+    }
+
+    /// Through the bottleneck: queue, rate, loss.
+    fn transmit(&mut self, lane: usize, number: u64, offset: u64, bytes: u64) {
+        self.run.sent += 1;
+        let backlog = self.bottleneck_free.saturating_sub(self.now) as f64 / 1e9 * self.link.rate;
+        if backlog + bytes as f64 > self.link.queue_bytes.max(2.0 * self.link.segment as f64) {
+            self.run.dropped += 1;
+            return;
+        }
+        self.bottleneck_free =
+            self.bottleneck_free.max(self.now) + (bytes as f64 / self.link.rate * 1e9) as u64;
+        if self.random() < self.link.loss * bytes as f64 / MSS as f64 {
+            return;
+        }
+        let jitter = (nanos(self.link.jitter) as f64 * self.random()) as u64;
+        let arrives = self.bottleneck_free + nanos(self.link.round_trip) / 2 + jitter;
+        self.last_arrival = self.last_arrival.max(arrives);
+        self.push(self.last_arrival, Event::Arrival { lane, number, offset, bytes });
+    }
+
+    fn arrive(&mut self, index: usize, number: u64, offset: u64, bytes: u64) {
+        let lane = &mut self.lanes[index];
+        let before = lane.received;
+        if offset <= lane.received {
+            lane.received = lane.received.max(offset + bytes);
+        } else {
+            lane.early.insert(offset, bytes);
+        }
+        while let Some(entry) = lane.early.first_entry() {
+            if *entry.key() > lane.received {
+                break;
+            }
+            let (offset, bytes) = entry.remove_entry();
+            lane.received = lane.received.max(offset + bytes);
+        }
+        let (acknowledged, in_order) = (lane.received, lane.received - before);
+        self.push(
+            self.now + nanos(self.link.round_trip) / 2,
+            Event::Ack { lane: index, number, acknowledged },
+        );
+        if in_order > 0 {
+            let round = (self.now / nanos(self.link.round())) as usize;
+            if let Some(sum) = self.run.rounds.get_mut(round) {
+                *sum += in_order as f64;
+            }
+            self.driver.arrive(self.time(), index, in_order);
+        }
+    }
+
+    fn probe_timeout(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        lane.probe_set = false;
+        if !lane.sender.has_on_the_way() {
+            return;
+        }
+        let due = lane.sender.last_sent() + lane.sender.probe_timeout();
+        if due <= self.now {
+            lane.sender.on_probe_timeout(self.now);
+            self.send(index);
+        } else {
+            lane.probe_set = true;
+            self.push(due, Event::ProbeTimeout { lane: index });
+        }
+    }
+
+    fn add_lane(&mut self) {
+        let link = &self.link;
+        let seed = self.lanes.len();
+        self.lanes.push(Lane {
+            sender: Sender::new(link.congestion, link.lane_bytes, link.lane_rate, seed),
+            pace_set: false,
+            probe_set: false,
+            waits_for_server: false,
+            received: 0,
+            early: BTreeMap::new(),
+        });
+    }
+
+    fn push(&mut self, time: u64, event: Event) {
+        self.numbers += 1;
+        self.events.push(Reverse((time, self.numbers, event)));
+    }
+
+    fn time(&self) -> Duration {
+        Duration::from_nanos(self.now)
+    }
+
+    /// Uniform in 0..1, the same in every run (xorshift64).
+    fn random(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos() as u64
+}

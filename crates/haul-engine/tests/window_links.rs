@@ -1,0 +1,273 @@
+//! The window on simulated links: which share of each link it settles at, how soon, how steadily.
+//!
+//! `cargo test -p haul-engine --test window_links -- --nocapture` prints the table. Beside each
+//! figure stands that of an oracle: the best fixed lanes and window, known beforehand, in the same
+//! simulator and under the same conditions. Rounds are round trips (10 ms on paths shorter than
+//! that) since the first lane was open. The goal of 95 % within 8 rounds is out of anybody's reach
+//! where one lane is not enough: the next ones open 9 round trips later, as SSH does, and their
+//! slow start from 14 KiB takes 7 more. So what is asserted is 95 % and the oracle's time plus a
+//! little, and each row that does worse says why.
+
+mod links;
+
+use std::thread;
+use std::time::Duration;
+
+use haul_engine::window::{Decision, Limits, Window};
+use haul_engine::{Auto, WindowProfile};
+use links::{Arrival, Congestion, Control, Link, Run, run};
+
+/// A link, what an oracle would choose for it, and what is asserted.
+struct Case {
+    link: Link,
+    oracle_lanes: usize,
+    oracle_bdps: f64,
+    /// Per cent of the link, at least.
+    share: f64,
+    /// Rounds more than the oracle, at most.
+    later: usize,
+    /// The largest window in the second half divided by the smallest, at most.
+    swing: f64,
+}
+
+impl Case {
+    /// With the goals that hold unless there is a reason.
+    fn new(link: Link, oracle_lanes: usize, oracle_bdps: f64) -> Self {
+        Self { link, oracle_lanes, oracle_bdps, share: 95.0, later: 2, swing: 1.4 }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    fn run(self) -> Row {
+        let link = &self.link;
+        // 4 ms for the ends, as the window reckons.
+        let round_trip = link.round_trip.as_secs_f64() + 0.004;
+        let window_bytes = (self.oracle_bdps * link.rate * round_trip) as u64;
+        let range_bytes = (window_bytes / (4 * self.oracle_lanes as u64)).max(16 << 10);
+        let decision = Decision { lanes: self.oracle_lanes, window_bytes, range_bytes, files: 8 };
+        let oracle = run(link, Control::Fixed(decision));
+        let window = run(link, Control::Window(Box::new(Window::new(limits()))));
+        Row { case: self, oracle, window }
+    }
+}
+
+struct Row {
+    case: Case,
+    oracle: Run,
+    window: Run,
+}
+
+impl Row {
+    fn print(&self) {
+        let (window, oracle, length) = (&self.window, &self.oracle, self.case.link.length);
+        let end = window.end();
+        let (changes, swing) = window.swing(length / 2, length);
+        println!(
+            "{:31} {:6.1} {:6.1} {:7} {:6} {:6} {:8.2} {:6} {:8} {:6.2} {:7.2} {:6.2}",
+            self.case.link.name,
+            window.share(),
+            oracle.share(),
+            window.rounds_to_settle(),
+            oracle.rounds_to_settle(),
+            end.open,
+            end.window_bytes as f64 / 1e6,
+            end.range_bytes >> 10,
+            changes,
+            swing,
+            window.dropped_percent(),
+            oracle.dropped_percent(),
+        );
+    }
+
+    fn check(&self) {
+        let Case { link, share, later, swing: most_swing, .. } = &self.case;
+        let (name, window) = (link.name, &self.window);
+        assert!(window.share() >= *share, "{name}: {:.1} % of the link", window.share());
+        let (rounds, best) = (window.rounds_to_settle(), self.oracle.rounds_to_settle());
+        assert!(rounds <= best + later, "{name}: settles after {rounds} rounds, not {best}");
+        // What is left of movement is trials: at most one, up and down, in 10 seconds.
+        let (changes, swing) = window.swing(link.length / 2, link.length);
+        let trials = (link.length.as_secs_f64() / 2.0 / 10.0).ceil();
+        assert!(changes as f64 <= 2.0 * trials, "{name}: {changes} changes");
+        assert!(swing <= *most_swing, "{name}: the window moves by a factor of {swing}");
+        assert!(window.most_opening <= 8, "{name}: {} lanes in the making", window.most_opening);
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        lanes: Auto::Auto,
+        window: Auto::Auto,
+        chunk: Auto::Auto,
+        files: Auto::Auto,
+        memory: 256 << 20,
+        max_lanes: 64,
+        profile: WindowProfile::Default,
+    }
+}
+
+fn lan(link: &mut Link) {
+    link.segment = 8 << 10;
+    link.length = Duration::from_secs(3);
+}
+
+fn long_path(name: &'static str, change: impl FnOnce(&mut Link)) -> Case {
+    Case::new(Link::new(name, 200.0, 500.0).with(change), 12, 1.3)
+}
+
+fn lossy(name: &'static str, loss: f64, change: impl FnOnce(&mut Link)) -> Case {
+    let link = Link::new(name, 100.0, 500.0).with(|link| {
+        link.loss = loss;
+        link.segment = 4344;
+        link.lane_bytes = 2_700_000;
+    });
+    Case::new(link.with(change), 16, 1.5)
+}
+
+fn cases() -> Vec<Case> {
+    vec![
+        Case::new(Link::new("0.2 ms 10 Gbit (LAN)", 0.2, 10_000.0).with(lan), 1, 1.3),
+        Case::new(
+            Link::new("1 ms 1 Gbit", 1.0, 1000.0).with(|link| link.segment = 2 * 1448),
+            1,
+            1.3,
+        ),
+        Case::new(Link::new("50 ms 500 Mbit", 50.0, 500.0), 3, 1.3),
+        long_path("200 ms 500 Mbit", |_| ()),
+        long_path("  lanes open in 3 round trips", |link| link.lane_cost = 3),
+        long_path("  writing, whole ranges acked", |link| {
+            link.lane_cost = 3;
+            link.arrival = Arrival::Ranges;
+        }),
+        long_path("  CUBIC", |link| link.congestion = Congestion::Cubic),
+        long_path("  2 MiB a lane", |link| link.lane_bytes = 2 << 20),
+        // The 12 lanes of the path are too few. That shows when they have ramped up and the window
+        // has settled; 9 + 8 round trips later the next ones have ramped up, and are judged.
+        long_path("  768 KiB a lane", |link| link.lane_bytes = 768 << 10).with(|case| {
+            case.oracle_lanes = 24;
+            case.later = 36;
+        }),
+        long_path("  ninth lane refused", |link| {
+            link.lane_bytes = 2_700_000;
+            link.lane_limit = 8;
+        })
+        .with(|case| case.oracle_lanes = 8),
+        Case::new(
+            Link::new("330 ms 600 Mbit, 2.7 MB a lane", 330.0, 600.0)
+                .with(|link| link.lane_bytes = 2_700_000),
+            16,
+            1.3,
+        ),
+        Case::new(
+            Link::new("100 ms 500 Mbit, 20 ms jitter", 100.0, 500.0)
+                .with(|link| link.jitter = Duration::from_millis(20)),
+            8,
+            1.5,
+        ),
+        lossy("100 ms 500 Mbit, 0.1 % loss", 0.001, |_| ()).with(|case| case.share = 92.0),
+        // Each lane waits for something lost all the time, and its socket buffer fills meanwhile.
+        // A wider window brings more and drops more; the oracle has 16 lanes and does no better.
+        lossy("  1 % loss", 0.01, |_| ()).with(|case| case.share = 75.0),
+        // CUBIC keeps 1.2 MSS / √loss = 17 KiB a lane in flight, whatever the window, and the most
+        // lanes of the default profile are 32. Lanes are added only after those before have proved their worth.
+        lossy("  1 % loss, CUBIC", 0.01, |link| {
+            link.congestion = Congestion::Cubic;
+            link.length = Duration::from_secs(80);
+        })
+        .with(|case| {
+            case.oracle_lanes = 32;
+            case.share = 8.0;
+            case.later = 200;
+        }),
+    ]
+}
+
+#[test]
+fn the_window_fills_each_link_soon_and_stays_there() {
+    println!(
+        "{:31} {:>6} {:>6} {:>7} {:>6} {:>6} {:>8} {:>6} {:>8} {:>6} {:>7} {:>6}",
+        "link",
+        "share%",
+        "oracle",
+        "settled",
+        "oracle",
+        "lanes",
+        "MB",
+        "KiB",
+        "changes",
+        "swing",
+        "drop%",
+        "oracle",
+    );
+    let rows: Vec<Row> = thread::scope(|scope| {
+        let runs: Vec<_> = cases().into_iter().map(|case| scope.spawn(|| case.run())).collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    });
+    for row in &rows {
+        row.print();
+    }
+    for row in &rows {
+        row.check();
+    }
+}
+
+#[test]
+fn the_window_follows_a_server_that_slows_down_and_recovers() {
+    let (slow, again, end) =
+        (Duration::from_secs(20), Duration::from_secs(40), Duration::from_secs(60));
+    let link = Link::new("server slows to a third", 100.0, 500.0).with(|link| {
+        link.server =
+            vec![(Duration::ZERO, link.rate), (slow, link.rate / 3.0), (again, link.rate)];
+        link.length = end;
+    });
+    let (rate, round) = (link.rate, link.round());
+    let run = run(&link, Control::Window(Box::new(Window::new(limits()))));
+    let at = |time| run.at(time).window_bytes as f64 / 1e6;
+    let (before, narrow, after) = (at(slow), at(again), at(end));
+    let shrinks = run.points.iter().find(|point| point.time > slow);
+    let shrinks = (shrinks.unwrap().time - slow).as_secs_f64() / round.as_secs_f64();
+    let recovers = run.rounds_until(again, rate);
+    println!(
+        "server slows to a third and recovers: window {before:.2} MB, {narrow:.2} MB after \
+         {shrinks:.0} rounds, {after:.2} MB; full again after {recovers} rounds"
+    );
+    assert!(narrow < 0.5 * before, "the window shrinks with the BDP");
+    assert!(shrinks <= 6.0);
+    assert!(recovers <= 12);
+    assert!(run.goodput(slow / 2, slow) > 0.95 * rate);
+    assert!(run.goodput(slow + round * 10, again) > 0.95 * rate / 3.0);
+    assert!(run.goodput(again + round * 20, end) > 0.95 * rate);
+    assert!(after < 1.4 * before && after > before / 1.4, "and goes back to where it was");
+}
+
+#[test]
+fn one_lane_is_kept_on_a_lan_and_two_where_two_are_faster() {
+    let link = Link::new("LAN", 0.2, 10_000.0).with(lan);
+    let alone = run(&link, Control::Window(Box::new(Window::new(limits()))));
+    assert_eq!(alone.end().lanes, 1);
+    assert!(alone.points.iter().any(|point| point.lanes == 2), "a second lane was tried");
+
+    let link = link.with(|link| link.lane_rate = 0.6 * link.rate);
+    let halved = run(&link, Control::Window(Box::new(Window::new(limits()))));
+    assert_eq!(halved.end().lanes, 2);
+    assert!(halved.goodput(Duration::from_secs(3), link.length) > 0.95 * link.rate);
+}
+
+#[test]
+fn a_refused_lane_is_not_asked_for_again() {
+    let link = Link::new("ninth lane refused", 100.0, 500.0).with(|link| {
+        link.lane_limit = 8;
+        link.lane_bytes = 512 << 10;
+        link.length = Duration::from_secs(120);
+        link.segment = 64 << 10;
+    });
+    let run = run(&link, Control::Window(Box::new(Window::new(limits()))));
+    let refused_at = run.points.iter().find(|point| point.lanes > 8).unwrap().time;
+    let forgiven = refused_at + link.round_trip * 12;
+    assert!(run.points.iter().all(|point| point.lanes <= 8 || point.time < forgiven));
+    assert_eq!(run.end().open, 8);
+    assert!(run.refused <= 8);
+}
