@@ -23,6 +23,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use haul_storage::Error;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::args::Cli;
 use crate::exit::{Exit, Stop};
@@ -55,10 +56,19 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {
+    raise_open_files();
     // The work is done by the engine's and the backends' own threads.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Error::from_io("start", error))?;
     runtime.block_on(commands::run(cli, printer))
+}
+
+/// Raises the limit of open files as far as the system allows it: every source is an open
+/// directory, and the usual 1 024 are from a time when `select` could not count any further.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where it cannot be raised, what needs more of them says so.
+    _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

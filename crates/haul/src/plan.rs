@@ -9,6 +9,7 @@
 //! | `DIR/`, `.`, `..` | DEST: what is in one is in the other |
 //! | `FILE` | `DEST/FILE` if DEST is a directory, ends with a slash, or there are several sources; else DEST |
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -60,7 +61,8 @@ pub(crate) async fn copy(
         return Err(Error::new(ErrorKind::NotADirectory, "copy into").at(destination).into());
     }
 
-    let mut jobs: Vec<Job> = Vec::new();
+    let mut jobs = Vec::new();
+    let mut taken = HashSet::new();
     for (location, place) in opened {
         let name = own_name(location, &place);
         if !name.is_empty() && !rules.includes(name, place.is_directory) {
@@ -73,8 +75,7 @@ pub(crate) async fn copy(
                 Error::new(ErrorKind::InvalidInput, "copy").at(location).because(error.to_string())
             })?
         };
-        let named_twice = |job: &&Job| !name.is_empty() && job.destination_path == destination_path;
-        if jobs.iter().any(|job| named_twice(&job)) {
+        if !name.is_empty() && !taken.insert(destination_path.clone()) {
             return Err(Stop::Usage(format!(
                 "{location}: another source becomes {}, too",
                 target.storage.location().display(&destination_path)

@@ -99,6 +99,10 @@ Configuration (TOML; names of options as on the command line, without the dashes
   [remote.NAME]           url = \"...\", user = \"...\", port = 22; used as NAME:PATH
   The command line goes before the profile, the profile before [defaults].
 
+JSON (--json): one object a line on the standard output; `event` says which:
+  plan, progress, file, retry, warning, error, summary; entry (ls), step (demo)
+  Names are in `path`; where one is not UTF-8, `path_bytes` has it in hexadecimal.
+
 Exit status:
   0    all done
   1    something failed; each failure was printed, the rest was done

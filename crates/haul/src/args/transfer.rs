@@ -48,8 +48,8 @@ const NAMES: [(&str, bool, &str); 2] = [
     (
         "exclude",
         false,
-        "Leave out what matches; the first match of --include and --exclude decides. Without a \
-         slash GLOB is compared with names, with one (/build, doc/**) with paths below SOURCE; \
+        "Leave out what matches; the first match of --include and --exclude decides, and what \
+         none matches is copied. Without a slash GLOB is compared with names, with one (/build, doc/**) with paths below SOURCE; \
          with a slash at its end it is for directories only",
     ),
 ];

@@ -32,28 +32,27 @@ pub(crate) fn file(event: &FileEvent, path: &RelPath) -> String {
 
 /// Where a transfer stands, in one line.
 pub(crate) fn progress(progress: &Progress, verbose: bool) -> String {
-    let mut line = format!(
-        "{}/{} files  {}/{}  {}",
-        progress.files,
-        progress.total_files,
-        bytes(progress.bytes),
-        bytes(progress.total_bytes),
-        rate(progress.bytes_per_second)
-    );
-    if let Some(seconds) =
-        progress.total_bytes.saturating_sub(progress.bytes).checked_div(progress.bytes_per_second)
-    {
-        let left = duration(Duration::from_secs(seconds));
-        line.push_str(&format!("  {left} left"));
-    }
-    if verbose && progress.lanes > 0 {
-        line.push_str(&format!("  {} lanes", progress.lanes));
-        line.push_str(&format!("  window {}", bytes(progress.window_bytes)));
-        if let Some(round_trip) = progress.round_trip {
-            line.push_str(&format!("  {:.1} ms", round_trip.as_secs_f64() * 1000.0));
+    let mut parts = vec![format!("{}/{}", bytes(progress.bytes), bytes(progress.total_bytes))];
+    // Nothing is known of the first moments.
+    if progress.bytes_per_second > 0 {
+        parts.push(rate(progress.bytes_per_second));
+        let left = progress.total_bytes.saturating_sub(progress.bytes);
+        let seconds = left as f64 / progress.bytes_per_second as f64;
+        if let Ok(left) = Duration::try_from_secs_f64(seconds) {
+            parts.push(format!("{} left", duration(left)));
         }
     }
-    line
+    parts.push(format!("{}/{} files", progress.files, progress.total_files));
+    if verbose && progress.lanes > 0 {
+        parts.push(plural(progress.lanes as u64, "lane"));
+        parts.push(format!("window {}", bytes(progress.window_bytes)));
+        parts.extend(progress.round_trip.map(latency));
+    }
+    parts.join("  ")
+}
+
+fn latency(round_trip: Duration) -> String {
+    format!("latency {:.1} ms", round_trip.as_secs_f64() * 1000.0)
 }
 
 /// How a transfer ended, in one line.
@@ -95,9 +94,7 @@ pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String
             parts.push(plural(summary.lanes as u64, "lane"));
             parts.push(format!("window {}", bytes(summary.window_bytes)));
         }
-        if let Some(round_trip) = summary.round_trip {
-            parts.push(format!("latency {:.1} ms", round_trip.as_secs_f64() * 1000.0));
-        }
+        parts.extend(summary.round_trip.map(latency));
     }
     parts.join("; ")
 }

@@ -26,14 +26,16 @@ struct Shared {
     args: OutputArgs,
     stdout_is_terminal: bool,
     stderr_is_terminal: bool,
-    streams: Mutex<Streams>,
+    results: Mutex<Results>,
+    /// Apart from the results: whoever is told to stop must hear so even while a result waits for
+    /// its reader.
+    bar: Mutex<Option<ProgressBar>>,
 }
 
 #[derive(Debug)]
-struct Streams {
+struct Results {
     stdout: BufWriter<Stdout>,
     state: State,
-    bar: Option<ProgressBar>,
 }
 
 #[derive(Debug)]
@@ -46,16 +48,16 @@ enum State {
 impl Printer {
     /// A printer that is as talkative as the arguments say.
     pub(crate) fn new(args: OutputArgs) -> Self {
-        let streams = Streams {
+        let results = Results {
             stdout: BufWriter::with_capacity(64 << 10, io::stdout()),
             state: State::Open,
-            bar: None,
         };
         let shared = Shared {
             args,
             stdout_is_terminal: io::stdout().is_terminal(),
             stderr_is_terminal: io::stderr().is_terminal(),
-            streams: Mutex::new(streams),
+            results: Mutex::new(results),
+            bar: Mutex::new(None),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -92,7 +94,7 @@ impl Printer {
 
     /// Keeps what is printed out of the way of this bar.
     pub(crate) fn set_bar(&self, bar: Option<ProgressBar>) {
-        self.lock().bar = bar;
+        *self.bar() = bar;
     }
 
     /// Prints a line of a result.
@@ -150,9 +152,9 @@ impl Printer {
 
     /// Hands on what is buffered.
     pub(crate) fn flush(&self) {
-        let mut streams = self.lock();
-        let outcome = streams.stdout.flush();
-        streams.note_outcome(outcome);
+        let mut results = self.lock();
+        let outcome = results.stdout.flush();
+        results.note_outcome(outcome);
     }
 
     /// Hands on what is buffered and says whether all results arrived; if not, that is reported.
@@ -167,35 +169,38 @@ impl Printer {
     }
 
     fn stdout(&self, bytes: &[u8], line: bool) {
-        let mut streams = self.lock();
-        if !matches!(streams.state, State::Open) {
+        let mut results = self.lock();
+        if !matches!(results.state, State::Open) {
             return;
         }
-        // On a terminal both streams are the same screen.
-        let bar = streams.bar.clone().filter(|_| self.shared.stdout_is_terminal);
-        let flush = self.shared.stdout_is_terminal;
-        let outcome = apart_from(bar.as_ref(), || {
-            streams.stdout.write_all(bytes)?;
+        let is_terminal = self.shared.stdout_is_terminal;
+        let mut print = || {
+            results.stdout.write_all(bytes)?;
             if line {
-                streams.stdout.write_all(b"\n")?;
+                results.stdout.write_all(b"\n")?;
             }
-            if flush { streams.stdout.flush() } else { Ok(()) }
-        });
-        streams.note_outcome(outcome);
+            if is_terminal { results.stdout.flush() } else { Ok(()) }
+        };
+        // On a terminal both streams are the same screen.
+        let outcome = if is_terminal { apart_from(&self.bar(), print) } else { print() };
+        results.note_outcome(outcome);
     }
 
     fn stderr(&self, line: &str) {
-        let streams = self.lock();
         // There is nowhere left to report that the standard error cannot be written to.
-        apart_from(streams.bar.as_ref(), || drop(writeln!(io::stderr().lock(), "{line}")));
+        apart_from(&self.bar(), || drop(writeln!(io::stderr().lock(), "{line}")));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Streams> {
-        self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    fn bar(&self) -> MutexGuard<'_, Option<ProgressBar>> {
+        self.shared.bar.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Results> {
+        self.shared.results.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Streams {
+impl Results {
     fn note_outcome(&mut self, outcome: io::Result<()>) {
         match outcome {
             Ok(()) => {}
@@ -207,7 +212,7 @@ impl Streams {
     }
 }
 
-fn apart_from<T>(bar: Option<&ProgressBar>, print: impl FnOnce() -> T) -> T {
+fn apart_from<T>(bar: &Option<ProgressBar>, print: impl FnOnce() -> T) -> T {
     match bar {
         Some(bar) => bar.suspend(print),
         None => print(),

@@ -30,12 +30,12 @@ enum Kind {
 impl ProgressDisplay {
     /// A display of the kind that the arguments and the standard error ask for.
     pub(crate) fn new(printer: &Printer) -> Self {
-        Self::with_template(printer, "[{bar:24}] {percent:>3}%  {msg}")
+        Self::with_template(printer, "[{bar:16}] {percent:>3}%  {wide_msg}")
     }
 
     /// A display of something whose end is not known.
     pub(crate) fn counting(printer: &Printer) -> Self {
-        Self::with_template(printer, "{msg}")
+        Self::with_template(printer, "{wide_msg}")
     }
 
     fn with_template(printer: &Printer, template: &str) -> Self {
@@ -47,7 +47,6 @@ impl ProgressDisplay {
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style.progress_chars("=> "));
             }
-            printer.set_bar(Some(bar.clone()));
             Kind::Bar { bar, next: Duration::ZERO }
         } else if printer.is_json() {
             // The JSON has it all; a standard error that is no terminal is a log.
@@ -63,6 +62,7 @@ impl ProgressDisplay {
         match &mut self.kind {
             Kind::Bar { bar, next } if elapsed >= *next => {
                 *next = elapsed + BAR_INTERVAL;
+                self.printer.set_bar(Some(bar.clone()));
                 bar.set_message(line());
             }
             Kind::Lines { next } if elapsed >= *next => {
@@ -80,8 +80,11 @@ impl ProgressDisplay {
         }
         match &mut self.kind {
             Kind::Bar { bar, .. } => {
-                bar.set_length(progress.total_bytes.max(1));
-                bar.set_position(progress.bytes);
+                self.printer.set_bar(Some(bar.clone()));
+                bar.update(|state| {
+                    state.set_len(progress.total_bytes.max(1));
+                    state.set_pos(progress.bytes);
+                });
                 bar.set_message(human::progress(progress, self.printer.is_verbose()));
             }
             Kind::Lines { next } if progress.elapsed >= *next => {

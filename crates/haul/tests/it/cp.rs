@@ -262,3 +262,15 @@ fn defaults_of_the_configuration_apply() {
     assert!(session.has("two/deep/c.o"));
     assert!(!session.has("two/SHA256SUMS"));
 }
+
+#[test]
+fn more_sources_than_files_may_usually_be_open() {
+    let mut session = Session::new();
+    for n in 0..300 {
+        session = session.file(format!("d{n}/f"), "");
+    }
+    let haul = env!("CARGO_BIN_EXE_haul");
+    session.write("run", format!("ulimit -Sn 100; {haul} cp -q d* dst"));
+    session.tool("bash run");
+    assert_eq!(session.haul("ls dst").out().lines().count(), 300);
+}

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use crate::session::Session;
 
@@ -60,4 +61,22 @@ fn a_killed_copy_continues() {
     child.kill().unwrap();
     child.wait().unwrap();
     finished(&session);
+}
+
+#[test]
+fn a_second_signal_ends_it_even_while_nobody_reads_its_output() {
+    let mut session = Session::new();
+    for n in 0..2000 {
+        session = session.file(format!("src/{n}"), "");
+    }
+    let mut command = session.command("cp --json src dst");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The pipe holds 64 KiB, and 2 000 lines have 100 bytes and more.
+    std::thread::sleep(Duration::from_millis(500));
+    signal(&child, "INT");
+    std::thread::sleep(Duration::from_millis(200));
+    signal(&child, "INT");
+    let mut child = child;
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
 }
