@@ -20,10 +20,12 @@ mod lock;
 mod metadata;
 mod platform;
 mod read;
+mod split;
 mod statfs;
 mod storage;
 mod volume;
 mod whole;
 mod write;
 
+pub use split::{PART_BYTES, SplitMode, SplitStorage};
 pub use storage::{LocalOptions, LocalStorage};

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use haul_local::{LocalOptions, LocalStorage};
+use haul_local::{LocalOptions, LocalStorage, SplitMode, SplitStorage};
 use haul_storage::{Storage, conformance};
 
 fn open(root: &Path, options: LocalOptions) -> Arc<dyn Storage> {
@@ -49,4 +49,24 @@ async fn local_storage_conforms_with_the_largest_blocks_and_one_thread() {
     let root = tempfile::tempdir().unwrap();
     let options = LocalOptions { block_size: 1 << 30, threads: 1, ..LocalOptions::default() };
     conformance::run_all(open(root.path(), options)).await;
+}
+
+/// Split files in parts of a length that the kit's sizes go beyond, and one that cuts its blocks at
+/// odd places.
+#[tokio::test]
+async fn split_storage_conforms() {
+    for part in [65_536, 99_991] {
+        let root = tempfile::tempdir().unwrap();
+        let inner = open(root.path(), LocalOptions::default());
+        conformance::run_all(SplitStorage::new(inner, SplitMode::Size(part))).await;
+    }
+}
+
+#[tokio::test]
+async fn split_storage_that_has_nothing_to_split_conforms() {
+    for mode in [SplitMode::Auto, SplitMode::Never] {
+        let root = tempfile::tempdir().unwrap();
+        let inner = open(root.path(), LocalOptions::default());
+        conformance::run_all(SplitStorage::new(inner, mode)).await;
+    }
 }

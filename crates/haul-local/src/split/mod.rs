@@ -1,0 +1,101 @@
+//! Split files: what is longer than a file system allows lies in a folder of numbered parts.
+//!
+//! A file `NAME` becomes `NAME/00`, `NAME/01`, … (after `99` comes `100`), all of the same length
+//! but the last. [`SplitStorage`] shows such a folder as one file, whichever program made it, and
+//! makes one where a file is too long. The length is 4 294 901 760 bytes (4 GiB − 64 KiB) unless
+//! `--split SIZE` says otherwise.
+//!
+//! Way of the data: `layout` recognises folders and names parts; `read` strings parts together;
+//! `write` cuts what comes at the borders, into `.NAME.haul-part/LENGTH/00` and so on, with the
+//! journal beside as for any file; `place` brings a finished folder (or file) to its name, where the
+//! other form may be in the way.
+
+mod layout;
+mod place;
+mod read;
+mod storage;
+mod write;
+
+use std::sync::Arc;
+
+use haul_storage::{Capabilities, Storage};
+
+pub use layout::PART_BYTES;
+
+/// When files are split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SplitMode {
+    /// Files that are longer than the file system allows are split; split folders are read as one
+    /// file.
+    #[default]
+    Auto,
+    /// Nothing is split, and folders are folders.
+    Never,
+    /// Files of more bytes than this are split into parts of as many bytes; folders with parts of
+    /// this length and of [`PART_BYTES`] are read as one file.
+    Size(u64),
+}
+
+/// Any storage, with split folders shown as files.
+#[derive(Debug, Clone)]
+pub struct SplitStorage {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inner: Arc<dyn Storage>,
+    mode: SplitMode,
+    capabilities: Capabilities,
+}
+
+/// Which files are split, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Rule {
+    /// The longest file that stays in one, in bytes.
+    longest: u64,
+    /// Length of a part in bytes.
+    part: u64,
+}
+
+impl SplitStorage {
+    /// Lays itself over `inner`. A length of 0 in [`SplitMode::Size`] is taken as 1.
+    pub fn new(inner: Arc<dyn Storage>, mode: SplitMode) -> Arc<Self> {
+        let mut capabilities = inner.capabilities().clone();
+        let mode = match mode {
+            SplitMode::Size(0) => SplitMode::Size(1),
+            mode => mode,
+        };
+        let shared = Shared { inner, mode, capabilities: capabilities.clone() };
+        if shared.rule().is_some() {
+            capabilities.max_file_size = None;
+        }
+        Arc::new(Self { shared: Arc::new(Shared { capabilities, ..shared }) })
+    }
+}
+
+impl Shared {
+    fn rule(&self) -> Option<Rule> {
+        let longest = self.inner.capabilities().max_file_size;
+        match self.mode {
+            SplitMode::Never => None,
+            SplitMode::Auto => {
+                longest.map(|longest| Rule { longest, part: PART_BYTES.min(longest) })
+            }
+            SplitMode::Size(size) => {
+                let size = size.min(longest.unwrap_or(u64::MAX));
+                Some(Rule { longest: size, part: size })
+            }
+        }
+    }
+
+    /// Whether folders are looked into at all.
+    fn joins(&self) -> bool {
+        self.mode != SplitMode::Never
+    }
+
+    /// Whether a part that is not the last may have this length.
+    fn is_part_length(&self, length: u64) -> bool {
+        length == PART_BYTES || self.rule().is_some_and(|rule| rule.part == length)
+    }
+}

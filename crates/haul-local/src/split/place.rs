@@ -1,0 +1,110 @@
+//! Bringing something finished to its name, where a file and a split folder may take each other's
+//! place.
+//!
+//! No system call replaces a full folder, so what is there is first moved aside to
+//! `.old-NAME.haul-part`, and removed when the new is in place. A run that is killed in between
+//! leaves the old one there; whoever writes the name next puts it back first ([`Shared::recover`]).
+
+use haul_storage::{EntryKind, Error, ErrorKind, RelPath, Result, StorageExt as _, part_name};
+
+use super::Shared;
+
+/// What is at a name now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Present {
+    Nothing,
+    /// A file, a link or something special: whatever a rename replaces.
+    File,
+    SplitFolder,
+    Directory,
+}
+
+impl Shared {
+    pub(super) async fn present(&self, path: &RelPath) -> Result<Present> {
+        Ok(match self.inner.find(path).await?.map(|entry| entry.kind) {
+            None => Present::Nothing,
+            Some(EntryKind::Directory) if self.layout(path).await?.is_some() => {
+                Present::SplitFolder
+            }
+            Some(EntryKind::Directory) => Present::Directory,
+            Some(_) => Present::File,
+        })
+    }
+
+    /// Brings what is at `from` to `to`: a folder if `is_folder`, else a file.
+    pub(super) async fn place(
+        &self,
+        from: &RelPath,
+        is_folder: bool,
+        to: &RelPath,
+        replace: bool,
+    ) -> Result<()> {
+        let present = self.present(to).await?;
+        let refusal = match present {
+            Present::Nothing => None,
+            _ if !replace => Some(ErrorKind::AlreadyExists),
+            Present::Directory => Some(ErrorKind::IsADirectory),
+            Present::File | Present::SplitFolder => None,
+        };
+        if let Some(kind) = refusal {
+            return Err(Error::new(kind, "commit").at(self.inner.location().display(to)));
+        }
+        let in_the_way = present == Present::SplitFolder || (is_folder && present == Present::File);
+        if !in_the_way {
+            return self.inner.rename(from, to).await;
+        }
+        self.aside(to, self.inner.rename(from, to)).await
+    }
+
+    /// Moves what is at `path` aside, does `work`, and removes the old one, or puts it back.
+    pub(super) async fn aside(
+        &self,
+        path: &RelPath,
+        work: impl Future<Output = Result<()>>,
+    ) -> Result<()> {
+        let aside = aside_path(path)?;
+        remove_if_there(self, &aside).await?;
+        self.inner.rename(path, &aside).await?;
+        match work.await {
+            Ok(()) => remove_if_there(self, &aside).await,
+            Err(error) => {
+                // The first error says what is wrong; what cannot be put back stays aside.
+                let _ = self.inner.rename(&aside, path).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts back, or removes, what a killed run left aside.
+    pub(super) async fn recover(&self, path: &RelPath) -> Result<()> {
+        let aside = aside_path(path)?;
+        if self.inner.find(&aside).await?.is_none() {
+            return Ok(());
+        }
+        match self.inner.find(path).await? {
+            None => self.inner.rename(&aside, path).await,
+            Some(_) => remove_if_there(self, &aside).await,
+        }
+    }
+}
+
+/// Where the old one waits.
+fn aside_path(path: &RelPath) -> Result<RelPath> {
+    let mut name = b"old-".to_vec();
+    name.extend_from_slice(path.name());
+    beside(path, &part_name(&name))
+}
+
+/// The entry called `name` in the directory of `path`.
+pub(super) fn beside(path: &RelPath, name: &[u8]) -> Result<RelPath> {
+    path.with_name(name).map_err(|error| {
+        Error::new(ErrorKind::InvalidInput, "create").at(path).because(error.to_string())
+    })
+}
+
+pub(super) async fn remove_if_there(shared: &Shared, path: &RelPath) -> Result<()> {
+    match shared.inner.remove_all(path).await {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

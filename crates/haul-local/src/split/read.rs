@@ -1,0 +1,188 @@
+//! Parts strung together for reading.
+//!
+//! Parts of a stored folder are opened for each range and compared with what was found when the
+//! file was opened: a part that was exchanged is noticed, and no number of parts uses up the file
+//! descriptors. Parts of a file that is still being written are held open by it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
+use haul_storage::{
+    Block, BlockStream, Error, ErrorKind, Identity, Metadata, Range, ReadAt, RelPath, Result,
+};
+
+use super::Shared;
+use super::layout::{Layout, cut, part_path};
+
+/// Where a part was never written it reads as zeros; so many at a time.
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+
+#[derive(Debug)]
+pub(super) struct SplitReader {
+    parts: Arc<Parts>,
+    identity: Identity,
+}
+
+#[derive(Debug)]
+pub(super) struct Parts {
+    shared: Arc<Shared>,
+    path: RelPath,
+    size: u64,
+    part: u64,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// A folder, and the version of each part.
+    Stored(Vec<Identity>),
+    /// Open parts, which may be shorter than they will be.
+    Growing(Vec<Arc<dyn ReadAt>>),
+}
+
+impl SplitReader {
+    pub(super) fn stored(shared: Arc<Shared>, path: RelPath, layout: &Layout) -> Self {
+        let identity = layout.identity(&path);
+        let identities = layout.parts.iter().map(haul_storage::Entry::identity).collect();
+        let source = Source::Stored(identities);
+        let parts = Parts { shared, path, size: layout.size(), part: layout.part, source };
+        Self { parts: Arc::new(parts), identity }
+    }
+
+    pub(super) fn growing(
+        shared: Arc<Shared>,
+        path: RelPath,
+        part: u64,
+        open: Vec<Arc<dyn ReadAt>>,
+    ) -> Self {
+        let before = part * (open.len() as u64).saturating_sub(1);
+        let size = before + open.last().map_or(0, |last| last.identity().size);
+        let first = open.first().map(|first| first.identity().clone()).unwrap_or_default();
+        let identity = Identity { size, ..first };
+        let parts = Parts { shared, path, size, part, source: Source::Growing(open) };
+        Self { parts: Arc::new(parts), identity }
+    }
+}
+
+impl Parts {
+    async fn open(&self, number: u64) -> Result<Arc<dyn ReadAt>> {
+        let index = usize::try_from(number).unwrap_or(usize::MAX);
+        match &self.source {
+            Source::Growing(open) => open.get(index).cloned().ok_or_else(|| self.changed()),
+            Source::Stored(identities) => {
+                let opened = self.shared.inner.open(&part_path(&self.path, number)).await;
+                let reader = match opened {
+                    Err(error) if error.kind() == ErrorKind::NotFound => return Err(self.changed()),
+                    reader => reader?,
+                };
+                if identities.get(index) != Some(reader.identity()) {
+                    return Err(self.changed());
+                }
+                Ok(reader)
+            }
+        }
+    }
+
+    fn changed(&self) -> Error {
+        Error::new(ErrorKind::Changed, "read")
+            .at(self.shared.inner.location().display(&self.path))
+            .because("a part of the split file changed")
+    }
+
+    /// The blocks of a range within one part.
+    async fn read(&self, number: u64, range: Range) -> Result<BlockStream> {
+        let reader = self.open(number).await?;
+        let blocks = reader.read_at(range);
+        if !matches!(self.source, Source::Growing(_)) {
+            return Ok(blocks);
+        }
+        // `size` ends where the last part ends, so any shortage is a hole before that.
+        let state = (blocks, range.len());
+        let filled = stream::try_unfold(state, |(mut blocks, left)| async move {
+            if left == 0 {
+                return Ok::<_, Error>(None);
+            }
+            let block = match blocks.next().await {
+                Some(block) => block?,
+                None => {
+                    let length = usize::try_from(left).unwrap_or(usize::MAX).min(ZEROS.len());
+                    Block::from(Bytes::from_static(&ZEROS[..length]))
+                }
+            };
+            let left = left.saturating_sub(block.len() as u64);
+            Ok(Some((block, (blocks, left))))
+        });
+        Ok(filled.boxed())
+    }
+}
+
+/// A range on its way: the block stream of the current part, and the parts after it.
+struct Reading {
+    parts: Arc<Parts>,
+    current: Option<(BlockStream, u64)>,
+    rest: VecDeque<(u64, Range)>,
+}
+
+impl Reading {
+    async fn next(mut self) -> Result<Option<(Block, Self)>> {
+        loop {
+            if let Some((mut blocks, left)) = self.current.take() {
+                match blocks.next().await {
+                    Some(block) => {
+                        let block = block?;
+                        self.current = Some((blocks, left.saturating_sub(block.len() as u64)));
+                        return Ok(Some((block, self)));
+                    }
+                    None if left > 0 => return Err(self.parts.changed()),
+                    None => {}
+                }
+            }
+            let Some((number, range)) = self.rest.pop_front() else { return Ok(None) };
+            let blocks = self.parts.read(number, range).await?;
+            self.current = Some((blocks, range.len()));
+        }
+    }
+}
+
+#[async_trait]
+impl ReadAt for SplitReader {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    async fn metadata(&self) -> Result<Metadata> {
+        self.parts.open(0).await?.metadata().await
+    }
+
+    async fn recheck(&self) -> Result<Identity> {
+        let parts = &self.parts;
+        match &parts.source {
+            Source::Growing(_) => Ok(self.identity.clone()),
+            Source::Stored(_) => match parts.shared.layout(&parts.path).await? {
+                Some(layout) => Ok(layout.identity(&parts.path)),
+                None => Err(parts.changed()),
+            },
+        }
+    }
+
+    fn read_at(&self, range: Range) -> BlockStream {
+        let range = range.intersection(Range::between(0, self.parts.size));
+        let rest = cut(range, self.parts.part).collect();
+        let reading = Reading { parts: Arc::clone(&self.parts), current: None, rest };
+        stream::try_unfold(reading, Reading::next).boxed()
+    }
+
+    async fn next_data(&self, from: u64) -> Result<Option<Range>> {
+        for (number, range) in cut(Range::between(from, self.parts.size), self.parts.part) {
+            let reader = self.parts.open(number).await?;
+            if let Some(data) = reader.next_data(range.start()).await? {
+                let start = number * self.parts.part;
+                return Ok(Some(Range::between(start + data.start(), start + data.end())));
+            }
+        }
+        Ok(None)
+    }
+}

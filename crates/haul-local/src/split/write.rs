@@ -1,0 +1,379 @@
+//! A file that is written in parts, and one that is not but may take a split folder's place.
+//!
+//! While it is written a split file is `.NAME.haul-part/LENGTH/`, whose name has the length of the
+//! parts, so that a later run with another length does not continue it. In there each part is a
+//! file of the storage below, with a part file of its own. The commit gives every part its name,
+//! and then the folder its own. A run killed between the two finds parts that have their names
+//! already, and takes them back into work.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use haul_storage::{
+    Block, CommitOptions, CreateOptions, Error, ErrorKind, Lock, Range, ReadAt, RelPath, Result,
+    StorageExt as _, WriteAt, journal_name, part_name,
+};
+use tokio::sync::Mutex;
+
+use super::layout::{cut, number_of, part_path};
+use super::place::{beside, remove_if_there};
+use super::read::SplitReader;
+use super::{Rule, Shared};
+
+/// How many parts are held open; each is a file descriptor.
+const OPEN_PARTS: usize = 64;
+
+/// How often the part folder is looked up again because another run finished it in between.
+const RACES: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct SplitWriter {
+    shared: Arc<Shared>,
+    rule: Rule,
+    path: RelPath,
+    /// `.NAME.haul-part`
+    outer: RelPath,
+    /// `.NAME.haul-part/LENGTH`
+    folder: RelPath,
+    options: CreateOptions,
+    resumed: bool,
+    journal: Option<PathBuf>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    open: BTreeMap<u64, Arc<dyn WriteAt>>,
+    /// Parts that have their name already.
+    named: BTreeSet<u64>,
+    /// How many parts there are, counting those never opened in between.
+    count: u64,
+    lock: Option<Lock>,
+    ended: bool,
+}
+
+impl SplitWriter {
+    pub(super) async fn create(
+        shared: Arc<Shared>,
+        rule: Rule,
+        path: &RelPath,
+        options: &CreateOptions,
+    ) -> Result<Self> {
+        let outer = beside(path, &part_name(path.name()))?;
+        let lock = shared.part_folder(path, &outer).await?;
+        let folder = beside_below(&outer, &rule.part.to_string())?;
+        let kept = options.resume && shared.inner.find(&folder).await?.is_some();
+        let mut count = 0;
+        if kept {
+            count = shared.take_back(&folder).await?;
+        } else {
+            let journal = beside(path, &journal_name(path.name()))?;
+            remove_if_there(&shared, &journal).await?;
+            for entry in shared.inner.list_sorted(&outer).await? {
+                remove_if_there(&shared, &entry.path).await?;
+            }
+            shared.inner.create_dir(&folder).await?;
+        }
+        let mut writer = Self {
+            shared,
+            rule,
+            path: path.clone(),
+            outer,
+            folder,
+            options: options.clone(),
+            resumed: kept,
+            journal: None,
+            state: Mutex::new(State { count, lock, ..State::default() }),
+        };
+        let first = writer.part(0).await?;
+        // The first part's journal would be two folders further down than the file's.
+        let above = first.journal_path().and_then(|own| own.ancestors().nth(3));
+        let name = journal_name(path.name());
+        writer.journal = above.map(|above| above.join(os_name(&name)));
+        Ok(writer)
+    }
+
+    /// The writer of a part.
+    pub(super) async fn part(&self, number: u64) -> Result<Arc<dyn WriteAt>> {
+        let mut state = self.state.lock().await;
+        if state.ended {
+            return Err(self.error(ErrorKind::InvalidInput, "it is committed or given up"));
+        }
+        self.part_of(&mut state, number).await
+    }
+
+    async fn part_of(&self, state: &mut State, number: u64) -> Result<Arc<dyn WriteAt>> {
+        if let Some(part) = state.open.get(&number) {
+            return Ok(Arc::clone(part));
+        }
+        if state.open.len() >= OPEN_PARTS {
+            // Dropping a writer keeps its part file.
+            let idle = state.open.iter().find(|(_, part)| Arc::strong_count(part) == 1);
+            if let Some(number) = idle.map(|(number, _)| *number) {
+                state.open.remove(&number);
+            }
+        }
+        let start = number * self.rule.part;
+        let size = self.options.size.map(|size| size.saturating_sub(start).min(self.rule.part));
+        // What must not be continued was removed with its folder.
+        let options = CreateOptions { resume: true, size, sparse: self.options.sparse };
+        let part = self.shared.inner.create(&part_path(&self.folder, number), &options).await?;
+        state.open.insert(number, Arc::clone(&part));
+        state.count = state.count.max(number + 1);
+        Ok(part)
+    }
+
+    fn error(&self, kind: ErrorKind, cause: &str) -> Error {
+        let location = self.shared.inner.location();
+        Error::new(kind, "write").at(location.display(&self.path)).because(cause)
+    }
+}
+
+impl Shared {
+    /// Makes and locks the folder of what is not finished.
+    async fn part_folder(&self, path: &RelPath, outer: &RelPath) -> Result<Option<Lock>> {
+        for _ in 0..RACES {
+            match self.inner.create_dir(outer).await {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            let Some(before) = self.inner.find(outer).await? else { continue };
+            if !before.is_dir() {
+                // The part file of a run that did not split. `Busy` if it is still at it.
+                let file = self.inner.create(path, &CreateOptions::default()).await?;
+                file.abort(false).await?;
+                continue;
+            }
+            let lock = match self.inner.lock(outer).await {
+                Ok(lock) => Some(lock),
+                Err(error) if error.kind() == ErrorKind::Unsupported => None,
+                Err(error) => return Err(error),
+            };
+            let after = self.inner.find(outer).await?;
+            if after.is_some_and(|after| after.id == before.id) {
+                return Ok(lock);
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, "create").at(self.inner.location().display(path)))
+    }
+
+    /// Gives parts that had their name already that of a part file, and says how many parts there
+    /// are.
+    async fn take_back(&self, folder: &RelPath) -> Result<u64> {
+        let mut count = 0;
+        for entry in self.inner.list_sorted(folder).await? {
+            let name = entry.path.name();
+            if let Some(number) = number_of(name) {
+                self.inner.rename(&entry.path, &beside(&entry.path, &part_name(name))?).await?;
+                count = count.max(number + 1);
+            } else if let Some(number) = unfinished_number(name) {
+                count = count.max(number + 1);
+            }
+        }
+        Ok(count)
+    }
+
+    /// A part folder of a run that split, where now a part file has to be.
+    pub(super) async fn clear_part_folder(&self, path: &RelPath) -> Result<()> {
+        let outer = beside(path, &part_name(path.name()))?;
+        if self.inner.find(&outer).await?.is_some_and(|entry| entry.is_dir()) {
+            let lock = self.part_folder(path, &outer).await?;
+            remove_if_there(self, &outer).await?;
+            drop(lock);
+        }
+        Ok(())
+    }
+}
+
+/// The number of the part whose part file has this name.
+fn unfinished_number(name: &[u8]) -> Option<u64> {
+    let digits = name.iter().skip(1).take_while(|byte| byte.is_ascii_digit()).count();
+    let number = number_of(name.get(1..=digits)?)?;
+    (part_name(&name[1..=digits]) == name).then_some(number)
+}
+
+fn beside_below(folder: &RelPath, name: &str) -> Result<RelPath> {
+    folder.join(name).map_err(|error| {
+        Error::new(ErrorKind::InvalidInput, "create").at(folder).because(error.to_string())
+    })
+}
+
+fn os_name(bytes: &[u8]) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(bytes)
+}
+
+#[async_trait]
+impl WriteAt for SplitWriter {
+    fn resumed(&self) -> bool {
+        self.resumed
+    }
+
+    fn journal_path(&self) -> Option<&Path> {
+        self.journal.as_deref()
+    }
+
+    async fn write_at(&self, offset: u64, mut block: Block) -> Result<()> {
+        for (number, range) in cut(Range::new(offset, block.len() as u64), self.rule.part) {
+            let rest = split_off(&mut block, usize::try_from(range.len()).unwrap_or(usize::MAX));
+            let head = std::mem::replace(&mut block, rest);
+            self.part(number).await?.write_at(range.start(), head).await?;
+        }
+        Ok(())
+    }
+
+    /// Parts begin at other offsets than their source, which a copy cannot express.
+    async fn copy_from(&self, _: &dyn ReadAt, _: Range) -> Result<bool> {
+        Ok(false)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        let count = self.state.lock().await.count;
+        for number in 0..count {
+            self.part(number).await?.sync().await?;
+        }
+        Ok(())
+    }
+
+    async fn reopen(&self, uncached: bool) -> Result<Arc<dyn ReadAt>> {
+        let count = self.state.lock().await.count;
+        let mut open = Vec::new();
+        for number in 0..count {
+            open.push(self.part(number).await?.reopen(uncached).await?);
+        }
+        let (shared, path) = (Arc::clone(&self.shared), self.path.clone());
+        Ok(Arc::new(SplitReader::growing(shared, path, self.rule.part, open)))
+    }
+
+    async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
+        let mut state = self.state.lock().await;
+        if state.ended {
+            return Err(self.error(ErrorKind::InvalidInput, "it is committed or given up"));
+        }
+        let count = size.div_ceil(self.rule.part).max(1);
+        let each = CommitOptions { replace: true, ..options.clone() };
+        for number in 0..count {
+            if state.named.contains(&number) {
+                continue;
+            }
+            let length = (size - number * self.rule.part).min(self.rule.part);
+            self.part_of(&mut state, number).await?.commit(length, &each).await?;
+            state.open.remove(&number);
+            state.named.insert(number);
+        }
+        for number in count..state.count {
+            self.part_of(&mut state, number).await?.abort(false).await?;
+            state.open.remove(&number);
+        }
+        state.count = count;
+        let inner = &self.shared.inner;
+        // Only parts may be in the folder, or it is none of that form.
+        for entry in inner.list_sorted(&self.folder).await? {
+            if number_of(entry.path.name()).is_none() {
+                remove_if_there(&self.shared, &entry.path).await?;
+            }
+        }
+        let (from, is_folder) = match count {
+            1 => (part_path(&self.folder, 0), false),
+            _ => (self.folder.clone(), true),
+        };
+        self.shared.place(&from, is_folder, &self.path, options.replace).await?;
+        state.ended = true;
+        remove_if_there(&self.shared, &self.outer).await?;
+        state.lock = None;
+        Ok(())
+    }
+
+    async fn abort(&self, keep: bool) -> Result<()> {
+        let mut state = self.state.lock().await;
+        if std::mem::replace(&mut state.ended, true) {
+            return Ok(());
+        }
+        for part in std::mem::take(&mut state.open).into_values() {
+            part.abort(keep).await?;
+        }
+        if !keep {
+            remove_if_there(&self.shared, &self.outer).await?;
+        }
+        state.lock = None;
+        Ok(())
+    }
+}
+
+/// Cuts a block at `at` without copying; the rest is returned, the head stays.
+fn split_off(block: &mut Block, at: usize) -> Block {
+    let mut rest = Block::new();
+    let mut before = 0;
+    for piece in block.pieces() {
+        let start = at.saturating_sub(before).min(piece.len());
+        rest.push(piece.slice(start..));
+        before += piece.len();
+    }
+    block.truncate(at);
+    rest
+}
+
+/// The writer of the storage below, for a file that is not split.
+#[derive(Debug)]
+pub(super) struct PlainWriter {
+    pub(super) shared: Arc<Shared>,
+    pub(super) path: RelPath,
+    pub(super) inner: Arc<dyn WriteAt>,
+}
+
+#[async_trait]
+impl WriteAt for PlainWriter {
+    fn resumed(&self) -> bool {
+        self.inner.resumed()
+    }
+
+    fn journal_path(&self) -> Option<&Path> {
+        self.inner.journal_path()
+    }
+
+    async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
+        self.inner.write_at(offset, block).await
+    }
+
+    async fn copy_from(&self, source: &dyn ReadAt, range: Range) -> Result<bool> {
+        self.inner.copy_from(source, range).await
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.inner.sync().await
+    }
+
+    async fn reopen(&self, uncached: bool) -> Result<Arc<dyn ReadAt>> {
+        self.inner.reopen(uncached).await
+    }
+
+    async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
+        let outcome = self.inner.commit(size, options).await;
+        self.shared.or_aside(&self.path, outcome, || self.inner.commit(size, options)).await
+    }
+
+    async fn abort(&self, keep: bool) -> Result<()> {
+        self.inner.abort(keep).await
+    }
+}
+
+impl Shared {
+    /// If `outcome` failed because a split folder is in the way: once more with that aside.
+    pub(super) async fn or_aside<F: Future<Output = Result<()>>>(
+        &self,
+        path: &RelPath,
+        outcome: Result<()>,
+        again: impl FnOnce() -> F,
+    ) -> Result<()> {
+        match outcome {
+            Err(error) if error.kind() == ErrorKind::IsADirectory => {
+                match self.layout(path).await? {
+                    Some(_) => self.aside(path, again()).await,
+                    None => Err(error),
+                }
+            }
+            outcome => outcome,
+        }
+    }
+}
