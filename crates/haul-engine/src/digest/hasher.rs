@@ -88,8 +88,8 @@ impl FileHasher {
     ///
     /// Neither function has a shortcut for zeros: SHA-256 is a chain, and in BLAKE3 the position
     /// of each chunk goes into its hash, so that no two subtrees of zeros are alike. A hole
-    /// therefore costs processor time (none of disk or link): 1 TiB takes 190 s of one core with
-    /// BLAKE3, shared by all threads of the pool, and 12 minutes with SHA-256.
+    /// therefore costs processor time (none of disk or link): 1 TiB takes 160 s of one core with
+    /// BLAKE3 (7 GB/s measured), shared by all threads of the pool, and 11 minutes with SHA-256.
     pub async fn zeros(&self, offset: u64, length: u64) -> Result<()> {
         let length = check_length(offset, length)?;
         match &self.state {

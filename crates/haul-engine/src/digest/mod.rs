@@ -10,8 +10,9 @@
 //!                                   └→ chain (SHA-256): one block after the other
 //! ```
 //!
-//! Measured on one core (2-core VM, AVX-512, SHA-NI): BLAKE3 5.8 GB/s, SHA-256 1.5 GB/s with the
-//! `sha2` crate as well as with ring and OpenSSL.
+//! Measured on a 2-core VM with AVX-512 and SHA-NI, per second of processor time: BLAKE3 6 GB/s
+//! whether in order or not (4 GB/s if blocks begin and end anywhere), SHA-256 1.6 GB/s, both as fast
+//! as the bare function. The `sha2` crate, ring and OpenSSL differ by less than 5 %.
 
 mod chain;
 mod forest;
