@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use haul_local::{LocalOptions, LocalStorage};
+use haul_local::{LocalOptions, LocalStorage, SplitMode, SplitStorage};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage, WorkPool};
 
 use crate::config::{Config, Remote};
@@ -89,7 +89,8 @@ impl<'a> Places<'a> {
         let path = local_path(location)?;
         let canonical = path.canonicalize().map_err(|error| at(location, "open", error))?;
         let metadata = fs::metadata(&canonical).map_err(|error| at(location, "open", error))?;
-        let is_directory = metadata.is_dir();
+        let is_directory = metadata.is_dir()
+            && (location.has_trailing_slash() || !self.is_split_file(&canonical).await);
         let (root, name) = if is_directory {
             (canonical.as_path(), RelPath::root())
         } else {
@@ -106,7 +107,15 @@ impl<'a> Places<'a> {
     pub(crate) async fn destination(&self, location: &Location) -> Result<Place> {
         let path = local_path(location)?;
         let absolute = std::path::absolute(path).map_err(|error| at(location, "open", error))?;
-        let (root, rest) = nearest_directory(&absolute, location)?;
+        let (mut root, mut rest) = nearest_directory(&absolute, location)?;
+        if rest.is_empty()
+            && !location.has_trailing_slash()
+            && self.is_split_file(&root).await
+            && let Some(name) = root.file_name().map(OsStr::to_owned)
+        {
+            root.pop();
+            rest.push(name);
+        }
         let exists = rest.is_empty() || fs::symlink_metadata(join(&root, &rest)).is_ok();
         if exists && !rest.is_empty() && location.has_trailing_slash() {
             return Err(Error::new(ErrorKind::NotADirectory, "open").at(location));
@@ -116,8 +125,22 @@ impl<'a> Places<'a> {
             name = name.join(component.as_bytes()).map_err(|error| invalid(location, error))?;
         }
         let local = Some(join(&root, &rest));
-        let storage = self.open_destination(&root)?;
+        let storage = self.open(&root, None)?;
         Ok(Place { storage, path: name, is_directory: rest.is_empty(), exists, local })
+    }
+
+    /// Whether a directory is a file that is too long for its file system, in parts.
+    async fn is_split_file(&self, directory: &Path) -> bool {
+        let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
+            return false;
+        };
+        if !directory.join("00").is_file() {
+            return false;
+        }
+        let Ok(name) = RelPath::root().join(name.as_bytes()) else { return false };
+        // If the directory above cannot be looked at, then this is all there is.
+        let Ok(storage) = self.open_source(parent) else { return false };
+        storage.stat(&name).await.is_ok_and(|entry| entry.is_file())
     }
 
     fn open_source(&self, root: &Path) -> Result<Arc<dyn Storage>> {
@@ -131,14 +154,19 @@ impl<'a> Places<'a> {
                 .map_err(|error| Error::from_io("start a thread", error))?,
         };
         sources.pool = Some(pool.clone());
-        let storage: Arc<dyn Storage> = LocalStorage::open(root, self.options(Some(pool)))?;
+        let storage = self.open(root, Some(pool))?;
         sources.opened.insert(root.to_owned(), Arc::clone(&storage));
         Ok(storage)
     }
 
-    fn open_destination(&self, root: &Path) -> Result<Arc<dyn Storage>> {
-        let _ = self.split;
-        Ok(LocalStorage::open(root, self.options(None))?)
+    /// Opens a directory, with threads of its own unless there is a `pool`.
+    fn open(&self, root: &Path, pool: Option<WorkPool>) -> Result<Arc<dyn Storage>> {
+        let mode = match self.split {
+            SplitArg::Auto => SplitMode::Auto,
+            SplitArg::Never => SplitMode::Never,
+            SplitArg::Size(size) => SplitMode::Size(size),
+        };
+        Ok(SplitStorage::new(LocalStorage::open(root, self.options(pool))?, mode))
     }
 
     fn options(&self, pool: Option<WorkPool>) -> LocalOptions {

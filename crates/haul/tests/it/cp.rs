@@ -274,3 +274,21 @@ fn more_sources_than_files_may_usually_be_open() {
     session.tool("bash run");
     assert_eq!(session.haul("ls dst").out().lines().count(), 300);
 }
+
+#[test]
+fn a_long_file_is_stored_in_parts_and_read_as_one() {
+    let session = Session::new().file("big", vec![7; 2500]);
+    for line in ["cp -q --split 1000 big dst/big", "cp -q --split 1000 big dst"] {
+        // The second run finds the folder that the first has made, and takes it for the file.
+        session.haul(line).status(0);
+        assert_eq!(session.haul("ls -R --json dst").objects().len(), 4);
+    }
+    assert_eq!(session.haul("ls dst/big/").out(), "00\n01\n02\n");
+    let again = session.haul("cp --json --split 1000 big dst/big").status(0).summary();
+    assert_eq!(again["unchanged"], 1);
+    session.haul("cp -q --split 1000 dst/big back").status(0);
+    session.write("run", "cat back/0? | cmp - big");
+    session.tool("bash run");
+    session.haul("cp -q --split never dst/big parts").status(0);
+    assert_eq!(session.haul("ls parts/big/").out(), "00\n01\n02\n");
+}
