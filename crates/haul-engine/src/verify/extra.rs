@@ -8,8 +8,8 @@ use futures_util::StreamExt;
 use haul_storage::{Entry, EntryStream, Error, RelPath, Result, Storage, is_part_name};
 
 use super::{Hear, VerifyEvent, VerifyOptions};
-use crate::manifest::ManifestReader;
 use crate::manifest::sorter::{Sorted, Sorter};
+use crate::manifest::{DEFAULT_NAMES, ManifestReader};
 
 /// How many extra files are looked for before the caller hears of them.
 const BATCH: usize = 1000;
@@ -73,6 +73,9 @@ impl<'a> Extras<'a> {
     /// its listing is held.
     async fn walk(&self, base: &RelPath, manifest: &ManifestReader) -> Result<Sorter> {
         let mut present = Sorter::new(&self.options.scratch);
+        // Another manifest beside this one is about the same files, and neither lists the other.
+        let usual: Vec<_> =
+            DEFAULT_NAMES.iter().filter_map(|(_, name)| base.join(name).ok()).collect();
         let mut open: Vec<Level> = Vec::new();
         self.enter(base, &mut open).await;
         while let Some(level) = open.last_mut() {
@@ -87,8 +90,9 @@ impl<'a> Extras<'a> {
                 }
                 continue;
             };
-            let own = manifest.is_at(self.storage, &entry.path);
-            if is_part_name(entry.path.name()) || own {
+            let is_manifest =
+                usual.contains(&entry.path) || manifest.is_at(self.storage, &entry.path);
+            if is_part_name(entry.path.name()) || is_manifest {
                 continue;
             }
             if entry.is_dir() {

@@ -31,7 +31,8 @@ pub struct VerifyOptions {
     pub parallel: usize,
     /// Bytes that may be in flight or waiting for their turn, of all files together.
     pub memory: u64,
-    /// Also look for files that the manifest does not list.
+    /// Also look for files that the manifest does not list. Manifests under their usual names in
+    /// the base, and what haul has not finished, do not count.
     pub strict: bool,
     /// How often an operation that may succeed later is tried again.
     pub retries: u32,
