@@ -1,11 +1,490 @@
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use proptest::prelude::*;
+
 use super::*;
+
+const TICKET: &str = "haul1abcdefghijklmnopqrstuvwxyz234567";
 
 fn parse(text: &str) -> Location {
     Location::parse(text).unwrap()
 }
 
+fn error(text: &str) -> String {
+    match Location::parse(text) {
+        Err(error) => error.to_string(),
+        Ok(location) => panic!("{text} is {location:?}"),
+    }
+}
+
+fn local(path: &str) -> Location {
+    Location::Local(PathBuf::from(path))
+}
+
+fn named(name: &str, path: &str) -> Location {
+    Location::Named { name: name.to_owned(), path: path.into() }
+}
+
+fn peer(path: &str) -> Location {
+    Location::Peer { ticket: TICKET.to_owned(), path: path.into() }
+}
+
+fn remote(scheme: Scheme, user: &str, host: &str, port: u16, path: &str) -> Location {
+    Location::Remote {
+        scheme,
+        user: (!user.is_empty()).then(|| user.to_owned()),
+        host: host.to_owned(),
+        port: (port != 0).then_some(port),
+        path: path.into(),
+    }
+}
+
+fn sftp(user: &str, host: &str, port: u16, path: &str) -> Location {
+    remote(Scheme::Sftp, user, host, port, path)
+}
+
 #[test]
-fn a_colon_after_a_slash_belongs_to_a_local_path() {
-    assert_eq!(parse("./a:b"), Location::Local(PathBuf::from("./a:b")));
-    assert_eq!(parse("/x:y"), Location::Local(PathBuf::from("/x:y")));
+fn every_form_is_understood() {
+    use Scheme::{Dav, Davs, Ftp, Ftps, Http, Https};
+    let forms = [
+        // Local paths.
+        ("a", local("a")),
+        (".", local(".")),
+        ("..", local("..")),
+        ("/", local("/")),
+        ("a/", local("a/")),
+        ("/x:y", local("/x:y")),
+        ("./a:b", local("./a:b")),
+        ("dir/a:b@c", local("dir/a:b@c")),
+        (":a", local(":a")),
+        ("/sftp://host/x", local("/sftp://host/x")),
+        ("a@b", local("a@b")),
+        ("~/x", local("~/x")),
+        ("50%", local("50%")),
+        ("[::1]", local("[::1]")),
+        ("[a:b", local("[a:b")),
+        ("haul1", local("haul1")),
+        ("haul1.txt", local("haul1.txt")),
+        ("haul12345678", local("haul12345678")),
+        // Scheme, host, port.
+        ("sftp://host/path", sftp("", "host", 0, "/path")),
+        ("SFTP://host/path", sftp("", "host", 0, "/path")),
+        ("sftp://host:2222/path", sftp("", "host", 2222, "/path")),
+        ("sftp://ada@host/path", sftp("ada", "host", 0, "/path")),
+        ("sftp://host/", sftp("", "host", 0, "/")),
+        ("sftp://host", sftp("", "host", 0, "")),
+        ("sftp://host/dir/", sftp("", "host", 0, "/dir/")),
+        ("sftp://10.0.0.1/x", sftp("", "10.0.0.1", 0, "/x")),
+        ("http://host/x", remote(Http, "", "host", 0, "/x")),
+        ("https://host:8443/x/", remote(Https, "", "host", 8443, "/x/")),
+        ("https://host", remote(Https, "", "host", 0, "")),
+        ("dav://host/x", remote(Dav, "", "host", 0, "/x")),
+        ("webdav://host/x", remote(Dav, "", "host", 0, "/x")),
+        ("davs://ada@host/x", remote(Davs, "ada", "host", 0, "/x")),
+        ("webdavs://host/x", remote(Davs, "", "host", 0, "/x")),
+        ("ftp://host:21/x", remote(Ftp, "", "host", 21, "/x")),
+        ("ftps://ada@host/x", remote(Ftps, "ada", "host", 0, "/x")),
+        // IPv6.
+        ("sftp://[::1]/x", sftp("", "::1", 0, "/x")),
+        ("sftp://ada@[2001:db8::1]:22/x", sftp("ada", "2001:db8::1", 22, "/x")),
+        ("sftp://[fe80::1%eth0]/x", sftp("", "fe80::1%eth0", 0, "/x")),
+        ("sftp://[fe80::1%25eth0]/x", sftp("", "fe80::1%eth0", 0, "/x")),
+        ("[::1]:x", sftp("", "::1", 0, "x")),
+        ("ada@[::1]:/x", sftp("ada", "::1", 0, "/x")),
+        // Users.
+        ("sftp://ada@example.com@host/x", sftp("ada@example.com", "host", 0, "/x")),
+        ("sftp://ada%40example.com@host/x", sftp("ada@example.com", "host", 0, "/x")),
+        ("sftp://a%20b@host/x", sftp("a b", "host", 0, "/x")),
+        ("ada@example.com@host:x", sftp("ada@example.com", "host", 0, "x")),
+        ("100%@host:x", sftp("100%", "host", 0, "x")),
+        // Percent-encoding in URLs, and only there.
+        ("sftp://host/a%20b%25%2f", sftp("", "host", 0, "/a b%/")),
+        ("http://host/%E2%82%ac", remote(Http, "", "host", 0, "/\u{20ac}")),
+        ("sftp://host/a@b:c", sftp("", "host", 0, "/a@b:c")),
+        ("host:a%20b", named("host", "a%20b")),
+        // The home.
+        ("sftp://host/~", sftp("", "host", 0, "")),
+        ("sftp://host/~/", sftp("", "host", 0, "")),
+        ("sftp://host/~/x/", sftp("", "host", 0, "x/")),
+        ("sftp://host/~//x", sftp("", "host", 0, "x")),
+        ("sftp://host/~ada/x", sftp("", "host", 0, "/~ada/x")),
+        ("sftp://host/%7E/x", sftp("", "host", 0, "/~/x")),
+        ("http://host/~/x", remote(Http, "", "host", 0, "/~/x")),
+        // As scp writes it.
+        ("host:", named("host", "")),
+        ("host:x", named("host", "x")),
+        ("host:/x", named("host", "/x")),
+        ("host:~", named("host", "")),
+        ("host:~/x", named("host", "x")),
+        ("host:~//x", named("host", "x")),
+        ("host:./~", named("host", "./~")),
+        ("host:a:b", named("host", "a:b")),
+        ("host:photo@2x.png", named("host", "photo@2x.png")),
+        ("host:a@[b", named("host", "a@[b")),
+        ("host:dir/a@b:c", named("host", "dir/a@b:c")),
+        ("ada@host:", sftp("ada", "host", 0, "")),
+        ("ada@host:x", sftp("ada", "host", 0, "x")),
+        ("ada@host:a@b:c", sftp("ada", "host", 0, "a@b:c")),
+        ("ada@host:/x/", sftp("ada", "host", 0, "/x/")),
+        ("ada@host:~/x", sftp("ada", "host", 0, "x")),
+        // Tickets.
+        (TICKET, peer("")),
+        (&format!("{TICKET}/"), peer("")),
+        (&format!("{TICKET}/a/b"), peer("a/b")),
+        (&format!("{TICKET}/a/"), peer("a/")),
+    ];
+    for (text, expected) in forms {
+        assert_eq!(parse(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_location_is_refused_with_argument_and_cause() {
+    let cases = [
+        ("", "is empty"),
+        ("gopher://host/x", "unknown scheme"),
+        ("my_scheme://host/x", "unknown scheme"),
+        ("s3://bucket/x", "unknown scheme"),
+        ("sftp:///x", "the host is missing"),
+        ("sftp://:22/x", "the host is missing"),
+        ("sftp://ada@/x", "the host is missing"),
+        ("ada@:x", "the host is missing"),
+        ("@host:x", "the user name is empty"),
+        ("sftp://@host/x", "the user name is empty"),
+        ("-oProxyCommand@host:x", "begins with '-'"),
+        ("-oProxyCommand=x:y", "no host name"),
+        ("sftp://-x/y", "no host name"),
+        ("sftp://a b/x", "no host name"),
+        ("http://host?query", "no host name"),
+        ("my file: notes.txt", "write './' before it"),
+        ("sftp://host:0/x", "not a port"),
+        ("sftp://host:65536/x", "not a port"),
+        ("sftp://host:+22/x", "not a port"),
+        ("sftp://host:/x", "not a port"),
+        ("sftp://host:ssh/x", "not a port"),
+        ("sftp://[::1/x", "without a ']'"),
+        ("sftp://[::1]22/x", "nothing but ':' and a port"),
+        ("sftp://[host]/x", "not an IPv6 address"),
+        ("sftp://[::1%]/x", "not an IPv6 address"),
+        ("sftp://[::1%a b]/x", "not an IPv6 address"),
+        ("sftp://::1/x", "the host is missing"),
+        ("http://host/50%", "'%25'"),
+        ("http://host/%zz", "'%25'"),
+        ("http://host/%00", "NUL"),
+        ("sftp://a%0ab@host/x", "control characters"),
+        ("sftp://a%ff@host/x", "not UTF-8"),
+        ("a\0b", "NUL"),
+        ("host:a\0b", "NUL"),
+    ];
+    for (text, cause) in cases {
+        let message = error(text);
+        assert!(message.contains(cause), "{text}: {message}");
+        let shown = text.escape_debug().to_string();
+        assert!(message.starts_with(&format!("'{shown}': ")), "{text}: {message}");
+    }
+}
+
+#[test]
+fn a_password_is_refused_and_not_repeated() {
+    for text in [
+        "sftp://ada:geheim@host/x",
+        "sftp://ada:geheim@host",
+        "sftp://ada:ge/heim@host/x",
+        "sftp://ada:ge@heim@host/x",
+        "sftp://ada:ge[heim@host/x",
+        "sftp://ada:[geheim@host/x",
+        "sftp://ada:geheim:geheim@host/x",
+        "sftp://:geheim@host/x",
+        "sftp://ada%3Ageheim@host/x",
+        "sftp://ada%3ageheim@host:22/x",
+        "sftp://ada@corp:geheim@host/x",
+        "gopher://ada:geheim@host/x",
+        "my_scheme://ada:geheim@host/x",
+        "http://ada:geheim@host:99999/x",
+        "ada:geheim@host:x",
+        "ada:ge@heim@host:x",
+        "ada:geheim@host:x://y",
+        "ada:geheim@[::1]:x",
+        "my host:geheim@host/x",
+    ] {
+        let message = error(text);
+        for secret in ["geheim", "ge/heim", "heim@", "ge["] {
+            assert!(!message.contains(secret), "{text}: {message}");
+        }
+        assert!(message.contains("***"), "{text}: {message}");
+    }
+    let message = error("sftp://ada:geheim@host/x");
+    assert!(message.starts_with("'sftp://ada:***@host/x': a password does not belong"));
+    // An empty one is one, too: it says that the user thinks it belongs there.
+    assert!(error("sftp://ada:@host/x").contains("password"));
+}
+
+#[test]
+fn a_ticket_is_never_repeated_whole() {
+    assert_eq!(parse(TICKET).to_string(), "haul1abcd…");
+    assert_eq!(parse(&format!("{TICKET}/a/b")).to_string(), "haul1abcd…/a/b");
+    let below = RelPath::parse("c").unwrap();
+    assert_eq!(parse(&format!("{TICKET}/a/b")).display(&below).to_string(), "haul1abcd…/a/b/c");
+    // One that was damaged on its way is still a secret for the most part.
+    for damaged in [
+        TICKET.to_uppercase(),
+        format!("{TICKET}."),
+        format!("{TICKET} "),
+        format!("{TICKET}1"),
+        format!("{TICKET}:path"),
+        format!("{TICKET}@host:path"),
+        format!("H{}", &TICKET[1..]),
+    ] {
+        let message = error(&damaged);
+        assert!(message.contains("looks like a ticket"), "{message}");
+        let shown = message.to_lowercase();
+        assert!(!shown.contains(&TICKET[..16]) && !shown.contains(&TICKET[24..]), "{message}");
+    }
+}
+
+#[test]
+fn a_trailing_slash_is_noticed_in_every_form() {
+    let ticket = format!("{TICKET}/a/");
+    for text in ["a/", "/", "host:a/", "sftp://host/", "sftp://host/~/a/", "http://h/a/", &ticket] {
+        assert!(parse(text).has_trailing_slash(), "{text}");
+    }
+    for text in ["a", "host:", "host:a", "sftp://host", "sftp://host/~/a", TICKET] {
+        assert!(!parse(text).has_trailing_slash(), "{text}");
+    }
+}
+
+#[test]
+fn the_base_name_is_the_last_component() {
+    for (text, name) in [
+        ("a/b", "b"),
+        ("a/b/", "b"),
+        ("a/b//", "b"),
+        ("/", ""),
+        (".", ""),
+        ("..", ""),
+        ("a/..", ""),
+        ("~", "~"),
+        ("host:", ""),
+        ("host:b", "b"),
+        ("host:a/b/", "b"),
+        ("host:..", ""),
+        ("host:a/.", ""),
+        ("sftp://host", ""),
+        ("sftp://host/", ""),
+        ("sftp://host/~", ""),
+        ("sftp://host/a/~", "~"),
+        ("http://host/a%2Fb", "b"),
+        (TICKET, ""),
+    ] {
+        assert_eq!(parse(text).base_name(), name.as_bytes(), "{text}");
+    }
+}
+
+#[test]
+fn a_location_is_shown_as_it_can_be_written() {
+    for (text, shown) in [
+        ("a", "a"),
+        ("./a:b", "./a:b"),
+        ("SFTP://host/x", "sftp://host/x"),
+        ("webdav://host/x", "dav://host/x"),
+        ("sftp://host", "sftp://host/~/"),
+        ("sftp://host/~/a", "sftp://host/~/a"),
+        ("sftp://host/%7e/a", "sftp://host/%7E/a"),
+        ("ada@host:a b", "sftp://ada@host/~/a b"),
+        ("ada@[fe80::1%eth0]:/a", "sftp://ada@[fe80::1%25eth0]/a"),
+        ("http://host:80/a%25%3f%23%0A%FF", "http://host:80/a%25%3F%23%0A%FF"),
+        ("http://host/r%C3%A9sum%C3%A9", "http://host/r\u{e9}sum\u{e9}"),
+        ("host:a b", "host:a b"),
+        ("host:a\nb", "host:a\\nb"),
+    ] {
+        assert_eq!(parse(text).to_string(), shown);
+    }
+    // Made by a program, these would be read as something else without the `./`.
+    for path in ["a:b", "sftp://host/x", TICKET] {
+        assert_eq!(local(path).to_string(), format!("./{path}"));
+    }
+    assert_eq!(local("").to_string(), ".");
+}
+
+#[test]
+fn what_is_below_a_location_is_shown_in_its_form() {
+    let below = RelPath::parse("b/100%").unwrap();
+    for (text, shown) in [
+        (".", "b/100%"),
+        ("/", "/b/100%"),
+        ("a", "a/b/100%"),
+        ("a/", "a/b/100%"),
+        ("host:", "host:b/100%"),
+        ("host:a", "host:a/b/100%"),
+        ("sftp://host", "sftp://host/~/b/100%25"),
+        ("sftp://host/", "sftp://host/b/100%25"),
+        ("http://host", "http://host/b/100%25"),
+        ("http://host/a", "http://host/a/b/100%25"),
+    ] {
+        assert_eq!(parse(text).display(&below).to_string(), shown, "{text}");
+        assert_eq!(parse(text).display(&RelPath::root()).to_string(), parse(text).to_string());
+    }
+}
+
+#[test]
+fn a_name_becomes_an_ssh_host_and_everything_else_stays() {
+    assert_eq!(parse("host:x").as_ssh_host(), sftp("", "host", 0, "x"));
+    for text in ["a", "ada@host:x", "http://host/x", TICKET] {
+        assert_eq!(parse(text).as_ssh_host(), parse(text));
+    }
+}
+
+/// Text that is close to every form, so that random choices reach the corners of the parser.
+fn nearly_a_location() -> impl Strategy<Value = String> {
+    let pieces = prop_oneof![
+        Just("sftp://"),
+        Just("http:/"),
+        Just("haul1"),
+        Just("abcdefghijklmnop"),
+        Just("host"),
+        Just(":"),
+        Just("@"),
+        Just("/"),
+        Just("["),
+        Just("]"),
+        Just("::1"),
+        Just("%"),
+        Just("%25"),
+        Just("%3A"),
+        Just("~"),
+        Just("."),
+        Just("-"),
+        Just("22"),
+        Just(" "),
+        Just("\u{e9}"),
+        Just("\n"),
+        Just("x"),
+    ];
+    prop::collection::vec(pieces, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+fn path_text() -> impl Strategy<Value = String> {
+    // No control characters (they are shown escaped) and nothing that only a program would write.
+    "[^\\p{Cc}]{0,20}"
+}
+
+fn remote_location() -> impl Strategy<Value = Location> {
+    let scheme = prop::sample::select(Scheme::NAMES.map(|(_, scheme)| scheme).to_vec());
+    let user = prop::option::of("[^\\p{Cc}/:-][^\\p{Cc}/:]{0,8}");
+    let host = prop_oneof![
+        "[a-z0-9][a-z0-9.-]{0,10}".boxed(),
+        Just("::1".to_owned()).boxed(),
+        "fe80::[1-9a-f]{1,4}%[a-z0-9]{1,5}".boxed(),
+    ];
+    let path = "[^\\x00]{0,20}";
+    (scheme, user, host, prop::option::of(1..=u16::MAX), path).prop_map(
+        |(scheme, user, host, port, path)| {
+            let path = match scheme {
+                // Below the home, a path does not begin with a slash.
+                Scheme::Sftp => path,
+                _ if path.is_empty() => path,
+                _ => format!("/{path}"),
+            };
+            Location::Remote { scheme, user, host, port, path: path.into_bytes() }
+        },
+    )
+}
+
+fn any_location() -> impl Strategy<Value = Location> {
+    let of_name = ("[a-z0-9_][a-z0-9._-]{0,10}", path_text())
+        .prop_map(|(name, path)| named(&name, &path))
+        .prop_filter("what only a program writes", |location| {
+            let path = location.path_bytes();
+            let home = path.starts_with(b"~") && matches!(path.get(1), None | Some(b'/'));
+            let head = path.split(|byte| *byte == b'/').next().unwrap_or_default();
+            let at = head.iter().position(|byte| *byte == b'@');
+            let password = at.is_some_and(|at| head[at..].contains(&b':'));
+            !home && !password && !path.starts_with(b"//")
+        });
+    let of_path = path_text()
+        .prop_filter("an empty path", |path| !path.is_empty())
+        .prop_filter("what is shown with './'", |path| {
+            !path.contains(':') && !path.starts_with("haul1")
+        })
+        .prop_map(|path| local(&path));
+    prop_oneof![remote_location(), of_name, of_path]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        drop(Location::parse(OsString::from_vec(bytes)));
+    }
+
+    #[test]
+    fn no_text_makes_it_panic_and_what_it_says_is_one_line(text in nearly_a_location()) {
+        let shown = match Location::parse(&text) {
+            Ok(location) => {
+                prop_assert!(location.path_bytes().len() >= location.base_name().len());
+                location.display(&RelPath::parse("x").unwrap()).to_string()
+            }
+            Err(error) => error.to_string(),
+        };
+        prop_assert!(!shown.contains('\n'), "{shown}");
+    }
+
+    #[test]
+    fn what_is_shown_is_parsed_to_the_same(location in any_location()) {
+        let shown = location.to_string();
+        let again = Location::parse(&shown);
+        prop_assert_eq!(again.as_ref(), Ok(&location), "shown as {}", shown);
+    }
+
+    #[test]
+    fn what_was_parsed_is_shown_and_parsed_to_the_same(text in nearly_a_location()) {
+        if let Ok(location) = Location::parse(&text)
+            && !matches!(location, Location::Peer { .. })
+            && !text.contains('\n')
+        {
+            let shown = location.to_string();
+            let again = Location::parse(&shown);
+            prop_assert_eq!(again.as_ref(), Ok(&location), "shown as {}", shown);
+        }
+    }
+
+    #[test]
+    fn a_leading_slash_or_dot_slash_is_always_local(
+        start in prop_oneof![Just("/"), Just("./"), Just("../")],
+        text in nearly_a_location(),
+    ) {
+        let text = format!("{start}{text}");
+        prop_assert_eq!(parse(&text), local(&text));
+    }
+
+    /// In anything that is refused, whatever its form.
+    #[test]
+    fn no_error_reveals_what_stands_between_colon_and_at(
+        before in nearly_a_location(),
+        secret in "[QXZ]{5,9}",
+        after in nearly_a_location(),
+    ) {
+        let text = format!("{before}:{secret}@{after}");
+        if let Err(error) = Location::parse(&text) {
+            let message = error.to_string();
+            prop_assert!(!message.contains(&secret), "{message}");
+        }
+    }
+
+    #[test]
+    fn no_error_reveals_a_ticket(
+        secret in "[a-z2-7]{24}",
+        after in nearly_a_location(),
+        upper in any::<bool>(),
+    ) {
+        let ticket = format!("haul1{secret}{after}");
+        let ticket = if upper { ticket.to_uppercase() } else { ticket };
+        let shown = match Location::parse(&ticket) {
+            Ok(location) => location.to_string(),
+            Err(error) => error.to_string(),
+        };
+        prop_assert!(!shown.to_lowercase().contains(&secret[..8]), "{shown}");
+    }
 }

@@ -1,0 +1,268 @@
+//! From what a user wrote to a [`Location`].
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use super::{Location, LocationError, Scheme};
+
+/// What was parsed, or the cause in fixed words.
+type Parsed<T> = Result<T, &'static str>;
+
+pub(super) fn location(argument: &OsStr) -> Result<Location, LocationError> {
+    if argument.is_empty() {
+        return Err(LocationError { text: String::new(), cause: "is empty" });
+    }
+    let bytes = argument.as_encoded_bytes();
+    let parsed = if bytes.contains(&0) {
+        Err("there is a NUL byte in it")
+    } else if let Some((scheme, rest)) = split_scheme(bytes) {
+        let known = Scheme::parse(scheme).ok_or(UNKNOWN_SCHEME);
+        known.and_then(|scheme| parse_url(scheme, rest))
+    } else if looks_like_ticket(bytes) {
+        parse_ticket(bytes)
+    } else if let Some((head, path)) = split_scp(bytes) {
+        parse_scp(head, path)
+    } else {
+        Ok(Location::Local(PathBuf::from(argument)))
+    };
+    parsed.map_err(|cause| LocationError { text: masked(bytes), cause })
+}
+
+/// `scheme` and what follows `://`.
+pub(super) fn split_scheme(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let colon = bytes.iter().position(|byte| *byte == b':')?;
+    let scheme = std::str::from_utf8(&bytes[..colon]).ok()?;
+    let rest = bytes[colon..].strip_prefix(b"://")?;
+    let valid = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    valid.then_some((scheme, rest))
+}
+
+const UNKNOWN_SCHEME: &str = "unknown scheme; known are sftp, http, https, dav, davs, webdav, \
+                              webdavs, ftp and ftps";
+const PASSWORD: &str = "a password does not belong into a location, where every user of this \
+                        machine can read it; use HAUL_PASSWORD or password_command";
+const BAD_HOST: &str = "that is no host name; for a local file whose name has a ':' in it write \
+                        './' before it";
+
+fn parse_url(scheme: Scheme, rest: &[u8]) -> Parsed<Location> {
+    let slash = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(slash);
+    let authority = std::str::from_utf8(authority).map_err(|_| "the host is not UTF-8")?;
+    let (user, host_port) = split_user(authority)?;
+    let user = user.map(decode_user).transpose()?;
+    let (host, port) = parse_host_port(host_port)?;
+    // `/~/x` and `/~` are below the home of the user; `/%7E` is a directory of that name.
+    let below_home = match path.strip_prefix(b"/~") {
+        Some(home) if matches!(home.first(), None | Some(b'/')) => Some(trim_slashes(home)),
+        _ => None,
+    };
+    let path = percent_decode(below_home.filter(|_| scheme == Scheme::Sftp).unwrap_or(path))?;
+    if path.contains(&0) {
+        return Err("the path has a NUL byte in it");
+    }
+    Ok(Location::Remote { scheme, user, host, port, path })
+}
+
+/// What is below the home must not become absolute by a slash too many.
+fn trim_slashes(path: &[u8]) -> &[u8] {
+    let start = path.iter().position(|byte| *byte != b'/').unwrap_or(path.len());
+    &path[start..]
+}
+
+fn split_user(authority: &str) -> Parsed<(Option<&str>, &str)> {
+    let Some((user, host)) = authority.rsplit_once('@') else { return Ok((None, authority)) };
+    if user.contains(':') {
+        return Err(PASSWORD);
+    }
+    check_user(user)?;
+    Ok((Some(user), host))
+}
+
+fn decode_user(user: &str) -> Parsed<String> {
+    let user = percent_decode(user.as_bytes())?;
+    let user = String::from_utf8(user).map_err(|_| "the user is not UTF-8")?;
+    if user.contains(':') {
+        return Err(PASSWORD);
+    }
+    check_user(&user)?;
+    Ok(user)
+}
+
+fn check_user(user: &str) -> Parsed<()> {
+    // A user that begins with a dash could be taken for an option by a ProxyCommand.
+    if user.is_empty() || user.starts_with('-') || user.chars().any(|c| c.is_control() || c == '/')
+    {
+        return Err("the user name is empty, begins with '-', or has a '/' or control characters");
+    }
+    Ok(())
+}
+
+fn parse_host_port(text: &str) -> Parsed<(String, Option<u16>)> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (address, rest) = rest.split_once(']').ok_or("there is a '[' without a ']'")?;
+        let port = match rest {
+            "" => None,
+            rest => {
+                Some(rest.strip_prefix(':').ok_or("after ']' comes nothing but ':' and a port")?)
+            }
+        };
+        return Ok((parse_ipv6(address)?, parse_port(port)?));
+    }
+    let (host, port) = match text.split_once(':') {
+        Some((host, port)) => (host, Some(port)),
+        None => (text, None),
+    };
+    check_host(host)?;
+    Ok((host.to_owned(), parse_port(port)?))
+}
+
+/// An address and maybe a zone, `fe80::1%eth0`; RFC 6874 writes it `%25eth0`.
+fn parse_ipv6(text: &str) -> Parsed<String> {
+    const BAD: &str = "what stands in brackets is not an IPv6 address";
+    let (address, zone) = match text.split_once('%') {
+        Some((address, zone)) => {
+            let decoded = zone.strip_prefix("25").filter(|rest| !rest.is_empty());
+            (address, Some(decoded.unwrap_or(zone)))
+        }
+        None => (text, None),
+    };
+    address.parse::<std::net::Ipv6Addr>().map_err(|_| BAD)?;
+    let Some(zone) = zone else { return Ok(address.to_owned()) };
+    if zone.is_empty() || !zone.chars().all(|c| c.is_ascii_alphanumeric() || "-._~".contains(c)) {
+        return Err(BAD);
+    }
+    Ok(format!("{address}%{zone}"))
+}
+
+fn parse_port(text: Option<&str>) -> Parsed<Option<u16>> {
+    let Some(text) = text else { return Ok(None) };
+    match text.parse::<u16>() {
+        Ok(port) if port > 0 && !text.starts_with('+') => Ok(Some(port)),
+        _ => Err("what comes after the host is not a port (1 to 65535)"),
+    }
+}
+
+fn check_host(host: &str) -> Parsed<()> {
+    if host.is_empty() {
+        return Err("the host is missing");
+    }
+    // A host that begins with a dash could be taken for an option by a ProxyCommand.
+    if host.starts_with('-')
+        || host
+            .chars()
+            .any(|c| c.is_control() || c.is_whitespace() || "/\\?#@:[]<>%\"'".contains(c))
+    {
+        return Err(BAD_HOST);
+    }
+    Ok(())
+}
+
+fn percent_decode(bytes: &[u8]) -> Parsed<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some((first, tail)) = rest.split_first() {
+        rest = tail;
+        if *first != b'%' {
+            decoded.push(*first);
+            continue;
+        }
+        let digit = |at: usize| tail.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+        let (Some(high), Some(low)) = (digit(0), digit(1)) else {
+            return Err("there is a '%' without two hexadecimal digits; a '%' itself is '%25'");
+        };
+        decoded.push((high * 16 + low) as u8);
+        rest = &tail[2..];
+    }
+    Ok(decoded)
+}
+
+/// `haul1` and at least 16 letters and digits. Whatever comes after it, it is a ticket, perhaps a
+/// damaged one, and must not end up as a host or file name in messages; shorter is a file name.
+pub(super) fn looks_like_ticket(bytes: &[u8]) -> bool {
+    let is_prefix = bytes.get(..5).is_some_and(|head| head.eq_ignore_ascii_case(b"haul1"));
+    let code = bytes.iter().skip(5).take_while(|byte| byte.is_ascii_alphanumeric());
+    is_prefix && code.count() >= 16
+}
+
+/// Tickets are `haul1` and base32 in lower case (RFC 4648: a to z, 2 to 7).
+fn parse_ticket(bytes: &[u8]) -> Parsed<Location> {
+    const DAMAGED: &str = "it looks like a ticket, but has characters that no ticket has; for a \
+                           local file of that name write './' before it";
+    let slash = bytes.iter().position(|byte| *byte == b'/');
+    let (ticket, path) = bytes.split_at(slash.unwrap_or(bytes.len()));
+    let code = ticket.strip_prefix(b"haul1").ok_or(DAMAGED)?;
+    if !code.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'2'..=b'7')) {
+        return Err(DAMAGED);
+    }
+    let path = path.strip_prefix(b"/").unwrap_or(path).to_vec();
+    Ok(Location::Peer { ticket: String::from_utf8_lossy(ticket).into_owned(), path })
+}
+
+/// `[user@]host` and `path`, if there is a colon between them before the first slash; `None` means
+/// a local path.
+pub(super) fn split_scp(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
+    let head = &bytes[..end];
+    let first = head.iter().position(|byte| *byte == b':')?;
+    let host = head[..first].iter().rposition(|byte| *byte == b'@').map_or(0, |at| at + 1);
+    // An IPv6 address in brackets has colons of its own.
+    let colon = if head[host..].starts_with(b"[") {
+        let close = head.iter().position(|byte| *byte == b']')?;
+        (head.get(close + 1) == Some(&b':')).then_some(close + 1)?
+    } else {
+        first
+    };
+    // `:x` has no host, and `C:\x` is a drive where there are drives.
+    if colon == 0 || (cfg!(windows) && colon == 1) {
+        return None;
+    }
+    let head = std::str::from_utf8(&bytes[..colon]).ok()?;
+    Some((head, &bytes[colon + 1..]))
+}
+
+fn parse_scp(head: &str, path: &[u8]) -> Parsed<Location> {
+    if path.starts_with(b"//") {
+        return Err(UNKNOWN_SCHEME);
+    }
+    // `user:password@host:path` would be the path `password@host:path` on the host `user`.
+    let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
+    let at = path[..end].iter().position(|byte| *byte == b'@');
+    if !head.contains('@') && at.is_some_and(|at| path[at..end].contains(&b':')) {
+        return Err(PASSWORD);
+    }
+    let (user, host) = split_user(head)?;
+    let (host, _) = parse_host_port(host)?;
+    let path = match path.strip_prefix(b"~") {
+        Some(home) if matches!(home.first(), None | Some(b'/')) => trim_slashes(home).to_vec(),
+        _ => path.to_vec(),
+    };
+    if user.is_none() && !host.contains(':') {
+        return Ok(Location::Named { name: host, path });
+    }
+    let user = user.map(str::to_owned);
+    Ok(Location::Remote { scheme: Scheme::Sftp, user, host, port: None, path })
+}
+
+/// The argument for an error message, without what could be a secret: everything from the first
+/// colon to the last `@`, and all but the beginning of a ticket.
+fn masked(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    if looks_like_ticket(bytes) {
+        return format!("{}…", shown_of_ticket(&text));
+    }
+    let start = split_scheme(bytes).map_or(0, |(scheme, _)| scheme.len() + "://".len());
+    let Some(at) = text[start..].rfind('@').map(|at| start + at) else { return text };
+    let colon = text[start..at].find(':').map(|colon| start + colon + 1);
+    // A colon can be written so, too.
+    let encoded = text[start..at].to_ascii_lowercase().find("%3a").map(|colon| start + colon + 3);
+    match colon.into_iter().chain(encoded).min() {
+        Some(secret) => format!("{}***{}", &text[..secret], &text[at..]),
+        None => text,
+    }
+}
+
+/// Enough of a ticket to tell it from others, and far too little to use it.
+pub(super) fn shown_of_ticket(ticket: &str) -> &str {
+    ticket.char_indices().nth(9).map_or(ticket, |(end, _)| &ticket[..end])
+}
