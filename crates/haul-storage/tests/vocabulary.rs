@@ -59,7 +59,8 @@ proptest! {
         let Ok(path) = RelPath::parse(&bytes) else { return Ok(()) };
         if let Ok(below) = path.join(&name) {
             prop_assert_eq!(below.components().count(), path.components().count() + 1);
-            prop_assert_eq!(below.parent().as_ref(), Some(&path));
+            let parent = below.parent();
+            prop_assert_eq!(parent.as_ref(), Some(&path));
             prop_assert_eq!(RelPath::parse(below.as_bytes()), Ok(below));
         }
         if let Ok(sibling) = path.with_name(&name) {
