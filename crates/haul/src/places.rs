@@ -120,6 +120,7 @@ impl<'a> Places<'a> {
         if exists && !rest.is_empty() && location.has_trailing_slash() {
             return Err(Error::new(ErrorKind::NotADirectory, "open").at(location));
         }
+        refuse_special(&join(&root, &rest), location)?;
         let mut name = RelPath::root();
         for component in &rest {
             name = name.join(component.as_bytes()).map_err(|error| invalid(location, error))?;
@@ -207,6 +208,19 @@ fn nearest_directory(path: &Path, location: &Location) -> Result<(PathBuf, Vec<O
             return Err(Error::new(ErrorKind::NotFound, "open").at(location));
         };
         current = parent;
+    }
+}
+
+/// A file takes the place of what has its name, in one step; nobody who writes `/dev/null` or
+/// `/dev/stdout` means that.
+fn refuse_special(path: &Path, location: &Location) -> Result<()> {
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() && !found.is_dir() => {
+            Err(Error::new(ErrorKind::AlreadyExists, "replace")
+                .at(location)
+                .because("it is a device, a pipe or a socket"))
+        }
+        _ => Ok(()),
     }
 }
 

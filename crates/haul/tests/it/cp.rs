@@ -292,3 +292,14 @@ fn a_long_file_is_stored_in_parts_and_read_as_one() {
     session.haul("cp -q --split never dst/big parts").status(0);
     assert_eq!(session.haul("ls parts/big/").out(), "00\n01\n02\n");
 }
+
+#[test]
+fn a_device_is_not_replaced_by_a_file() {
+    let session = Session::new().file("a", "x").link("null", "/dev/null");
+    for dest in ["/dev/null", "null"] {
+        session
+            .haul(&format!("cp a {dest}"))
+            .status(1)
+            .stderr(&format!("haul: {dest}: cannot replace: it is a device, a pipe or a socket\n"));
+    }
+}
