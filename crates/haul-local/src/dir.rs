@@ -63,7 +63,8 @@ impl Tree {
         let (parent, name) = split(path);
         let (directory, fresh) = self.open(platform, parent)?;
         match work(&directory, name) {
-            Err(Errno::NOENT) if !fresh => {
+            // In a directory that was removed nothing is found, and ext4 makes nothing (EPERM).
+            Err(Errno::NOENT | Errno::PERM | Errno::STALE) if !fresh => {
                 self.lock().remove(parent);
                 let (directory, _) = self.open(platform, parent)?;
                 work(&directory, name)

@@ -182,17 +182,38 @@ impl Volume {
                 rustix::fs::symlinkat(target.as_slice(), directory, name)
             }),
             LinkKind::Hard(existing) => {
-                let platform = self.platform.as_ref();
-                let outcome = self.tree.at(platform, existing, |from, old| {
-                    self.tree.at(platform, path, |to, new| {
-                        rustix::fs::linkat(from, old, to, new, AtFlags::empty())
-                    })
-                });
-                outcome.map_err(|errno| {
-                    self.error(OPERATION, path, errno).because(format!("to '{existing}'"))
+                self.between(OPERATION, existing, path, |from, old, to, new| {
+                    rustix::fs::linkat(from, old, to, new, AtFlags::empty())
                 })
             }
         }
+    }
+
+    /// Does `work` with two places, and blames the first only if that is certain.
+    fn between(
+        &self,
+        operation: &'static str,
+        from: &RelPath,
+        to: &RelPath,
+        work: impl Fn(&Directory, &[u8], &Directory, &[u8]) -> rustix::io::Result<()>,
+    ) -> Result<()> {
+        let platform = self.platform.as_ref();
+        let outcome = self.tree.at(platform, from, |from_directory, old| {
+            self.tree
+                .at(platform, to, |to_directory, new| work(from_directory, old, to_directory, new))
+        });
+        outcome.map_err(|errno| {
+            let from_is_bad = self.tree.obstacle(platform, from).is_some()
+                || (errno == Errno::NOENT && self.stat(from).is_err());
+            if from_is_bad {
+                return self.error(operation, from, errno);
+            }
+            let error = self.error(operation, to, errno);
+            if error.kind() == ErrorKind::NotADirectory {
+                return error;
+            }
+            error.because(format!("from '{from}'"))
+        })
     }
 
     pub(crate) fn remove(&self, path: &RelPath) -> Result<()> {
@@ -222,11 +243,10 @@ impl Volume {
         for path in [from, to] {
             below_root(OPERATION, path).map_err(|error| error.at(&self.location))?;
         }
-        let outcome = self.at(OPERATION, from, |from_directory, old| {
-            self.tree.at(self.platform.as_ref(), to, |to_directory, new| {
+        let outcome =
+            self.between(OPERATION, from, to, |from_directory, old, to_directory, new| {
                 rustix::fs::renameat(from_directory, old, to_directory, new)
-            })
-        });
+            });
         // A file's path is in no kept directory's, so this costs a look only.
         self.tree.forget(from);
         self.tree.forget(to);

@@ -1,0 +1,366 @@
+//! Writing: part files, their lock and their journal, taking a name, full disks, what a commit
+//! sets.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+use bytes::Bytes;
+use common::{Mounted, block, both, content, fresh, names, open, path, pattern, put, replacing};
+use haul_storage::{
+    CommitOptions, CreateOptions, ErrorKind, LinkKind, Metadata, Range, Storage, Timestamp,
+};
+
+#[tokio::test]
+async fn until_the_commit_there_is_only_a_private_part_file() {
+    let root = tempfile::tempdir().unwrap();
+    for storage in both(root.path()) {
+        let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
+        writer.write_at(0, block(b"secret")).await.unwrap();
+        assert_eq!(names(root.path()), [".file.haul-part"]);
+        let part = fs::metadata(root.path().join(".file.haul-part")).unwrap();
+        assert_eq!(part.permissions().mode() & 0o777, 0o600);
+        let journal = root.path().canonicalize().unwrap().join(".file.haul-journal");
+        assert_eq!(writer.journal_path().unwrap(), journal);
+        writer.commit(6, &fresh()).await.unwrap();
+        assert_eq!(names(root.path()), ["file"]);
+        assert!(writer.write_at(0, block(b"late")).await.is_err());
+        assert!(writer.commit(6, &fresh()).await.is_err());
+        storage.remove(&path("file")).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_part_file_that_is_held_is_busy_for_everybody_else() {
+    let root = tempfile::tempdir().unwrap();
+    let [one, other] = both(root.path());
+    let writer = one.create(&path("file"), &CreateOptions::default()).await.unwrap();
+    let options = CreateOptions { resume: true, ..CreateOptions::default() };
+    for storage in [&one, &other] {
+        let error = storage.create(&path("file"), &options).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        assert!(error.to_string().ends_with("another run of haul is writing it"), "{error}");
+    }
+    drop(writer);
+    assert!(other.create(&path("file"), &options).await.unwrap().resumed());
+}
+
+/// A part file may be renamed or removed by its owner between another's open and lock.
+#[tokio::test]
+async fn writers_that_come_and_go_never_share_a_part_file() {
+    let root = tempfile::tempdir().unwrap();
+    let storages = [open(root.path()), open(root.path())];
+    let tasks = storages.map(|storage| {
+        tokio::spawn(async move {
+            let mut done = 0;
+            while done < 200 {
+                match storage.create(&path("file"), &CreateOptions::default()).await {
+                    Ok(writer) => {
+                        writer.write_at(0, block(b"content")).await.unwrap();
+                        if done % 3 == 0 {
+                            writer.abort(false).await.unwrap();
+                        } else {
+                            writer.commit(7, &replacing()).await.unwrap();
+                        }
+                        done += 1;
+                    }
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Busy, "{error}"),
+                }
+            }
+        })
+    });
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(names(root.path()), ["file"]);
+}
+
+/// Otherwise the ranges of an old journal would be taken for data of the new part file.
+#[tokio::test]
+async fn a_journal_without_its_part_file_is_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let storage = open(root.path());
+    let journal = root.path().join(".file.haul-journal");
+    fs::write(&journal, "stale").unwrap();
+    let resume = CreateOptions { resume: true, ..CreateOptions::default() };
+    let writer = storage.create(&path("file"), &resume).await.unwrap();
+    assert!(!writer.resumed() && !journal.exists());
+    fs::write(&journal, "good").unwrap();
+    drop(writer);
+    let writer = storage.create(&path("file"), &resume).await.unwrap();
+    assert!(writer.resumed() && journal.exists());
+    drop(writer);
+    let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
+    assert!(!writer.resumed() && !journal.exists());
+}
+
+#[tokio::test]
+async fn what_is_there_is_replaced_only_if_asked() {
+    let root = tempfile::tempdir().unwrap();
+    for storage in both(root.path()) {
+        put(&*storage, "file", b"old").await.unwrap();
+        fs::create_dir(root.path().join("dir")).unwrap();
+        for (name, refusal) in [("file", None), ("dir", Some(ErrorKind::IsADirectory))] {
+            let writer = storage.create(&path(name), &CreateOptions::default()).await.unwrap();
+            writer.write_at(0, block(b"new")).await.unwrap();
+            let error = writer.commit(3, &fresh()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+            // The part file is still there for another try.
+            let outcome = writer.commit(3, &replacing()).await.map_err(|error| error.kind());
+            assert_eq!(outcome.err(), refusal);
+            drop(writer.abort(false).await);
+            let bytes = Bytes::from_static(b"newer");
+            let error = storage.write_whole(&path(name), bytes.clone(), &fresh()).await;
+            assert_eq!(error.unwrap_err().kind(), ErrorKind::AlreadyExists);
+            let outcome = storage.write_whole(&path(name), bytes, &replacing()).await;
+            assert_eq!(outcome.map_err(|error| error.kind()).err(), refusal);
+        }
+        assert_eq!(content(&*storage, "file").await.unwrap(), b"newer");
+        assert_eq!(names(root.path()), ["dir", "file"]);
+        fs::remove_dir(root.path().join("dir")).unwrap();
+        fs::remove_file(root.path().join("file")).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_reserved_length_is_neither_length_nor_content() {
+    let root = tempfile::tempdir().unwrap();
+    let storage = open(root.path());
+    let options = CreateOptions { resume: false, size: Some(64 << 20), sparse: false };
+    let writer = storage.create(&path("file"), &options).await.unwrap();
+    writer.write_at(0, block(b"start")).await.unwrap();
+    let part = fs::metadata(root.path().join(".file.haul-part")).unwrap();
+    assert_eq!(part.len(), 5);
+    // The source turned out to be shorter: nothing stays reserved.
+    writer.commit(5, &fresh()).await.unwrap();
+    let file = fs::metadata(root.path().join("file")).unwrap();
+    assert_eq!(file.len(), 5);
+    assert!(file.blocks() * 512 <= 64 << 10, "{} blocks", file.blocks());
+}
+
+#[tokio::test]
+async fn a_full_disk_is_no_space_and_leaves_nothing_under_the_name() {
+    let Some(small) = Mounted::tmpfs("4m") else { return };
+    for storage in both(&small.path()) {
+        let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
+        let mut offset = 0;
+        let error = loop {
+            match writer.write_at(offset, block(&pattern(1 << 20))).await {
+                Ok(()) => offset += 1 << 20,
+                Err(error) => break error,
+            }
+            assert!(offset <= 4 << 20);
+        };
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        writer.abort(false).await.unwrap();
+        let whole = put(&*storage, "whole", &pattern(5 << 20)).await.unwrap_err();
+        assert_eq!(whole.kind(), ErrorKind::NoSpace, "{whole}");
+        assert_eq!(names(&small.path()), [""; 0]);
+    }
+    // With the length known, the first write tells, before the time of the rest is spent.
+    let storage = open(&small.path());
+    let options = CreateOptions { resume: false, size: Some(16 << 20), sparse: false };
+    let writer = storage.create(&path("file"), &options).await.unwrap();
+    let error = writer.write_at(0, block(b"x")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    writer.abort(false).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_commit_sets_mode_time_and_attributes() {
+    let root = tempfile::tempdir().unwrap();
+    let xattrs = vec![(b"user.comment".to_vec(), b"kept\0".to_vec())];
+    for storage in both(root.path()) {
+        let metadata = Metadata {
+            // Without write permission, which must not hinder the attributes.
+            mode: Some(0o440),
+            modified: Some(Timestamp { seconds: -5, nanos: 123_456_789 }),
+            owner: None,
+            xattrs: xattrs.clone(),
+        };
+        let options = CommitOptions { metadata: metadata.clone(), replace: true, sync: true };
+        let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
+        writer.commit(10, &options).await.unwrap();
+        let bytes = Bytes::from_static(b"whole");
+        storage.write_whole(&path("whole"), bytes, &options).await.unwrap();
+        for name in ["file", "whole"] {
+            let found = storage.metadata(&path(name)).await.unwrap();
+            let opened = storage.open(&path(name)).await.unwrap().metadata().await.unwrap();
+            assert_eq!(found, opened);
+            assert_eq!((found.mode, found.modified), (metadata.mode, metadata.modified));
+            assert_eq!(found.xattrs, xattrs);
+        }
+    }
+}
+
+/// They lend the owner's rights, and the owner of a copy is who made it.
+#[tokio::test]
+async fn set_id_bits_are_kept_only_together_with_the_owner() {
+    let root = tempfile::tempdir().unwrap();
+    let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    for storage in both(root.path()) {
+        for (owner, expected) in [(None, 0o755), (Some(me), 0o4755)] {
+            let metadata = Metadata { mode: Some(0o4755), owner, ..Metadata::default() };
+            let options = CommitOptions { metadata, replace: true, sync: false };
+            let bytes = Bytes::from_static(b"#!");
+            storage.write_whole(&path("whole"), bytes, &options).await.unwrap();
+            let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
+            writer.commit(0, &options).await.unwrap();
+            for name in ["whole", "file"] {
+                assert_eq!(storage.stat(&path(name)).await.unwrap().mode, Some(expected), "{name}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_replaced_file_keeps_its_mode_if_none_is_given() {
+    let root = tempfile::tempdir().unwrap();
+    for storage in both(root.path()) {
+        put(&*storage, "file", b"1").await.unwrap();
+        assert_eq!(storage.stat(&path("file")).await.unwrap().mode, Some(0o644));
+        let metadata = Metadata { mode: Some(0o600), ..Metadata::default() };
+        storage.set_metadata(&path("file"), &metadata).await.unwrap();
+        put(&*storage, "file", b"2").await.unwrap();
+        assert_eq!(storage.stat(&path("file")).await.unwrap().mode, Some(0o600));
+        let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
+        writer.commit(0, &replacing()).await.unwrap();
+        assert_eq!(storage.stat(&path("file")).await.unwrap().mode, Some(0o600));
+        storage.remove(&path("file")).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_time_of_a_link_can_be_set_and_its_target_stays() {
+    let root = tempfile::tempdir().unwrap();
+    for storage in both(root.path()) {
+        put(&*storage, "file", b"1").await.unwrap();
+        let link = path("link");
+        let kind = LinkKind::Symbolic(b"file".to_vec());
+        storage.create_link(&link, &kind, false).await.unwrap();
+        let again = storage.create_link(&link, &kind, false).await.unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::AlreadyExists);
+        storage.create_link(&link, &kind, true).await.unwrap();
+        let modified = Some(Timestamp { seconds: 1, nanos: 2 });
+        let metadata = Metadata { mode: Some(0o400), modified, ..Metadata::default() };
+        storage.set_metadata(&link, &metadata).await.unwrap();
+        assert_eq!(storage.stat(&link).await.unwrap().modified, modified);
+        assert_ne!(storage.stat(&path("file")).await.unwrap().modified, modified);
+        assert_eq!(names(root.path()), ["file", "link"]);
+        storage.remove(&link).await.unwrap();
+        storage.remove(&path("file")).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn replacing_a_name_by_another_of_the_same_file_leaves_no_litter() {
+    let root = tempfile::tempdir().unwrap();
+    let storage = open(root.path());
+    put(&*storage, "one", b"1").await.unwrap();
+    let link = LinkKind::Hard(path("one"));
+    for _ in 0..2 {
+        storage.create_link(&path("two"), &link, true).await.unwrap();
+        assert_eq!(names(root.path()), ["one", "two"]);
+    }
+    assert_eq!(storage.stat(&path("one")).await.unwrap().links, 2);
+}
+
+#[tokio::test]
+async fn what_was_written_is_read_back_from_the_medium() {
+    let root = tempfile::tempdir().unwrap();
+    let storage = open(root.path());
+    let bytes = pattern(3 << 20);
+    let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
+    writer.write_at(0, block(&bytes)).await.unwrap();
+    for uncached in [false, true] {
+        let reader = writer.reopen(uncached).await.unwrap();
+        assert_eq!(common::read(&*reader, Range::new(0, 9 << 20)).await.unwrap(), bytes);
+    }
+}
+
+#[tokio::test]
+async fn a_copy_within_the_kernel_has_the_same_bytes_or_is_not_made() {
+    let root = tempfile::tempdir().unwrap();
+    let bytes = pattern(5 << 20);
+    fs::write(root.path().join("source"), &bytes).unwrap();
+    let [linux, portable] = both(root.path());
+    let source = linux.open(&path("source")).await.unwrap();
+    let ranges = [Range::new(0, 5 << 20), Range::between(4097, 2_000_001)];
+    for range in ranges {
+        let writer = linux.create(&path("copy"), &CreateOptions::default()).await.unwrap();
+        assert!(writer.copy_from(&*source, range).await.unwrap());
+        writer.commit(range.end(), &replacing()).await.unwrap();
+        let copied = fs::read(root.path().join("copy")).unwrap();
+        let start = usize::try_from(range.start()).unwrap();
+        assert!(copied[start..] == bytes[start..copied.len()]);
+        assert!(copied[..start].iter().all(|byte| *byte == 0));
+    }
+    let writer = portable.create(&path("copy"), &CreateOptions::default()).await.unwrap();
+    assert!(!writer.copy_from(&*source, ranges[0]).await.unwrap());
+    // Between file systems, if there are two here.
+    if let Ok(shm) = tempfile::tempdir_in("/dev/shm") {
+        let writer = open(shm.path()).create(&path("copy"), &CreateOptions::default()).await;
+        let writer = writer.unwrap();
+        if writer.copy_from(&*source, ranges[0]).await.unwrap() {
+            writer.commit(5 << 20, &fresh()).await.unwrap();
+            assert!(fs::read(shm.path().join("copy")).unwrap() == bytes);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_became_shorter_is_noticed_by_a_copy() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("source"), pattern(1 << 20)).unwrap();
+    let storage = open(root.path());
+    let source = storage.open(&path("source")).await.unwrap();
+    let file = fs::File::options().write(true).open(root.path().join("source")).unwrap();
+    file.set_len(1000).unwrap();
+    let writer = storage.create(&path("copy"), &CreateOptions::default()).await.unwrap();
+    let outcome = writer.copy_from(&*source, Range::between(10, 1 << 20)).await;
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Changed);
+}
+
+/// btrfs and XFS share the blocks of a copy: it takes no room.
+#[tokio::test]
+async fn a_copy_shares_its_blocks_where_the_file_system_can() {
+    for kind in ["btrfs", "xfs"] {
+        let Some(mounted) = Mounted::image(kind, 512) else { continue };
+        let root = mounted.path();
+        let bytes = pattern(64 << 20);
+        fs::write(root.join("source"), &bytes).unwrap();
+        let storage = open(&root);
+        let source = storage.open(&path("source")).await.unwrap();
+        rustix::fs::sync();
+        let free = || rustix::fs::statvfs(&root).map(|found| found.f_bavail * found.f_frsize);
+        let before = free().unwrap();
+        for number in 0..10 {
+            let to = path(format!("copy{number}"));
+            if number % 2 == 0 {
+                storage.copy(&path("source"), &to).await.unwrap();
+            } else {
+                let options = CreateOptions { size: Some(64 << 20), ..CreateOptions::default() };
+                let writer = storage.create(&to, &options).await.unwrap();
+                assert!(writer.copy_from(&*source, Range::new(0, 64 << 20)).await.unwrap());
+                writer.commit(64 << 20, &fresh()).await.unwrap();
+            }
+        }
+        rustix::fs::sync();
+        let taken = before.saturating_sub(free().unwrap());
+        assert!(taken < 64 << 20, "{kind}: ten copies took {taken} bytes");
+        assert!(fs::read(root.join("copy9")).unwrap() == bytes);
+    }
+}
+
+#[tokio::test]
+async fn a_directory_is_locked_against_other_runs() {
+    let root = tempfile::tempdir().unwrap();
+    let [one, other] = both(root.path());
+    let held = one.lock(&path("")).await.unwrap();
+    let error = other.lock(&path("")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    assert!(error.to_string().ends_with("another run of haul is working in it"), "{error}");
+    drop(held);
+    let _held = other.lock(&path("")).await.unwrap();
+}
