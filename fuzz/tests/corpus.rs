@@ -1,0 +1,28 @@
+//! Every input of the committed corpus goes through its decoder, with a stable compiler.
+
+use std::path::Path;
+
+fn run(target: &str, decode: fn(&[u8])) {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    let mut inputs = 0;
+    for entry in std::fs::read_dir(&corpus).unwrap() {
+        decode(&std::fs::read(entry.unwrap().path()).unwrap());
+        inputs += 1;
+    }
+    assert!(inputs > 0, "no corpus in {}", corpus.display());
+}
+
+#[test]
+fn the_journal_decoder_takes_its_corpus() {
+    run("journal", haul_fuzz::journal);
+}
+
+#[test]
+fn the_manifest_decoder_takes_its_corpus() {
+    run("manifest", haul_fuzz::manifest);
+}
+
+#[test]
+fn the_location_parser_takes_its_corpus() {
+    run("location", haul_fuzz::location);
+}
