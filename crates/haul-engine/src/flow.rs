@@ -20,6 +20,9 @@ use crate::window::{Completion, Decision, Limits, Window};
 /// Ranges are not made smaller than this to spread the end of a transfer over the lanes.
 const LEAST_RANGE: u64 = 256 << 10;
 
+/// What may wait for a disk however small the window is.
+const LEAST_HELD: u64 = 8 << 20;
+
 /// The gate that all ranges of a transfer pass. Shared by all its files.
 #[derive(Debug)]
 pub struct Flow {
@@ -143,6 +146,11 @@ impl Flow {
         permit
     }
 
+    /// Whether there is a link, with lanes of different speed.
+    pub fn has_links(&self) -> bool {
+        !self.links.is_empty()
+    }
+
     /// Whether a permit for `bytes` would be given at once: a lane is free.
     pub fn has_room(&self, bytes: u64) -> bool {
         let state = self.lock();
@@ -222,8 +230,19 @@ impl State {
     /// One range is always let through, however long it is and however small the window.
     fn fits(&self, bytes: u64) -> bool {
         let window = self.in_flight == 0 || self.in_flight + bytes <= self.decision.window_bytes;
-        let memory = self.held == 0 || self.held + bytes <= self.memory;
-        window && memory
+        let held = self.held == 0 || self.held + bytes <= self.most_held();
+        window && held
+    }
+
+    /// Between disks the queue is all there is. Behind a link a disk that stutters may fall behind
+    /// by a second window, so that the link need not wait for it; more would only be memory.
+    fn most_held(&self) -> u64 {
+        let window = self.decision.window_bytes;
+        match self.pace {
+            Pace::Disk => window,
+            Pace::Link(_) => window.saturating_mul(2).max(LEAST_HELD),
+        }
+        .min(self.memory)
     }
 
     const fn grant(&mut self, bytes: u64) {

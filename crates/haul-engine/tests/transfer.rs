@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use haul_engine::{Action, Cancel, Event, Overwrite, Settings};
+use haul_engine::{Action, Cancel, Event, Filter, Overwrite, Settings};
 use haul_storage::memory::{MemoryStorage, Operation};
 use haul_storage::{DigestKind, ErrorKind, Metadata, Retry, SpecialKind, Timestamp, Writes};
 use support::{job, job_at, run, run_until};
@@ -165,6 +165,32 @@ async fn delete_removes_what_the_source_does_not_have() {
     let outcome = run(job(&source, &destination), Settings { delete: true, ..quick() }).await;
     outcome.assert_clean();
     assert_eq!(destination.paths(), source.paths());
+}
+
+#[tokio::test]
+async fn delete_spares_what_the_filter_leaves_out() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_file("f", "x");
+    for name in ["old/spared.log", "old/gone", "gone/deep/x", "other.log"] {
+        destination.add_file(name, "x");
+    }
+    let filter = Filter::new(|path, _| !path.ends_with(b".log"));
+    let settings = Settings { delete: true, filter, ..quick() };
+    run(job(&source, &destination), settings).await.assert_clean();
+    assert_eq!(destination.paths(), ["f", "old/", "old/spared.log", "other.log"]);
+}
+
+#[tokio::test]
+async fn no_byte_is_moved_twice() {
+    for server_copy in [true, false] {
+        let source = MemoryStorage::new();
+        let destination =
+            MemoryStorage::builder().with_capabilities(|can| can.server_copy = server_copy).build();
+        source.add_pattern_file("f", (37 << 20) + 1, 1);
+        let outcome = run(job(&source, &destination), quick()).await;
+        outcome.assert_clean();
+        assert_eq!(outcome.summary.moved_bytes, (37 << 20) + 1);
+    }
 }
 
 #[tokio::test]

@@ -26,14 +26,16 @@ struct Case {
     share: f64,
     /// Rounds more than the oracle, at most.
     later: usize,
-    /// The largest window in the second half divided by the smallest, at most.
+    /// The largest window in the second half divided by the smallest, at most, and how often it
+    /// changes in 10 seconds: a trial up and down again.
     swing: f64,
+    changes: f64,
 }
 
 impl Case {
     /// With the goals that hold unless there is a reason.
     fn new(link: Link, oracle_lanes: usize, oracle_bdps: f64) -> Self {
-        Self { link, oracle_lanes, oracle_bdps, share: 95.0, later: 2, swing: 1.4 }
+        Self { link, oracle_lanes, oracle_bdps, share: 95.0, later: 2, swing: 1.4, changes: 2.0 }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
@@ -46,10 +48,16 @@ impl Case {
         // 4 ms for the ends, as the window reckons.
         let round_trip = link.round_trip.as_secs_f64() + 0.004;
         let window_bytes = (self.oracle_bdps * link.rate * round_trip) as u64;
-        let range_bytes = (window_bytes / (4 * self.oracle_lanes as u64)).max(16 << 10);
+        let ranges_per_lane = if link.one_request { 1 } else { 4 };
+        let range_bytes = window_bytes / (ranges_per_lane * self.oracle_lanes as u64);
+        let range_bytes = range_bytes.max(16 << 10);
         let decision = Decision { lanes: self.oracle_lanes, window_bytes, range_bytes, files: 8 };
         let oracle = run(link, Control::Fixed(decision));
-        let window = run(link, Control::Window(Box::new(Window::new(limits()))));
+        let mut window = Window::new(limits());
+        if link.one_request {
+            window = window.one_request_a_lane();
+        }
+        let window = run(link, Control::Window(Box::new(window)));
         Row { case: self, oracle, window }
     }
 }
@@ -83,16 +91,15 @@ impl Row {
     }
 
     fn check(&self) {
-        let Case { link, share, later, swing: most_swing, .. } = &self.case;
+        let Case { link, share, later, .. } = &self.case;
         let (name, window) = (link.name, &self.window);
         assert!(window.share() >= *share, "{name}: {:.1} % of the link", window.share());
         let (rounds, best) = (window.rounds_to_settle(), self.oracle.rounds_to_settle());
         assert!(rounds <= best + later, "{name}: settles after {rounds} rounds, not {best}");
-        // What is left of movement is trials: at most one, up and down, in 10 seconds.
         let (changes, swing) = window.swing(link.length / 2, link.length);
-        let trials = (link.length.as_secs_f64() / 2.0 / 10.0).ceil();
-        assert!(changes as f64 <= 2.0 * trials, "{name}: {changes} changes");
-        assert!(swing <= *most_swing, "{name}: the window moves by a factor of {swing}");
+        let most_changes = self.case.changes * (link.length.as_secs_f64() / 2.0 / 10.0).ceil();
+        assert!(changes as f64 <= most_changes, "{name}: {changes} changes");
+        assert!(swing <= self.case.swing, "{name}: the window moves by a factor of {swing}");
         assert!(window.most_opening <= 8, "{name}: {} lanes in the making", window.most_opening);
     }
 }
@@ -142,6 +149,29 @@ fn cases() -> Vec<Case> {
             link.lane_cost = 3;
             link.arrival = Arrival::Ranges;
         }),
+        long_path("  one request a lane (HTTP/1.1)", |link| {
+            link.lane_cost = 3;
+            link.one_request = true;
+        })
+        // Only ranges of several round trips keep such lanes busy, so nothing but congestion control
+        // bounds what is under way: the queue overflows for the oracle too, and goodput scatters.
+        .with(|case| {
+            case.oracle_bdps = 4.0;
+            case.share = 88.0;
+            case.swing = 8.0;
+            case.changes = 4.0;
+        }),
+        Case::new(
+            Link::new("2 ms 1 Gbit, server thinks 30 ms", 2.0, 1000.0).with(|link| {
+                link.think = Duration::from_millis(30);
+                link.segment = 4344;
+                link.length = Duration::from_secs(20);
+            }),
+            1,
+            8.0,
+        )
+        // Rounds of 10 ms; an answer takes three of them, which is found out by widening.
+        .with(|case| case.later = 12),
         long_path("  CUBIC", |link| link.congestion = Congestion::Cubic),
         long_path("  2 MiB a lane", |link| link.lane_bytes = 2 << 20),
         // The 12 lanes of the path are too few. That shows when they have ramped up and the window
@@ -188,19 +218,10 @@ fn cases() -> Vec<Case> {
 #[test]
 fn the_window_fills_each_link_soon_and_stays_there() {
     println!(
-        "{:31} {:>6} {:>6} {:>7} {:>6} {:>6} {:>8} {:>6} {:>8} {:>6} {:>7} {:>6}",
-        "link",
-        "share%",
-        "oracle",
-        "settled",
-        "oracle",
-        "lanes",
-        "MB",
-        "KiB",
-        "changes",
-        "swing",
-        "drop%",
-        "oracle",
+        "                                    share      rounds to settle    window   range      \
+         changes, swing     dropped\n\
+         link                             %  oracle         oracle  lanes       MB    KiB    \
+         (2nd half)       %  oracle"
     );
     let rows: Vec<Row> = thread::scope(|scope| {
         let runs: Vec<_> = cases().into_iter().map(|case| scope.spawn(|| case.run())).collect();
@@ -253,7 +274,7 @@ fn one_lane_is_kept_on_a_lan_and_two_where_two_are_faster() {
     let link = link.with(|link| link.lane_rate = 0.6 * link.rate);
     let halved = run(&link, Control::Window(Box::new(Window::new(limits()))));
     assert_eq!(halved.end().lanes, 2);
-    assert!(halved.goodput(Duration::from_secs(3), link.length) > 0.95 * link.rate);
+    assert!(halved.goodput(Duration::from_millis(2500), link.length) > 0.95 * link.rate);
 }
 
 #[test]

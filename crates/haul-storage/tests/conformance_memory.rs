@@ -114,6 +114,11 @@ async fn it_conforms_with_blocks_and_batches_of_any_size() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn it_conforms_with_a_directory_for_journals() {
+    conforms(MemoryStorage::builder().with_journal_dir(std::env::temp_dir())).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn it_conforms_behind_a_long_link() {
     let link = SimulatedLink {
         per_lane_window: Some(2 << 20),

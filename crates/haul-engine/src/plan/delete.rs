@@ -47,16 +47,18 @@ async fn consider(
     }
     let invalid = |error| Error::new(ErrorKind::InvalidInput, "remove").with_source(error);
     let source = source_dir.join(entry.path.name()).map_err(invalid)?;
-    let root = job.job.source_path.as_bytes().len();
-    let below = &source.as_bytes()[root..];
-    let below = below.strip_prefix(b"/").unwrap_or(below);
-    if !context.settings.filter.takes(below, entry.is_dir()) {
-        return Ok(());
-    }
-    if job.job.source.find(&source).await?.is_none() {
+    if takes(context, job, entry) && job.job.source.find(&source).await?.is_none() {
         remove(context, job, entry).await?;
     }
     Ok(())
+}
+
+/// Whether the filter lets an entry of the destination take part.
+fn takes(context: &Context, job: &NumberedJob, entry: &Entry) -> bool {
+    let root = job.job.destination_path.as_bytes().len();
+    let below = &entry.path.as_bytes()[root..];
+    let below = below.strip_prefix(b"/").unwrap_or(below);
+    context.settings.filter.takes(below, entry.is_dir())
 }
 
 /// Removes whatever is at `entry` and makes a directory there. Whether the directory is fresh
@@ -68,26 +70,46 @@ pub async fn replace_with_directory(
 ) -> Result<bool> {
     remove(context, job, entry).await?;
     if !context.settings.dry_run {
+        // What the filter kept is in the way, and the error says so.
         job.job.destination.create_dir(&entry.path).await?;
         context.tally.directory();
     }
     Ok(true)
 }
 
-/// Removes an entry of the destination with everything below it, and says so.
+/// Removes an entry of the destination with everything below it that the filter lets take part,
+/// and says so of each. A directory in which something stays, stays.
 pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<()> {
-    if !context.settings.dry_run {
-        job.job.destination.remove_all(&entry.path).await?;
+    let destination = &job.job.destination;
+    let mut pending = vec![(entry.clone(), false)];
+    while let Some((next, listed)) = pending.pop() {
+        if next.is_dir() && !listed {
+            let path = next.path.clone();
+            pending.push((next, true));
+            let mut listing = destination.list(&path).await?;
+            while let Some(batch) = listing.next().await {
+                let taking = batch?.into_iter().filter(|below| takes(context, job, below));
+                pending.extend(taking.map(|below| (below, false)));
+            }
+            continue;
+        }
+        if !context.settings.dry_run {
+            match destination.remove(&next.path).await {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::NotEmpty => continue,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error.at(job.destination_name(&next.path))),
+            }
+        }
+        context.tally.note(FileEvent {
+            job: job.index,
+            path: next.path,
+            bytes: next.size,
+            action: Action::Removed,
+            resumed_bytes: 0,
+            digest: None,
+            dry_run: context.settings.dry_run,
+        });
     }
-    let event = FileEvent {
-        job: job.index,
-        path: entry.path.clone(),
-        bytes: entry.size,
-        action: Action::Removed,
-        resumed_bytes: 0,
-        digest: None,
-        dry_run: context.settings.dry_run,
-    };
-    context.tally.note(event);
     Ok(())
 }

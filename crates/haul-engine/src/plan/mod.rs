@@ -119,12 +119,15 @@ async fn plan_job(
 /// them (whoever opens the storages sees to that), so comparing components is enough.
 fn refuse_into_itself(job: &NumberedJob, entry: &Entry) -> Result<()> {
     let full = |location: &Location, path: &RelPath| {
-        let root = location.as_local()?;
-        let below = path.components().map(|name| {
-            // A storage's own name, on this machine.
-            String::from_utf8_lossy(name).into_owned()
+        let mut full = location.as_local()?.as_os_str().as_encoded_bytes().to_vec();
+        while full.ends_with(b"/") {
+            full.pop();
+        }
+        path.components().for_each(|name| {
+            full.push(b'/');
+            full.extend_from_slice(name);
         });
-        Some(below.fold(root.to_path_buf(), |full, name| full.join(name)))
+        Some(full)
     };
     let source = full(job.job.source.location(), &job.job.source_path);
     let destination = full(job.job.destination.location(), &job.job.destination_path);
@@ -132,12 +135,16 @@ fn refuse_into_itself(job: &NumberedJob, entry: &Entry) -> Result<()> {
     let refuse = |kind: &str| {
         Err(Error::new(ErrorKind::InvalidInput, "copy")
             .at(job.source_name(&job.job.source_path))
-            .because(format!("the destination {} is {kind}", destination.display())))
+            .because(format!(
+                "the destination {} is {kind}",
+                job.destination_name(&job.job.destination_path)
+            )))
     };
     if source == destination {
         return refuse("the same as the source");
     }
-    if entry.kind == EntryKind::Directory && destination.starts_with(&source) {
+    let below = destination.strip_prefix(source.as_slice());
+    if entry.kind == EntryKind::Directory && below.is_some_and(|rest| rest.starts_with(b"/")) {
         return refuse("inside the source");
     }
     Ok(())

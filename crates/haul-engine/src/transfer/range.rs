@@ -91,7 +91,9 @@ impl<'a> FileInMotion<'a> {
     pub async fn steal(&self, least_bytes: u64) -> Option<(Assignment, Permit)> {
         let in_order = self.sequence.is_some()
             || self.hasher.as_ref().is_some_and(|hasher| hasher.kind() == DigestKind::Sha256);
-        if in_order || self.is_stopped() || !self.ranged_reads {
+        let direct = self.direct.load(Ordering::Relaxed);
+        let slow_lanes = self.ranged_reads && self.context.flow.has_links();
+        if in_order || direct || !slow_lanes || self.is_stopped() {
             return None;
         }
         let stolen = {

@@ -27,6 +27,10 @@ const MOST_RANGE: u64 = 16 << 20;
 /// So many ranges of each lane fit the window, that no lane waits for its next one.
 const RANGES_PER_LANE: u64 = 4;
 
+/// Window in BDPs that one request at a time on each lane asks for: lanes wait a round trip between
+/// two ranges, and only with ranges that take several round trips does that not matter much.
+const ONE_REQUEST_STRETCH: f64 = 4.0;
+
 /// Limits and profile as plain numbers.
 #[derive(Debug, Clone)]
 pub(super) struct Bounds {
@@ -43,6 +47,9 @@ pub(super) struct Bounds {
     least_window: u64,
     most_window: u64,
     chunk: Option<u64>,
+    ranges_per_lane: u64,
+    /// Bytes in flight for each byte under way, at least.
+    pub(super) least_stretch: f64,
 }
 
 impl Bounds {
@@ -68,7 +75,14 @@ impl Bounds {
             least_window: fixed_window.unwrap_or(LEAST_WINDOW.min(memory)),
             most_window: fixed_window.unwrap_or(memory),
             chunk: limits.chunk.fixed().map(|chunk| chunk.max(1)),
+            ranges_per_lane: RANGES_PER_LANE,
+            least_stretch: 1.0,
         }
+    }
+
+    pub(super) fn one_request_a_lane(&mut self) {
+        self.ranges_per_lane = 1;
+        self.least_stretch = ONE_REQUEST_STRETCH;
     }
 
     /// The nearest window that is allowed with so many lanes: every lane has something to do and
@@ -96,7 +110,7 @@ impl Bounds {
         if let Some(chunk) = self.chunk {
             return chunk;
         }
-        let share = window / (lanes.wanted() as u64 * RANGES_PER_LANE);
+        let share = window / (lanes.wanted() as u64 * self.ranges_per_lane);
         let range = (share.clamp(LEAST_RANGE, MOST_RANGE) >> halvings.min(8)).max(RANGE_STEP);
         (range / RANGE_STEP * RANGE_STEP).min(window)
     }

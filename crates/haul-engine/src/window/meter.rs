@@ -12,6 +12,9 @@ const LEAST_DELIVERIES: u32 = 8;
 /// ... but no longer than so many times its length.
 const LONGEST_ROUND: u32 = 10;
 
+/// A window that is filled to this part on average counts as full: a range more may not fit.
+const FULL: f64 = 0.6;
+
 /// What one round has shown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
@@ -38,15 +41,17 @@ pub(super) struct Meter {
     completed_bytes: u64,
     /// Bytes told as progress whose range has not been completed.
     ahead: u64,
-    fullest: Option<u64>,
+    in_flight: f64,
+    in_flight_told: u32,
+    starved: bool,
     spoiled: bool,
 }
 
 impl Meter {
     pub(super) fn progress(&mut self, now: Duration, bytes: u64, in_flight: u64) {
         self.ahead = self.ahead.saturating_add(bytes);
-        let full = in_flight.saturating_add(bytes);
-        self.fullest = Some(self.fullest.map_or(full, |fullest| fullest.max(full)));
+        self.in_flight += in_flight.saturating_add(bytes) as f64;
+        self.in_flight_told = self.in_flight_told.saturating_add(1);
         self.deliver(now, bytes);
     }
 
@@ -58,6 +63,20 @@ impl Meter {
         if bytes > already_told {
             self.deliver(now, bytes - already_told);
         }
+    }
+
+    /// There was room and no work, at least for a moment.
+    pub(super) fn starve(&mut self) {
+        self.starved = true;
+    }
+
+    /// Whether there was work for the whole window. Bytes in flight tell it best; a moment without
+    /// work does not matter then.
+    fn was_full(&self, window: u64) -> bool {
+        if self.in_flight_told == 0 {
+            return !self.starved;
+        }
+        self.in_flight / f64::from(self.in_flight_told) >= FULL * window as f64
     }
 
     /// The round under way is not to be judged.
@@ -96,10 +115,9 @@ impl Meter {
         let silent = now.saturating_sub(self.last_delivery) > round / 4;
         let ended = if silent { now } else { self.last_delivery };
         let seconds = ended.saturating_sub(started).as_secs_f64();
-        let full_enough = self.fullest.is_none_or(|fullest| fullest >= window / 2);
         let sample = (seconds > 0.0).then(|| Sample {
             goodput: self.bytes as f64 / seconds,
-            judged: !self.spoiled && full_enough && self.deliveries > 0,
+            judged: !self.spoiled && self.was_full(window) && self.deliveries > 0,
             completions: self.completions,
             completed_bytes: self.completed_bytes,
             seconds,

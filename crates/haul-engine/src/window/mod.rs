@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use haul_storage::{ErrorKind, LinkStatus};
 
-use crate::{Auto, Settings, WindowProfile};
+use crate::{Auto, WindowProfile};
 use bounds::Bounds;
 use files::Files;
 use lanes::Lanes;
@@ -59,22 +59,6 @@ pub struct Limits {
     pub max_lanes: usize,
     /// How boldly to open.
     pub profile: WindowProfile,
-}
-
-impl Limits {
-    /// The limits that a transfer's settings give for a storage of at most `max_lanes` lanes
-    /// (`Capabilities::max_lanes`).
-    pub fn new(settings: &Settings, max_lanes: Option<usize>) -> Self {
-        Self {
-            lanes: settings.lanes,
-            window: settings.window,
-            chunk: settings.chunk,
-            files: settings.files,
-            memory: settings.memory,
-            max_lanes: max_lanes.unwrap_or(bounds::MOST_LANES),
-            profile: settings.profile,
-        }
-    }
 }
 
 /// What the driver is to do now.
@@ -137,6 +121,15 @@ impl Window {
         }
     }
 
+    /// For a storage whose lanes take one request at a time, like those of HTTP/1.1: ranges are as
+    /// large as the window allows for, and the window is several BDPs. To be said at the start.
+    #[must_use]
+    pub fn one_request_a_lane(mut self) -> Self {
+        self.bounds.one_request_a_lane();
+        self.search = Search::new(&self.bounds);
+        self
+    }
+
     /// The link has changed, or may have. Call it often: when lanes open or break, and at wake-ups.
     pub fn on_link(&mut self, now: Duration, link: LinkStatus) {
         let now = self.advance(now);
@@ -163,8 +156,8 @@ impl Window {
         self.tick();
     }
 
-    /// Some bytes of a range have arrived, with `in_flight` left on their way. Optional: rounds
-    /// are measured more finely with it. The range's completion still tells all its bytes; they
+    /// Some bytes of a range have arrived, with `in_flight` (of all ranges) left on their way.
+    /// Optional: rounds are measured more finely with it, and better known to be full or not. The range's completion still tells all its bytes; they
     /// are counted once.
     pub fn on_progress(&mut self, now: Duration, bytes: u64, in_flight: u64) {
         let now = self.advance(now);
@@ -201,11 +194,13 @@ impl Window {
         }
     }
 
-    /// Fewer bytes are in flight than allowed because there was no work to hand out. The round is
-    /// not judged: it says nothing about the link.
+    /// Fewer bytes are in flight than allowed because there is no work to hand out. The round is not
+    /// judged: it says nothing about the link. To be told when work has run out, not whenever
+    /// nobody happens to wait; where [`Window::on_progress`] tells bytes in flight, these count
+    /// instead.
     pub fn on_starved(&mut self, now: Duration) {
         self.advance(now);
-        self.meter.spoil();
+        self.meter.starve();
         self.tick();
     }
 
@@ -259,7 +254,7 @@ impl Window {
         let now = self.now;
         let round = self.round();
         if let Some(sample) = self.meter.take(now, round, self.search.window_bytes()) {
-            let view = View { now, round, round_trip: self.round_trip() };
+            let view = View { now, round, round_trip: self.round_trip(), seconds: sample.seconds };
             if sample.judged {
                 self.search.on_sample(sample.goodput, view, &mut self.lanes, &self.bounds);
             }

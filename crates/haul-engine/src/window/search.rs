@@ -53,6 +53,10 @@ const RISE: f64 = 1.06;
 /// ... goodput that stays below this part of it narrows the window.
 const FALL: f64 = 0.75;
 
+/// The window is divided by no more than this at a time: a link that stands still for a moment is
+/// no slow link.
+const MOST_SHRINKAGE: u64 = 4;
+
 /// What a wider window has to gain, what more lanes have to gain, and what a narrower window may
 /// lose; all of them beyond noise.
 const WORTH_A_WIDER_WINDOW: f64 = 1.05;
@@ -62,9 +66,9 @@ const HARMLESS: f64 = 0.95;
 /// A narrower window that leaves less than this proves that bytes in flight are what is short.
 const STARVING: f64 = 0.85;
 
-/// The most that data can be longer under way than the round trip says. HTTP/1.1 has one request
-/// at a time on a lane and needs 4 to 5.
-const MOST_STRETCH: f64 = 12.0;
+/// The most that data can be longer under way than the round trip says. A server that thinks 30 ms
+/// on a path of 2 ms has 5.
+const MOST_STRETCH: f64 = 8.0;
 
 /// Lanes that make goodput fall below this part are closed without waiting for the end of the
 /// trial.
@@ -73,6 +77,9 @@ const HARMFUL: f64 = 0.9;
 /// If lanes carry this part of what they would if each was as fast as fewer were, the link is not
 /// full yet.
 const LINEAR: f64 = 0.75;
+
+/// So many BDPs in flight cannot all be under way: the path has room for 2, if its queue holds one.
+const UNEXPLAINED: f64 = 2.5;
 
 /// A lane that carries less than this in a round trip is held up by losses or a small window.
 const THIN_LANE_BYTES: f64 = (512 << 10) as f64;
@@ -113,6 +120,8 @@ pub(super) struct View {
     pub(super) now: Duration,
     pub(super) round: Duration,
     pub(super) round_trip: Duration,
+    /// Length of the round that was sampled.
+    pub(super) seconds: f64,
 }
 
 #[derive(Debug, Clone)]
@@ -152,6 +161,10 @@ struct Opening {
     flat: u32,
     /// The highest mean of [`FLAT_ROUNDS`] rounds.
     best: f64,
+    /// Whether it was tried if bytes in flight are only asked for; and with which window and
+    /// goodput, while that trial goes on.
+    stretched: bool,
+    stretches: Option<(u64, f64)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -159,8 +172,10 @@ struct Trial {
     change: Change,
     window_before: u64,
     goodput_before: f64,
-    /// When data that was asked for after the change arrives.
+    /// Data that was asked for before the change arrives until then, and ...
     ripe: Duration,
+    /// ... as long as so many bytes are to come.
+    to_come: f64,
     sum: f64,
     rounds: u32,
 }
@@ -187,7 +202,7 @@ impl Search {
             samples: Vec::new(),
             fresh: 0,
             reference: 0.0,
-            stretch: 1.0,
+            stretch: bounds.least_stretch,
             fewer_lanes: None,
             open_lanes: 1,
             settled_once: false,
@@ -253,9 +268,10 @@ impl Search {
     ) {
         // The first time goodput may double each round, and every round counts. Later on it comes
         // from a known level, and one round that happens to be fast must not widen the window.
-        let goodput = if self.settled_once { self.recent(2) } else { goodput };
+        let first_time = !self.settled_once && !opening.stretched;
+        let goodput = if first_time { goodput } else { self.recent(2) };
         opening.best = opening.best.max(self.recent(FLAT_ROUNDS as usize));
-        let noise = if self.settled_once { self.noise() } else { 0.0 };
+        let noise = if first_time { 0.0 } else { self.noise() };
         let grown = goodput >= opening.mark * (GROWTH + noise);
         if grown {
             opening = Opening { mark: goodput, flat: 0, ..opening };
@@ -263,12 +279,17 @@ impl Search {
             opening.flat += 1;
         }
         self.phase = Phase::Opening(opening);
-        if opening.flat >= FLAT_ROUNDS {
-            if !self.open_more_lanes(view, lanes, bounds) {
-                self.settle(opening, view, bounds);
+        if grown {
+            if let Some((window, goodput_before)) = opening.stretches {
+                self.stretch_to(window as f64, goodput_before, view);
+                self.phase = Phase::Opening(Opening { stretches: None, ..opening });
             }
-        } else if grown {
             self.grow(goodput, view, bounds);
+        } else if opening.flat >= FLAT_ROUNDS
+            && !self.stretches(opening, view, bounds)
+            && !self.open_more_lanes(view, lanes, bounds)
+        {
+            self.settle(opening, view, bounds);
         }
         if ramping && !self.settled_once {
             self.make_room(opening.mark, view, lanes, bounds);
@@ -284,6 +305,33 @@ impl Search {
         }
         let window = bounds.gain * most.min(self.window as f64);
         self.window = self.window.max(bounds.clamp_window(window, self.open_lanes));
+    }
+
+    /// A window of several BDPs that is not full of goodput: either more of it does not help (a slow
+    /// start that met losses), or bytes in flight are only asked for and not yet under way (one
+    /// request at a time on a lane, a server that thinks). Widening it once tells.
+    fn stretches(&mut self, opening: Opening, view: View, bounds: &Bounds) -> bool {
+        let goodput = opening.best.max(self.recent(FLAT_ROUNDS as usize));
+        let unexplained = self.window as f64 > UNEXPLAINED * self.bdp(goodput, view);
+        if self.settled_once || opening.stretched || !unexplained {
+            return false;
+        }
+        self.phase = Phase::Opening(Opening {
+            mark: goodput,
+            flat: 0,
+            best: goodput,
+            stretched: true,
+            stretches: Some((self.window, goodput)),
+        });
+        let wider = self.window as f64 * bounds.gain;
+        self.window = bounds.clamp_window(wider, self.open_lanes);
+        true
+    }
+
+    /// So many bytes were needed in flight for this goodput.
+    fn stretch_to(&mut self, window: f64, goodput: f64, view: View) {
+        let plain = self.bdp(goodput, view) / self.stretch;
+        self.stretch = (window / plain.max(1.0)).clamp(self.stretch, MOST_STRETCH);
     }
 
     /// Room for the lanes of the path, which begin slowly, beside the first one. Lanes that are
@@ -313,7 +361,7 @@ impl Search {
         let Some(more) = lanes.next_step(view.now, bounds) else { return false };
         self.fewer_lanes = Some((lanes.open(), goodput));
         lanes.want(more, view.now);
-        self.phase = Phase::Opening(Opening { mark: goodput, flat: 0, best: goodput });
+        self.phase = Phase::Opening(Opening { mark: goodput, best: goodput, ..Opening::default() });
         true
     }
 
@@ -342,7 +390,8 @@ impl Search {
             let goodput = self.recent(rounds / 2);
             let window =
                 bounds.clamp_window(self.headroom() * self.bdp(goodput, view), lanes.open());
-            self.begin(Change::Shrink, goodput, window.min(self.window), view);
+            let window = window.clamp(self.window / MOST_SHRINKAGE, self.window);
+            self.begin(Change::Shrink, goodput, window, view);
         } else if self.next_lane_trial.is_some_and(|due| view.now >= due) {
             self.try_lanes(goodput, view, lanes, bounds);
         } else if view.now >= self.next_probe {
@@ -352,7 +401,7 @@ impl Search {
 
     /// There is more to have than the window was made for.
     fn reopen(&mut self, goodput: f64, bounds: &Bounds) {
-        self.phase = Phase::Opening(Opening { mark: goodput, flat: 0, best: goodput });
+        self.phase = Phase::Opening(Opening { mark: goodput, best: goodput, ..Opening::default() });
         let wider = self.window as f64 * bounds.gain;
         self.window = bounds.clamp_window(wider, self.open_lanes);
         self.fresh = 0;
@@ -384,12 +433,12 @@ impl Search {
     }
 
     fn begin(&mut self, change: Change, goodput: f64, window: u64, view: View) {
-        let turnover = seconds(self.window.max(window) as f64 / goodput.max(1.0));
         self.phase = Phase::Trial(Trial {
             change,
             window_before: self.window,
             goodput_before: goodput,
-            ripe: view.now + turnover.max(view.round_trip) + view.round,
+            ripe: view.now + view.round_trip + view.round,
+            to_come: self.window as f64,
             sum: 0.0,
             rounds: 0,
         });
@@ -406,7 +455,9 @@ impl Search {
         lanes: &mut Lanes,
         bounds: &Bounds,
     ) {
-        if view.now < trial.ripe || ramping {
+        if view.now < trial.ripe || ramping || trial.to_come > 0.0 {
+            trial.to_come -= goodput * view.seconds;
+            self.phase = Phase::Trial(trial);
             return;
         }
         trial.sum += goodput;
@@ -445,7 +496,7 @@ impl Search {
                     self.restore(trial, view);
                 } else {
                     let narrowed = self.window as f64 / trial.window_before as f64;
-                    self.stretch = (self.stretch * narrowed).max(1.0);
+                    self.stretch = (self.stretch * narrowed).max(bounds.least_stretch);
                 }
                 self.plan_probe(view);
             }
@@ -487,9 +538,8 @@ impl Search {
     fn restore(&mut self, trial: Trial, view: View) {
         self.window = trial.window_before;
         self.reference = trial.goodput_before;
-        let plain = self.bdp(trial.goodput_before, view) / self.stretch;
-        let stretch = trial.window_before as f64 / (self.headroom() * plain.max(1.0));
-        self.stretch = stretch.clamp(self.stretch, MOST_STRETCH);
+        let needed = trial.window_before as f64 / self.headroom();
+        self.stretch_to(needed, trial.goodput_before, view);
     }
 
     fn plan_after_settling(&mut self, view: View, lanes: &Lanes) {
@@ -576,9 +626,4 @@ fn scatter(values: &[f64]) -> f64 {
 fn rounds_of(view: View) -> usize {
     let least = LEAST_MEASUREMENT.as_secs_f64() / view.round.as_secs_f64().max(1e-6);
     (least.ceil() as usize).max(JUDGED_ROUNDS)
-}
-
-/// A duration of so many seconds, at most a minute.
-fn seconds(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds.clamp(0.0, 60.0))
 }

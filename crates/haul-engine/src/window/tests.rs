@@ -267,7 +267,8 @@ fn starved_rounds_are_not_judged() {
         window.on_progress(now, 1000, 0);
     }
     assert_eq!(window.decision(), decision);
-    assert_eq!(window.goodput(), goodput);
+    // The round in which it began had been full for most of its time.
+    assert!(window.goodput().abs_diff(goodput) < goodput / 10);
 }
 
 #[test]

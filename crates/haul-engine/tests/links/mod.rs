@@ -57,6 +57,10 @@ pub(crate) struct Link {
     pub(crate) lane_cost: u32,
     /// Open lanes at most; one more is refused.
     pub(crate) lane_limit: usize,
+    /// Whether a lane has one request under way at a time, like HTTP/1.1.
+    pub(crate) one_request: bool,
+    /// What the server needs before it begins to answer a request.
+    pub(crate) think: Duration,
     /// From each time on, the bytes per second that the server produces for all lanes together.
     pub(crate) server: Vec<(Duration, f64)>,
     pub(crate) congestion: Congestion,
@@ -83,6 +87,8 @@ impl Link {
             lane_rate: f64::INFINITY,
             lane_cost: 9,
             lane_limit: usize::MAX,
+            one_request: false,
+            think: Duration::ZERO,
             server: vec![(Duration::ZERO, f64::INFINITY)],
             congestion: Congestion::Bbr,
             arrival: Arrival::Blocks,

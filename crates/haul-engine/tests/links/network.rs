@@ -48,6 +48,9 @@ struct Lane {
     pace_set: bool,
     probe_set: bool,
     waits_for_server: bool,
+    /// Asked for by the driver and not yet by the lane, asked for by the lane, and arrived.
+    requests: VecDeque<u64>,
+    asked: u64,
     received: u64,
     early: BTreeMap<u64, u64>,
 }
@@ -167,14 +170,26 @@ impl Network {
             self.driver.tell_link(self.time());
         }
         while let Some((lane, bytes)) = self.driver.issue(self.time()) {
-            let arrives = self.now + nanos(self.link.round_trip) / 2;
-            self.push(arrives, Event::Request { lane, bytes });
+            self.lanes[lane].requests.push_back(bytes);
+            self.request(lane);
         }
         if let Some(wakeup) = self.driver.next_wakeup().map(nanos) {
             if self.wakeup.is_none_or(|set| wakeup < set) {
                 self.wakeup = Some(wakeup);
                 self.push(wakeup, Event::Wakeup);
             }
+        }
+    }
+
+    fn request(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        while !(self.link.one_request && lane.asked > lane.received) {
+            let Some(bytes) = lane.requests.pop_front() else { return };
+            lane.asked += bytes;
+            self.numbers += 1;
+            let arrives = self.now + nanos(self.link.round_trip) / 2 + nanos(self.link.think);
+            let request = Event::Request { lane: index, bytes };
+            self.events.push(Reverse((arrives, self.numbers, request)));
         }
     }
 
@@ -276,6 +291,7 @@ impl Network {
                 *sum += in_order as f64;
             }
             self.driver.arrive(self.time(), index, in_order);
+            self.request(index);
         }
     }
 
@@ -303,6 +319,8 @@ impl Network {
             pace_set: false,
             probe_set: false,
             waits_for_server: false,
+            requests: VecDeque::new(),
+            asked: 0,
             received: 0,
             early: BTreeMap::new(),
         });

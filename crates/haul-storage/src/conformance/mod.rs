@@ -188,6 +188,7 @@ cases! {
         writing_out_of_order_where_that_is_impossible_fails if |c| !any_order(c);
         several_files_are_written_at_once;
         a_big_file_comes_back;
+        a_journal_has_a_place_of_its_own;
         copying_from_a_reader_is_true_or_nothing if any_order;
     }
     resuming {

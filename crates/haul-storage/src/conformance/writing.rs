@@ -1,5 +1,7 @@
 //! `create`, `write_at`, `commit`, `abort`, `reopen`, `copy_from`.
 
+use std::path::Path;
+
 use futures_util::future::try_join_all;
 
 use super::ground::{
@@ -7,7 +9,7 @@ use super::ground::{
 };
 use super::sizes::SIZES;
 use crate::memory::MemoryStorage;
-use crate::{Block, CommitOptions, CreateOptions, ErrorKind, Range, Storage};
+use crate::{Block, CommitOptions, CreateOptions, ErrorKind, Range, Storage, is_part_name};
 
 pub(super) async fn every_size_comes_back(ground: Ground) -> Outcome {
     for (size, why) in SIZES {
@@ -314,6 +316,30 @@ pub(super) async fn a_big_file_comes_back(ground: Ground) -> Outcome {
     }
     writer.commit(SIZE, &fresh()).await?;
     ground.has(&path, &expected).await
+}
+
+/// If it may have one at all: a name that nobody takes for a file to be copied, in a directory that
+/// is there, and another one for each file.
+pub(super) async fn a_journal_has_a_place_of_its_own(ground: Ground) -> Outcome {
+    let long = "n".repeat(255);
+    let mut places = Vec::new();
+    ground.make_dir("dir").await?;
+    for name in ["one", "two", "dir/one", &long, &format!("{}m", &long[1..])] {
+        let writer = ground.create(&ground.path(name)?).await?;
+        if let Some(place) = writer.journal_path() {
+            let file_name = place.file_name().unwrap_or_default();
+            ensure!(
+                is_part_name(file_name.as_encoded_bytes()),
+                "{place:?} would be taken for a file to be copied"
+            );
+            ensure!(file_name.len() <= 255, "the name of {place:?} is too long");
+            ensure!(place.parent().is_some_and(Path::is_dir), "{place:?} is in no directory");
+            ensure!(!places.contains(&place.to_owned()), "{place:?} is used twice");
+            places.push(place.to_owned());
+        }
+        writer.abort(false).await?;
+    }
+    Ok(())
 }
 
 /// `Ok(true)` means that the bytes are there, `Ok(false)` that nothing was done; both are right.

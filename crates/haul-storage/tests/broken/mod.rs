@@ -13,7 +13,7 @@ use haul_storage::memory::MemoryStorage;
 use haul_storage::{
     Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream,
     Error, ErrorKind, Identity, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt,
-    RelPath, Result, Storage, StorageExt, Whole, WriteAt,
+    RelPath, Result, Storage, StorageExt, Whole, WriteAt, part_name,
 };
 
 /// What is done wrong.
@@ -68,6 +68,9 @@ pub enum Flaw {
     LocksAreNeverReleased,
     LanesBreakIt,
     RecheckNeverEnds,
+    FilesAreReplacedInPlace,
+    PlantedPartFilesAreFollowed,
+    JournalsShareAPlace,
 }
 
 #[derive(Debug)]
@@ -304,6 +307,13 @@ impl Storage for Broken {
             Some(Flaw::PartFileNotEmptied) => options.resume = true,
             _ => {}
         }
+        let part = path.with_name(part_name(path.name())).unwrap();
+        if self.is(Flaw::PlantedPartFilesAreFollowed)
+            && let Some(Entry { kind: EntryKind::Symlink(target), .. }) =
+                self.inside.find(&part).await?
+        {
+            self.inside.resize(path.with_name(target).unwrap().as_bytes(), 0);
+        }
         let inside = self.fold(self.inside.create(&path, &options).await)?;
         if self.is(Flaw::NameTakenBeforeCommit) {
             self.inside.add_file(path.as_bytes(), "");
@@ -335,6 +345,14 @@ impl Storage for Broken {
         let mut options = options.clone();
         if self.is(Flaw::WholeIgnoresReplace) {
             options.replace = true;
+        }
+        if self.is(Flaw::FilesAreReplacedInPlace)
+            && options.replace
+            && self.inside.find(path).await?.is_some_and(|old| old.is_file())
+        {
+            self.inside.resize(path.as_bytes(), 0);
+            self.inside.overwrite(path.as_bytes(), 0, bytes);
+            return Ok(());
         }
         self.fold(self.inside.write_whole(&self.real(path).await, bytes, &options).await)
     }
@@ -426,6 +444,9 @@ impl WriteAt for BrokenWriter {
     }
 
     fn journal_path(&self) -> Option<&std::path::Path> {
+        if self.flaw == Some(Flaw::JournalsShareAPlace) {
+            return Some(std::path::Path::new("/tmp/.one.haul-journal"));
+        }
         self.inside.journal_path()
     }
 
