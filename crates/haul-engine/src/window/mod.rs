@@ -5,7 +5,7 @@
 //! driver: on_link, on_progress, on_completion, on_failure, on_starved (now, what was seen)
 //!            │
 //!            ▼
-//!   meter (bytes → one sample of goodput a round) → search (window, lanes) → Decision
+//!   meter (bytes → one sample of goodput a round) → samples → search (window, lanes) → Decision
 //!                                                   lanes (ceiling, patience)
 //!                                                   files (files at once)
 //! ```
@@ -19,6 +19,7 @@ mod bounds;
 mod files;
 mod lanes;
 mod meter;
+mod samples;
 mod search;
 
 use std::time::Duration;
