@@ -168,7 +168,11 @@ impl Driver {
                 }
             }
             let lane = &mut self.lanes[index];
-            if let Some(done) = lane.ranges.pop_front_if(|range| range.left == 0) {
+            if let Some(done) = lane.ranges.pop_front() {
+                if done.left > 0 {
+                    lane.ranges.push_front(done);
+                    continue;
+                }
                 if self.arrival == Arrival::Ranges {
                     lane.outstanding -= done.bytes;
                     lane.untold = 0;

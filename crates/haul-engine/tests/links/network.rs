@@ -173,11 +173,11 @@ impl Network {
             self.lanes[lane].requests.push_back(bytes);
             self.request(lane);
         }
-        if let Some(wakeup) = self.driver.next_wakeup().map(nanos) {
-            if self.wakeup.is_none_or(|set| wakeup < set) {
-                self.wakeup = Some(wakeup);
-                self.push(wakeup, Event::Wakeup);
-            }
+        if let Some(wakeup) = self.driver.next_wakeup().map(nanos)
+            && self.wakeup.is_none_or(|set| wakeup < set)
+        {
+            self.wakeup = Some(wakeup);
+            self.push(wakeup, Event::Wakeup);
         }
     }
 
