@@ -161,7 +161,7 @@ impl Flow {
     pub fn completed(&self, issued: Duration, first_byte: Option<Duration>, bytes: u64) {
         let now = self.now();
         self.with_window(|window| {
-            window.on_completion(now, &Completion { bytes, issued, first_byte })
+            window.on_completion(now, &Completion { bytes, issued, first_byte });
         });
     }
 
@@ -209,15 +209,21 @@ impl Flow {
         }
     }
 
-    fn release(&self, in_flight: u64, held: u64) {
+    /// Takes back what a permit counted; `arrived` of it because the bytes are there.
+    fn release(&self, in_flight: u64, held: u64, arrived: bool) {
         let now = self.now();
         let mut state = self.lock();
         state.in_flight = state.in_flight.saturating_sub(in_flight);
         state.held = state.held.saturating_sub(held);
+        let left = state.in_flight;
         state.pump();
         let idle = state.waiting.is_empty() && state.fits(state.decision.range_bytes);
-        if idle && let Pace::Link(window) = &mut state.pace {
-            window.on_starved(now);
+        if let Pace::Link(window) = &mut state.pace {
+            if arrived && in_flight > 0 {
+                window.on_progress(now, in_flight, left);
+            } else if idle {
+                window.on_starved(now);
+            }
         }
     }
 
@@ -304,7 +310,7 @@ impl Permit {
     pub fn arrived(&mut self, bytes: u64) {
         let bytes = bytes.min(self.in_flight);
         self.in_flight -= bytes;
-        self.flow.release(bytes, 0);
+        self.flow.release(bytes, 0, true);
     }
 
     /// `bytes` have been written and hashed.
@@ -313,12 +319,12 @@ impl Permit {
         self.held -= bytes;
         let in_flight = self.in_flight.saturating_sub(self.held);
         self.in_flight -= in_flight;
-        self.flow.release(in_flight, bytes);
+        self.flow.release(in_flight, bytes, true);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.flow.release(self.in_flight, self.held);
+        self.flow.release(self.in_flight, self.held, false);
     }
 }

@@ -1,15 +1,13 @@
 //! Whole transfers between storages in memory: what arrives, what is said, what is left after
 //! failures.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{job, job_at, run, run_until};
 use haul_engine::{Action, Cancel, Event, Filter, Overwrite, Settings};
 use haul_storage::memory::{MemoryStorage, Operation};
 use haul_storage::{DigestKind, ErrorKind, Metadata, Retry, SpecialKind, Timestamp, Writes};
-use support::{job, job_at, run, run_until};
 
 fn quick() -> Settings {
     Settings { retry_pause: Duration::from_millis(1), ..Settings::default() }
@@ -424,9 +422,9 @@ async fn hard_links_within_a_copy_stay_hard_links() {
     use haul_storage::{LinkKind, Storage};
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_pattern_file("a/one", 2 << 20, 1);
-    let link = LinkKind::Hard(support::path("a/one"));
-    source.create_link(&support::path("two"), &link, false).await.unwrap();
-    source.create_link(&support::path("a/three"), &link, false).await.unwrap();
+    let link = LinkKind::Hard(crate::support::path("a/one"));
+    source.create_link(&crate::support::path("two"), &link, false).await.unwrap();
+    source.create_link(&crate::support::path("a/three"), &link, false).await.unwrap();
     let settings = Settings { digest: Some(DigestKind::Sha256), ..quick() };
     let outcome = run(job(&source, &destination), settings).await;
     outcome.assert_clean();
@@ -444,7 +442,7 @@ async fn two_runs_on_one_destination_are_noticed() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_file("d/f", "x");
     destination.add_dir("d");
-    let lock = destination.lock(&support::path("d")).await.unwrap();
+    let lock = destination.lock(&crate::support::path("d")).await.unwrap();
     let outcome = run(job_at(&source, "d", &destination, "d"), quick()).await;
     assert_eq!(outcome.failures()[0].kind(), ErrorKind::Busy);
     drop(lock);

@@ -1,0 +1,113 @@
+//! The engine keeps a long link full: whole transfers over simulated links, in virtual time, so
+//! that the figures are the same on every machine and however busy it is.
+
+use std::time::Duration;
+
+use crate::support::{job, run};
+use haul_engine::{Auto, Settings};
+use haul_storage::memory::{MemoryStorage, SimulatedLink};
+
+const MBIT: u64 = 1_000_000 / 8;
+
+struct Case {
+    name: &'static str,
+    link: SimulatedLink,
+    bytes: u64,
+    /// Share of the rate over the whole transfer, its start included.
+    at_least: f64,
+}
+
+fn link(round_trip_ms: u64, mbit: u64) -> SimulatedLink {
+    SimulatedLink::new(Duration::from_millis(round_trip_ms), mbit * MBIT)
+}
+
+fn cases() -> Vec<Case> {
+    let case = |name, link, bytes, at_least| Case { name, link, bytes, at_least };
+    vec![
+        case("200 ms, 500 Mbit", link(200, 500), 4 << 30, 0.90),
+        case(
+            "200 ms, 500 Mbit, lanes of 2 MiB",
+            SimulatedLink { per_lane_window: Some(2 << 20), ..link(200, 500) },
+            4 << 30,
+            0.88,
+        ),
+        case(
+            // All eight lanes have to be full all the time; writes that wait for the disk on the near
+            // side leave one or the other idle.
+            "200 ms, 500 Mbit, the ninth lane refused, lanes of 2 MiB",
+            SimulatedLink {
+                per_lane_window: Some(2 << 20),
+                max_lanes_accepted: Some(8),
+                ..link(200, 500)
+            },
+            4 << 30,
+            0.72,
+        ),
+        case("50 ms, 500 Mbit", link(50, 500), 4 << 30, 0.93),
+        case("1 ms, 1 Gbit", link(1, 1000), 4 << 30, 0.95),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_link_is_kept_full_down_and_up() {
+    println!("{:<58} {:>6} {:>6} {:>6} {:>10}", "link", "way", "share", "lanes", "window");
+    let mut low = Vec::new();
+    for case in cases() {
+        for down in [true, false] {
+            let far = MemoryStorage::builder().with_link(case.link.clone()).build();
+            let near =
+                MemoryStorage::builder().with_capabilities(|can| can.server_copy = false).build();
+            let (source, destination) = if down { (&far, &near) } else { (&near, &far) };
+            source.add_pattern_file("f", case.bytes, 1);
+            destination.expect_pattern("f", 1);
+            let outcome = run(job(source, destination), Settings::default()).await;
+            outcome.assert_clean();
+            assert!(destination.is_pattern("f", case.bytes, 1));
+            let seconds = outcome.summary.elapsed.as_secs_f64();
+            let share = case.bytes as f64 / seconds / case.link.rate_bytes_per_second as f64;
+            let way = if down { "down" } else { "up" };
+            println!(
+                "{:<58} {way:>6} {:>5.1}% {:>6} {:>10}",
+                case.name,
+                share * 100.0,
+                outcome.summary.lanes,
+                outcome.summary.window_bytes
+            );
+            low.extend((share < case.at_least).then(|| format!("{} {way}: {share:.3}", case.name)));
+        }
+    }
+    assert!(low.is_empty(), "{low:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_that_is_given_is_kept() {
+    let far = MemoryStorage::builder().with_link(link(100, 1000)).build();
+    let near = MemoryStorage::new();
+    far.add_pattern_file("f", 256 << 20, 1);
+    near.expect_pattern("f", 1);
+    let settings =
+        Settings { lanes: Auto::Fixed(2), window: Auto::Fixed(4 << 20), ..Settings::default() };
+    let outcome = run(job(&far, &near), settings).await;
+    outcome.assert_clean();
+    assert_eq!(outcome.summary.lanes, 2);
+    let seconds = outcome.summary.elapsed.as_secs_f64();
+    let most = (4 << 20) as f64 / 0.1;
+    assert!((256 << 20) as f64 / seconds <= most * 1.05, "{seconds} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_small_files_share_the_round_trips() {
+    for down in [true, false] {
+        let far = MemoryStorage::builder().with_link(link(50, 500)).build();
+        let near = MemoryStorage::new();
+        let (source, destination) = if down { (&far, &near) } else { (&near, &far) };
+        for at in 0..2000 {
+            source.add_pattern_file(format!("d{}/f{at}", at % 20), 16 << 10, at);
+        }
+        let outcome = run(job(source, destination), Settings::default()).await;
+        outcome.assert_clean();
+        let rate = 2000.0 / outcome.summary.elapsed.as_secs_f64();
+        println!("2 000 files of 16 KiB at 50 ms, down {down}: {rate:.0} files/s");
+        assert!(rate > 500.0, "{rate}");
+    }
+}
