@@ -3,7 +3,7 @@
 //! [`LocalStorage`] is a directory tree of this machine as a [`haul_storage::Storage`]. A call
 //! becomes one job on a thread of the disk pool (`storage`), which resolves the path beneath the
 //! root (`dir`) and does its system calls there; large files go block by block, each block one
-//! system call and each hop to a thread worth about a mebibyte (`read`, `write`). What only Linux
+//! system call and each hop to a thread worth at least 256 KiB (`read`, `write`). What only Linux
 //! has is in `platform`, with a portable stand-in that is tested too.
 //!
 //! [`SplitStorage`] lies over any storage and shows a folder of numbered parts as one file: the

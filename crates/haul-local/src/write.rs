@@ -46,6 +46,9 @@ pub(crate) struct LocalWriter {
     part: Arc<Part>,
     pool: WorkPool,
     journal: PathBuf,
+    /// Held while a thread writes. A file takes one write at a time anyway (the kernel locks the
+    /// inode), and threads that wait for that lock spin.
+    writing: tokio::sync::Mutex<()>,
 }
 
 /// What the disk threads need of it.
@@ -362,7 +365,7 @@ impl LocalWriter {
             journal.push(Path::new(std::ffi::OsStr::from_bytes(parent.as_bytes())));
         }
         journal.push(std::ffi::OsStr::from_bytes(&name));
-        Self { part: Arc::new(part), pool, journal }
+        Self { part: Arc::new(part), pool, journal, writing: tokio::sync::Mutex::default() }
     }
 
     async fn run<T: Send + 'static>(
@@ -385,6 +388,7 @@ impl WriteAt for LocalWriter {
     }
 
     async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
+        let _writing = self.writing.lock().await;
         self.run(move |part| part.write(offset, &block)).await
     }
 
@@ -392,6 +396,7 @@ impl WriteAt for LocalWriter {
         let Some(source) = (source as &dyn Any).downcast_ref::<LocalReader>() else {
             return Ok(false);
         };
+        let _writing = self.writing.lock().await;
         let mut rest = range;
         while !rest.is_empty() {
             let (from, next) = (Arc::clone(source.opened()), rest);
