@@ -20,6 +20,9 @@ use crate::window::{Completion, Decision, Limits, Window};
 /// Ranges are not made smaller than this to spread the end of a transfer over the lanes.
 const LEAST_RANGE: u64 = 256 << 10;
 
+/// Files, or batches of small ones, in flight between disks: enough to keep every thread busy.
+const DISK_FILES: usize = 8;
+
 /// What may wait for a disk however small the window is.
 const LEAST_HELD: u64 = 8 << 20;
 
@@ -280,7 +283,12 @@ fn disk_decision(settings: &Settings) -> Decision {
     let range_bytes = wanted.clamp(64 << 10, longest).next_multiple_of(64 << 10);
     let queued = range_bytes.saturating_mul(settings.queue_size.max(2) as u64);
     let window_bytes = settings.window.fixed().unwrap_or(queued).min(settings.memory);
-    Decision { lanes: 1, window_bytes, range_bytes, files: settings.files.fixed().unwrap_or(32) }
+    Decision {
+        lanes: 1,
+        window_bytes,
+        range_bytes,
+        files: settings.files.fixed().unwrap_or(DISK_FILES),
+    }
 }
 
 /// Over two links the one with fewer lanes decides, and both round trips count.

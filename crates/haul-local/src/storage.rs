@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, Storage, Whole, WorkPool,
-    WriteAt,
+    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Storage, Whole,
+    WorkPool, WriteAt,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -202,6 +202,19 @@ impl Storage for LocalStorage {
     ) -> Result<()> {
         let options = options.clone();
         self.run(path, move |volume, path| volume.write_whole(path, bytes, &options)).await
+    }
+
+    async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {
+        let volume = Arc::clone(&self.volume);
+        let read = move || paths.iter().map(|path| volume.read_whole(path, limit)).collect();
+        self.pool.run(read).await
+    }
+
+    async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
+        let volume = Arc::clone(&self.volume);
+        let write =
+            move |file: SmallFile| volume.write_whole(&file.path, file.bytes, &file.options);
+        self.pool.run(move || files.into_iter().map(write).collect()).await
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

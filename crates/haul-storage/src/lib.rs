@@ -34,6 +34,6 @@ pub use path::{RelPath, RelPathError};
 pub use range::Range;
 pub use storage::{
     BlockStream, CommitOptions, CreateOptions, EntryStream, LinkKind, LinkStatus, Lock, ReadAt,
-    Storage, StorageExt, Whole, WriteAt,
+    SmallFile, Storage, StorageExt, Whole, WriteAt,
 };
 pub use work::WorkPool;

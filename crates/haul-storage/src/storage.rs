@@ -14,6 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use futures_util::stream::BoxStream;
 
 use crate::{
@@ -92,6 +93,14 @@ pub trait Storage: Any + Debug + Send + Sync {
         bytes: Bytes,
         options: &CommitOptions,
     ) -> Result<()>;
+
+    /// `read_whole` for several files; the outcomes are in the order of `paths`. To a disk it is one
+    /// job for all of them, over a link they are in flight together.
+    async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>>;
+
+    /// `write_whole` for several files; the outcomes are in the order of `files`. Each file by
+    /// itself appears whole or not at all.
+    async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>>;
 
     /// Keeps other runs of haul out of `path` (a file or a tree) until the lock is dropped. `Busy`
     /// if another one is there, `Unsupported` without `capabilities().lock`.
@@ -194,6 +203,17 @@ pub struct Whole {
     pub metadata: Metadata,
 }
 
+/// A small file that is to be written in one go.
+#[derive(Debug, Clone)]
+pub struct SmallFile {
+    /// Where.
+    pub path: RelPath,
+    /// All its bytes.
+    pub bytes: Bytes,
+    /// How it appears.
+    pub options: CommitOptions,
+}
+
 /// What a link looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkStatus {
@@ -270,6 +290,19 @@ pub trait StorageExt: Storage {
             }
         }
         Ok(true)
+    }
+
+    /// `read_many` for storages that have no better way: all at once.
+    async fn read_each(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {
+        join_all(paths.iter().map(|path| self.read_whole(path, limit))).await
+    }
+
+    /// `write_many` for storages that have no better way: all at once.
+    async fn write_each(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
+        let write = |file: SmallFile| async move {
+            self.write_whole(&file.path, file.bytes, &file.options).await
+        };
+        join_all(files.into_iter().map(write)).await
     }
 
     /// All entries of a directory in memory, sorted by name; the first error ends it.

@@ -186,7 +186,7 @@ async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
 }
 
 /// Small files go whole, in as few steps as the storages allow.
-fn is_small(context: &Context, item: &Item) -> bool {
+pub fn is_small(context: &Context, item: &Item) -> bool {
     let job = &item.job.job;
     let limit = |storage: &dyn haul_storage::Storage| storage.capabilities().whole_limit;
     let limit = limit(&*job.source).min(limit(&*job.destination));
@@ -203,7 +203,8 @@ pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> Commit
     }
 }
 
-fn say(context: &Context, item: &Item, action: Action, moved: Moved) {
+/// Says that an item is done.
+pub fn say(context: &Context, item: &Item, action: Action, moved: Moved) {
     let event = FileEvent {
         job: item.job.index,
         path: item.destination.clone(),

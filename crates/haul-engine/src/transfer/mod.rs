@@ -10,6 +10,7 @@ mod range;
 mod small;
 mod verify;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,17 +66,24 @@ async fn run(context: &Context, jobs: Vec<Job>) {
 
 async fn move_items(context: &Context, mut items: mpsc::Receiver<Item>) {
     let mut running = FuturesUnordered::new();
+    let mut received = Vec::with_capacity(small::BATCH_FILES);
+    let mut waiting = VecDeque::new();
     let mut more = true;
     while more || !running.is_empty() {
-        let room = running.len() < context.flow.decision().files.max(1);
+        while running.len() < context.flow.decision().files.max(1) {
+            let Some(piece) = waiting.pop_front() else { break };
+            running.push(Box::pin(move_piece(context, piece)));
+        }
+        let wanted = more && waiting.is_empty();
         tokio::select! {
             Some(()) = running.next(), if !running.is_empty() => {}
-            item = items.recv(), if more && room => match item {
-                Some(item) => running.push(Box::pin(move_item(context, item))),
-                None => more = false,
+            count = items.recv_many(&mut received, small::BATCH_FILES), if wanted => {
+                more = count > 0;
+                waiting.extend(pieces(context, received.drain(..)));
             },
             () = context.cancel.cancelled(), if more => {
                 more = false;
+                waiting.clear();
                 items.close();
                 // What was planned and not begun is left to the next run.
                 while items.try_recv().is_ok() {}
@@ -84,9 +92,38 @@ async fn move_items(context: &Context, mut items: mpsc::Receiver<Item>) {
     }
 }
 
+/// Parts what was received into batches of small files, and all others one by one.
+fn pieces(context: &Context, items: impl Iterator<Item = Item>) -> Vec<Vec<Item>> {
+    let mut pieces: Vec<Vec<Item>> = Vec::new();
+    let mut batch: Vec<Item> = Vec::new();
+    let mut batch_bytes = 0;
+    for item in items {
+        if !small::fits_batch(context, &item) {
+            pieces.push(vec![item]);
+            continue;
+        }
+        let same_job = batch.first().is_none_or(|first| Arc::ptr_eq(&first.job, &item.job));
+        if !same_job || batch_bytes + item.source.size > small::BATCH_BYTES {
+            pieces.push(std::mem::take(&mut batch));
+            batch_bytes = 0;
+        }
+        batch_bytes += item.source.size;
+        batch.push(item);
+    }
+    pieces.push(batch);
+    pieces.retain(|piece| !piece.is_empty());
+    pieces
+}
+
+async fn move_piece(context: &Context, piece: Vec<Item>) {
+    let one_by_one = if piece.len() > 1 { small::move_batch(context, piece).await } else { piece };
+    for item in one_by_one {
+        move_item(context, item).await;
+    }
+}
+
 async fn move_item(context: &Context, item: Item) {
     let name = item.job.source_name(&item.source.path);
-    let item = Arc::new(item);
     if let Err(error) = file::move_any(context, &item).await {
         let stopped = error.kind() == ErrorKind::Interrupted && context.cancel.is_cancelled();
         if !stopped {

@@ -84,7 +84,10 @@ impl<'a> FileInMotion<'a> {
         if !self.ranged_reads {
             return u64::MAX;
         }
-        self.context.flow.range_bytes(self.context.tally.remaining())
+        let bytes = self.context.flow.range_bytes(self.context.tally.remaining());
+        // Bytes that do not pass through here need no buffers, and the call should be worth its way
+        // to a thread.
+        if self.direct.load(Ordering::Relaxed) { bytes.saturating_mul(4) } else { bytes }
     }
 
     /// When all is handed out and there is room for more, half of what the slowest has left.

@@ -1,11 +1,76 @@
-//! Small files: read whole, hashed where they are, written whole.
+//! Small files: read whole, hashed in one piece, written whole; between disks by the dozen, so that
+//! the way to a thread and back is shared.
 
-use haul_storage::{Result, Storage};
+use std::sync::Arc;
 
-use super::file::{Moved, commit_options};
+use bytes::Bytes;
+use haul_storage::{Result, SmallFile, Storage};
+
+use super::file::{Moved, commit_options, is_small, say};
+use crate::Action;
 use crate::context::Context;
 use crate::digest::Digest;
 use crate::plan::Item;
+
+/// The most files of a batch.
+pub const BATCH_FILES: usize = 64;
+/// The most bytes of a batch, unless its first file is longer.
+pub const BATCH_BYTES: u64 = 1 << 20;
+
+/// Whether an item may go with others in a batch: a small file between disks, with nothing about it
+/// that would need a second look.
+pub fn fits_batch(context: &Context, item: &Item) -> bool {
+    let settings = &context.settings;
+    let plain = item.source.is_file() && item.source.links <= 1 && item.fresh;
+    let nothing_more = !settings.dry_run && !settings.preserve.xattrs;
+    plain && nothing_more && !context.flow.has_links() && is_small(context, item)
+}
+
+/// Moves the files of a batch, all of one job. Gives those that failed, to be moved one by one with
+/// all the care that takes.
+pub async fn move_batch(context: &Context, items: Vec<Item>) -> Vec<Item> {
+    let Some(job) = items.first().map(|item| Arc::clone(&item.job)) else { return items };
+    let job = &job.job;
+    let total: u64 = items.iter().map(|item| item.source.size).sum();
+    let _permit = context.flow.acquire(total.max(1)).await;
+    let limit = job.source.capabilities().whole_limit;
+    let paths = items.iter().map(|item| item.source.path.clone()).collect();
+    let wholes = job.source.read_many(paths, limit).await;
+    let mut failed = Vec::new();
+    let mut read = Vec::with_capacity(items.len());
+    for (item, whole) in items.into_iter().zip(wholes) {
+        match whole {
+            Ok(whole) => read.push((item, whole)),
+            Err(_) => failed.push(item),
+        }
+    }
+    let contents = read.iter().map(|(_, whole)| whole.bytes.clone()).collect();
+    let digests = digests(context, contents).await;
+    let files = read.iter().map(|(item, whole)| SmallFile {
+        path: item.destination.clone(),
+        bytes: whole.bytes.clone(),
+        options: commit_options(context, item, whole.metadata.clone()),
+    });
+    let written = job.destination.write_many(files.collect()).await;
+    for (((item, whole), digest), outcome) in read.into_iter().zip(digests).zip(written) {
+        if outcome.is_err() {
+            failed.push(item);
+            continue;
+        }
+        let bytes = whole.bytes.len() as u64;
+        context.tally.moved(bytes);
+        let moved = Moved { bytes, digest, resumed_bytes: 0, counted_bytes: bytes };
+        say(context, &item, Action::Copied, moved);
+    }
+    failed
+}
+
+/// The digests of several contents, made in one job.
+async fn digests(context: &Context, contents: Vec<Bytes>) -> Vec<Option<Digest>> {
+    let Some(kind) = context.settings.digest else { return vec![None; contents.len()] };
+    let work = move || contents.iter().map(|bytes| Some(Digest::of(kind, bytes))).collect();
+    context.pool.run(work).await
+}
 
 /// Moves a file that fits into one block.
 pub async fn move_small(context: &Context, item: &Item) -> Result<Moved> {

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use haul_storage::{
     Block, Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind,
-    LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result, Storage, Whole,
-    WriteAt,
+    LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result, SmallFile,
+    Storage, StorageExt as _, Whole, WriteAt,
 };
 
 use super::layout::part_path;
@@ -301,7 +301,35 @@ impl Storage for SplitStorage {
         outcome
     }
 
+    async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {
+        let mut outcomes = self.shared.inner.read_many(paths.clone(), limit).await;
+        for (outcome, path) in outcomes.iter_mut().zip(&paths) {
+            if is_a_directory(outcome) {
+                *outcome = self.read_whole(path, limit).await;
+            }
+        }
+        outcomes
+    }
+
+    async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
+        if self.shared.rule().is_some() {
+            return self.write_each(files).await;
+        }
+        let mut outcomes = self.shared.inner.write_many(files.clone()).await;
+        for (outcome, file) in outcomes.iter_mut().zip(files) {
+            if is_a_directory(outcome) {
+                *outcome = self.write_whole(&file.path, file.bytes, &file.options).await;
+            }
+        }
+        outcomes
+    }
+
     async fn lock(&self, path: &RelPath) -> Result<Lock> {
         self.shared.inner.lock(path).await
     }
+}
+
+/// A folder is where a file was expected: it may be a split file.
+fn is_a_directory<T>(outcome: &Result<T>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::IsADirectory)
 }

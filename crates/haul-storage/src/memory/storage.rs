@@ -13,7 +13,8 @@ use super::write::MemoryWriter;
 use super::{MemoryStorage, Operation, lock};
 use crate::{
     Block, Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result, Storage, Whole, WriteAt,
+    LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result, SmallFile, Storage,
+    StorageExt, Whole, WriteAt,
 };
 
 #[async_trait]
@@ -183,6 +184,14 @@ impl Storage for MemoryStorage {
         let done = write_whole(shared, path, &block, options);
         done.map_err(|refusal| shared.error(Operation::WriteWhole, path, refusal))?;
         shared.end(&call, path, ())
+    }
+
+    async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {
+        self.read_each(paths, limit).await
+    }
+
+    async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
+        self.write_each(files).await
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

@@ -13,7 +13,7 @@ use haul_storage::memory::MemoryStorage;
 use haul_storage::{
     Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream,
     Error, ErrorKind, Identity, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt,
-    RelPath, Result, Storage, StorageExt, Whole, WriteAt, part_name,
+    RelPath, Result, SmallFile, Storage, StorageExt, Whole, WriteAt, part_name,
 };
 
 /// What is done wrong.
@@ -355,6 +355,14 @@ impl Storage for Broken {
             return Ok(());
         }
         self.fold(self.inside.write_whole(&self.real(path).await, bytes, &options).await)
+    }
+
+    async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {
+        self.read_each(paths, limit).await
+    }
+
+    async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
+        self.write_each(files).await
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {
