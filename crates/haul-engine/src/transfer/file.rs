@@ -1,12 +1,12 @@
 //! One item, from "what is there?" to its event.
 
 use haul_storage::{
-    CommitOptions, Entry, EntryKind, Error, ErrorKind, LinkKind, Metadata, Result, Retry,
-    StorageExt,
+    CommitOptions, Entry, EntryKind, Error, ErrorKind, LinkKind, Medium, Metadata, Result, Retry,
+    StorageExt, journal_name,
 };
 
 use super::compare::{Verdict, verdict};
-use super::{bytes, large, link, small};
+use super::{bytes, large, link, open, small};
 use crate::context::{Context, Name};
 use crate::digest::Digest;
 use crate::plan::Item;
@@ -50,6 +50,7 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
             Verdict::Replace => {}
             Verdict::Keep => {
                 adjust(context, item, existing).await?;
+                sweep(context, item).await?;
                 return unchanged(context, item, existing.size).await;
             }
             Verdict::Leave => return unchanged(context, item, existing.size).await,
@@ -143,6 +144,24 @@ async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<()> 
         return Ok(());
     }
     destination.set_metadata(&item.destination, &changed).await
+}
+
+/// A run that was killed between a file's commit and the removal of its journal leaves the journal.
+async fn sweep(context: &Context, item: &Item) -> Result<()> {
+    let destination = &item.job.job.destination;
+    let can = destination.capabilities();
+    let journalled = can.medium == Medium::Disk && can.resume;
+    if !journalled || context.settings.dry_run || item.source.size < open::journal_from(context) {
+        return Ok(());
+    }
+    let invalid =
+        |error| Error::new(ErrorKind::InvalidInput, "name the journal").with_source(error);
+    let journal = journal_name(item.destination.name());
+    let journal = item.destination.with_name(journal).map_err(invalid)?;
+    match destination.remove(&journal).await {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 async fn unchanged(context: &Context, item: &Item, bytes: u64) -> Result<()> {

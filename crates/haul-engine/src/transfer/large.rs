@@ -87,8 +87,10 @@ async fn move_opened(
         && context.settings.bandwidth_limit.is_none()
         && job.destination.capabilities().server_copy
         && job.source.capabilities().medium == job.destination.capabilities().medium;
+    let keeps = journal.is_none() && !context.flow.has_links();
     let file = FileInMotion {
         context,
+        kept: keeps.then(Mutex::default),
         source_name: item.job.source_name(&item.source.path),
         destination_name: item.job.destination_name(&item.destination),
         reader: Arc::clone(&reader),
@@ -153,9 +155,7 @@ async fn move_ranges(file: &FileInMotion<'_>, mut holes: HoleFinder<'_>) -> Resu
             match holes.feed(file).await {
                 // A digest in order takes the zeros only when all before them has passed, so they
                 // have to wait beside the ranges.
-                Ok(found) => {
-                    found.into_iter().for_each(|hole| ranges.push(file.hole(hole).boxed()))
-                }
+                Ok(found) => ranges.extend(found.into_iter().map(|hole| file.hole(hole).boxed())),
                 Err(error) => {
                     file.stopped.cancel();
                     failure = Some(error);

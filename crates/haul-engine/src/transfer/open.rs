@@ -10,8 +10,11 @@ use crate::journal::{Journal, Loaded};
 use crate::plan::Item;
 use crate::ranges::RangeSet;
 
-/// A shorter file has less to lose than what may be in flight, and is not worth a journal.
-const JOURNAL_FROM: u64 = 8 << 20;
+/// A shorter file is not worth a journal: starting and removing one costs about as much as writing
+/// 100 KiB.
+const JOURNAL_FROM: u64 = 2 << 20;
+/// No shorter file has a journal, however small the window is.
+const JOURNAL_LEAST: u64 = 64 << 10;
 
 /// Both ends of a file, and what is done of it.
 pub struct Opened {
@@ -34,12 +37,13 @@ pub struct Opened {
 pub async fn open(context: &Context, item: &Item) -> Result<Opened> {
     let reader = item.job.job.source.open(&item.source.path).await?;
     let identity = reader.identity().clone();
-    let resume = context.settings.resume && identity.size >= JOURNAL_FROM;
+    let journal_from = journal_from(context);
+    let resume = context.settings.resume && identity.size >= journal_from;
     let first_data = reader.next_data(0).await?;
     let sparse = first_data.is_none_or(|data| data.len() < identity.size);
     let options = CreateOptions { resume, size: Some(identity.size), sparse };
     let mut writer = create(item, &options).await?;
-    let journal_path = writer.journal_path().filter(|_| identity.size >= JOURNAL_FROM);
+    let journal_path = writer.journal_path().filter(|_| identity.size >= journal_from);
     let journal_path = journal_path.map(ToOwned::to_owned);
     let mut written = RangeSet::new();
     if let (true, Some(path)) = (writer.resumed(), &journal_path) {
@@ -61,6 +65,12 @@ pub async fn open(context: &Context, item: &Item) -> Result<Opened> {
         None => None,
     };
     Ok(Opened { reader, writer, identity, written, journal, journal_path })
+}
+
+/// The length from which a file has a journal. Shorter ones keep their permits until they have their
+/// name, and all that are open at once have to fit into the window.
+pub fn journal_from(context: &Context) -> u64 {
+    (context.flow.decision().window_bytes / 4).clamp(JOURNAL_LEAST, JOURNAL_FROM)
 }
 
 async fn create(item: &Item, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {

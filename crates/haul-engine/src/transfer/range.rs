@@ -49,6 +49,10 @@ pub struct FileInMotion<'a> {
     pub schedule: Mutex<Schedule>,
     /// What has reached the part file.
     pub journal: Option<Arc<Mutex<Journal>>>,
+    /// Permits of what is written and not journalled, kept until the file has its name: so what a
+    /// killed run has to repeat is never more than one window. Only between disks, where the window
+    /// stands still and holds several such files.
+    pub kept: Option<Mutex<Vec<Permit>>>,
     /// Bytes of this file in the tally's count of bytes done.
     pub counted: &'a AtomicU64,
     /// Whether ranges may be copied without passing through here; turned off when it fails.
@@ -143,6 +147,9 @@ impl<'a> FileInMotion<'a> {
             }
         };
         self.schedule().finish(assignment.id);
+        if let Some(kept) = &self.kept {
+            kept.lock().unwrap_or_else(PoisonError::into_inner).push(permit);
+        }
         outcome
     }
 
@@ -205,7 +212,9 @@ impl<'a> FileInMotion<'a> {
             }
             retries.reset();
             self.put(offset, block).await?;
-            permit.consumed(length);
+            if self.kept.is_none() {
+                permit.consumed(length);
+            }
         }
         if self.destination_medium == Medium::Link {
             self.context.flow.completed(issued, first_byte, wanted.start() - first);

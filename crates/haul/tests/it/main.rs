@@ -8,6 +8,7 @@ mod config;
 mod cp;
 mod demo;
 mod help;
+mod kill;
 mod ls;
 mod stop;
 mod sync;

@@ -1,0 +1,155 @@
+//! `kill -9` at random moments: what is under a final name is whole, the rerun gives identical
+//! results, and repeats no more than one window.
+//!
+//! `HAUL_TEST_KILLS` says how often (200 if it is not set).
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::fs::SeekFrom;
+
+use crate::session::Session;
+
+/// What the engine lets be on its way between disks: 8 blocks of 1 MiB.
+const WINDOW: u64 = 8 << 20;
+
+/// Every kind of file that a run can be killed at: small ones in batches, middle ones without a
+/// journal, large ones with one, one with holes.
+fn source(session: &Session) {
+    let mut seed = 1u64;
+    let mut bytes = |length: usize| {
+        let mut content = vec![0u8; length];
+        for word in content.chunks_mut(8) {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            word.copy_from_slice(&seed.to_le_bytes()[..word.len()]);
+        }
+        content
+    };
+    for at in 0..300 {
+        session.write(format!("src/d{}/small{at}", at % 10), bytes(at * 13));
+    }
+    for at in 0..6 {
+        session.write(format!("src/middle{at}"), bytes((1 << 20) + at * 300_001));
+    }
+    for at in 0..3 {
+        session.write(format!("src/large{at}"), bytes((24 << 20) + at * 1_000_003));
+    }
+    let holes = File::create(session.path("src/holes")).unwrap();
+    holes.set_len(40 << 20).unwrap();
+    rustix::io::pwrite(&holes, &bytes(3 << 20), 17 << 20).unwrap();
+}
+
+/// All regular files below a directory.
+fn files(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut pending = vec![root.to_owned()];
+    while let Some(directory) = pending.pop() {
+        let Ok(entries) = fs::read_dir(&directory) else { continue };
+        for entry in entries.map(Result::unwrap) {
+            match entry.file_type().unwrap().is_dir() {
+                true => pending.push(entry.path()),
+                false => found.push(entry.path()),
+            }
+        }
+    }
+    found
+}
+
+/// Bytes of a file that are data and not hole. Reserved room is no data.
+fn data_bytes(path: &Path) -> u64 {
+    let file = File::open(path).unwrap();
+    let size = file.metadata().unwrap().len();
+    let (mut at, mut data) = (0, 0);
+    while at < size {
+        let Ok(start) = rustix::fs::seek(file.as_fd(), SeekFrom::Data(at)) else { break };
+        let end = rustix::fs::seek(file.as_fd(), SeekFrom::Hole(start)).unwrap_or(size);
+        data += end.min(size) - start;
+        at = end;
+    }
+    data
+}
+
+fn is_unfinished(path: &Path) -> bool {
+    haul_storage::is_part_name(path.file_name().unwrap().as_encoded_bytes())
+}
+
+/// How many bytes are in part files now, after checking that all others are whole.
+fn check_finished(session: &Session) -> u64 {
+    let (source, destination) = (session.path("src"), session.path("dst/src"));
+    let mut unfinished = 0;
+    for file in files(&destination) {
+        if is_unfinished(&file) {
+            if file.to_string_lossy().ends_with(".haul-part") {
+                unfinished += data_bytes(&file);
+            }
+            continue;
+        }
+        let original = source.join(file.strip_prefix(&destination).unwrap());
+        assert!(
+            fs::read(&file).unwrap() == fs::read(&original).unwrap(),
+            "{} is under its name and not whole",
+            file.display()
+        );
+    }
+    unfinished
+}
+
+fn kill_and_continue(options: &str) {
+    let kills: u32 = std::env::var("HAUL_TEST_KILLS").map_or(200, |text| text.parse().unwrap());
+    let session = Session::new();
+    source(&session);
+    let line = format!("cp --json --no-progress {options} src dst");
+    let started = Instant::now();
+    session.haul(&line).status(0);
+    let whole_run = started.elapsed();
+    fs::remove_dir_all(session.path("dst")).unwrap();
+
+    let (mut struck, mut most_repeated, mut resumed_runs) = (0, 0, 0);
+    for attempt in 0..kills * 4 {
+        if struck == kills {
+            break;
+        }
+        // Spread over a run, at moments that no two kills share.
+        let moment = whole_run.mul_f64(f64::from(attempt * 61 % 997) / 997.0);
+        let mut child =
+            session.command(&line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(moment.max(Duration::from_micros(500)));
+        let finished = child.try_wait().unwrap().is_some();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        struck += u32::from(!finished);
+
+        let unfinished = check_finished(&session);
+        let summary = session.haul(&line).status(0).summary();
+        let resumed = summary["resumed_bytes"].as_u64().unwrap();
+        // A hole of the source counts as done in the summary and is no data in the part file.
+        let repeated = unfinished.saturating_sub(resumed);
+        assert!(repeated <= WINDOW, "kill {struck} at {moment:?}: {repeated} bytes are repeated");
+        most_repeated = most_repeated.max(repeated);
+        resumed_runs += u32::from(resumed > 0);
+
+        check_finished(&session);
+        let count = files(&session.path("dst/src")).len();
+        assert_eq!(count, files(&session.path("src")).len(), "something is missing or left over");
+        fs::remove_dir_all(session.path("dst")).unwrap();
+    }
+    println!(
+        "haul cp {options}: {struck} kills, {struck} identical results, {resumed_runs} runs continued \
+         part files, at most {most_repeated} bytes repeated"
+    );
+    assert_eq!(struck, kills, "too few kills met a living run");
+    assert!(resumed_runs > 0, "no run had a part file to continue");
+}
+
+#[test]
+fn killed_at_any_moment_a_rerun_finishes_with_identical_bytes() {
+    kill_and_continue("");
+}
+
+#[test]
+fn killed_at_any_moment_with_a_manifest_a_rerun_finishes_with_identical_bytes() {
+    kill_and_continue("--manifest");
+}
