@@ -85,11 +85,31 @@ pub(crate) fn size_of(stat: &Stat) -> u64 {
 }
 
 pub(crate) fn mode_of(stat: &Stat) -> u32 {
-    stat.st_mode & 0o7777
+    u32_of(stat.st_mode) & 0o7777
+}
+
+/// Permission bits as the system has them; its type has 16 or 32 bits.
+pub(crate) fn permissions(mode: u32) -> Mode {
+    Mode::from_raw_mode((mode & 0o7777) as rustix::fs::RawMode)
+}
+
+pub(crate) fn u32_of(bits: impl Into<u32>) -> u32 {
+    bits.into()
+}
+
+/// A device number is only compared; some systems have it signed.
+#[cfg(target_os = "linux")]
+fn device_of(stat: &Stat) -> u64 {
+    widened(stat.st_dev)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn device_of(stat: &Stat) -> u64 {
+    u64::from(stat.st_dev.cast_unsigned())
 }
 
 pub(crate) fn id_of(stat: &Stat) -> FileId {
-    FileId { device: stat.st_dev, inode: stat.st_ino }
+    FileId { device: device_of(stat), inode: stat.st_ino }
 }
 
 /// Fields of `struct stat` are 32 or 64 bits wide, depending on the machine.
@@ -143,8 +163,7 @@ pub(crate) fn apply(
         // Attributes may have been an ACL, which changes the mode; a change of owner only clears
         // bits that `current_mode` does not have.
         if mode != current_mode || !metadata.xattrs.is_empty() {
-            rustix::fs::fchmod(file, Mode::from_raw_mode(mode))
-                .map_err(|error| ("set mode", error))?;
+            rustix::fs::fchmod(file, permissions(mode)).map_err(|error| ("set mode", error))?;
         }
     }
     if let Some(modified) = metadata.modified {
@@ -297,7 +316,7 @@ struct Handle {
 
 impl Handle {
     fn set_mode(&self, mode: u32) -> SysResult<()> {
-        let mode = Mode::from_raw_mode(mode);
+        let mode = permissions(mode);
         match &self.path {
             Some(path) => rustix::fs::chmod(path, mode),
             None => rustix::fs::fchmod(&self.file, mode),

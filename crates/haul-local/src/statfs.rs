@@ -3,7 +3,8 @@
 use haul_storage::{Capabilities, Medium, Writes};
 
 /// The longest file on FAT32: its length is kept in 32 bits.
-pub(crate) const FAT_MAX_FILE: u64 = u32::MAX as u64;
+#[cfg(any(target_os = "linux", test))]
+const FAT_MAX_FILE: u64 = u32::MAX as u64;
 
 /// Files up to this many bytes are moved whole: one job on a disk thread for each instead of one
 /// for opening, each block and the commit.

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::LocalOptions;
 use crate::dir::{Directory, Tree, below_root};
-use crate::metadata::{entry, kind_of};
+use crate::metadata::{entry, kind_of, permissions, u32_of};
 use crate::platform::Platform;
 
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl Volume {
             ));
         }
         self.at("create directory", path, |directory, name| {
-            rustix::fs::mkdirat(directory, name, Mode::from_raw_mode(0o777))
+            rustix::fs::mkdirat(directory, name, permissions(0o777))
         })
     }
 
@@ -278,9 +278,9 @@ pub(crate) fn umask() -> u32 {
             Some(mask) => mask,
             None => {
                 // The only portable way to read it is to set it.
-                let mask = rustix::process::umask(Mode::from_raw_mode(0o077));
+                let mask = rustix::process::umask(permissions(0o077));
                 rustix::process::umask(mask);
-                mask.as_raw_mode()
+                u32_of(mask.bits())
             }
         }
     })

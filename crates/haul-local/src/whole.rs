@@ -13,7 +13,7 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use crate::dir::below_root;
-use crate::metadata::{apply, identity_of, metadata_of, size_of};
+use crate::metadata::{apply, identity_of, metadata_of, permissions, size_of};
 use crate::volume::{Volume, temporary_name, umask};
 use crate::write::{Part, sync_directory, write_all};
 
@@ -104,7 +104,7 @@ impl Volume {
             Err(Errno::EXIST) if options.replace => {
                 if options.metadata.mode.is_none() {
                     let mode = self.default_mode(to, path.name(), true);
-                    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(mode))
+                    rustix::fs::fchmod(&file, permissions(mode))
                         .map_err(|errno| self.error("set mode", path, errno))?;
                 }
                 let part = temporary_name(path.name());

@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::{Errno, Result as SysResult};
 
 use crate::dir::{Directory, below_root};
-use crate::metadata::{apply, id_of};
+use crate::metadata::{apply, id_of, permissions};
 use crate::read::LocalReader;
 use crate::volume::Volume;
 
@@ -198,7 +198,7 @@ impl Part {
     }
 
     fn sync(&self) -> Result<()> {
-        rustix::fs::fdatasync(&self.file).map_err(|errno| self.error("sync", errno))
+        sync_data(self.file.as_fd()).map_err(|errno| self.error("sync", errno))
     }
 
     fn stat_again(&self, uncached: bool) -> Result<Stat> {
@@ -269,7 +269,7 @@ enum Locked {
 /// again.
 fn open_locked(directory: &Directory, name: &[u8]) -> SysResult<Locked> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let mode = Mode::from_raw_mode(PART_MODE);
+    let mode = permissions(PART_MODE);
     for _ in 0..RACES {
         let create = flags | OFlags::CREATE | OFlags::EXCL;
         let (file, existed) = match rustix::fs::openat(directory, name, create, mode) {
@@ -344,6 +344,14 @@ pub(crate) fn write_all(
         }
     }
     Ok(())
+}
+
+/// Makes data durable, with as little else as the system allows.
+fn sync_data(file: impl AsFd) -> SysResult<()> {
+    #[cfg(target_os = "macos")]
+    return rustix::fs::fsync(file);
+    #[cfg(not(target_os = "macos"))]
+    rustix::fs::fdatasync(file)
 }
 
 /// Makes a name durable.

@@ -16,6 +16,7 @@ use rustix::io::{Errno, Result};
 
 use super::Platform;
 use super::portable::{rename_by_link, walk};
+use crate::metadata::permissions;
 use crate::statfs::FileSystem;
 
 #[derive(Debug, Default)]
@@ -63,7 +64,7 @@ impl Platform for Linux {
             return Ok(None);
         }
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        match openat(directory, c".", flags, Mode::from_raw_mode(mode)) {
+        match openat(directory, c".", flags, permissions(mode)) {
             Ok(file) => Ok(Some(file)),
             // Kernels that do not know the flag see an attempt to write a directory.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => {
