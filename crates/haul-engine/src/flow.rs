@@ -274,12 +274,13 @@ impl State {
     }
 }
 
-/// Between disks: a range is a block or a batch of small ones; `queue_size` of them may wait
-/// between reading and writing.
+/// Between disks: a range is a block, or as many small ones as are worth the way to a thread;
+/// `queue_size` of them may be between reading and writing. Blocks that stay in a core's cache from
+/// one stage to the next cost a third of the time of blocks of 1 MiB and more (measured on ext4).
 fn disk_decision(settings: &Settings) -> Decision {
     // A block may be as long as 1 GiB; the budget still has to hold several ranges.
     let longest = (settings.memory / 8).max(64 << 10);
-    let wanted = settings.chunk.fixed().unwrap_or(settings.block_size.max(1 << 20));
+    let wanted = settings.chunk.fixed().unwrap_or(settings.block_size.max(256 << 10));
     let range_bytes = wanted.clamp(64 << 10, longest).next_multiple_of(64 << 10);
     let queued = range_bytes.saturating_mul(settings.queue_size.max(2) as u64);
     let window_bytes = settings.window.fixed().unwrap_or(queued).min(settings.memory);
@@ -314,6 +315,15 @@ pub struct Permit {
 }
 
 impl Permit {
+    /// The right to `bytes` of it as a permit of its own.
+    #[must_use]
+    pub fn split(&mut self, bytes: u64) -> Self {
+        let (in_flight, held) = (bytes.min(self.in_flight), bytes.min(self.held));
+        self.in_flight -= in_flight;
+        self.held -= held;
+        Self { flow: Arc::clone(&self.flow), in_flight, held }
+    }
+
     /// `bytes` have arrived and are no longer in flight.
     pub fn arrived(&mut self, bytes: u64) {
         let bytes = bytes.min(self.in_flight);
@@ -321,13 +331,11 @@ impl Permit {
         self.flow.release(bytes, 0, true);
     }
 
-    /// `bytes` have been written and hashed.
-    pub fn consumed(&mut self, bytes: u64) {
-        let bytes = bytes.min(self.held);
-        self.held -= bytes;
-        let in_flight = self.in_flight.saturating_sub(self.held);
-        self.in_flight -= in_flight;
-        self.flow.release(in_flight, bytes, true);
+    /// All bytes have been written and hashed.
+    pub fn consumed(mut self) {
+        let (in_flight, held) = (self.in_flight, self.held);
+        (self.in_flight, self.held) = (0, 0);
+        self.flow.release(in_flight, held, true);
     }
 }
 

@@ -97,10 +97,10 @@ impl Journal {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// Records that `range` has reached the part file. One small write at the end of the file.
-    pub fn append(&mut self, range: Range) -> io::Result<()> {
+    /// Records that `ranges` have reached the part file. One small write at the end of the file.
+    pub fn append(&mut self, ranges: impl IntoIterator<Item = Range>) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(32);
-        Record::Range(range).encode(&mut bytes);
+        ranges.into_iter().for_each(|range| Record::Range(range).encode(&mut bytes));
         self.file.write_all(&bytes)
     }
 

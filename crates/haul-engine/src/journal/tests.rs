@@ -18,7 +18,7 @@ fn what_was_appended_is_there_after_loading() {
     let path = dir.path().join("j");
     let mut journal = Journal::start(&path, &identity(1 << 30), "a", &RangeSet::new()).unwrap();
     for at in [0u64, 5, 1, 9] {
-        journal.append(Range::new(at << 20, 1 << 20)).unwrap();
+        journal.append([Range::new(at << 20, 1 << 20)]).unwrap();
     }
     let ranges = written(Journal::load(&path, &identity(1 << 30), "a").unwrap());
     assert_eq!(
@@ -32,9 +32,9 @@ fn a_torn_tail_is_ignored_at_every_length() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
     let mut journal = Journal::start(&path, &identity(100), "a", &RangeSet::new()).unwrap();
-    journal.append(Range::new(0, 10)).unwrap();
+    journal.append([Range::new(0, 10)]).unwrap();
     let whole = std::fs::metadata(&path).unwrap().len();
-    journal.append(Range::new(50, 10)).unwrap();
+    journal.append([Range::new(50, 10)]).unwrap();
     let bytes = std::fs::read(&path).unwrap();
     for length in whole..bytes.len() as u64 {
         std::fs::write(&path, &bytes[..length as usize]).unwrap();
@@ -48,10 +48,10 @@ fn a_flipped_bit_in_a_record_ends_the_journal_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
     let mut journal = Journal::start(&path, &identity(100), "a", &RangeSet::new()).unwrap();
-    journal.append(Range::new(0, 10)).unwrap();
+    journal.append([Range::new(0, 10)]).unwrap();
     let at = std::fs::metadata(&path).unwrap().len() as usize;
-    journal.append(Range::new(20, 10)).unwrap();
-    journal.append(Range::new(40, 10)).unwrap();
+    journal.append([Range::new(20, 10)]).unwrap();
+    journal.append([Range::new(40, 10)]).unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[at + 12] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
@@ -100,7 +100,7 @@ fn a_range_beyond_the_end_of_the_source_makes_it_unusable() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
     let mut journal = Journal::start(&path, &identity(100), "a", &RangeSet::new()).unwrap();
-    journal.append(Range::new(90, 20)).unwrap();
+    journal.append([Range::new(90, 20)]).unwrap();
     assert!(matches!(Journal::load(&path, &identity(100), "a").unwrap(), Loaded::Unusable(_)));
 }
 
@@ -111,7 +111,7 @@ fn rewriting_keeps_what_was_written() {
     let mut ranges = RangeSet::new();
     ranges.insert(Range::new(10, 20));
     let mut journal = Journal::start(&path, &identity(100), "a", &ranges).unwrap();
-    journal.append(Range::new(30, 5)).unwrap();
+    journal.append([Range::new(30, 5)]).unwrap();
     assert_eq!(written(Journal::load(&path, &identity(100), "a").unwrap()), [Range::new(10, 25)]);
     journal.remove().unwrap();
     assert_eq!(Journal::load(&path, &identity(100), "a").unwrap(), Loaded::Nothing);
@@ -123,7 +123,7 @@ fn a_journal_of_many_records_is_read_by_pieces() {
     let path = dir.path().join("j");
     let mut journal = Journal::start(&path, &identity(1 << 40), "a", &RangeSet::new()).unwrap();
     for at in 0..20_000u64 {
-        journal.append(Range::new(at * 3, 1)).unwrap();
+        journal.append([Range::new(at * 3, 1)]).unwrap();
     }
     assert_eq!(written(Journal::load(&path, &identity(1 << 40), "a").unwrap()).len(), 20_000);
 }

@@ -12,7 +12,8 @@ use haul_storage::{Error, ErrorKind, Range, ReadAt, Result};
 
 use super::bytes::digest_range;
 use super::file::{Moved, commit_options};
-use super::open::{Opened, open};
+use super::open::{Opened, journal_from, open};
+use super::progress::FileProgress;
 use super::range::{FileInMotion, HELD_MOST};
 use super::verify::read_back;
 use crate::Cancel;
@@ -87,10 +88,10 @@ async fn move_opened(
         && context.settings.bandwidth_limit.is_none()
         && job.destination.capabilities().server_copy
         && job.source.capabilities().medium == job.destination.capabilities().medium;
-    let keeps = journal.is_none() && !context.flow.has_links();
+    let keeps = !context.flow.has_links() && identity.size < journal_from(context);
+    let progress = FileProgress::new(journal, keeps, context.flow.decision().window_bytes);
     let file = FileInMotion {
         context,
-        kept: keeps.then(Mutex::default),
         source_name: item.job.source_name(&item.source.path),
         destination_name: item.job.destination_name(&item.destination),
         reader: Arc::clone(&reader),
@@ -100,7 +101,7 @@ async fn move_opened(
         sequence: FileInMotion::sequence_for(writes),
         hasher,
         schedule: Mutex::new(Schedule::default()),
-        journal,
+        progress,
         counted,
         direct: AtomicBool::new(direct),
         stopped: Cancel::default(),

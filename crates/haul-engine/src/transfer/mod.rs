@@ -6,6 +6,7 @@ mod file;
 mod large;
 mod link;
 mod open;
+mod progress;
 mod range;
 mod small;
 mod verify;

@@ -1,7 +1,7 @@
 //! Opens both ends of a large file, and finds out what an earlier run has left.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use haul_storage::{CreateOptions, Error, Identity, ReadAt, Result, WriteAt};
 
@@ -27,7 +27,7 @@ pub struct Opened {
     /// What an earlier run has put into the part file.
     pub written: RangeSet,
     /// The journal, if the file is long enough for one and there is a place for it.
-    pub journal: Option<Arc<Mutex<Journal>>>,
+    pub journal: Option<Journal>,
     /// Where the journal is.
     pub journal_path: Option<PathBuf>,
 }
@@ -111,13 +111,10 @@ async fn start_journal(
     identity: &Identity,
     written: &RangeSet,
     path: PathBuf,
-) -> Result<Arc<Mutex<Journal>>> {
+) -> Result<Journal> {
     let name = item.job.source_name(&item.source.path);
     let at = path.display().to_string();
     let (identity, written) = (identity.clone(), written.clone());
     let started = context.pool.run(move || Journal::start(&path, &identity, &name, &written)).await;
-    match started {
-        Ok(journal) => Ok(Arc::new(Mutex::new(journal))),
-        Err(error) => Err(Error::from_io("start the journal", error).at(at)),
-    }
+    started.map_err(|error| Error::from_io("start the journal", error).at(at))
 }

@@ -13,11 +13,11 @@ use haul_storage::{
     Block, DigestKind, Error, ErrorKind, Medium, Range, ReadAt, Result, Retry, WriteAt, Writes,
 };
 
+use super::progress::FileProgress;
 use crate::Cancel;
 use crate::context::Context;
 use crate::digest::FileHasher;
 use crate::flow::Permit;
-use crate::journal::Journal;
 use crate::retry::Retries;
 use crate::schedule::{Assignment, Schedule};
 use crate::sequence::Sequence;
@@ -47,12 +47,8 @@ pub struct FileInMotion<'a> {
     pub hasher: Option<FileHasher>,
     /// What is left to do.
     pub schedule: Mutex<Schedule>,
-    /// What has reached the part file.
-    pub journal: Option<Arc<Mutex<Journal>>>,
-    /// Permits of what is written and not journalled, kept until the file has its name: so what a
-    /// killed run has to repeat is never more than one window. Only between disks, where the window
-    /// stands still and holds several such files.
-    pub kept: Option<Mutex<Vec<Permit>>>,
+    /// What has reached the part file, and how to remember it.
+    pub progress: FileProgress,
     /// Bytes of this file in the tally's count of bytes done.
     pub counted: &'a AtomicU64,
     /// Whether ranges may be copied without passing through here; turned off when it fails.
@@ -147,9 +143,6 @@ impl<'a> FileInMotion<'a> {
             }
         };
         self.schedule().finish(assignment.id);
-        if let Some(kept) = &self.kept {
-            kept.lock().unwrap_or_else(PoisonError::into_inner).push(permit);
-        }
         outcome
     }
 
@@ -168,7 +161,7 @@ impl<'a> FileInMotion<'a> {
             if self.writer.copy_from(&*self.reader, wanted).await? {
                 self.schedule().advance(assignment.id, wanted.len());
                 self.context.flow.completed(issued, None, wanted.len());
-                return self.arrived_at_destination(wanted).await;
+                return self.arrived_at_destination(wanted, permit.split(wanted.len())).await;
             }
             self.direct.store(false, Ordering::Relaxed);
         }
@@ -211,10 +204,7 @@ impl<'a> FileInMotion<'a> {
                 }
             }
             retries.reset();
-            self.put(offset, block).await?;
-            if self.kept.is_none() {
-                permit.consumed(length);
-            }
+            self.put(offset, block, permit.split(length)).await?;
         }
         if self.destination_medium == Medium::Link {
             self.context.flow.completed(issued, first_byte, wanted.start() - first);
@@ -223,7 +213,7 @@ impl<'a> FileInMotion<'a> {
     }
 
     /// Hashes and writes a block that is in hand, and journals it.
-    async fn put(&self, offset: u64, block: Block) -> Result<()> {
+    async fn put(&self, offset: u64, block: Block, permit: Permit) -> Result<()> {
         let range = Range::new(offset, block.len() as u64);
         let (hashed, written) = tokio::join!(
             async {
@@ -239,7 +229,7 @@ impl<'a> FileInMotion<'a> {
         );
         hashed?;
         written?;
-        self.arrived_at_destination(range).await
+        self.arrived_at_destination(range, permit).await
     }
 
     /// Writes a block, again while that may help: it is in hand and need not be read again.
@@ -272,16 +262,11 @@ impl<'a> FileInMotion<'a> {
         Ok(())
     }
 
-    async fn arrived_at_destination(&self, range: Range) -> Result<()> {
-        if let Some(journal) = &self.journal {
-            let journal = Arc::clone(journal);
-            let append =
-                move || journal.lock().unwrap_or_else(PoisonError::into_inner).append(range);
-            let appended = self.context.pool.run(append).await;
-            appended.map_err(|error| {
-                Error::from_io("write the journal", error).at(&self.destination_name)
-            })?;
-        }
+    async fn arrived_at_destination(&self, range: Range, permit: Permit) -> Result<()> {
+        let recorded = self.progress.record(&self.context.pool, range, permit).await;
+        recorded.map_err(|error| {
+            Error::from_io("write the journal", error).at(&self.destination_name)
+        })?;
         self.counted.fetch_add(range.len(), Ordering::Relaxed);
         self.context.tally.moved(range.len());
         Ok(())

@@ -1,5 +1,7 @@
 //! The engine with storages in memory: one program, so that it is built and linked once.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
 mod every_fault;
 mod full_link;
 mod support;
