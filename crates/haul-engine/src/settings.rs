@@ -160,7 +160,7 @@ impl Default for Settings {
             chunk: Auto::Auto,
             files: Auto::Auto,
             block_size: 256 << 10,
-            queue_size: 16,
+            queue_size: 32,
             memory: 256 << 20,
             bandwidth_limit: None,
             profile: WindowProfile::Default,

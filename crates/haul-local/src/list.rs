@@ -60,7 +60,7 @@ pub(crate) async fn list(
     path: &RelPath,
 ) -> Result<EntryStream> {
     let path = path.clone();
-    let listing = pool.run(move || volume.open_listing(&path)).await?;
+    let listing = pool.run_first(move || volume.open_listing(&path)).await?;
     let items = stream::unfold(listing, move |mut listing| {
         let pool = pool.clone();
         async move {
@@ -71,7 +71,7 @@ pub(crate) async fn list(
                 if listing.ended {
                     return None;
                 }
-                listing = pool.run(move || listing.next_batch()).await;
+                listing = pool.run_first(move || listing.next_batch()).await;
             }
         }
     });

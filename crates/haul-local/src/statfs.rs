@@ -18,31 +18,45 @@ pub(crate) struct FileSystem {
     pub(crate) xattrs: bool,
     pub(crate) time_precision_ns: u64,
     pub(crate) max_file_size: Option<u64>,
+    /// A write is a copy into the page cache, and no message to a server or a daemon.
+    pub(crate) page_cache: bool,
 }
 
 impl FileSystem {
     /// ext4, XFS, btrfs, tmpfs and all others that are not known to be less.
-    pub(crate) const COMMON: Self =
-        Self { unix: true, xattrs: true, time_precision_ns: 1, max_file_size: None };
+    pub(crate) const COMMON: Self = Self {
+        unix: true,
+        xattrs: true,
+        time_precision_ns: 1,
+        max_file_size: None,
+        page_cache: false,
+    };
 
     /// By `f_type` of statfs(2); numbers from linux/magic.h and the drivers.
     #[cfg(any(target_os = "linux", test))]
     pub(crate) const fn of_magic(magic: u32) -> Self {
         const MSDOS: u32 = 0x4d44;
         const EXFAT: u32 = 0x2011_bab0;
+        const EXT: u32 = 0xef53;
+        const XFS: u32 = 0x5846_5342;
+        const BTRFS: u32 = 0x9123_683e;
+        const TMPFS: u32 = 0x0102_1994;
         match magic {
             MSDOS => Self {
                 unix: false,
                 xattrs: false,
                 time_precision_ns: 2_000_000_000,
                 max_file_size: Some(FAT_MAX_FILE),
+                page_cache: true,
             },
             EXFAT => Self {
                 unix: false,
                 xattrs: false,
                 time_precision_ns: 10_000_000,
                 max_file_size: None,
+                page_cache: true,
             },
+            EXT | XFS | BTRFS | TMPFS => Self { page_cache: true, ..Self::COMMON },
             _ => Self::COMMON,
         }
     }
@@ -82,6 +96,6 @@ mod tests {
         let fat = FileSystem::of_magic(0x4d44).capabilities();
         assert!(!fat.symlinks && !fat.hard_links && !fat.mode && !fat.owner);
         assert_eq!(fat.max_file_size, Some(4 * 1024 * 1024 * 1024 - 1));
-        assert_eq!(FileSystem::of_magic(0xef53), FileSystem::COMMON);
+        assert!(FileSystem::of_magic(0xef53).page_cache);
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Volume {
     pub(crate) capabilities: Capabilities,
     pub(crate) options: LocalOptions,
     pub(crate) buffers: BufferPool,
+    /// Bytes of one write.
+    pub(crate) write_step: usize,
     /// The flags of `Platform::read_flags` were refused once (files of another owner).
     plain_reads: AtomicBool,
 }
@@ -42,10 +44,22 @@ impl Volume {
         platform: Box<dyn Platform>,
         options: LocalOptions,
     ) -> Self {
-        let capabilities = platform.file_system(tree.root()).capabilities();
+        let file_system = platform.file_system(tree.root());
+        let capabilities = file_system.capabilities();
+        let write_step = options.write_step_bytes(file_system.page_cache);
         let buffers = BufferPool::new(options.hop_bytes(), options.buffers);
         let plain_reads = AtomicBool::new(false);
-        Self { location, root, tree, platform, capabilities, options, buffers, plain_reads }
+        Self {
+            location,
+            root,
+            tree,
+            platform,
+            capabilities,
+            options,
+            buffers,
+            write_step,
+            plain_reads,
+        }
     }
 
     /// Does `work` in the directory of `path`, and names operation and path if it fails.

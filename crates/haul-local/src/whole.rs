@@ -90,7 +90,7 @@ impl Volume {
             Ok(file.map(|file| (file, Arc::clone(directory))))
         })?;
         let Some((file, directory)) = created else { return Ok(false) };
-        let step = self.options.step_bytes();
+        let step = self.write_step;
         write_all(&file, 0, block, step).map_err(|errno| self.error("write", path, errno))?;
         let kept = mode & !umask();
         apply(file.as_fd(), &options.metadata, kept, &self.capabilities)

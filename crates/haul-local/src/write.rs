@@ -151,7 +151,7 @@ impl Part {
         self.still_open("write")?;
         self.reserve()?;
         self.touched.store(true, Ordering::Relaxed);
-        let step = self.volume.options.step_bytes();
+        let step = self.volume.write_step;
         write_all(self.file.as_fd(), offset, block, step)
             .map_err(|errno| self.error("write", errno))
     }

@@ -21,6 +21,13 @@ pub struct WorkPool {
     owner: Arc<Owner>,
 }
 
+/// Where in the queue.
+#[derive(Clone, Copy)]
+enum Place {
+    Front,
+    Back,
+}
+
 struct Owner {
     shared: Arc<Shared>,
     threads: usize,
@@ -59,8 +66,25 @@ impl WorkPool {
     /// Runs `work` on one of the threads and gives its result. A panic in it goes on in the caller.
     /// Once submitted the work is done even if the future is dropped.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        self.run_in(Place::Back, work).await
+    }
+
+    /// [`WorkPool::run`] ahead of everything that waits: for short work on which much other work
+    /// depends (making a directory, reading on in one).
+    pub async fn run_first<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        self.run_in(Place::Front, work).await
+    }
+
+    async fn run_in<T: Send + 'static>(
+        &self,
+        place: Place,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
         let (sender, receiver) = oneshot::channel();
-        self.submit(move || {
+        self.submit_in(place, move || {
             let outcome = catch_unwind(AssertUnwindSafe(work));
             // Nobody waits any longer if the future was dropped, and that is no error.
             drop(sender.send(outcome));
@@ -74,9 +98,16 @@ impl WorkPool {
 
     /// Runs `work` on one of the threads, without a result.
     pub fn submit(&self, work: impl FnOnce() + Send + 'static) {
+        self.submit_in(Place::Back, work);
+    }
+
+    fn submit_in(&self, place: Place, work: impl FnOnce() + Send + 'static) {
         let shared = &self.owner.shared;
         let mut queue = shared.lock();
-        queue.jobs.push_back(Box::new(work));
+        match place {
+            Place::Front => queue.jobs.push_front(Box::new(work)),
+            Place::Back => queue.jobs.push_back(Box::new(work)),
+        }
         // A wake-up is a system call: only when somebody sleeps.
         if queue.idle > 0 {
             shared.wake.notify_one();

@@ -171,8 +171,11 @@ impl<'a> Places<'a> {
     }
 
     fn options(&self, pool: Option<WorkPool>) -> LocalOptions {
+        let best = LocalOptions::default();
         let block_size = self.block_size;
-        LocalOptions { block_size, threads: threads(), pool, ..LocalOptions::default() }
+        // Whoever names a size gets that size; otherwise reads and writes have the best of their own.
+        let write_size = (block_size != best.block_size).then_some(block_size);
+        LocalOptions { block_size, write_size, threads: threads(), pool, ..best }
     }
 }
 

@@ -7,6 +7,7 @@
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use haul_engine::{Action, Event, EventSink};
 use haul_storage::RelPath;
@@ -17,11 +18,16 @@ use crate::output::{Printer, ProgressDisplay, human, json};
 /// Events that may wait.
 const QUEUE: usize = 4096;
 
+/// How long messages gather while many come.
+const GATHER: Duration = Duration::from_millis(2);
+
 /// The thread that hears the events.
 #[derive(Debug)]
 pub(crate) struct Report {
     sender: SyncSender<Message>,
     thread: JoinHandle<Option<Manifest>>,
+    /// Whether anybody wants to hear of single files.
+    files: bool,
 }
 
 #[derive(Debug)]
@@ -39,18 +45,23 @@ impl Report {
     ) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(QUEUE);
         let display = ProgressDisplay::new(printer);
+        let files = printer.is_verbose() || printer.is_json() || manifest.is_some();
         let mut listener = Listener { printer: printer.clone(), display, base, manifest };
         let thread = thread::Builder::new().name("report".to_owned()).spawn(move || {
             listener.listen(&receiver);
             listener.manifest
         })?;
-        Ok(Self { sender, thread })
+        Ok(Self { sender, thread, files })
     }
 
     /// Where the engine sends its events.
     pub(crate) fn sink(&self) -> EventSink {
         let sender = self.sender.clone();
+        let files = self.files;
         EventSink::new(move |event| {
+            if matches!(&event, Event::File(file) if !files && !file.dry_run) {
+                return;
+            }
             // A listener that is gone has panicked; `finish` brings that up.
             if matches!(event, Event::Progress(_)) {
                 drop(sender.try_send(Message::Event(event)));
@@ -79,6 +90,7 @@ struct Listener {
 
 impl Listener {
     fn listen(&mut self, receiver: &Receiver<Message>) {
+        let mut woken = Instant::now();
         loop {
             let message = match receiver.try_recv() {
                 Ok(message) => message,
@@ -86,6 +98,12 @@ impl Listener {
                     // Whoever reads along gets it now; a busy stream is handed on in large pieces.
                     self.printer.flush();
                     let Ok(message) = receiver.recv() else { break };
+                    // Each wake-up costs the engine a system call. When they come thick and fast,
+                    // more messages are let gather for the next one.
+                    if woken.elapsed() < GATHER && !matches!(message, Message::End) {
+                        thread::sleep(GATHER);
+                    }
+                    woken = Instant::now();
                     message
                 }
                 Err(TryRecvError::Disconnected) => break,

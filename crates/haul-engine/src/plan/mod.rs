@@ -31,8 +31,17 @@ pub struct Item {
     /// Whether the directory it goes into was made by this run, so that nothing can be there.
     pub fresh: bool,
     /// Keeps the directory it goes into from being finished.
-    #[expect(dead_code, reason = "held, not read")]
     pub directory: Option<Arc<Directory>>,
+}
+
+impl Item {
+    /// Whether both go into the same directory.
+    pub fn shares_directory(&self, other: &Self) -> bool {
+        match (&self.directory, &other.directory) {
+            (Some(this), Some(other)) => Arc::ptr_eq(this, other),
+            (this, other) => this.is_none() && other.is_none(),
+        }
+    }
 }
 
 /// A job and its place in the order of jobs.

@@ -75,7 +75,9 @@ impl Walk<'_> {
     async fn run(&self) {
         let source = &self.job.job.source;
         let at_once = match source.capabilities().medium {
-            Medium::Disk => 2,
+            // One after the other, so that the files of a directory come together: two threads that
+            // make files in one directory wait for each other.
+            Medium::Disk => 1,
             Medium::Link => 16,
         };
         let mut running = FuturesUnordered::new();

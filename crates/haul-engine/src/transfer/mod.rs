@@ -27,7 +27,7 @@ use crate::tally::Tally;
 use crate::{Cancel, EventSink, Job, Phase, Settings, Summary};
 
 /// Items that may wait between the walk and the transfer.
-const PLANNED_AHEAD: usize = 256;
+const PLANNED_AHEAD: usize = 512;
 /// How often the link is looked at.
 const TICK: Duration = Duration::from_millis(25);
 
@@ -104,7 +104,9 @@ fn pieces(context: &Context, items: impl Iterator<Item = Item>) -> Vec<Vec<Item>
             continue;
         }
         let same_job = batch.first().is_none_or(|first| Arc::ptr_eq(&first.job, &item.job));
-        if !same_job || batch_bytes + item.source.size > small::BATCH_BYTES {
+        let turned = batch.len() >= small::BATCH_ENOUGH
+            && batch.last().is_some_and(|last| !last.shares_directory(&item));
+        if !same_job || turned || batch_bytes + item.source.size > small::BATCH_BYTES {
             pieces.push(std::mem::take(&mut batch));
             batch_bytes = 0;
         }

@@ -13,7 +13,10 @@ use crate::digest::Digest;
 use crate::plan::Item;
 
 /// The most files of a batch.
-pub const BATCH_FILES: usize = 64;
+pub const BATCH_FILES: usize = 128;
+/// A batch of this many files ends where its directory does: two threads that make files in one
+/// directory wait for each other.
+pub const BATCH_ENOUGH: usize = 32;
 /// The most bytes of a batch, unless its first file is longer.
 pub const BATCH_BYTES: u64 = 1 << 20;
 

@@ -136,7 +136,7 @@ fn kill_and_continue(options: &str) {
         assert_eq!(count, files(&session.path("src")).len(), "something is missing or left over");
         fs::remove_dir_all(session.path("dst")).unwrap();
     }
-    println!(
+    eprintln!(
         "haul cp {options}: {struck} kills, {struck} identical results, {resumed_runs} runs continued \
          part files, at most {most_repeated} bytes repeated"
     );
