@@ -1,0 +1,253 @@
+//! What can go wrong around a copy, as its user sees it: a clear error that names the place and the
+//! cause, exit status 1, and nothing lost.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::session::Session;
+
+/// A file system of its own for a test, unmounted when the test ends however it ends.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    /// `None`, and the test says that it is skipped, without the right to mount.
+    fn tmpfs(session: &Session, name: &str, options: &str) -> Option<Self> {
+        let at = session.path(name);
+        fs::create_dir_all(&at).unwrap();
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", options, "haul-test"]).arg(&at).output();
+        match mount {
+            Ok(output) if output.status.success() => Some(Self(at)),
+            _ => {
+                eprintln!("skipped: mounting a file system needs root");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let status = Command::new("umount").arg(&self.0).status();
+        assert!(status.is_ok_and(|status| status.success()), "{} stays mounted", self.0.display());
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn content(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 4096) as u8).collect()
+}
+
+#[test]
+fn a_disk_that_becomes_full_is_said_and_nothing_is_under_a_final_name() {
+    // In the middle of the file, and with its last byte.
+    for (digest, length) in [("none", 20 << 20), ("none", (8 << 20) + 1), ("sha256", (8 << 20) + 1)] {
+        let session = Session::new().file("src/f", content(length)).file("src/a", "small");
+        let Some(_disk) = Mounted::tmpfs(&session, "disk", "size=8m") else { return };
+        session
+            .haul(&format!("cp --digest {digest} src disk"))
+            .status(1)
+            .stderr_has("disk/src/f: cannot")
+            .stderr_has("No space left on device");
+        assert!(!session.has("disk/src/f"), "{length} bytes");
+        assert_eq!(session.read("disk/src/a"), "small", "the other file is there");
+    }
+}
+
+#[test]
+fn a_read_only_destination_is_an_error_for_every_file() {
+    let session = Session::new().file("src/f", "x").file("src/g", "y");
+    let Some(disk) = Mounted::tmpfs(&session, "disk", "size=1m") else { return };
+    fs::create_dir(session.path("disk/src")).unwrap();
+    let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(&disk.0).status();
+    assert!(remount.unwrap().success());
+    let ran = session.haul("cp src disk").status(1).stderr_has("Read-only file system");
+    for name in ["f", "g"] {
+        assert!(ran.err().contains(&format!("disk/src/{name}: cannot")), "{}", ran.err());
+    }
+}
+
+#[test]
+fn an_unreadable_file_is_reported_once_and_the_others_are_copied() {
+    let session = Session::new().file("src/a", "a").file("src/secret", "s").file("src/z", "z");
+    fs::set_permissions(session.path("src/secret"), fs::Permissions::from_mode(0o000)).unwrap();
+    let mut command = session.command("cp src dst");
+    if is_root() {
+        // Root may read everything, so somebody else does it.
+        let nobody = 65534;
+        fs::copy(env!("CARGO_BIN_EXE_haul"), session.path("haul")).unwrap();
+        fs::set_permissions(session.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+        chown(session.path(""), Some(nobody), Some(nobody)).unwrap();
+        let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        command = Command::new(session.path("haul"));
+        command.args(arguments).current_dir(session.path("")).env("HOME", session.path(""));
+        command.env_remove("HAUL_CONFIG").env_remove("XDG_CONFIG_HOME");
+        command.uid(nobody).gid(nobody);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let errors: Vec<_> = said.lines().filter(|line| line.contains("cannot")).collect();
+    assert_eq!(errors.len(), 1, "{said}");
+    assert!(errors[0].contains("src/secret") && errors[0].contains("Permission denied"), "{said}");
+    assert_eq!(session.read("dst/src/a"), "a");
+    assert_eq!(session.read("dst/src/z"), "z");
+    assert!(!session.has("dst/src/secret"));
+}
+
+#[test]
+fn a_file_where_a_directory_is_needed_and_the_reverse_are_errors() {
+    let session = Session::new()
+        .file("src/dir/inner", "x")
+        .file("src/file", "y")
+        .file("src/good", "z")
+        .file("dst/src/dir", "a file")
+        .file("dst/src/file/inner", "in a directory");
+    session
+        .haul("cp src dst")
+        .status(1)
+        .stderr_has("dst/src/dir: cannot create directory: a file is where a directory is needed")
+        .stderr_has("dst/src/file: cannot write: a directory is where a file is to go");
+    assert_eq!(session.read("dst/src/dir"), "a file");
+    assert_eq!(session.read("dst/src/file/inner"), "in a directory");
+    assert_eq!(session.read("dst/src/good"), "z");
+}
+
+#[test]
+fn every_name_that_a_file_can_have_arrives_and_is_in_the_manifest() {
+    let names: [&[u8]; 8] = [
+        b"new\nline",
+        b"not \xff\xfe text",
+        &[b'n'; 255],
+        b"-rf",
+        b"--help",
+        b" leading and trailing ",
+        b"back\\slash",
+        b"$(reboot);*?",
+    ];
+    let mut session = Session::new();
+    for name in names {
+        session = session.file(OsStr::from_bytes(&[b"src/".as_slice(), name].concat()), name);
+    }
+    session.haul("cp --manifest src dst").status(0);
+    session.tool("diff -r src dst/src");
+    session.tool("sha256sum --quiet -c dst/SHA256SUMS --strict --ignore-missing");
+    session.haul("verify --strict dst").status(0);
+    // A 255 byte name still has room for its part file.
+    session.write(OsStr::from_bytes(&[b"src/".as_slice(), &[b'm'; 255]].concat()), content(9 << 20));
+    session.haul("cp --manifest src dst").status(0);
+    session.tool("diff -r src dst/src");
+}
+
+/// A copy so slow that it can be looked at while it runs.
+struct Slow(Child);
+
+impl Slow {
+    fn start(session: &Session, line: &str, until: &str) -> Self {
+        let child = session.command(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let slow = Self(child.unwrap());
+        let begun = Instant::now();
+        while !session.has(until) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{until} never came");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        slow
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_second_run_on_the_same_destination_says_so_and_does_no_harm() {
+    let session = Session::new().file("src/f", content(16 << 20)).file("one", content(16 << 20));
+    let slow = Slow::start(&session, "cp --bwlimit 2M src dst", "dst/src/.f.haul-part");
+    session.haul("cp src dst").status(1).stderr_has("another run of haul");
+    slow.kill();
+    session.haul("cp src dst").status(0);
+    session.tool("cmp src/f dst/src/f");
+    // A single file is guarded by its part file.
+    let slow = Slow::start(&session, "cp --bwlimit 2M one two", ".two.haul-part");
+    session.haul("cp one two").status(1).stderr_has("two: cannot create: another run of haul is writing it");
+    slow.kill();
+    session.haul("cp one two").status(0);
+    session.tool("cmp one two");
+}
+
+#[test]
+fn a_journal_that_is_damaged_or_of_another_source_is_said_and_the_copy_is_right() {
+    let journal = ".dst.haul-journal";
+    let damage: [(&str, fn(&mut Vec<u8>)); 4] = [
+        ("damaged", |bytes| bytes[20] ^= 1),
+        ("damaged", |bytes| bytes.truncate(5)),
+        ("damaged", |bytes| *bytes = b"something else".to_vec()),
+        ("", |bytes| bytes.truncate(bytes.len() - 3)),
+    ];
+    for (said, damage) in damage {
+        let session = Session::new().file("src", content(16 << 20));
+        let slow = Slow::start(&session, "cp --bwlimit 4M src dst", journal);
+        std::thread::sleep(Duration::from_millis(1500));
+        slow.kill();
+        let mut bytes = fs::read(session.path(journal)).unwrap();
+        damage(&mut bytes);
+        fs::write(session.path(journal), bytes).unwrap();
+        let ran = session.haul("cp src dst").status(0);
+        if said.is_empty() {
+            assert!(!ran.err().contains("starting anew"), "a torn tail is no damage: {}", ran.err());
+        } else {
+            assert!(ran.err().contains(said) && ran.err().contains("starting anew"), "{}", ran.err());
+        }
+        session.tool("cmp src dst");
+        assert!(!session.has(journal));
+    }
+    let session = Session::new().file("src", content(16 << 20));
+    let slow = Slow::start(&session, "cp --bwlimit 4M src dst", journal);
+    std::thread::sleep(Duration::from_millis(1500));
+    slow.kill();
+    session.write("src", [content(16 << 20), b"more".to_vec()].concat());
+    session.haul("cp src dst").status(0).stderr_has("belongs to another source");
+    session.tool("cmp src dst");
+}
+
+#[test]
+fn a_source_that_changes_while_it_is_read_arrives_in_one_version() {
+    let session = Session::new().file("src", content(6 << 20));
+    let slow = Slow::start(&session, "cp --bwlimit 4M src dst", ".dst.haul-part");
+    session.write("src", content((6 << 20) + 12_345));
+    let output = slow.0.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    session.tool("cmp src dst");
+}
+
+#[test]
+fn special_files_are_left_out_with_a_warning() {
+    let session = Session::new().file("src/f", "x");
+    session.tool("mkfifo src/pipe");
+    session.haul("cp src dst").status(0).stderr_has("src/pipe: is a named pipe; not copied");
+    assert!(session.has("dst/src/f") && !session.has("dst/src/pipe"));
+}
+
+#[test]
+fn hard_links_and_holes_and_attributes_are_kept() {
+    let session = Session::new().file("src/one", content(3 << 20));
+    fs::hard_link(session.path("src/one"), session.path("src/two")).unwrap();
+    let holes = fs::File::create(session.path("src/holes")).unwrap();
+    holes.set_len(1 << 40).unwrap();
+    rustix::io::pwrite(&holes, b"data", 5 << 30).unwrap();
+    session.haul("cp -a src dst").status(0);
+    use std::os::unix::fs::MetadataExt;
+    let look = |path: &str| fs::metadata(session.path(path)).unwrap();
+    assert_eq!(look("dst/src/one").ino(), look("dst/src/two").ino());
+    assert_eq!(look("dst/src/holes").len(), 1 << 40);
+    assert!(look("dst/src/holes").blocks() < 10_000, "{} blocks", look("dst/src/holes").blocks());
+}
