@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use haul_storage::{CreateOptions, Error, Identity, ReadAt, Result, WriteAt};
+use haul_storage::{
+    CreateOptions, Error, ErrorKind, Identity, Medium, ReadAt, Result, Retry, WriteAt,
+};
 
 use crate::context::Context;
 use crate::journal::{Journal, Loaded};
@@ -75,7 +77,13 @@ pub fn journal_from(context: &Context) -> u64 {
 
 async fn create(item: &Item, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
     let created = item.job.job.destination.create(&item.destination, options).await;
-    created.map_err(|error| error.at(item.job.destination_name(&item.destination)))
+    created.map_err(|error| {
+        let error = error.at(item.job.destination_name(&item.destination));
+        // On a disk that is another run of haul at the same work: waiting for it helps nobody.
+        let another_run = error.kind() == ErrorKind::Busy
+            && item.job.job.destination.capabilities().medium == Medium::Disk;
+        if another_run { error.with_retry(Retry::Never) } else { error }
+    })
 }
 
 /// The ranges that the journal vouches for, or why it cannot be used.

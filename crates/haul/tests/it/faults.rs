@@ -20,7 +20,10 @@ impl Mounted {
     fn tmpfs(session: &Session, name: &str, options: &str) -> Option<Self> {
         let at = session.path(name);
         fs::create_dir_all(&at).unwrap();
-        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", options, "haul-test"]).arg(&at).output();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "haul-test"])
+            .arg(&at)
+            .output();
         match mount {
             Ok(output) if output.status.success() => Some(Self(at)),
             _ => {
@@ -49,7 +52,8 @@ fn content(length: usize) -> Vec<u8> {
 #[test]
 fn a_disk_that_becomes_full_is_said_and_nothing_is_under_a_final_name() {
     // In the middle of the file, and with its last byte.
-    for (digest, length) in [("none", 20 << 20), ("none", (8 << 20) + 1), ("sha256", (8 << 20) + 1)] {
+    for (digest, length) in [("none", 20 << 20), ("none", (8 << 20) + 1), ("sha256", (8 << 20) + 1)]
+    {
         let session = Session::new().file("src/f", content(length)).file("src/a", "small");
         let Some(_disk) = Mounted::tmpfs(&session, "disk", "size=8m") else { return };
         session
@@ -142,7 +146,8 @@ fn every_name_that_a_file_can_have_arrives_and_is_in_the_manifest() {
     session.tool("sha256sum --quiet -c dst/SHA256SUMS --strict --ignore-missing");
     session.haul("verify --strict dst").status(0);
     // A 255 byte name still has room for its part file.
-    session.write(OsStr::from_bytes(&[b"src/".as_slice(), &[b'm'; 255]].concat()), content(9 << 20));
+    session
+        .write(OsStr::from_bytes(&[b"src/".as_slice(), &[b'm'; 255]].concat()), content(9 << 20));
     session.haul("cp --manifest src dst").status(0);
     session.tool("diff -r src dst/src");
 }
@@ -178,7 +183,10 @@ fn a_second_run_on_the_same_destination_says_so_and_does_no_harm() {
     session.tool("cmp src/f dst/src/f");
     // A single file is guarded by its part file.
     let slow = Slow::start(&session, "cp --bwlimit 2M one two", ".two.haul-part");
-    session.haul("cp one two").status(1).stderr_has("two: cannot create: another run of haul is writing it");
+    session
+        .haul("cp one two")
+        .status(1)
+        .stderr_has("two: cannot create: another run of haul is writing it");
     slow.kill();
     session.haul("cp one two").status(0);
     session.tool("cmp one two");
@@ -203,9 +211,17 @@ fn a_journal_that_is_damaged_or_of_another_source_is_said_and_the_copy_is_right(
         fs::write(session.path(journal), bytes).unwrap();
         let ran = session.haul("cp src dst").status(0);
         if said.is_empty() {
-            assert!(!ran.err().contains("starting anew"), "a torn tail is no damage: {}", ran.err());
+            assert!(
+                !ran.err().contains("starting anew"),
+                "a torn tail is no damage: {}",
+                ran.err()
+            );
         } else {
-            assert!(ran.err().contains(said) && ran.err().contains("starting anew"), "{}", ran.err());
+            assert!(
+                ran.err().contains(said) && ran.err().contains("starting anew"),
+                "{}",
+                ran.err()
+            );
         }
         session.tool("cmp src dst");
         assert!(!session.has(journal));
