@@ -6,7 +6,7 @@
 //!                  └── window: what was just measured
 //! ```
 //!
-//! [`transfer`] takes [`Job`]s between opened storages and [`Settings`], says what happens as a
+//! [`transfer()`] takes [`Job`]s between opened storages and [`Settings`], says what happens as a
 //! stream of [`Event`]s and ends with a [`Summary`]. It knows no backend: everything goes through
 //! the traits of `haul-storage`.
 

@@ -195,7 +195,8 @@ fn a_second_run_on_the_same_destination_says_so_and_does_no_harm() {
 #[test]
 fn a_journal_that_is_damaged_or_of_another_source_is_said_and_the_copy_is_right() {
     let journal = ".dst.haul-journal";
-    let damage: [(&str, fn(&mut Vec<u8>)); 4] = [
+    type Damage = fn(&mut Vec<u8>);
+    let damage: [(&str, Damage); 4] = [
         ("damaged", |bytes| bytes[20] ^= 1),
         ("damaged", |bytes| bytes.truncate(5)),
         ("damaged", |bytes| *bytes = b"something else".to_vec()),
