@@ -23,7 +23,7 @@ use crate::write::{LocalWriter, Part};
 /// The least that one hop to a disk thread reads, in bytes, and the usual block size.
 ///
 /// Measured on ext4 and Linux 6.18, 1 GiB from memory to disk, 4 ranges in flight, processor seconds
-/// (median of six): 1.0 with 256 KiB, 1.8 with 512 KiB, 2.9 with 1 MiB and with 4 MiB. The buffers on
+/// (median of six): 1.0 with 256 KiB, 1.8 with 512 KiB, 2.5–2.9 with 1 MiB and with 4 MiB. The buffers on
 /// their way fit into a second-level cache of 2 MiB, and the kernel takes page-cache folios as long
 /// as the write, which are cold memory where they are long. Below 128 KiB the hops show.
 const MIN_HOP: u64 = 256 * 1024;
