@@ -285,6 +285,18 @@ async fn a_source_that_shrinks_or_vanishes_never_gives_a_file() {
 }
 
 #[tokio::test]
+async fn a_source_that_grows_while_it_is_read_arrives_in_its_new_length() {
+    let (source, destination) = (MemoryStorage::new(), plain());
+    source.add_pattern_file("f", 3 << 20, 1);
+    source.faults().on(Operation::Read).nth(2).resize(5 << 20);
+    let outcome = run(job(&source, &destination), quick()).await;
+    outcome.assert_clean();
+    assert_eq!(outcome.summary.retries, 1);
+    assert_eq!(destination.content("f"), source.content("f"));
+    assert_eq!(destination.content("f").len(), 5 << 20);
+}
+
+#[tokio::test]
 async fn what_may_pass_is_tried_again() {
     let (source, destination) = (MemoryStorage::new(), plain());
     source.add_pattern_file("large", 5 << 20, 1);
