@@ -104,14 +104,6 @@ impl Journal {
         self.file.write_all(&bytes)
     }
 
-    /// Records that everything appended so far is durable, after the part file was synced.
-    pub fn mark_synced(&mut self) -> io::Result<()> {
-        let mut bytes = Vec::with_capacity(16);
-        Record::Synced.encode(&mut bytes);
-        self.file.write_all(&bytes)?;
-        self.file.sync_data()
-    }
-
     /// Removes the journal: the file is under its name, or is given up.
     pub fn remove(self) -> io::Result<()> {
         Self::remove_at(&self.path)

@@ -1,8 +1,8 @@
 //! One item, from "what is there?" to its event.
 
 use haul_storage::{
-    CommitOptions, Entry, EntryKind, Error, ErrorKind, LinkKind, Medium, Metadata, Result, Retry,
-    StorageExt, journal_name,
+    CommitOptions, Entry, EntryKind, Error, ErrorKind, LinkKind, Medium, Metadata, RelPath, Result,
+    Retry, StorageExt, journal_name,
 };
 
 use super::compare::{Verdict, verdict};
@@ -45,44 +45,64 @@ pub struct Moved {
 
 async fn move_file(context: &Context, item: &Item) -> Result<()> {
     let existing = existing(context, item).await?;
-    if let Some(existing) = &existing {
-        match judge(context, item, existing) {
-            Verdict::Replace => {}
-            Verdict::Keep => {
-                adjust(context, item, existing).await?;
-                sweep(context, item).await?;
-                return unchanged(context, item, existing.size).await;
-            }
-            Verdict::Leave => return unchanged(context, item, existing.size).await,
-        }
-    }
-    if context.settings.dry_run {
-        let moved = Moved { bytes: item.source.size, ..Moved::default() };
-        say(context, item, Action::Copied, moved);
-        return Ok(());
-    }
+    let verdict = existing.as_ref().map(|existing| judge(context, item, existing));
     let hard_links =
         context.settings.preserve.hard_links && item.job.job.destination.capabilities().hard_links;
     let mut first = None;
+    // Asked for files that are there already too: a rerun links further names to them.
     if let (true, true, Some(id)) = (hard_links, item.source.links > 1, item.source.id) {
         let name = context.hard_links.ask(item.job.index, id, item.source.links, &item.destination);
         match name.await {
             Name::First(guard) => first = Some(guard),
-            Name::Other(target, digest) => {
-                let target = LinkKind::Hard(target);
-                item.job.job.destination.create_link(&item.destination, &target, true).await?;
-                let moved = Moved { bytes: item.source.size, digest, ..Moved::default() };
-                say(context, item, Action::Linked, moved);
-                return Ok(());
+            Name::Other(target, digest) if verdict != Some(Verdict::Leave) => {
+                return link_name(context, item, existing, target, digest).await;
             }
-            Name::Alone => {}
+            Name::Other(..) | Name::Alone => {}
         }
     }
-    let moved = move_bytes(context, item).await?;
+    let digest = match (verdict, &existing) {
+        (Some(Verdict::Keep), Some(existing)) => {
+            adjust(context, item, existing).await?;
+            sweep(context, item).await?;
+            unchanged(context, item, existing.size).await?
+        }
+        (Some(Verdict::Leave), Some(existing)) => unchanged(context, item, existing.size).await?,
+        _ => {
+            let moved = if context.settings.dry_run {
+                Moved { bytes: item.source.size, ..Moved::default() }
+            } else {
+                move_bytes(context, item).await?
+            };
+            say(context, item, Action::Copied, moved);
+            moved.digest
+        }
+    };
     if let Some(first) = first {
-        first.done(moved.digest);
+        first.done(digest);
     }
-    say(context, item, Action::Copied, moved);
+    Ok(())
+}
+
+/// Makes a further name of a file that is at the destination under `target`.
+async fn link_name(
+    context: &Context,
+    item: &Item,
+    existing: Option<Entry>,
+    target: RelPath,
+    digest: Option<Digest>,
+) -> Result<()> {
+    let destination = &item.job.job.destination;
+    let moved = Moved { bytes: item.source.size, digest, ..Moved::default() };
+    let action = match existing.and_then(|existing| existing.id) {
+        Some(id) if destination.find(&target).await?.is_some_and(|first| first.id == Some(id)) => {
+            Action::Unchanged
+        }
+        _ => Action::Linked,
+    };
+    if action == Action::Linked && !context.settings.dry_run {
+        destination.create_link(&item.destination, &LinkKind::Hard(target), true).await?;
+    }
+    say(context, item, action, moved);
     Ok(())
 }
 
@@ -164,14 +184,14 @@ async fn sweep(context: &Context, item: &Item) -> Result<()> {
     }
 }
 
-async fn unchanged(context: &Context, item: &Item, bytes: u64) -> Result<()> {
+async fn unchanged(context: &Context, item: &Item, bytes: u64) -> Result<Option<Digest>> {
     let mut moved = Moved { bytes, ..Moved::default() };
     let digest = context.settings.digest.filter(|_| context.settings.digest_unchanged);
     if let (Some(kind), false) = (digest, context.settings.dry_run) {
         moved.digest = Some(bytes::digest_existing(context, item, kind).await?);
     }
     say(context, item, Action::Unchanged, moved);
-    Ok(())
+    Ok(moved.digest)
 }
 
 /// Moves the bytes, again after failures that may pass, anew after changes of the source.

@@ -448,6 +448,26 @@ async fn hard_links_within_a_copy_stay_hard_links() {
     assert_eq!(outcome.summary.files, 3);
 }
 
+/// A rerun used to copy the further names of a file that was there already as files of their own.
+#[tokio::test]
+async fn a_rerun_links_further_names_to_a_file_that_is_there() {
+    use haul_storage::{LinkKind, Storage};
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_pattern_file("one", 2 << 20, 1);
+    let link = LinkKind::Hard(crate::support::path("one"));
+    source.create_link(&crate::support::path("two"), &link, false).await.unwrap();
+    run(job(&source, &destination), quick()).await.assert_clean();
+    for missing in ["one", "two"] {
+        destination.take_away(missing);
+        let again = run(job(&source, &destination), quick()).await;
+        again.assert_clean();
+        assert!(destination.entry("one").id.is_some());
+        assert_eq!(destination.entry("one").id, destination.entry("two").id, "without {missing}");
+        let unchanged = run(job(&source, &destination), quick()).await;
+        assert_eq!(unchanged.assert_clean().summary.unchanged, 2);
+    }
+}
+
 #[tokio::test]
 async fn two_runs_on_one_destination_are_noticed() {
     use haul_storage::Storage;
