@@ -1,0 +1,3 @@
+//! The measuring stick: links, peers, servers, scenarios and reports.
+
+pub mod record;

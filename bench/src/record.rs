@@ -1,0 +1,192 @@
+//! What a benchmark writes down: one JSON object a line, `record` says which.
+//!
+//! A file of results begins with one [`Machine`], then a [`Scenario`] before the [`Run`]s that
+//! belong to it. Sizes are bytes, times seconds, rates bytes per second. A line is written as soon
+//! as its run has ended, so that an interrupted benchmark keeps what it has measured.
+
+use serde::{Deserialize, Serialize};
+
+/// One line of a results file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub enum Record {
+    /// Where everything that follows was measured.
+    Machine(Machine),
+    /// What the runs that follow did.
+    Scenario(Scenario),
+    /// One run of one tool.
+    Run(Box<Run>),
+}
+
+/// The machine, as far as figures depend on it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Seconds since 1970 at the start.
+    pub started: u64,
+    /// The processor's name.
+    pub processor: String,
+    /// Cores that may be used.
+    pub cores: usize,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Kernel release.
+    pub kernel: String,
+    /// TCP congestion control of new sockets.
+    pub congestion_control: String,
+    /// Largest TCP send buffer, `net.ipv4.tcp_wmem`.
+    pub tcp_send_buffer: u64,
+    /// Largest TCP receive buffer, `net.ipv4.tcp_rmem`.
+    pub tcp_receive_buffer: u64,
+    /// How links are made: `tun`, `netem`, or `none` where there are none.
+    pub links: String,
+    /// Share of the processor that was busy in the second before the first run, 0 to 1.
+    pub busy: f64,
+}
+
+/// What is done, and over what.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Scenario {
+    /// Its full name, such as `sftp/200ms-500mbit/download/one`.
+    pub name: String,
+    /// One line for a reader, such as "SFTP download of one large file".
+    pub title: String,
+    /// `local`, `sftp`, `http`, `https`, `dav`, `ftp`, ...
+    pub protocol: String,
+    /// What is measured.
+    pub measure: Measure,
+    /// `copy`, `download` or `upload`.
+    pub direction: String,
+    /// The link, or none for local copies.
+    pub link: Option<LinkShape>,
+    /// Files of the data set.
+    pub files: u64,
+    /// Bytes of the data set.
+    pub bytes: u64,
+    /// File system that the data are read from and written to, such as `ext4` or `tmpfs`.
+    pub storage: String,
+    /// Data and copy fit into memory: the figures are those of the page cache, not of a disk.
+    pub in_page_cache: bool,
+    /// Counted runs of each tool.
+    pub rounds: u32,
+}
+
+/// What a scenario measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Whole-process time to move all data.
+    Transfer,
+    /// Whole-process time to move one byte: connecting, and nothing else.
+    Connect,
+    /// From the start of the process to the first byte of a file on its standard output.
+    FirstByte,
+    /// A mounted view: first byte and sequential rate of a file.
+    Mount,
+}
+
+/// A link's settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkShape {
+    /// Round trip in milliseconds.
+    pub rtt_ms: f64,
+    /// Line rate towards the client in bits per second; none is unlimited.
+    pub down_bits: Option<f64>,
+    /// Line rate towards the server in bits per second; none is unlimited.
+    pub up_bits: Option<f64>,
+    /// Share of packets lost at random, 0 to 1.
+    pub loss: f64,
+    /// Largest extra delay in milliseconds.
+    pub jitter_ms: f64,
+    /// Payload that the direction of the data can carry at most, bytes per second: the rate less
+    /// TCP and IP headers.
+    pub payload_limit: Option<f64>,
+}
+
+/// One run of one tool, or the reason why there is none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// [`Scenario::name`].
+    pub scenario: String,
+    /// The tool, such as `rclone`.
+    pub tool: String,
+    /// `default`, or a short name of other settings, such as `best`.
+    pub settings: String,
+    /// What the tool says of its version.
+    pub version: String,
+    /// The command, with the variables of the benchmark unexpanded.
+    pub command: String,
+    /// 0 is the warm-up, which does not count.
+    pub round: u32,
+    /// How it went.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Whole-process time; time to the first byte for [`Measure::FirstByte`].
+    pub seconds: f64,
+    /// Processor time of the tool and its children.
+    pub client_cpu: f64,
+    /// Processor time of the server meanwhile, where there is one.
+    pub server_cpu: Option<f64>,
+    /// Largest resident set of the tool, or of its largest child.
+    pub peak_rss: u64,
+    /// Bytes on the wire from client to server, headers included.
+    pub wire_up: Option<u64>,
+    /// Bytes on the wire from server to client, headers included.
+    pub wire_down: Option<u64>,
+    /// Packets that the link dropped because its queue was full.
+    pub dropped: Option<u64>,
+    /// For [`Measure::Mount`]: seconds to the first byte of a file, its directory looked up before.
+    pub first_byte: Option<f64>,
+    /// For [`Measure::Mount`]: bytes per second when reading it from end to end.
+    pub read_rate: Option<f64>,
+    /// Bytes on the wire over time, towards the data's destination.
+    pub wire: Vec<WireSample>,
+    /// What haul said of itself meanwhile; empty for others.
+    pub progress: Vec<ProgressSample>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// The result is identical to the source by digest.
+    Ok,
+    /// The tool exited with an error.
+    Failed {
+        /// Its exit status and last words.
+        cause: String,
+    },
+    /// The tool was content, and the result differs from the source. Not a time.
+    Wrong {
+        /// The first difference.
+        cause: String,
+    },
+    /// The tool, or what it needs, is not on this machine.
+    Missing {
+        /// What is missing, and how to get it.
+        cause: String,
+    },
+}
+
+/// The link's counters at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WireSample {
+    /// Seconds since the start of the run.
+    pub at: f64,
+    /// Bytes since the start of the run.
+    pub bytes: u64,
+}
+
+/// One progress event of haul.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ProgressSample {
+    /// Seconds since the start of the run.
+    pub at: f64,
+    /// Bytes of the data that have arrived.
+    pub bytes: u64,
+    /// Connections in use.
+    pub lanes: u32,
+    /// Bytes that may be in flight.
+    pub window: u64,
+    /// Round trip in milliseconds.
+    pub rtt_ms: Option<f64>,
+}
