@@ -1,0 +1,190 @@
+//! `haul-bench run`: the front, which the user started, and the worker, which measures.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use haul_bench::guard;
+use haul_bench::link::Means;
+use haul_bench::run::{self, Settings};
+use haul_bench::scenario::{self, NetworkPath, Plan, Scenario, Storage};
+use haul_bench::tools::{self, Tools};
+
+use crate::{FileArguments, ReportArguments, RunArguments, report};
+
+/// Checks everything that can be checked before, runs the worker under a guard, and prints tables.
+pub(crate) fn front(arguments: &RunArguments) -> Result<ExitCode, String> {
+    let haul = match &arguments.haul {
+        Some(path) => path.clone(),
+        None => built_haul()?,
+    };
+    let plan = plan(&arguments.files)?;
+    let chosen = plan.choose(&arguments.words)?;
+    needs_root(&chosen)?;
+    // Found again by the worker; here for its errors.
+    tools(arguments, &haul)?;
+    let output = match &arguments.output {
+        Some(path) => path.clone(),
+        None => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|e| e.to_string())?;
+            format!("haul-bench-{}.jsonl", now.as_secs()).into()
+        }
+    };
+    let output = std::path::absolute(&output).map_err(|error| error.to_string())?;
+    let mut worker: Vec<OsString> = vec!["--haul".into(), haul.into()];
+    worker.extend(["--output".into(), output.clone().into()]);
+    worker.extend(passed_on(arguments));
+    let status = guard::run(&arguments.work, &worker).map_err(|error| error.to_string())?;
+    if output.exists() {
+        let report = ReportArguments {
+            results: vec![output.clone()],
+            html: arguments.html.clone(),
+            markdown: None,
+        };
+        // Results of a run that was interrupted are worth reading too.
+        report::report(&report)?;
+        say(&format!("results are in {}", output.display()));
+    }
+    Ok(status)
+}
+
+/// Measures, in the directory that the guard gives and removes.
+pub(crate) fn worker(directory: &Path, arguments: &RunArguments) -> Result<ExitCode, String> {
+    let missing = |what: &str| format!("the worker was started without {what}");
+    let haul = arguments.haul.as_ref().ok_or_else(|| missing("--haul"))?;
+    let results = arguments.output.clone().ok_or_else(|| missing("--output"))?;
+    let plan = plan(&arguments.files)?;
+    let chosen = plan.choose(&arguments.words)?;
+    let linked = chosen.iter().any(|one| matches!(one.path, NetworkPath::Link(_)));
+    let settings = Settings {
+        work: directory.to_owned(),
+        results,
+        rounds: arguments.rounds,
+        means: match arguments.links {
+            Some(means) => means,
+            None if linked => Means::of_this_machine(),
+            None => Means::Tun,
+        },
+    };
+    let tools = tools(arguments, haul)?;
+    let tally = run::run(&chosen, &tools, &settings, &mut |line| say(line))
+        .map_err(|error| error.to_string())?;
+    say(&format!("{} runs with the right result, {} others", tally.right, tally.wrong));
+    Ok(if tally.wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The arguments that the worker reads too.
+fn passed_on(arguments: &RunArguments) -> Vec<OsString> {
+    let mut words = Vec::new();
+    let mut option = |name: &str, value: OsString| words.extend([name.into(), value]);
+    if let Some(file) = &arguments.files.scenarios {
+        option("--scenarios", file.into());
+    }
+    if let Some(file) = &arguments.files.tools_file {
+        option("--tools-file", file.into());
+    }
+    for (name, path) in &arguments.files.peer {
+        let mut value = OsString::from(format!("{name}="));
+        value.push(path);
+        option("--peer", value);
+    }
+    for name in &arguments.tools {
+        option("--tools", name.into());
+    }
+    if let Some(rounds) = arguments.rounds {
+        option("--rounds", rounds.to_string().into());
+    }
+    if let Some(means) = arguments.links {
+        option("--links", means.to_string().into());
+    }
+    words.push("--".into());
+    words.extend(arguments.words.iter().map(OsString::from));
+    words
+}
+
+/// The scenarios that were asked for.
+pub(crate) fn plan(files: &FileArguments) -> Result<Plan, String> {
+    let (name, text) = text(files.scenarios.as_deref(), "scenarios.toml", scenario::BUILT_IN)?;
+    Plan::parse(&name, &text)
+}
+
+/// The tools that were asked for, haul at `haul`.
+fn tools(arguments: &RunArguments, haul: &Path) -> Result<Tools, String> {
+    find_tools(&arguments.files, Some(haul))?.only(&arguments.tools)
+}
+
+/// All tools; those of this source at their places.
+pub(crate) fn find_tools(files: &FileArguments, haul: Option<&Path>) -> Result<Tools, String> {
+    let (name, text) = text(files.tools_file.as_deref(), "tools.toml", tools::BUILT_IN)?;
+    let mut given: BTreeMap<String, PathBuf> = files.peer.iter().cloned().collect();
+    if files.tools_file.is_none() {
+        if let Some(haul) = haul {
+            given.insert("haul".to_owned(), haul.to_owned());
+        }
+        if let Some(pipeline) = beside("plain-pipeline") {
+            given.insert("plain pipeline".to_owned(), pipeline);
+        }
+    }
+    Tools::find(&name, &text, &given)
+}
+
+fn text(file: Option<&Path>, built_in: &str, text: &str) -> Result<(String, String), String> {
+    match file {
+        None => Ok((built_in.to_owned(), text.to_owned())),
+        Some(path) => {
+            let name = path.display().to_string();
+            fs::read_to_string(path).map(|text| (name.clone(), text)).map_err(|e| format!("{name}: {e}"))
+        }
+    }
+}
+
+/// Networks and mounts need root; better said at once than after an hour.
+fn needs_root(scenarios: &[&Scenario]) -> Result<(), String> {
+    let needing = scenarios
+        .iter()
+        .find(|one| one.path != NetworkPath::None || one.storage == Storage::Ram);
+    match needing {
+        Some(one) if !rustix::process::geteuid().is_root() => {
+            Err(format!("{} needs root: it makes network namespaces and mounts", one.name))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A program that was built with this one.
+pub(crate) fn beside(name: &str) -> Option<PathBuf> {
+    let path = std::env::current_exe().ok()?.with_file_name(name);
+    path.exists().then_some(path)
+}
+
+/// The haul of this source. Under `cargo run` it is built first, as what is measured should be what is
+/// there.
+fn built_haul() -> Result<PathBuf, String> {
+    if let (Some(cargo), Some(manifest)) =
+        (std::env::var_os("CARGO"), std::env::var_os("CARGO_MANIFEST_DIR"))
+    {
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "-p", "haul", "-p", "haul-bench"]).current_dir(manifest);
+        if cfg!(not(debug_assertions)) {
+            build.arg("--release");
+        }
+        let status = build.stdin(Stdio::null()).status().map_err(|e| format!("cargo: {e}"))?;
+        if !status.success() {
+            return Err(format!("building haul: {status}"));
+        }
+    }
+    if cfg!(debug_assertions) {
+        say("this is a debug build: its figures mean nothing (use --release)");
+    }
+    beside("haul").ok_or_else(|| "there is no haul beside this program; use --haul PATH".to_owned())
+}
+
+/// Says what goes on, to whoever waits.
+fn say(line: &str) {
+    // Where nobody listens nothing is lost: results are in the file.
+    drop(writeln!(io::stderr(), "{line}"));
+}

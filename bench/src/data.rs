@@ -1,0 +1,193 @@
+//! Data sets: files made from a seed, and the comparison of a copy with them.
+//!
+//! Content is pseudo-random and cannot be compressed. The digest of each file is kept from when it was
+//! made, so that a comparison reads the copy only.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// What a data set holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataSpec {
+    /// Number of files.
+    pub files: u32,
+    /// Bytes of each.
+    pub bytes: u64,
+    /// Directories that they are spread over evenly; 0 puts them at the top.
+    #[serde(default)]
+    pub directories: u32,
+}
+
+/// A data set on a disk.
+#[derive(Debug)]
+pub struct Dataset {
+    root: PathBuf,
+    spec: DataSpec,
+    digests: Vec<blake3::Hash>,
+}
+
+const BLOCK: usize = 256 << 10;
+
+impl DataSpec {
+    /// Bytes of all files.
+    pub fn total(&self) -> u64 {
+        u64::from(self.files) * self.bytes
+    }
+
+    /// The name of file `n`, relative to the root.
+    fn name(&self, n: u32) -> String {
+        match self.directories {
+            0 if self.files == 1 => "file".to_owned(),
+            0 => format!("file{n:02}"),
+            directories => format!("d{:04}/f{n:06}", n % directories),
+        }
+    }
+
+    /// Makes the files in the new directory `root`.
+    pub fn make(&self, root: &Path) -> io::Result<Dataset> {
+        fs::create_dir_all(root)?;
+        for directory in 0..self.directories {
+            fs::create_dir(root.join(format!("d{directory:04}")))?;
+        }
+        let mut digests = Vec::with_capacity(self.files as usize);
+        let mut block = vec![0; BLOCK];
+        for n in 0..self.files {
+            let mut random = Random(u64::from(n) + 1);
+            let mut hasher = blake3::Hasher::new();
+            let mut file = File::create_new(root.join(self.name(n)))?;
+            let mut left = self.bytes;
+            while left > 0 {
+                let length = left.min(BLOCK as u64) as usize;
+                random.fill(&mut block);
+                hasher.update(&block[..length]);
+                file.write_all(&block[..length])?;
+                left -= length as u64;
+            }
+            digests.push(hasher.finalize());
+        }
+        Ok(Dataset { root: root.to_owned(), spec: *self, digests })
+    }
+}
+
+impl Dataset {
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The names of all files, relative to the root.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        (0..self.spec.files).map(|n| self.spec.name(n))
+    }
+
+    /// Whether `content` is what file `n` holds.
+    pub fn holds(&self, n: usize, content: &blake3::Hash) -> bool {
+        self.digests.get(n) == Some(content)
+    }
+
+    /// The first difference between the files below `copy` and this set; none when `copy` has the same
+    /// names and contents. Metadata are not compared: not every tool and protocol keeps them.
+    pub fn difference(&self, copy: &Path) -> io::Result<Option<String>> {
+        let mut block = vec![0; BLOCK];
+        for (name, digest) in self.names().zip(&self.digests) {
+            let mut file = match File::open(copy.join(&name)) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Ok(Some(format!("{name} is missing")));
+                }
+                Err(error) => return Err(error),
+            };
+            let (mut hasher, mut bytes) = (blake3::Hasher::new(), 0);
+            loop {
+                let length = file.read(&mut block)?;
+                if length == 0 {
+                    break;
+                }
+                hasher.update(&block[..length]);
+                bytes += length as u64;
+            }
+            if bytes != self.spec.bytes {
+                let expected = self.spec.bytes;
+                return Ok(Some(format!("{name} has {bytes} bytes instead of {expected}")));
+            }
+            if hasher.finalize() != *digest {
+                return Ok(Some(format!("{name} has another content")));
+            }
+        }
+        let files = count_files(copy)?;
+        let extra = files - u64::from(self.spec.files);
+        Ok((extra > 0).then(|| format!("{extra} files too many")))
+    }
+}
+
+/// Entries below `directory` that are no directories.
+fn count_files(directory: &Path) -> io::Result<u64> {
+    let mut count = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        count += if entry.file_type()?.is_dir() { count_files(&entry.path())? } else { 1 };
+    }
+    Ok(count)
+}
+
+/// splitmix64: fast, and no compressor finds anything in it.
+struct Random(u64);
+
+impl Random {
+    fn fill(&mut self, block: &mut [u8]) {
+        for word in block.chunks_exact_mut(8) {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            word.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copied(spec: DataSpec) -> (tempfile::TempDir, Dataset, PathBuf) {
+        let place = tempfile::tempdir().expect("a directory");
+        let set = spec.make(&place.path().join("set")).expect("a data set");
+        let copy = place.path().join("copy");
+        spec.make(&copy).expect("the same again");
+        (place, set, copy)
+    }
+
+    const SMALL: DataSpec = DataSpec { files: 10, bytes: 1000, directories: 3 };
+
+    #[test]
+    fn the_same_specification_gives_the_same_files() {
+        let (_place, set, copy) = copied(SMALL);
+        assert_eq!(set.difference(&copy).expect("readable"), None);
+        let (_place, set, copy) =
+            copied(DataSpec { files: 1, bytes: BLOCK as u64 * 2 + 5, directories: 0 });
+        assert_eq!(set.difference(&copy).expect("readable"), None);
+    }
+
+    #[test]
+    fn every_kind_of_difference_is_found_and_named() {
+        let (_place, set, copy) = copied(SMALL);
+        let file = copy.join("d0001/f000004");
+        let good = fs::read(&file).expect("it exists");
+        let mut bad = good.clone();
+        bad[999] ^= 1;
+        let difference = || set.difference(&copy).expect("readable").expect("a difference");
+        fs::write(&file, &bad).expect("writable");
+        assert_eq!(difference(), "d0001/f000004 has another content");
+        fs::write(&file, &good[..999]).expect("writable");
+        assert_eq!(difference(), "d0001/f000004 has 999 bytes instead of 1000");
+        fs::remove_file(&file).expect("removable");
+        assert_eq!(difference(), "d0001/f000004 is missing");
+        fs::write(&file, &good).expect("writable");
+        fs::write(copy.join("left.part"), "").expect("writable");
+        assert_eq!(difference(), "1 files too many");
+    }
+}

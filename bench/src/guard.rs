@@ -1,0 +1,208 @@
+//! The process that outlives a benchmark and clears up after it.
+//!
+//! A benchmark starts servers, mounts and namespaces and writes gigabytes. Three processes see to it
+//! that nothing of that is left, however it ends:
+//!
+//! - the **front** is what the user started. It holds one end of a pipe and passes signals on.
+//! - the **guard** has a session and a mount namespace of its own and the other end of the pipe. When
+//!   the front is gone, even by kill -9, or the worker has ended, it kills every process that is left
+//!   (all of them are its descendants: orphans come to it), unmounts, removes the directory.
+//! - the **worker** does the work. It dies with the guard.
+//!
+//! Should the guard itself be killed, worker and servers die with it; the directory, which only it
+//! would have removed, is removed by the front, or by the next benchmark that finds it unlocked.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait, waitpid};
+use rustix::thread::UnshareFlags;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::mounts::mounts_in;
+use crate::processes::processes;
+use crate::sys;
+
+const PREFIX: &str = "haul-bench-";
+const LOCK: &str = "lock";
+/// How long the guard goes on killing what it can see before it says that something will not die.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The front: runs `worker` with its directory below `parent` under a guard, and returns its exit
+/// status once everything is cleared up.
+pub fn run(parent: &Path, worker: &[OsString]) -> io::Result<ExitCode> {
+    fs::create_dir_all(parent).map_err(|error| at("creating", parent, &error))?;
+    remove_stale(parent)?;
+    let directory = tempfile::Builder::new()
+        .prefix(PREFIX)
+        .disable_cleanup(true)
+        .tempdir_in(parent)
+        .map_err(|error| at("creating a directory in", parent, &error))?
+        .path()
+        .canonicalize()?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let handle = signals.handle();
+    let mut guard = Command::new(std::env::current_exe()?)
+        .arg("guard")
+        .arg(&directory)
+        .args(worker)
+        .stdin(Stdio::piped())
+        .spawn()?;
+    let mut pipe = guard.stdin.take();
+    let listener = thread::spawn(move || {
+        let signal = signals.forever().next();
+        // The guard's end of the pipe ends, and the guard ends everything.
+        drop(pipe.take());
+        signal
+    });
+    let status = guard.wait()?;
+    handle.close();
+    let signal = listener.join().ok().flatten();
+    if directory.exists() {
+        fs::remove_dir_all(&directory).map_err(|error| at("removing", &directory, &error))?;
+    }
+    let code = match (signal, status.code()) {
+        (Some(signal), _) => 128 + signal,
+        (None, Some(code)) => code,
+        (None, None) => return Err(io::Error::other(format!("the guard ended: {status}"))),
+    };
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
+
+/// The guard's own `main`: its standard input is the pipe. Returns the worker's exit status.
+pub fn guard(directory: &Path, worker: &[OsString]) -> io::Result<ExitCode> {
+    rustix::process::setsid()?;
+    set_child_subreaper(Some(rustix::process::getpid()))?;
+    let lock = File::create(directory.join(LOCK))?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    // Without the right to have one, there are no mounts either.
+    if sys::unshare(UnshareFlags::NEWNS).is_ok() {
+        mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
+    }
+    let worker = start_worker(directory, worker)?;
+    let (events, happened) = channel();
+    watch_pipe(events.clone());
+    watch_signals(events.clone())?;
+    watch_worker(worker.id(), events);
+    let status = match happened.recv() {
+        Ok(Event::Ended(status)) => status,
+        Ok(Event::Stop) | Err(_) => 130,
+    };
+    let left = clear_up(directory);
+    drop(lock);
+    left?;
+    Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
+}
+
+enum Event {
+    /// The worker's exit status.
+    Ended(i32),
+    /// The front is gone, or somebody wants the guard to end.
+    Stop,
+}
+
+fn start_worker(directory: &Path, arguments: &[OsString]) -> io::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("worker").arg(directory).args(arguments).stdin(Stdio::null());
+    sys::prepare(&mut command, None);
+    command.spawn()
+}
+
+fn watch_pipe(events: Sender<Event>) {
+    thread::spawn(move || {
+        // Nothing is ever written: it ends, or fails, when the front is gone.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        // The receiver is gone only when the guard is ending anyway; so below.
+        let _ = events.send(Event::Stop);
+    });
+}
+
+fn watch_signals(events: Sender<Event>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    thread::spawn(move || {
+        for _ in signals.forever() {
+            let _ = events.send(Event::Stop);
+        }
+    });
+    Ok(())
+}
+
+/// Waits for all children, which orphans of the worker become too, until the worker itself ends.
+fn watch_worker(worker: u32, events: Sender<Event>) {
+    thread::spawn(move || {
+        loop {
+            match wait(WaitOptions::empty()) {
+                Ok(Some((pid, status))) if pid.as_raw_nonzero().get().cast_unsigned() == worker => {
+                    let code = status.exit_status().or(status.terminating_signal().map(|n| n + 128));
+                    let _ = events.send(Event::Ended(code.unwrap_or(1)));
+                    return;
+                }
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    });
+}
+
+/// Kills all descendants, unmounts what is mounted in `directory` and removes it.
+fn clear_up(directory: &Path) -> io::Result<()> {
+    let start = std::time::Instant::now();
+    loop {
+        let children = children_of(std::process::id())?;
+        if children.is_empty() {
+            break;
+        }
+        for child in &children {
+            if let Some(pid) = Pid::from_raw(child.cast_signed()) {
+                // It may have ended meanwhile.
+                let _ = kill_process(pid, Signal::KILL);
+                let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+            }
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(io::Error::other(format!("processes {children:?} do not die")));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    for mount in mounts_in(directory)?.iter().rev() {
+        unmount(mount, UnmountFlags::DETACH).map_err(|error| at("unmounting", mount, &error))?;
+    }
+    fs::remove_dir_all(directory).map_err(|error| at("removing", directory, &error))
+}
+
+/// Process ids whose parent is `parent`, from `/proc`; those that have ended and wait for their
+/// parent included.
+fn children_of(parent: u32) -> io::Result<Vec<u32>> {
+    Ok(processes()?.into_iter().filter(|process| process.parent == parent).map(|p| p.id).collect())
+}
+
+/// Removes directories of benchmarks whose guard was killed.
+fn remove_stale(parent: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(parent).map_err(|error| at("listing", parent, &error))? {
+        let path = entry?.path();
+        let ours = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+        // One without a lock file has only just been made.
+        let Some(lock) = ours.then(|| File::open(path.join(LOCK)).ok()).flatten() else { continue };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            fs::remove_dir_all(&path).map_err(|error| at("removing", &path, &error))?;
+            let left = writeln!(io::stderr(), "removed {}, left by another run", path.display());
+            // A notice that cannot be printed changes nothing.
+            drop(left);
+        }
+    }
+    Ok(())
+}
+
+fn at(what: &str, path: &Path, error: &dyn std::fmt::Display) -> io::Error {
+    io::Error::other(format!("{what} {}: {error}", path.display()))
+}

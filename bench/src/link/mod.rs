@@ -1,0 +1,251 @@
+//! Links made on one machine: a client and its servers, each with a network stack of its own, and
+//! between them a round trip, a rate, a queue, loss and jitter.
+//!
+//! TCP and UDP run on the real kernel stacks of both sides, so that windows, pacing and recovery are
+//! real. Packets go through netem where the kernel has it; elsewhere through TUN devices and threads
+//! of this process ([`tun`]). Everything ends with the [`Network`], and with the process.
+
+mod direction;
+mod namespace;
+mod netem;
+mod packet;
+mod spec;
+mod tun;
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+pub use direction::Counters;
+pub use namespace::Namespace;
+pub use netem::available as netem_available;
+pub use spec::{LinkSpec, LinkTable, MTU, PAYLOAD_OF_MTU, Percent, Rate, Time};
+use tun::Tun;
+
+/// A client and its servers.
+#[derive(Debug)]
+pub struct Network {
+    // Carriers stop before the namespaces go.
+    links: Vec<Link>,
+    client: Namespace,
+}
+
+/// A server and the link to it.
+#[derive(Debug)]
+pub struct Link {
+    carrier: Carrier,
+    server: Namespace,
+    ends: Ends,
+}
+
+#[derive(Debug)]
+enum Carrier {
+    Tun(Tun),
+    Netem,
+}
+
+/// How links are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Means {
+    /// The kernel's emulator.
+    Netem,
+    /// TUN devices and threads.
+    Tun,
+}
+
+/// What passed over a link so far, in bytes and packets with IP headers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Bytes from client to server.
+    pub up: u64,
+    /// Bytes from server to client.
+    pub down: u64,
+    /// Packets dropped at full queues, both ways. None where only the kernel knows.
+    pub dropped: Option<u64>,
+    /// Packets lost at random, both ways. None where only the kernel knows.
+    pub lost: Option<u64>,
+}
+
+impl Network {
+    /// Makes a client and one server a link, by the means that `means` says.
+    pub fn new(links: &[LinkSpec], means: Means) -> Result<Self, LinkError> {
+        let mut network = Self { client: Namespace::new()?, links: Vec::new() };
+        for (index, spec) in links.iter().enumerate() {
+            let ends = Ends::new(index)?;
+            let (client, server) = (&network.client, Namespace::new()?);
+            let carrier = match means {
+                Means::Tun => Carrier::Tun(Tun::start(client, &server, &ends, spec)?),
+                Means::Netem => {
+                    netem::start(client, &server, &ends, spec)?;
+                    Carrier::Netem
+                }
+            };
+            network.links.push(Link { carrier, server, ends });
+        }
+        Ok(network)
+    }
+
+    /// Where the tools run.
+    pub fn client(&self) -> &Namespace {
+        &self.client
+    }
+
+    /// The links, in the order they were asked for.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// What passed over all links so far.
+    pub fn passed(&self) -> Result<Passed, LinkError> {
+        let mut sum = Passed { dropped: Some(0), lost: Some(0), ..Passed::default() };
+        for link in &self.links {
+            let one = link.passed(&self.client)?;
+            sum.up += one.up;
+            sum.down += one.down;
+            sum.dropped = sum.dropped.zip(one.dropped).map(|(sum, one)| sum + one);
+            sum.lost = sum.lost.zip(one.lost).map(|(sum, one)| sum + one);
+        }
+        Ok(sum)
+    }
+}
+
+impl Link {
+    /// Where the server runs.
+    pub fn server(&self) -> &Namespace {
+        &self.server
+    }
+
+    /// The server's address.
+    pub fn address(&self) -> Ipv4Addr {
+        self.ends.address(2)
+    }
+
+    /// The server's address in IPv6.
+    pub fn address6(&self) -> Ipv6Addr {
+        self.ends.address6(2)
+    }
+
+    /// The client's address on this link.
+    pub fn client_address(&self) -> Ipv4Addr {
+        self.ends.address(1)
+    }
+
+    fn passed(&self, client: &Namespace) -> Result<Passed, LinkError> {
+        match &self.carrier {
+            Carrier::Tun(tun) => Ok(Passed {
+                up: tun.up.bytes(),
+                down: tun.down.bytes(),
+                dropped: Some(tun.up.dropped() + tun.down.dropped()),
+                lost: Some(tun.up.lost() + tun.down.lost()),
+            }),
+            Carrier::Netem => {
+                let (down, up) = client.within(|| device_bytes(&self.ends.client_device))??;
+                Ok(Passed { up, down, dropped: None, lost: None })
+            }
+        }
+    }
+}
+
+/// Bytes that a device of the calling thread's namespace has received and sent.
+pub(crate) fn device_bytes(device: &str) -> Result<(u64, u64), LinkError> {
+    let path = "/proc/thread-self/net/dev";
+    let table = std::fs::read_to_string(path)
+        .map_err(|error| LinkError::new(format!("reading {path}"), &error))?;
+    table
+        .lines()
+        .find_map(|line| {
+            let fields = line.trim_start().strip_prefix(device)?.strip_prefix(':')?;
+            let mut fields = fields.split_ascii_whitespace();
+            Some((fields.next()?.parse().ok()?, fields.nth(7)?.parse().ok()?))
+        })
+        .ok_or_else(|| LinkError::new(format!("reading {path}"), &format!("no device {device}")))
+}
+
+impl Means {
+    /// What this machine has: netem, or else TUN.
+    pub fn of_this_machine() -> Self {
+        if netem_available() { Self::Netem } else { Self::Tun }
+    }
+}
+
+impl fmt::Display for Means {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Netem => "netem",
+            Self::Tun => "tun",
+        })
+    }
+}
+
+impl FromStr for Means {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "netem" => Ok(Self::Netem),
+            "tun" => Ok(Self::Tun),
+            _ => Err(format!("'{text}' is neither netem nor tun")),
+        }
+    }
+}
+
+/// Devices and addresses of one link: 10.99.N.1 and fd99:N::1 the client, .2 and ::2 the server.
+#[derive(Debug)]
+struct Ends {
+    index: u8,
+    client_device: String,
+    server_device: String,
+}
+
+impl Ends {
+    fn new(index: usize) -> Result<Self, LinkError> {
+        let index = u8::try_from(index)
+            .map_err(|_| LinkError::new("making a network", &"it has 256 servers at most"))?;
+        Ok(Self {
+            index,
+            client_device: format!("link{index}"),
+            server_device: "link0".to_owned(),
+        })
+    }
+
+    fn address(&self, host: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, 99, self.index, host)
+    }
+
+    fn address6(&self, host: u16) -> Ipv6Addr {
+        Ipv6Addr::new(0xfd99, u16::from(self.index), 0, 0, 0, 0, 0, host)
+    }
+
+    fn configure(&self, client: &Namespace, server: &Namespace) -> Result<(), LinkError> {
+        let sides = [(client, &self.client_device, 1), (server, &self.server_device, 2)];
+        for (namespace, device, host) in sides {
+            let address = format!("{}/24", self.address(host));
+            let address6 = format!("{}/64", self.address6(u16::from(host)));
+            namespace.ip(&["address", "add", &address, "dev", device])?;
+            namespace.ip(&["-6", "address", "add", &address6, "dev", device, "nodad"])?;
+            namespace.ip(&["link", "set", device, "up", "mtu", "1500", "txqueuelen", "10000"])?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a link could not be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkError {
+    what: String,
+    cause: String,
+}
+
+impl LinkError {
+    pub(crate) fn new(what: impl Into<String>, cause: &(impl fmt::Display + ?Sized)) -> Self {
+        Self { what: what.into(), cause: cause.to_string() }
+    }
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.cause)
+    }
+}
+
+impl std::error::Error for LinkError {}

@@ -1,0 +1,44 @@
+//! What is mounted, from `/proc/self/mountinfo`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Mount points in `directory`, outer before inner.
+pub(crate) fn mounts_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
+    Ok(points.filter(|point| point.starts_with(directory)).collect())
+}
+
+/// Spaces and the like stand in octal, `\040`.
+fn unescape(point: &str) -> PathBuf {
+    let mut bytes = Vec::new();
+    let mut rest = point.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let octal = after.first_chunk::<3>().filter(|_| first == b'\\').and_then(|digits| {
+            u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
+        });
+        bytes.push(octal.unwrap_or(first));
+        rest = if octal.is_some() { &after[3..] } else { after };
+    }
+    OsString::from_vec(bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_with_spaces_are_found() {
+        assert_eq!(unescape(r"/a\040b\011c"), Path::new("/a b\tc"));
+        assert_eq!(unescape(r"/plain\"), Path::new(r"/plain\"));
+    }
+
+    #[test]
+    fn the_root_is_mounted() {
+        assert!(mounts_in(Path::new("/")).expect("a list").contains(&PathBuf::from("/")));
+    }
+}

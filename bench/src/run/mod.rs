@@ -1,0 +1,382 @@
+//! Running scenarios: rounds that alternate between tools, each run checked and written down.
+//!
+//! This is the worker under the [guard](crate::guard): what it starts and makes needs no other
+//! clearing up than that.
+
+mod job;
+mod mount;
+mod progress;
+mod sampler;
+mod stage;
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use job::{Job, Measured, Order};
+use rustix::process::Signal;
+use stage::Stage;
+
+use crate::link::Means;
+use crate::machine;
+use crate::record::{self, Measure, Outcome, Record, Run};
+use crate::scenario::{Direction, Scenario, Storage};
+use crate::tools::{Found, Tool, Tools, Use};
+
+/// What a benchmark is to do.
+#[derive(Debug)]
+pub struct Settings {
+    /// An empty directory, which the guard removes.
+    pub work: PathBuf,
+    /// Where results are appended.
+    pub results: PathBuf,
+    /// Counted runs of each tool, where they are to be others than the scenario's.
+    pub rounds: Option<u32>,
+    /// How links are made.
+    pub means: Means,
+}
+
+/// How a benchmark went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Runs with the right result.
+    pub right: u32,
+    /// Runs that failed or had a wrong result.
+    pub wrong: u32,
+}
+
+/// Runs `scenarios` one after another; `say` is told each result.
+pub fn run(
+    scenarios: &[&Scenario],
+    tools: &Tools,
+    settings: &Settings,
+    say: &mut dyn FnMut(&str),
+) -> io::Result<Tally> {
+    let mut log = Log::open(&settings.results)?;
+    log.write(&Record::Machine(machine::describe(settings.means)?))?;
+    let mut tally = Tally::default();
+    for scenario in scenarios {
+        say(&format!("{}: {}", scenario.name, scenario.title));
+        let at = |error: io::Error| io::Error::other(format!("{}: {error}", scenario.name));
+        Scene { scenario, settings, log: &mut log, say, tally: &mut tally, stopped: HashSet::new() }
+            .play(tools)
+            .map_err(at)?;
+    }
+    Ok(tally)
+}
+
+/// The results file.
+struct Log {
+    file: File,
+    path: PathBuf,
+}
+
+impl Log {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = File::options().append(true).create(true).open(path);
+        let file = file.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// One line, written whole.
+    fn write(&mut self, record: &Record) -> io::Result<()> {
+        let mut line = serde_json::to_vec(record)?;
+        line.push(b'\n');
+        let written = self.file.write_all(&line);
+        written.map_err(|error| io::Error::other(format!("{}: {error}", self.path.display())))
+    }
+}
+
+/// One scenario being played.
+struct Scene<'a> {
+    scenario: &'a Scenario,
+    settings: &'a Settings,
+    log: &'a mut Log,
+    say: &'a mut dyn FnMut(&str),
+    tally: &'a mut Tally,
+    /// Tools and settings that took too long once and are not run again.
+    stopped: HashSet<(String, String)>,
+}
+
+impl Scene<'_> {
+    fn play(&mut self, tools: &Tools) -> io::Result<()> {
+        let scenario = self.scenario;
+        let work = self.settings.work.join("scenario");
+        fs::create_dir(&work)?;
+        let rounds = self.settings.rounds.unwrap_or(scenario.rounds);
+        self.log.write(&Record::Scenario(self.describe(&work, rounds)?))?;
+        let mut rows = Vec::new();
+        for (tool, used) in tools.for_scenario(scenario) {
+            match &tool.found {
+                Ok(found) => rows.push((tool, found, used)),
+                Err(cause) => self.missing(tool, used, cause)?,
+            }
+        }
+        let stage = Stage::set_up(scenario, &work, self.settings.means)?;
+        let mut count = 0;
+        for round in 0..=rounds {
+            // Every round begins with another one, so that none always follows the same.
+            if !rows.is_empty() {
+                rows.rotate_left(1);
+            }
+            for &(tool, found, used) in &rows {
+                if self.stopped.contains(&(tool.name.clone(), used.settings.clone())) {
+                    continue;
+                }
+                count += 1;
+                let result = stage.result(count)?;
+                self.one(&stage, (tool, found, used), round, &result, &work)?;
+                if !scenario.keep {
+                    fs::remove_dir_all(&result)?;
+                }
+            }
+        }
+        drop(stage);
+        tear_down(&work)
+    }
+
+    /// One run, from a clean start to the line that is written down.
+    fn one(
+        &mut self,
+        stage: &Stage,
+        (tool, found, used): (&Tool, &Found, &Use),
+        round: u32,
+        result: &Path,
+        work: &Path,
+    ) -> io::Result<()> {
+        let home = work.join("home");
+        job::fresh_home(&home)?;
+        // What the run before has left to be written must not be paid by this one.
+        if self.scenario.storage == Storage::Disk {
+            rustix::fs::syncfs(File::open(work)?)?;
+        }
+        let mut variables = stage.variables(result);
+        let limit = Duration::from_secs(self.scenario.time_limit);
+        let order = |variables, piped| Order {
+            shell: &used.run,
+            tool: &found.path,
+            variables,
+            home: &home,
+            piped,
+        };
+        let mut run = blank(&self.scenario.name, &tool.name, used, &found.version, round);
+        let measured = match self.scenario.measure {
+            Measure::Transfer | Measure::Connect => {
+                let measured = Job::start(order(variables, false), stage)?.finish(stage, limit)?;
+                run.seconds = measured.time.as_secs_f64();
+                run.outcome = match failure(&measured, &home) {
+                    Some(failed) => failed,
+                    None => match stage.data.difference(result)? {
+                        None => Outcome::Ok,
+                        Some(cause) => Outcome::Wrong { cause },
+                    },
+                };
+                run.progress = progress::samples(File::open(home.join("stdout"))?);
+                measured
+            }
+            Measure::FirstByte => {
+                let job = Job::start(order(variables, true), stage)?;
+                let (measured, first, right) = first_byte(job, stage, limit)?;
+                run.outcome = match (first, failure(&measured, &home)) {
+                    (Some(time), _) if right => {
+                        run.seconds = time.as_secs_f64();
+                        Outcome::Ok
+                    }
+                    (Some(_), _) => Outcome::Wrong { cause: "the bytes are others".to_owned() },
+                    (None, Some(failed)) => failed,
+                    (None, None) => Outcome::Failed { cause: "it printed nothing".to_owned() },
+                };
+                measured
+            }
+            Measure::Mount => {
+                let point = home.join("mount");
+                fs::create_dir(&point)?;
+                variables.push(("MOUNT", point.clone().into()));
+                let job = Job::start(order(variables, false), stage)?;
+                let (measured, seen) = mount::look(job, stage, &point, &home, limit)?;
+                match seen {
+                    Ok(view) => {
+                        run.seconds = view.ready.as_secs_f64();
+                        run.first_byte = Some(view.first_byte.as_secs_f64());
+                        run.read_rate = Some(view.rate);
+                        run.outcome = view.outcome;
+                    }
+                    Err(cause) => run.outcome = Outcome::Failed { cause },
+                }
+                measured
+            }
+        };
+        if measured.too_long {
+            self.stopped.insert((tool.name.clone(), used.settings.clone()));
+        }
+        fill_in(&mut run, &measured, self.scenario.direction);
+        (self.say)(&line(&run, self.scenario));
+        match run.outcome {
+            Outcome::Ok => self.tally.right += 1,
+            _ => self.tally.wrong += 1,
+        }
+        self.log.write(&Record::Run(Box::new(run)))
+    }
+
+    fn missing(&mut self, tool: &Tool, used: &Use, cause: &str) -> io::Result<()> {
+        let mut run = blank(&self.scenario.name, &tool.name, used, "", 1);
+        run.outcome = Outcome::Missing { cause: cause.to_owned() };
+        (self.say)(&line(&run, self.scenario));
+        self.log.write(&Record::Run(Box::new(run)))
+    }
+
+    fn describe(&self, work: &Path, rounds: u32) -> io::Result<record::Scenario> {
+        let scenario = self.scenario;
+        let storage = match scenario.storage {
+            Storage::Ram => "tmpfs".to_owned(),
+            Storage::Disk => machine::file_system(work)?,
+        };
+        Ok(record::Scenario {
+            name: scenario.name.clone(),
+            title: scenario.title.clone(),
+            protocol: scenario.protocol.to_string(),
+            measure: scenario.measure,
+            direction: match scenario.direction {
+                Direction::Copy => "copy",
+                Direction::Download => "download",
+                Direction::Upload => "upload",
+            }
+            .to_owned(),
+            link: stage::shape(scenario),
+            files: scenario.data.files.into(),
+            bytes: scenario.data.total(),
+            storage,
+            // Source and copy, with room for everything else.
+            in_page_cache: scenario.data.total() * 2 < machine::memory()? / 10 * 9,
+            rounds,
+        })
+    }
+}
+
+/// Unmounts what is mounted in the stage and removes everything.
+fn tear_down(work: &Path) -> io::Result<()> {
+    for mount in crate::mounts::mounts_in(work)?.iter().rev() {
+        rustix::mount::unmount(mount, rustix::mount::UnmountFlags::DETACH)?;
+    }
+    fs::remove_dir_all(work)
+}
+
+fn blank(scenario: &str, tool: &str, used: &Use, version: &str, round: u32) -> Run {
+    Run {
+        scenario: scenario.to_owned(),
+        tool: tool.to_owned(),
+        settings: used.settings.clone(),
+        version: version.to_owned(),
+        command: used.run.clone(),
+        round,
+        outcome: Outcome::Ok,
+        seconds: 0.0,
+        client_cpu: 0.0,
+        server_cpu: None,
+        peak_rss: 0,
+        wire_up: None,
+        wire_down: None,
+        dropped: None,
+        first_byte: None,
+        read_rate: None,
+        wire: Vec::new(),
+        progress: Vec::new(),
+    }
+}
+
+fn fill_in(run: &mut Run, measured: &Measured, direction: Direction) {
+    run.client_cpu = measured.client_cpu.as_secs_f64();
+    run.server_cpu = measured.server_cpu.map(|cpu| cpu.as_secs_f64());
+    run.peak_rss = measured.peak_rss;
+    if let Some(passed) = measured.samples.last() {
+        run.wire_up = Some(passed.up);
+        run.wire_down = Some(passed.down);
+        run.dropped = passed.dropped;
+    }
+    run.wire = measured.samples.course(|passed| match direction {
+        Direction::Upload => passed.up,
+        Direction::Copy | Direction::Download => passed.down,
+    });
+}
+
+/// Why a command did not do what it was to do, as far as it says so itself.
+fn failure(measured: &Measured, home: &Path) -> Option<Outcome> {
+    if measured.too_long {
+        let seconds = measured.time.as_secs();
+        return Some(Outcome::Failed { cause: format!("stopped after {seconds} s") });
+    }
+    if measured.status == 0 {
+        return None;
+    }
+    let status = measured.status;
+    Some(Outcome::Failed { cause: format!("exit status {status}: {}", job::last_words(home)) })
+}
+
+/// Reads a job's output up to its first bytes; then it is stopped. Whether they are the right ones is
+/// the third value.
+fn first_byte(
+    mut job: Job,
+    stage: &Stage,
+    limit: Duration,
+) -> io::Result<(Measured, Option<Duration>, bool)> {
+    let mut output =
+        job.output.take().ok_or_else(|| io::Error::other("the command's output is no pipe"))?;
+    let (start, pid) = (job.started(), job.id());
+    let reader = std::thread::spawn(move || -> io::Result<_> {
+        let mut buffer = vec![0; 4096];
+        let mut length = output.read(&mut buffer)?;
+        let time = start.elapsed();
+        // A few more, to see that they are of the file and not of a message.
+        while (1..64).contains(&length) {
+            let more = output.read(&mut buffer[length..])?;
+            if more == 0 {
+                break;
+            }
+            length += more;
+        }
+        job::stop_group(pid, Signal::KILL);
+        buffer.truncate(length);
+        Ok((time, buffer))
+    });
+    let mut measured = job.finish(stage, limit)?;
+    let read = reader.join().map_err(|_| io::Error::other("the reader panicked"))??;
+    let (time, bytes) = read;
+    if bytes.is_empty() {
+        return Ok((measured, None, false));
+    }
+    // It was ended by us.
+    measured.status = 0;
+    let mut expected = vec![0; bytes.len()];
+    if let Some(name) = stage.data.names().next() {
+        File::open(stage.data.root().join(name))?.read_exact(&mut expected)?;
+    }
+    Ok((measured, Some(time), expected == bytes))
+}
+
+/// One run, for a person who waits.
+fn line(run: &Run, scenario: &Scenario) -> String {
+    let name = match run.settings.as_str() {
+        "default" => run.tool.clone(),
+        settings => format!("{} ({settings})", run.tool),
+    };
+    let round = if run.round == 0 { "warm-up".to_owned() } else { format!("run {}", run.round) };
+    let what = match &run.outcome {
+        Outcome::Missing { cause } => return format!("  {name:28} {cause}"),
+        Outcome::Failed { cause } => format!("FAILED: {cause}"),
+        Outcome::Wrong { cause } => format!("WRONG: {cause}"),
+        Outcome::Ok => match (scenario.measure, run.first_byte, run.read_rate) {
+            (Measure::Transfer, ..) => format!(
+                "{:8.2} s {:9.1} MB/s",
+                run.seconds,
+                scenario.data.total() as f64 / run.seconds / 1e6
+            ),
+            (Measure::Mount, Some(first), Some(rate)) => {
+                format!("first byte {:6.0} ms {:7.1} MB/s", first * 1e3, rate / 1e6)
+            }
+            _ => format!("{:8.1} ms", run.seconds * 1e3),
+        },
+    };
+    format!("  {name:28} {round:8} {what}")
+}

@@ -1,0 +1,171 @@
+//! What a scenario needs around its runs: data, network, server, and the variables that commands find.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, mount};
+
+use crate::data::Dataset;
+use crate::link::{self, Means, Namespace, Network, Passed};
+use crate::record;
+use crate::scenario::{Direction, NetworkPath, Scenario, Storage};
+use crate::servers::{Place, Server};
+
+/// A scenario set up. Dropped, the server stops and the network goes.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) server: Option<Server>,
+    pub(super) wiring: Wiring,
+    pub(super) data: Dataset,
+    direction: Direction,
+    /// Results of runs, each in a directory of its own.
+    results: PathBuf,
+    pub(super) private: PathBuf,
+}
+
+/// How client and server see each other.
+#[derive(Debug)]
+pub(super) enum Wiring {
+    None,
+    Loopback(Namespace),
+    Linked(Network),
+}
+
+impl Stage {
+    /// Sets `scenario` up in the empty directory `work`.
+    pub(super) fn set_up(scenario: &Scenario, work: &Path, means: Means) -> io::Result<Self> {
+        let place = work.join("stage");
+        fs::create_dir(&place)?;
+        if scenario.storage == Storage::Ram {
+            let settings: Option<&std::ffi::CStr> = None;
+            mount("tmpfs", &place, "tmpfs", MountFlags::empty(), settings).map_err(|error| {
+                io::Error::other(format!("mounting a tmpfs (it needs root): {error}"))
+            })?;
+        }
+        let (root, private) = (place.join("root"), place.join("private"));
+        fs::create_dir_all(&private)?;
+        fs::create_dir_all(root.join("up"))?;
+        let data = scenario.data.make(&root.join("data"))?;
+        let results = match scenario.direction {
+            Direction::Upload => root.join("up"),
+            Direction::Copy | Direction::Download => place.join("results"),
+        };
+        fs::create_dir_all(&results)?;
+        let wiring = Wiring::new(&scenario.path, means).map_err(io::Error::other)?;
+        let server = match wiring.server() {
+            Some((namespace, address)) => {
+                let place = Place { namespace, address, root: &root, private: &private };
+                Some(Server::start(scenario.protocol, place)?)
+            }
+            None => None,
+        };
+        let stage = Self { server, wiring, data, direction: scenario.direction, results, private };
+        stage.write_lists()?;
+        Ok(stage)
+    }
+
+    /// A new empty directory for the result of a run, as this machine sees it.
+    pub(super) fn result(&self, run: usize) -> io::Result<PathBuf> {
+        let path = self.results.join(format!("run{run}"));
+        fs::create_dir(&path)?;
+        if self.direction == Direction::Upload {
+            use std::os::unix::fs::PermissionsExt;
+            // Apache and vsftpd write as users of their own.
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o777))?;
+        }
+        Ok(path)
+    }
+
+    /// The variables of one run; tools.toml says what they mean.
+    pub(super) fn variables(&self, result: &Path) -> Vec<(&'static str, OsString)> {
+        let mut variables: Vec<(&'static str, OsString)> = vec![
+            ("SRC", self.data.root().into()),
+            ("DST", result.into()),
+            ("NAMES", self.private.join("names").into()),
+            ("FILE", self.data.names().next().unwrap_or_default().into()),
+        ];
+        let Some(server) = &self.server else { return variables };
+        let name = result.file_name().unwrap_or_default().to_string_lossy();
+        let path = match self.direction {
+            Direction::Upload => format!("up/{name}"),
+            Direction::Copy | Direction::Download => "data".to_owned(),
+        };
+        let known = |name: &str| {
+            server.variables.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| value)
+        };
+        variables.push(("REMOTE", server.remote(&path).into()));
+        variables.push(("URL", format!("{}/{path}", known("SERVER_URL")).into()));
+        variables.push(("URLS", self.private.join("urls").into()));
+        variables.extend(server.variables.iter().map(|(key, value)| (*key, value.into())));
+        variables
+    }
+
+    fn write_lists(&self) -> io::Result<()> {
+        let list = |prefix: &str| -> String {
+            self.data.names().map(|name| format!("{prefix}{name}\n")).collect()
+        };
+        fs::write(self.private.join("names"), list(""))?;
+        // Of downloads only: an upload's URL is of its run.
+        let base = self.variables(Path::new("")).into_iter().find(|(key, _)| *key == "URL");
+        if let Some((_, base)) = base {
+            fs::write(self.private.join("urls"), list(&format!("{}/", base.to_string_lossy())))?;
+        }
+        Ok(())
+    }
+}
+
+impl Wiring {
+    fn new(path: &NetworkPath, means: Means) -> Result<Self, link::LinkError> {
+        Ok(match path {
+            NetworkPath::None => Self::None,
+            NetworkPath::Loopback => Self::Loopback(Namespace::new()?),
+            NetworkPath::Link(spec) => {
+                Self::Linked(Network::new(std::slice::from_ref(spec), means)?)
+            }
+        })
+    }
+
+    /// Where tools run; none for this machine as it is.
+    pub(super) fn client(&self) -> Option<&Namespace> {
+        match self {
+            Self::None => None,
+            Self::Loopback(namespace) => Some(namespace),
+            Self::Linked(network) => Some(network.client()),
+        }
+    }
+
+    fn server(&self) -> Option<(&Namespace, std::net::Ipv4Addr)> {
+        match self {
+            Self::None => None,
+            Self::Loopback(namespace) => Some((namespace, std::net::Ipv4Addr::LOCALHOST)),
+            Self::Linked(network) => {
+                network.links().first().map(|link| (link.server(), link.address()))
+            }
+        }
+    }
+
+    /// What went over the wire so far. On loopback everything is both sent and received by the same
+    /// device, so that ways cannot be told apart: none.
+    pub(super) fn passed(&self) -> Option<Passed> {
+        match self {
+            // Counters that cannot be read are counters that are not there.
+            Self::Linked(network) => network.passed().ok(),
+            Self::None | Self::Loopback(_) => None,
+        }
+    }
+}
+
+/// A link as results describe it.
+pub(super) fn shape(scenario: &Scenario) -> Option<record::LinkShape> {
+    let NetworkPath::Link(spec) = &scenario.path else { return None };
+    Some(record::LinkShape {
+        rtt_ms: spec.rtt.as_secs_f64() * 1e3,
+        down_bits: spec.down,
+        up_bits: spec.up,
+        loss: spec.loss,
+        jitter_ms: spec.jitter.as_secs_f64() * 1e3,
+        payload_limit: scenario.payload_limit(),
+    })
+}

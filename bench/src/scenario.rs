@@ -1,0 +1,411 @@
+//! Scenarios from their file: links, data sets and what is done with them, multiplied out.
+//!
+//! One `[[scenario]]` names several protocols, links, directions and data sets; each combination is a
+//! scenario of its own with a name such as `sftp/200ms-500mbit/download/one`. Everything is checked
+//! here once: whoever has a [`Plan`] has names that exist and values that make sense.
+
+use std::collections::BTreeMap;
+
+use globset::{Glob, GlobBuilder};
+use serde::Deserialize;
+
+use crate::data::DataSpec;
+use crate::link::{LinkSpec, LinkTable};
+use crate::record::Measure;
+
+/// The scenarios that come with the program.
+pub const BUILT_IN: &str = include_str!("../scenarios.toml");
+
+/// The link's name that means the loopback device.
+const LOOPBACK: &str = "loopback";
+
+/// All scenarios of a file.
+#[derive(Debug)]
+pub struct Plan {
+    sets: BTreeMap<String, Vec<String>>,
+    scenarios: Vec<Scenario>,
+}
+
+/// One combination.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// Its full name.
+    pub name: String,
+    /// For a reader.
+    pub title: String,
+    /// What is measured.
+    pub measure: Measure,
+    /// `local`, or a protocol that a server speaks.
+    pub protocol: Protocol,
+    /// Where the server is.
+    pub path: NetworkPath,
+    /// Which way data go.
+    pub direction: Direction,
+    /// The data set's name, which tools choose their settings by.
+    pub data_name: String,
+    /// The data set.
+    pub data: DataSpec,
+    /// Where data lie.
+    pub storage: Storage,
+    /// Counted runs of each tool.
+    pub rounds: u32,
+    /// A run's result is kept until the scenario's end.
+    pub keep: bool,
+    /// Seconds after which a run is stopped.
+    pub time_limit: u64,
+}
+
+/// What the tools speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// No network.
+    Local,
+    /// OpenSSH's sshd.
+    Sftp,
+    /// nginx.
+    Http,
+    /// nginx with TLS.
+    Https,
+    /// Apache's mod_dav.
+    Dav,
+    /// The same with TLS.
+    Davs,
+    /// nginx's own WebDAV.
+    DavNginx,
+    /// vsftpd.
+    Ftp,
+}
+
+/// Between client and server.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NetworkPath {
+    /// Both are this machine, and there is no server.
+    None,
+    /// The loopback device of a namespace.
+    Loopback,
+    /// A link of its own.
+    Link(LinkSpec),
+}
+
+/// Which way data go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// From one directory to another.
+    Copy,
+    /// From the server.
+    Download,
+    /// To the server.
+    Upload,
+}
+
+/// Where data lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Storage {
+    /// The work directory.
+    #[default]
+    Disk,
+    /// A tmpfs, so that no disk limits a link.
+    Ram,
+}
+
+impl Plan {
+    /// Reads a scenario file; `name` is for messages.
+    pub fn parse(name: &str, text: &str) -> Result<Self, String> {
+        let file: FileTable = toml::from_str(text).map_err(|error| format!("{name}: {error}"))?;
+        let in_file = |error| format!("{name}: {error}");
+        let mut links = BTreeMap::new();
+        for (link, table) in file.links {
+            let spec = LinkSpec::try_from(table)
+                .map_err(|error| format!("{name}: [links.{link}]: {error}"))?;
+            links.insert(link, spec);
+        }
+        let mut scenarios: Vec<Scenario> = Vec::new();
+        for table in &file.scenario {
+            for scenario in table.multiply(&links, &file.data).map_err(in_file)? {
+                if scenarios.iter().any(|other| other.name == scenario.name) {
+                    return Err(format!("{name}: two scenarios are named {}", scenario.name));
+                }
+                scenarios.push(scenario);
+            }
+        }
+        let plan = Self { sets: file.sets, scenarios };
+        for (set, patterns) in &plan.sets {
+            for pattern in patterns {
+                if plan.matching(pattern).map_err(in_file)?.is_empty() {
+                    return Err(format!("{name}: [sets] {set}: '{pattern}' matches no scenario"));
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Sets and their patterns.
+    pub fn sets(&self) -> &BTreeMap<String, Vec<String>> {
+        &self.sets
+    }
+
+    /// All scenarios, in the order of the file.
+    pub fn scenarios(&self) -> &[Scenario] {
+        &self.scenarios
+    }
+
+    /// The scenarios that `words` name: sets, full names, or patterns with `*`. Each once, in the
+    /// order of the file.
+    pub fn choose(&self, words: &[String]) -> Result<Vec<&Scenario>, String> {
+        let mut chosen = vec![false; self.scenarios.len()];
+        for word in words {
+            let one = std::slice::from_ref(word);
+            for pattern in self.sets.get(word).map_or(one, Vec::as_slice) {
+                let matching = self.matching(pattern)?;
+                if matching.is_empty() {
+                    return Err(format!(
+                        "'{pattern}' is no set and matches no scenario; `haul-bench list` shows them"
+                    ));
+                }
+                for index in matching {
+                    chosen[index] = true;
+                }
+            }
+        }
+        Ok(self.scenarios.iter().zip(chosen).filter(|(_, yes)| *yes).map(|(one, _)| one).collect())
+    }
+
+    fn matching(&self, pattern: &str) -> Result<Vec<usize>, String> {
+        // A beginning of a name, such as `local` or `sftp/200ms-500mbit`, stands for all below it.
+        let glob = |text: &str| -> Result<Glob, String> {
+            GlobBuilder::new(text)
+                .literal_separator(false)
+                .build()
+                .map_err(|error| format!("'{pattern}' is no pattern: {error}"))
+        };
+        let whole = glob(pattern)?.compile_matcher();
+        let below = glob(&format!("{pattern}/*"))?.compile_matcher();
+        let matches = |name: &str| whole.is_match(name) || below.is_match(name);
+        Ok((0..self.scenarios.len()).filter(|&n| matches(&self.scenarios[n].name)).collect())
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileTable {
+    #[serde(default)]
+    links: BTreeMap<String, LinkTable>,
+    data: BTreeMap<String, DataTable>,
+    #[serde(default)]
+    sets: BTreeMap<String, Vec<String>>,
+    scenario: Vec<ScenarioTable>,
+}
+
+#[derive(Debug, Deserialize)]
+struct DataTable {
+    /// For a reader: "one large file".
+    title: String,
+    #[serde(flatten)]
+    spec: DataSpec,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScenarioTable {
+    #[serde(default = "transfer")]
+    measure: Measure,
+    protocols: Vec<Protocol>,
+    #[serde(default)]
+    links: Vec<String>,
+    #[serde(default)]
+    directions: Vec<Direction>,
+    data: Vec<String>,
+    #[serde(default)]
+    storage: Storage,
+    rounds: u32,
+    #[serde(default)]
+    keep: bool,
+    #[serde(default = "ten_minutes")]
+    time_limit: u64,
+}
+
+fn transfer() -> Measure {
+    Measure::Transfer
+}
+
+fn ten_minutes() -> u64 {
+    600
+}
+
+impl ScenarioTable {
+    fn multiply(
+        &self,
+        links: &BTreeMap<String, LinkSpec>,
+        data: &BTreeMap<String, DataTable>,
+    ) -> Result<Vec<Scenario>, String> {
+        if self.rounds == 0 {
+            return Err("a scenario needs rounds".to_owned());
+        }
+        let mut paths = Vec::new();
+        for name in &self.links {
+            let path = match links.get(name) {
+                _ if name == LOOPBACK => NetworkPath::Loopback,
+                Some(spec) => NetworkPath::Link(spec.clone()),
+                None => return Err(format!("there is no [links.{name}]")),
+            };
+            paths.push((name.as_str(), path));
+        }
+        let mut scenarios = Vec::new();
+        for &protocol in &self.protocols {
+            let local = [("", NetworkPath::None)];
+            let copy = [Direction::Copy];
+            let download = [Direction::Download];
+            let (paths, directions): (&[_], &[_]) = match (protocol, self.measure) {
+                (Protocol::Local, _) => (&local, &copy),
+                (_, Measure::Transfer) => (&paths, &self.directions),
+                _ => (&paths, &download),
+            };
+            if paths.is_empty() || directions.is_empty() {
+                return Err(format!("a scenario over {protocol} needs links and directions"));
+            }
+            for (link, path) in paths {
+                for &direction in directions {
+                    for name in &self.data {
+                        let data =
+                            data.get(name).ok_or_else(|| format!("there is no [data.{name}]"))?;
+                        scenarios.push(self.one(protocol, (link, path), direction, (name, data)));
+                    }
+                }
+            }
+        }
+        Ok(scenarios)
+    }
+
+    fn one(
+        &self,
+        protocol: Protocol,
+        (link, path): (&str, &NetworkPath),
+        direction: Direction,
+        (data_name, data): (&str, &DataTable),
+    ) -> Scenario {
+        let over = match path {
+            NetworkPath::None => String::new(),
+            NetworkPath::Loopback => ", loopback".to_owned(),
+            NetworkPath::Link(spec) => format!(", {spec}"),
+        };
+        let what = &data.title;
+        let (name, title) = match (self.measure, direction) {
+            (_, Direction::Copy) => (format!("local/{data_name}"), format!("Local copy of {what}")),
+            (Measure::Transfer, Direction::Download) => (
+                format!("{protocol}/{link}/download/{data_name}"),
+                format!("{} download of {what}{over}", protocol.title()),
+            ),
+            (Measure::Transfer, Direction::Upload) => (
+                format!("{protocol}/{link}/upload/{data_name}"),
+                format!("{} upload of {what}{over}", protocol.title()),
+            ),
+            (Measure::Connect, _) => (
+                format!("{protocol}/{link}/connect"),
+                format!("{}: connecting and fetching one byte{over}", protocol.title()),
+            ),
+            (Measure::FirstByte, _) => (
+                format!("{protocol}/{link}/first-byte"),
+                format!("{}: first byte of {what}{over}", protocol.title()),
+            ),
+            (Measure::Mount, _) => (
+                format!("{protocol}/{link}/mount"),
+                format!("{}: {what} read through a mount{over}", protocol.title()),
+            ),
+        };
+        Scenario {
+            name,
+            title,
+            measure: self.measure,
+            protocol,
+            path: path.clone(),
+            direction,
+            data_name: data_name.to_owned(),
+            data: data.spec,
+            storage: self.storage,
+            rounds: self.rounds,
+            keep: self.keep,
+            time_limit: self.time_limit,
+        }
+    }
+}
+
+impl Scenario {
+    /// Payload bytes per second that the link carries at most in the direction of the data.
+    pub fn payload_limit(&self) -> Option<f64> {
+        let NetworkPath::Link(link) = &self.path else { return None };
+        let rate = if self.direction == Direction::Upload { link.up } else { link.down };
+        rate.map(LinkSpec::payload_limit)
+    }
+}
+
+impl Protocol {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Sftp => "SFTP",
+            Self::Http => "HTTP",
+            Self::Https => "HTTPS",
+            Self::Dav => "WebDAV (Apache)",
+            Self::Davs => "WebDAV with TLS (Apache)",
+            Self::DavNginx => "WebDAV (nginx)",
+            Self::Ftp => "FTP",
+        }
+    }
+}
+
+impl std::fmt::Display for Protocol {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::Sftp => "sftp",
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::Dav => "dav",
+            Self::Davs => "davs",
+            Self::DavNginx => "dav-nginx",
+            Self::Ftp => "ftp",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scenarios_that_come_with_the_program_are_right() {
+        let plan = Plan::parse("scenarios.toml", BUILT_IN).expect("they can be read");
+        let names = |words: &[&str]| -> Vec<String> {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            let chosen = plan.choose(&words).expect("they exist");
+            chosen.iter().map(|scenario| scenario.name.clone()).collect()
+        };
+        assert!(names(&["quick"]).iter().any(|name| name.starts_with("local/")));
+        assert_eq!(names(&["full"]).len(), plan.scenarios().len());
+        assert_eq!(names(&["sftp/200ms-500mbit/download/one", "sftp/*/download/one"]).len(), {
+            names(&["sftp/*/download/one"]).len()
+        });
+        assert!(names(&["sftp"]).iter().all(|name| name.starts_with("sftp/")));
+    }
+
+    #[test]
+    fn a_mistake_is_an_error_that_names_it() {
+        let parse = |text: &str| Plan::parse("my.toml", text).expect_err("a mistake");
+        let data = "[data.one]\ntitle = 'a file'\nfiles = 1\nbytes = 1\n";
+        let scenario = |rest: &str| {
+            parse(&format!("{data}[[scenario]]\nrounds = 1\ndata = ['one']\n{rest}"))
+        };
+        assert!(scenario("protocols = ['gopher']").contains("gopher"));
+        assert!(
+            scenario("protocols = ['sftp']\nlinks = ['moon']\ndirections = ['upload']")
+                .contains("[links.moon]")
+        );
+        assert!(scenario("protocols = ['sftp']").contains("needs links"));
+        assert!(parse(&format!("{data}[links.x]\nrtt_ms = -1\n")).contains("my.toml"));
+        let plan = Plan::parse("scenarios.toml", BUILT_IN).expect("they can be read");
+        assert!(plan.choose(&["nothing".to_owned()]).expect_err("no such").contains("'nothing'"));
+    }
+}

@@ -1,0 +1,53 @@
+//! nginx: files by GET with ranges and an index, uploads by PUT, with or without TLS.
+
+use std::fs;
+use std::io;
+
+use super::{Place, Recipe, clients, program, tls};
+
+const PORT: u16 = 8080;
+const TLS_PORT: u16 = 8443;
+/// Where Debian's packages put modules that are loaded at run time.
+const DAV_MODULE: &str = "/usr/lib/nginx/modules/ngx_http_dav_ext_module.so";
+
+pub(super) fn recipe(place: Place<'_>, with_tls: bool) -> io::Result<Recipe> {
+    let nginx = program("nginx", "nginx-light libnginx-mod-http-dav-ext")?;
+    let (private, root, host) = (place.private.display(), place.root.display(), place.address);
+    let (port, mut ssl, mut cacert) = (if with_tls { TLS_PORT } else { PORT }, "", String::new());
+    let mut keys = String::new();
+    if with_tls {
+        let files = tls::certificate(place)?;
+        ssl = " ssl";
+        cacert = files.certificate.display().to_string();
+        keys = format!("ssl_certificate {cacert};\nssl_certificate_key {};\n", files.key.display());
+    }
+    let extended = fs::exists(DAV_MODULE)?;
+    let module =
+        if extended { format!("load_module {DAV_MODULE};\n") } else { String::new() };
+    let methods = if extended { "dav_ext_methods PROPFIND OPTIONS;\n" } else { "" };
+    let configuration = place.private.join("nginx.conf");
+    fs::write(
+        &configuration,
+        format!(
+            "{module}daemon off;\nuser root;\nworker_processes auto;\npid {private}/nginx.pid;\n\
+             error_log {private}/error.log;\nevents {{ worker_connections 1024; }}\n\
+             http {{\n access_log off;\n sendfile on;\n tcp_nopush on;\n default_type \
+             application/octet-stream;\n client_body_temp_path {private}/body;\n proxy_temp_path \
+             {private}/proxy;\n fastcgi_temp_path {private}/fastcgi;\n uwsgi_temp_path \
+             {private}/uwsgi;\n scgi_temp_path {private}/scgi;\n server {{\n listen {host}:{port}{ssl};\n \
+             {keys} root {root};\n autoindex on;\n client_max_body_size 0;\n \
+             location / {{ dav_methods PUT DELETE MKCOL COPY MOVE;\n {methods} \
+             create_full_put_path on; dav_access user:rw group:rw all:rw; }}\n }}\n}}\n"
+        ),
+    )?;
+    let scheme = if with_tls { "https" } else { "http" };
+    let settings = format!("type = http\nurl = {scheme}://{host}:{port}/\n");
+    let rclone = clients::rclone_config(place.private, &settings)?;
+    let mut command = place.namespace.command(nginx);
+    command.arg("-e").arg(place.private.join("error.log")).arg("-c").arg(&configuration);
+    let mut variables = vec![("RCLONE_CONFIG", rclone), ("CACERT", cacert.clone())];
+    if with_tls {
+        variables.push(("RCLONE_CA_CERT", cacert));
+    }
+    Ok(Recipe { command, port, variables, scheme, prefix: String::new() })
+}

@@ -1,0 +1,242 @@
+//! The tools that are compared, from their file: what each runs for which scenario.
+//!
+//! A command is a line of shell that finds everything in variables (`$SRC`, `$DST`, `$URL`, …; the
+//! file says which), so that a reader can run it himself. Adding a tool is adding to the file.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+
+use crate::record::Measure;
+use crate::scenario::{Direction, Protocol, Scenario};
+
+/// The tools that come with the program.
+pub const BUILT_IN: &str = include_str!("../tools.toml");
+
+/// All tools, each found or not.
+#[derive(Debug)]
+pub struct Tools(Vec<Tool>);
+
+/// One tool.
+#[derive(Debug)]
+pub struct Tool {
+    /// What it is called in tables.
+    pub name: String,
+    /// Where it is, or what is missing.
+    pub found: Result<Found, String>,
+    uses: Vec<Use>,
+}
+
+/// A tool on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The program.
+    pub path: PathBuf,
+    /// What it says of its version.
+    pub version: String,
+}
+
+/// One way of using a tool.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Use {
+    #[serde(default)]
+    measure: Option<Measure>,
+    protocols: Vec<Protocol>,
+    #[serde(default)]
+    directions: Vec<Direction>,
+    /// Data sets' names; none for all.
+    #[serde(default)]
+    data: Vec<String>,
+    /// `default`, or what else tells it from its neighbours.
+    #[serde(default = "default_settings")]
+    pub settings: String,
+    /// What is run, by `sh -c`.
+    pub run: String,
+}
+
+fn default_settings() -> String {
+    "default".to_owned()
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileTable {
+    tool: Vec<ToolTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToolTable {
+    name: String,
+    /// Its program, when it is not its name.
+    program: Option<String>,
+    /// Prints its version; the first line that has a digit counts.
+    version: String,
+    /// Debian's package.
+    package: Option<String>,
+    #[serde(rename = "use", default)]
+    uses: Vec<Use>,
+}
+
+impl Tools {
+    /// Reads a tools file and looks for each tool: at the path given, or on `PATH`.
+    pub fn find(
+        file: &str,
+        text: &str,
+        given: &BTreeMap<String, PathBuf>,
+    ) -> Result<Self, String> {
+        let table: FileTable = toml::from_str(text).map_err(|error| format!("{file}: {error}"))?;
+        if let Some(name) = given.keys().find(|name| table.tool.iter().all(|t| t.name != **name)) {
+            return Err(format!("--peer {name}: {file} has no such tool"));
+        }
+        let tools = table.tool.into_iter().map(|tool| {
+            let program = tool.program.as_deref().unwrap_or(&tool.name);
+            let path = match given.get(&tool.name) {
+                Some(path) if is_program(path) => Ok(path.clone()),
+                Some(path) => Err(format!("{} is no program", path.display())),
+                None => on_path(program).ok_or_else(|| tool.advice(program)),
+            };
+            let found = path
+                .map(|path| Found { version: version(&tool.version, &tool.name, &path), path });
+            Tool { name: tool.name, found, uses: tool.uses }
+        });
+        Ok(Self(tools.collect()))
+    }
+
+    /// Those named only; an unknown name is an error.
+    pub fn only(mut self, names: &[String]) -> Result<Self, String> {
+        if let Some(name) = names.iter().find(|name| self.0.iter().all(|tool| tool.name != **name)) {
+            return Err(format!("there is no tool named '{name}'"));
+        }
+        if !names.is_empty() {
+            self.0.retain(|tool| names.contains(&tool.name));
+        }
+        Ok(self)
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[Tool] {
+        &self.0
+    }
+
+    /// What can be used for a scenario.
+    pub fn for_scenario<'a>(&'a self, scenario: &Scenario) -> Vec<(&'a Tool, &'a Use)> {
+        let pairs = self.0.iter().flat_map(|tool| tool.uses.iter().map(move |u| (tool, u)));
+        pairs.filter(|(_, u)| u.fits(scenario)).collect()
+    }
+}
+
+impl Use {
+    fn fits(&self, scenario: &Scenario) -> bool {
+        let any = |set: bool, empty: bool| set || empty;
+        self.measure.unwrap_or(Measure::Transfer) == scenario.measure.as_used()
+            && self.protocols.contains(&scenario.protocol)
+            && any(self.directions.contains(&scenario.direction), self.directions.is_empty())
+            && any(self.data.contains(&scenario.data_name), self.data.is_empty())
+    }
+}
+
+impl Measure {
+    /// Connecting is a transfer of one byte, and uses the tools so.
+    fn as_used(self) -> Self {
+        if self == Self::Connect { Self::Transfer } else { self }
+    }
+}
+
+impl ToolTable {
+    fn advice(&self, program: &str) -> String {
+        match &self.package {
+            Some(package) => format!("{program} is not installed (apt-get install {package})"),
+            None => format!("{program} is not on PATH (--peer {}=PATH)", self.name),
+        }
+    }
+}
+
+/// The first program of that name on `PATH`, or where system programs are.
+pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|directory| directory.join(program))
+        .find(|path| is_program(path))
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
+
+/// The first line with a digit that the version command prints; `$TOOL` is the program.
+fn version(command: &str, name: &str, path: &Path) -> String {
+    let output = Command::new("sh")
+        .args([OsStr::new("-c"), command.as_ref()])
+        .env("TOOL", path)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .output();
+    let Ok(output) = output else { return "unknown".to_owned() };
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().find(|line| line.chars().any(|c| c.is_ascii_digit()));
+    let line = line.unwrap_or("unknown").trim();
+    line.strip_prefix(name).unwrap_or(line).trim().chars().take(60).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{self, Plan};
+
+    #[test]
+    fn every_built_in_scenario_has_a_tool_and_every_use_a_scenario() {
+        let tools = Tools::find("tools.toml", BUILT_IN, &BTreeMap::new()).expect("readable");
+        let plan = Plan::parse("scenarios.toml", scenario::BUILT_IN).expect("readable");
+        for scenario in plan.scenarios() {
+            assert!(!tools.for_scenario(scenario).is_empty(), "{} has no tool", scenario.name);
+        }
+        for tool in tools.all() {
+            for used in &tool.uses {
+                assert!(
+                    plan.scenarios().iter().any(|scenario| used.fits(scenario)),
+                    "{}: {} is for no scenario",
+                    tool.name,
+                    used.run
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_a_scenario_have_names_of_their_own() {
+        let tools = Tools::find("tools.toml", BUILT_IN, &BTreeMap::new()).expect("readable");
+        let plan = Plan::parse("scenarios.toml", scenario::BUILT_IN).expect("readable");
+        for scenario in plan.scenarios() {
+            let mut names: Vec<_> = tools
+                .for_scenario(scenario)
+                .iter()
+                .map(|(tool, used)| (tool.name.clone(), used.settings.clone()))
+                .collect();
+            let all = names.len();
+            names.sort();
+            names.dedup();
+            assert_eq!(names.len(), all, "{}: {names:?}", scenario.name);
+        }
+    }
+
+    #[test]
+    fn a_missing_tool_says_how_to_get_it_and_an_unknown_peer_is_an_error() {
+        let text = "[[tool]]\nname = 'zzz'\nversion = 'x'\npackage = 'zzz-tools'\n";
+        let tools = Tools::find("t.toml", text, &BTreeMap::new()).expect("readable");
+        assert_eq!(
+            tools.all()[0].found,
+            Err("zzz is not installed (apt-get install zzz-tools)".to_owned())
+        );
+        let given = BTreeMap::from([("yyy".to_owned(), PathBuf::from("/bin/true"))]);
+        let error = Tools::find("t.toml", text, &given).expect_err("no such tool");
+        assert_eq!(error, "--peer yyy: t.toml has no such tool");
+    }
+}
