@@ -1,0 +1,105 @@
+//! From counters over time to what a plot shows: rates in bins, and haul's own figures.
+
+use crate::record::{ProgressSample, WireSample};
+
+/// (seconds since the start of the run, value).
+pub(super) type Points = Vec<(f64, f64)>;
+
+/// Width of a bin in seconds: short enough to show a stall of a round trip or two, long enough that
+/// the sampling itself does not show.
+const BIN: f64 = 0.25;
+/// Above this many seconds bins are doubled, for they would be narrower than a pixel.
+const LONG: f64 = 60.0;
+/// More bins than this a plot of 960 pixels cannot show.
+const MOST_BINS: f64 = 600.0;
+
+/// Bytes per second in bins, each at its middle.
+pub(super) fn rate(samples: &[WireSample]) -> Points {
+    let Some(end) = samples.last().map(|sample| sample.at).filter(|end| *end > 0.0) else {
+        return Points::new();
+    };
+    let narrowest = if end > LONG { 2.0 * BIN } else { BIN };
+    let width = narrowest.max(end / MOST_BINS);
+    // A rest of less than half a bin is left out: its rate would be that of a packet or two.
+    let bins = (end / width).round().max(1.0) as usize;
+    let mut counter = Counter { samples, next: 0 };
+    let mut before = counter.at(0.0);
+    let mut points = Points::with_capacity(bins);
+    for bin in 0..bins {
+        let from = bin as f64 * width;
+        let to = (from + width).min(end);
+        let bytes = counter.at(to);
+        if to > from {
+            points.push((f64::midpoint(from, to), (bytes - before).max(0.0) / (to - from)));
+        }
+        before = bytes;
+    }
+    points
+}
+
+/// Connections in use.
+pub(super) fn lanes(samples: &[ProgressSample]) -> Points {
+    samples.iter().map(|sample| (sample.at, f64::from(sample.lanes))).collect()
+}
+
+/// Bytes that may be in flight.
+pub(super) fn window(samples: &[ProgressSample]) -> Points {
+    samples.iter().map(|sample| (sample.at, sample.window as f64)).collect()
+}
+
+/// Round trips in milliseconds, where they were known.
+pub(super) fn round_trip(samples: &[ProgressSample]) -> Points {
+    samples.iter().filter_map(|sample| Some((sample.at, sample.rtt_ms?))).collect()
+}
+
+/// A counter between its samples, asked with rising times.
+struct Counter<'a> {
+    samples: &'a [WireSample],
+    /// The first sample after the last time asked for.
+    next: usize,
+}
+
+impl Counter<'_> {
+    fn at(&mut self, time: f64) -> f64 {
+        while self.samples.get(self.next).is_some_and(|sample| sample.at <= time) {
+            self.next += 1;
+        }
+        let before = self.next.checked_sub(1).and_then(|last| self.samples.get(last));
+        let (t0, b0) = before.map_or((0.0, 0.0), |sample| (sample.at, sample.bytes as f64));
+        match self.samples.get(self.next) {
+            Some(after) if after.at > t0 => {
+                b0 + (after.bytes as f64 - b0) * (time - t0) / (after.at - t0)
+            }
+            _ => b0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_steady_counter_is_a_steady_rate_whatever_the_sampling() {
+        let times = [0.1, 0.13, 0.4, 0.9, 1.0];
+        let samples = times.map(|at| WireSample { at, bytes: (at * 1e6) as u64 });
+        let points = rate(&samples);
+        assert_eq!(points.len(), 4);
+        assert!(points.iter().all(|(_, rate)| (rate - 1e6).abs() < 10.0), "{points:?}");
+        assert_eq!(points[0].0, 0.125);
+    }
+
+    #[test]
+    fn a_stall_is_a_rate_of_zero() {
+        let samples =
+            [(0.5, 500), (1.0, 500), (1.5, 1000)].map(|(at, bytes)| WireSample { at, bytes });
+        let rates: Vec<f64> = rate(&samples).into_iter().map(|(_, rate)| rate).collect();
+        assert_eq!(rates, [1000.0, 1000.0, 0.0, 0.0, 1000.0, 1000.0]);
+    }
+
+    #[test]
+    fn no_samples_are_no_points() {
+        assert!(rate(&[]).is_empty());
+        assert!(rate(&[WireSample { at: 0.0, bytes: 0 }]).is_empty());
+    }
+}
