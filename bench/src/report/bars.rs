@@ -15,6 +15,7 @@ use crate::stats::Summary;
 
 use super::canvas::{self, Area, Geometry, PlotError};
 use super::palette::Ink;
+use super::units;
 
 /// What is drawn.
 pub(super) struct BarPlot {
@@ -54,7 +55,7 @@ impl BarPlot {
 
     /// CSS pixels.
     fn height(&self, geometry: Geometry) -> i32 {
-        let row = if geometry.narrow { 38 } else { 30 };
+        let row = if geometry.narrow { 40 } else { 30 };
         let head = if self.limit.is_some() { 26 } else { 8 };
         row * self.bars.len() as i32 + head + 48
     }
@@ -90,12 +91,18 @@ impl BarPlot {
             .axis_style(g.line(Ink::Grid, 1))
             .x_label_style(g.text_style(Ink::Muted, HPos::Center, false))
             .axis_desc_style(g.text_style(Ink::Muted, HPos::Center, false))
+            .x_label_formatter(&|value| units::tick(*value))
             .x_desc(self.axis.as_str())
             .draw()?;
         for (place, bar) in self.bars.iter().enumerate() {
-            bar.draw(area, &mut chart, g, place as f64)?;
+            bar.draw(&mut chart, g, place as f64)?;
         }
-        self.draw_limit(area, &mut chart, g)
+        self.draw_limit(area, &mut chart, g)?;
+        // Words last: where there is no room beside a line, they are over it.
+        for (place, bar) in self.bars.iter().enumerate() {
+            bar.write(area, &chart, g, place as f64)?;
+        }
+        Ok(())
     }
 
     fn draw_limit(&self, area: &Area, chart: &mut Chart, g: Geometry) -> Result<(), PlotError> {
@@ -121,43 +128,52 @@ impl BarPlot {
 }
 
 impl Bar {
-    fn draw(
-        &self,
-        area: &Area,
-        chart: &mut Chart,
-        g: Geometry,
-        place: f64,
-    ) -> Result<(), PlotError> {
-        let (above, below) = if g.narrow { (0.52, 0.88) } else { (0.18, 0.82) };
-        let middle = place + f64::midpoint(above, below);
-        if let Some(figure) = self.figure {
-            let corners = [(0.0, place + above), (figure.median, place + below)];
-            let filled = if self.hollow { 0.3 } else { 0.85 };
-            let fill = self.ink.colour().mix(filled).filled();
-            chart.draw_series([Rectangle::new(corners, fill)])?;
-            if self.hollow {
-                chart.draw_series([Rectangle::new(corners, g.line(self.ink, 1))])?;
-            }
-            if figure.min < figure.max {
-                let cap = 0.12;
-                let whisker = |points| PathElement::new(points, g.line(Ink::Text, 1));
-                chart.draw_series([
-                    whisker(vec![(figure.min, middle), (figure.max, middle)]),
-                    whisker(vec![(figure.min, middle - cap), (figure.min, middle + cap)]),
-                    whisker(vec![(figure.max, middle - cap), (figure.max, middle + cap)]),
-                ])?;
-            }
-        }
-        let ink = if self.figure.is_some() { Ink::Text } else { Ink::Muted };
-        let (zero, y) = chart.backend_coord(&(0.0, middle));
-        let label = |side| g.text_style(ink, side, self.emphasised);
-        if g.narrow {
-            let (_, y) = chart.backend_coord(&(0.0, place + 0.28));
-            g.write(area, &self.label, (zero, y), label(HPos::Left))?;
-            g.write(area, &self.words, (g.width() - g.px(8), y), label(HPos::Right))
+    fn draw(&self, chart: &mut Chart, g: Geometry, place: f64) -> Result<(), PlotError> {
+        let Some(figure) = self.figure else {
+            return Ok(());
+        };
+        let (above, below) = extent(g);
+        let corners = [(0.0, place + above), (figure.median, place + below)];
+        if self.hollow {
+            chart.draw_series([Rectangle::new(corners, self.ink.colour().mix(0.3).filled())])?;
+            chart.draw_series([Rectangle::new(corners, g.line(self.ink, 1))])?;
         } else {
-            g.write(area, &self.label, (zero - g.px(8), y), label(HPos::Right))?;
-            g.write(area, &self.words, (g.width() - g.px(4), y), label(HPos::Right))
+            chart.draw_series([Rectangle::new(corners, self.ink.colour().filled())])?;
         }
+        if figure.min == figure.max {
+            return Ok(());
+        }
+        let middle = place + f64::midpoint(above, below);
+        let cap = 0.12;
+        let strokes = [
+            [(figure.min, middle), (figure.max, middle)],
+            [(figure.min, middle - cap), (figure.min, middle + cap)],
+            [(figure.max, middle - cap), (figure.max, middle + cap)],
+        ];
+        // With a seam, for a dark whisker would not be seen on a dark bar.
+        for (ink, width) in [(Ink::Page, 3), (Ink::Text, 1)] {
+            let stroke = |ends: [_; 2]| PathElement::new(ends.to_vec(), g.line(ink, width));
+            chart.draw_series(strokes.map(stroke))?;
+        }
+        Ok(())
     }
+
+    fn write(&self, area: &Area, chart: &Chart, g: Geometry, place: f64) -> Result<(), PlotError> {
+        let ink = if self.figure.is_some() { Ink::Text } else { Ink::Muted };
+        let style = |side| g.text_style(ink, side, self.emphasised);
+        let (above, below) = extent(g);
+        let middle = if g.narrow { above / 2.0 } else { f64::midpoint(above, below) };
+        let (zero, y) = chart.backend_coord(&(0.0, place + middle));
+        if g.narrow {
+            g.write(area, &self.label, (zero, y), style(HPos::Left))?;
+        } else {
+            g.write(area, &self.label, (zero - g.px(8), y), style(HPos::Right))?;
+        }
+        g.write(area, &self.words, (g.width() - g.px(4), y), style(HPos::Right))
+    }
+}
+
+/// Where a bar begins and ends in its row, as shares of it: narrow plots have words above.
+fn extent(g: Geometry) -> (f64, f64) {
+    if g.narrow { (0.52, 0.9) } else { (0.18, 0.82) }
 }

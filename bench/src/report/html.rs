@@ -95,7 +95,7 @@ fn table_html(title: &str, table: &Table) -> String {
     let heads: String = table
         .heads
         .iter()
-        .map(|head| format!("<th scope=\"col\">{}</th>", escaped(head)))
+        .map(|head| format!("<th scope=\"col\">{}</th>", unit_kept(head)))
         .collect();
     let rows: String = table.rows.iter().map(|row| row_html(row, table.heads.len())).collect();
     format!(
@@ -104,9 +104,18 @@ fn table_html(title: &str, table: &Table) -> String {
     )
 }
 
+/// A head that does not break before its unit, nor around an operator.
+fn unit_kept(head: &str) -> String {
+    let head = escaped(head).replace(" = ", "&nbsp;=&nbsp;").replace(" / ", "&nbsp;/ ");
+    match head.rsplit_once(", ") {
+        Some((quantity, unit)) if unit.len() <= "MB/s".len() => format!("{quantity},&nbsp;{unit}"),
+        _ => head,
+    }
+}
+
 /// A row, and what has to be said of it: below its figures, or in their place if it has none.
 fn row_html(row: &TableRow, columns: usize) -> String {
-    let class = if row.emphasised { " class=\"haul\"" } else { "" };
+    let haul = if row.emphasised { "haul" } else { "" };
     let label = escaped(&row.label);
     let note = row.note.as_deref().map(escaped);
     let figures = row.cells.iter().filter(|cell| cell.is_some()).count();
@@ -114,7 +123,7 @@ fn row_html(row: &TableRow, columns: usize) -> String {
     if let (Some(note), 0 | 1) = (&note, figures) {
         let rest = columns - 1;
         return format!(
-            "<tr{class}><th scope=\"row\">{label}</th><td class=\"note\" colspan=\"{rest}\">\
+            "<tr class=\"{haul}\"><th scope=\"row\">{label}</th><td class=\"note beside\" colspan=\"{rest}\">\
              <div>{note}</div></td></tr>\n"
         );
     }
@@ -123,10 +132,14 @@ fn row_html(row: &TableRow, columns: usize) -> String {
         .iter()
         .map(|cell| format!("<td>{}</td>", cell.as_deref().map_or_else(String::new, escaped)))
         .collect();
+    let noted = if note.is_some() { " noted" } else { "" };
     let note = note.map(|note| {
         format!("<tr><td class=\"note\" colspan=\"{columns}\"><div>{note}</div></td></tr>\n")
     });
-    format!("<tr{class}><th scope=\"row\">{label}</th>{cells}</tr>\n{}", note.unwrap_or_default())
+    format!(
+        "<tr class=\"{haul}{noted}\"><th scope=\"row\">{label}</th>{cells}</tr>\n{}",
+        note.unwrap_or_default()
+    )
 }
 
 fn commands(results: &ScenarioResults) -> String {

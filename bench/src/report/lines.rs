@@ -8,6 +8,7 @@ use plotters::style::text_anchor::HPos;
 use super::canvas::{self, Area, Geometry, PlotError};
 use super::palette::Ink;
 use super::series::Points;
+use super::units;
 
 /// What is drawn.
 pub(super) struct LinePlot {
@@ -86,7 +87,8 @@ impl Panel {
             .axis_style(g.line(Ink::Grid, 1))
             .x_label_style(g.text_style(Ink::Muted, HPos::Center, false))
             .y_label_style(g.text_style(Ink::Muted, HPos::Right, false))
-            .x_label_formatter(&|seconds| format!("{seconds} s"))
+            .x_label_formatter(&|seconds| format!("{} s", units::tick(*seconds)))
+            .y_label_formatter(&|value| units::tick(*value))
             .draw()?;
         if let Some(limit) = self.limit {
             let ends = vec![(0.0, limit), (end, limit)];

@@ -27,7 +27,7 @@ pub(super) fn contents(place: usize, section: &Section) -> String {
             "<li><a href=\"#{}\">{}</a> <small>{}</small></li>\n",
             identifier(place, index),
             escaped(&results.scenario.title),
-            escaped(&results.scenario.name)
+            name(results)
         )
     });
     format!("<nav aria-label=\"Scenarios\">\n<ol>\n{}</ol>\n</nav>\n", entries.collect::<String>())
@@ -50,7 +50,7 @@ pub(super) fn overview(place: usize, section: &Section, palette: &Palette) -> St
             "<tr><th scope=\"row\"><a href=\"#{}\">{}</a><small>{}</small></th>{}</tr>\n",
             identifier(place, index),
             escaped(&results.scenario.title),
-            escaped(&results.scenario.name),
+            name(results),
             cells.collect::<String>()
         )
     });
@@ -73,7 +73,7 @@ fn cell(results: &ScenarioResults, tool: &str) -> String {
         } else {
             format!("<small>{}</small> ", escaped(&row.settings))
         };
-        let figures = figures(row).join(" · ");
+        let figures = figures(row).join("<br>");
         let figures = match figures.is_empty() {
             true => format!("<span class=\"none\">{}</span>", row.standing()),
             false if fastest == Some(row) => format!("<b>{figures}</b>"),
@@ -81,7 +81,7 @@ fn cell(results: &ScenarioResults, tool: &str) -> String {
         };
         let share = row.share.map(|share| format!(" <small>{}</small>", units::percent(share)));
         let failed = (row.right() > 0 && !row.failures.is_empty())
-            .then(|| format!(" <span class=\"none\">{}</span>", row.standing()));
+            .then(|| format!("<div class=\"none\">{}</div>", row.standing()));
         format!(
             "<div>{settings}{figures}{}{}</div>",
             share.unwrap_or_default(),
@@ -95,4 +95,9 @@ fn figures(row: &Row) -> Vec<String> {
     let latency = row.latency.map(|latency| format!("{} ms", units::milliseconds(latency.median)));
     let rate = row.rate.map(|rate| units::rate(rate.median));
     latency.into_iter().chain(rate).collect()
+}
+
+/// A scenario's name, which may break after its slashes.
+fn name(results: &ScenarioResults) -> String {
+    escaped(&results.scenario.name).replace('/', "/<wbr>")
 }

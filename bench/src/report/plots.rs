@@ -98,7 +98,10 @@ fn wire_figure(results: &ScenarioResults, palette: &Palette) -> Option<String> {
     if results.scenario.measure != Measure::Transfer || results.scenario.link.is_none() {
         return None;
     }
-    let points = |run: &Run| scaled(series::rate(&run.wire), 1e-6);
+    let runs = results.rows.iter().filter_map(|row| row.typical.as_deref());
+    let longest = runs.filter_map(|run| Some(run.wire.last()?.at)).fold(0.0, f64::max);
+    let bin = series::bin_width(longest);
+    let points = |run: &Run| scaled(series::rate(&run.wire, bin), 1e-6);
     let (lines, mut keys) = lines(results, palette, &points)?;
     let limit = payload_limit(results);
     keys.extend(limit.map(|limit| key(Ink::Limit, 2, &limit_words(limit))));
@@ -111,15 +114,20 @@ fn wire_figure(results: &ScenarioResults, palette: &Palette) -> Option<String> {
             lines,
         }],
     };
-    let caption = "On the wire towards the destination, headers included, in the median run of \
-                   each tool: a full link is a little above the payload limit.";
-    Some(html_figure(plot.draw(), &keys.concat(), caption))
+    let caption = format!(
+        "On the wire towards the destination, headers included, in the median run of \
+                   each tool: a full link is a little above the payload limit. Bins of {} s.",
+        units::tick(bin)
+    );
+    Some(html_figure(plot.draw(), &keys.concat(), &caption))
 }
 
 fn progress_figures(results: &ScenarioResults, palette: &Palette) -> Vec<String> {
     let panel = |axis: &str, whole, points: &dyn Fn(&[ProgressSample]) -> Points| {
         let (lines, keys) = lines(results, palette, &|run| points(&run.progress))?;
-        Some((Panel { axis: axis.to_owned(), limit: None, whole, lines }, keys.concat()))
+        // One line, and the caption says whose it is.
+        let keys = if keys.len() > 1 { keys.concat() } else { String::new() };
+        Some((Panel { axis: axis.to_owned(), limit: None, whole, lines }, keys))
     };
     let lanes = panel("lanes", true, &series::lanes);
     let window =
@@ -134,12 +142,12 @@ fn progress_figures(results: &ScenarioResults, palette: &Palette) -> Vec<String>
     let connections = figure(
         lanes.into_iter().collect(),
         "haul's lanes",
-        "Connections that carried data, in the median run.",
+        "Connections that haul used, in its median run.",
     );
     let window = figure(
         window.into_iter().chain(round_trip).collect(),
         "haul's window and round trip",
-        "Bytes that were allowed in flight, and the round trip as haul saw it, in the median run.",
+        "Bytes that haul allowed in flight, and the round trip as it saw it, in its median run.",
     );
     connections.into_iter().chain(window).collect()
 }

@@ -124,7 +124,7 @@ fn columns(results: &ScenarioResults) -> Vec<(String, Figure)> {
     }
     if transfer {
         column("MB/s", Box::new(|row| row.rate.map(median_rate)));
-        column("Of the limit", Box::new(|row| row.share.map(units::percent)));
+        column("Of limit", Box::new(|row| row.share.map(units::percent)));
     }
     if short {
         column("Median, ms", Box::new(|row| row.latency.map(median_ms)));
