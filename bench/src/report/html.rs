@@ -58,7 +58,7 @@ fn section_html(place: usize, section: &Section, palette: &Palette) -> String {
         .map(|(index, results)| scenario_html(&identifier(place, index), results, palette))
         .collect();
     format!(
-        "<h2>Machine</h2>\n{}<h2>Scenarios</h2>\n{}<h2>Overview</h2>\n<p>Medians. The fastest of a \
+        "<h2 class=\"benchmark\">Machine</h2>\n{}<h2>Scenarios</h2>\n{}<h2>Overview</h2>\n<p>Medians. The fastest of a \
          scenario is bold; per cent are of what the link can carry as payload.</p>\n{}{scenarios}",
         overview::machine(section),
         overview::contents(place, section),
@@ -118,9 +118,7 @@ fn row_html(row: &TableRow, columns: usize) -> String {
     let haul = if row.emphasised { "haul" } else { "" };
     let label = escaped(&row.label);
     let note = row.note.as_deref().map(escaped);
-    let figures = row.cells.iter().filter(|cell| cell.is_some()).count();
-    // A row whose only cell is the number of runs has no figures.
-    if let (Some(note), 0 | 1) = (&note, figures) {
+    if let (Some(note), false) = (&note, row.measured) {
         let rest = columns - 1;
         return format!(
             "<tr class=\"{haul}\"><th scope=\"row\">{label}</th><td class=\"note beside\" colspan=\"{rest}\">\

@@ -114,9 +114,11 @@ fn wire_figure(results: &ScenarioResults, palette: &Palette) -> Option<String> {
             lines,
         }],
     };
+    let above =
+        if limit.is_some() { "; a full link is a little above the payload limit" } else { "" };
     let caption = format!(
-        "On the wire towards the destination, headers included, in the median run of \
-                   each tool: a full link is a little above the payload limit. Bins of {} s.",
+        "On the wire towards the destination, headers included, in the median run of each tool, in \
+         bins of {} s{above}.",
         units::tick(bin)
     );
     Some(html_figure(plot.draw(), &keys.concat(), &caption))

@@ -76,16 +76,18 @@ pub(super) fn rows(scenario: &Scenario, runs: Vec<Run>) -> Vec<Row> {
     let mut rows: Vec<Row> =
         groups.iter().filter_map(|group| Row::of_runs(scenario, group)).collect();
     rows.sort_by(Row::fastest_first);
-    let reference = rows
-        .iter()
-        .find(|row| row.is_reference() && row.speed().is_some())
-        .or(rows.first())
-        .and_then(Row::speed);
+    let reference = reference(&rows).and_then(Row::speed);
     for row in &mut rows {
         row.against_reference =
             row.speed().zip(reference).map(|(speed, reference)| speed / reference);
     }
     rows
+}
+
+/// The row that speeds are compared to: haul as it comes, or else the fastest.
+pub(super) fn reference(rows: &[Row]) -> Option<&Row> {
+    let haul = rows.iter().find(|row| row.is_haul() && row.is_default() && row.speed().is_some());
+    haul.or(rows.first().filter(|row| row.speed().is_some()))
 }
 
 impl Row {
@@ -207,10 +209,6 @@ impl Row {
     /// The tool as it comes.
     pub(super) fn is_default(&self) -> bool {
         self.settings == "default"
-    }
-
-    fn is_reference(&self) -> bool {
-        self.is_haul() && self.is_default()
     }
 
     /// More is faster: bytes per second, or one over seconds.

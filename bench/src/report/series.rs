@@ -39,6 +39,10 @@ pub(super) fn rate(samples: &[WireSample], width: f64) -> Points {
         }
         before = bytes;
     }
+    // A run that is over within a bin is a line of its mean, for a point would not be seen.
+    if let [(_, mean)] = *points {
+        return vec![(0.0, mean), (end, mean)];
+    }
     points
 }
 
@@ -112,6 +116,12 @@ mod tests {
             [(0.5, 500), (1.0, 500), (1.5, 1000)].map(|(at, bytes)| WireSample { at, bytes });
         let rates: Vec<f64> = rate(&samples, 0.25).into_iter().map(|(_, rate)| rate).collect();
         assert_eq!(rates, [1000.0, 1000.0, 0.0, 0.0, 1000.0, 1000.0]);
+    }
+
+    #[test]
+    fn a_run_shorter_than_a_bin_is_its_mean_from_end_to_end() {
+        let points = rate(&[WireSample { at: 0.2, bytes: 100 }], 0.25);
+        assert_eq!(points, [(0.0, 500.0), (0.2, 500.0)]);
     }
 
     #[test]

@@ -7,13 +7,13 @@ use crate::record::{LinkShape, Machine, Measure, Scenario};
 use crate::stats::Summary;
 
 use super::results::{ScenarioResults, Section};
-use super::row::Row;
+use super::row::{self, Row};
 use super::units;
 
 /// What is said of a scenario whose data fit into memory.
 pub(super) const PAGE_CACHE: &str = "page cache: no figure of a disk";
 
-/// Longest cause shown in a table; logs say the rest.
+/// Longest cause shown in a table; the results file has the rest.
 const NOTE_CHARACTERS: usize = 240;
 
 /// Heads and rows, of equal length.
@@ -30,6 +30,8 @@ pub(super) struct TableRow {
     pub(super) label: String,
     /// To be seen at once.
     pub(super) emphasised: bool,
+    /// Whether there is any figure; otherwise the note says why not.
+    pub(super) measured: bool,
     /// The figures under all heads but the first.
     pub(super) cells: Vec<Option<String>>,
     /// What has to be said beside the figures.
@@ -47,6 +49,7 @@ impl Table {
         let rows = results.rows.iter().map(|row| TableRow {
             label: row.label(),
             emphasised: row.is_haul(),
+            measured: row.right() > 0,
             cells: columns.iter().map(|(_, figure)| figure(row)).collect(),
             note: row.note().map(|note| shortened(&note)),
         });
@@ -130,10 +133,7 @@ fn columns(results: &ScenarioResults) -> Vec<(String, Figure)> {
         column("Median, ms", Box::new(|row| row.latency.map(median_ms)));
         column("Range, ms", Box::new(|row| row.latency.map(|s| range(s, 1e3))));
     }
-    column(
-        &reference_head(results),
-        Box::new(|row| row.against_reference.map(|ratio| format!("{ratio:.2}"))),
-    );
+    column(&reference_head(results), Box::new(|row| row.against_reference.map(ratio)));
     if transfer {
         column("Median, s", Box::new(|row| row.seconds.map(|s| units::significant(s.median))));
         column("Range, s", Box::new(|row| row.seconds.map(|s| range(s, 1.0))));
@@ -153,8 +153,8 @@ fn columns(results: &ScenarioResults) -> Vec<(String, Figure)> {
 
 /// Says what the ratios are multiples of.
 fn reference_head(results: &ScenarioResults) -> String {
-    let reference = results.rows.iter().find(|row| row.against_reference == Some(1.0));
-    reference.map_or_else(|| "Speed".to_owned(), |row| format!("Speed, {} = 1", row.label()))
+    row::reference(&results.rows)
+        .map_or_else(|| "Speed".to_owned(), |row| format!("Speed, {} = 1", row.label()))
 }
 
 fn median_ms(summary: Summary) -> String {
@@ -168,6 +168,12 @@ fn median_rate(summary: Summary) -> String {
 fn range(summary: Summary, times: f64) -> String {
     let (min, max) = (summary.min * times, summary.max * times);
     format!("{}–{}", units::significant(min), units::significant(max))
+}
+
+/// Two decimals, three where two would leave a single digit.
+fn ratio(ratio: f64) -> String {
+    let decimals = if ratio < 0.095 { 3 } else { 2 };
+    format!("{ratio:.decimals$}")
 }
 
 fn runs(row: &Row) -> Option<String> {
@@ -191,7 +197,7 @@ fn link_phrase(link: &LinkShape) -> String {
         }
     }
     if link.loss > 0.0 {
-        parts.push(format!("{} % loss", units::significant(link.loss * 100.0)));
+        parts.push(format!("{} % loss", units::tick(link.loss * 100.0)));
     }
     if link.jitter_ms > 0.0 {
         parts.push(format!("up to {} ms jitter", link.jitter_ms));

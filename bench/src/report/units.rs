@@ -37,7 +37,7 @@ pub(super) fn mebibytes(bytes: f64) -> String {
     significant(bytes / MIB)
 }
 
-/// A tick of an axis: as many digits as it has, and none that come from adding fractions up.
+/// A setting, or a tick of an axis: as many digits as it has, and none that come from adding fractions up.
 pub(super) fn tick(value: f64) -> String {
     ((value * 1e6).round() / 1e6).to_string()
 }
