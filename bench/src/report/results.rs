@@ -1,0 +1,204 @@
+//! Reads results files: JSON lines in, sections of scenarios with their rows out.
+//!
+//! Nothing is skipped and nothing guessed: a line that is torn, of an unknown kind, or out of place
+//! is an error with its file and number, because a report over half of the results would look like
+//! one over all of them.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::record::{Machine, Outcome, Record, Run, Scenario};
+
+use super::row::{self, Row};
+
+/// All that a report shows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Results {
+    /// One for each benchmark, in the order in which they were read.
+    pub sections: Vec<Section>,
+}
+
+/// What was measured on one machine in one benchmark.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Section {
+    /// Where, and when it began.
+    pub machine: Machine,
+    /// In the order in which they were measured.
+    pub scenarios: Vec<ScenarioResults>,
+}
+
+/// A scenario and what the tools made of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScenarioResults {
+    /// What was done.
+    pub scenario: Scenario,
+    /// The fastest first, then those without a figure, missing tools last.
+    pub rows: Vec<Row>,
+}
+
+impl Results {
+    /// Reads (file name, text) one after another. A machine record begins a new section unless it
+    /// is one that was seen before.
+    pub fn read<'a>(
+        files: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, ReadError> {
+        let mut reader = Reader::default();
+        for (file, text) in files {
+            reader.section = None;
+            for (index, line) in
+                text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty())
+            {
+                let record: Result<Record, _> = serde_json::from_str(line);
+                let added = match record {
+                    Ok(record) => reader.add(record),
+                    Err(error) if error.is_eof() => Err(Cause::Torn(error)),
+                    Err(error) => Err(Cause::Malformed(error)),
+                };
+                added.map_err(|cause| ReadError {
+                    file: file.to_owned(),
+                    line: index + 1,
+                    cause,
+                })?;
+            }
+        }
+        let sections = reader.sections.into_iter().map(Unsorted::sort).collect();
+        Ok(Self { sections })
+    }
+
+    /// Every row of every scenario.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.sections.iter().flat_map(Section::rows)
+    }
+}
+
+impl Section {
+    /// Every row of every scenario.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.scenarios.iter().flat_map(|scenario| &scenario.rows)
+    }
+}
+
+/// Why a results file cannot be read.
+#[derive(Debug)]
+pub struct ReadError {
+    file: String,
+    /// Counted from 1.
+    line: usize,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+enum Cause {
+    Torn(serde_json::Error),
+    Malformed(serde_json::Error),
+    NoMachine,
+    NoScenario(String),
+    OtherScenario(String),
+    RoundTwice { tool: String, settings: String, round: u32 },
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, line {}: ", self.file, self.line)?;
+        match &self.cause {
+            Cause::Torn(error) => write!(f, "the line is torn off: {error}"),
+            Cause::Malformed(error) => write!(f, "not a record of a benchmark: {error}"),
+            Cause::NoMachine => write!(f, "no machine record before this line in this file"),
+            Cause::NoScenario(name) => write!(f, "a run of '{name}', and no such scenario before"),
+            Cause::OtherScenario(name) => {
+                write!(f, "scenario '{name}' differs from the one of this name before")
+            }
+            Cause::RoundTwice { tool, settings, round } => {
+                write!(f, "round {round} of {tool} ({settings}) for the second time")
+            }
+        }
+    }
+}
+
+impl Error for ReadError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.cause {
+            Cause::Torn(error) | Cause::Malformed(error) => Some(error),
+            Cause::NoMachine
+            | Cause::NoScenario(_)
+            | Cause::OtherScenario(_)
+            | Cause::RoundTwice { .. } => None,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Reader {
+    sections: Vec<Unsorted>,
+    /// Where the current file's records go.
+    section: Option<usize>,
+}
+
+struct Unsorted {
+    machine: Machine,
+    scenarios: Vec<(Scenario, Vec<Run>)>,
+}
+
+impl Reader {
+    fn add(&mut self, record: Record) -> Result<(), Cause> {
+        if let Record::Machine(machine) = record {
+            let known = self.sections.iter().position(|section| section.machine == machine);
+            self.section = Some(known.unwrap_or(self.sections.len()));
+            if known.is_none() {
+                self.sections.push(Unsorted { machine, scenarios: Vec::new() });
+            }
+            return Ok(());
+        }
+        let section =
+            self.section.and_then(|at| self.sections.get_mut(at)).ok_or(Cause::NoMachine)?;
+        match record {
+            Record::Machine(_) => Ok(()),
+            Record::Scenario(scenario) => section.add_scenario(scenario),
+            Record::Run(run) => section.add_run(*run),
+        }
+    }
+}
+
+impl Unsorted {
+    fn add_scenario(&mut self, scenario: Scenario) -> Result<(), Cause> {
+        match self.scenarios.iter().find(|(known, _)| known.name == scenario.name) {
+            Some((known, _)) if *known == scenario => Ok(()),
+            Some(_) => Err(Cause::OtherScenario(scenario.name)),
+            None => {
+                self.scenarios.push((scenario, Vec::new()));
+                Ok(())
+            }
+        }
+    }
+
+    fn add_run(&mut self, run: Run) -> Result<(), Cause> {
+        let Some((_, runs)) =
+            self.scenarios.iter_mut().find(|(known, _)| known.name == run.scenario)
+        else {
+            return Err(Cause::NoScenario(run.scenario));
+        };
+        // A file given twice would count every measurement twice. That a tool is missing may be
+        // said as often as it was looked for.
+        let twice = !matches!(run.outcome, Outcome::Missing { .. })
+            && runs.iter().any(|other| {
+                (&other.tool, &other.settings, other.round) == (&run.tool, &run.settings, run.round)
+            });
+        if twice {
+            return Err(Cause::RoundTwice {
+                tool: run.tool,
+                settings: run.settings,
+                round: run.round,
+            });
+        }
+        runs.push(run);
+        Ok(())
+    }
+
+    fn sort(self) -> Section {
+        let scenarios = self.scenarios.into_iter().map(|(scenario, runs)| {
+            let rows = row::rows(&scenario, runs);
+            ScenarioResults { scenario, rows }
+        });
+        Section { machine: self.machine, scenarios: scenarios.collect() }
+    }
+}

@@ -1,0 +1,255 @@
+//! A row of a scenario: the runs of one tool with one settings, boiled down to figures.
+//!
+//! Only counted runs whose result was right make figures. A wrong result is a failure and never a
+//! time, however fast it came; failures stay beside the figures of the runs that went well.
+
+use std::cmp::Ordering;
+
+use crate::record::{Measure, Outcome, Run, Scenario};
+use crate::stats::{self, Summary};
+
+/// One tool with one settings in one scenario.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The tool, such as `rclone`.
+    pub tool: String,
+    /// `default` or a short name of other settings.
+    pub settings: String,
+    /// What the tool says of its version.
+    pub version: String,
+    /// The command of the last run.
+    pub command: String,
+    /// Seconds of the whole process.
+    pub seconds: Option<Summary>,
+    /// Bytes per second: of the whole process for a transfer, of reading for a mounted view.
+    pub rate: Option<Summary>,
+    /// Seconds until the one thing that is measured: connecting, or the first byte.
+    pub latency: Option<Summary>,
+    /// Rate as share of what the link can carry as payload; 1 is all of it.
+    pub share: Option<f64>,
+    /// Speed as multiple of the reference row's.
+    pub against_reference: Option<f64>,
+    /// Median processor seconds of the tool.
+    pub client_cpu: Option<f64>,
+    /// Median processor seconds of the server.
+    pub server_cpu: Option<f64>,
+    /// Largest resident set of all counted runs in bytes.
+    pub peak_rss: Option<u64>,
+    /// Median bytes on the wire, both directions and headers included.
+    pub wire: Option<f64>,
+    /// [`Row::wire`] over the bytes of the data, for transfers.
+    pub wire_overhead: Option<f64>,
+    /// Counted runs, failed ones included.
+    pub counted: usize,
+    /// Counted runs that failed or gave a wrong result.
+    pub failures: Vec<Failure>,
+    /// Why the warm-up failed, if it did.
+    pub warm_up_failure: Option<Failure>,
+    /// What is missing, for a tool that could not run at all.
+    pub missing: Option<String>,
+    /// The counted run with the median time; the faster of the middle two of an even count.
+    pub typical: Option<Box<Run>>,
+    measure: Measure,
+}
+
+/// A run without a right result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The tool was content with a result that differs from the source.
+    pub wrong: bool,
+    /// Last words, or the first difference.
+    pub cause: String,
+}
+
+/// Groups a scenario's runs into rows: the fastest first, missing tools last.
+pub(super) fn rows(scenario: &Scenario, runs: Vec<Run>) -> Vec<Row> {
+    let mut groups: Vec<Vec<Run>> = Vec::new();
+    for run in runs {
+        let same = |group: &&mut Vec<Run>| {
+            group.iter().any(|other| other.tool == run.tool && other.settings == run.settings)
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(run),
+            None => groups.push(vec![run]),
+        }
+    }
+    let mut rows: Vec<Row> =
+        groups.iter().filter_map(|group| Row::of_runs(scenario, group)).collect();
+    rows.sort_by(Row::fastest_first);
+    let reference = reference(&rows).and_then(Row::speed);
+    for row in &mut rows {
+        row.against_reference =
+            row.speed().zip(reference).map(|(speed, reference)| speed / reference);
+    }
+    rows
+}
+
+/// The row that speeds are compared to: haul as it comes, or else the fastest.
+pub(super) fn reference(rows: &[Row]) -> Option<&Row> {
+    let haul = rows.iter().find(|row| row.is_haul() && row.is_default() && row.speed().is_some());
+    haul.or(rows.first().filter(|row| row.speed().is_some()))
+}
+
+impl Row {
+    fn of_runs(scenario: &Scenario, runs: &[Run]) -> Option<Self> {
+        let last = runs.last()?;
+        let right: Vec<&Run> = runs
+            .iter()
+            .filter(|run| stats::counts(run.round) && run.outcome == Outcome::Ok)
+            .collect();
+        let summary = |value: &dyn Fn(&Run) -> Option<f64>| {
+            let rounds = right.iter().filter_map(|run| Some((run.round, value(run)?)));
+            Summary::of_counted(rounds)
+        };
+        let median = |value: &dyn Fn(&Run) -> Option<f64>| summary(value).map(|s| s.median);
+        let payload = scenario.bytes as f64;
+        let seconds = summary(&|run| Some(run.seconds));
+        let (rate, latency) = match scenario.measure {
+            Measure::Transfer if scenario.bytes > 0 => (seconds.and_then(|s| s.per(payload)), None),
+            Measure::Transfer => (None, None),
+            Measure::Connect | Measure::FirstByte => (None, seconds),
+            Measure::Mount => (summary(&|run| run.read_rate), summary(&|run| run.first_byte)),
+        };
+        let transfer = scenario.measure == Measure::Transfer;
+        let limit = scenario.link.as_ref().and_then(|link| link.payload_limit);
+        let limit = limit.filter(|limit| transfer && *limit > 0.0);
+        let wire = median(&|run| Some((run.wire_up? + run.wire_down?) as f64));
+        let failures =
+            || runs.iter().filter_map(|run| Some((run.round, Failure::of(&run.outcome)?)));
+        let counted = |run: &&Run| {
+            stats::counts(run.round) && !matches!(run.outcome, Outcome::Missing { .. })
+        };
+        Some(Self {
+            tool: last.tool.clone(),
+            settings: last.settings.clone(),
+            version: last.version.clone(),
+            command: last.command.clone(),
+            seconds,
+            rate,
+            latency,
+            share: rate.zip(limit).map(|(rate, limit)| rate.median / limit),
+            against_reference: None,
+            client_cpu: median(&|run| Some(run.client_cpu)),
+            server_cpu: median(&|run| run.server_cpu),
+            peak_rss: right.iter().map(|run| run.peak_rss).max(),
+            wire,
+            wire_overhead: wire
+                .filter(|_| transfer && scenario.bytes > 0)
+                .map(|wire| wire / payload),
+            counted: runs.iter().filter(counted).count(),
+            failures: failures().filter(|(round, _)| stats::counts(*round)).map(|f| f.1).collect(),
+            warm_up_failure: failures().find(|(round, _)| !stats::counts(*round)).map(|f| f.1),
+            missing: runs.iter().find_map(|run| match &run.outcome {
+                Outcome::Missing { cause } => Some(cause.clone()),
+                Outcome::Ok | Outcome::Failed { .. } | Outcome::Wrong { .. } => None,
+            }),
+            typical: typical(&right).cloned().map(Box::new),
+            measure: scenario.measure,
+        })
+    }
+
+    /// The tool, with its settings unless they are the default ones.
+    pub fn label(&self) -> String {
+        if self.is_default() {
+            self.tool.clone()
+        } else {
+            format!("{} · {}", self.tool, self.settings)
+        }
+    }
+
+    /// Counted runs with a right result.
+    pub fn right(&self) -> usize {
+        self.seconds.map_or(0, |seconds| seconds.count)
+    }
+
+    /// What has to be said beside the figures, or instead of them.
+    pub fn note(&self) -> Option<String> {
+        let said = |failures: &[Failure]| {
+            let mut causes: Vec<String> = Vec::new();
+            for cause in failures.iter().map(Failure::text) {
+                if !causes.contains(&cause) {
+                    causes.push(cause);
+                }
+            }
+            causes.join("; ")
+        };
+        if !self.failures.is_empty() {
+            let (failed, counted) = (self.failures.len(), self.counted);
+            return Some(format!("failed {failed} of {counted}: {}", said(&self.failures)));
+        }
+        if self.counted > 0 {
+            return None;
+        }
+        Some(match (&self.missing, &self.warm_up_failure) {
+            (Some(cause), _) => format!("missing: {cause}"),
+            (None, Some(failure)) => format!("failed in the warm-up: {}", failure.text()),
+            (None, None) => "no counted run".to_owned(),
+        })
+    }
+
+    /// Two or three words for a plot or an overview, where there is no figure.
+    pub(super) fn standing(&self) -> String {
+        if self.counted > 0 {
+            let (failed, counted) = (self.failures.len(), self.counted);
+            format!("failed {failed} of {counted}")
+        } else if self.missing.is_some() {
+            "missing".to_owned()
+        } else if self.warm_up_failure.is_some() {
+            "failed".to_owned()
+        } else {
+            "not run".to_owned()
+        }
+    }
+
+    /// haul, with whatever settings.
+    pub(super) fn is_haul(&self) -> bool {
+        self.tool == "haul"
+    }
+
+    /// The tool as it comes.
+    pub(super) fn is_default(&self) -> bool {
+        self.settings == "default"
+    }
+
+    /// More is faster: bytes per second, or one over seconds.
+    fn speed(&self) -> Option<f64> {
+        match self.measure {
+            Measure::Transfer | Measure::Mount => self.rate.map(|rate| rate.median),
+            Measure::Connect | Measure::FirstByte => self
+                .latency
+                .map(|latency| latency.median)
+                .filter(|seconds| *seconds > 0.0)
+                .map(f64::recip),
+        }
+    }
+
+    fn fastest_first(&self, other: &Self) -> Ordering {
+        let last = |row: &Self| (row.right() == 0, row.counted == 0 && row.missing.is_some());
+        let speed = |row: &Self| row.speed().unwrap_or(f64::NEG_INFINITY);
+        last(self)
+            .cmp(&last(other))
+            .then_with(|| speed(other).total_cmp(&speed(self)))
+            .then_with(|| (&self.tool, &self.settings).cmp(&(&other.tool, &other.settings)))
+    }
+}
+
+impl Failure {
+    fn of(outcome: &Outcome) -> Option<Self> {
+        match outcome {
+            Outcome::Failed { cause } => Some(Self { wrong: false, cause: cause.clone() }),
+            Outcome::Wrong { cause } => Some(Self { wrong: true, cause: cause.clone() }),
+            Outcome::Ok | Outcome::Missing { .. } => None,
+        }
+    }
+
+    /// The cause, with a word before it that tells a wrong result from an error.
+    fn text(&self) -> String {
+        if self.wrong { format!("wrong result: {}", self.cause) } else { self.cause.clone() }
+    }
+}
+
+fn typical<'a>(right: &[&'a Run]) -> Option<&'a Run> {
+    let mut by_time = right.to_vec();
+    by_time.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    by_time.get(by_time.len().saturating_sub(1) / 2).copied()
+}

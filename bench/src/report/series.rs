@@ -1,0 +1,145 @@
+//! From counters over time to what a plot shows: rates in bins, and haul's own figures.
+
+use crate::record::{ProgressSample, WireSample};
+
+/// (seconds since the start of the run, value).
+pub(super) type Points = Vec<(f64, f64)>;
+
+/// Width of a bin in seconds: short enough to show a stall of a round trip or two, long enough that
+/// the sampling itself does not show.
+const BIN: f64 = 0.25;
+/// Above this many seconds bins are doubled, for they would be narrower than a pixel.
+const LONG: f64 = 60.0;
+/// More bins than this a plot of a telephone's width cannot show.
+const MOST_BINS: f64 = 300.0;
+
+/// The width of bins in seconds for runs of which the longest takes `longest` seconds. It is the same
+/// for all runs of a plot, because wider bins look steadier.
+pub(super) fn bin_width(longest: f64) -> f64 {
+    let narrowest = if longest > LONG { 2.0 * BIN } else { BIN };
+    narrowest.max((longest / MOST_BINS / BIN).ceil() * BIN)
+}
+
+/// Bytes per second in bins of so many seconds, each at its middle.
+pub(super) fn rate(samples: &[WireSample], width: f64) -> Points {
+    let Some(end) = samples.last().map(|sample| sample.at).filter(|end| *end > 0.0) else {
+        return Points::new();
+    };
+    // A rest of less than half a bin is left out: its rate would be that of a packet or two.
+    let bins = (end / width).round().max(1.0) as usize;
+    let mut counter = Counter { samples, next: 0 };
+    let mut before = counter.at(0.0);
+    let mut points = Points::with_capacity(bins);
+    for bin in 0..bins {
+        let from = bin as f64 * width;
+        let to = (from + width).min(end);
+        let bytes = counter.at(to);
+        if to > from {
+            points.push((f64::midpoint(from, to), (bytes - before).max(0.0) / (to - from)));
+        }
+        before = bytes;
+    }
+    // A run that is over within a bin is a line of its mean, for a point would not be seen.
+    if let [(_, mean)] = *points {
+        return vec![(0.0, mean), (end, mean)];
+    }
+    points
+}
+
+/// Connections in use.
+pub(super) fn lanes(samples: &[ProgressSample]) -> Points {
+    stepped(samples.iter().map(|sample| (sample.at, f64::from(sample.lanes))))
+}
+
+/// Bytes that may be in flight.
+pub(super) fn window(samples: &[ProgressSample]) -> Points {
+    stepped(samples.iter().map(|sample| (sample.at, sample.window as f64)))
+}
+
+/// Round trips in milliseconds, where they were known.
+pub(super) fn round_trip(samples: &[ProgressSample]) -> Points {
+    samples.iter().filter_map(|sample| Some((sample.at, sample.rtt_ms?))).collect()
+}
+
+/// A value that holds until the next one, and does not slide there.
+fn stepped(values: impl Iterator<Item = (f64, f64)>) -> Points {
+    let mut points = Points::new();
+    for (at, value) in values {
+        if let Some((_, before)) = points.last().copied().filter(|(_, before)| *before != value) {
+            points.push((at, before));
+        }
+        points.push((at, value));
+    }
+    points
+}
+
+/// A counter between its samples, asked with rising times.
+struct Counter<'a> {
+    samples: &'a [WireSample],
+    /// The first sample after the last time asked for.
+    next: usize,
+}
+
+impl Counter<'_> {
+    fn at(&mut self, time: f64) -> f64 {
+        while self.samples.get(self.next).is_some_and(|sample| sample.at <= time) {
+            self.next += 1;
+        }
+        let before = self.next.checked_sub(1).and_then(|last| self.samples.get(last));
+        let (t0, b0) = before.map_or((0.0, 0.0), |sample| (sample.at, sample.bytes as f64));
+        match self.samples.get(self.next) {
+            Some(after) if after.at > t0 => {
+                b0 + (after.bytes as f64 - b0) * (time - t0) / (after.at - t0)
+            }
+            _ => b0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_steady_counter_is_a_steady_rate_whatever_the_sampling() {
+        let times = [0.1, 0.13, 0.4, 0.9, 1.0];
+        let samples = times.map(|at| WireSample { at, bytes: (at * 1e6) as u64 });
+        let points = rate(&samples, 0.25);
+        assert_eq!(points.len(), 4);
+        assert!(points.iter().all(|(_, rate)| (rate - 1e6).abs() < 10.0), "{points:?}");
+        assert_eq!(points[0].0, 0.125);
+    }
+
+    #[test]
+    fn a_stall_is_a_rate_of_zero() {
+        let samples =
+            [(0.5, 500), (1.0, 500), (1.5, 1000)].map(|(at, bytes)| WireSample { at, bytes });
+        let rates: Vec<f64> = rate(&samples, 0.25).into_iter().map(|(_, rate)| rate).collect();
+        assert_eq!(rates, [1000.0, 1000.0, 0.0, 0.0, 1000.0, 1000.0]);
+    }
+
+    #[test]
+    fn a_run_shorter_than_a_bin_is_its_mean_from_end_to_end() {
+        let points = rate(&[WireSample { at: 0.2, bytes: 100 }], 0.25);
+        assert_eq!(points, [(0.0, 500.0), (0.2, 500.0)]);
+    }
+
+    #[test]
+    fn no_samples_are_no_points() {
+        assert!(rate(&[], 0.25).is_empty());
+        assert!(rate(&[WireSample { at: 0.0, bytes: 0 }], 0.25).is_empty());
+    }
+
+    #[test]
+    fn bins_of_long_runs_are_no_more_than_a_narrow_plot_can_show() {
+        assert_eq!(bin_width(10.0), 0.25);
+        assert_eq!(bin_width(100.0), 0.5);
+        assert_eq!(bin_width(1250.0), 4.25);
+    }
+
+    #[test]
+    fn a_held_value_makes_a_step() {
+        let points = stepped([(0.0, 1.0), (1.0, 1.0), (2.0, 3.0)].into_iter());
+        assert_eq!(points, [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0), (2.0, 3.0)]);
+    }
+}
