@@ -4,7 +4,8 @@
 //! made, so that a comparison reads the copy only.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -20,6 +21,10 @@ pub struct DataSpec {
     /// Directories that they are spread over evenly; 0 puts them at the top.
     #[serde(default)]
     pub directories: u32,
+    /// Size of each file when it is sparse: its bytes lie in pieces at even distances, and the rest
+    /// are holes.
+    #[serde(default)]
+    pub sparse_size: Option<u64>,
 }
 
 /// A data set on a disk.
@@ -31,11 +36,29 @@ pub struct Dataset {
 }
 
 const BLOCK: usize = 256 << 10;
+/// Pieces of a sparse file.
+const PIECES: u64 = 64;
 
 impl DataSpec {
     /// Bytes of all files.
     pub fn total(&self) -> u64 {
         u64::from(self.files) * self.bytes
+    }
+
+    /// Size of each file, holes included.
+    fn size(&self) -> u64 {
+        self.sparse_size.unwrap_or(self.bytes).max(self.bytes)
+    }
+
+    /// Where the bytes of a file are: offsets and lengths.
+    fn pieces(&self) -> Vec<(u64, u64)> {
+        match self.sparse_size {
+            None => vec![(0, self.bytes)],
+            Some(_) => {
+                let (length, distance) = (self.bytes / PIECES, self.size() / PIECES);
+                (0..PIECES).map(|n| (n * distance, length)).collect()
+            }
+        }
     }
 
     /// The name of file `n`, relative to the root.
@@ -59,14 +82,18 @@ impl DataSpec {
             let mut random = Random(u64::from(n) + 1);
             let mut hasher = blake3::Hasher::new();
             let mut file = File::create_new(root.join(self.name(n)))?;
-            let mut left = self.bytes;
-            while left > 0 {
-                let length = left.min(BLOCK as u64) as usize;
-                random.fill(&mut block);
-                hasher.update(&block[..length]);
-                file.write_all(&block[..length])?;
-                left -= length as u64;
+            for (offset, length) in self.pieces() {
+                file.seek(SeekFrom::Start(offset))?;
+                let mut left = length;
+                while left > 0 {
+                    let length = left.min(BLOCK as u64) as usize;
+                    random.fill(&mut block);
+                    hasher.update(&block[..length]);
+                    file.write_all(&block[..length])?;
+                    left -= length as u64;
+                }
             }
+            file.set_len(self.size())?;
             digests.push(hasher.finalize());
         }
         Ok(Dataset { root: root.to_owned(), spec: *self, digests })
@@ -101,18 +128,26 @@ impl Dataset {
                 }
                 Err(error) => return Err(error),
             };
-            let (mut hasher, mut bytes) = (blake3::Hasher::new(), 0);
-            loop {
-                let length = file.read(&mut block)?;
-                if length == 0 {
-                    break;
-                }
-                hasher.update(&block[..length]);
-                bytes += length as u64;
-            }
-            if bytes != self.spec.bytes {
-                let expected = self.spec.bytes;
+            let (found, expected) = (file.metadata()?, self.spec.size());
+            if found.len() != expected {
+                let bytes = found.len();
                 return Ok(Some(format!("{name} has {bytes} bytes instead of {expected}")));
+            }
+            // st_blocks counts 512 bytes. Directory and extent blocks take some.
+            if self.spec.sparse_size.is_some() && found.blocks() * 512 > self.spec.bytes / 10 * 11 {
+                return Ok(Some(format!("{name} has its holes filled")));
+            }
+            let mut hasher = blake3::Hasher::new();
+            for (offset, length) in self.spec.pieces() {
+                file.seek(SeekFrom::Start(offset))?;
+                let mut piece = (&file).take(length);
+                loop {
+                    let length = piece.read(&mut block)?;
+                    if length == 0 {
+                        break;
+                    }
+                    hasher.update(&block[..length]);
+                }
             }
             if hasher.finalize() != *digest {
                 return Ok(Some(format!("{name} has another content")));
@@ -161,14 +196,18 @@ mod tests {
         (place, set, copy)
     }
 
-    const SMALL: DataSpec = DataSpec { files: 10, bytes: 1000, directories: 3 };
+    const SMALL: DataSpec = DataSpec { files: 10, bytes: 1000, directories: 3, sparse_size: None };
 
     #[test]
     fn the_same_specification_gives_the_same_files() {
         let (_place, set, copy) = copied(SMALL);
         assert_eq!(set.difference(&copy).expect("readable"), None);
-        let (_place, set, copy) =
-            copied(DataSpec { files: 1, bytes: BLOCK as u64 * 2 + 5, directories: 0 });
+        let (_place, set, copy) = copied(DataSpec {
+            files: 1,
+            bytes: BLOCK as u64 * 2 + 5,
+            directories: 0,
+            sparse_size: None,
+        });
         assert_eq!(set.difference(&copy).expect("readable"), None);
     }
 
@@ -189,5 +228,22 @@ mod tests {
         fs::write(&file, &good).expect("writable");
         fs::write(copy.join("left.part"), "").expect("writable");
         assert_eq!(difference(), "1 files too many");
+    }
+
+    #[test]
+    fn a_sparse_file_is_compared_by_its_pieces_and_must_stay_sparse() {
+        let spec =
+            DataSpec { files: 1, bytes: 64 * 4096, directories: 0, sparse_size: Some(1 << 30) };
+        let (_place, set, copy) = copied(spec);
+        let difference = || set.difference(&copy).expect("readable");
+        assert_eq!(difference(), None);
+        let file = File::options().write(true).open(copy.join("file")).expect("it exists");
+        (&file).seek(SeekFrom::Start(63 << 24)).expect("it can seek");
+        (&file).write_all(b"x").expect("writable");
+        assert_eq!(difference().as_deref(), Some("file has another content"));
+        (&file).seek(SeekFrom::Start(1 << 20)).expect("it can seek");
+        (&file).write_all(&vec![0; 1 << 20]).expect("writable");
+        file.sync_all().expect("it can be written");
+        assert_eq!(difference().as_deref(), Some("file has its holes filled"));
     }
 }

@@ -23,7 +23,9 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount,
+};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait, waitpid};
 use rustix::thread::UnshareFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -88,6 +90,9 @@ pub fn guard(directory: &Path, worker: &[OsString]) -> io::Result<ExitCode> {
     // Without the right to have one, there are no mounts either.
     if sys::unshare(UnshareFlags::NEWNS).is_ok() {
         mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
+        // Servers want directories and write sockets there: theirs is one of their own.
+        let settings: Option<&std::ffi::CStr> = None;
+        mount("tmpfs", "/run", "tmpfs", MountFlags::empty(), settings)?;
     }
     let worker = start_worker(directory, worker)?;
     let (events, happened) = channel();
@@ -143,7 +148,8 @@ fn watch_worker(worker: u32, events: Sender<Event>) {
         loop {
             match wait(WaitOptions::empty()) {
                 Ok(Some((pid, status))) if pid.as_raw_nonzero().get().cast_unsigned() == worker => {
-                    let code = status.exit_status().or(status.terminating_signal().map(|n| n + 128));
+                    let code =
+                        status.exit_status().or(status.terminating_signal().map(|n| n + 128));
                     let _ = events.send(Event::Ended(code.unwrap_or(1)));
                     return;
                 }

@@ -10,7 +10,7 @@ use crate::link::Means;
 use crate::record::Machine;
 
 /// Describes this machine. It takes a second, in which it looks how busy it is.
-pub fn describe(means: Means) -> io::Result<Machine> {
+pub fn describe(means: Option<Means>) -> io::Result<Machine> {
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?.as_secs();
     let processors = fs::read_to_string("/proc/cpuinfo")?;
     let processor = processors
@@ -26,7 +26,7 @@ pub fn describe(means: Means) -> io::Result<Machine> {
         congestion_control: setting("/proc/sys/net/ipv4/tcp_congestion_control"),
         tcp_send_buffer: largest("/proc/sys/net/ipv4/tcp_wmem"),
         tcp_receive_buffer: largest("/proc/sys/net/ipv4/tcp_rmem"),
-        links: means.to_string(),
+        links: means.map_or("none".to_owned(), |means| means.to_string()),
         busy: busy()?,
     })
 }

@@ -18,9 +18,10 @@ fn unescape(point: &str) -> PathBuf {
     let mut bytes = Vec::new();
     let mut rest = point.as_bytes();
     while let Some((&first, after)) = rest.split_first() {
-        let octal = after.first_chunk::<3>().filter(|_| first == b'\\').and_then(|digits| {
-            u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
-        });
+        let octal = after
+            .first_chunk::<3>()
+            .filter(|_| first == b'\\')
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
         bytes.push(octal.unwrap_or(first));
         rest = if octal.is_some() { &after[3..] } else { after };
     }

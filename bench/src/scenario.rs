@@ -395,9 +395,8 @@ mod tests {
     fn a_mistake_is_an_error_that_names_it() {
         let parse = |text: &str| Plan::parse("my.toml", text).expect_err("a mistake");
         let data = "[data.one]\ntitle = 'a file'\nfiles = 1\nbytes = 1\n";
-        let scenario = |rest: &str| {
-            parse(&format!("{data}[[scenario]]\nrounds = 1\ndata = ['one']\n{rest}"))
-        };
+        let scenario =
+            |rest: &str| parse(&format!("{data}[[scenario]]\nrounds = 1\ndata = ['one']\n{rest}"));
         assert!(scenario("protocols = ['gopher']").contains("gopher"));
         assert!(
             scenario("protocols = ['sftp']\nlinks = ['moon']\ndirections = ['upload']")

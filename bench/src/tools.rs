@@ -85,11 +85,7 @@ struct ToolTable {
 
 impl Tools {
     /// Reads a tools file and looks for each tool: at the path given, or on `PATH`.
-    pub fn find(
-        file: &str,
-        text: &str,
-        given: &BTreeMap<String, PathBuf>,
-    ) -> Result<Self, String> {
+    pub fn find(file: &str, text: &str, given: &BTreeMap<String, PathBuf>) -> Result<Self, String> {
         let table: FileTable = toml::from_str(text).map_err(|error| format!("{file}: {error}"))?;
         if let Some(name) = given.keys().find(|name| table.tool.iter().all(|t| t.name != **name)) {
             return Err(format!("--peer {name}: {file} has no such tool"));
@@ -101,8 +97,8 @@ impl Tools {
                 Some(path) => Err(format!("{} is no program", path.display())),
                 None => on_path(program).ok_or_else(|| tool.advice(program)),
             };
-            let found = path
-                .map(|path| Found { version: version(&tool.version, &tool.name, &path), path });
+            let found =
+                path.map(|path| Found { version: version(&tool.version, &tool.name, &path), path });
             Tool { name: tool.name, found, uses: tool.uses }
         });
         Ok(Self(tools.collect()))
@@ -110,7 +106,8 @@ impl Tools {
 
     /// Those named only; an unknown name is an error.
     pub fn only(mut self, names: &[String]) -> Result<Self, String> {
-        if let Some(name) = names.iter().find(|name| self.0.iter().all(|tool| tool.name != **name)) {
+        if let Some(name) = names.iter().find(|name| self.0.iter().all(|tool| tool.name != **name))
+        {
             return Err(format!("there is no tool named '{name}'"));
         }
         if !names.is_empty() {

@@ -2,6 +2,11 @@
 //!
 //! It needs root for network namespaces, and says so where it is skipped. The proofs measure, so
 //! each takes the best of three attempts: what else the machine does can only spoil a figure.
+#![expect(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a failed expectation is the failure of the test, and a skipped test says so"
+)]
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, UdpSocket};
@@ -127,8 +132,7 @@ fn sixteen_streams_fill_95_percent_of_the_set_rate_and_no_more() {
         let _server = Iperf::start(network.links()[0].server());
         let address = network.links()[0].address().to_string();
         for way in ["up", "down"] {
-            let mut arguments =
-                vec!["-c", &address, "-P", "16", "-t", "8", "-O", "4", "-i", "0"];
+            let mut arguments = vec!["-c", &address, "-P", "16", "-t", "8", "-O", "4", "-i", "0"];
             if way == "down" {
                 arguments.push("-R");
             }
@@ -164,9 +168,7 @@ fn each_way_has_its_own_rate() {
     for (direction, mbit) in [("", 50.0), ("-R", 200.0)] {
         let mut arguments = vec!["-c", &address, "-P", "4", "-t", "4", "-O", "2", "-i", "0"];
         arguments.extend(Some(direction).filter(|direction| !direction.is_empty()));
-        let rate = (0..3)
-            .map(|_| iperf(network.client(), &arguments) / 1e6)
-            .fold(0.0, f64::max);
+        let rate = (0..3).map(|_| iperf(network.client(), &arguments) / 1e6).fold(0.0, f64::max);
         assert!((0.9 * mbit..0.98 * mbit).contains(&rate), "{rate} of {mbit} Mbit/s");
     }
 }
@@ -234,8 +236,7 @@ fn jitter_spreads_round_trips_within_what_is_set() {
 #[test]
 fn several_servers_have_links_of_their_own() {
     let Some(_alone) = alone("ping") else { return };
-    let specs: Vec<LinkSpec> =
-        [5, 30, 60].map(|rtt| LinkSpec::new(ms(rtt), Some(1e8))).to_vec();
+    let specs: Vec<LinkSpec> = [5, 30, 60].map(|rtt| LinkSpec::new(ms(rtt), Some(1e8))).to_vec();
     let network = Network::new(&specs, means()).expect("a network");
     for (link, rtt) in network.links().iter().zip([5.0, 30.0, 60.0]) {
         let measured = ping(network.client(), link.address().into());

@@ -209,8 +209,12 @@ mod tests {
 
     #[test]
     fn jitter_delays_and_never_reorders() {
-        let jittery =
-            Settings { jitter: Duration::from_millis(30), rate: None, queue: Duration::MAX, ..settings() };
+        let jittery = Settings {
+            jitter: Duration::from_millis(30),
+            rate: None,
+            queue: Duration::MAX,
+            ..settings()
+        };
         let (mut line, counters) = (Direction::new(jittery), Counters::default());
         for n in 0..200_u8 {
             line.offer(u64::from(n) * MS, &[n], wire(100), &counters);

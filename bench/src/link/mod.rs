@@ -201,11 +201,7 @@ impl Ends {
     fn new(index: usize) -> Result<Self, LinkError> {
         let index = u8::try_from(index)
             .map_err(|_| LinkError::new("making a network", &"it has 256 servers at most"))?;
-        Ok(Self {
-            index,
-            client_device: format!("link{index}"),
-            server_device: "link0".to_owned(),
-        })
+        Ok(Self { index, client_device: format!("link{index}"), server_device: "link0".to_owned() })
     }
 
     fn address(&self, host: u8) -> Ipv4Addr {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::sampler::{Samples, Sampler};
+use super::sampler::{Sampler, Samples};
 use super::stage::Stage;
 use crate::processes::{peak_rss, processes, tree};
 use crate::sys::{self, Used};
@@ -98,7 +98,14 @@ impl Job {
             // The receiver has given up only when the worker is ending.
             let _ = sender.send(used.map(|used| (used, Instant::now())));
         });
-        Ok(Self { start, pid, ended, server_ticks, sampler: Sampler::new(child.id(), before), output })
+        Ok(Self {
+            start,
+            pid,
+            ended,
+            server_ticks,
+            sampler: Sampler::new(child.id(), before),
+            output,
+        })
     }
 
     /// When it was started.
@@ -107,7 +114,11 @@ impl Job {
     }
 
     /// Whether it has ended, waiting for that until `deadline` and taking samples meanwhile.
-    fn ended_by(&mut self, stage: &Stage, deadline: Instant) -> io::Result<Option<(Used, Instant)>> {
+    fn ended_by(
+        &mut self,
+        stage: &Stage,
+        deadline: Instant,
+    ) -> io::Result<Option<(Used, Instant)>> {
         loop {
             let now = Instant::now();
             let pause = deadline.saturating_duration_since(now).min(self.sampler.pause(self.start));
@@ -161,8 +172,9 @@ impl Job {
             too_long,
             time: end - self.start,
             client_cpu: used.cpu,
-            server_cpu: ticks
-                .map(|(now, then)| Duration::from_secs_f64(now.saturating_sub(then) as f64 / second)),
+            server_cpu: ticks.map(|(now, then)| {
+                Duration::from_secs_f64(now.saturating_sub(then) as f64 / second)
+            }),
             peak_rss: peak(used.peak_rss, samples.peak_rss),
             samples,
         })
@@ -191,7 +203,8 @@ fn server_ticks(stage: &Stage) -> io::Result<Option<u64>> {
 /// The last words on standard error, one line.
 pub(super) fn last_words(home: &Path) -> String {
     let mut text = Vec::new();
-    let read = File::open(home.join("stderr")).and_then(|file| file.take(1 << 20).read_to_end(&mut text));
+    let read =
+        File::open(home.join("stderr")).and_then(|file| file.take(1 << 20).read_to_end(&mut text));
     if let Err(error) = read {
         return format!("its messages cannot be read: {error}");
     }

@@ -34,8 +34,8 @@ pub struct Settings {
     pub results: PathBuf,
     /// Counted runs of each tool, where they are to be others than the scenario's.
     pub rounds: Option<u32>,
-    /// How links are made.
-    pub means: Means,
+    /// How links are made; none where no scenario has one.
+    pub means: Option<Means>,
 }
 
 /// How a benchmark went.
@@ -60,9 +60,16 @@ pub fn run(
     for scenario in scenarios {
         say(&format!("{}: {}", scenario.name, scenario.title));
         let at = |error: io::Error| io::Error::other(format!("{}: {error}", scenario.name));
-        Scene { scenario, settings, log: &mut log, say, tally: &mut tally, stopped: HashSet::new() }
-            .play(tools)
-            .map_err(at)?;
+        Scene {
+            scenario,
+            settings,
+            log: &mut log,
+            say,
+            tally: &mut tally,
+            stopped: HashSet::new(),
+        }
+        .play(tools)
+        .map_err(at)?;
     }
     Ok(tally)
 }
@@ -76,7 +83,8 @@ struct Log {
 impl Log {
     fn open(path: &Path) -> io::Result<Self> {
         let file = File::options().append(true).create(true).open(path);
-        let file = file.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+        let file =
+            file.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
         Ok(Self { file, path: path.to_owned() })
     }
 
@@ -114,7 +122,17 @@ impl Scene<'_> {
                 Err(cause) => self.missing(tool, used, cause)?,
             }
         }
-        let stage = Stage::set_up(scenario, &work, self.settings.means)?;
+        let stage = match Stage::set_up(scenario, &work, self.settings.means) {
+            Ok(stage) => stage,
+            Err(error) => {
+                // A server that is not there is no reason not to measure with the others.
+                for (tool, _, used) in rows {
+                    self.missing(tool, used, &error.to_string())?;
+                }
+                self.tally.wrong += 1;
+                return tear_down(&work);
+            }
+        };
         let mut count = 0;
         for round in 0..=rounds {
             // Every round begins with another one, so that none always follows the same.
@@ -363,7 +381,7 @@ fn line(run: &Run, scenario: &Scenario) -> String {
     };
     let round = if run.round == 0 { "warm-up".to_owned() } else { format!("run {}", run.round) };
     let what = match &run.outcome {
-        Outcome::Missing { cause } => return format!("  {name:28} {cause}"),
+        Outcome::Missing { cause } => return format!("  {name:33} {cause}"),
         Outcome::Failed { cause } => format!("FAILED: {cause}"),
         Outcome::Wrong { cause } => format!("WRONG: {cause}"),
         Outcome::Ok => match (scenario.measure, run.first_byte, run.read_rate) {
@@ -378,5 +396,5 @@ fn line(run: &Run, scenario: &Scenario) -> String {
             _ => format!("{:8.1} ms", run.seconds * 1e3),
         },
     };
-    format!("  {name:28} {round:8} {what}")
+    format!("  {name:33} {round:8} {what}")
 }

@@ -101,7 +101,8 @@ fn read_file(path: &Path) -> io::Result<(View, blake3::Hash)> {
         let first = *first_byte.get_or_insert_with(|| start.elapsed());
         if length == 0 {
             let rate = bytes as f64 / start.elapsed().as_secs_f64();
-            let view = View { ready: Duration::ZERO, first_byte: first, rate, outcome: Outcome::Ok };
+            let view =
+                View { ready: Duration::ZERO, first_byte: first, rate, outcome: Outcome::Ok };
             return Ok((view, hasher.finalize()));
         }
         hasher.update(&buffer[..length]);

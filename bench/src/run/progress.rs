@@ -47,13 +47,8 @@ mod tests {
 not json
 {"event":"progress","seconds":1.5,"bytes":3,"lanes":8,"window_bytes":4096,"rtt_ms":200.5,"phase":"copy"}
 {"event":"summary","bytes":5}"#;
-        let expected = ProgressSample {
-            at: 1.5,
-            bytes: 3,
-            lanes: 8,
-            window: 4096,
-            rtt_ms: Some(200.5),
-        };
+        let expected =
+            ProgressSample { at: 1.5, bytes: 3, lanes: 8, window: 4096, rtt_ms: Some(200.5) };
         assert_eq!(samples(output.as_bytes()), [expected]);
     }
 }

@@ -35,13 +35,7 @@ pub(super) struct Samples {
 impl Sampler {
     /// Of process `root` and its children; `before` is what had passed before they started.
     pub(super) fn new(root: u32, before: Option<Passed>) -> Self {
-        Self {
-            root,
-            before,
-            next_wire: FIRST,
-            next_memory: FIRST,
-            samples: Samples::default(),
-        }
+        Self { root, before, next_wire: FIRST, next_memory: FIRST, samples: Samples::default() }
     }
 
     /// How long nothing has to be looked at.

@@ -35,7 +35,11 @@ pub(super) enum Wiring {
 
 impl Stage {
     /// Sets `scenario` up in the empty directory `work`.
-    pub(super) fn set_up(scenario: &Scenario, work: &Path, means: Means) -> io::Result<Self> {
+    pub(super) fn set_up(
+        scenario: &Scenario,
+        work: &Path,
+        means: Option<Means>,
+    ) -> io::Result<Self> {
         let place = work.join("stage");
         fs::create_dir(&place)?;
         if scenario.storage == Storage::Ram {
@@ -117,11 +121,12 @@ impl Stage {
 }
 
 impl Wiring {
-    fn new(path: &NetworkPath, means: Means) -> Result<Self, link::LinkError> {
+    fn new(path: &NetworkPath, means: Option<Means>) -> Result<Self, link::LinkError> {
         Ok(match path {
             NetworkPath::None => Self::None,
             NetworkPath::Loopback => Self::Loopback(Namespace::new()?),
             NetworkPath::Link(spec) => {
+                let means = means.unwrap_or(Means::Tun);
                 Self::Linked(Network::new(std::slice::from_ref(spec), means)?)
             }
         })

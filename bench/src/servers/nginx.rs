@@ -22,8 +22,7 @@ pub(super) fn recipe(place: Place<'_>, with_tls: bool) -> io::Result<Recipe> {
         keys = format!("ssl_certificate {cacert};\nssl_certificate_key {};\n", files.key.display());
     }
     let extended = fs::exists(DAV_MODULE)?;
-    let module =
-        if extended { format!("load_module {DAV_MODULE};\n") } else { String::new() };
+    let module = if extended { format!("load_module {DAV_MODULE};\n") } else { String::new() };
     let methods = if extended { "dav_ext_methods PROPFIND OPTIONS;\n" } else { "" };
     let configuration = place.private.join("nginx.conf");
     fs::write(

@@ -74,7 +74,11 @@ fn describe(network: &Network, means: Means) -> io::Result<()> {
     for link in network.links() {
         let path = link.server().path();
         let (address, address6) = (link.address(), link.address6());
-        writeln!(out, "server {address:10} nsenter --net={} COMMAND   ({address6})", path.display())?;
+        writeln!(
+            out,
+            "server {address:10} nsenter --net={} COMMAND   ({address6})",
+            path.display()
+        )?;
     }
     writeln!(out, "ready")?;
     out.flush()

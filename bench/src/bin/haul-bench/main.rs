@@ -35,7 +35,11 @@ enum Command {
     Link(LinkArguments),
     /// The process that clears up; `run` starts it
     #[command(hide = true)]
-    Guard { directory: PathBuf, worker: Vec<OsString> },
+    Guard {
+        directory: PathBuf,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        worker: Vec<OsString>,
+    },
     /// The process that measures; the guard starts it
     #[command(hide = true)]
     Worker {

@@ -65,9 +65,9 @@ pub(crate) fn worker(directory: &Path, arguments: &RunArguments) -> Result<ExitC
         results,
         rounds: arguments.rounds,
         means: match arguments.links {
-            Some(means) => means,
-            None if linked => Means::of_this_machine(),
-            None => Means::Tun,
+            _ if !linked => None,
+            Some(means) => Some(means),
+            None => Some(Means::of_this_machine()),
         },
     };
     let tools = tools(arguments, haul)?;
@@ -137,16 +137,17 @@ fn text(file: Option<&Path>, built_in: &str, text: &str) -> Result<(String, Stri
         None => Ok((built_in.to_owned(), text.to_owned())),
         Some(path) => {
             let name = path.display().to_string();
-            fs::read_to_string(path).map(|text| (name.clone(), text)).map_err(|e| format!("{name}: {e}"))
+            fs::read_to_string(path)
+                .map(|text| (name.clone(), text))
+                .map_err(|e| format!("{name}: {e}"))
         }
     }
 }
 
 /// Networks and mounts need root; better said at once than after an hour.
 fn needs_root(scenarios: &[&Scenario]) -> Result<(), String> {
-    let needing = scenarios
-        .iter()
-        .find(|one| one.path != NetworkPath::None || one.storage == Storage::Ram);
+    let needing =
+        scenarios.iter().find(|one| one.path != NetworkPath::None || one.storage == Storage::Ram);
     match needing {
         Some(one) if !rustix::process::geteuid().is_root() => {
             Err(format!("{} needs root: it makes network namespaces and mounts", one.name))
