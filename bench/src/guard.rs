@@ -9,8 +9,9 @@
 //!   (all of them are its descendants: orphans come to it), unmounts, removes the directory.
 //! - the **worker** does the work. It dies with the guard.
 //!
-//! Should the guard itself be killed, worker and servers die with it; the directory, which only it
-//! would have removed, is removed by the front, or by the next benchmark that finds it unlocked.
+//! Should the guard itself be killed, the front does what it would have done. Should both be killed,
+//! worker and servers die with the guard, and the next benchmark removes the directory, which it finds
+//! unlocked.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -19,7 +20,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -52,6 +53,8 @@ pub fn run(parent: &Path, worker: &[OsString]) -> io::Result<ExitCode> {
         .map_err(|error| at("creating a directory in", parent, &error))?
         .path()
         .canonicalize()?;
+    // For the case that the guard itself is killed.
+    set_child_subreaper(Some(rustix::process::getpid()))?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let handle = signals.handle();
     let mut guard = Command::new(std::env::current_exe()?)
@@ -70,6 +73,7 @@ pub fn run(parent: &Path, worker: &[OsString]) -> io::Result<ExitCode> {
     let status = guard.wait()?;
     handle.close();
     let signal = listener.join().ok().flatten();
+    kill_descendants()?;
     if directory.exists() {
         fs::remove_dir_all(&directory).map_err(|error| at("removing", &directory, &error))?;
     }
@@ -162,11 +166,20 @@ fn watch_worker(worker: u32, events: Sender<Event>) {
 
 /// Kills all descendants, unmounts what is mounted in `directory` and removes it.
 fn clear_up(directory: &Path) -> io::Result<()> {
-    let start = std::time::Instant::now();
+    kill_descendants()?;
+    for mount in mounts_in(directory)?.iter().rev() {
+        unmount(mount, UnmountFlags::DETACH).map_err(|error| at("unmounting", mount, &error))?;
+    }
+    fs::remove_dir_all(directory).map_err(|error| at("removing", directory, &error))
+}
+
+/// Kills children until there are none: those of a killed child come to this process, its subreaper.
+fn kill_descendants() -> io::Result<()> {
+    let start = Instant::now();
     loop {
         let children = children_of(std::process::id())?;
         if children.is_empty() {
-            break;
+            return Ok(());
         }
         for child in &children {
             if let Some(pid) = Pid::from_raw(child.cast_signed()) {
@@ -180,10 +193,6 @@ fn clear_up(directory: &Path) -> io::Result<()> {
         }
         thread::sleep(Duration::from_millis(5));
     }
-    for mount in mounts_in(directory)?.iter().rev() {
-        unmount(mount, UnmountFlags::DETACH).map_err(|error| at("unmounting", mount, &error))?;
-    }
-    fs::remove_dir_all(directory).map_err(|error| at("removing", directory, &error))
 }
 
 /// Process ids whose parent is `parent`, from `/proc`; those that have ended and wait for their
