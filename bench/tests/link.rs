@@ -127,7 +127,10 @@ fn carried_mbit(network: &Network, way: &str, time: Duration) -> f64 {
 fn sixteen_streams_fill_95_percent_of_the_set_rate_and_no_more() {
     let Some(_alone) = alone("iperf3") else { return };
     for (rtt, mbit) in [(1, 1000.0), (50, 500.0), (200, 500.0)] {
-        let spec = LinkSpec::new(ms(rtt), Some(mbit * 1e6));
+        let mut spec = LinkSpec::new(ms(rtt), Some(mbit * 1e6));
+        // What is proved is the line, not how 16 streams recover from a full queue: they take 3.5 % for
+        // headers, and each percent sent again would be missing.
+        spec.queue = ms(200 + 2 * rtt);
         let network = Network::new(&[spec], means()).expect("a network");
         let _server = Iperf::start(network.links()[0].server());
         let address = network.links()[0].address().to_string();
