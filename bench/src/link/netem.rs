@@ -58,9 +58,11 @@ fn tc<'a>(device: &'a str, settings: &[&'a str]) -> Vec<&'a str> {
 /// `delay … loss … rate … limit …`, as tc-netem(8) has them.
 fn netem_settings(spec: &LinkSpec, rate: Option<f64>, side: u64) -> Vec<String> {
     let one_way = spec.rtt / 2;
-    let mut words = vec!["delay".to_owned(), format!("{}us", one_way.as_micros())];
-    if !spec.jitter.is_zero() {
-        words.push(format!("{}us", spec.jitter.as_micros()));
+    // netem spreads evenly about its delay; our jitter is never less than none.
+    let spread = spec.jitter / 2;
+    let mut words = vec!["delay".to_owned(), format!("{}us", (one_way + spread).as_micros())];
+    if !spread.is_zero() {
+        words.push(format!("{}us", spread.as_micros()));
     }
     if spec.loss > 0.0 {
         words.extend(["loss".to_owned(), format!("{:.6}%", spec.loss * 100.0)]);
@@ -95,7 +97,7 @@ mod tests {
         spec.jitter = Duration::from_millis(3);
         assert_eq!(
             netem_settings(&spec, None, 1).join(" "),
-            "delay 100000us 3000us loss 1.000000% seed 3 limit 1000000"
+            "delay 101500us 1500us loss 1.000000% seed 3 limit 1000000"
         );
     }
 }
