@@ -125,11 +125,7 @@ impl Connection {
     }
 
     fn connecting(&mut self, client: Side, server: Side, state: &mut State) -> Stage {
-        if client.hung {
-            return self.give_up(Stage::Connecting(client, server), ConnectionState::Cut, state);
-        }
         if !server.writable {
-            self.wants.client = Some(PollFlags::empty());
             self.wants.server = Some(PollFlags::OUT);
             return Stage::Connecting(client, server);
         }

@@ -78,8 +78,8 @@ impl Pair {
 
     pub(crate) fn pump(&mut self, state: &mut State, buffer: &mut [u8]) -> Turn {
         for direction in Direction::BOTH {
-            self.notice_hang_up(direction, state);
             self.pull(direction, state, buffer);
+            self.notice_hang_up(direction, state);
             if self.push(direction, state) {
                 return Turn::Cut(direction);
             }
