@@ -179,7 +179,7 @@ fn questions_are_answered_while_many_bytes_flow() {
             proxy.stats();
             asked += 1;
         }
-        // Without the turnstile of the lock it is one or two.
-        assert!(asked > 20, "{asked}");
+        // Without the turnstile of the lock it may be none before all is over.
+        assert!(asked >= 5, "{asked}");
     });
 }
