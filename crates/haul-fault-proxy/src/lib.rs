@@ -8,14 +8,20 @@
 //! use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
 //!
 //! # fn main() -> std::io::Result<()> {
-//! // A server that says hello to everybody.
+//! // A server that says hello to everybody who says something.
 //! let listener = TcpListener::bind("127.0.0.1:0")?;
 //! let server = listener.local_addr()?;
 //! std::thread::spawn(move || {
 //!     while let Ok((mut client, _)) = listener.accept() {
+//!         let _ = client.read_exact(&mut [0]);
 //!         let _ = client.write_all(b"hello, world");
 //!     }
 //! });
+//! let ask = |proxy: &FaultProxy, heard: &mut Vec<u8>| {
+//!     let mut client = TcpStream::connect(proxy.address())?;
+//!     client.write_all(b"?")?;
+//!     client.read_to_end(heard)
+//! };
 //!
 //! // The first connection breaks after five bytes; all are slow.
 //! let proxy = FaultProxy::to(server)
@@ -24,12 +30,12 @@
 //! proxy.set(Connections::All, Direction::ToClient, Fault::delay(Duration::from_millis(10)));
 //!
 //! let mut heard = Vec::new();
-//! let broken = TcpStream::connect(proxy.address())?.read_to_end(&mut heard);
+//! let broken = ask(&proxy, &mut heard);
 //! assert_eq!(heard, b"hello");
 //! assert_eq!(broken.map_err(|error| error.kind()), Err(std::io::ErrorKind::ConnectionReset));
 //!
 //! heard.clear();
-//! TcpStream::connect(proxy.address())?.read_to_end(&mut heard)?;
+//! ask(&proxy, &mut heard)?;
 //! assert_eq!(heard, b"hello, world");
 //! assert_eq!(proxy.fired().len(), 3); // one cut, two that were slow
 //! # Ok(())

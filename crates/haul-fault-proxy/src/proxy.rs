@@ -51,8 +51,9 @@ impl FaultProxy {
 
     /// Resets these connections right after they are accepted. Those that are open already stay.
     ///
-    /// The system answers a client before a proxy can, so that connecting may succeed, and the
-    /// reset shows in the first read or write.
+    /// The system answers a client before a proxy can, so that connecting mostly succeeds, and the
+    /// reset shows in the first read or write. If it is quicker than the client's thread, connecting
+    /// fails with it; a [`Fault::CutHard`] after few bytes can be so quick too.
     pub fn refuse(&self, connections: Connections) -> RuleId {
         self.add(connections, Effect::Refuse)
     }

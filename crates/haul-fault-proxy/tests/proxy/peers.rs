@@ -9,6 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use haul_fault_proxy::FaultProxy;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketType};
 
 /// Until a test that hangs is given up.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -163,8 +165,20 @@ pub fn listen_a_moment(socket: &mut TcpStream) -> Heard {
     heard
 }
 
+/// Connects, and does not ask whether the connection is still there. A proxy that is quick with a
+/// reset may have got in between, which std tells as an error of connecting; what was sent before
+/// is there nevertheless.
 pub fn connect(proxy: &FaultProxy) -> TcpStream {
-    let socket = TcpStream::connect(proxy.address()).unwrap();
+    let address = proxy.address();
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = TcpStream::from(rustix::net::socket(family, SocketType::STREAM, None).unwrap());
+    socket.set_nonblocking(true).unwrap();
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
+        Err(error) => panic!("{error}"),
+    }
+    poll(&mut [PollFd::new(&socket, PollFlags::OUT)], None).unwrap();
+    socket.set_nonblocking(false).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.set_write_timeout(Some(PATIENCE)).unwrap();
     socket.set_nodelay(true).unwrap();
