@@ -76,6 +76,10 @@ impl Engine {
                 }
             };
             let cutting = state.cuts_made < state.cuts_ordered;
+            if cutting && !state.paused && !state.stopping {
+                // Who has connected before the order is cut as well.
+                self.accept(&mut state);
+            }
             if state.stopping || cutting {
                 for connection in &mut self.connections {
                     connection.cut(&mut state);

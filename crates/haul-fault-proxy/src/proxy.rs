@@ -94,7 +94,8 @@ impl FaultProxy {
     }
 
     /// Resets all connections that are open, as a server that dies, also while the proxy is paused.
-    /// They are closed when this returns; bytes that were under way are lost. New ones are accepted.
+    /// They are closed when this returns; bytes that were under way are lost. Clients that connect
+    /// afterwards, or that wait for the end of a pause, are accepted.
     pub fn cut_all(&self) {
         let order = self.shared.change(|state| {
             state.cuts_ordered += 1;

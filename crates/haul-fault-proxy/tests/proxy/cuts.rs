@@ -290,3 +290,14 @@ fn a_server_that_dies_resets_all_and_lives_again() {
     }
     assert_eq!(exchange(&proxy, b"again").bytes, b"again");
 }
+
+#[test]
+fn who_has_just_connected_is_cut_as_well() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    for _ in 0..20 {
+        let mut client = connect(&proxy);
+        proxy.cut_all();
+        assert_eq!(listen(&mut client).end, End::Reset);
+    }
+}
