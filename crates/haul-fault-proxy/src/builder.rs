@@ -1,0 +1,97 @@
+//! What is said about a proxy before it starts.
+//!
+//! `start` opens the listener, so that errors come back to the test, and hands it to the thread.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread;
+
+use crate::engine::Engine;
+use crate::rules::{Effect, Rules};
+use crate::shared::{Shared, State};
+use crate::{Connections, Direction, Fault, FaultProxy};
+
+/// 64 MiB: 600 MB/s over a line of 100 ms.
+const LINE_CAPACITY: usize = 64 * 1024 * 1024;
+
+/// A proxy that has not been started. See [`FaultProxy::to`].
+#[derive(Debug)]
+#[must_use = "a proxy does nothing before it is started"]
+pub struct Builder {
+    server: SocketAddr,
+    ipv6: bool,
+    line_capacity: usize,
+    rules: Rules,
+}
+
+impl Builder {
+    pub(crate) const fn new(server: SocketAddr) -> Self {
+        Self { server, ipv6: false, line_capacity: LINE_CAPACITY, rules: Rules::new(0) }
+    }
+
+    /// Listens on `::1` instead of 127.0.0.1. The server may be of either kind.
+    pub const fn on_ipv6(mut self) -> Self {
+        self.ipv6 = true;
+        self
+    }
+
+    /// What all chance depends on; without it, 0.
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.rules.seed = seed;
+        self
+    }
+
+    /// So many bytes of memory may be under way in one direction of one connection; then the sending
+    /// side has to wait. Without it, 64 MiB. It bounds the throughput of a delay: capacity divided
+    /// by time.
+    pub const fn line_capacity(mut self, bytes: usize) -> Self {
+        self.line_capacity = bytes;
+        self
+    }
+
+    /// See [`FaultProxy::set`].
+    pub fn set(mut self, connections: Connections, direction: Direction, fault: Fault) -> Self {
+        self.rules.add(connections, Effect::Stream(direction, fault));
+        self
+    }
+
+    /// See [`FaultProxy::refuse`].
+    pub fn refuse(mut self, connections: Connections) -> Self {
+        self.rules.add(connections, Effect::Refuse);
+        self
+    }
+
+    /// See [`FaultProxy::limit_open`].
+    pub fn limit_open(mut self, limit: u64) -> Self {
+        self.rules.add(Connections::All, Effect::LimitOpen(limit));
+        self
+    }
+
+    /// See [`FaultProxy::stall`].
+    pub fn stall(mut self, connections: Connections) -> Self {
+        self.rules.add(connections, Effect::Stall);
+        self
+    }
+
+    /// Listens on a free port, and forwards from now on.
+    ///
+    /// # Errors
+    /// Those of opening the listener, of making a pipe, and of starting a thread. That the server
+    /// cannot be reached is no error here: it shows with each connection.
+    pub fn start(self) -> io::Result<FaultProxy> {
+        let listener = if self.ipv6 {
+            TcpListener::bind((Ipv6Addr::LOCALHOST, 0))?
+        } else {
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+        };
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let (listen, ring) = io::pipe()?;
+        let shared = Arc::new(Shared::new(State::new(self.rules, self.line_capacity), ring));
+        let engine = Engine::new(listener, self.server, listen, Arc::clone(&shared));
+        let thread =
+            thread::Builder::new().name("fault-proxy".to_owned()).spawn(move || engine.run())?;
+        Ok(FaultProxy::new(address, shared, thread))
+    }
+}

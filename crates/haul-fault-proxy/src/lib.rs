@@ -1,0 +1,77 @@
+//! A TCP proxy for tests that stands between a client and a real server, and makes the network bad.
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use std::net::{TcpListener, TcpStream};
+//! use std::time::Duration;
+//!
+//! use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! // A server that says hello to everybody who says something.
+//! let listener = TcpListener::bind("127.0.0.1:0")?;
+//! let server = listener.local_addr()?;
+//! std::thread::spawn(move || {
+//!     while let Ok((mut client, _)) = listener.accept() {
+//!         let _ = client.read_exact(&mut [0]);
+//!         let _ = client.write_all(b"hello, world");
+//!     }
+//! });
+//! let ask = |proxy: &FaultProxy, heard: &mut Vec<u8>| {
+//!     let mut client = TcpStream::connect(proxy.address())?;
+//!     client.write_all(b"?")?;
+//!     client.read_to_end(heard)
+//! };
+//!
+//! // The first connection breaks after five bytes; all are slow.
+//! let proxy = FaultProxy::to(server)
+//!     .set(Connections::Nth(1), Direction::ToClient, Fault::CutHard { after: 5 })
+//!     .start()?;
+//! proxy.set(Connections::All, Direction::ToClient, Fault::delay(Duration::from_millis(10)));
+//!
+//! let mut heard = Vec::new();
+//! let broken = ask(&proxy, &mut heard);
+//! assert_eq!(heard, b"hello");
+//! assert_eq!(broken.map_err(|error| error.kind()), Err(std::io::ErrorKind::ConnectionReset));
+//!
+//! heard.clear();
+//! ask(&proxy, &mut heard)?;
+//! assert_eq!(heard, b"hello, world");
+//! assert_eq!(proxy.fired().len(), 3); // one cut, two that were slow
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How data passes
+//!
+//! One thread owns the listener and all sockets, and sleeps in poll(2) until a socket, a moment or
+//! the test wants something. Each direction of a connection is a line:
+//!
+//! ```text
+//! read → rates (when is it through?) → line → delays (is it due?) → cuts, flips, holes → write
+//! ```
+//!
+//! Ends and resets of one side travel in the same line behind its bytes, and are passed on as what
+//! they are. It needs no async runtime, and its clock is the real one whatever a test's runtime
+//! says. It is for Unix; that a hard cut waits until the receiver has confirmed everything needs
+//! Linux, elsewhere it waits 200 ms.
+
+mod builder;
+mod connection;
+mod engine;
+mod fault;
+mod flow;
+mod line;
+mod link;
+mod pair;
+mod proxy;
+mod random;
+mod rules;
+mod shared;
+mod socket;
+mod stats;
+
+pub use builder::Builder;
+pub use fault::{Connections, Direction, Fault, RuleId};
+pub use proxy::FaultProxy;
+pub use stats::{Bytes, ConnectionState, ConnectionStats, Failure, Fired, Injected, Stats};

@@ -1,0 +1,132 @@
+//! What is under way in one direction: bytes in order, and the end of the stream behind them.
+//!
+//! `flow` puts in at the back what was read, with the moment at which it had passed the links, and
+//! takes away at the front what was delivered. When something may leave, `flow` decides.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// A queue of bytes with a count of the memory it takes.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    items: VecDeque<Item>,
+    held: usize,
+}
+
+/// Bytes that were read at once, or an end.
+#[derive(Debug)]
+pub(crate) struct Item {
+    /// Offset of the first byte as it was read.
+    pub(crate) at: u64,
+    /// When it had passed all links; delays come on top.
+    pub(crate) ready: Instant,
+    pub(crate) what: What,
+}
+
+#[derive(Debug)]
+pub(crate) enum What {
+    /// Bytes, of which so many have already left.
+    Data(Vec<u8>, usize),
+    /// The sending side ended its stream.
+    Fin,
+    /// The sending side broke the connection off.
+    Reset,
+}
+
+impl Line {
+    /// What an item takes besides its bytes.
+    pub(crate) const OVERHEAD: usize = size_of::<Item>();
+
+    pub(crate) fn push(&mut self, item: Item) {
+        self.held += cost(&item);
+        self.items.push_back(item);
+    }
+
+    /// Memory taken, in bytes. What of the front item has left counts until all of it has.
+    pub(crate) const fn held(&self) -> usize {
+        self.held
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub(crate) fn front(&self) -> Option<&Item> {
+        self.items.front()
+    }
+
+    /// The bytes at the front that have not left yet.
+    pub(crate) fn front_data(&mut self) -> Option<&mut [u8]> {
+        match &mut self.items.front_mut()?.what {
+            What::Data(data, left) => data.get_mut(*left..),
+            What::Fin | What::Reset => None,
+        }
+    }
+
+    /// The first `count` bytes of [`Line::front_data`] have left.
+    pub(crate) fn advance(&mut self, count: usize) {
+        if let Some(Item { what: What::Data(data, left), .. }) = self.items.front_mut() {
+            *left += count;
+            if *left >= data.len()
+                && let Some(item) = self.items.pop_front()
+            {
+                self.held -= cost(&item);
+            }
+        }
+    }
+
+    /// Drops everything but a reset.
+    pub(crate) fn keep_reset(&mut self) {
+        self.items.retain(|item| matches!(item.what, What::Reset));
+        self.held = self.items.iter().map(cost).sum();
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+fn cost(item: &Item) -> usize {
+    Line::OVERHEAD
+        + match &item.what {
+            What::Data(data, _) => data.capacity(),
+            What::Fin | What::Reset => 0,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(at: u64, bytes: &[u8]) -> Item {
+        Item { at, ready: Instant::now(), what: What::Data(bytes.to_vec(), 0) }
+    }
+
+    #[test]
+    fn bytes_leave_in_order_and_in_any_portions() {
+        let mut line = Line::default();
+        line.push(data(0, b"abc"));
+        line.push(data(3, b"de"));
+        let mut seen = Vec::new();
+        while let Some(front) = line.front_data() {
+            let portion = front.len().min(2);
+            seen.extend_from_slice(&front[..portion]);
+            line.advance(portion);
+        }
+        assert_eq!(seen, b"abcde");
+    }
+
+    #[test]
+    fn memory_is_given_back() {
+        let mut line = Line::default();
+        line.push(data(0, &[1; 100]));
+        line.push(data(100, &[2; 50]));
+        assert_eq!(line.held(), 150 + 2 * Line::OVERHEAD);
+        line.advance(99);
+        assert_eq!(line.held(), 150 + 2 * Line::OVERHEAD);
+        line.advance(1);
+        assert_eq!(line.held(), 50 + Line::OVERHEAD);
+        line.clear();
+        assert_eq!(line.held(), 0);
+    }
+}

@@ -1,0 +1,231 @@
+//! Both sockets of an open connection and the bytes between them.
+//!
+//! `pump` reads what there is room for, writes what is to leave, and says what it waits for. Ends
+//! and resets of one side travel through the same line as its bytes.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::time::Instant;
+
+use rustix::event::PollFlags;
+
+use crate::Direction;
+use crate::flow::{Flow, Intake, Outlet, Room, Step};
+use crate::rules::Way;
+use crate::shared::State;
+use crate::socket::Side;
+
+/// So often a stream is read before it is the turn of others.
+const READS_PER_TURN: usize = 4;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) client: Side,
+    pub(crate) server: Side,
+    to_server: Flow,
+    to_client: Flow,
+}
+
+/// What comes of a turn.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    Going(Wants),
+    /// To be reset when the receiver of this direction has everything.
+    Cut(Direction),
+    /// Both sides have ended.
+    Finished,
+}
+
+/// What a connection waits for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wants {
+    pub(crate) client: Option<PollFlags>,
+    pub(crate) server: Option<PollFlags>,
+    pub(crate) at: Option<Instant>,
+}
+
+impl Wants {
+    /// Also that this moment comes.
+    pub(crate) fn wake(&mut self, at: Instant) {
+        self.at = Some(self.at.map_or(at, |earlier| earlier.min(at)));
+    }
+}
+
+impl Pair {
+    pub(crate) fn new(connection: u64, client: Side, server: Side) -> Self {
+        let flow = |direction| Flow::new(Way { connection, direction });
+        Self {
+            client,
+            server,
+            to_server: flow(Direction::ToServer),
+            to_client: flow(Direction::ToClient),
+        }
+    }
+
+    /// Resets both sides.
+    pub(crate) fn reset(self) {
+        self.client.reset();
+        self.server.reset();
+    }
+
+    pub(crate) const fn receiver(&self, direction: Direction) -> &Side {
+        match direction {
+            Direction::ToServer => &self.server,
+            Direction::ToClient => &self.client,
+        }
+    }
+
+    pub(crate) fn pump(&mut self, state: &mut State, buffer: &mut [u8]) -> Turn {
+        for direction in Direction::BOTH {
+            self.pull(direction, state, buffer);
+            self.notice_hang_up(direction, state);
+            if self.push(direction, state) {
+                return Turn::Cut(direction);
+            }
+        }
+        if self.to_server.is_over() && self.to_client.is_over() {
+            return Turn::Finished;
+        }
+        Turn::Going(self.wants(state))
+    }
+
+    /// A sender that had ended its stream may break off later, which no read tells any more.
+    fn notice_hang_up(&mut self, direction: Direction, state: &mut State) {
+        // If the other direction is finished as well, this is no more than both ends having met.
+        let (other, ..) = self.parts(direction.reverse());
+        let both_ended = other.outlet() == Outlet::Finished;
+        let (flow, sender, _) = self.parts(direction);
+        if sender.hung && !sender.gone && !both_ended && flow.intake() == Intake::Ended {
+            sender.gone = true;
+            flow.end(true, state, Instant::now());
+        }
+    }
+
+    /// Reads.
+    fn pull(&mut self, direction: Direction, state: &mut State, buffer: &mut [u8]) {
+        let (flow, sender, _) = self.parts(direction);
+        for _ in 0..READS_PER_TURN {
+            if !sender.readable {
+                return;
+            }
+            let Room::Read(most) = flow.room(state, Instant::now()) else { return };
+            let Some(space) = buffer.get_mut(..most) else { return };
+            match sender.socket.read(space) {
+                Ok(count) if count > 0 => {
+                    // The time is taken after the read: nothing may be thought older than it is.
+                    flow.take(space.get(..count).unwrap_or_default(), state, Instant::now());
+                    continue;
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    sender.readable = false;
+                    return;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                // Whatever the error is called, this side is no more.
+                Err(_) => sender.gone = true,
+            }
+            flow.end(sender.gone, state, Instant::now());
+            return;
+        }
+    }
+
+    /// Writes what is to leave. True if it is both sides' end.
+    fn push(&mut self, direction: Direction, state: &mut State) -> bool {
+        loop {
+            let (flow, _, receiver) = self.parts(direction);
+            flow.blocked = false;
+            match flow.next(state, Instant::now()) {
+                Step::From(_) | Step::Nothing => return false,
+                Step::CutHard => return true,
+                Step::CutSoft => self.finish_both(),
+                Step::Finish => finish(flow, receiver),
+                Step::Write(_) if !receiver.writable => {
+                    flow.blocked = true;
+                    return false;
+                }
+                Step::Write(count) => {
+                    let outgoing = flow.outgoing();
+                    match receiver.socket.write(outgoing.get(..count).unwrap_or(outgoing)) {
+                        Ok(count) => flow.wrote(count, state),
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                            receiver.writable = false;
+                        }
+                        Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                        Err(_) => self.lose_receiver(direction, state),
+                    }
+                }
+            }
+        }
+    }
+
+    /// A write told that the receiver is gone. What it sent before may still be read, and behind
+    /// that its reset is passed on.
+    fn lose_receiver(&mut self, direction: Direction, state: &mut State) {
+        let (flow, _, receiver) = self.parts(direction);
+        flow.abandon();
+        let known = std::mem::replace(&mut receiver.gone, true);
+        receiver.readable = true;
+        let (other, ..) = self.parts(direction.reverse());
+        if !known && other.intake() == Intake::Ended {
+            other.end(true, state, Instant::now());
+        }
+    }
+
+    fn finish_both(&mut self) {
+        for direction in Direction::BOTH {
+            let (flow, _, receiver) = self.parts(direction);
+            finish(flow, receiver);
+        }
+    }
+
+    fn wants(&mut self, state: &mut State) -> Wants {
+        let now = Instant::now();
+        let mut wants = Wants::default();
+        let mut events = [PollFlags::empty(); 2];
+        for direction in Direction::BOTH {
+            let (flow, sender, receiver) = self.parts(direction);
+            let (from_sender, from_receiver) = match direction {
+                Direction::ToServer => (0, 1),
+                Direction::ToClient => (1, 0),
+            };
+            match flow.room(state, now) {
+                Room::Read(_) if sender.readable => wants.wake(now),
+                Room::Read(_) => events[from_sender] |= PollFlags::IN,
+                Room::From(at) => wants.wake(at),
+                Room::Closed => {}
+            }
+            match flow.next(state, now) {
+                Step::Write(_) if !receiver.writable => events[from_receiver] |= PollFlags::OUT,
+                Step::From(at) => wants.wake(at),
+                Step::Nothing => {}
+                // It has become due just now.
+                Step::Write(_) | Step::Finish | Step::CutHard | Step::CutSoft => wants.wake(now),
+            }
+        }
+        // Without events the system still tells of a reset, once.
+        let watch =
+            |side: &Side, events: PollFlags| (!side.hung || !events.is_empty()).then_some(events);
+        wants.client = watch(&self.client, events[0]);
+        wants.server = watch(&self.server, events[1]);
+        wants
+    }
+
+    /// A direction with its sender and its receiver.
+    const fn parts(&mut self, direction: Direction) -> (&mut Flow, &mut Side, &mut Side) {
+        match direction {
+            Direction::ToServer => (&mut self.to_server, &mut self.client, &mut self.server),
+            Direction::ToClient => (&mut self.to_client, &mut self.server, &mut self.client),
+        }
+    }
+}
+
+/// Ends the stream to a receiver.
+fn finish(flow: &mut Flow, receiver: &Side) {
+    if flow.outlet() == Outlet::Open {
+        flow.finish();
+        // It fails if this side has broken off, which reading from it tells.
+        let _: std::io::Result<()> = receiver.socket.shutdown(Shutdown::Write);
+    }
+}

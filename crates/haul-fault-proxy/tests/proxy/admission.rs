@@ -1,0 +1,185 @@
+//! Connections that are refused, stalled or kept waiting; and the asking for stats.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use haul_fault_proxy::{ConnectionState, Connections, FaultProxy, Injected};
+
+use crate::peers::*;
+
+fn works(proxy: &FaultProxy) -> bool {
+    exchange(proxy, b"hello") == Heard { bytes: b"hello".to_vec(), end: End::Fin }
+}
+
+fn is_refused(proxy: &FaultProxy) -> bool {
+    exchange(proxy, b"hello") == Heard { bytes: Vec::new(), end: End::Reset }
+}
+
+#[test]
+fn connections_are_refused_from_the_named_one_on() {
+    let server = Server::echo();
+    let proxy = FaultProxy::to(server.address).refuse(Connections::From(3)).start().unwrap();
+    assert!(works(&proxy));
+    assert!(works(&proxy));
+    assert!(is_refused(&proxy));
+    assert!(is_refused(&proxy));
+    let stats = proxy.stats();
+    assert_eq!((stats.accepted, stats.refused), (4, 2));
+    assert_eq!(stats.connection(2).unwrap().to_server.delivered, 5);
+    assert_eq!(stats.connection(3).unwrap().state, ConnectionState::Refused);
+    assert_eq!(stats.connection(3).unwrap().to_server.read, 0);
+    assert!(stats.connection(0).is_none() && stats.connection(5).is_none());
+    let fired: Vec<_> = stats.fired.iter().map(|fired| (fired.connection, fired.what)).collect();
+    assert_eq!(fired, [(3, Injected::Refused), (4, Injected::Refused)]);
+    proxy.clear();
+    assert!(works(&proxy));
+}
+
+#[test]
+fn a_refusal_leaves_open_connections_alone() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    let mut open = connect(&proxy);
+    ping(&mut open, b"before");
+    proxy.refuse(Connections::All);
+    assert!(is_refused(&proxy));
+    assert_eq!(ping(&mut open, b"after"), b"after");
+}
+
+#[test]
+fn no_more_connections_are_open_at_once_than_the_limit() {
+    let server = Server::echo();
+    let proxy = FaultProxy::to(server.address).limit_open(2).start().unwrap();
+    let mut first = connect(&proxy);
+    let mut second = connect(&proxy);
+    ping(&mut first, b"1");
+    ping(&mut second, b"2");
+    for _ in 0..3 {
+        assert!(is_refused(&proxy));
+    }
+    assert_eq!(ping(&mut first, b"1"), b"1");
+    drop(first);
+    assert!(proxy.wait_until(|stats| stats.open == 1, PATIENCE));
+    assert!(works(&proxy));
+    let stats = proxy.stats();
+    assert_eq!((stats.accepted, stats.refused, stats.peak_open), (6, 3, 2));
+    assert!(stats.fired.iter().all(|fired| fired.what == Injected::OverLimit(2)));
+}
+
+#[test]
+fn a_stalled_connection_is_accepted_and_not_forwarded_before_that_is_lifted() {
+    let server = Server::echo();
+    let proxy = FaultProxy::to(server.address).stall(Connections::Nth(1)).start().unwrap();
+    let mut stalled = connect(&proxy);
+    stalled.write_all(b"hello").unwrap();
+    assert_eq!(listen_a_moment(&mut stalled), Heard { bytes: Vec::new(), end: End::Silence });
+    assert!(works(&proxy));
+    let stats = proxy.stats();
+    assert_eq!(stats.connections[0].to_server.read, 0);
+    assert_eq!(stats.connections[0].state, ConnectionState::Open);
+    assert_eq!((stats.fired[0].connection, stats.fired[0].what), (1, Injected::Stalled));
+    // One that is forwarded already does not stall.
+    let mut open = connect(&proxy);
+    ping(&mut open, b"before");
+    let all = proxy.stall(Connections::All);
+    ping(&mut open, b"after");
+    proxy.lift(all);
+    proxy.clear();
+    let mut answer = [0; 5];
+    stalled.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"hello");
+}
+
+#[test]
+fn a_stalled_client_that_breaks_off_is_no_longer_open() {
+    let server = Server::echo();
+    let proxy = FaultProxy::to(server.address).stall(Connections::All).start().unwrap();
+    let client = connect(&proxy);
+    assert!(proxy.wait_until(|stats| stats.open == 1, PATIENCE));
+    break_off(client);
+    assert!(proxy.wait_until(|stats| stats.open == 0, PATIENCE));
+}
+
+#[test]
+fn while_paused_nothing_moves_and_afterwards_nothing_is_missing() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    let mut open = connect(&proxy);
+    ping(&mut open, b"before");
+    let before = proxy.stats();
+    proxy.pause();
+    open.write_all(b"during").unwrap();
+    let mut new = connect(&proxy);
+    new.write_all(b"new").unwrap();
+    assert_eq!(listen_a_moment(&mut open).end, End::Silence);
+    let paused = proxy.stats();
+    assert_eq!(paused.to_server, before.to_server);
+    assert_eq!(paused.accepted, 1);
+    proxy.resume();
+    let mut answer = [0; 6];
+    open.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"during");
+    new.read_exact(&mut answer[..3]).unwrap();
+    assert_eq!(&answer[..3], b"new");
+}
+
+#[test]
+fn all_can_be_cut_while_paused() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    let mut client = connect(&proxy);
+    ping(&mut client, b"before");
+    proxy.pause();
+    proxy.cut_all();
+    assert_eq!(listen(&mut client).end, End::Reset);
+    proxy.resume();
+    assert!(works(&proxy));
+}
+
+#[test]
+fn waiting_in_vain_says_so_and_not_too_early() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    let start = Instant::now();
+    assert!(!proxy.wait_until(|stats| stats.open == 1, MOMENT));
+    assert!(start.elapsed() >= MOMENT);
+    assert!(!proxy.wait_until(|stats| stats.open == 1, Duration::ZERO));
+    assert!(proxy.wait_until(|stats| stats.open == 0, Duration::ZERO));
+}
+
+#[test]
+fn who_waits_may_use_the_proxy_meanwhile() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    proxy.stall(Connections::All);
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert!(works(&proxy)));
+        let lifted = proxy.wait_until(
+            |stats| {
+                if stats.open == 1 {
+                    proxy.clear();
+                }
+                stats.to_client.delivered == 5
+            },
+            Duration::MAX,
+        );
+        assert!(lifted);
+    });
+}
+
+#[test]
+fn questions_are_answered_while_many_bytes_flow() {
+    let (server, _reports) = Server::sink();
+    let proxy = server.proxy();
+    let bytes = pattern(128 << 20);
+    let mut client = connect(&proxy);
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(move || client.write_all(&bytes).unwrap());
+        let mut answers = std::collections::BTreeSet::new();
+        while !sending.is_finished() {
+            answers.insert(proxy.stats().to_server.delivered);
+        }
+        // From in between as well.
+        assert!(answers.len() >= 5, "{answers:?}");
+    });
+}

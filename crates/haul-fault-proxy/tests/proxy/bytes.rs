@@ -1,0 +1,233 @@
+//! Bytes that change, disappear or do not come.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy, Injected};
+
+use crate::peers::*;
+
+const LENGTH: usize = 200_000;
+
+/// What comes back from an echo.
+fn echoed(proxy: &FaultProxy, bytes: &[u8]) -> Vec<u8> {
+    let heard = exchange(proxy, bytes);
+    assert_eq!(heard.end, End::Fin);
+    heard.bytes
+}
+
+#[test]
+fn one_byte_is_changed_and_no_other() {
+    let bytes = pattern(LENGTH);
+    let server = Server::echo();
+    for direction in Direction::BOTH {
+        for at in [0, 1, 777, 65_535, 65_536, LENGTH - 1, LENGTH, LENGTH + 1] {
+            let proxy = server.proxy();
+            let fault = Fault::Flip { at: at as u64, mask: 0x81 };
+            let rule = proxy.set(Connections::All, direction, fault);
+            let mut wanted = bytes.clone();
+            if let Some(byte) = wanted.get_mut(at) {
+                *byte ^= 0x81;
+            }
+            assert_same(&echoed(&proxy, &bytes), &wanted);
+            let fired = proxy.fired();
+            assert_eq!(fired.len(), usize::from(at < LENGTH), "{at}");
+            for fired in fired {
+                assert_eq!((fired.rule, fired.connection, fired.times), (rule, 1, 1));
+                assert_eq!(fired.what, Injected::Stream { direction, fault, at: at as u64 });
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flip_that_changes_nothing_does_not_count() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    for fault in [
+        Fault::Flip { at: 0, mask: 0 },
+        Fault::FlipRandomly { probability: 1.0, mask: 0 },
+        Fault::FlipRandomly { probability: 0.0, mask: 1 },
+    ] {
+        proxy.set(Connections::All, Direction::ToServer, fault);
+    }
+    assert_eq!(echoed(&proxy, b"same"), b"same");
+    assert_eq!(proxy.fired(), []);
+}
+
+#[test]
+fn random_flips_are_the_same_for_the_same_seed_however_bytes_arrive() {
+    let zeros = vec![0; LENGTH];
+    let flipped = |seed: u64, portion: usize| {
+        let server = Server::echo();
+        let proxy = FaultProxy::to(server.address)
+            .seed(seed)
+            .set(
+                Connections::All,
+                Direction::ToClient,
+                Fault::FlipRandomly { probability: 0.01, mask: 1 },
+            )
+            .start()
+            .unwrap();
+        let mut client = connect(&proxy);
+        let mut answer = Vec::new();
+        for part in zeros.chunks(portion) {
+            answer.extend(ping(&mut client, part));
+        }
+        let fired = proxy.fired();
+        assert_eq!(fired[0].times, answer.iter().map(|byte| u64::from(*byte)).sum::<u64>());
+        answer
+    };
+    let answer = flipped(1, 10_000);
+    let count = answer.iter().filter(|byte| **byte == 1).count();
+    assert!((1_500..2_500).contains(&count), "{count} of 2000");
+    assert_same(&flipped(1, 7_001), &answer);
+    assert_ne!(flipped(2, 10_000), answer);
+}
+
+#[test]
+fn every_byte_flips_with_certainty() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    let always = Fault::FlipRandomly { probability: 1.0, mask: 0x20 };
+    proxy.set(Connections::All, Direction::ToServer, always);
+    assert_eq!(echoed(&proxy, b"Shout"), b"sHOUT");
+}
+
+#[test]
+fn discarded_bytes_are_gone_and_the_end_still_comes() {
+    let bytes = pattern(LENGTH);
+    let server = Server::echo();
+    for from in [0, 1, 65_536, 100_000, LENGTH, LENGTH + 1] {
+        let proxy = server.proxy();
+        let fault = Fault::Discard { from: from as u64 };
+        proxy.set(Connections::All, Direction::ToServer, fault);
+        assert_same(&echoed(&proxy, &bytes), &bytes[..from.min(LENGTH)]);
+        let stats = proxy.stats();
+        assert_eq!(stats.to_server.read, LENGTH as u64);
+        assert_eq!(stats.to_server.delivered, from.min(LENGTH) as u64);
+        assert_eq!(stats.fired.len(), usize::from(from <= LENGTH));
+    }
+}
+
+#[test]
+fn after_a_discard_that_is_lifted_bytes_follow_with_a_gap() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    let discard = proxy.set(Connections::All, Direction::ToServer, Fault::Discard { from: 3 });
+    let mut client = connect(&proxy);
+    client.write_all(b"abcdef").unwrap();
+    let mut answer = [0; 3];
+    client.read_exact(&mut answer).unwrap();
+    assert!(proxy.wait_until(|stats| stats.to_server.read == 6, PATIENCE));
+    // It is dropped when it leaves, which is in the same breath as it is read.
+    proxy.lift(discard);
+    assert_eq!(ping(&mut client, b"ghi"), b"ghi");
+}
+
+#[test]
+fn a_blackhole_holds_everything_back_from_an_offset_until_it_is_lifted() {
+    let bytes = pattern(LENGTH);
+    for from in [0, 1, 65_536, 100_000, LENGTH] {
+        let (server, reports) = Server::source(bytes.clone());
+        let proxy = server.proxy();
+        let fault = Fault::Blackhole { from: from as u64 };
+        let hole = proxy.set(Connections::All, Direction::ToClient, fault);
+        let mut client = connect(&proxy);
+        let before = listen_a_moment(&mut client);
+        assert_eq!(before.end, End::Silence, "{from}");
+        assert_same(&before.bytes, &bytes[..from]);
+        // Not even read; and the other direction works.
+        assert_eq!(proxy.stats().to_client.read, from as u64);
+        send(&client, b"hello?");
+        assert_eq!(reports.recv().unwrap().bytes, b"hello?");
+        assert!(proxy.stats().has_fired(hole));
+        proxy.lift(hole);
+        let after = listen(&mut client);
+        assert_eq!(after.end, End::Fin);
+        assert_same(&after.bytes, &bytes[from..]);
+    }
+}
+
+#[test]
+fn a_blackhole_beyond_the_end_is_never_met() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    proxy.set(Connections::All, Direction::ToServer, Fault::Blackhole { from: 6 });
+    assert_eq!(echoed(&proxy, b"hello"), b"hello");
+    assert_eq!(proxy.fired(), []);
+}
+
+#[test]
+fn a_blackhole_both_ways_begins_the_moment_it_is_set_and_hides_how_peers_end() {
+    type Leave = fn(TcpStream);
+    let leave: [(Leave, End); 2] = [(drop, End::Fin), (break_off, End::Reset)];
+    for (leave, end) in leave {
+        let (server, reports) = Server::reporting(|mut socket| {
+            let answer = socket.try_clone().unwrap();
+            let mut bytes = [0; 4];
+            socket.read_exact(&mut bytes).unwrap();
+            (&answer).write_all(&bytes).unwrap();
+            listen(&mut socket)
+        });
+        let proxy = server.proxy();
+        let mut client = connect(&proxy);
+        ping(&mut client, b"ping");
+        for direction in Direction::BOTH {
+            proxy.set(Connections::All, direction, Fault::Blackhole { from: 0 });
+        }
+        client.write_all(b"lost?").unwrap();
+        assert_eq!(listen_a_moment(&mut client), Heard { bytes: Vec::new(), end: End::Silence });
+        assert_eq!(proxy.stats().to_server.read, 4);
+        leave(client);
+        std::thread::sleep(MOMENT);
+        assert!(reports.try_recv().is_err());
+        assert_eq!(proxy.stats().open, 1);
+        proxy.clear();
+        let heard = reports.recv().unwrap();
+        assert_eq!(heard.end, end);
+        // A reset takes with it what had not been read.
+        assert!(heard.bytes == b"lost?" || end == End::Reset, "{heard:?}");
+    }
+}
+
+#[test]
+fn a_blackhole_holds_for_bytes_that_are_under_way() {
+    let bytes = pattern(1000);
+    let (server, _reports) = Server::source(bytes.clone());
+    let proxy = server.proxy();
+    let delay = Fault::delay(Duration::from_secs(3600));
+    let delay = proxy.set(Connections::All, Direction::ToClient, delay);
+    let mut client = connect(&proxy);
+    assert!(proxy.wait_until(|stats| stats.to_client.read == 1000, PATIENCE));
+    proxy.set(Connections::All, Direction::ToClient, Fault::Blackhole { from: 300 });
+    proxy.lift(delay);
+    let heard = listen_a_moment(&mut client);
+    assert_eq!(heard.end, End::Silence);
+    assert_same(&heard.bytes, &bytes[..300]);
+    proxy.clear();
+    assert_same(&listen(&mut client).bytes, &bytes[300..]);
+}
+
+#[test]
+fn faults_work_together() {
+    let bytes = pattern(LENGTH);
+    let (server, _reports) = Server::quiet_source(bytes.clone());
+    let proxy = FaultProxy::to(server.address)
+        .set(Connections::All, Direction::ToClient, Fault::delay(Duration::from_millis(20)))
+        .set(Connections::All, Direction::ToClient, Fault::Rate(2_000_000))
+        .set(Connections::All, Direction::ToClient, Fault::Flip { at: 99_999, mask: 255 })
+        .set(Connections::All, Direction::ToClient, Fault::Flip { at: 100_000, mask: 255 })
+        .set(Connections::All, Direction::ToClient, Fault::CutHard { after: 100_000 })
+        .start()
+        .unwrap();
+    let mut client = connect(&proxy);
+    client.shutdown(Shutdown::Write).unwrap();
+    let heard = listen(&mut client);
+    let mut wanted = bytes[..100_000].to_vec();
+    wanted[99_999] ^= 255;
+    assert_eq!(heard.end, End::Reset);
+    assert_same(&heard.bytes, &wanted);
+    assert_eq!(proxy.fired().len(), 4);
+}

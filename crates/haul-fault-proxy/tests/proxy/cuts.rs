@@ -1,0 +1,303 @@
+//! Connections that end too early: hard, softly, in one direction, one or all.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use haul_fault_proxy::{
+    ConnectionState, Connections, Direction, Fault, FaultProxy, Fired, Injected, RuleId,
+};
+
+use crate::peers::*;
+
+const LENGTH: usize = 200_000;
+
+/// Nothing, one byte, the middle of a portion and its ends, and all but one.
+const WITHIN: [usize; 8] = [0, 1, 777, 65_535, 65_536, 65_537, 100_000, LENGTH - 1];
+
+fn met(rule: RuleId, direction: Direction, fault: Fault, at: usize) -> [Fired; 1] {
+    let what = Injected::Stream { direction, fault, at: at as u64 };
+    [Fired { rule, connection: 1, what, times: 1 }]
+}
+
+#[test]
+fn a_hard_cut_to_the_client_resets_both_after_precisely_so_many_bytes() {
+    let bytes = pattern(LENGTH);
+    for count in WITHIN {
+        let (server, reports) = Server::quiet_source(bytes.clone());
+        let fault = Fault::CutHard { after: count as u64 };
+        let proxy = server.proxy();
+        let rule = proxy.set(Connections::All, Direction::ToClient, fault);
+        let heard = listen(&mut connect(&proxy));
+        assert_eq!(heard.end, End::Reset, "{count}");
+        assert_same(&heard.bytes, &bytes[..count]);
+        assert_eq!(proxy.fired(), met(rule, Direction::ToClient, fault, count));
+        assert_eq!(proxy.stats().connections[0].state, ConnectionState::Cut);
+        assert_eq!(proxy.stats().to_client.delivered, count as u64);
+        assert_eq!(reports.recv().unwrap().end, End::Reset, "{count}");
+    }
+}
+
+#[test]
+fn a_hard_cut_to_the_server_resets_both_after_precisely_so_many_bytes() {
+    let bytes = pattern(LENGTH);
+    for count in WITHIN {
+        let (server, reports) = Server::sink();
+        let fault = Fault::CutHard { after: count as u64 };
+        let proxy = server.proxy();
+        let rule = proxy.set(Connections::All, Direction::ToServer, fault);
+        let mut client = connect(&proxy);
+        let sent = say(&client, &bytes);
+        assert_eq!(listen_after(sent, &mut client).end, End::Reset, "{count}");
+        let heard = reports.recv().unwrap();
+        assert_eq!(heard.end, End::Reset, "{count}");
+        assert_same(&heard.bytes, &bytes[..count]);
+        assert_eq!(proxy.fired(), met(rule, Direction::ToServer, fault, count));
+    }
+}
+
+#[test]
+fn a_cut_comes_also_where_the_stream_would_have_ended_and_not_beyond() {
+    let bytes = pattern(LENGTH);
+    let at_the_end = [
+        (Fault::CutHard { after: LENGTH as u64 }, End::Reset),
+        (Fault::CutSoft { after: LENGTH as u64 }, End::Fin),
+        (Fault::Truncate { after: LENGTH as u64 }, End::Fin),
+    ];
+    for (fault, end) in at_the_end {
+        let (server, _reports) = Server::source(bytes.clone());
+        let proxy = server.proxy();
+        let rule = proxy.set(Connections::All, Direction::ToClient, fault);
+        let heard = listen(&mut connect(&proxy));
+        assert_eq!(heard.end, end, "{fault:?}");
+        assert_same(&heard.bytes, &bytes);
+        assert_eq!(proxy.fired(), met(rule, Direction::ToClient, fault, LENGTH));
+    }
+    let after = LENGTH as u64 + 1;
+    for fault in [Fault::CutHard { after }, Fault::CutSoft { after }, Fault::Truncate { after }] {
+        let (server, reports) = Server::source(bytes.clone());
+        let proxy = server.proxy();
+        proxy.set(Connections::All, Direction::ToClient, fault);
+        let mut client = connect(&proxy);
+        let heard = listen(&mut client);
+        assert_eq!(heard.end, End::Fin, "{fault:?}");
+        assert_same(&heard.bytes, &bytes);
+        assert_same(&ping_pong(&mut client, &reports), b"still here");
+        assert_eq!(proxy.fired(), []);
+    }
+}
+
+/// The other direction works to its end.
+fn ping_pong(
+    client: &mut std::net::TcpStream,
+    reports: &std::sync::mpsc::Receiver<Heard>,
+) -> Vec<u8> {
+    assert_eq!(send(client, b"still here"), None);
+    let heard = reports.recv().unwrap();
+    assert_eq!(heard.end, End::Fin);
+    heard.bytes
+}
+
+#[test]
+fn a_hard_cut_waits_for_a_receiver_that_is_slow_to_read() {
+    // More than a receiver's buffer, less than what a sender's buffer can hold.
+    for count in [2_000_000, 20_000_000] {
+        let bytes = pattern(count + 1000);
+        let (server, _reports) = Server::quiet_source(bytes.clone());
+        let proxy = server.proxy();
+        let rule = proxy.set(
+            Connections::All,
+            Direction::ToClient,
+            Fault::CutHard { after: count as u64 },
+        );
+        let mut client = connect(&proxy);
+        // Whether the cut is already decided depends on the buffers of this system.
+        proxy.wait_until(|stats| stats.has_fired(rule), Duration::from_millis(500));
+        std::thread::sleep(MOMENT);
+        let heard = listen(&mut client);
+        assert_eq!(heard.end, End::Reset);
+        assert_same(&heard.bytes, &bytes[..count]);
+    }
+}
+
+#[test]
+fn a_hard_cut_does_not_wait_for_a_receiver_that_is_gone() {
+    let (server, reports) = Server::quiet_source(pattern(3_000_000));
+    let proxy = server.proxy();
+    let cut = Fault::CutHard { after: 2_000_000 };
+    let rule = proxy.set(Connections::All, Direction::ToClient, cut);
+    let client = connect(&proxy);
+    proxy.wait_until(|stats| stats.has_fired(rule), Duration::from_millis(500));
+    break_off(client);
+    assert!(proxy.wait_until(|stats| stats.open == 0, PATIENCE));
+    assert_eq!(reports.recv().unwrap().end, End::Reset);
+}
+
+#[test]
+fn a_soft_cut_ends_both_streams_in_an_orderly_way() {
+    let bytes = pattern(LENGTH);
+    for count in WITHIN {
+        let (server, reports) = Server::quiet_source(bytes.clone());
+        let fault = Fault::CutSoft { after: count as u64 };
+        let proxy = server.proxy();
+        let rule = proxy.set(Connections::All, Direction::ToClient, fault);
+        let mut client = connect(&proxy);
+        let heard = listen(&mut client);
+        assert_eq!(heard.end, End::Fin, "{count}");
+        assert_same(&heard.bytes, &bytes[..count]);
+        let at_server = reports.recv().unwrap();
+        assert_eq!(at_server, Heard { bytes: Vec::new(), end: End::Fin }, "{count}");
+        // What is sent nevertheless disappears, and is no error.
+        client.write_all(&pattern(5_000_000)).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        assert!(proxy.wait_until(|stats| stats.open == 0, PATIENCE));
+        let stats = proxy.stats();
+        assert_eq!(stats.connections[0].state, ConnectionState::Finished);
+        assert_eq!(stats.to_server.delivered, 0);
+        assert_eq!(proxy.fired(), met(rule, Direction::ToClient, fault, count));
+    }
+}
+
+#[test]
+fn a_truncated_answer_ends_cleanly_and_the_other_direction_goes_on() {
+    let bytes = pattern(LENGTH);
+    for count in WITHIN {
+        let (server, reports) = Server::quiet_source(bytes.clone());
+        let fault = Fault::Truncate { after: count as u64 };
+        let proxy = server.proxy();
+        let rule = proxy.set(Connections::All, Direction::ToClient, fault);
+        let mut client = connect(&proxy);
+        let heard = listen(&mut client);
+        assert_eq!(heard.end, End::Fin, "{count}");
+        assert_same(&heard.bytes, &bytes[..count]);
+        assert_same(&ping_pong(&mut client, &reports), b"still here");
+        assert!(proxy.wait_until(|stats| stats.open == 0, PATIENCE));
+        let stats = proxy.stats();
+        assert_eq!(stats.to_client.read, LENGTH as u64);
+        assert_eq!(stats.to_client.delivered, count as u64);
+        assert_eq!(stats.connections[0].state, ConnectionState::Finished);
+        assert_eq!(proxy.fired(), met(rule, Direction::ToClient, fault, count));
+    }
+}
+
+#[test]
+fn a_truncated_upload_ends_cleanly_and_the_answer_comes() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    proxy.set(Connections::All, Direction::ToServer, Fault::Truncate { after: 5 });
+    let mut client = connect(&proxy);
+    client.write_all(&pattern(10_000_000)).unwrap();
+    let heard = listen(&mut client);
+    assert_eq!(heard, Heard { bytes: pattern(5), end: End::Fin });
+}
+
+#[test]
+fn a_reset_is_passed_on_behind_a_truncated_stream() {
+    let (server, reports) = Server::sink();
+    let proxy = server.proxy();
+    proxy.set(Connections::All, Direction::ToClient, Fault::Truncate { after: 0 });
+    let mut client = connect(&proxy);
+    assert_eq!(listen(&mut client).end, End::Fin);
+    break_off(client);
+    assert_eq!(reports.recv().unwrap().end, End::Reset);
+}
+
+#[test]
+fn a_cut_that_is_set_while_bytes_flow_is_as_exact() {
+    let server = Server::echo();
+    for (after, more) in [(150, 50), (100, 0), (50, 0), (0, 0)] {
+        let proxy = server.proxy();
+        let mut client = connect(&proxy);
+        ping(&mut client, &[1; 100]);
+        let fault = Fault::CutHard { after };
+        proxy.set(Connections::All, Direction::ToClient, fault);
+        // Where the offset is past, the cut is made before anything is sent.
+        let sent = if more > 0 { say(&client, &[2; 100]) } else { None };
+        let heard = listen_after(sent, &mut client);
+        assert_eq!(heard, Heard { bytes: vec![2; more], end: End::Reset }, "{after}");
+    }
+}
+
+#[test]
+fn a_cut_holds_for_bytes_that_are_under_way() {
+    let bytes = pattern(1000);
+    for (fault, end) in [
+        (Fault::CutHard { after: 300 }, End::Reset),
+        (Fault::CutSoft { after: 300 }, End::Fin),
+        (Fault::Truncate { after: 300 }, End::Fin),
+    ] {
+        let (server, _reports) = Server::quiet_source(bytes.clone());
+        let proxy = server.proxy();
+        let delay = Fault::delay(Duration::from_secs(3600));
+        let delay = proxy.set(Connections::All, Direction::ToClient, delay);
+        let mut client = connect(&proxy);
+        assert!(proxy.wait_until(|stats| stats.to_client.read == 1000, PATIENCE));
+        proxy.set(Connections::All, Direction::ToClient, fault);
+        proxy.lift(delay);
+        let heard = listen(&mut client);
+        assert_eq!(heard.end, end, "{fault:?}");
+        assert_same(&heard.bytes, &bytes[..300]);
+    }
+}
+
+#[test]
+fn faults_are_about_the_connections_that_were_named() {
+    let (server, _reports) = Server::quiet_source(pattern(100));
+    let cut = |after| Fault::CutHard { after };
+    let proxy = FaultProxy::to(server.address)
+        .set(Connections::Nth(2), Direction::ToClient, cut(20))
+        .set(Connections::From(4), Direction::ToClient, cut(40))
+        .start()
+        .unwrap();
+    let mut kept = Vec::new();
+    for whole in [true, false, true, false, false] {
+        let mut client = connect(&proxy);
+        let mut bytes = vec![0; 100];
+        assert_eq!(client.read_exact(&mut bytes).is_ok(), whole);
+        kept.push(client);
+    }
+    let cut: Vec<_> = proxy.fired().iter().map(|fired| fired.connection).collect();
+    assert_eq!(cut, [2, 4, 5]);
+    assert_eq!(proxy.stats().open, 2);
+}
+
+#[test]
+fn of_several_cuts_the_first_that_is_met_comes() {
+    let (server, _reports) = Server::quiet_source(pattern(100));
+    let proxy = server.proxy();
+    proxy.set(Connections::All, Direction::ToClient, Fault::CutHard { after: 60 });
+    let first = proxy.set(Connections::All, Direction::ToClient, Fault::Truncate { after: 30 });
+    let heard = listen(&mut connect(&proxy));
+    assert_eq!(heard, Heard { bytes: pattern(30), end: End::Fin });
+    assert_eq!(proxy.fired().len(), 1);
+    assert_eq!(proxy.fired()[0].rule, first);
+}
+
+#[test]
+fn a_server_that_dies_resets_all_and_lives_again() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    // Nobody is there.
+    proxy.cut_all();
+    let mut clients: Vec<_> = (0..5).map(|_| connect(&proxy)).collect();
+    for client in &mut clients {
+        ping(client, b"alive");
+    }
+    proxy.cut_all();
+    assert_eq!(proxy.stats().open, 0);
+    for client in &mut clients {
+        assert_eq!(listen(client), Heard { bytes: Vec::new(), end: End::Reset });
+    }
+    assert_eq!(exchange(&proxy, b"again").bytes, b"again");
+}
+
+#[test]
+fn who_has_just_connected_is_cut_as_well() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    for _ in 0..20 {
+        let mut client = connect(&proxy);
+        proxy.cut_all();
+        assert_eq!(listen(&mut client).end, End::Reset);
+    }
+}

@@ -1,0 +1,180 @@
+//! Delays: everything arrives late, in order, and side by side.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy, Injected};
+
+use crate::peers::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+/// The server takes the time at which each of the client's messages arrives; the delays from being
+/// sent are returned, least first. Asserts that the order is kept.
+fn delays(messages: u64, fault: Fault) -> Vec<Duration> {
+    let (server, reports) = Server::reporting(|mut socket| {
+        let mut message = [0; 8];
+        let mut arrived = Vec::new();
+        while socket.read_exact(&mut message).is_ok() {
+            arrived.push((u64::from_le_bytes(message), Instant::now()));
+        }
+        arrived
+    });
+    let proxy = FaultProxy::to(server.address)
+        .seed(5)
+        .set(Connections::All, Direction::ToServer, fault)
+        .start()
+        .unwrap();
+    let mut client = connect(&proxy);
+    let mut sent = Vec::new();
+    for number in 0..messages {
+        sent.push(Instant::now());
+        client.write_all(&number.to_le_bytes()).unwrap();
+        std::thread::sleep(ms(3));
+    }
+    client.shutdown(Shutdown::Write).unwrap();
+    let arrived = reports.recv().unwrap();
+    assert_eq!(proxy.fired().len(), 1);
+    assert!(arrived.iter().map(|(number, _)| *number).eq(0..messages), "order");
+    let mut delays: Vec<_> =
+        arrived.iter().zip(sent).map(|((_, arrived), sent)| *arrived - sent).collect();
+    delays.sort();
+    delays
+}
+
+#[test]
+fn every_message_is_late_by_the_delay() {
+    let delays = delays(30, Fault::delay(ms(100)));
+    assert!(delays[0] >= ms(100), "{delays:?}");
+}
+
+#[test]
+fn jitter_comes_on_top_and_keeps_the_order() {
+    let delays = delays(40, Fault::Delay { time: ms(50), jitter: ms(100) });
+    assert!(delays[0] >= ms(50), "{delays:?}");
+    // Half of the draws are above the middle.
+    assert!(*delays.last().unwrap() >= ms(100), "{delays:?}");
+}
+
+#[test]
+fn delays_of_both_directions_and_of_several_rules_add_up() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    let mut client = connect(&proxy);
+    ping(&mut client, b"not yet");
+    proxy.set(Connections::All, Direction::ToServer, Fault::delay(ms(40)));
+    proxy.set(Connections::Nth(1), Direction::ToServer, Fault::delay(ms(50)));
+    proxy.set(Connections::First(1), Direction::ToClient, Fault::delay(ms(60)));
+    proxy.set(Connections::From(2), Direction::ToClient, Fault::delay(HOUR));
+    let start = Instant::now();
+    assert_eq!(ping(&mut client, b"slow"), b"slow");
+    assert!(start.elapsed() >= ms(150));
+    let fired: Vec<_> = proxy.fired().iter().map(|fired| fired.what).collect();
+    assert_eq!(
+        fired,
+        [(Direction::ToServer, 40), (Direction::ToServer, 50), (Direction::ToClient, 60)].map(
+            |(direction, time)| Injected::Stream {
+                direction,
+                fault: Fault::delay(ms(time)),
+                at: 7
+            }
+        )
+    );
+}
+
+#[test]
+fn a_delay_lets_bytes_be_under_way_side_by_side() {
+    let (server, _reports) = Server::sink();
+    let proxy = FaultProxy::to(server.address)
+        .set(Connections::All, Direction::ToServer, Fault::delay(HOUR))
+        .start()
+        .unwrap();
+    let mut client = connect(&proxy);
+    // Far more than the system's buffers hold.
+    client.write_all(&pattern(40_000_000)).unwrap();
+    assert!(proxy.wait_until(|stats| stats.to_server.read == 40_000_000, PATIENCE));
+    assert_eq!(proxy.stats().to_server.delivered, 0);
+}
+
+#[test]
+fn the_end_of_the_stream_and_a_reset_are_late_too() {
+    let (server, reports) = Server::reporting(|mut socket| (listen(&mut socket), Instant::now()));
+    let proxy = server.proxy();
+    proxy.set(Connections::All, Direction::ToServer, Fault::delay(ms(100)));
+    for (number, end) in [(1, End::Fin), (2, End::Reset)] {
+        let mut client = connect(&proxy);
+        client.write_all(b"x").unwrap();
+        assert!(proxy.wait_until(|stats| stats.to_server.read == number, PATIENCE));
+        let start = Instant::now();
+        match end {
+            End::Fin => client.shutdown(Shutdown::Write).unwrap(),
+            _ => break_off(client),
+        }
+        let (heard, at) = reports.recv().unwrap();
+        assert_eq!(heard, Heard { bytes: b"x".to_vec(), end });
+        assert!(at - start >= ms(100), "{end:?}");
+    }
+}
+
+#[test]
+fn what_is_under_way_arrives_when_the_delay_is_lifted() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    let delay = proxy.set(Connections::All, Direction::ToServer, Fault::delay(HOUR));
+    let mut client = connect(&proxy);
+    client.write_all(b"late").unwrap();
+    assert!(proxy.wait_until(|stats| stats.to_server.read == 4, PATIENCE));
+    assert!(proxy.lift(delay));
+    assert!(!proxy.lift(delay));
+    let mut answer = [0; 4];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"late");
+}
+
+#[test]
+fn a_delay_without_end_holds_and_can_be_lifted() {
+    let server = Server::echo();
+    let proxy = server.proxy();
+    proxy.set(Connections::All, Direction::ToServer, Fault::delay(Duration::MAX));
+    let mut client = connect(&proxy);
+    client.write_all(b"never").unwrap();
+    assert_eq!(listen_a_moment(&mut client), Heard { bytes: Vec::new(), end: End::Silence });
+    proxy.clear();
+    let mut answer = [0; 5];
+    client.read_exact(&mut answer).unwrap();
+}
+
+#[test]
+fn a_line_takes_no_more_than_its_capacity() {
+    const CAPACITY: u64 = 1 << 20;
+    let (server, reports) = Server::sink();
+    let proxy = FaultProxy::to(server.address)
+        .line_capacity(CAPACITY as usize)
+        .set(Connections::All, Direction::ToServer, Fault::delay(HOUR))
+        .start()
+        .unwrap();
+    let bytes = pattern(40 << 20);
+    let client = connect(&proxy);
+    let sent = bytes.clone();
+    let sending = std::thread::spawn(move || send(&client, &sent));
+    assert!(proxy.wait_until(|stats| stats.to_server.read > CAPACITY / 2, PATIENCE));
+    std::thread::sleep(MOMENT);
+    assert!(proxy.stats().to_server.read <= CAPACITY);
+    proxy.clear();
+    let heard = reports.recv().unwrap();
+    sending.join().unwrap();
+    assert_same(&heard.bytes, &bytes);
+}
+
+#[test]
+fn a_line_that_has_room_for_nothing_still_moves() {
+    let server = Server::echo();
+    let proxy = FaultProxy::to(server.address).line_capacity(0).start().unwrap();
+    let bytes = pattern(2_000);
+    assert_same(&exchange(&proxy, &bytes).bytes, &bytes);
+}
