@@ -1,7 +1,8 @@
 //! The same link by the kernel's own emulator: a veth pair, each end with a netem queue.
 //!
 //! netem is part of Linux since 2.6.7 and may be left out of a kernel; [`available`] asks. Each end
-//! delays what it sends by half the round trip.
+//! delays what it sends by half the round trip. Loss and jitter have no seed here: tc takes one only
+//! since iproute2 6.7.
 
 use super::{Ends, LinkError, LinkSpec, Namespace};
 use crate::link::spec::MTU;
@@ -37,12 +38,12 @@ pub(super) fn start(
     ends.configure(client, server)?;
     let sides =
         [(client, &ends.client_device, spec.up, 0), (server, &ends.server_device, spec.down, 1)];
-    for (namespace, device, rate, side) in sides {
+    for (namespace, device, rate) in sides {
         if !spec.large_segments() {
             // Loss has to fall on single packets.
             namespace.ip(&["link", "set", device, "gso_max_segs", "1"])?;
         }
-        let settings = netem_settings(spec, rate, side);
+        let settings = netem_settings(spec, rate);
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
         namespace.run("tc", &tc(device, &settings))?;
     }
@@ -56,7 +57,7 @@ fn tc<'a>(device: &'a str, settings: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// `delay … loss … rate … limit …`, as tc-netem(8) has them.
-fn netem_settings(spec: &LinkSpec, rate: Option<f64>, side: u64) -> Vec<String> {
+fn netem_settings(spec: &LinkSpec, rate: Option<f64>) -> Vec<String> {
     let one_way = spec.rtt / 2;
     // netem spreads evenly about its delay; our jitter is never less than none.
     let spread = spec.jitter / 2;
@@ -66,9 +67,6 @@ fn netem_settings(spec: &LinkSpec, rate: Option<f64>, side: u64) -> Vec<String> 
     }
     if spec.loss > 0.0 {
         words.extend(["loss".to_owned(), format!("{:.6}%", spec.loss * 100.0)]);
-    }
-    if spec.loss > 0.0 || !spec.jitter.is_zero() {
-        words.extend(["seed".to_owned(), (spec.seed * 2 + side).to_string()]);
     }
     // netem's queue holds what is under way too.
     let held = (one_way + spec.jitter + spec.queue).as_secs_f64();
@@ -90,14 +88,14 @@ mod tests {
     fn a_link_becomes_the_settings_that_tc_takes() {
         let mut spec = LinkSpec::new(Duration::from_millis(200), Some(5e8));
         assert_eq!(
-            netem_settings(&spec, spec.up, 0).join(" "),
+            netem_settings(&spec, spec.up).join(" "),
             "delay 100000us limit 12500 rate 500000000bit"
         );
         spec.loss = 0.01;
         spec.jitter = Duration::from_millis(3);
         assert_eq!(
-            netem_settings(&spec, None, 1).join(" "),
-            "delay 101500us 1500us loss 1.000000% seed 3 limit 1000000"
+            netem_settings(&spec, None).join(" "),
+            "delay 101500us 1500us loss 1.000000% limit 1000000"
         );
     }
 }

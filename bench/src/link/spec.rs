@@ -27,7 +27,7 @@ pub struct LinkSpec {
     pub loss: f64,
     /// Largest extra delay of a packet, in each direction. Packets keep their order.
     pub jitter: Duration,
-    /// Seed of loss and jitter: the same seed loses the same packets in a row.
+    /// Seed of loss and jitter: the same seed loses the same packets in a row. netem takes none.
     pub seed: u64,
 }
 
