@@ -36,8 +36,7 @@ pub(super) fn start(
         &there.to_string_lossy(),
     ])?;
     ends.configure(client, server)?;
-    let sides =
-        [(client, &ends.client_device, spec.up, 0), (server, &ends.server_device, spec.down, 1)];
+    let sides = [(client, &ends.client_device, spec.up), (server, &ends.server_device, spec.down)];
     for (namespace, device, rate) in sides {
         if !spec.large_segments() {
             // Loss has to fall on single packets.

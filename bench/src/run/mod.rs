@@ -169,6 +169,9 @@ impl Scene<'_> {
         // What the run before has left to be written must not be paid by this one.
         if self.scenario.storage == Storage::Disk {
             rustix::fs::syncfs(File::open(work)?)?;
+            if self.in_page_cache()? {
+                stage.data.warm()?;
+            }
         }
         let mut variables = stage.variables(result);
         let limit = Duration::from_secs(self.scenario.time_limit);
@@ -266,10 +269,16 @@ impl Scene<'_> {
             files: scenario.data.files.into(),
             bytes: scenario.data.total(),
             storage,
-            // Source and copy, with room for everything else.
-            in_page_cache: scenario.data.total() * 2 < machine::memory()? / 10 * 9,
+            in_page_cache: self.in_page_cache()?,
             rounds,
         })
+    }
+}
+
+impl Scene<'_> {
+    /// Source and copy fit into memory, with room for everything else.
+    fn in_page_cache(&self) -> io::Result<bool> {
+        Ok(self.scenario.data.total() * 2 < machine::memory()? / 10 * 9)
     }
 }
 
