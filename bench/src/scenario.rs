@@ -49,8 +49,6 @@ pub struct Scenario {
     pub storage: Storage,
     /// Counted runs of each tool.
     pub rounds: u32,
-    /// A run's result is kept until the scenario's end.
-    pub keep: bool,
     /// Seconds after which a run is stopped.
     pub time_limit: u64,
 }
@@ -107,6 +105,8 @@ pub enum Storage {
     /// The work directory.
     #[default]
     Disk,
+    /// A file system made anew for each result, where this machine can; otherwise the work directory.
+    Fresh,
     /// A tmpfs, so that no disk limits a link.
     Ram,
 }
@@ -221,8 +221,6 @@ struct ScenarioTable {
     #[serde(default)]
     storage: Storage,
     rounds: u32,
-    #[serde(default)]
-    keep: bool,
     #[serde(default = "ten_minutes")]
     time_limit: u64,
 }
@@ -326,7 +324,6 @@ impl ScenarioTable {
             data: data.spec,
             storage: self.storage,
             rounds: self.rounds,
-            keep: self.keep,
             time_limit: self.time_limit,
         }
     }

@@ -3,6 +3,7 @@
 //! This is the worker under the [guard](crate::guard): what it starts and makes needs no other
 //! clearing up than that.
 
+mod fresh;
 mod job;
 mod mount;
 mod progress;
@@ -146,9 +147,7 @@ impl Scene<'_> {
                 count += 1;
                 let result = stage.result(count)?;
                 self.one(&stage, (tool, found, used), round, &result, &work)?;
-                if !scenario.keep {
-                    fs::remove_dir_all(&result)?;
-                }
+                stage.remove(&result)?;
             }
         }
         drop(stage);
@@ -167,7 +166,7 @@ impl Scene<'_> {
         let home = work.join("home");
         job::fresh_home(&home)?;
         // What the run before has left to be written must not be paid by this one.
-        if self.scenario.storage == Storage::Disk {
+        if self.scenario.storage != Storage::Ram {
             rustix::fs::syncfs(File::open(work)?)?;
             if self.in_page_cache()? {
                 stage.data.warm()?;
@@ -252,7 +251,8 @@ impl Scene<'_> {
         let scenario = self.scenario;
         let storage = match scenario.storage {
             Storage::Ram => "tmpfs".to_owned(),
-            Storage::Disk => machine::file_system(work)?,
+            Storage::Fresh if fresh::available() => fresh::NAME.to_owned(),
+            Storage::Disk | Storage::Fresh => machine::file_system(work)?,
         };
         Ok(record::Scenario {
             name: scenario.name.clone(),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, mount};
 
+use super::fresh;
 use crate::data::Dataset;
 use crate::link::{self, Means, Namespace, Network, Passed};
 use crate::record;
@@ -20,6 +21,8 @@ pub(super) struct Stage {
     pub(super) wiring: Wiring,
     pub(super) data: Dataset,
     direction: Direction,
+    /// Makes a file system for each result, where that is wanted and possible.
+    fresh: Option<fresh::Maker>,
     /// Results of runs, each in a directory of its own.
     results: PathBuf,
     pub(super) private: PathBuf,
@@ -57,6 +60,11 @@ impl Stage {
             Direction::Copy | Direction::Download => place.join("results"),
         };
         fs::create_dir_all(&results)?;
+        let fresh = if scenario.storage == Storage::Fresh && fresh::available() {
+            Some(fresh::Maker::new(&place.join("images"), &scenario.data)?)
+        } else {
+            None
+        };
         let wiring = Wiring::new(&scenario.path, means).map_err(io::Error::other)?;
         let server = match wiring.server() {
             Some((namespace, address)) => {
@@ -65,7 +73,8 @@ impl Stage {
             }
             None => None,
         };
-        let stage = Self { server, wiring, data, direction: scenario.direction, results, private };
+        let direction = scenario.direction;
+        let stage = Self { server, wiring, data, direction, fresh, results, private };
         stage.write_lists()?;
         Ok(stage)
     }
@@ -74,12 +83,23 @@ impl Stage {
     pub(super) fn result(&self, run: usize) -> io::Result<PathBuf> {
         let path = self.results.join(format!("run{run}"));
         fs::create_dir(&path)?;
+        if let Some(maker) = &self.fresh {
+            maker.mount_on(&path)?;
+        }
         if self.direction == Direction::Upload {
             use std::os::unix::fs::PermissionsExt;
             // Apache and vsftpd write as users of their own.
             fs::set_permissions(&path, fs::Permissions::from_mode(0o777))?;
         }
         Ok(path)
+    }
+
+    /// Removes the result of a run.
+    pub(super) fn remove(&self, result: &Path) -> io::Result<()> {
+        if let Some(maker) = &self.fresh {
+            maker.take_from(result)?;
+        }
+        fs::remove_dir_all(result)
     }
 
     /// The variables of one run; tools.toml says what they mean.

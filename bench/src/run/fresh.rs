@@ -1,0 +1,81 @@
+//! A file system made anew for each run.
+//!
+//! ext4 remembers for minutes which files were removed, and makes new ones up to ten times more slowly
+//! meanwhile; so what one run leaves behind would be in the figures of the next. The image is in
+//! memory, sparse, and gone with its run.
+
+use std::ffi::CStr;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use crate::data::DataSpec;
+use crate::tools::on_path;
+
+/// What is told of results on such file systems.
+pub(super) const NAME: &str = "ext4, made for each run";
+
+/// Makes file systems, one at a time.
+#[derive(Debug)]
+pub(super) struct Maker {
+    image: PathBuf,
+    bytes: u64,
+    inodes: u64,
+}
+
+/// Whether this machine can: it takes root, mkfs.ext4 and loop devices.
+pub(super) fn available() -> bool {
+    rustix::process::geteuid().is_root()
+        && on_path("mkfs.ext4").is_some()
+        && Path::new("/dev/loop-control").exists()
+}
+
+impl Maker {
+    /// For copies of `data`; `place` is a directory for the image.
+    pub(super) fn new(place: &Path, data: &DataSpec) -> io::Result<Self> {
+        fs::create_dir(place)?;
+        let settings: Option<&CStr> = None;
+        mount("tmpfs", place, "tmpfs", MountFlags::empty(), settings)?;
+        Ok(Self {
+            image: place.join("image"),
+            // Room for a part file beside each file, for tables and the journal.
+            bytes: data.total() * 2 + (u64::from(data.files) << 12) + (2 << 30),
+            inodes: u64::from(data.files + data.directories) * 2 + 1000,
+        })
+    }
+
+    /// Makes one and mounts it on `point`.
+    pub(super) fn mount_on(&self, point: &Path) -> io::Result<()> {
+        File::create(&self.image)?.set_len(self.bytes)?;
+        let inodes = self.inodes.to_string();
+        let mut make = Command::new("mkfs.ext4");
+        make.args(["-q", "-F", "-N", &inodes]).arg(&self.image);
+        run(make)?;
+        let mut attach = Command::new("mount");
+        attach.args(["-o", "loop"]).arg(&self.image).arg(point);
+        run(attach)?;
+        fs::remove_dir(point.join("lost+found"))
+    }
+
+    /// Takes it away again.
+    pub(super) fn take_from(&self, point: &Path) -> io::Result<()> {
+        unmount(point, UnmountFlags::empty())?;
+        fs::remove_file(&self.image)
+    }
+}
+
+fn run(mut command: Command) -> io::Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| io::Error::other(format!("{name}: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("{name}: {}", said.trim())))
+}
