@@ -4,6 +4,7 @@
 //! scenarios under a [`guard`], over a [`link`] and against servers where they need one, and writes
 //! [`record`]s, which [`report`] makes tables and a page of.
 
+mod command;
 pub mod data;
 pub mod guard;
 pub mod link;

@@ -3,7 +3,7 @@
 //!
 //! TCP and UDP run on the real kernel stacks of both sides, so that windows, pacing and recovery are
 //! real. Packets go through netem where the kernel has it; elsewhere through TUN devices and threads
-//! of this process ([`tun`]). Everything ends with the [`Network`], and with the process.
+//! of this process (`tun`). Everything ends with the [`Network`], and with the process.
 
 mod direction;
 mod namespace;

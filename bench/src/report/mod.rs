@@ -1,7 +1,7 @@
 //! From lines of results to pages for people.
 //!
 //! [`Results`] reads JSON lines and works out a [`Row`] for each tool and settings of a scenario.
-//! [`markdown`] and [`html`] only lay out what stands there: both take their tables from `table`
+//! [`markdown()`] and [`html()`] only lay out what stands there: both take their tables from `table`
 //! and their units from `units`. The page's plots are drawn by `bars` and `lines`, each twice, for
 //! wide and for narrow screens, on `canvas`; `series` turns counters into rates before.
 

@@ -8,10 +8,11 @@ use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
+use crate::command::must_run;
 use crate::data::DataSpec;
 use crate::tools::on_path;
 
@@ -53,10 +54,10 @@ impl Maker {
         let inodes = self.inodes.to_string();
         let mut make = Command::new("mkfs.ext4");
         make.args(["-q", "-F", "-N", &inodes]).arg(&self.image);
-        run(make)?;
+        must_run(&mut make)?;
         let mut attach = Command::new("mount");
         attach.args(["-o", "loop"]).arg(&self.image).arg(point);
-        run(attach)?;
+        must_run(&mut attach)?;
         fs::remove_dir(point.join("lost+found"))
     }
 
@@ -65,17 +66,4 @@ impl Maker {
         unmount(point, UnmountFlags::empty())?;
         fs::remove_file(&self.image)
     }
-}
-
-fn run(mut command: Command) -> io::Result<()> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| io::Error::other(format!("{name}: {error}")))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("{name}: {}", said.trim())))
 }

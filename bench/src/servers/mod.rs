@@ -150,17 +150,3 @@ fn program(name: &str, package: &str) -> io::Result<PathBuf> {
         io::Error::other(format!("{name} is not installed (apt-get install {package})"))
     })
 }
-
-/// Runs a tool that has to succeed.
-fn must_run(command: &mut Command) -> io::Result<Vec<u8>> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| io::Error::other(format!("{name}: {error}")))?;
-    if output.status.success() {
-        return Ok(output.stdout);
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("{name}: {}", said.trim())))
-}

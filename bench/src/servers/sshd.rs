@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use super::{Place, Recipe, clients, must_run, program};
+use super::{Place, Recipe, clients, program};
+use crate::command::must_run;
 
 const PORT: u16 = 2222;
 

@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{Place, must_run, program};
+use super::{Place, program};
+use crate::command::must_run;
 
 /// Certificate and key.
 pub(super) struct Certificate {

@@ -3,7 +3,8 @@
 use std::fs;
 use std::io;
 
-use super::{Place, Recipe, clients, must_run, program};
+use super::{Place, Recipe, clients, program};
+use crate::command::must_run;
 
 const PORT: u16 = 2121;
 
