@@ -112,6 +112,9 @@ fn iperf(client: &Namespace, arguments: &[&str]) -> f64 {
     json["end"]["sum_received"]["bits_per_second"].as_f64().unwrap_or_else(|| panic!("{json}"))
 }
 
+/// How long the line's own counters are watched.
+const COUNTED: Duration = Duration::from_secs(3);
+
 /// What the line carries in a direction for so long, headers included.
 fn carried_mbit(network: &Network, way: &str, time: Duration) -> f64 {
     let bytes = || {
@@ -128,14 +131,17 @@ fn sixteen_streams_fill_95_percent_of_the_set_rate_and_no_more() {
     let Some(_alone) = alone("iperf3") else { return };
     for (rtt, mbit) in [(1, 1000.0), (50, 500.0), (200, 500.0)] {
         let mut spec = LinkSpec::new(ms(rtt), Some(mbit * 1e6));
-        // What is proved is the line, not how 16 streams recover from a full queue: they take 3.5 % for
-        // headers, and each percent sent again would be missing.
-        spec.queue = ms(200 + 2 * rtt);
+        // What is proved is the line, not how 16 streams share it. Headers take 3.5 %, so that each
+        // percent sent again would be missing: hence a long queue; and BBR leaves the line idle now and
+        // then to measure its round trip: hence CUBIC, which every Linux has.
+        let queue = ms(200 + 2 * rtt);
+        spec.queue = queue;
         let network = Network::new(&[spec], means()).expect("a network");
         let _server = Iperf::start(network.links()[0].server());
         let address = network.links()[0].address().to_string();
         for way in ["up", "down"] {
-            let mut arguments = vec!["-c", &address, "-P", "16", "-t", "8", "-O", "4", "-i", "0"];
+            let mut arguments =
+                vec!["-c", &address, "-P", "16", "-t", "8", "-O", "4", "-i", "0", "-C", "cubic"];
             if way == "down" {
                 arguments.push("-R");
             }
@@ -144,7 +150,7 @@ fn sixteen_streams_fill_95_percent_of_the_set_rate_and_no_more() {
                 let (measured, carried) = thread::scope(|scope| {
                     let running = scope.spawn(|| iperf(network.client(), &arguments) / 1e6);
                     thread::sleep(Duration::from_secs(5));
-                    let carried = carried_mbit(&network, way, Duration::from_secs(3));
+                    let carried = carried_mbit(&network, way, COUNTED);
                     (running.join().expect("iperf3 ends"), carried)
                 });
                 (best, most) = (best.max(measured), most.max(carried));
@@ -154,8 +160,10 @@ fn sixteen_streams_fill_95_percent_of_the_set_rate_and_no_more() {
             }
             eprintln!("set {mbit} Mbit/s at {rtt} ms, {way}: {best:.1}, on the wire {most:.1}");
             assert!(best >= 0.95 * mbit, "{best} of {mbit} Mbit/s");
-            // iperf3 also counts what stood in the queue when its counting began; the line does not.
-            assert!(most <= 1.01 * mbit, "{most} of {mbit} Mbit/s on the wire");
+            // Counted is what the queue takes, which over the time of counting may have grown.
+            let time = COUNTED.as_secs_f64();
+            let limit = 1.01 * mbit * (time + queue.as_secs_f64()) / time;
+            assert!(most <= limit, "{most} of {mbit} Mbit/s on the wire");
         }
     }
 }
