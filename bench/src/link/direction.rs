@@ -33,6 +33,7 @@ pub(super) struct Direction {
 #[derive(Debug)]
 pub(super) struct Packet {
     due: Nanos,
+    wire: Wire,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -108,13 +109,11 @@ impl Direction {
             }
             self.line_free += (wire.bytes as f64 * nanos_per_byte) as Nanos;
         }
-        counters.packets.fetch_add(wire.packets, Ordering::Relaxed);
-        counters.bytes.fetch_add(wire.bytes, Ordering::Relaxed);
         let jitter =
             if self.jitter > 0 { (self.uniform() * self.jitter as f64) as Nanos } else { 0 };
         let last = self.under_way.back().map_or(0, |packet| packet.due);
         let due = (self.line_free + self.delay + jitter).max(last);
-        self.under_way.push_back(Packet { due, bytes: bytes.to_vec() });
+        self.under_way.push_back(Packet { due, wire, bytes: bytes.to_vec() });
     }
 
     /// When the next packet arrives.
@@ -122,12 +121,16 @@ impl Direction {
         self.under_way.front().map(|packet| packet.due)
     }
 
-    /// The next packet that has arrived by `now`.
-    pub(super) fn arrived(&mut self, now: Nanos) -> Option<Packet> {
+    /// The next packet that has arrived by `now`. It counts as carried now, not when the queue took it:
+    /// what is counted over a time can so never be more than the line's rate.
+    pub(super) fn arrived(&mut self, now: Nanos, counters: &Counters) -> Option<Packet> {
         if self.next_due()? > now {
             return None;
         }
-        self.under_way.pop_front()
+        let packet = self.under_way.pop_front()?;
+        counters.packets.fetch_add(packet.wire.packets, Ordering::Relaxed);
+        counters.bytes.fetch_add(packet.wire.bytes, Ordering::Relaxed);
+        Some(packet)
     }
 
     /// Evenly in [0, 1), by xorshift64.
@@ -179,8 +182,11 @@ mod tests {
         line.offer(5 * MS, b"a", wire(1000), &counters);
         line.offer(5 * MS, b"b", wire(1000), &counters);
         assert_eq!(line.next_due(), Some(106 * MS));
-        assert!(line.arrived(106 * MS - 1).is_none());
-        assert_eq!(line.arrived(106 * MS).map(|packet| packet.bytes), Some(b"a".to_vec()));
+        assert!(line.arrived(106 * MS - 1, &counters).is_none());
+        assert_eq!(
+            line.arrived(106 * MS, &counters).map(|packet| packet.bytes),
+            Some(b"a".to_vec())
+        );
         assert_eq!(line.next_due(), Some(107 * MS));
     }
 
@@ -190,11 +196,15 @@ mod tests {
         for _ in 0..20 {
             line.offer(0, b"x", wire(1000), &counters);
         }
-        // Eleven: the wait of the first is nothing, that of the eleventh just 10 ms.
-        assert_eq!((counters.packets(), counters.dropped()), (11, 9));
-        assert_eq!(counters.bytes(), 11_000);
+        // Eleven stay: the wait of the first is nothing, that of the eleventh just 10 ms.
+        assert_eq!((line.under_way.len(), counters.dropped()), (11, 9));
         line.offer(2 * MS, b"x", wire(1000), &counters);
-        assert_eq!(counters.packets(), 12, "two have left the queue meanwhile");
+        assert_eq!(line.under_way.len(), 12, "two have left the queue meanwhile");
+        assert_eq!((counters.packets(), counters.bytes()), (0, 0), "none has arrived");
+        while line.arrived(110 * MS, &counters).is_some() {}
+        assert_eq!((counters.packets(), counters.bytes()), (10, 10_000));
+        while line.arrived(Nanos::MAX, &counters).is_some() {}
+        assert_eq!((counters.packets(), counters.bytes()), (12, 12_000));
     }
 
     #[test]
@@ -221,7 +231,7 @@ mod tests {
         }
         let (mut last, mut latest, mut delayed) = (None, 0, 0);
         while let Some(due) = line.next_due() {
-            let packet = line.arrived(due).expect("it is due");
+            let packet = line.arrived(due, &counters).expect("it is due");
             let n = packet.bytes[0];
             assert!(last.is_none_or(|last| n == last + 1), "in order");
             assert!(due >= latest && due <= (u64::from(n) + 130) * MS);

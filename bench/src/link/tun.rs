@@ -135,7 +135,7 @@ impl Carrier {
                 }
                 taken += 1;
             }
-            while let Some(packet) = self.direction.arrived(now()) {
+            while let Some(packet) = self.direction.arrived(now(), &self.counters) {
                 self.deliver(&packet.bytes);
             }
             if taken < BATCH {
