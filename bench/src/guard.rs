@@ -16,6 +16,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -57,7 +58,7 @@ pub fn run(parent: &Path, worker: &[OsString]) -> io::Result<ExitCode> {
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let handle = signals.handle();
-    let mut guard = Command::new(std::env::current_exe()?)
+    let mut guard = this_program()
         .arg("guard")
         .arg(&directory)
         .args(worker)
@@ -120,8 +121,16 @@ enum Event {
     Stop,
 }
 
+/// This program once more, even if its file was replaced meanwhile: building haul may link the
+/// benchmark anew.
+fn this_program() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("haul-bench");
+    command
+}
+
 fn start_worker(directory: &Path, arguments: &[OsString]) -> io::Result<Child> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = this_program();
     command.arg("worker").arg(directory).args(arguments).stdin(Stdio::null());
     sys::prepare(&mut command, None);
     command.spawn()
