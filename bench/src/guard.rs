@@ -58,12 +58,8 @@ pub fn run(parent: &Path, worker: &[OsString]) -> io::Result<ExitCode> {
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let handle = signals.handle();
-    let mut guard = this_program()
-        .arg("guard")
-        .arg(&directory)
-        .args(worker)
-        .stdin(Stdio::piped())
-        .spawn()?;
+    let mut guard =
+        this_program().arg("guard").arg(&directory).args(worker).stdin(Stdio::piped()).spawn()?;
     let mut pipe = guard.stdin.take();
     let listener = thread::spawn(move || {
         let signal = signals.forever().next();

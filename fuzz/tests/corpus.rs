@@ -28,3 +28,13 @@ fn the_manifest_decoder_takes_its_corpus() {
 fn the_location_parser_takes_its_corpus() {
     run("location", haul_fuzz::location);
 }
+
+#[test]
+fn the_sftp_request_decoder_takes_its_corpus() {
+    run("sftp_request", haul_fuzz::sftp_request);
+}
+
+#[test]
+fn the_sftp_response_decoder_takes_its_corpus() {
+    run("sftp_response", haul_fuzz::sftp_response);
+}

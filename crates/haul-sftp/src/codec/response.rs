@@ -1,0 +1,225 @@
+//! What a server answers.
+
+use std::fmt;
+
+use bytes::{Buf, Bytes};
+use haul_storage::Block;
+
+use super::wire::{Fields, Packet};
+use super::{Attrs, CodecError, Extensions, Frame, Handle, kind};
+
+/// How something ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// Well.
+    Ok,
+    /// There is no more to read.
+    Eof,
+    /// Nothing has that name.
+    NoSuchFile,
+    /// Not allowed.
+    PermissionDenied,
+    /// For a reason that version 3 has no number for.
+    Failure,
+    /// The packet made no sense to the server.
+    BadMessage,
+    /// The client has no connection.
+    NoConnection,
+    /// The connection is lost.
+    ConnectionLost,
+    /// The server cannot do that.
+    Unsupported,
+    /// A number that version 3 does not have. Servers that think in later versions use some.
+    Other(u32),
+}
+
+impl Status {
+    const fn from_code(code: u32) -> Self {
+        match code {
+            0 => Self::Ok,
+            1 => Self::Eof,
+            2 => Self::NoSuchFile,
+            3 => Self::PermissionDenied,
+            4 => Self::Failure,
+            5 => Self::BadMessage,
+            6 => Self::NoConnection,
+            7 => Self::ConnectionLost,
+            8 => Self::Unsupported,
+            other => Self::Other(other),
+        }
+    }
+
+    const fn code(self) -> u32 {
+        match self {
+            Self::Ok => 0,
+            Self::Eof => 1,
+            Self::NoSuchFile => 2,
+            Self::PermissionDenied => 3,
+            Self::Failure => 4,
+            Self::BadMessage => 5,
+            Self::NoConnection => 6,
+            Self::ConnectionLost => 7,
+            Self::Unsupported => 8,
+            Self::Other(code) => code,
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ok => "ok",
+            Self::Eof => "end of file",
+            Self::NoSuchFile => "no such file",
+            Self::PermissionDenied => "permission denied",
+            Self::Failure => "failure",
+            Self::BadMessage => "bad message",
+            Self::NoConnection => "no connection",
+            Self::ConnectionLost => "connection lost",
+            Self::Unsupported => "operation unsupported",
+            Self::Other(code) => return write!(f, "status {code}"),
+        })
+    }
+}
+
+/// An entry in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name {
+    /// Its name, or a path.
+    pub name: Bytes,
+    /// A line as `ls -l` prints it.
+    pub long: Bytes,
+    /// What it is.
+    pub attrs: Attrs,
+}
+
+/// What a server answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Response {
+    /// The answer to `Init`. Has no id.
+    Version {
+        /// The version that both will speak.
+        version: u32,
+        /// What the server can do beyond that.
+        extensions: Extensions,
+    },
+    /// How something ended.
+    Status {
+        /// How.
+        status: Status,
+        /// In the server's words.
+        message: Bytes,
+    },
+    /// An open file or directory.
+    Handle(Handle),
+    /// Bytes of a file.
+    Data(Block),
+    /// Entries, or one path.
+    Names(Vec<Name>),
+    /// What an entry is.
+    Attrs(Attrs),
+    /// The answer to an extended request, in the extension's own form.
+    Extended(Bytes),
+}
+
+impl Response {
+    /// Reads an answer and the id of its request (0 for `Version`).
+    pub fn decode(frame: Frame) -> Result<(u32, Self), CodecError> {
+        let Frame { kind, body } = frame;
+        if kind == kind::DATA {
+            return decode_data(body);
+        }
+        let mut fields = Fields::new(kind, body.into_bytes());
+        if kind == kind::VERSION {
+            let version = fields.u32("version")?;
+            let extensions = Extensions::decode(&mut fields)?;
+            return Ok((0, Self::Version { version, extensions }));
+        }
+        let id = fields.u32("id")?;
+        let response = match kind {
+            kind::STATUS => {
+                let status = Status::from_code(fields.u32("code")?);
+                // Servers older than version 3 leave out the words.
+                let message =
+                    if fields.is_empty() { Bytes::new() } else { fields.string("message")? };
+                return Ok((id, Self::Status { status, message }));
+            }
+            kind::HANDLE => Self::Handle(fields.handle()?),
+            kind::NAME => {
+                let count = fields.u32("count")? as usize;
+                // Each takes twelve bytes at least: two lengths and the flags of its attributes.
+                if count > fields.remaining() / 12 {
+                    return Err(fields.invalid("count"));
+                }
+                let mut names = Vec::with_capacity(count);
+                for _ in 0..count {
+                    names.push(Name {
+                        name: fields.string("name")?,
+                        long: fields.string("long name")?,
+                        attrs: Attrs::decode(&mut fields)?,
+                    });
+                }
+                Self::Names(names)
+            }
+            kind::ATTRS => Self::Attrs(Attrs::decode(&mut fields)?),
+            kind::EXTENDED_REPLY => return Ok((id, Self::Extended(fields.rest()))),
+            other => return Err(CodecError::UnknownKind(other)),
+        };
+        fields.end()?;
+        Ok((id, response))
+    }
+
+    /// The packet, without the payload of `Data`, which follows it unchanged.
+    pub fn encode(&self, id: u32) -> Bytes {
+        let head = |kind: u8| Packet::new(kind).u32(id);
+        match self {
+            Self::Version { version, extensions } => {
+                extensions.encode(Packet::new(kind::VERSION).u32(*version)).done()
+            }
+            Self::Status { status, message } => {
+                head(kind::STATUS).u32(status.code()).string(message).string(b"en").done()
+            }
+            Self::Handle(handle) => head(kind::HANDLE).string(handle).done(),
+            Self::Data(data) => {
+                let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+                head(kind::DATA).u32(length).done_before(data.len())
+            }
+            Self::Names(names) => {
+                let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
+                let mut packet = head(kind::NAME).u32(count);
+                for entry in names {
+                    packet = packet.string(&entry.name).string(&entry.long);
+                    packet = entry.attrs.encode(packet);
+                }
+                packet.done()
+            }
+            Self::Attrs(attrs) => attrs.encode(head(kind::ATTRS)).done(),
+            Self::Extended(reply) => head(kind::EXTENDED_REPLY).raw(reply).done(),
+        }
+    }
+
+    /// The bytes that follow the packet of [`Response::encode`].
+    pub fn payload(&self) -> Option<&Block> {
+        match self {
+            Self::Data(data) => Some(data),
+            _ => None,
+        }
+    }
+}
+
+/// The two numbers before the payload are copied if they are in pieces; the payload is not.
+fn decode_data(mut body: Block) -> Result<(u32, Response), CodecError> {
+    let kind = kind::DATA;
+    let data = body.split_off(8);
+    let mut head = body.into_bytes();
+    if head.len() < 8 {
+        return Err(CodecError::Truncated { kind, field: "head" });
+    }
+    let id = head.get_u32();
+    let length = head.get_u32() as usize;
+    match data.len() {
+        there if there < length => Err(CodecError::Truncated { kind, field: "data" }),
+        there if there > length => Err(CodecError::Trailing { kind, bytes: there - length }),
+        _ => Ok((id, Response::Data(data))),
+    }
+}
