@@ -1,3 +1,8 @@
 //! SFTP for haul: the codec of the protocol, a client as a storage with many lanes, and a server.
 
 pub mod codec;
+pub mod transport;
+
+mod client;
+
+pub use client::{Resolved, SftpHost, SftpStorage};

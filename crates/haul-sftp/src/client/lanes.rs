@@ -1,0 +1,211 @@
+//! The sessions to one host: as many as the window wishes for, opened side by side in the
+//! background, at most [`MAKING`] at a time; a lost one is replaced.
+//!
+//! Everything that is asked goes to the open lane with the fewest bytes under way. When there is
+//! none, whoever asks waits for the first; when that cannot be opened, the error is theirs.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use haul_storage::{Error, ErrorKind, LinkStatus, Result};
+use tokio::sync::Notify;
+
+use super::session::Session;
+use crate::transport::Dial;
+
+/// Lanes in the making. sshd refuses connections at random above ten that have not authenticated
+/// (MaxStartups 10:30:100), and others may be connecting, too.
+const MAKING: usize = 8;
+
+/// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The lanes to one host.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    dial: Arc<dyn Dial>,
+    state: Mutex<State>,
+    changed: Notify,
+    this: Weak<Self>,
+}
+
+#[derive(Debug)]
+struct State {
+    open: Vec<Arc<Session>>,
+    making: usize,
+    wished: usize,
+    refused: usize,
+    refused_in_a_row: u32,
+    paused_until: Option<Instant>,
+    /// Why the last lane could not be opened, while there is none.
+    failure: Option<Failure>,
+    round_trip: Option<Duration>,
+    round_trips: u32,
+    connect: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct Failure {
+    kind: ErrorKind,
+    cause: String,
+    retry: haul_storage::Retry,
+}
+
+impl Lanes {
+    /// No lane yet.
+    pub(super) fn new(dial: Arc<dyn Dial>) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            dial,
+            state: Mutex::new(State {
+                open: Vec::new(),
+                making: 0,
+                wished: 1,
+                refused: 0,
+                refused_in_a_row: 0,
+                paused_until: None,
+                failure: None,
+                round_trip: None,
+                round_trips: 0,
+                connect: None,
+            }),
+            changed: Notify::new(),
+            this: this.clone(),
+        })
+    }
+
+    /// The host as errors name it.
+    pub(super) fn host(&self) -> String {
+        self.dial.host()
+    }
+
+    /// Wishes for `lanes` lanes; those that are too many are closed once nothing is under way on
+    /// them.
+    pub(super) fn wish(&self, lanes: usize) {
+        let mut state = self.lock();
+        state.wished = lanes.max(1);
+        self.tend(&mut state);
+    }
+
+    /// What the link looks like.
+    pub(super) fn status(&self) -> LinkStatus {
+        let mut state = self.lock();
+        self.tend(&mut state);
+        LinkStatus {
+            open: state.open.len(),
+            opening: state.making,
+            refused: state.refused,
+            round_trip: state.round_trip,
+            connect: state.connect,
+        }
+    }
+
+    /// Round trips that connecting the first lane took.
+    pub(super) fn round_trips(&self) -> u32 {
+        self.lock().round_trips
+    }
+
+    /// The lane with the least to do; opens one if there is none.
+    pub(super) async fn session(&self) -> Result<Arc<Session>> {
+        loop {
+            let changed = self.changed.notified();
+            {
+                let mut state = self.lock();
+                self.tend(&mut state);
+                if let Some(least) = state.open.iter().min_by_key(|lane| lane.outstanding()) {
+                    return Ok(Arc::clone(least));
+                }
+                if state.making == 0 {
+                    if let Some(failure) = state.failure.take() {
+                        return Err(Error::new(failure.kind, "connect")
+                            .at(self.dial.host())
+                            .because(failure.cause)
+                            .with_retry(failure.retry));
+                    }
+                    self.make(&mut state);
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// All open lanes.
+    pub(super) fn open(&self) -> Vec<Arc<Session>> {
+        self.lock().open.clone()
+    }
+
+    /// Forgets lanes that have ended, closes what is too much, makes what is missing.
+    fn tend(&self, state: &mut State) {
+        let before = state.open.len();
+        state.open.retain(|lane| !lane.is_ended());
+        let lost = before - state.open.len();
+        if lost > 0 {
+            state.refused += lost;
+        }
+        while state.open.len() > state.wished {
+            let Some(idle) = state.open.iter().rposition(|lane| lane.outstanding() == 0) else {
+                break;
+            };
+            state.open.remove(idle);
+        }
+        let paused = state.paused_until.is_some_and(|until| until > Instant::now());
+        // The first lane opens when somebody needs it, and the others are worth it only then.
+        let begun = !state.open.is_empty() || state.making > 0;
+        while begun
+            && !paused
+            && state.making < MAKING
+            && state.open.len() + state.making < state.wished
+        {
+            self.make(state);
+        }
+    }
+
+    fn make(&self, state: &mut State) {
+        let Some(this) = self.this.upgrade() else { return };
+        state.making += 1;
+        tokio::spawn(async move { this.open_one().await });
+    }
+
+    async fn open_one(self: Arc<Self>) {
+        let began = Instant::now();
+        let dialled = self.dial.dial().await;
+        let mut state = self.lock();
+        state.making -= 1;
+        match dialled {
+            Ok(channel) => {
+                let session = Session::start(channel, &self.dial.host());
+                state.refused_in_a_row = 0;
+                state.failure = None;
+                state.connect.get_or_insert(began.elapsed());
+                if state.round_trips == 0 {
+                    state.round_trips = session.round_trips;
+                }
+                state.round_trip = match (state.round_trip, session.round_trip) {
+                    (Some(known), Some(seen)) => Some(known.min(seen)),
+                    (known, seen) => known.or(seen),
+                };
+                state.open.push(Arc::new(session));
+            }
+            Err(error) => {
+                state.refused += 1;
+                state.refused_in_a_row += 1;
+                let factor = 1u32 << (state.refused_in_a_row - 1).min(5);
+                let pause = (PAUSE * factor).min(LONGEST_PAUSE);
+                state.paused_until = Some(Instant::now() + pause);
+                if state.open.is_empty() {
+                    state.failure = Some(Failure {
+                        kind: error.kind(),
+                        retry: error.retry(),
+                        cause: error.cause(),
+                    });
+                }
+            }
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,162 @@
+//! Listings: several READDIRs under way, because OpenSSH gives a hundred names at a time and a
+//! directory has a hundred thousand.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
+use haul_storage::{
+    Entry, EntryKind, EntryStream, Error, ErrorKind, RelPath, RelPathError, Result,
+};
+
+use super::entry;
+use super::error;
+use super::session::{Pending, Session};
+use super::storage::Inner;
+use crate::codec::{FileKind, Handle, Name, Request, Response, Status};
+
+/// READDIRs under way at most. The first is alone, since most directories are short; with each
+/// answer two more are asked for.
+const AHEAD: usize = 32;
+
+/// Lists a directory, which must not be a link.
+pub(super) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStream> {
+    inner.check_parent(path).await?;
+    let on_server = inner.on_server(path);
+    let session = inner.host.session().await?;
+    let look = (!path.is_root()).then(|| session.request(&Request::Lstat(on_server.clone())));
+    let open = session.request(&Request::Opendir(on_server));
+    if let Some(look) = look {
+        let attrs = error::attrs("list", look.answer().await?).map_err(|e| inner.at(e, path))?;
+        if attrs.kind() != Some(FileKind::Directory) {
+            let error = Error::new(ErrorKind::NotADirectory, "list");
+            return Err(inner.at(error, path));
+        }
+        inner.directories.learn(path.clone());
+    }
+    let handle = error::handle("list", open.answer().await?).map_err(|e| inner.at(e, path))?;
+    let listing = Listing {
+        inner: Arc::clone(inner),
+        path: path.clone(),
+        asked: VecDeque::from([session.request(&Request::Readdir(handle.clone()))]),
+        opened: Opened { session, handle },
+        ahead: 1,
+        ended: false,
+    };
+    let batches = stream::unfold(listing, |mut listing| async move {
+        let batch = listing.next().await?;
+        Some((stream::iter(batch), listing))
+    });
+    Ok(batches.flatten().boxed())
+}
+
+struct Listing {
+    inner: Arc<Inner>,
+    path: RelPath,
+    opened: Opened,
+    asked: VecDeque<Pending>,
+    ahead: usize,
+    ended: bool,
+}
+
+/// An open directory; closed when it is dropped.
+struct Opened {
+    session: Arc<Session>,
+    handle: Handle,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.session.post(&Request::Close(self.handle.clone()));
+    }
+}
+
+impl Listing {
+    /// The next entries, and names that cannot be entries.
+    async fn next(&mut self) -> Option<Vec<Result<Vec<Entry>>>> {
+        loop {
+            let pending = self.asked.pop_front()?;
+            match pending.answer().await {
+                Ok(Response::Names(names)) => {
+                    self.ask_ahead();
+                    let batch = self.entries(names).await;
+                    if !batch.is_empty() {
+                        return Some(batch);
+                    }
+                }
+                // What was asked ahead ends the same way.
+                Ok(Response::Status { status: Status::Eof, .. }) => self.ended = true,
+                other => {
+                    self.ended = true;
+                    self.asked.clear();
+                    let error = other.map_or_else(|e| e, |other| error::unexpected("list", other));
+                    return Some(vec![Err(self.inner.at(error, &self.path))]);
+                }
+            }
+        }
+    }
+
+    fn ask_ahead(&mut self) {
+        if self.ended {
+            return;
+        }
+        self.ahead = (self.ahead * 2).min(AHEAD);
+        while self.asked.len() < self.ahead {
+            let request = Request::Readdir(self.opened.handle.clone());
+            self.asked.push_back(self.opened.session.request(&request));
+        }
+    }
+
+    async fn entries(&self, names: Vec<Name>) -> Vec<Result<Vec<Entry>>> {
+        let mut batch = Vec::new();
+        let mut entries = Vec::with_capacity(names.len());
+        for name in names {
+            if matches!(&name.name[..], b"." | b"..") {
+                continue;
+            }
+            match self.path.join(&name.name) {
+                Ok(path) => {
+                    let mut entry = entry::entry(path, &name.attrs);
+                    // Every server that is known gives the type bits; any other is asked.
+                    if name.attrs.kind().is_none() {
+                        match self.inner.look(&entry.path).await {
+                            Ok(found) => entry = found,
+                            Err(error) => {
+                                batch.push(Err(error));
+                                continue;
+                            }
+                        }
+                    }
+                    entries.push(entry);
+                }
+                Err(error) => batch.push(Err(self.refused(&name.name, error))),
+            }
+        }
+        for entry in entries.iter().filter(|entry| entry.is_dir()) {
+            self.inner.directories.learn(entry.path.clone());
+        }
+        let links = entries.iter_mut().filter_map(|entry| match &mut entry.kind {
+            EntryKind::Symlink(target) => Some((&entry.path, target)),
+            _ => None,
+        });
+        let targets = links.map(async |(path, target)| {
+            *target = self.inner.read_link(path).await?;
+            Ok(())
+        });
+        batch.extend(join_all(targets).await.into_iter().filter_map(Result::err).map(Err));
+        // A link whose target cannot be read has been said.
+        entries.retain(|entry| entry.kind != EntryKind::Symlink(Vec::new()));
+        if !entries.is_empty() {
+            batch.push(Ok(entries));
+        }
+        batch
+    }
+
+    fn refused(&self, name: &[u8], error: RelPathError) -> Error {
+        let name = String::from_utf8_lossy(name).escape_debug().to_string();
+        let error = Error::new(ErrorKind::InvalidInput, "list")
+            .because(format!("the server lists the name '{name}', which {error}"));
+        self.inner.at(error, &self.path)
+    }
+}

@@ -1,0 +1,20 @@
+//! The client: a directory on a server as a storage.
+//!
+//! `host` is a server with its `lanes`, each a `session` over a channel; `storage` is a directory on
+//! it, with `read`, `write`, `whole` (small files) and `list` beside it; `directories` remembers
+//! what is a directory and no link; `entry` and `error` translate.
+
+mod directories;
+mod entry;
+mod error;
+mod host;
+mod lanes;
+mod list;
+mod read;
+mod session;
+mod storage;
+mod whole;
+mod write;
+
+pub use host::{Resolved, SftpHost};
+pub use storage::SftpStorage;

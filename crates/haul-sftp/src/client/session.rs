@@ -1,0 +1,387 @@
+//! One lane: an SFTP session over one channel.
+//!
+//! [`Session::request`] queues a packet at once and gives the future of its answer, so what is
+//! requested in a row leaves in that order and any number may be under way. Two tasks serve the
+//! channel: one only writes what is queued, the other only reads and hands answers out by their
+//! ids. (One task for both stops for ever when an upload fills both directions.)
+//!
+//! The queue itself is not bounded: whoever asks holds a permit of the engine for what will come, or
+//! for the payload that goes.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use haul_storage::{Block, Error, ErrorKind, Result};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
+
+use crate::codec::{
+    Deframer, Extended, Extensions, LEAST_PACKET, Limits, OPENSSH_PACKET_MAX, Request, Response,
+    VERSION, name,
+};
+use crate::transport::{Channel, Outgoing};
+
+/// The longest answer that is accepted: OpenSSH's longest packet, and room for servers that send
+/// what they are asked for without counting their own head.
+const ANSWER_MAX: u32 = OPENSSH_PACKET_MAX + 4096;
+
+/// What any server reads and writes at a time (draft 02, section 3).
+const LEAST_PAYLOAD: u64 = 32_768;
+
+/// What is between head and payload of the longest READ answer or WRITE.
+const HEAD: u64 = 1024;
+
+/// One SFTP session.
+#[derive(Debug)]
+pub(super) struct Session {
+    shared: Arc<Shared>,
+    tasks: [AbortHandle; 2],
+    /// What the server says it is.
+    pub(super) server: String,
+    /// The round trip as seen while connecting.
+    pub(super) round_trip: Option<Duration>,
+    /// Round trips that connecting took.
+    pub(super) round_trips: u32,
+}
+
+#[derive(Debug)]
+struct Shared {
+    host: String,
+    queue: mpsc::UnboundedSender<Outbound>,
+    next_id: AtomicU32,
+    waiting: Mutex<Waiting>,
+    outstanding: AtomicU64,
+    server: watch::Sender<Option<Arc<Server>>>,
+}
+
+/// Answers that are awaited; `Err` with the cause once the session has ended.
+#[derive(Debug)]
+struct Waiting {
+    by_id: HashMap<u32, oneshot::Sender<Result<Response>>>,
+    ended: Option<Ended>,
+}
+
+/// Why a session has ended.
+#[derive(Debug, Clone)]
+struct Ended {
+    kind: ErrorKind,
+    cause: String,
+}
+
+#[derive(Debug)]
+struct Outbound {
+    head: Bytes,
+    payload: Block,
+}
+
+/// What a server can do.
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    /// Bytes in one READ.
+    pub(super) read: u32,
+    /// Bytes in one WRITE.
+    pub(super) write: u32,
+    /// Open handles in a session; `None` if it does not say.
+    pub(super) handles: Option<u64>,
+    /// What it announced.
+    pub(super) extensions: Extensions,
+}
+
+impl Session {
+    /// Begins a session. It can be used at once: what is asked follows the greeting on the wire.
+    pub(super) fn start(channel: Channel, host: &str) -> Self {
+        let Channel { incoming, outgoing, server, round_trip, round_trips } = channel;
+        let (queue, queued) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            host: host.to_owned(),
+            queue,
+            next_id: AtomicU32::new(1),
+            waiting: Mutex::new(Waiting { by_id: HashMap::new(), ended: None }),
+            outstanding: AtomicU64::new(0),
+            server: watch::Sender::new(None),
+        });
+        let init = Request::Init { version: VERSION, extensions: Extensions::default() };
+        shared.push(Outbound { head: init.encode(0), payload: Block::new() });
+        // Servers that are known to answer an extension which they may not have are asked at once.
+        let eager = server.contains("OpenSSH") || server.contains("haul");
+        let limits = eager.then(|| shared.request(&Request::Extended(Extended::Limits)));
+        let writer = tokio::spawn(write(Arc::clone(&shared), outgoing, queued)).abort_handle();
+        let greeting = Greeting { limits };
+        let reader = tokio::spawn(read(Arc::clone(&shared), incoming, greeting)).abort_handle();
+        Self { shared, tasks: [writer, reader], server, round_trip, round_trips }
+    }
+
+    /// Queues a request; the answer is the future's. Failure statuses are answers, too.
+    pub(super) fn request(&self, request: &Request) -> Pending {
+        self.shared.request(request)
+    }
+
+    /// Queues a request whose answer does not matter.
+    pub(super) fn post(&self, request: &Request) {
+        drop(self.shared.request(request));
+    }
+
+    /// What the server can do; waits for its greeting.
+    pub(super) async fn server(&self) -> Result<Arc<Server>> {
+        let mut server = self.shared.server.subscribe();
+        match server.wait_for(Option::is_some).await.map(|server| server.clone()) {
+            Ok(Some(server)) if !self.is_ended() => Ok(server),
+            _ => Err(self.shared.ended_error()),
+        }
+    }
+
+    /// Bytes that were asked for or sent and not yet answered.
+    pub(super) fn outstanding(&self) -> u64 {
+        self.shared.outstanding.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing can be asked any more.
+    pub(super) fn is_ended(&self) -> bool {
+        self.shared.lock().ended.is_some()
+    }
+
+    /// Whether both are the same session.
+    pub(super) fn id(&self) -> usize {
+        Arc::as_ptr(&self.shared).addr()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// An answer that is on its way. Dropping it gives up the answer, not the request.
+#[derive(Debug)]
+pub(super) struct Pending {
+    shared: Arc<Shared>,
+    answer: oneshot::Receiver<Result<Response>>,
+    weight: u64,
+}
+
+impl Pending {
+    /// Waits for the answer.
+    pub(super) async fn answer(mut self) -> Result<Response> {
+        match (&mut self.answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.shared.ended_error()),
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.shared.outstanding.fetch_sub(self.weight, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn request(self: &Arc<Self>, request: &Request) -> Pending {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = oneshot::channel();
+        let weight = weight(request);
+        self.outstanding.fetch_add(weight, Ordering::Relaxed);
+        {
+            let mut waiting = self.lock();
+            // Where the session has ended the sender is dropped here, and its receiver says so.
+            if waiting.ended.is_none() {
+                waiting.by_id.insert(id, sender);
+            }
+        }
+        let payload = request.payload().cloned().unwrap_or_default();
+        self.push(Outbound { head: request.encode(id), payload });
+        Pending { shared: Arc::clone(self), answer, weight }
+    }
+
+    fn push(&self, outbound: Outbound) {
+        // The writer is gone only when the session has ended, which every answer says.
+        drop(self.queue.send(outbound));
+    }
+
+    /// Ends the session: everybody who waits is told why. Only the first cause counts.
+    fn end(&self, error: &Error) {
+        let mut waiting = self.lock();
+        if waiting.ended.is_none() {
+            waiting.ended = Some(Ended { kind: error.kind(), cause: error.to_string() });
+            waiting.by_id.clear();
+            drop(waiting);
+            // Wakes those who wait for the greeting.
+            self.server.send_modify(|server| {
+                server.get_or_insert_with(|| Arc::new(Server::unknown()));
+            });
+        }
+    }
+
+    fn ended_error(&self) -> Error {
+        let ended = self.lock().ended.clone();
+        let ended = ended.unwrap_or(Ended {
+            kind: ErrorKind::Unreachable,
+            cause: "the connection was closed".to_owned(),
+        });
+        Error::new(ended.kind, "ask").at(&self.host).because(ended.cause)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands an answer to who waits for it.
+    fn answer(self: &Arc<Self>, id: u32, response: Response) -> Result<()> {
+        let Some(waiter) = self.lock().by_id.remove(&id) else {
+            return Err(protocol(format!("an answer to request {id}, which nobody made")));
+        };
+        if let Err(Ok(Response::Handle(handle))) = waiter.send(Ok(response)) {
+            // Whoever opened it does not want it any more.
+            drop(self.request(&Request::Close(handle)));
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of payload that a request moves.
+fn weight(request: &Request) -> u64 {
+    match request {
+        Request::Read { length, .. } => u64::from(*length),
+        Request::Write { data, .. } => data.len() as u64,
+        _ => 0,
+    }
+}
+
+async fn write(
+    shared: Arc<Shared>,
+    outgoing: Box<dyn Outgoing>,
+    mut queued: mpsc::UnboundedReceiver<Outbound>,
+) {
+    while let Some(Outbound { head, payload }) = queued.recv().await {
+        let pieces = std::iter::once(&head).chain(payload.pieces());
+        for piece in pieces {
+            if let Err(error) = outgoing.send(piece.clone()).await {
+                shared.end(&error);
+                return;
+            }
+        }
+    }
+}
+
+/// What the reader still has to learn of the server.
+struct Greeting {
+    limits: Option<Pending>,
+}
+
+async fn read(
+    shared: Arc<Shared>,
+    mut incoming: BoxStream<'static, Result<Bytes>>,
+    greeting: Greeting,
+) {
+    let mut deframer = Deframer::new(ANSWER_MAX);
+    let mut greeting = Some(greeting);
+    let error = loop {
+        match incoming.next().await {
+            Some(Ok(bytes)) => deframer.push(bytes),
+            Some(Err(error)) => break error,
+            None => {
+                let cause = if deframer.is_within_frame() {
+                    "the server closed the channel within an answer"
+                } else {
+                    "the server closed the channel"
+                };
+                break Error::new(ErrorKind::Unreachable, "read").because(cause);
+            }
+        }
+        if let Err(error) = dispatch(&shared, &mut deframer, &mut greeting) {
+            break error;
+        }
+    };
+    shared.end(&error.at(&shared.host));
+}
+
+fn dispatch(
+    shared: &Arc<Shared>,
+    deframer: &mut Deframer,
+    greeting: &mut Option<Greeting>,
+) -> Result<()> {
+    while let Some(frame) = deframer.next_frame().map_err(protocol)? {
+        let (id, response) = Response::decode(frame).map_err(protocol)?;
+        match response {
+            Response::Version { version, extensions } => {
+                let Some(greeting) = greeting.take() else {
+                    return Err(protocol("a second greeting"));
+                };
+                if version != VERSION {
+                    return Err(protocol(format!("it speaks version {version}, haul version 3")));
+                }
+                tokio::spawn(learn(Arc::clone(shared), extensions, greeting.limits));
+            }
+            _ if greeting.is_some() => {
+                return Err(protocol("an answer before the greeting"));
+            }
+            response => shared.answer(id, response)?,
+        }
+    }
+    Ok(())
+}
+
+/// Completes what is known of the server: its limits come one answer later.
+async fn learn(shared: Arc<Shared>, extensions: Extensions, limits: Option<Pending>) {
+    let limits = match limits {
+        Some(pending) => Some(pending),
+        None if extensions.has(name::LIMITS) => {
+            Some(shared.request(&Request::Extended(Extended::Limits)))
+        }
+        None => None,
+    };
+    let limits = match limits {
+        None => None,
+        Some(pending) => match pending.answer().await {
+            Ok(Response::Extended(reply)) => Limits::decode(reply).ok(),
+            // Without the extension the least that every server takes holds.
+            _ => None,
+        },
+    };
+    let server = Arc::new(Server::new(extensions, limits));
+    shared.server.send_if_modified(|known| {
+        let unknown = known.is_none();
+        if unknown {
+            *known = Some(server);
+        }
+        unknown
+    });
+}
+
+impl Server {
+    fn new(extensions: Extensions, limits: Option<Limits>) -> Self {
+        let packet = match limits.map(|limits| limits.packet) {
+            None | Some(0) => u64::from(LEAST_PACKET),
+            Some(packet) => packet.min(u64::from(OPENSSH_PACKET_MAX)),
+        };
+        let most = packet.saturating_sub(HEAD).max(1024);
+        let length = |limit: Option<u64>| {
+            let length = match limit {
+                None => LEAST_PAYLOAD,
+                Some(0) => most,
+                Some(limit) => limit.min(most),
+            };
+            u32::try_from(length).unwrap_or(u32::MAX)
+        };
+        Self {
+            read: length(limits.map(|limits| limits.read)),
+            write: length(limits.map(|limits| limits.write)),
+            handles: limits.map(|limits| limits.handles).filter(|handles| *handles > 0),
+            extensions,
+        }
+    }
+
+    fn unknown() -> Self {
+        Self::new(Extensions::default(), None)
+    }
+}
+
+fn protocol(cause: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Protocol, "read an answer").because(cause.to_string())
+}

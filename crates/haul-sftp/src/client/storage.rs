@@ -1,0 +1,484 @@
+//! A directory on an SFTP server as a storage.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::future::join_all;
+use haul_storage::{
+    Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream, Error, ErrorKind,
+    LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result, SmallFile,
+    Storage, StorageExt, Whole, WriteAt, Writes,
+};
+
+use super::directories::Directories;
+use super::entry;
+use super::error;
+use super::host::SftpHost;
+use super::list;
+use super::read::SftpFile;
+use super::whole;
+use super::write::{SftpUpload, part_of};
+use crate::codec::{
+    Attrs, Extended, Extensions, FileKind, OpenFlags, Request, Response, StatVfs, name,
+};
+
+/// The mode of a file for which none is given.
+const DEFAULT_MODE: u32 = 0o644;
+
+/// A directory on an SFTP server.
+#[derive(Debug)]
+pub struct SftpStorage {
+    inner: Arc<Inner>,
+}
+
+/// What a storage and its files share.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) host: Arc<SftpHost>,
+    pub(super) directories: Directories,
+    pub(super) default_mode: u32,
+    location: Location,
+    root: Bytes,
+    capabilities: Capabilities,
+    extensions: Extensions,
+    journals: Option<PathBuf>,
+}
+
+impl SftpStorage {
+    /// The directory `root` of a server, an absolute path with no links in it
+    /// ([`SftpHost::resolve`] gives one). `journals` is a directory of this machine for the journals
+    /// of uploads; without it an upload that breaks is started anew.
+    pub async fn open(
+        host: Arc<SftpHost>,
+        location: Location,
+        root: Bytes,
+        journals: Option<PathBuf>,
+    ) -> Result<Arc<Self>> {
+        let server = host.server().await?;
+        let has = |name: &[u8]| server.extensions.has(name);
+        let capabilities = Capabilities {
+            medium: Medium::Link,
+            ranged_reads: true,
+            writes: Writes::AnyOrder,
+            rename: has(name::POSIX_RENAME),
+            server_copy: has(name::COPY_DATA),
+            symlinks: true,
+            hard_links: has(name::HARDLINK),
+            sync: has(name::FSYNC),
+            resume: true,
+            lock: false,
+            times: true,
+            time_precision_ns: 1_000_000_000,
+            mode: true,
+            owner: true,
+            xattrs: false,
+            digests: Vec::new(),
+            max_lanes: None,
+            max_file_size: None,
+            whole_limit: u64::from(server.read.min(server.write)) - 1,
+        };
+        Ok(Arc::new(Self {
+            inner: Arc::new(Inner {
+                host,
+                directories: Directories::default(),
+                default_mode: DEFAULT_MODE,
+                location,
+                root,
+                capabilities,
+                extensions: server.extensions.clone(),
+                journals,
+            }),
+        }))
+    }
+
+    /// The server that it is on.
+    pub fn host(&self) -> &Arc<SftpHost> {
+        &self.inner.host
+    }
+}
+
+impl Inner {
+    /// Where a path is on the server.
+    pub(super) fn on_server(&self, path: &RelPath) -> Bytes {
+        if path.is_root() {
+            return self.root.clone();
+        }
+        let slash: &[u8] = if self.root.ends_with(b"/") { b"" } else { b"/" };
+        [&self.root, slash, path.as_bytes()].concat().into()
+    }
+
+    /// Whether the server announced an extension.
+    pub(super) fn has(&self, name: &[u8]) -> bool {
+        self.extensions.has(name)
+    }
+
+    /// Says where an error is.
+    pub(super) fn at(&self, error: Error, path: &RelPath) -> Error {
+        error.at(self.location.display(path))
+    }
+
+    /// Says that an error is somewhere here.
+    pub(super) fn at_root(&self, error: Error) -> Error {
+        error.at(&self.location)
+    }
+
+    /// Where the journal of an upload lies on this machine.
+    pub(super) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
+        let name = format!("{}\0{}", self.host.lanes.host(), self.on_server(path).escape_ascii());
+        // FNV-1a, twice with different starts: stable, and long enough that two paths do not meet.
+        let hash = |start: u64| {
+            name.bytes()
+                .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        };
+        let (high, low) = (hash(0xcbf2_9ce4_8422_2325), hash(0x9e37_79b9_7f4a_7c15));
+        Some(self.journals.as_ref()?.join(format!("{high:016x}{low:016x}.haul-journal")))
+    }
+
+    /// That everything above `path` is a directory and no link.
+    pub(super) async fn check_parent(&self, path: &RelPath) -> Result<()> {
+        let Some(parent) = path.parent() else { return Ok(()) };
+        let unknown = self.directories.unknown(&parent);
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let looks = unknown.iter().map(|directory| self.host_lstat(directory));
+        for (directory, attrs) in unknown.iter().zip(join_all(looks).await) {
+            match attrs.map_err(|error| self.at(error, directory))?.kind() {
+                Some(FileKind::Directory) => self.directories.learn(directory.clone()),
+                kind => {
+                    let what = match kind {
+                        Some(FileKind::Symlink) => "it is a symbolic link, which is not followed",
+                        _ => "it is no directory",
+                    };
+                    let error = Error::new(ErrorKind::NotADirectory, "open").because(what);
+                    return Err(self.at(error, directory));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is at `path`; the target of a link with it.
+    pub(super) async fn look(&self, path: &RelPath) -> Result<Entry> {
+        let attrs = self.host_lstat(path).await.map_err(|error| self.at(error, path))?;
+        let mut entry = entry::entry(path.clone(), &attrs);
+        if let EntryKind::Symlink(target) = &mut entry.kind {
+            *target = self.read_link(path).await?;
+        }
+        Ok(entry)
+    }
+
+    /// What a link points to.
+    pub(super) async fn read_link(&self, path: &RelPath) -> Result<Vec<u8>> {
+        let answer = self.host.ask(&Request::Readlink(self.on_server(path))).await?;
+        let name = error::one_name("read the link", answer).map_err(|e| self.at(e, path))?;
+        Ok(name.name.to_vec())
+    }
+
+    /// Gives what is complete at `from` its name.
+    pub(super) async fn take_name(
+        &self,
+        from: &Bytes,
+        path: &RelPath,
+        replace: bool,
+    ) -> Result<()> {
+        let to = self.on_server(path);
+        let rename = Request::Rename { from: from.clone(), to: to.clone() };
+        let posix = Request::Extended(Extended::PosixRename { from: from.clone(), to: to.clone() });
+        let answer = if replace && self.has(name::POSIX_RENAME) {
+            self.host.tell(&posix).await?
+        } else if replace {
+            // Without that extension the old one has to go first.
+            let session = self.host.session().await?;
+            session.post(&Request::Remove(to.clone()));
+            session.request(&rename).answer().await?
+        } else {
+            self.host.tell(&rename).await?
+        };
+        if let Err(error) = error::done("rename", answer) {
+            return Err(self.why_not(error, path).await);
+        }
+        self.directories.forget(path);
+        Ok(())
+    }
+
+    /// Version 3 says "failure" where something is in the way; looking tells what.
+    async fn why_not(&self, error: Error, path: &RelPath) -> Error {
+        if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Busy) {
+            return self.at(error, path);
+        }
+        let kind = match self.host_lstat(path).await {
+            Ok(there) if there.kind() == Some(FileKind::Directory) => ErrorKind::IsADirectory,
+            Ok(_) => ErrorKind::AlreadyExists,
+            Err(_) => return self.at(error, path),
+        };
+        self.at(Error::new(kind, error.operation()).because(error.cause()), path)
+    }
+
+    /// A write that failed may have met a full disk, for which version 3 has no word either.
+    pub(super) async fn explain_full(&self, error: Error, path: &RelPath) -> Error {
+        let unclear = matches!(error.kind(), ErrorKind::Other);
+        if unclear && self.has(name::STATVFS) && self.is_full().await.unwrap_or(false) {
+            return self.at(
+                Error::new(ErrorKind::NoSpace, error.operation()).because(error.cause()),
+                path,
+            );
+        }
+        self.at(error, path)
+    }
+
+    async fn is_full(&self) -> Result<bool> {
+        let request = Request::Extended(Extended::Statvfs(self.root.clone()));
+        match self.host.ask(&request).await? {
+            Response::Extended(reply) => Ok(StatVfs::decode(reply)
+                .is_ok_and(|fs| fs.bavail == 0 || (fs.files > 0 && fs.favail == 0))),
+            other => Err(error::unexpected("look at the file system", other)),
+        }
+    }
+
+    async fn host_lstat(&self, path: &RelPath) -> Result<Attrs> {
+        let answer = self.host.ask(&Request::Lstat(self.on_server(path))).await?;
+        error::attrs("look at", answer)
+    }
+
+    async fn is_empty(&self, path: &RelPath) -> Result<bool> {
+        let session = self.host.session().await?;
+        let open = session.request(&Request::Opendir(self.on_server(path))).answer().await?;
+        let handle = error::handle("list", open)?;
+        let first = session.request(&Request::Readdir(handle.clone())).answer().await;
+        session.post(&Request::Close(handle));
+        Ok(match first? {
+            Response::Names(names) => {
+                names.iter().all(|name| matches!(&name.name[..], b"." | b".."))
+            }
+            _ => true,
+        })
+    }
+
+    async fn make_link(&self, path: &Bytes, link: &LinkKind) -> Result<()> {
+        let to = path.clone();
+        let request = match link {
+            LinkKind::Symbolic(target) => {
+                Request::Symlink { target: Bytes::copy_from_slice(target), link: to }
+            }
+            LinkKind::Hard(file) => {
+                Request::Extended(Extended::Hardlink { from: self.on_server(file), to })
+            }
+        };
+        error::done("make a link", self.host.tell(&request).await?)
+    }
+}
+
+#[async_trait]
+impl Storage for SftpStorage {
+    fn location(&self) -> &Location {
+        &self.inner.location
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.inner.capabilities
+    }
+
+    fn set_lanes(&self, lanes: usize) {
+        self.inner.host.lanes.wish(lanes);
+    }
+
+    fn link(&self) -> LinkStatus {
+        self.inner.host.link()
+    }
+
+    async fn stat(&self, path: &RelPath) -> Result<Entry> {
+        self.inner.check_parent(path).await?;
+        self.inner.look(path).await
+    }
+
+    async fn list(&self, path: &RelPath) -> Result<EntryStream> {
+        list::list(&self.inner, path).await
+    }
+
+    async fn create_dir(&self, path: &RelPath) -> Result<()> {
+        let inner = &self.inner;
+        inner.check_parent(path).await?;
+        let request = Request::Mkdir(inner.on_server(path), Attrs::default());
+        match error::done("create directory", inner.host.tell(&request).await?) {
+            Ok(()) => {
+                inner.directories.learn(path.clone());
+                Ok(())
+            }
+            // Whatever is in the way: the same word for all.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound) => Err(inner.at(error, path)),
+            Err(error) => match inner.host_lstat(path).await {
+                Ok(_) => Err(inner.at(
+                    Error::new(ErrorKind::AlreadyExists, "create directory").because(error.cause()),
+                    path,
+                )),
+                Err(_) => Err(inner.at(error, path)),
+            },
+        }
+    }
+
+    async fn create_link(&self, path: &RelPath, link: &LinkKind, replace: bool) -> Result<()> {
+        let inner = &self.inner;
+        if let LinkKind::Hard(file) = link {
+            if !inner.capabilities.hard_links {
+                return Err(unsupported(inner, "make a link", path));
+            }
+            inner.check_parent(file).await?;
+            let attrs = inner.host_lstat(file).await.map_err(|error| inner.at(error, file))?;
+            if attrs.kind() != Some(FileKind::File) {
+                let error = Error::new(ErrorKind::InvalidInput, "make a link");
+                return Err(inner.at(error.because("only files have further names"), file));
+            }
+        }
+        inner.check_parent(path).await?;
+        if !replace {
+            return match inner.make_link(&inner.on_server(path), link).await {
+                Err(error) => Err(inner.why_not(error, path).await),
+                Ok(()) => Ok(()),
+            };
+        }
+        let part = inner.on_server(&part_of(path).map_err(|error| inner.at(error, path))?);
+        if let Err(error) = inner.make_link(&part, link).await {
+            // Something is left of an earlier run, or it cannot be done at all.
+            let removed = inner.host.tell(&Request::Remove(part.clone())).await?;
+            error::done("remove", removed).map_err(|_| inner.at(error, path))?;
+            inner.make_link(&part, link).await.map_err(|error| inner.at(error, path))?;
+        }
+        let taken = inner.take_name(&part, path, true).await;
+        // A rename of one name of a file to another of its names does nothing and says so to
+        // nobody (rename(2)); and after a failure it must not stay either.
+        inner.host.tell(&Request::Remove(part)).await?;
+        taken
+    }
+
+    async fn remove(&self, path: &RelPath) -> Result<()> {
+        let inner = &self.inner;
+        inner.check_parent(path).await?;
+        let on_server = inner.on_server(path);
+        let attrs = inner.host_lstat(path).await.map_err(|error| inner.at(error, path))?;
+        let is_directory = attrs.kind() == Some(FileKind::Directory);
+        let request = match is_directory {
+            true => Request::Rmdir(on_server),
+            false => Request::Remove(on_server),
+        };
+        inner.directories.forget(path);
+        match error::done("remove", inner.host.tell(&request).await?) {
+            Err(error) if is_directory && error.kind() == ErrorKind::Other => {
+                let full = !inner.is_empty(path).await.unwrap_or(true);
+                let kind = if full { ErrorKind::NotEmpty } else { error.kind() };
+                Err(inner.at(Error::new(kind, "remove").because(error.cause()), path))
+            }
+            outcome => outcome.map_err(|error| inner.at(error, path)),
+        }
+    }
+
+    async fn rename(&self, from: &RelPath, to: &RelPath) -> Result<()> {
+        let inner = &self.inner;
+        inner.check_parent(from).await?;
+        inner.check_parent(to).await?;
+        inner.host_lstat(from).await.map_err(|error| inner.at(error, from))?;
+        inner.directories.forget(from);
+        inner.take_name(&inner.on_server(from), to, inner.capabilities.rename).await
+    }
+
+    async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
+        let inner = &self.inner;
+        if !inner.capabilities.server_copy {
+            return Err(unsupported(inner, "copy", from));
+        }
+        let source = SftpFile::open(inner, from).await?;
+        inner.check_parent(to).await?;
+        let session = inner.host.session().await?;
+        let from_handle = source.handles().on(&session).await?;
+        let flags = OpenFlags::WRITE.and(OpenFlags::CREATE).and(OpenFlags::EXCLUSIVE);
+        let attrs = Attrs { permissions: source.metadata().await?.mode, ..Attrs::default() };
+        let create = Request::Open { path: inner.on_server(to), flags, attrs };
+        let created = session.request(&create).answer().await?;
+        let to_handle = match error::handle("copy", created) {
+            Ok(handle) => handle,
+            Err(error) => return Err(inner.why_not(error, to).await),
+        };
+        let request = Request::Extended(Extended::CopyData {
+            from: from_handle,
+            from_offset: 0,
+            length: 0,
+            to: to_handle.clone(),
+            to_offset: 0,
+        });
+        let copied = session.request(&request);
+        let closed = session.request(&Request::Close(to_handle));
+        let outcome = error::done("copy", copied.answer().await?)
+            .and(error::done("copy", closed.answer().await?));
+        if outcome.is_err() {
+            session.post(&Request::Remove(inner.on_server(to)));
+        }
+        outcome.map_err(|error| inner.at(error, to))
+    }
+
+    async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
+        Ok(self.stat(path).await?.metadata())
+    }
+
+    async fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        let inner = &self.inner;
+        inner.check_parent(path).await?;
+        let there = inner.host_lstat(path).await.map_err(|error| inner.at(error, path))?;
+        let on_server = inner.on_server(path);
+        let mut attrs = entry::attrs(metadata);
+        let request = if there.kind() == Some(FileKind::Symlink) {
+            // A link has no mode of its own, and SETSTAT would follow it.
+            attrs.permissions = None;
+            if attrs == Attrs::default() || !inner.has(name::LSETSTAT) {
+                return Ok(());
+            }
+            Request::Extended(Extended::Lsetstat(on_server, attrs))
+        } else {
+            if attrs == Attrs::default() {
+                return Ok(());
+            }
+            Request::Setstat(on_server, attrs)
+        };
+        let answer = inner.host.tell(&request).await?;
+        error::done("set attributes", answer).map_err(|error| inner.at(error, path))
+    }
+
+    async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
+        Ok(Arc::new(SftpFile::open(&self.inner, path).await?))
+    }
+
+    async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
+        Ok(Arc::new(SftpUpload::create(&self.inner, path, options).await?))
+    }
+
+    async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
+        whole::read(&self.inner, path, limit).await
+    }
+
+    async fn write_whole(
+        &self,
+        path: &RelPath,
+        bytes: Bytes,
+        options: &CommitOptions,
+    ) -> Result<()> {
+        whole::write(&self.inner, path, bytes, options).await
+    }
+
+    async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {
+        self.read_each(paths, limit).await
+    }
+
+    async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
+        self.write_each(files).await
+    }
+
+    async fn lock(&self, path: &RelPath) -> Result<Lock> {
+        Err(unsupported(&self.inner, "lock", path))
+    }
+}
+
+fn unsupported(inner: &Inner, operation: &'static str, path: &RelPath) -> Error {
+    let error = Error::new(ErrorKind::Unsupported, operation);
+    inner.at(error.because("the server cannot do that"), path)
+}

@@ -1,0 +1,174 @@
+//! Small files in one go: chains of a few requests, hundreds of them under way at once.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use haul_storage::{
+    Block, CommitOptions, Entry, Error, ErrorKind, Range, ReadAt, RelPath, Result, Whole,
+};
+
+use super::entry;
+use super::error;
+use super::read::SftpFile;
+use super::storage::Inner;
+use super::write::{create_part, part_of, sync};
+use crate::codec::{Attrs, FileKind, OpenFlags, Request, Response, Status, name};
+
+/// Opens, reads, looks whether it changed, and closes: two round trips.
+pub(super) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Whole> {
+    inner.check_parent(path).await?;
+    match read_at_once(inner, path, limit).await {
+        Ok(Some(whole)) => Ok(whole),
+        // It does not fit into one answer, or the server gave a part of it.
+        Ok(None) => read_in_parts(inner, path, limit).await,
+        Err(error) => Err(inner.at(error, path)),
+    }
+}
+
+async fn read_at_once(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Option<Whole>> {
+    let on_server = inner.on_server(path);
+    let session = inner.host.session().await?;
+    let look = session.request(&Request::Lstat(on_server.clone()));
+    let flags = OpenFlags::READ;
+    let attrs = Attrs::default();
+    let open = session.request(&Request::Open { path: on_server, flags, attrs });
+    let before = file_entry(path, look.answer().await?)?;
+    let handle = error::handle("open", open.answer().await?)?;
+    let most = session.server().await?.read;
+    let length = u32::try_from(before.size).unwrap_or(u32::MAX);
+    let fits = before.size <= limit && length < most;
+    let answers = fits.then(|| {
+        // One byte more than there should be shows whether there is more.
+        let read = Request::Read { handle: handle.clone(), offset: 0, length: length + 1 };
+        (session.request(&read), session.request(&Request::Fstat(handle.clone())))
+    });
+    session.post(&Request::Close(handle));
+    if before.size > limit {
+        return Err(longer(before.size, limit));
+    }
+    let Some((read, look)) = answers else { return Ok(None) };
+    let bytes = match read.answer().await? {
+        Response::Data(block) => block.into_bytes(),
+        Response::Status { status: Status::Eof, .. } => Bytes::new(),
+        other => return Err(error::unexpected("read", other)),
+    };
+    let after = entry::entry(path.clone(), &error::attrs("look at", look.answer().await?)?);
+    if after.identity() != before.identity() || bytes.len() as u64 > before.size {
+        return Err(changed(&before, &after));
+    }
+    if (bytes.len() as u64) < before.size {
+        return Ok(None);
+    }
+    Ok(Some(whole(bytes, &before)))
+}
+
+async fn read_in_parts(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Whole> {
+    let file = SftpFile::open(inner, path).await?;
+    let size = file.identity().size;
+    if size > limit {
+        return Err(inner.at(longer(size, limit), path));
+    }
+    let mut block = Block::new();
+    let mut blocks = file.read_at(Range::new(0, size));
+    while let Some(next) = blocks.next().await {
+        block.append(next?);
+    }
+    let now = file.recheck().await?;
+    if now != *file.identity() || block.len() as u64 != size {
+        let error = Error::new(ErrorKind::Changed, "read")
+            .because(format!("it changed while being read: {} became {now}", file.identity()));
+        return Err(inner.at(error, path));
+    }
+    let identity = file.identity().clone();
+    Ok(Whole { bytes: block.into_bytes(), identity, metadata: file.metadata().await? })
+}
+
+/// Creates, writes, sets attributes, closes, and gives it its name: three round trips, as the name
+/// may come only when all the rest is known to be there.
+pub(super) async fn write(
+    inner: &Arc<Inner>,
+    path: &RelPath,
+    bytes: Bytes,
+    options: &CommitOptions,
+) -> Result<()> {
+    inner.check_parent(path).await?;
+    let part = inner.on_server(&part_of(path).map_err(|error| inner.at(error, path))?);
+    match write_part(inner, path, &part, bytes, options).await {
+        Ok(()) => inner.take_name(&part, path, options.replace).await,
+        Err(error) => Err(inner.at(inner.explain_full(error, path).await, path)),
+    }
+}
+
+async fn write_part(
+    inner: &Arc<Inner>,
+    path: &RelPath,
+    part: &Bytes,
+    bytes: Bytes,
+    options: &CommitOptions,
+) -> Result<()> {
+    let session = inner.host.session().await?;
+    let mut attrs = entry::attrs(&options.metadata);
+    let mode = attrs.permissions.unwrap_or(inner.default_mode);
+    let handle = create_part(&session, part, mode).await?;
+    let most = session.server().await?.write as usize;
+    let mut answers = Vec::new();
+    let (mut offset, mut rest) = (0, Block::from(bytes));
+    while !rest.is_empty() {
+        let after = rest.split_off(most);
+        let length = rest.len() as u64;
+        let request = Request::Write { handle: handle.clone(), offset, data: rest };
+        answers.push(session.request(&request));
+        offset += length;
+        rest = after;
+    }
+    // The server's umask may have taken bits away.
+    attrs.permissions = Some(mode);
+    answers.push(session.request(&Request::Fsetstat(handle.clone(), attrs)));
+    let synced = match options.sync && inner.has(name::FSYNC) {
+        true => sync(&session, &handle).await,
+        false => Ok(()),
+    };
+    answers.push(session.request(&Request::Close(handle)));
+    let mut outcome = synced;
+    for pending in answers {
+        let answer = pending.answer().await.and_then(|answer| error::done("write", answer));
+        outcome = outcome.and(answer);
+    }
+    if outcome.is_err() {
+        // What is left of it the next run finds, if this fails too.
+        session.post(&Request::Remove(part.clone()));
+        inner.directories.forget(path);
+    }
+    outcome
+}
+
+fn file_entry(path: &RelPath, answer: Response) -> Result<Entry> {
+    let attrs = error::attrs("open", answer)?;
+    match attrs.kind() {
+        Some(FileKind::File) | None => Ok(entry::entry(path.clone(), &attrs)),
+        Some(FileKind::Directory) => {
+            Err(Error::new(ErrorKind::IsADirectory, "open").because("it is a directory"))
+        }
+        Some(_) => {
+            Err(Error::new(ErrorKind::InvalidInput, "open").because("it is no regular file"))
+        }
+    }
+}
+
+fn whole(bytes: Bytes, entry: &Entry) -> Whole {
+    Whole { bytes, identity: entry.identity(), metadata: entry.metadata() }
+}
+
+fn longer(size: u64, limit: u64) -> Error {
+    Error::new(ErrorKind::Changed, "read")
+        .because(format!("it has {size} bytes, more than the {limit} that were expected"))
+}
+
+fn changed(before: &Entry, after: &Entry) -> Error {
+    Error::new(ErrorKind::Changed, "read").because(format!(
+        "it changed while being read: {} became {}",
+        before.identity(),
+        after.identity()
+    ))
+}

@@ -1,0 +1,47 @@
+//! What the client needs of whatever carries SFTP: bytes both ways. SSH is one, a pipe in a test
+//! another.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use haul_storage::Result;
+
+/// Opens channels to one server.
+#[async_trait]
+pub trait Dial: Debug + Send + Sync {
+    /// Opens one more, independent of the others.
+    async fn dial(&self) -> Result<Channel>;
+
+    /// The host as errors name it.
+    fn host(&self) -> String;
+}
+
+/// An open channel with an SFTP server at its other end. Dropping it closes it.
+pub struct Channel {
+    /// What comes, in whatever pieces it comes; ends when the far end closes.
+    pub incoming: BoxStream<'static, Result<Bytes>>,
+    /// Where to send.
+    pub outgoing: Box<dyn Outgoing>,
+    /// What the server says it is (`SSH-2.0-OpenSSH_9.2p1`); empty if it does not say.
+    pub server: String,
+    /// The round trip as seen while connecting.
+    pub round_trip: Option<Duration>,
+    /// Round trips that connecting took.
+    pub round_trips: u32,
+}
+
+/// The way out.
+#[async_trait]
+pub trait Outgoing: Debug + Send + Sync {
+    /// Sends bytes; waits while the far end does not take them.
+    async fn send(&self, bytes: Bytes) -> Result<()>;
+}
+
+impl Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Channel").field("server", &self.server).finish_non_exhaustive()
+    }
+}

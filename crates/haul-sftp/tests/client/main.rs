@@ -1,0 +1,47 @@
+//! The client against OpenSSH's sftp-server, in what it can do and in what it is made to refuse.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+#[path = "../support/pipe.rs"]
+mod pipe;
+
+use std::sync::Arc;
+
+use haul_sftp::{SftpHost, SftpStorage};
+use haul_storage::conformance;
+use haul_storage::{Location, Storage};
+use pipe::SftpServerProcess;
+use tempfile::TempDir;
+
+async fn storage(server: SftpServerProcess) -> (TempDir, Arc<SftpStorage>) {
+    let dir = tempfile::tempdir().unwrap();
+    let host = SftpHost::new(Arc::new(server));
+    let resolved = host.resolve(dir.path().as_os_str().as_encoded_bytes()).await.unwrap();
+    let location = Location::parse("sftp://sftp-server/").unwrap();
+    let journals = Some(dir.path().join("journals"));
+    let storage = SftpStorage::open(host, location, resolved.path, journals).await.unwrap();
+    (dir, storage)
+}
+
+async fn conforms(server: SftpServerProcess) {
+    let (dir, storage) = storage(server).await;
+    storage.set_lanes(3);
+    conformance::run_all(storage).await;
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn it_conforms_on_openssh() {
+    conforms(SftpServerProcess { server: "SSH-2.0-OpenSSH_9.2", refuse: "" }).await;
+}
+
+#[tokio::test]
+async fn it_conforms_on_a_server_of_which_nothing_is_known() {
+    conforms(SftpServerProcess::default()).await;
+}
+
+#[tokio::test]
+async fn it_conforms_without_extensions() {
+    let refuse = "posix-rename,statvfs,fstatvfs,hardlink,fsync,lsetstat,limits,expand-path,copy-data,home-directory,users-groups-by-id";
+    conforms(SftpServerProcess { server: "", refuse }).await;
+}

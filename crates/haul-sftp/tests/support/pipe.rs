@@ -1,0 +1,81 @@
+//! OpenSSH's own sftp-server as a child process, over its standard input and output: everything of
+//! the real server but the encryption.
+
+use std::process::Stdio;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use haul_sftp::transport::{Channel, Dial, Outgoing};
+use haul_storage::{Error, ErrorKind, Result};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{ChildStdin, Command};
+use tokio::sync::Mutex;
+
+/// Where Debian has it.
+pub const SFTP_SERVER: &str = "/usr/lib/openssh/sftp-server";
+
+/// Starts a server for each lane.
+#[derive(Debug, Default)]
+pub struct SftpServerProcess {
+    /// What the server is said to be.
+    pub server: &'static str,
+    /// Requests that it refuses, as `sftp-server -P` takes them.
+    pub refuse: &'static str,
+}
+
+#[async_trait]
+impl Dial for SftpServerProcess {
+    async fn dial(&self) -> Result<Channel> {
+        let mut command = Command::new(SFTP_SERVER);
+        command.arg("-e");
+        if !self.refuse.is_empty() {
+            command.args(["-P", self.refuse]);
+        }
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| Error::from_io("start", error).at(SFTP_SERVER))?;
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        // The process lives as long as its output is read.
+        let incoming = stream::unfold((stdout, child), |(mut stdout, child)| async move {
+            let mut buffer = vec![0; 32 << 10];
+            match stdout.read(&mut buffer).await {
+                Ok(0) => None,
+                Ok(length) => {
+                    buffer.truncate(length);
+                    Some((Ok(Bytes::from(buffer)), (stdout, child)))
+                }
+                Err(error) => {
+                    let error = Error::new(ErrorKind::Unreachable, "read").with_source(error);
+                    Some((Err(error), (stdout, child)))
+                }
+            }
+        });
+        Ok(Channel {
+            incoming: incoming.boxed(),
+            outgoing: Box::new(Input(Mutex::new(stdin))),
+            server: self.server.to_owned(),
+            round_trip: None,
+            round_trips: 1,
+        })
+    }
+
+    fn host(&self) -> String {
+        "sftp-server".to_owned()
+    }
+}
+
+#[derive(Debug)]
+struct Input(Mutex<ChildStdin>);
+
+#[async_trait]
+impl Outgoing for Input {
+    async fn send(&self, bytes: Bytes) -> Result<()> {
+        let written = self.0.lock().await.write_all(&bytes).await;
+        written.map_err(|error| Error::new(ErrorKind::Unreachable, "write").with_source(error))
+    }
+}
