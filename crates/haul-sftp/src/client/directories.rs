@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn what_is_removed_is_forgotten_with_all_below_it() {
         let directories = Directories::default();
-        ["a", "a/b", "ab"].map(|known| directories.learn(path(known)));
+        ["a", "a/b", "ab"].iter().for_each(|known| directories.learn(path(known)));
         directories.forget(&path("a"));
         assert_eq!(directories.unknown(&path("a/b")), [path("a"), path("a/b")]);
         assert_eq!(directories.unknown(&path("ab")), []);

@@ -40,7 +40,6 @@ struct State {
     paused_until: Option<Instant>,
     /// Why the last lane could not be opened, while there is none.
     failure: Option<Failure>,
-    round_trip: Option<Duration>,
     round_trips: u32,
     connect: Option<Duration>,
 }
@@ -65,7 +64,6 @@ impl Lanes {
                 refused_in_a_row: 0,
                 paused_until: None,
                 failure: None,
-                round_trip: None,
                 round_trips: 0,
                 connect: None,
             }),
@@ -95,7 +93,7 @@ impl Lanes {
             open: state.open.len(),
             opening: state.making,
             refused: state.refused,
-            round_trip: state.round_trip,
+            round_trip: state.open.iter().filter_map(|lane| lane.round_trip()).min(),
             connect: state.connect,
         }
     }
@@ -127,11 +125,6 @@ impl Lanes {
             }
             changed.await;
         }
-    }
-
-    /// All open lanes.
-    pub(super) fn open(&self) -> Vec<Arc<Session>> {
-        self.lock().open.clone()
     }
 
     /// Forgets lanes that have ended, closes what is too much, makes what is missing.
@@ -180,10 +173,6 @@ impl Lanes {
                 if state.round_trips == 0 {
                     state.round_trips = session.round_trips;
                 }
-                state.round_trip = match (state.round_trip, session.round_trip) {
-                    (Some(known), Some(seen)) => Some(known.min(seen)),
-                    (known, seen) => known.or(seen),
-                };
                 state.open.push(Arc::new(session));
             }
             Err(error) => {

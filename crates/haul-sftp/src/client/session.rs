@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -41,10 +41,6 @@ const HEAD: u64 = 1024;
 pub(super) struct Session {
     shared: Arc<Shared>,
     tasks: [AbortHandle; 2],
-    /// What the server says it is.
-    pub(super) server: String,
-    /// The round trip as seen while connecting.
-    pub(super) round_trip: Option<Duration>,
     /// Round trips that connecting took.
     pub(super) round_trips: u32,
 }
@@ -56,13 +52,15 @@ struct Shared {
     next_id: AtomicU32,
     waiting: Mutex<Waiting>,
     outstanding: AtomicU64,
+    /// Shortest time from a short question to its answer, in nanoseconds.
+    round_trip_ns: AtomicU64,
     server: watch::Sender<Option<Arc<Server>>>,
 }
 
 /// Answers that are awaited; `Err` with the cause once the session has ended.
 #[derive(Debug)]
 struct Waiting {
-    by_id: HashMap<u32, oneshot::Sender<Result<Response>>>,
+    by_id: HashMap<u32, Waiter>,
     ended: Option<Ended>,
 }
 
@@ -86,8 +84,6 @@ pub(super) struct Server {
     pub(super) read: u32,
     /// Bytes in one WRITE.
     pub(super) write: u32,
-    /// Open handles in a session; `None` if it does not say.
-    pub(super) handles: Option<u64>,
     /// What it announced.
     pub(super) extensions: Extensions,
 }
@@ -103,6 +99,7 @@ impl Session {
             next_id: AtomicU32::new(1),
             waiting: Mutex::new(Waiting { by_id: HashMap::new(), ended: None }),
             outstanding: AtomicU64::new(0),
+            round_trip_ns: AtomicU64::new(round_trip.map_or(u64::MAX, nanos)),
             server: watch::Sender::new(None),
         });
         let init = Request::Init { version: VERSION, extensions: Extensions::default() };
@@ -113,7 +110,7 @@ impl Session {
         let writer = tokio::spawn(write(Arc::clone(&shared), outgoing, queued)).abort_handle();
         let greeting = Greeting { limits };
         let reader = tokio::spawn(read(Arc::clone(&shared), incoming, greeting)).abort_handle();
-        Self { shared, tasks: [writer, reader], server, round_trip, round_trips }
+        Self { shared, tasks: [writer, reader], round_trips }
     }
 
     /// Queues a request; the answer is the future's. Failure statuses are answers, too.
@@ -140,6 +137,14 @@ impl Session {
         self.shared.outstanding.load(Ordering::Relaxed)
     }
 
+    /// The shortest round trip seen.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        match self.shared.round_trip_ns.load(Ordering::Relaxed) {
+            u64::MAX => None,
+            nanos => Some(Duration::from_nanos(nanos)),
+        }
+    }
+
     /// Whether nothing can be asked any more.
     pub(super) fn is_ended(&self) -> bool {
         self.shared.lock().ended.is_some()
@@ -163,6 +168,13 @@ pub(super) struct Pending {
     shared: Arc<Shared>,
     answer: oneshot::Receiver<Result<Response>>,
     weight: u64,
+}
+
+/// Who waits for an answer, and since when if that tells the round trip.
+#[derive(Debug)]
+struct Waiter {
+    answer: oneshot::Sender<Result<Response>>,
+    asked: Option<Instant>,
 }
 
 impl Pending {
@@ -191,7 +203,8 @@ impl Shared {
             let mut waiting = self.lock();
             // Where the session has ended the sender is dropped here, and its receiver says so.
             if waiting.ended.is_none() {
-                waiting.by_id.insert(id, sender);
+                let asked = (weight == 0).then(Instant::now);
+                waiting.by_id.insert(id, Waiter { answer: sender, asked });
             }
         }
         let payload = request.payload().cloned().unwrap_or_default();
@@ -236,12 +249,19 @@ impl Shared {
         let Some(waiter) = self.lock().by_id.remove(&id) else {
             return Err(protocol(format!("an answer to request {id}, which nobody made")));
         };
-        if let Err(Ok(Response::Handle(handle))) = waiter.send(Ok(response)) {
+        if let Some(asked) = waiter.asked {
+            self.round_trip_ns.fetch_min(nanos(asked.elapsed()), Ordering::Relaxed);
+        }
+        if let Err(Ok(Response::Handle(handle))) = waiter.answer.send(Ok(response)) {
             // Whoever opened it does not want it any more.
             drop(self.request(&Request::Close(handle)));
         }
         Ok(())
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Bytes of payload that a request moves.
@@ -372,7 +392,6 @@ impl Server {
         Self {
             read: length(limits.map(|limits| limits.read)),
             write: length(limits.map(|limits| limits.write)),
-            handles: limits.map(|limits| limits.handles).filter(|handles| *handles > 0),
             extensions,
         }
     }

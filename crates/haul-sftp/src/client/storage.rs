@@ -1,5 +1,7 @@
 //! A directory on an SFTP server as a storage.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,7 +11,7 @@ use futures_util::future::join_all;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream, Error, ErrorKind,
     LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result, SmallFile,
-    Storage, StorageExt, Whole, WriteAt, Writes,
+    Storage, StorageExt, Whole, WriteAt, Writes, journal_name,
 };
 
 use super::directories::Directories;
@@ -133,7 +135,8 @@ impl Inner {
                 .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
         };
         let (high, low) = (hash(0xcbf2_9ce4_8422_2325), hash(0x9e37_79b9_7f4a_7c15));
-        Some(self.journals.as_ref()?.join(format!("{high:016x}{low:016x}.haul-journal")))
+        let name = journal_name(format!("{high:016x}{low:016x}").as_bytes());
+        Some(self.journals.as_ref()?.join(OsStr::from_bytes(&name)))
     }
 
     /// That everything above `path` is a directory and no link.
@@ -214,6 +217,16 @@ impl Inner {
             Ok(_) => ErrorKind::AlreadyExists,
             Err(_) => return self.at(error, path),
         };
+        self.at(Error::new(kind, error.operation()).because(error.cause()), path)
+    }
+
+    /// As [`Inner::why_not`] for what never replaces: whatever is there is in the way.
+    async fn in_the_way(&self, error: Error, path: &RelPath) -> Error {
+        let error = self.why_not(error, path).await;
+        if error.kind() != ErrorKind::IsADirectory {
+            return error;
+        }
+        let kind = ErrorKind::AlreadyExists;
         self.at(Error::new(kind, error.operation()).because(error.cause()), path)
     }
 
@@ -307,15 +320,7 @@ impl Storage for SftpStorage {
                 inner.directories.learn(path.clone());
                 Ok(())
             }
-            // Whatever is in the way: the same word for all.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound) => Err(inner.at(error, path)),
-            Err(error) => match inner.host_lstat(path).await {
-                Ok(_) => Err(inner.at(
-                    Error::new(ErrorKind::AlreadyExists, "create directory").because(error.cause()),
-                    path,
-                )),
-                Err(_) => Err(inner.at(error, path)),
-            },
+            Err(error) => Err(inner.in_the_way(error, path).await),
         }
     }
 
@@ -335,7 +340,7 @@ impl Storage for SftpStorage {
         inner.check_parent(path).await?;
         if !replace {
             return match inner.make_link(&inner.on_server(path), link).await {
-                Err(error) => Err(inner.why_not(error, path).await),
+                Err(error) => Err(inner.in_the_way(error, path).await),
                 Ok(()) => Ok(()),
             };
         }

@@ -94,15 +94,21 @@ pub(super) async fn write(
 ) -> Result<()> {
     inner.check_parent(path).await?;
     let part = inner.on_server(&part_of(path).map_err(|error| inner.at(error, path))?);
-    match write_part(inner, path, &part, bytes, options).await {
-        Ok(()) => inner.take_name(&part, path, options.replace).await,
-        Err(error) => Err(inner.at(inner.explain_full(error, path).await, path)),
+    match write_part(inner, &part, bytes, options).await {
+        Ok(()) => {
+            let named = inner.take_name(&part, path, options.replace).await;
+            if named.is_err() {
+                // The first error is the one to report; what is left the next run finds.
+                drop(inner.host.tell(&Request::Remove(part)).await);
+            }
+            named
+        }
+        Err(error) => Err(inner.explain_full(error, path).await),
     }
 }
 
 async fn write_part(
     inner: &Arc<Inner>,
-    path: &RelPath,
     part: &Bytes,
     bytes: Bytes,
     options: &CommitOptions,
@@ -138,7 +144,6 @@ async fn write_part(
     if outcome.is_err() {
         // What is left of it the next run finds, if this fails too.
         session.post(&Request::Remove(part.clone()));
-        inner.directories.forget(path);
     }
     outcome
 }

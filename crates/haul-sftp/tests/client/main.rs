@@ -13,18 +13,18 @@ use haul_storage::{Location, Storage};
 use pipe::SftpServerProcess;
 use tempfile::TempDir;
 
-async fn storage(server: SftpServerProcess) -> (TempDir, Arc<SftpStorage>) {
-    let dir = tempfile::tempdir().unwrap();
+async fn storage(server: SftpServerProcess) -> ([TempDir; 2], Arc<SftpStorage>) {
+    let [dir, journals] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let host = SftpHost::new(Arc::new(server));
     let resolved = host.resolve(dir.path().as_os_str().as_encoded_bytes()).await.unwrap();
     let location = Location::parse("sftp://sftp-server/").unwrap();
-    let journals = Some(dir.path().join("journals"));
-    let storage = SftpStorage::open(host, location, resolved.path, journals).await.unwrap();
-    (dir, storage)
+    let place = Some(journals.path().to_owned());
+    let storage = SftpStorage::open(host, location, resolved.path, place).await.unwrap();
+    ([dir, journals], storage)
 }
 
 async fn conforms(server: SftpServerProcess) {
-    let (dir, storage) = storage(server).await;
+    let ([dir, _journals], storage) = storage(server).await;
     storage.set_lanes(3);
     conformance::run_all(storage).await;
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
