@@ -5,4 +5,4 @@ pub mod transport;
 
 mod client;
 
-pub use client::{Resolved, SftpHost, SftpStorage};
+pub use client::{Nearest, Resolved, SftpHost, SftpStorage};

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use haul_storage::{Error, ErrorKind, LinkStatus, Result};
+use tokio::runtime::Handle;
 
 use super::error;
 use super::lanes::Lanes;
 use super::session::{Server, Session};
-use crate::codec::{Attrs, Extended, Request, Response, Status, name};
+use crate::codec::{Extended, FileKind, Request, Response, Status, name};
 use crate::transport::Dial;
 
 /// How often a question that changes nothing is asked again when its lane is lost.
@@ -26,13 +27,27 @@ pub struct Resolved {
     /// The path from the server's root, links resolved as far as it exists.
     pub path: Bytes,
     /// What is there, links followed.
-    pub attrs: Option<Attrs>,
+    pub kind: Option<FileKind>,
+}
+
+/// The directory nearest to a path, and what of the path is missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nearest {
+    /// The directory, from the server's root and without links.
+    pub directory: Bytes,
+    /// The names below it, none if the path itself is that directory.
+    pub rest: Vec<Bytes>,
+    /// What is at the path; a link is followed.
+    pub kind: Option<FileKind>,
+    /// Whether anything is there, even if it is a link that leads nowhere.
+    pub exists: bool,
 }
 
 impl SftpHost {
-    /// A server that is reached by `dial`; nothing is opened yet.
-    pub fn new(dial: Arc<dyn Dial>) -> Arc<Self> {
-        Arc::new(Self { lanes: Lanes::new(dial) })
+    /// A server that is reached by `dial`; nothing is opened yet. Its lanes live on `runtime`, which
+    /// should have threads of its own: encryption is work.
+    pub fn new(dial: Arc<dyn Dial>, runtime: Handle) -> Arc<Self> {
+        Arc::new(Self { lanes: Lanes::new(dial, runtime) })
     }
 
     /// What the link looks like.
@@ -48,40 +63,118 @@ impl SftpHost {
     /// What a path as users write it is on the server, and what is there: without a leading slash
     /// it is below the home, as is what follows `~/`. Both questions share a round trip.
     pub async fn resolve(&self, path: &[u8]) -> Result<Resolved> {
-        let asked = Bytes::copy_from_slice(path_on_server(path));
-        let mut tries = 0;
+        let mut tries = Tries::default();
         loop {
-            tries += 1;
-            match self.try_resolve(path, &asked).await {
-                Err(error) if tries < TRIES && is_lost_lane(&error) => {}
+            match self.try_resolve(path).await {
+                Err(error) if tries.again(&error) => {}
                 outcome => return outcome,
             }
         }
     }
 
-    async fn try_resolve(&self, path: &[u8], asked: &Bytes) -> Result<Resolved> {
+    async fn try_resolve(&self, path: &[u8]) -> Result<Resolved> {
         let session = self.session().await?;
-        let other_home = path.starts_with(b"~") && asked == path;
-        let asked = if other_home { self.expand(&session, asked).await? } else { asked.clone() };
+        let asked = self.asked(&session, path).await?;
         let absolute = session.request(&Request::Realpath(asked.clone()));
         let there = session.request(&Request::Stat(asked.clone()));
         let absolute = absolute.answer().await?;
-        let attrs = match there.answer().await? {
-            Response::Status { status: Status::NoSuchFile, .. } => None,
-            other => Some(error::attrs("look at", other).map_err(|e| self.at(e, &asked))?),
-        };
+        let kind = self.kind("open", there.answer().await?, &asked)?;
         let path = match absolute {
-            // Some servers have no realpath for what does not exist. The name is good enough if it
-            // is absolute.
-            Response::Status { .. } if attrs.is_none() && asked.starts_with(b"/") => asked,
-            other => error::one_name("resolve", other).map_err(|e| self.at(e, &asked))?.name,
+            // Some servers have no realpath for what does not exist.
+            Response::Status { .. } if kind.is_none() => asked,
+            other => self.absolute(other, &asked)?,
         };
-        if !path.starts_with(b"/") {
-            return Err(Error::new(ErrorKind::Protocol, "resolve")
-                .at(self.lanes.host())
-                .because("the server gave a path without a leading slash"));
+        Ok(Resolved { path, kind })
+    }
+
+    /// Where something is to be written: the directory nearest to `path` that is there. All
+    /// directories on the way are asked for at once.
+    pub async fn nearest(&self, path: &[u8]) -> Result<Nearest> {
+        let mut tries = Tries::default();
+        loop {
+            match self.try_nearest(path).await {
+                Err(error) if tries.again(&error) => {}
+                outcome => return outcome,
+            }
         }
-        Ok(Resolved { path, attrs })
+    }
+
+    async fn try_nearest(&self, path: &[u8]) -> Result<Nearest> {
+        let session = self.session().await?;
+        let asked = self.asked(&session, path).await?;
+        let slash = asked.iter().rposition(|byte| *byte != b'/');
+        let asked = asked.slice(..slash.map_or(asked.len().min(1), |end| end + 1));
+        let prefixes = prefixes(&asked);
+        let questions: Vec<_> = prefixes
+            .iter()
+            .map(|(prefix, _)| {
+                let absolute = session.request(&Request::Realpath(prefix.clone()));
+                (absolute, session.request(&Request::Stat(prefix.clone())))
+            })
+            .collect();
+        let itself = session.request(&Request::Lstat(asked.clone()));
+        let mut nearest = None;
+        let mut kind = None;
+        for ((prefix, after), (absolute, there)) in prefixes.iter().zip(questions) {
+            let absolute = absolute.answer().await?;
+            let there = there.answer().await?;
+            let hidden = Status::PermissionDenied;
+            if *after < asked.len()
+                && matches!(there, Response::Status { status, .. } if status == hidden)
+            {
+                // What is above may be nobody's business; what is below decides.
+                continue;
+            }
+            kind = self.kind("open", there, prefix)?;
+            if kind == Some(FileKind::Directory) {
+                nearest = Some((self.absolute(absolute, prefix)?, *after));
+            } else if kind.is_some() && !names(&asked[*after..]).is_empty() {
+                let error = Error::new(ErrorKind::NotADirectory, "open");
+                return Err(self.at(error, prefix));
+            }
+        }
+        let exists = matches!(itself.answer().await?, Response::Attrs(_));
+        let Some((directory, after)) = nearest else {
+            return Err(self.at(Error::new(ErrorKind::NotFound, "open"), &asked));
+        };
+        let rest = names(&asked[after..]);
+        if rest.iter().any(|name| &name[..] == b"..") {
+            // What `..` means below something that does not exist, nobody can say.
+            return Err(self.at(Error::new(ErrorKind::NotFound, "open"), &asked));
+        }
+        Ok(Nearest { directory, rest, kind, exists })
+    }
+
+    /// A path in the server's terms.
+    async fn asked(&self, session: &Session, path: &[u8]) -> Result<Bytes> {
+        let asked = Bytes::copy_from_slice(path_on_server(path));
+        let other_home = path.starts_with(b"~") && asked.starts_with(b"~");
+        if other_home { self.expand(session, &asked).await } else { Ok(asked) }
+    }
+
+    fn kind(
+        &self,
+        operation: &'static str,
+        answer: Response,
+        path: &[u8],
+    ) -> Result<Option<FileKind>> {
+        match answer {
+            Response::Status { status: Status::NoSuchFile, .. } => Ok(None),
+            other => {
+                let attrs = error::attrs(operation, other).map_err(|e| self.at(e, path))?;
+                Ok(Some(attrs.kind().unwrap_or(FileKind::File)))
+            }
+        }
+    }
+
+    fn absolute(&self, answer: Response, asked: &[u8]) -> Result<Bytes> {
+        let name = error::one_name("resolve", answer).map_err(|e| self.at(e, asked))?.name;
+        if !name.starts_with(b"/") {
+            let error = Error::new(ErrorKind::Protocol, "resolve")
+                .because("the server gave a path without a leading slash");
+            return Err(self.at(error, asked));
+        }
+        Ok(name)
     }
 
     /// `~user` needs a server that knows how.
@@ -103,23 +196,25 @@ impl SftpHost {
 
     /// What the server can do.
     pub(super) async fn server(&self) -> Result<Arc<Server>> {
-        let mut tries = 0;
+        let mut tries = Tries::default();
         loop {
-            tries += 1;
-            match self.session().await?.server().await {
-                Err(error) if tries < TRIES && is_lost_lane(&error) => {}
+            match self.try_server().await {
+                Err(error) if tries.again(&error) => {}
                 outcome => return outcome,
             }
         }
     }
 
+    async fn try_server(&self) -> Result<Arc<Server>> {
+        self.session().await?.server().await
+    }
+
     /// Asks something that changes nothing; again if the lane is lost meanwhile.
     pub(super) async fn ask(&self, request: &Request) -> Result<Response> {
-        let mut tries = 0;
+        let mut tries = Tries::default();
         loop {
-            tries += 1;
-            match self.session().await?.request(request).answer().await {
-                Err(error) if tries < TRIES && is_lost_lane(&error) => {}
+            match self.tell(request).await {
+                Err(error) if tries.again(&error) => {}
                 outcome => return outcome,
             }
         }
@@ -135,8 +230,16 @@ impl SftpHost {
     }
 }
 
-fn is_lost_lane(error: &Error) -> bool {
-    error.kind() == ErrorKind::Unreachable
+/// Counts how often a question that changes nothing is asked.
+#[derive(Debug, Default)]
+struct Tries(usize);
+
+impl Tries {
+    /// Whether to ask again: if the lane was lost, and not for ever.
+    fn again(&mut self, error: &Error) -> bool {
+        self.0 += 1;
+        self.0 < TRIES && error.kind() == ErrorKind::Unreachable
+    }
 }
 
 /// A path as users write it in the server's terms: what is below the home is relative there.
@@ -151,9 +254,55 @@ fn path_on_server(path: &[u8]) -> &[u8] {
     }
 }
 
+/// A path and all above it, from the top, each with where what follows it begins.
+fn prefixes(path: &Bytes) -> Vec<(Bytes, usize)> {
+    let mut prefixes = Vec::new();
+    if path.starts_with(b"/") {
+        prefixes.push((path.slice(..1), 1));
+    } else {
+        prefixes.push((Bytes::from_static(b"."), 0));
+    }
+    for (at, byte) in path.iter().enumerate() {
+        if *byte == b'/' && at > 0 && path[at - 1] != b'/' {
+            prefixes.push((path.slice(..at), at));
+        }
+    }
+    if !path.ends_with(b"/") && !path.is_empty() && &path[..] != b"." {
+        prefixes.push((path.clone(), path.len()));
+    }
+    prefixes
+}
+
+/// The names in a path.
+fn names(path: &[u8]) -> Vec<Bytes> {
+    let names = path.split(|byte| *byte == b'/');
+    let names = names.filter(|name| !name.is_empty() && *name != b".");
+    names.map(Bytes::copy_from_slice).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_directories_on_the_way_are_asked_for() {
+        let of = |path: &'static str| {
+            let found = prefixes(&Bytes::from_static(path.as_bytes()));
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let pairs = found
+                .iter()
+                .map(|(prefix, after)| (text(prefix), text(&path.as_bytes()[*after..])));
+            pairs.collect::<Vec<_>>()
+        };
+        let pairs = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect::<Vec<_>>()
+        };
+        assert_eq!(of("/"), pairs(&[("/", "")]));
+        assert_eq!(of("."), pairs(&[(".", ".")]));
+        assert_eq!(of("/a/b"), pairs(&[("/", "a/b"), ("/a", "/b"), ("/a/b", "")]));
+        assert_eq!(of("a//b"), pairs(&[(".", "a//b"), ("a", "//b"), ("a//b", "")]));
+        assert_eq!(names(b"//b/./c"), ["b", "c"]);
+    }
 
     #[test]
     fn the_home_is_where_the_server_starts() {

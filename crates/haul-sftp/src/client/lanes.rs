@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use haul_storage::{Error, ErrorKind, LinkStatus, Result};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::session::Session;
@@ -25,6 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Lanes {
     dial: Arc<dyn Dial>,
+    runtime: Handle,
     state: Mutex<State>,
     changed: Notify,
     this: Weak<Self>,
@@ -52,10 +54,11 @@ struct Failure {
 }
 
 impl Lanes {
-    /// No lane yet.
-    pub(super) fn new(dial: Arc<dyn Dial>) -> Arc<Self> {
+    /// No lane yet. All that lanes do, encryption above all, is done on `runtime`.
+    pub(super) fn new(dial: Arc<dyn Dial>, runtime: Handle) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             dial,
+            runtime,
             state: Mutex::new(State {
                 open: Vec::new(),
                 making: 0,
@@ -156,7 +159,7 @@ impl Lanes {
     fn make(&self, state: &mut State) {
         let Some(this) = self.this.upgrade() else { return };
         state.making += 1;
-        tokio::spawn(async move { this.open_one().await });
+        self.runtime.spawn(async move { this.open_one().await });
     }
 
     async fn open_one(self: Arc<Self>) {

@@ -16,5 +16,5 @@ mod storage;
 mod whole;
 mod write;
 
-pub use host::{Resolved, SftpHost};
+pub use host::{Nearest, Resolved, SftpHost};
 pub use storage::SftpStorage;

@@ -12,10 +12,11 @@ use haul_storage::conformance;
 use haul_storage::{Location, Storage};
 use pipe::SftpServerProcess;
 use tempfile::TempDir;
+use tokio::runtime::Handle;
 
 async fn storage(server: SftpServerProcess) -> ([TempDir; 2], Arc<SftpStorage>) {
     let [dir, journals] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let host = SftpHost::new(Arc::new(server));
+    let host = SftpHost::new(Arc::new(server), Handle::current());
     let resolved = host.resolve(dir.path().as_os_str().as_encoded_bytes()).await.unwrap();
     let location = Location::parse("sftp://sftp-server/").unwrap();
     let place = Some(journals.path().to_owned());
