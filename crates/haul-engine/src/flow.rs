@@ -154,6 +154,11 @@ impl Flow {
         !self.links.is_empty()
     }
 
+    /// Whether there are several lanes, of which one may be slower than the others.
+    pub fn has_lanes(&self) -> bool {
+        self.has_links() && self.lock().link.open > 1
+    }
+
     /// Whether a permit for `bytes` would be given at once: a lane is free.
     pub fn has_room(&self, bytes: u64) -> bool {
         let state = self.lock();

@@ -179,8 +179,8 @@ async fn move_ranges(file: &FileInMotion<'_>, mut holes: HoleFinder<'_>) -> Resu
                     file.stopped.cancel();
                     failure.get_or_insert(error);
                 }
-                if let Some((stolen, permit)) = file.steal(LEAST_STEAL).await {
-                    ranges.push(file.move_range(stolen, permit).boxed());
+                if let Some(stolen) = file.steal(LEAST_STEAL) {
+                    ranges.push(file.move_stolen(stolen).boxed());
                 }
             }
             (bytes, granted) = &mut permit, if wanted => {

@@ -91,23 +91,26 @@ impl<'a> FileInMotion<'a> {
     }
 
     /// When all is handed out and there is room for more, half of what the slowest has left.
-    pub async fn steal(&self, least_bytes: u64) -> Option<(Assignment, Permit)> {
+    pub fn steal(&self, least_bytes: u64) -> Option<Assignment> {
         let in_order = self.sequence.is_some()
             || self.hasher.as_ref().is_some_and(|hasher| hasher.kind() == DigestKind::Sha256);
         let direct = self.direct.load(Ordering::Relaxed);
-        let slow_lanes = self.ranged_reads && self.context.flow.has_links();
+        let slow_lanes = self.ranged_reads && self.context.flow.has_lanes();
         if in_order || direct || !slow_lanes || self.is_stopped() {
             return None;
         }
-        let stolen = {
-            let mut schedule = self.schedule();
-            if schedule.has_unassigned() || !self.context.flow.has_room(least_bytes) {
-                return None;
-            }
-            schedule.steal(least_bytes)?
-        };
+        let mut schedule = self.schedule();
+        if schedule.has_unassigned() || !self.context.flow.has_room(least_bytes) {
+            return None;
+        }
+        schedule.steal(least_bytes)
+    }
+
+    /// Moves a range that was taken over. Its permit is waited for beside the other ranges: they are
+    /// those that give theirs back.
+    pub async fn move_stolen(&self, stolen: Assignment) -> Result<()> {
         let permit = self.context.flow.acquire(stolen.range.len()).await;
-        Some((stolen, permit))
+        self.move_range(stolen, permit).await
     }
 
     /// A hole needs no bytes moved, but the digest needs its zeros, and the tally its length.
