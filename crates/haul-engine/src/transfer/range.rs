@@ -265,7 +265,10 @@ impl<'a> FileInMotion<'a> {
         Ok(())
     }
 
-    async fn arrived_at_destination(&self, range: Range, permit: Permit) -> Result<()> {
+    async fn arrived_at_destination(&self, range: Range, mut permit: Permit) -> Result<()> {
+        // What waits for its record in the journal is on its way no longer. If it counted as that,
+        // a small window could be full of it, and nothing would come that fills the record.
+        permit.arrived(range.len());
         let recorded = self.progress.record(&self.context.pool, range, permit).await;
         recorded.map_err(|error| {
             Error::from_io("write the journal", error).at(&self.destination_name)

@@ -111,3 +111,49 @@ async fn many_small_files_share_the_round_trips() {
         assert!(rate > 500.0, "{rate}");
     }
 }
+
+/// What waited for its record in the journal once counted as being on its way: with the next range
+/// it was more than the window, and nothing came to fill the record.
+#[tokio::test(start_paused = true)]
+async fn an_upload_with_a_journal_gets_through_a_window_of_one_range() {
+    let journals = tempfile::tempdir().unwrap();
+    for kib in [7424, 7680, 7936, 8192] {
+        let far = MemoryStorage::builder()
+            .with_link(link(10, 1000))
+            .with_journal_dir(journals.path())
+            .build();
+        let near =
+            MemoryStorage::builder().with_capabilities(|can| can.server_copy = false).build();
+        near.add_pattern_file("f", 64 << 20, 1);
+        far.expect_pattern("f", 1);
+        let settings = Settings {
+            window: Auto::Fixed(8 << 20),
+            chunk: Auto::Fixed(kib << 10),
+            ..Settings::default()
+        };
+        let outcome = run(job(&near, &far), settings).await;
+        outcome.assert_clean();
+        assert!(far.is_pattern("f", 64 << 20, 1));
+    }
+}
+
+/// A range that was taken over from a slow lane once waited for room that only the ranges could
+/// make which nobody looked after meanwhile.
+#[tokio::test(start_paused = true)]
+async fn taking_over_a_range_waits_for_no_room_that_only_others_can_make() {
+    for chunk in [3 << 20, 3500 << 10, 4 << 20] {
+        let far = MemoryStorage::builder().with_link(link(50, 100)).build();
+        let near = MemoryStorage::new();
+        far.add_pattern_file("f", 30 << 20, 1);
+        near.expect_pattern("f", 1);
+        let settings = Settings {
+            lanes: Auto::Fixed(3),
+            window: Auto::Fixed(8 << 20),
+            chunk: Auto::Fixed(chunk),
+            ..Settings::default()
+        };
+        let outcome = run(job(&far, &near), settings).await;
+        outcome.assert_clean();
+        assert!(near.is_pattern("f", 30 << 20, 1));
+    }
+}
