@@ -159,6 +159,8 @@ struct Attempts<'a> {
     steps: Credential,
     /// The password of the source: not yet fetched, fetched, or used up.
     source: Option<PasswordSource>,
+    /// Whether the last attempt was with it.
+    source_sent: bool,
     prompts_left: u32,
     rounds: u32,
     interactive_done: bool,
@@ -188,6 +190,7 @@ impl<'a> Attempts<'a> {
             tried: Vec::new(),
             steps: Vec::new(),
             source: applicant.password.cloned(),
+            source_sent: false,
             prompts_left: asking.attempts,
             rounds: config.password_prompts,
             interactive_done: false,
@@ -214,7 +217,15 @@ impl<'a> Attempts<'a> {
             // What comes next is another factor, for which everything may be tried again.
             self.interactive_done = false;
             self.prompts_left = self.asking.attempts;
+        } else if let Step::Password(secret) = step
+            && self.source_sent
+            && !remaining.contains(&Method::Password.name())
+        {
+            // It was not the password that was refused, but the method: the same server may ask
+            // for the password as a question.
+            self.source = Some(PasswordSource::Secret(secret));
         }
+        self.source_sent = false;
         self.remaining = Some(remaining.to_vec());
     }
 
@@ -238,6 +249,7 @@ impl<'a> Attempts<'a> {
 
     async fn password(&mut self, handshake: &mut Handshake) -> Result<Option<(Answer, Step)>> {
         let (secret, from) = if let Some(source) = self.source.take() {
+            self.source_sent = true;
             self.fetch(source).await?
         } else {
             self.prompts_left -= 1;
@@ -272,7 +284,7 @@ impl<'a> Attempts<'a> {
         }
         // Refused without a question: asking once more would change nothing.
         self.interactive_done |= !was_asked;
-        if was_asked {
+        if given.iter().flatten().any(|answer| !answer.expose().is_empty()) {
             self.tried.push("the answers to the server's questions".to_owned());
         }
         Ok(Some((answer, Step::Answers(given))))
@@ -284,7 +296,9 @@ impl<'a> Attempts<'a> {
         if let [(_, false)] = questions.prompts.as_slice()
             && let Some(source) = self.source.take()
         {
-            return Ok(vec![self.fetch(source).await?.0]);
+            let (secret, from) = self.fetch(source).await?;
+            self.tried.push(from.to_owned());
+            return Ok(vec![secret]);
         }
         let config = self.applicant.config;
         let prompter = self.applicant.prompter;

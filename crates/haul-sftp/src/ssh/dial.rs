@@ -139,6 +139,8 @@ fn limit_silence(_stream: &TcpStream, _config: &HostConfig) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ssh::config;
+    use crate::ssh::options::{ConfigFile, SshOptions};
 
     #[test]
     fn addresses_are_dialled_with_families_in_turn() {
@@ -147,5 +149,30 @@ mod tests {
         };
         let found = parse(&["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1", "[::1]:1"]);
         assert_eq!(interleave(found), parse(&["[::1]:1", "1.1.1.1:1", "[::2]:1", "[::3]:1"]));
+    }
+
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_does_not_hold_up_the_next() {
+        let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
+        let config = config::resolve(None, "h", None, &options).unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let there = listener.local_addr().unwrap();
+        // Of TEST-NET-1 (RFC 5737): nobody is there, and mostly nobody says so.
+        let silent: SocketAddr = "192.0.2.1:9".parse().unwrap();
+        let dialled = race(&[silent, there], &config).await.unwrap();
+        assert_eq!(dialled.stream.peer_addr().unwrap(), there);
+    }
+
+    #[tokio::test]
+    async fn when_no_address_answers_all_failures_are_named() {
+        let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
+        let config = config::resolve(None, "h", None, &options).unwrap();
+        let free =
+            |address: &str| std::net::TcpListener::bind(address).unwrap().local_addr().unwrap();
+        let addresses = [free("127.0.0.1:0"), free("[::1]:0")];
+        let failures = race(&addresses, &config).await.unwrap_err();
+        for address in addresses {
+            assert!(failures.contains(&address.to_string()), "{failures}");
+        }
     }
 }

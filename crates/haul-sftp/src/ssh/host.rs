@@ -153,14 +153,10 @@ impl SshHost {
             (Route::Command(command), _) => {
                 let (process, words) = proxy::start(command)?;
                 let opened = self.open(process, known.await?, round_trips).await;
-                let handshake = opened.map_err(|error| match words.text() {
-                    said if said.is_empty() => error,
-                    said => {
-                        // What the command says explains more than a stream that ended.
-                        let cause = format!("{}; the ProxyCommand says: {said}", error.cause());
-                        self.error().because(cause)
-                    }
-                })?;
+                let handshake = match opened {
+                    Ok(handshake) => handshake,
+                    Err(error) => return Err(self.behind_command(error, words).await),
+                };
                 let round_trip = handshake.first_exchange();
                 Ok((handshake, round_trip))
             }
@@ -176,6 +172,20 @@ impl SshHost {
                 Ok((handshake, dialled.round_trip))
             }
         }
+    }
+
+    /// What a ProxyCommand says explains more than a stream that ended; that is not the server
+    /// having too much to do.
+    async fn behind_command(&self, error: Error, words: proxy::LastWords) -> Error {
+        match error.kind() {
+            ErrorKind::Busy | ErrorKind::Unreachable => {}
+            _ => return error,
+        }
+        let said = words.text().await;
+        if said.is_empty() {
+            return error;
+        }
+        self.error().because(format!("{}; the ProxyCommand says: {said}", error.cause()))
     }
 
     /// Through another host. The channel is open when that host has connected, so opening it took

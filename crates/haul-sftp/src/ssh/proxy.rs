@@ -6,12 +6,18 @@ use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use haul_storage::{Error, ErrorKind, Result};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::STDERR_KEPT;
+
+/// How long to wait for the last words of a command that has closed its output.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A running command as a stream of bytes. Dropping it kills the command.
 #[derive(Debug)]
@@ -21,17 +27,30 @@ pub struct ProxyProcess {
     _child: Child,
 }
 
-/// The last of what a command has said on its standard error.
+/// What a command says on its standard error.
+#[derive(Debug)]
+pub struct LastWords {
+    heard: Heard,
+    hearing: JoinHandle<()>,
+}
+
 #[derive(Debug, Clone, Default)]
-pub struct LastWords(Arc<Mutex<Vec<u8>>>);
+struct Heard(Arc<Mutex<Vec<u8>>>);
 
 impl LastWords {
-    /// In one line; empty if nothing was said.
-    pub fn text(&self) -> String {
-        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// What a command that has ended, or is being ended, had to say: in one line, and empty if that
+    /// was nothing.
+    pub async fn text(mut self) -> String {
+        // Somebody whom the command started may keep the pipe open.
+        if timeout(LAST_WORDS, &mut self.hearing).await.is_err() {
+            self.hearing.abort();
+        }
+        let bytes = self.heard.0.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).lines().map(str::trim).collect::<Vec<_>>().join("; ")
     }
+}
 
+impl Heard {
     fn add(&self, bytes: &[u8]) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let room = STDERR_KEPT.saturating_sub(kept.len());
@@ -56,20 +75,20 @@ pub fn start(command: &str) -> Result<(ProxyProcess, LastWords)> {
         .map_err(|error| {
             Error::new(ErrorKind::Unreachable, "start the ProxyCommand").with_source(error)
         })?;
-    let words = LastWords::default();
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(input), Some(output), Some(mut errors)) = pipes else {
         return Err(Error::new(ErrorKind::Unreachable, "start the ProxyCommand"));
     };
-    let heard = words.clone();
-    tokio::spawn(async move {
+    let heard = Heard::default();
+    let ear = heard.clone();
+    let hearing = tokio::spawn(async move {
         let mut buffer = [0; 512];
         // It ends with the command; a pipe that cannot be read has nothing more to say.
         while let Ok(length @ 1..) = errors.read(&mut buffer).await {
-            heard.add(&buffer[..length]);
+            ear.add(&buffer[..length]);
         }
     });
-    Ok((ProxyProcess { input, output, _child: child }, words))
+    Ok((ProxyProcess { input, output, _child: child }, LastWords { heard, hearing }))
 }
 
 impl AsyncRead for ProxyProcess {

@@ -198,7 +198,6 @@ fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<Ho
         tokens.host_name = tokens.expand(name)?;
     }
     let ssh = |name: &str| query.home.join(".ssh").join(name);
-    let named = !options.identities.is_empty() || !settings.identity_files.is_empty();
     let mut identity_files = options.identities.clone();
     for file in settings.identity_files.iter().filter(|file| !file.eq_ignore_ascii_case("none")) {
         let path = tokens.path(file)?;
@@ -206,7 +205,9 @@ fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<Ho
             identity_files.push(path);
         }
     }
-    if !named {
+    let identities_named = !identity_files.is_empty();
+    // "IdentityFile none" names no file and keeps the default names away.
+    if !identities_named && settings.identity_files.is_empty() {
         identity_files.extend(IDENTITIES.map(ssh));
     }
     let paths = |files: &[String]| -> Result<Vec<PathBuf>, String> {
@@ -239,7 +240,7 @@ fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<Ho
         port: tokens.port,
         user: tokens.user.clone(),
         identity_files,
-        identities_named: named,
+        identities_named,
         certificate_files: paths(&settings.certificate_files)?,
         identities_only: settings.identities_only.unwrap_or(false),
         agent: agent(settings.identity_agent.as_deref(), &tokens)?,

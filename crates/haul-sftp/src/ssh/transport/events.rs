@@ -81,7 +81,13 @@ impl State {
         self.kex_round_trips.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody is being asked about the host key.
+    /// Somebody is being asked something until what is given is dropped.
+    pub fn asking(self: &Arc<Self>) -> Asking {
+        self.asking.store(true, Ordering::Relaxed);
+        Asking(Arc::clone(self))
+    }
+
+    /// Whether somebody is being asked something.
     pub fn is_asking(&self) -> bool {
         self.asking.load(Ordering::Relaxed)
     }
@@ -157,6 +163,16 @@ impl State {
     }
 }
 
+/// Somebody is being asked something.
+#[derive(Debug)]
+pub struct Asking(Arc<State>);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.asking.store(false, Ordering::Relaxed);
+    }
+}
+
 /// Why a connection did not come about.
 #[derive(Debug)]
 pub enum Failure {
@@ -210,10 +226,8 @@ impl Handler for Events {
 
     async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, Failure> {
         let key = host_key(shown)?;
-        self.state.asking.store(true, Ordering::Relaxed);
-        let judgement = self.judge.judge(&self.known, &key).await;
-        self.state.asking.store(false, Ordering::Relaxed);
-        judgement.map(|()| true).map_err(Failure::Refused)
+        let _asking = self.state.asking();
+        self.judge.judge(&self.known, &key).await.map(|()| true).map_err(Failure::Refused)
     }
 
     async fn kex_done(

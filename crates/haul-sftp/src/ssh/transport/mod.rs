@@ -25,7 +25,7 @@ use russh::client::{self, AuthResult, Handle, KeyboardInteractiveAuthResponse};
 use russh::keys::{Certificate, HashAlg, PublicKey};
 use russh::{Limits, MethodKind, SshId};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 pub use self::channel::{Channel, Incoming, Outgoing};
 use self::events::{End, Events, Failure, State};
@@ -112,23 +112,8 @@ pub async fn open<S: Stream + 'static>(stream: S, opening: Opening<'_>) -> Resul
     let events = Events::new(Arc::clone(&state), opening.judge, opening.known, opening.prompter);
     let (stream, knife) = link::link(stream, Arc::clone(&state.first_exchange));
     let connecting = client::connect_stream(config, stream, events);
-    tokio::pin!(connecting);
-    let handle = loop {
-        let patience = async {
-            match opening.config.connect_timeout {
-                Some(limit) => sleep(limit).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            result = &mut connecting => break result,
-            // Whoever compares a fingerprint may take their time.
-            () = patience => if !state.is_asking() {
-                return Err(state.error(ErrorKind::Unreachable, "connect")
-                    .because("the server accepted the connection and then said nothing in time"));
-            },
-        }
-    };
+    let patience = opening.config.connect_timeout;
+    let handle = patiently(patience, &state, "connect", connecting).await?;
     let handle = match handle {
         Ok(handle) => handle,
         Err(failure) => return Err(state.opening_failed(failure)),
@@ -243,21 +228,28 @@ impl Handshake {
         };
         let hash = if algorithm.is_rsa() { self.rsa_hash().await } else { None };
         self.request();
-        let mut adapter = Adapter { signer, asked: false, round_trips: self.round_trips.clone() };
-        let user = self.user.clone();
-        // No limit on time here: the signer may be asking for a passphrase.
-        let result = match half {
-            PublicHalf::Key(key) => {
-                let key = key.clone();
-                self.handle.authenticate_publickey_with(user, key, hash, &mut adapter).await
-            }
-            PublicHalf::Certificate(certificate) => {
-                let certificate = (**certificate).clone();
-                self.handle
-                    .authenticate_certificate_with(user, certificate, hash, &mut adapter)
-                    .await
+        let mut adapter = Adapter {
+            signer,
+            asked: false,
+            round_trips: self.round_trips.clone(),
+            state: Arc::clone(&self.state),
+        };
+        let (user, half) = (self.user.clone(), half.clone());
+        let handle = &mut self.handle;
+        let offering = async {
+            match half {
+                PublicHalf::Key(key) => {
+                    handle.authenticate_publickey_with(user, key, hash, &mut adapter).await
+                }
+                PublicHalf::Certificate(certificate) => {
+                    let certificate = *certificate;
+                    handle
+                        .authenticate_certificate_with(user, certificate, hash, &mut adapter)
+                        .await
+                }
             }
         };
+        let result = patiently(self.patience, &self.state, "authenticate", offering).await?;
         match result {
             Ok(result) => self.answer(result).await,
             Err(SignFailure::Signer(error)) => Err(error),
@@ -272,8 +264,8 @@ impl Handshake {
     pub async fn password(&mut self, password: &Secret) -> Result<Answer> {
         self.request();
         let sending = self.handle.authenticate_password(self.user.clone(), password.expose());
-        let result = patiently(self.patience, &self.state, sending).await?;
-        self.answer(result).await
+        let result = patiently(self.patience, &self.state, "authenticate", sending).await?;
+        self.answer(result.map_err(|error| self.state.failed("authenticate", error))?).await
     }
 
     /// Asks for the questions of keyboard-interactive.
@@ -284,7 +276,7 @@ impl Handshake {
         self.request();
         let user = self.user.clone();
         let asking = self.handle.authenticate_keyboard_interactive_start(user, None);
-        let response = patiently(self.patience, &self.state, asking).await?;
+        let response = patiently(self.patience, &self.state, "authenticate", asking).await?;
         self.interactive(response).await
     }
 
@@ -296,7 +288,7 @@ impl Handshake {
         self.round_trips.add(1);
         let answers = answers.iter().map(|answer| answer.expose().to_owned()).collect();
         let answering = self.handle.authenticate_keyboard_interactive_respond(answers);
-        let response = patiently(self.patience, &self.state, answering).await?;
+        let response = patiently(self.patience, &self.state, "authenticate", answering).await?;
         self.interactive(response).await
     }
 
@@ -326,11 +318,13 @@ impl Handshake {
         }
     }
 
-    async fn interactive(&mut self, response: KeyboardInteractiveAuthResponse) -> Result<Answer> {
-        match response {
+    async fn interactive(
+        &mut self,
+        response: Result<KeyboardInteractiveAuthResponse, russh::Error>,
+    ) -> Result<Answer> {
+        match response.map_err(|error| self.state.failed("authenticate", error))? {
             KeyboardInteractiveAuthResponse::Success => Ok(Answer::Success),
             KeyboardInteractiveAuthResponse::Failure { remaining_methods, partial_success } => {
-                let remaining_methods = remaining_methods.clone();
                 self.answer(AuthResult::Failure { remaining_methods, partial_success }).await
             }
             KeyboardInteractiveAuthResponse::InfoRequest { name, instructions, prompts } => {
@@ -365,21 +359,27 @@ impl Handshake {
     }
 }
 
-/// Waits for an answer, but not longer than a dead link is given.
+/// Waits for the far end, but not longer than `limit` at a stretch in which nobody here is asked
+/// anything: whoever compares a fingerprint or looks for a passphrase may take their time.
 async fn patiently<T>(
-    patience: Option<Duration>,
+    limit: Option<Duration>,
     state: &State,
-    answer: impl Future<Output = Result<T, russh::Error>>,
+    operation: &'static str,
+    waiting: impl Future<Output = T>,
 ) -> Result<T> {
-    let result = match patience {
-        None => answer.await,
-        Some(limit) => timeout(limit, answer).await.map_err(|_| {
-            state
-                .error(ErrorKind::Unreachable, "authenticate")
-                .because(format!("no answer within {} s", limit.as_secs()))
-        })?,
-    };
-    result.map_err(|error| state.failed("authenticate", error))
+    let Some(limit) = limit else { return Ok(waiting.await) };
+    tokio::pin!(waiting);
+    loop {
+        match timeout(limit, &mut waiting).await {
+            Ok(result) => return Ok(result),
+            Err(_) if state.is_asking() => {}
+            Err(_) => {
+                return Err(state
+                    .error(ErrorKind::Unreachable, operation)
+                    .because(format!("no answer within {} s", limit.as_secs_f32())));
+            }
+        }
+    }
 }
 
 /// Passes russh's wish for a signature on, and counts the round trip that it costs.
@@ -387,6 +387,7 @@ struct Adapter<'a> {
     signer: &'a mut dyn SignWith,
     asked: bool,
     round_trips: RoundTrips,
+    state: Arc<State>,
 }
 
 enum SignFailure {
@@ -413,6 +414,7 @@ impl russh::Signer for Adapter<'_> {
             self.asked = true;
             self.round_trips.add(1);
         }
+        let _asking = self.state.asking();
         self.signer.sign(data, hash).await.map_err(SignFailure::Signer)
     }
 }
@@ -467,14 +469,7 @@ impl Session {
     ) -> Result<russh::Channel<client::Msg>> {
         // Keepalives end the connection if nothing comes; the limit is for servers that answer
         // these and nothing else.
-        let result = match self.patience {
-            None => opening.await,
-            Some(limit) => timeout(limit, opening).await.map_err(|_| {
-                self.state
-                    .error(ErrorKind::Unreachable, "open a channel")
-                    .because("the server does not answer")
-            })?,
-        };
+        let result = patiently(self.patience, &self.state, "open a channel", opening).await?;
         result.map_err(|error| match error {
             russh::Error::ChannelOpenFailure(reason) => self
                 .state
