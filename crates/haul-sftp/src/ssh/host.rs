@@ -25,7 +25,7 @@ use super::host_key::HostKeyJudge;
 use super::identity::{self, Identities};
 use super::known_hosts::KnownHosts;
 use super::options::{PasswordSource, Prompter, SshOptions};
-use super::transport::{self, Handshake, Opening, RoundTrips, Session, Stream};
+use super::transport::{self, Greeter, Handshake, Opening, RoundTrips, Session, Stream};
 use super::{dial, proxy};
 
 /// How many hosts may lie on the way to another. OpenSSH has no limit; a configuration in which
@@ -41,6 +41,7 @@ pub struct SshHost {
     password: Option<PasswordSource>,
     prompter: Arc<dyn Prompter>,
     judge: Arc<HostKeyJudge>,
+    greeter: Arc<Greeter>,
     /// The host that this one is reached through.
     jump: Option<Box<SshHost>>,
     credential: Mutex<Option<Credential>>,
@@ -94,6 +95,7 @@ impl SshHost {
         let judge = HostKeyJudge::new(&config, location.clone(), Arc::clone(&prompter));
         Ok(Self {
             judge: Arc::new(judge),
+            greeter: Arc::new(Greeter::new(Arc::clone(&prompter))),
             location,
             password: options.password.clone(),
             prompter,
@@ -216,7 +218,7 @@ impl SshHost {
             algorithms: &algorithms,
             judge: Arc::clone(&self.judge),
             known: Arc::new(known),
-            prompter: Arc::clone(&self.prompter),
+            greeter: Arc::clone(&self.greeter),
             location: self.location.clone(),
             round_trips: round_trips.clone(),
         };

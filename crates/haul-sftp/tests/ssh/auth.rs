@@ -383,7 +383,7 @@ async fn too_many_wrong_keys_are_refused_with_the_servers_words() {
 }
 
 #[tokio::test]
-async fn a_banner_is_shown_without_what_steers_a_terminal() {
+async fn a_banner_is_shown_once_and_without_what_steers_a_terminal() {
     let sshd = Sshd::start();
     let banner = sshd.path("banner");
     fs::write(&banner, "Welcome\u{1b}[31m!\n").unwrap();
@@ -393,7 +393,9 @@ async fn a_banner_is_shown_without_what_steers_a_terminal() {
     sshd.restart();
     let person = Person::answering(&[]);
     let host = host_asking(&sshd, &sshd.options(), Arc::clone(&person) as _);
-    host.connect().await.unwrap();
+    for connection in join_all((0..3).map(|_| host.connect())).await {
+        connection.unwrap();
+    }
     assert_eq!(person.heard_of("Welcome"), 1, "{:?}", person.heard());
     assert_eq!(person.heard_of("\u{1b}"), 0);
 }

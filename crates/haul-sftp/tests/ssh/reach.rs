@@ -24,13 +24,12 @@ async fn an_ipv6_address_is_reached() {
 
 #[tokio::test]
 async fn a_name_is_looked_up_and_reached() {
-    for sshd in [Sshd::start(), Sshd::builder().ipv6().start()] {
-        let alias = format!("HostKeyAlias={}", sshd.known_name());
-        let options = with(sshd.options(), &[&alias]);
-        let host =
-            SshHost::resolve(None, "localhost", Some(sshd.port()), &options, Arc::new(Nobody));
-        greet(&host.unwrap().connect().await.unwrap()).await.unwrap();
-    }
+    let sshd = Sshd::start();
+    let alias = format!("HostKeyAlias={}", sshd.known_name());
+    let options = with(sshd.options(), &[&alias]);
+    let port = Some(sshd.port());
+    let host = SshHost::resolve(None, "localhost", port, &options, Arc::new(Nobody)).unwrap();
+    greet(&host.connect().await.unwrap()).await.unwrap();
 }
 
 #[tokio::test]

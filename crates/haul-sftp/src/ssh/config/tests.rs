@@ -1,4 +1,5 @@
-//! Configurations in memory; the comparison with `ssh -G` is in the integration tests.
+//! Configurations in memory. What haul makes of user, host name and port is compared with `ssh -G`
+//! in the integration tests, everything else here.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -168,4 +169,140 @@ fn methods_follow_the_preference_and_the_switches() {
         "h",
     );
     assert_eq!(config.methods, [Method::Password]);
+}
+
+/// The options of a host by `ssh -G`, each with all its values.
+fn openssh(config: &Path, host: &str) -> BTreeMap<String, Vec<String>> {
+    let output = std::process::Command::new("ssh")
+        .arg("-G")
+        .arg("-F")
+        .arg(config)
+        .arg(host)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut options: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        if let Some((name, value)) = line.split_once(' ') {
+            options.entry(name.to_owned()).or_default().push(value.to_owned());
+        }
+    }
+    options
+}
+
+/// The same options by haul, in the words of `ssh -G`.
+fn ours(config: &HostConfig) -> Vec<(&'static str, Vec<String>)> {
+    let flag = |on: bool| vec![if on { "yes" } else { "no" }.to_owned()];
+    let seconds = |time: Option<Duration>| vec![time.map_or(0, |time| time.as_secs()).to_string()];
+    let paths = |paths: &[PathBuf]| -> Vec<String> {
+        paths.iter().map(|path| path.display().to_string()).collect()
+    };
+    let allows = |method: Method| flag(config.methods.contains(&method));
+    let strict = match config.strict_host_keys {
+        StrictHostKeys::Yes => "true",
+        StrictHostKeys::Ask => "ask",
+        StrictHostKeys::AcceptNew => "accept-new",
+        StrictHostKeys::No => "false",
+    };
+    let family = match config.family {
+        Family::Any => "any",
+        Family::V4 => "inet",
+        Family::V6 => "inet6",
+    };
+    let mut list = vec![
+        ("hostname", vec![config.host_name.clone()]),
+        ("port", vec![config.port.to_string()]),
+        ("user", vec![config.user.clone()]),
+        ("identitiesonly", flag(config.identities_only)),
+        ("batchmode", flag(config.batch_mode)),
+        ("compression", flag(config.compression)),
+        ("hashknownhosts", flag(config.hash_known_hosts)),
+        ("passwordauthentication", allows(Method::Password)),
+        ("kbdinteractiveauthentication", allows(Method::KeyboardInteractive)),
+        ("numberofpasswordprompts", vec![config.password_prompts.to_string()]),
+        ("addressfamily", vec![family.to_owned()]),
+        ("stricthostkeychecking", vec![strict.to_owned()]),
+        ("userknownhostsfile", vec![paths(&config.user_known_hosts).join(" ")]),
+        ("globalknownhostsfile", vec![paths(&config.global_known_hosts).join(" ")]),
+    ];
+    if config.identities_named {
+        list.push(("identityfile", paths(&config.identity_files)));
+    }
+    if !config.certificate_files.is_empty() {
+        list.push(("certificatefile", paths(&config.certificate_files)));
+    }
+    // Where nothing is said the two differ on purpose.
+    if config.connect_timeout != Some(CONNECT_TIMEOUT) {
+        list.push(("connecttimeout", seconds(config.connect_timeout)));
+    }
+    if config.alive_interval != Some(ALIVE_INTERVAL) {
+        list.push(("serveraliveinterval", seconds(config.alive_interval)));
+    }
+    if config.alive_count != ALIVE_COUNT {
+        list.push(("serveralivecountmax", vec![config.alive_count.to_string()]));
+    }
+    let optional =
+        [("hostkeyalias", &config.host_key_alias), ("bindaddress", &config.bind_address)];
+    list.extend(
+        optional.into_iter().filter_map(|(name, value)| Some((name, vec![value.clone()?]))),
+    );
+    match &config.route {
+        Route::Direct => {}
+        Route::Command(command) => list.push(("proxycommand", vec![command.clone()])),
+        Route::Jump(hops) => {
+            let hops = hops.iter().map(|hop| {
+                let user = hop.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+                let port = hop.port.map(|port| format!(":{port}")).unwrap_or_default();
+                format!("{user}{}{port}", hop.host)
+            });
+            list.push(("proxyjump", vec![hops.collect::<Vec<_>>().join(",")]));
+        }
+    }
+    list
+}
+
+#[test]
+fn everything_that_is_resolved_is_what_openssh_resolves() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config");
+    for text in [
+        "",
+        "IdentityFile /a\nIdentityFile \"/b c\"\nCertificateFile /d\nIdentitiesOnly yes\nHost h\nIdentityFile /e",
+        "ProxyJump me@one:23,two\nProxyCommand nc %h %p\nBatchMode yes\nCompression yes",
+        "ProxyCommand nc -x \"a b\" h 22\nProxyJump one\nHashKnownHosts yes\nCheckHostIP no",
+        "ProxyJump none\nProxyCommand nc\nStrictHostKeyChecking no\nNumberOfPasswordPrompts 7",
+        "UserKnownHostsFile /a /b\nGlobalKnownHostsFile /c\nStrictHostKeyChecking accept-new\nAddressFamily inet6",
+        "ConnectTimeout 1m30s\nServerAliveInterval 0\nServerAliveCountMax 9\nStrictHostKeyChecking yes",
+        "ServerAliveInterval 7\nPasswordAuthentication no\nChallengeResponseAuthentication no\nAddressFamily inet",
+        "Match user root\n HostKeyAlias alias\n BindAddress 127.0.0.1\nMatch all\n HostName %h.%%.x\n User later",
+        "Host !h *\n Port 5\nHost *,x\n Port 6\nHost h\n Port=7\n User=\"a\" # comment\n",
+        "ForwardAgent yes\nSendEnv LANG LC_*\nControlMaster auto\nLogLevel QUIET\nPort 8",
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let options =
+            SshOptions { config: ConfigFile::Path(file.clone()), ..SshOptions::default() };
+        for host in ["h", "x", "user.example.org"] {
+            let config = resolve(None, host, None, &options).unwrap();
+            let expected = openssh(&file, host);
+            for (name, values) in ours(&config) {
+                assert_eq!(expected.get(name), Some(&values), "{name} of {host} in\n{text}");
+            }
+        }
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_file_is_resolved_or_refused_without_panic(
+        lines in proptest::collection::vec(
+            "(Host|Match|Include|Port|ProxyJump|IdentityFile|RekeyLimit|ConnectTimeout)[ =]\\PC{0,20}",
+            0..6,
+        )
+    ) {
+        let world = world(&lines.join("\n"));
+        let result = resolve_in(&world, &query("h"), None, None, &SshOptions::default());
+        if let Err(error) = result {
+            proptest::prop_assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        }
+    }
 }

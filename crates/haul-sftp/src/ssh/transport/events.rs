@@ -194,7 +194,29 @@ pub struct Events {
     state: Arc<State>,
     judge: Arc<HostKeyJudge>,
     known: Arc<KnownHosts>,
+    greeter: Arc<Greeter>,
+}
+
+/// Shows the banner of a host, once however many connections have it.
+#[derive(Debug)]
+pub struct Greeter {
     prompter: Arc<dyn Prompter>,
+    shown: Mutex<Option<String>>,
+}
+
+impl Greeter {
+    /// Shows banners to `prompter`.
+    pub fn new(prompter: Arc<dyn Prompter>) -> Self {
+        Self { prompter, shown: Mutex::default() }
+    }
+
+    async fn greet(&self, banner: String) {
+        let last =
+            self.shown.lock().unwrap_or_else(PoisonError::into_inner).replace(banner.clone());
+        if last.as_ref() != Some(&banner) {
+            self.prompter.notice(&banner).await;
+        }
+    }
 }
 
 impl Events {
@@ -203,9 +225,9 @@ impl Events {
         state: Arc<State>,
         judge: Arc<HostKeyJudge>,
         known: Arc<KnownHosts>,
-        prompter: Arc<dyn Prompter>,
+        greeter: Arc<Greeter>,
     ) -> Self {
-        Self { state, judge, known, prompter }
+        Self { state, judge, known, greeter }
     }
 }
 
@@ -220,7 +242,7 @@ impl Handler for Events {
     type Error = Failure;
 
     async fn auth_banner(&mut self, banner: &str, _: &mut Session) -> Result<(), Failure> {
-        self.prompter.notice(&printable(banner)).await;
+        self.greeter.greet(printable(banner)).await;
         Ok(())
     }
 

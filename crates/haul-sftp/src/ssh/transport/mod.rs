@@ -28,6 +28,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 pub use self::channel::{Channel, Incoming, Outgoing};
+pub use self::events::Greeter;
 use self::events::{End, Events, Failure, State};
 use self::link::Knife;
 pub use self::tunnel::Tunnel;
@@ -35,7 +36,7 @@ use super::algorithms::Algorithms;
 use super::config::{HostConfig, Method};
 use super::host_key::HostKeyJudge;
 use super::known_hosts::KnownHosts;
-use super::options::{Prompter, Secret};
+use super::options::Secret;
 
 /// Bytes that a server may send on a channel before it hears that they arrived: enough for 1 Gbit/s
 /// at 250 ms. Dropbear stalls above 64 MiB.
@@ -92,7 +93,7 @@ pub struct Opening<'a> {
     /// What the host keys are compared with.
     pub known: Arc<KnownHosts>,
     /// Who is shown banners.
-    pub prompter: Arc<dyn Prompter>,
+    pub greeter: Arc<Greeter>,
     /// What the host is called in errors.
     pub location: String,
     /// Where round trips are counted.
@@ -109,7 +110,7 @@ pub async fn open<S: Stream + 'static>(stream: S, opening: Opening<'_>) -> Resul
     let has_authority = opening.known.has_authority(&opening.judge.host);
     let config = Arc::new(client_config(opening.config, opening.algorithms, has_authority));
     let state = Arc::new(State::new(opening.location));
-    let events = Events::new(Arc::clone(&state), opening.judge, opening.known, opening.prompter);
+    let events = Events::new(Arc::clone(&state), opening.judge, opening.known, opening.greeter);
     let (stream, knife) = link::link(stream, Arc::clone(&state.first_exchange));
     let connecting = client::connect_stream(config, stream, events);
     let patience = opening.config.connect_timeout;
