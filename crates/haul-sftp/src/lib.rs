@@ -1,8 +1,11 @@
 //! SFTP for haul: the codec of the protocol, a client as a storage with many lanes, and a server.
 
 pub mod codec;
+pub mod ssh;
 pub mod transport;
 
 mod client;
+mod lane;
 
 pub use client::{Nearest, Resolved, SftpHost, SftpStorage};
+pub use lane::SshDial;

@@ -1,0 +1,62 @@
+//! A lane over SSH: a connection of its own with one channel to the SFTP subsystem.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use haul_storage::Result;
+
+use crate::ssh::{self, SshHost};
+use crate::transport::{Channel, Dial, Outgoing};
+
+/// Opens lanes to a host over SSH.
+#[derive(Debug)]
+pub struct SshDial {
+    host: Arc<SshHost>,
+}
+
+impl SshDial {
+    /// Lanes to `host`.
+    pub fn new(host: Arc<SshHost>) -> Self {
+        Self { host }
+    }
+}
+
+#[async_trait]
+impl Dial for SshDial {
+    async fn dial(&self) -> Result<Channel> {
+        let connection = self.host.connect().await?;
+        let ssh::Channel { incoming, outgoing } = connection.subsystem("sftp").await?;
+        let server = connection.server_version().to_owned();
+        let round_trip = Some(connection.round_trip());
+        let round_trips = connection.round_trips();
+        // The connection lasts as long as somebody reads.
+        let incoming = stream::unfold((incoming, connection), |(mut incoming, kept)| async move {
+            let next = incoming.next().await.transpose()?;
+            Some((next, (incoming, kept)))
+        });
+        Ok(Channel {
+            incoming: incoming.boxed(),
+            outgoing: Box::new(outgoing),
+            server,
+            round_trip,
+            round_trips,
+        })
+    }
+
+    fn host(&self) -> String {
+        let (user, host) = (self.host.user(), self.host.host_name());
+        match self.host.port() {
+            22 => format!("{user}@{host}"),
+            port => format!("{user}@{host}:{port}"),
+        }
+    }
+}
+
+#[async_trait]
+impl Outgoing for ssh::Outgoing {
+    async fn send(&self, bytes: Bytes) -> Result<()> {
+        Self::send(self, bytes).await
+    }
+}

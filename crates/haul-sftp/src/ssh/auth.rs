@@ -1,0 +1,392 @@
+//! How one proves to a server who one is: which method and which key next, given what the server
+//! says that can go on.
+//!
+//! ```text
+//! Identities, password source, prompter → next attempt → Handshake → Answer → next attempt …
+//!                                                              ↘ Success: the steps that it took
+//! ```
+//!
+//! There is no probe with the method "none": the first attempt tells which methods remain. The
+//! steps that led to success are a [`Credential`], with which further connections repeat them at
+//! once.
+
+use std::process::Stdio;
+use std::sync::Arc;
+
+use haul_storage::{Error, ErrorKind, Result, Retry};
+use tokio::process::Command;
+
+use super::config::{HostConfig, Method};
+use super::identity::{Asking, Candidate, Identities};
+use super::options::{PasswordSource, Prompter, Secret};
+use super::transport::{Answer, Handshake, Questions, known_methods};
+
+/// Rounds of questions that are answered, so that a server cannot ask for ever.
+const MAX_ROUNDS: usize = 20;
+
+/// What it took to be let in.
+pub type Credential = Vec<Step>;
+
+/// One step that a server accepted.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// A key.
+    Key(Arc<Candidate>),
+    /// A password.
+    Password(Secret),
+    /// Answers to questions, in rounds.
+    Answers(Vec<Vec<Secret>>),
+}
+
+/// Who wants to be let in, and with what.
+#[derive(Debug)]
+pub struct Applicant<'a> {
+    /// The host's configuration.
+    pub config: &'a HostConfig,
+    /// What the host is called in errors.
+    pub location: &'a str,
+    /// Where a password comes from without asking.
+    pub password: Option<&'a PasswordSource>,
+    /// Who can be asked.
+    pub prompter: &'a Arc<dyn Prompter>,
+}
+
+impl Applicant<'_> {
+    /// Repeats steps that were accepted before. `false` if the server does not accept them now.
+    ///
+    /// # Errors
+    /// The connection was lost.
+    pub async fn repeat(&self, handshake: &mut Handshake, credential: &Credential) -> Result<bool> {
+        for step in credential {
+            let answer = match step {
+                Step::Key(candidate) => {
+                    let asking = self.asking();
+                    match self.offer(handshake, candidate, &asking).await? {
+                        Ok(answer) => answer,
+                        Err(_) => return Ok(false),
+                    }
+                }
+                Step::Password(password) => handshake.password(password).await?,
+                Step::Answers(rounds) => {
+                    let mut answer = handshake.questions().await?;
+                    let mut rounds = rounds.iter();
+                    while let Answer::Questions(questions) = answer {
+                        // Other questions than before: the steps have to be taken anew.
+                        let given =
+                            rounds.next().filter(|given| given.len() == questions.prompts.len());
+                        let none = vec![Secret::new(""); questions.prompts.len()];
+                        answer = handshake.answers(given.unwrap_or(&none)).await?;
+                    }
+                    answer
+                }
+            };
+            match answer {
+                Answer::Success => return Ok(true),
+                Answer::Failure { partial: true, .. } => {}
+                Answer::Failure { .. } | Answer::Questions(_) => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Tries what there is until the server is content.
+    ///
+    /// # Errors
+    /// `Unauthenticated`, never to be tried again, with what was tried; a lost connection.
+    pub async fn apply(
+        &self,
+        handshake: &mut Handshake,
+        identities: Identities,
+    ) -> Result<Credential> {
+        let mut attempts = Attempts::new(self, identities);
+        loop {
+            let Some(method) = attempts.next_method() else { return Err(attempts.exhausted()) };
+            let answer = match method {
+                Method::PublicKey => attempts.public_key(handshake).await?,
+                Method::Password => attempts.password(handshake).await?,
+                Method::KeyboardInteractive => attempts.interactive(handshake).await?,
+            };
+            let Some((answer, step)) = answer else { continue };
+            match answer {
+                Answer::Success => {
+                    attempts.steps.push(step);
+                    return Ok(attempts.steps);
+                }
+                Answer::Failure { remaining, partial } => {
+                    attempts.failed(step, &remaining, partial);
+                }
+                Answer::Questions(_) => {}
+            }
+        }
+    }
+
+    /// Offers a key. The inner error is that of a key that cannot sign; the connection is in order
+    /// after it.
+    async fn offer(
+        &self,
+        handshake: &mut Handshake,
+        candidate: &Candidate,
+        asking: &Asking,
+    ) -> Result<Result<Answer>> {
+        let attempt = async {
+            let half = candidate.public_half(asking).await?;
+            handshake.public_key(&half, &mut candidate.signer(asking)).await
+        };
+        match attempt.await {
+            Err(error) if error.location() == self.location => Err(error),
+            Err(error) if error.kind() != ErrorKind::Unauthenticated => Err(error),
+            result => Ok(result),
+        }
+    }
+
+    fn asking(&self) -> Asking {
+        let attempts = if self.config.batch_mode { 0 } else { self.config.password_prompts };
+        Asking { prompter: Arc::clone(self.prompter), attempts }
+    }
+}
+
+/// The state of one application.
+struct Attempts<'a> {
+    applicant: &'a Applicant<'a>,
+    asking: Asking,
+    methods: Vec<Method>,
+    /// What the server has said it accepts, by name. Before the first answer nothing is known.
+    remaining: Option<Vec<&'static str>>,
+    candidates: std::vec::IntoIter<Arc<Candidate>>,
+    keys_left: bool,
+    notes: Vec<String>,
+    tried: Vec<String>,
+    steps: Credential,
+    /// The password of the source: not yet fetched, fetched, or used up.
+    source: Option<PasswordSource>,
+    /// Whether the last attempt was with it.
+    source_sent: bool,
+    prompts_left: u32,
+    rounds: u32,
+    interactive_done: bool,
+}
+
+impl<'a> Attempts<'a> {
+    fn new(applicant: &'a Applicant<'a>, identities: Identities) -> Self {
+        let config = applicant.config;
+        let mut methods = config.methods.clone();
+        // Who sets a password and names no key means the password; keys of an agent that happen
+        // to be there would cost round trips and attempts.
+        if applicant.password.is_some() && !config.identities_named && !config.methods_named {
+            methods.sort_by_key(|method| match method {
+                Method::Password => 0,
+                Method::KeyboardInteractive => 1,
+                Method::PublicKey => 2,
+            });
+        }
+        let asking = applicant.asking();
+        Self {
+            applicant,
+            methods,
+            remaining: None,
+            keys_left: !identities.candidates.is_empty(),
+            candidates: identities.candidates.into_iter(),
+            notes: identities.notes,
+            tried: Vec::new(),
+            steps: Vec::new(),
+            source: applicant.password.cloned(),
+            source_sent: false,
+            prompts_left: asking.attempts,
+            rounds: config.password_prompts,
+            interactive_done: false,
+            asking,
+        }
+    }
+
+    /// The most preferred method that the server accepts and that has something left to try.
+    fn next_method(&self) -> Option<Method> {
+        let accepted = |method: &Method| {
+            self.remaining.as_ref().is_none_or(|names| names.contains(&method.name()))
+        };
+        let has_secret = self.source.is_some() || self.prompts_left > 0;
+        self.methods.iter().copied().filter(accepted).find(|method| match method {
+            Method::PublicKey => self.keys_left,
+            Method::Password => has_secret,
+            Method::KeyboardInteractive => !self.interactive_done && has_secret && self.rounds > 0,
+        })
+    }
+
+    fn failed(&mut self, step: Step, remaining: &[&'static str], partial: bool) {
+        if partial {
+            self.steps.push(step);
+            // What comes next is another factor, for which everything may be tried again.
+            self.interactive_done = false;
+            self.prompts_left = self.asking.attempts;
+        } else if let Step::Password(secret) = step
+            && self.source_sent
+            && !remaining.contains(&Method::Password.name())
+        {
+            // It was not the password that was refused, but the method: the same server may ask
+            // for the password as a question.
+            self.source = Some(PasswordSource::Secret(secret));
+        }
+        self.source_sent = false;
+        self.remaining = Some(remaining.to_vec());
+    }
+
+    async fn public_key(&mut self, handshake: &mut Handshake) -> Result<Option<(Answer, Step)>> {
+        let Some(candidate) = self.candidates.next() else {
+            self.keys_left = false;
+            return Ok(None);
+        };
+        self.keys_left = self.candidates.len() > 0;
+        match self.applicant.offer(handshake, &candidate, &self.asking).await? {
+            Ok(answer) => {
+                self.tried.push(candidate.describe());
+                Ok(Some((answer, Step::Key(candidate))))
+            }
+            Err(unusable) => {
+                self.notes.push(unusable.to_string());
+                Ok(None)
+            }
+        }
+    }
+
+    async fn password(&mut self, handshake: &mut Handshake) -> Result<Option<(Answer, Step)>> {
+        let (secret, from) = if let Some(source) = self.source.take() {
+            self.source_sent = true;
+            self.fetch(source).await?
+        } else {
+            self.prompts_left -= 1;
+            let config = self.applicant.config;
+            let prompt = format!("{}@{}'s password: ", config.user, config.alias);
+            match self.applicant.prompter.secret(&prompt).await? {
+                Some(secret) => (secret, "the password that was typed"),
+                None => {
+                    self.prompts_left = 0;
+                    return Ok(None);
+                }
+            }
+        };
+        let answer = handshake.password(&secret).await?;
+        self.tried.push(from.to_owned());
+        Ok(Some((answer, Step::Password(secret))))
+    }
+
+    async fn interactive(&mut self, handshake: &mut Handshake) -> Result<Option<(Answer, Step)>> {
+        self.rounds -= 1;
+        let mut given: Vec<Vec<Secret>> = Vec::new();
+        let mut answer = handshake.questions().await?;
+        let was_asked = matches!(answer, Answer::Questions(_));
+        while let Answer::Questions(questions) = answer {
+            if given.len() >= MAX_ROUNDS {
+                self.interactive_done = true;
+                return Err(self.applicant.denied("the server asks without end"));
+            }
+            let answers = self.answers_to(&questions).await?;
+            answer = handshake.answers(&answers).await?;
+            given.push(answers);
+        }
+        // Refused without a question: asking once more would change nothing.
+        self.interactive_done |= !was_asked;
+        if given.iter().flatten().any(|answer| !answer.expose().is_empty()) {
+            self.tried.push("the answers to the server's questions".to_owned());
+        }
+        Ok(Some((answer, Step::Answers(given))))
+    }
+
+    /// One hidden question is the password's; everything else is for a person. Who is not there
+    /// answers nothing, for the server waits for as many answers as it asked.
+    async fn answers_to(&mut self, questions: &Questions) -> Result<Vec<Secret>> {
+        if let [(_, false)] = questions.prompts.as_slice()
+            && let Some(source) = self.source.take()
+        {
+            let (secret, from) = self.fetch(source).await?;
+            self.tried.push(from.to_owned());
+            return Ok(vec![secret]);
+        }
+        let config = self.applicant.config;
+        let prompter = self.applicant.prompter;
+        if !questions.heading.is_empty() && self.prompts_left > 0 && !questions.prompts.is_empty() {
+            prompter.notice(&questions.heading).await;
+        }
+        let mut answers = Vec::new();
+        for (prompt, visible) in &questions.prompts {
+            let prompt = format!("({}@{}) {prompt}", config.user, config.alias);
+            let answer = match (self.prompts_left > 0, visible) {
+                (false, _) => None,
+                (true, true) => prompter.visible(&prompt).await?.map(Secret::new),
+                (true, false) => prompter.secret(&prompt).await?,
+            };
+            if answer.is_none() {
+                self.prompts_left = 0;
+                self.interactive_done = true;
+            }
+            answers.push(answer.unwrap_or_else(|| Secret::new("")));
+        }
+        Ok(answers)
+    }
+
+    async fn fetch(&self, source: PasswordSource) -> Result<(Secret, &'static str)> {
+        match source {
+            PasswordSource::Secret(secret) => Ok((secret, "the password of HAUL_PASSWORD")),
+            PasswordSource::Command(command) => {
+                let fetched = run(&command).await;
+                let secret = fetched.map_err(|cause| self.applicant.denied(cause))?;
+                Ok((secret, "the password of password_command"))
+            }
+        }
+    }
+
+    fn exhausted(&self) -> Error {
+        let mut cause = format!("permission denied for {}", self.applicant.config.user);
+        match &self.remaining {
+            Some(names) if !names.is_empty() => {
+                cause = format!("{cause}; the server accepts {}", names.join(", "));
+                if known_methods(names).is_empty() {
+                    cause = format!("{cause}, none of which haul has");
+                }
+            }
+            _ => {}
+        }
+        if !self.steps.is_empty() {
+            cause = format!("{cause} after what it has accepted");
+        }
+        cause = if self.tried.is_empty() {
+            format!("{cause}; there was nothing to try: no key, no password, nobody to ask")
+        } else {
+            format!("{cause}; tried {}", self.tried.join(", "))
+        };
+        for note in &self.notes {
+            cause = format!("{cause}; {note}");
+        }
+        self.applicant.denied(cause)
+    }
+}
+
+impl Applicant<'_> {
+    fn denied(&self, cause: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Unauthenticated, "authenticate")
+            .at(self.location)
+            .because(cause)
+            .with_retry(Retry::Never)
+    }
+}
+
+/// The first line that a command prints.
+async fn run(command: &str) -> Result<Secret, String> {
+    let output = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .map_err(|error| format!("password_command cannot be started: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("password_command failed ({})", output.status));
+    }
+    let text = zeroize::Zeroizing::new(output.stdout);
+    let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let line = std::str::from_utf8(line).map_err(|_| "password_command printed no text")?;
+    if line.is_empty() {
+        return Err("password_command printed nothing".to_owned());
+    }
+    Ok(Secret::new(line))
+}

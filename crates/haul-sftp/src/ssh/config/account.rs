@@ -1,0 +1,37 @@
+//! Who is asking: the local user's name and home directory, from the environment and
+//! `/etc/passwd`.
+
+use std::path::PathBuf;
+
+use super::reader::Query;
+
+/// The local user and machine, asking for `host`.
+pub fn query(host: &str) -> Query {
+    let entry = passwd(|fields| fields[2].parse() == Ok(rustix::process::getuid().as_raw()));
+    let named = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    // The account counts, as in OpenSSH; users of directory services are in the environment only.
+    let local_user = entry.as_ref().map(|fields| fields[0].clone());
+    let local_user = local_user.or_else(|| named("USER")).or_else(|| named("LOGNAME"));
+    // HOME wins, so that a container or a test can have a home of its own.
+    let home = std::env::home_dir().or_else(|| entry.map(|fields| PathBuf::from(&fields[5])));
+    Query {
+        host: host.to_owned(),
+        local_user: local_user.unwrap_or_else(|| "nobody".to_owned()),
+        home: home.unwrap_or_else(|| PathBuf::from("/")),
+        local_host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+    }
+}
+
+/// The home directory of a user.
+pub fn home_of(user: &str) -> Option<PathBuf> {
+    passwd(|fields| fields[0] == user).map(|fields| PathBuf::from(&fields[5]))
+}
+
+/// The first entry with all seven fields of which `wanted` is true. A file that cannot be read has
+/// none: there are systems without it.
+fn passwd(wanted: impl Fn(&[String]) -> bool) -> Option<Vec<String>> {
+    let text = std::fs::read_to_string("/etc/passwd").ok()?;
+    text.lines()
+        .map(|line| line.split(':').map(str::to_owned).collect::<Vec<_>>())
+        .find(|fields| fields.len() == 7 && wanted(fields))
+}

@@ -1,0 +1,139 @@
+//! Tokens (`%h`), environment variables (`${NAME}`) and `~` in the values of ssh_config(5).
+
+use std::path::PathBuf;
+
+/// What tokens stand for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tokens {
+    /// `%h`: the host that is connected to.
+    pub host_name: String,
+    /// `%n`: the host as the user wrote it.
+    pub original_host: String,
+    /// `%k`: the host key alias, or else the host as the user wrote it.
+    pub host_key_alias: String,
+    /// `%p`.
+    pub port: u16,
+    /// `%r`: the user there.
+    pub user: String,
+    /// `%u`: the user here.
+    pub local_user: String,
+    /// `%d` and `~`.
+    pub home: PathBuf,
+    /// `%l`, and up to its first dot `%L`.
+    pub local_host: String,
+}
+
+impl Tokens {
+    /// Replaces every `%x` once. `%%` is a percent sign.
+    ///
+    /// # Errors
+    /// A token that is not known, in words.
+    pub fn expand(&self, text: &str) -> Result<String, String> {
+        let mut result = String::new();
+        let mut characters = text.chars();
+        while let Some(c) = characters.next() {
+            if c != '%' {
+                result.push(c);
+                continue;
+            }
+            match characters.next() {
+                Some('%') => result.push('%'),
+                Some('h') => result.push_str(&self.host_name),
+                Some('n') => result.push_str(&self.original_host),
+                Some('k') => result.push_str(&self.host_key_alias),
+                Some('p') => result.push_str(&self.port.to_string()),
+                Some('r') => result.push_str(&self.user),
+                Some('u') => result.push_str(&self.local_user),
+                Some('d') => result.push_str(&self.home.to_string_lossy()),
+                Some('l') => result.push_str(&self.local_host),
+                Some('L') => {
+                    result.push_str(self.local_host.split('.').next().unwrap_or_default());
+                }
+                Some('i') => result.push_str(&rustix::process::getuid().as_raw().to_string()),
+                Some(other) => return Err(format!("\"%{other}\" in \"{text}\" is not known")),
+                None => return Err(format!("\"{text}\" ends with a single \"%\"")),
+            }
+        }
+        Ok(result)
+    }
+
+    /// A path: `~`, tokens and environment variables.
+    ///
+    /// # Errors
+    /// Something in it that is not known, in words.
+    pub fn path(&self, text: &str) -> Result<PathBuf, String> {
+        let text = self.expand(&variables(text)?)?;
+        if text == "~" {
+            return Ok(self.home.clone());
+        }
+        match text.strip_prefix('~') {
+            None => Ok(PathBuf::from(text)),
+            Some(rest) => {
+                let (user, below) = rest.split_once('/').unwrap_or((rest, ""));
+                let home = if user.is_empty() {
+                    self.home.clone()
+                } else {
+                    super::account::home_of(user).ok_or_else(|| format!("no user {user}"))?
+                };
+                Ok(home.join(below))
+            }
+        }
+    }
+}
+
+/// Replaces `${NAME}`.
+fn variables(text: &str) -> Result<String, String> {
+    let mut result = String::new();
+    let mut left = text;
+    while let Some((before, after)) = left.split_once("${") {
+        let (name, rest) =
+            after.split_once('}').ok_or_else(|| format!("\"${{\" in \"{text}\" is not closed"))?;
+        let value = std::env::var(name)
+            .map_err(|_| format!("the environment variable {name} in \"{text}\" is not set"))?;
+        result.push_str(before);
+        result.push_str(&value);
+        left = rest;
+    }
+    result.push_str(left);
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens() -> Tokens {
+        Tokens {
+            host_name: "real.example.org".to_owned(),
+            original_host: "alias".to_owned(),
+            host_key_alias: "alias".to_owned(),
+            port: 2222,
+            user: "them".to_owned(),
+            local_user: "me".to_owned(),
+            home: PathBuf::from("/home/me"),
+            local_host: "here.lan".to_owned(),
+        }
+    }
+
+    #[test]
+    fn every_token_is_replaced_once() {
+        let expanded = tokens().expand("%h %n %p %r %u %d %l %L %k %%h").unwrap();
+        assert_eq!(expanded, "real.example.org alias 2222 them me /home/me here.lan here alias %h");
+        assert!(tokens().expand("%Q").is_err());
+        assert!(tokens().expand("100%").is_err());
+    }
+
+    #[test]
+    fn a_tilde_is_the_home_directory() {
+        assert_eq!(tokens().path("~/.ssh/%r").unwrap(), PathBuf::from("/home/me/.ssh/them"));
+        assert_eq!(tokens().path("/a~b").unwrap(), PathBuf::from("/a~b"));
+    }
+
+    #[test]
+    fn environment_variables_are_replaced_and_missing_ones_refused() {
+        let path = std::env::var("PATH").unwrap();
+        assert_eq!(variables("<${PATH}>").unwrap(), format!("<{path}>"));
+        assert!(variables("${HAUL_IS_NOT_SET_HERE}").is_err());
+        assert!(variables("${PATH").is_err());
+    }
+}

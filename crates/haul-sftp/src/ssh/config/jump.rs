@@ -1,0 +1,81 @@
+//! The hosts of `-J` and ProxyJump: `[user@]host[:port]` or `ssh://[user@]host[:port]`, parted by
+//! commas.
+
+/// One host to go through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hop {
+    /// The user there, if given.
+    pub user: Option<String>,
+    /// The host, without the brackets of an IPv6 address.
+    pub host: String,
+    /// The port, if given.
+    pub port: Option<u16>,
+}
+
+/// Reads a list, nearest host first.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn parse(list: &str) -> Result<Vec<Hop>, String> {
+    list.split(',').map(hop).collect()
+}
+
+fn hop(text: &str) -> Result<Hop, String> {
+    let wrong = || format!("\"{text}\" is not [user@]host[:port]");
+    let body = text.trim();
+    let body = body.strip_prefix("ssh://").unwrap_or(body).trim_end_matches('/');
+    let (user, address) = match body.rsplit_once('@') {
+        Some((user, address)) => (Some(user.to_owned()), address),
+        None => (None, body),
+    };
+    let (host, port) = match address.strip_prefix('[') {
+        Some(bracketed) => {
+            let (host, after) = bracketed.split_once(']').ok_or_else(wrong)?;
+            let port = after.strip_prefix(':').or(if after.is_empty() { None } else { Some("x") });
+            (host, port)
+        }
+        None => match address.split_once(':') {
+            // More than one colon without brackets: an IPv6 address and no port.
+            Some((_, rest)) if rest.contains(':') => (address, None),
+            Some((host, port)) => (host, Some(port)),
+            None => (address, None),
+        },
+    };
+    let port =
+        port.map(|port| port.parse::<u16>().ok().filter(|&port| port != 0).ok_or_else(wrong));
+    let port = port.transpose()?;
+    // A leading dash would be an option to whoever passes the name on.
+    let bad =
+        |name: &str| name.is_empty() || name.starts_with('-') || name.contains(char::is_whitespace);
+    if bad(host) || user.as_deref().is_some_and(bad) {
+        return Err(wrong());
+    }
+    Ok(Hop { user, host: host.to_owned(), port })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> (Option<String>, String, Option<u16>) {
+        let hop = parse(text).unwrap().remove(0);
+        (hop.user, hop.host, hop.port)
+    }
+
+    #[test]
+    fn users_ports_and_addresses_are_told_apart() {
+        assert_eq!(one("host"), (None, "host".into(), None));
+        assert_eq!(one("me@host:23"), (Some("me".into()), "host".into(), Some(23)));
+        assert_eq!(one("[::1]:23"), (None, "::1".into(), Some(23)));
+        assert_eq!(one("fe80::1"), (None, "fe80::1".into(), None));
+        assert_eq!(one("ssh://a@b@host:23/"), (Some("a@b".into()), "host".into(), Some(23)));
+        assert_eq!(parse("a,b:2,c").unwrap().len(), 3);
+    }
+
+    #[test]
+    fn what_names_no_host_is_refused() {
+        for text in ["", "a,", ":22", "a:0", "a:x", "@host", "-oX", "[::1", "[::1]x", "a b"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! What is known about a host before it is dialled.
+//!
+//! ```text
+//! SshOptions + ~/.ssh/config + /etc/ssh/ssh_config → Reader → Settings → HostConfig
+//! ```
+//!
+//! [`HostConfig`] has a value for everything, paths and tokens expanded; nothing below it reads a
+//! configuration again.
+
+mod account;
+mod expand;
+pub mod jump;
+mod lexer;
+mod reader;
+mod settings;
+mod world;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use haul_storage::{Error, ErrorKind, Result};
+
+pub use self::jump::Hop;
+use self::reader::{Query, Reader, World};
+pub use self::settings::{Family, StrictHostKeys};
+use self::settings::{Proxy, Settings};
+use self::world::RealWorld;
+use super::options::{ConfigFile, SshOptions};
+
+/// Seconds between keepalives where ServerAliveInterval is not set; with four of them an
+/// unreachable server is noticed within a minute.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const ALIVE_COUNT: u32 = 4;
+
+/// How long to wait for a connection where ConnectTimeout is not set. Linux gives up on a TCP
+/// connect after some two minutes; a minute is what a dead link is given later as well.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The names of key files that are tried where none is configured, in OpenSSH's order.
+const IDENTITIES: [&str; 4] = ["id_rsa", "id_ecdsa", "id_ed25519", "id_ed25519_sk"];
+
+/// Everything about a host, resolved. Fields without a comment are options of ssh_config(5).
+#[derive(Debug, Clone)]
+pub struct HostConfig {
+    /// The host as the user wrote it.
+    pub alias: String,
+    pub host_name: String,
+    pub port: u16,
+    pub user: String,
+    /// Key files in the order in which they are tried.
+    pub identity_files: Vec<PathBuf>,
+    /// Whether somebody named them, or they are the default names.
+    pub identities_named: bool,
+    pub certificate_files: Vec<PathBuf>,
+    pub identities_only: bool,
+    /// The socket of the agent, if one may be asked.
+    pub agent: Option<PathBuf>,
+    pub route: Route,
+    pub user_known_hosts: Vec<PathBuf>,
+    pub global_known_hosts: Vec<PathBuf>,
+    pub strict_host_keys: StrictHostKeys,
+    pub hash_known_hosts: bool,
+    pub host_key_alias: Option<String>,
+    pub ciphers: Option<String>,
+    pub macs: Option<String>,
+    pub kex_algorithms: Option<String>,
+    pub host_key_algorithms: Option<String>,
+    /// `None`: no limit but the system's.
+    pub connect_timeout: Option<Duration>,
+    /// `None`: no keepalives.
+    pub alive_interval: Option<Duration>,
+    pub alive_count: u32,
+    pub compression: bool,
+    /// The methods that may be used, most preferred first.
+    pub methods: Vec<Method>,
+    /// Whether the order of `methods` was configured.
+    pub methods_named: bool,
+    pub batch_mode: bool,
+    pub family: Family,
+    pub bind_address: Option<String>,
+    pub password_prompts: u32,
+    /// Bytes after which keys are exchanged anew; `None`: what the cipher stands.
+    pub rekey_limit: Option<u64>,
+}
+
+impl HostConfig {
+    /// How long the far end may say nothing before it is taken for dead. `None`: for ever.
+    pub fn silence_limit(&self) -> Option<Duration> {
+        let interval = self.alive_interval.filter(|_| self.alive_count > 0)?;
+        Some(interval.saturating_mul(self.alive_count))
+    }
+}
+
+/// How a host is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// By TCP.
+    Direct,
+    /// Through these hosts, nearest first.
+    Jump(Vec<Hop>),
+    /// Through a command's input and output; tokens are expanded.
+    Command(String),
+}
+
+/// A way to prove who one is (RFC 4252, RFC 4256).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    PublicKey,
+    KeyboardInteractive,
+    Password,
+}
+
+impl Method {
+    /// Its name in the protocol.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PublicKey => "publickey",
+            Self::KeyboardInteractive => "keyboard-interactive",
+            Self::Password => "password",
+        }
+    }
+}
+
+/// Reads the configuration for one host.
+///
+/// # Errors
+/// A bad line (by file and line number), a bad `-o`, a file that cannot be read.
+pub fn resolve(
+    user: Option<&str>,
+    host: &str,
+    port: Option<u16>,
+    options: &SshOptions,
+) -> Result<HostConfig> {
+    resolve_in(&RealWorld, &account::query(host), user, port, options)
+}
+
+fn resolve_in(
+    world: &impl World,
+    query: &Query,
+    user: Option<&str>,
+    port: Option<u16>,
+    options: &SshOptions,
+) -> Result<HostConfig> {
+    let host = &query.host;
+    if host.is_empty() || host.starts_with('-') || host.contains(char::is_whitespace) {
+        return Err(refused(host, "it is not the name of a host"));
+    }
+    let mut reader = Reader::new(world, query);
+    // What was said about this very host comes before everything else.
+    reader.settings().user = user.map(str::to_owned);
+    reader.settings().port = port;
+    if let Some(jump) = &options.jump {
+        reader.option(&format!("ProxyJump={jump}"))?;
+    }
+    for option in &options.options {
+        reader.option(option)?;
+    }
+    read_files(&mut reader, query, options)?;
+    if reader.wants_final_pass() {
+        reader.begin_final_pass();
+        read_files(&mut reader, query, options)?;
+    }
+    finish(&reader.into_settings(), query, options).map_err(|cause| refused(host, cause))
+}
+
+fn refused(host: &str, cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidInput, "read the SSH configuration").at(host).because(cause)
+}
+
+fn read_files<W: World>(
+    reader: &mut Reader<'_, W>,
+    query: &Query,
+    options: &SshOptions,
+) -> Result<()> {
+    match &options.config {
+        ConfigFile::None => Ok(()),
+        ConfigFile::Path(path) => reader.file(path),
+        ConfigFile::Default => {
+            let own = query.home.join(".ssh/config");
+            for path in [own.as_path(), Path::new("/etc/ssh/ssh_config")] {
+                match reader.file(path) {
+                    Err(error)
+                        if error.kind() == ErrorKind::NotFound
+                            && error.location() == path.to_string_lossy() => {}
+                    result => result?,
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Fills in defaults and expands what is to be expanded.
+fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<HostConfig, String> {
+    let mut tokens = settings.tokens(query);
+    if let Some(name) = &settings.host_name {
+        tokens.host_name = query.host.clone();
+        tokens.host_name = tokens.expand(name)?;
+    }
+    let ssh = |name: &str| query.home.join(".ssh").join(name);
+    let mut identity_files = options.identities.clone();
+    for file in settings.identity_files.iter().filter(|file| !file.eq_ignore_ascii_case("none")) {
+        let path = tokens.path(file)?;
+        if !identity_files.contains(&path) {
+            identity_files.push(path);
+        }
+    }
+    let identities_named = !identity_files.is_empty();
+    // "IdentityFile none" names no file and keeps the default names away.
+    if !identities_named && settings.identity_files.is_empty() {
+        identity_files.extend(IDENTITIES.map(ssh));
+    }
+    let paths = |files: &[String]| -> Result<Vec<PathBuf>, String> {
+        let files = files.iter().filter(|file| !file.eq_ignore_ascii_case("none"));
+        files.map(|file| tokens.path(file)).collect()
+    };
+    let user_known_hosts = match &settings.user_known_hosts_files {
+        Some(files) => paths(files)?,
+        None => vec![ssh("known_hosts"), ssh("known_hosts2")],
+    };
+    let global_known_hosts = match &settings.global_known_hosts_files {
+        Some(files) => paths(files)?,
+        None => {
+            ["/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"].map(PathBuf::from).to_vec()
+        }
+    };
+    let route = match &settings.proxy {
+        None | Some(Proxy::None) => Route::Direct,
+        Some(Proxy::Jump(list)) => Route::Jump(jump::parse(&tokens.expand(list)?)?),
+        Some(Proxy::Command(command)) => Route::Command(tokens.expand(command)?),
+    };
+    let mut strict = settings.strict_host_key_checking.unwrap_or(StrictHostKeys::Ask);
+    if options.accept_new_host_keys && strict != StrictHostKeys::No {
+        strict = StrictHostKeys::AcceptNew;
+    }
+    let interval = settings.server_alive_interval.unwrap_or(ALIVE_INTERVAL);
+    Ok(HostConfig {
+        alias: query.host.clone(),
+        host_name: tokens.host_name.clone(),
+        port: tokens.port,
+        user: tokens.user.clone(),
+        identity_files,
+        identities_named,
+        certificate_files: paths(&settings.certificate_files)?,
+        identities_only: settings.identities_only.unwrap_or(false),
+        agent: agent(settings.identity_agent.as_deref(), &tokens)?,
+        route,
+        user_known_hosts,
+        global_known_hosts,
+        strict_host_keys: strict,
+        hash_known_hosts: settings.hash_known_hosts.unwrap_or(false),
+        host_key_alias: settings.host_key_alias.clone(),
+        ciphers: settings.ciphers.clone(),
+        macs: settings.macs.clone(),
+        kex_algorithms: settings.kex_algorithms.clone(),
+        host_key_algorithms: settings.host_key_algorithms.clone(),
+        connect_timeout: settings.connect_timeout.unwrap_or(Some(CONNECT_TIMEOUT)),
+        alive_interval: Some(interval).filter(|interval| !interval.is_zero()),
+        alive_count: settings.server_alive_count_max.unwrap_or(ALIVE_COUNT),
+        compression: options.compress || settings.compression.unwrap_or(false),
+        methods: methods(settings),
+        methods_named: settings.preferred_authentications.is_some(),
+        batch_mode: settings.batch_mode.unwrap_or(false),
+        family: settings.address_family.unwrap_or(Family::Any),
+        bind_address: settings.bind_address.clone(),
+        password_prompts: settings.number_of_password_prompts.unwrap_or(3),
+        rekey_limit: settings.rekey_limit.filter(|&limit| limit > 0),
+    })
+}
+
+/// IdentityAgent: `none`, `SSH_AUTH_SOCK`, `$NAME`, or a path.
+fn agent(setting: Option<&str>, tokens: &expand::Tokens) -> Result<Option<PathBuf>, String> {
+    let from_environment =
+        |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    match setting {
+        Some(value) if value.eq_ignore_ascii_case("none") => Ok(None),
+        None | Some("SSH_AUTH_SOCK") => Ok(from_environment("SSH_AUTH_SOCK")),
+        Some(value) => match value.strip_prefix('$') {
+            Some(name) if !name.starts_with('{') => Ok(from_environment(name)),
+            _ => tokens.path(value).map(Some),
+        },
+    }
+}
+
+fn methods(settings: &Settings) -> Vec<Method> {
+    let allowed = |method: &Method| match method {
+        Method::PublicKey => settings.pubkey_authentication.unwrap_or(true),
+        Method::KeyboardInteractive => settings.kbd_interactive_authentication.unwrap_or(true),
+        Method::Password => settings.password_authentication.unwrap_or(true),
+    };
+    let all = [Method::PublicKey, Method::KeyboardInteractive, Method::Password];
+    let preferred: Vec<Method> = match &settings.preferred_authentications {
+        // Methods that haul does not have, such as gssapi-with-mic, are passed over.
+        Some(list) => list
+            .split(',')
+            .filter_map(|name| all.into_iter().find(|method| method.name() == name.trim()))
+            .collect(),
+        None => all.to_vec(),
+    };
+    preferred.into_iter().filter(allowed).collect()
+}
+
+#[cfg(test)]
+mod tests;

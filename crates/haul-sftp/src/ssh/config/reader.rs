@@ -1,0 +1,265 @@
+//! Walks configuration files and hands every line that applies to the [`Settings`].
+//!
+//! ```text
+//! -o lines, then files → lexer → Host / Match: does what follows apply? → Settings (first wins)
+//!                          ↑ Include: the files it names, in place
+//! ```
+//!
+//! It does no input or output itself: files, globs and commands of `Match exec` go through a
+//! [`World`], which tests replace.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use haul_storage::{Error, ErrorKind, Result};
+
+use super::expand::Tokens;
+use super::lexer::{self, Line};
+use super::settings::Settings;
+use crate::ssh::pattern;
+
+/// How deep files may include each other, as in OpenSSH.
+const MAX_DEPTH: usize = 16;
+
+/// What the reader needs from outside.
+pub trait World {
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn read(&self, path: &Path) -> io::Result<String>;
+    /// The files that a glob pattern names, sorted.
+    fn glob(&self, pattern: &str) -> Vec<PathBuf>;
+    /// Whether a command line ends with status 0.
+    fn succeeds(&self, command: &str) -> bool;
+}
+
+/// Who asks, and for which host.
+#[derive(Debug, Clone)]
+pub struct Query {
+    /// The host as the user wrote it.
+    pub host: String,
+    /// The name of the local user.
+    pub local_user: String,
+    /// The local user's home directory.
+    pub home: PathBuf,
+    /// This machine's name.
+    pub local_host: String,
+}
+
+/// One reading of all files for one host.
+#[derive(Debug)]
+pub struct Reader<'a, W> {
+    world: &'a W,
+    query: &'a Query,
+    settings: Settings,
+    /// Whether this is the pass in which `Match final` and `Match canonical` hold.
+    is_final: bool,
+    wants_final: bool,
+}
+
+/// Where a line stands, for messages.
+#[derive(Debug, Clone, Copy)]
+struct Place<'a> {
+    file: &'a Path,
+    number: usize,
+}
+
+impl Place<'_> {
+    fn error(self, cause: impl Into<String>) -> Error {
+        Error::new(ErrorKind::InvalidInput, "read the SSH configuration")
+            .at(format!("{}:{}", self.file.display(), self.number))
+            .because(cause)
+    }
+}
+
+impl<'a, W: World> Reader<'a, W> {
+    /// Starts with nothing set.
+    pub fn new(world: &'a W, query: &'a Query) -> Self {
+        let settings = Settings::default();
+        Self { world, query, settings, is_final: false, wants_final: false }
+    }
+
+    /// Takes one `Name=value` of the command line.
+    ///
+    /// # Errors
+    /// A value that makes no sense, or a name that is not known.
+    pub fn option(&mut self, text: &str) -> Result<()> {
+        let refuse = |cause: String| {
+            Error::new(ErrorKind::InvalidInput, "read the SSH options")
+                .at(format!("-o {text}"))
+                .because(cause)
+        };
+        let line = lexer::split(text).map_err(refuse)?;
+        let line = line.ok_or_else(|| refuse("it is empty".to_owned()))?;
+        if matches!(line.keyword.as_str(), "host" | "match" | "include") {
+            return Err(refuse(format!("{} has no place on the command line", line.keyword)));
+        }
+        match self.settings.apply(&line) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(refuse(format!("haul does not know the option {}", line.keyword))),
+            Err(cause) => Err(refuse(cause)),
+        }
+    }
+
+    /// Reads one file, which has to exist, from the start.
+    ///
+    /// # Errors
+    /// A bad line, named by file and line; a file that cannot be read.
+    pub fn file(&mut self, path: &Path) -> Result<()> {
+        self.read_file(path, path.parent().unwrap_or(Path::new("/")), true, 0)
+    }
+
+    /// Whether a `Match final` asks for everything to be read once more.
+    pub const fn wants_final_pass(&self) -> bool {
+        self.wants_final
+    }
+
+    /// From now on `Match final` holds.
+    pub const fn begin_final_pass(&mut self) {
+        self.is_final = true;
+    }
+
+    /// What has been set.
+    pub fn settings(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+
+    /// Gives what has been set.
+    pub fn into_settings(self) -> Settings {
+        self.settings
+    }
+
+    fn read_file(&mut self, path: &Path, base: &Path, live: bool, depth: usize) -> Result<()> {
+        let text = self.world.read(path).map_err(|error| {
+            Error::from_io("read the SSH configuration", error).at(path.display())
+        })?;
+        let mut applies = live;
+        for (index, raw) in text.lines().enumerate() {
+            let place = Place { file: path, number: index + 1 };
+            let Some(line) = lexer::split(raw).map_err(|cause| place.error(cause))? else {
+                continue;
+            };
+            match line.keyword.as_str() {
+                "host" => {
+                    let patterns = nonempty(&line).map_err(|cause| place.error(cause))?;
+                    applies = live && pattern::matches_list(patterns, &self.query.host);
+                }
+                "match" => {
+                    let matched = self.matches(&line, live).map_err(|cause| place.error(cause))?;
+                    applies = live && matched;
+                }
+                "include" => self.include(&line, base, applies, depth, place)?,
+                _ if applies => {
+                    self.settings.apply(&line).map_err(|cause| place.error(cause))?;
+                }
+                // A bad line is reported wherever it stands, as OpenSSH does.
+                _ => {
+                    Settings::default().apply(&line).map_err(|cause| place.error(cause))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn include(
+        &mut self,
+        line: &Line,
+        base: &Path,
+        applies: bool,
+        depth: usize,
+        place: Place<'_>,
+    ) -> Result<()> {
+        if depth >= MAX_DEPTH {
+            return Err(place.error("too many files include each other"));
+        }
+        for argument in nonempty(line).map_err(|cause| place.error(cause))? {
+            let named = if let Some(rest) = argument.strip_prefix("~/") {
+                self.query.home.join(rest)
+            } else {
+                base.join(argument)
+            };
+            // A pattern without a file is nothing, as in OpenSSH.
+            for file in self.world.glob(&named.to_string_lossy()) {
+                self.read_file(&file, base, applies, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all criteria of a `Match` line hold. `live` is false where an enclosing block does
+    /// not apply, so that no command is run for it.
+    fn matches(&mut self, line: &Line, live: bool) -> Result<bool, String> {
+        let mut criteria = line.arguments.iter().map(String::as_str);
+        let mut holds = true;
+        let mut count = 0;
+        while let Some(word) = criteria.next() {
+            let (negated, name) = match word.strip_prefix('!') {
+                Some(name) => (true, name),
+                None => (false, word),
+            };
+            let (name, attached) = match name.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (name, None),
+            };
+            let name = name.to_ascii_lowercase();
+            count += 1;
+            let result = match name.as_str() {
+                "all" => {
+                    if criteria.next().is_some() || (count > 1 && !self.only_passes(line)) {
+                        return Err("\"all\" stands alone, or after canonical or final".to_owned());
+                    }
+                    true
+                }
+                "canonical" => self.is_final,
+                "final" => {
+                    self.wants_final = true;
+                    self.is_final
+                }
+                _ => {
+                    let value = attached
+                        .or_else(|| criteria.next())
+                        .ok_or_else(|| format!("\"{name}\" of Match needs a value"))?;
+                    self.criterion(&name, value, live && holds)?
+                }
+            };
+            holds &= result != negated;
+        }
+        if count == 0 {
+            return Err("Match needs a criterion".to_owned());
+        }
+        Ok(holds)
+    }
+
+    /// Whether a `Match` line holds nothing but passes and "all".
+    fn only_passes(&self, line: &Line) -> bool {
+        line.arguments.iter().all(|word| {
+            let word = word.trim_start_matches('!').to_ascii_lowercase();
+            matches!(word.as_str(), "all" | "canonical" | "final")
+        })
+    }
+
+    fn criterion(&self, name: &str, value: &str, live: bool) -> Result<bool, String> {
+        let tokens = self.tokens();
+        let list = |text: &str| pattern::matches_list(value.split(','), text);
+        match name {
+            "host" => Ok(list(&tokens.host_name.to_ascii_lowercase())),
+            "originalhost" => Ok(list(&self.query.host)),
+            "user" => Ok(list(&tokens.user)),
+            "localuser" => Ok(list(&self.query.local_user)),
+            "exec" => Ok(live && self.world.succeeds(&tokens.expand(value)?)),
+            _ => Err(format!("haul does not know the criterion \"{name}\" of Match")),
+        }
+    }
+
+    fn tokens(&self) -> Tokens {
+        self.settings.tokens(self.query)
+    }
+}
+
+fn nonempty(line: &Line) -> Result<impl Iterator<Item = &str>, String> {
+    if line.arguments.is_empty() {
+        return Err(format!("{} needs a value", line.keyword));
+    }
+    Ok(line.arguments.iter().map(String::as_str))
+}

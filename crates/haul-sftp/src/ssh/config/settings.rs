@@ -1,0 +1,389 @@
+//! The options of ssh_config(5) that haul knows, each with the first value that was given for it.
+//!
+//! [`Settings::apply`] takes one line that applies and keeps its value if none was there before.
+//! Options that haul does not know are left alone, unless leaving them alone would change where a
+//! connection goes or which host key is trusted.
+
+use std::time::Duration;
+
+use super::expand::Tokens;
+use super::lexer::Line;
+use super::reader::Query;
+
+/// What has been set so far; `None` is not set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    pub host_name: Option<String>,
+    pub port: Option<u16>,
+    pub user: Option<String>,
+    pub identity_files: Vec<String>,
+    pub certificate_files: Vec<String>,
+    pub identities_only: Option<bool>,
+    pub identity_agent: Option<String>,
+    /// ProxyJump or ProxyCommand, whichever came first.
+    pub proxy: Option<Proxy>,
+    pub user_known_hosts_files: Option<Vec<String>>,
+    pub global_known_hosts_files: Option<Vec<String>>,
+    pub strict_host_key_checking: Option<StrictHostKeys>,
+    pub hash_known_hosts: Option<bool>,
+    pub host_key_alias: Option<String>,
+    pub ciphers: Option<String>,
+    pub macs: Option<String>,
+    pub kex_algorithms: Option<String>,
+    pub host_key_algorithms: Option<String>,
+    pub connect_timeout: Option<Option<Duration>>,
+    pub server_alive_interval: Option<Duration>,
+    pub server_alive_count_max: Option<u32>,
+    pub compression: Option<bool>,
+    pub preferred_authentications: Option<String>,
+    pub password_authentication: Option<bool>,
+    pub pubkey_authentication: Option<bool>,
+    pub kbd_interactive_authentication: Option<bool>,
+    pub batch_mode: Option<bool>,
+    pub address_family: Option<Family>,
+    pub bind_address: Option<String>,
+    pub number_of_password_prompts: Option<u32>,
+    /// Bytes; 0 is the default of the cipher.
+    pub rekey_limit: Option<u64>,
+}
+
+/// How a host is reached if not directly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proxy {
+    /// Directly after all (`none`).
+    None,
+    /// Through other hosts, in the words of the option.
+    Jump(String),
+    /// Through the input and output of a command.
+    Command(String),
+}
+
+/// What to do about a host key that is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StrictHostKeys {
+    /// Refuse it.
+    Yes,
+    /// Ask whether to take it.
+    Ask,
+    /// Take and remember it; a changed one is refused.
+    AcceptNew,
+    /// Take it. haul refuses a changed one even so: nothing it does is worth less without.
+    No,
+}
+
+/// Which kind of addresses is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    Any,
+    V4,
+    V6,
+}
+
+impl Settings {
+    /// Takes the value of a line unless there is one already. `false`: haul does not know the
+    /// option.
+    ///
+    /// # Errors
+    /// What is wrong with the value, in words.
+    pub fn apply(&mut self, line: &Line) -> Result<bool, String> {
+        match line.keyword.as_str() {
+            "hostname" => first(&mut self.host_name, one(line)?.to_owned()),
+            "port" => {
+                let port = number(line)?;
+                let port = u16::try_from(port).ok().filter(|&port| port != 0);
+                first(&mut self.port, port.ok_or("a port is from 1 to 65535")?);
+            }
+            "user" => first(&mut self.user, one(line)?.to_owned()),
+            "identityfile" => add(&mut self.identity_files, one(line)?),
+            "certificatefile" => add(&mut self.certificate_files, one(line)?),
+            "identitiesonly" => first(&mut self.identities_only, flag(line)?),
+            "identityagent" => first(&mut self.identity_agent, one(line)?.to_owned()),
+            "proxyjump" => {
+                let value = one(line)?;
+                let proxy = if is_none(value) {
+                    Proxy::None
+                } else {
+                    super::jump::parse(value)?;
+                    Proxy::Jump(value.to_owned())
+                };
+                first(&mut self.proxy, proxy);
+            }
+            "proxycommand" => {
+                one_or_more(line)?;
+                let command = line.rest.trim();
+                let proxy =
+                    if is_none(command) { Proxy::None } else { Proxy::Command(command.to_owned()) };
+                first(&mut self.proxy, proxy);
+            }
+            "userknownhostsfile" => {
+                first(&mut self.user_known_hosts_files, one_or_more(line)?.to_vec());
+            }
+            "globalknownhostsfile" => {
+                first(&mut self.global_known_hosts_files, one_or_more(line)?.to_vec());
+            }
+            "stricthostkeychecking" => {
+                first(&mut self.strict_host_key_checking, strict(one(line)?)?);
+            }
+            "hashknownhosts" => first(&mut self.hash_known_hosts, flag(line)?),
+            "hostkeyalias" => first(&mut self.host_key_alias, one(line)?.to_owned()),
+            "ciphers" => first(&mut self.ciphers, one(line)?.to_owned()),
+            "macs" => first(&mut self.macs, one(line)?.to_owned()),
+            "kexalgorithms" => first(&mut self.kex_algorithms, one(line)?.to_owned()),
+            "hostkeyalgorithms" => first(&mut self.host_key_algorithms, one(line)?.to_owned()),
+            "connecttimeout" => {
+                let value = one(line)?;
+                let time = if is_none(value) { None } else { Some(duration(value)?) };
+                first(&mut self.connect_timeout, time);
+            }
+            "serveraliveinterval" => {
+                first(&mut self.server_alive_interval, duration(one(line)?)?);
+            }
+            "serveralivecountmax" => first(&mut self.server_alive_count_max, number(line)?),
+            "compression" => first(&mut self.compression, flag(line)?),
+            "preferredauthentications" => {
+                first(&mut self.preferred_authentications, one(line)?.to_owned());
+            }
+            "passwordauthentication" => first(&mut self.password_authentication, flag(line)?),
+            "pubkeyauthentication" => {
+                // "unbound" and "host-bound" are about agent forwarding, which haul does not do.
+                let on = match one(line)? {
+                    "unbound" | "host-bound" => true,
+                    _ => flag(line)?,
+                };
+                first(&mut self.pubkey_authentication, on);
+            }
+            "kbdinteractiveauthentication"
+            | "challengeresponseauthentication"
+            | "skeyauthentication"
+            | "tisauthentication" => {
+                first(&mut self.kbd_interactive_authentication, flag(line)?);
+            }
+            "batchmode" => first(&mut self.batch_mode, flag(line)?),
+            "addressfamily" => first(&mut self.address_family, family(one(line)?)?),
+            "bindaddress" => first(&mut self.bind_address, one(line)?.to_owned()),
+            "numberofpasswordprompts" => {
+                first(&mut self.number_of_password_prompts, number(line)?);
+            }
+            "rekeylimit" => first(&mut self.rekey_limit, bytes(one_or_more(line)?)?),
+            "checkhostip" => {
+                // Host keys are looked up by name only, as OpenSSH does by default since 8.5.
+                flag(line)?;
+            }
+            // What these ask for cannot be left out: the connection would go elsewhere, or a key
+            // would be trusted that must not be.
+            "canonicalizehostname" | "proxyusefdpass" | "verifyhostkeydns"
+                if one(line)?.eq_ignore_ascii_case("no") => {}
+            "revokedhostkeys" | "bindinterface" if is_none(one(line)?) => {}
+            "canonicalizehostname"
+            | "proxyusefdpass"
+            | "verifyhostkeydns"
+            | "revokedhostkeys"
+            | "bindinterface" => {
+                return Err(format!(
+                    "haul cannot do what {} asks for, and does not ignore it",
+                    line.keyword
+                ));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// What tokens stand for, as far as it is known by now.
+    pub fn tokens(&self, query: &Query) -> Tokens {
+        let user = self.user.clone().unwrap_or_else(|| query.local_user.clone());
+        let mut tokens = Tokens {
+            host_name: query.host.clone(),
+            original_host: query.host.clone(),
+            host_key_alias: self.host_key_alias.clone().unwrap_or_else(|| query.host.clone()),
+            port: self.port.unwrap_or(22),
+            user,
+            local_user: query.local_user.clone(),
+            home: query.home.clone(),
+            local_host: query.local_host.clone(),
+        };
+        // %h in HostName is what the user wrote. A token that is not known is reported when the
+        // name is used.
+        if let Some(name) = &self.host_name {
+            tokens.host_name = tokens.expand(name).unwrap_or_else(|_| name.clone());
+        }
+        tokens
+    }
+}
+
+/// The first value wins.
+fn first<T>(slot: &mut Option<T>, value: T) {
+    slot.get_or_insert(value);
+}
+
+/// Files add up; one that is named twice is one.
+fn add(files: &mut Vec<String>, value: &str) {
+    if !files.iter().any(|file| file == value) {
+        files.push(value.to_owned());
+    }
+}
+
+fn is_none(value: &str) -> bool {
+    value.eq_ignore_ascii_case("none")
+}
+
+fn one(line: &Line) -> Result<&str, String> {
+    match line.arguments.as_slice() {
+        [] => Err(format!("{} needs a value", line.keyword)),
+        [value] if value.is_empty() => Err(format!("{} needs a value", line.keyword)),
+        [value] => Ok(value),
+        [_, extra, ..] => {
+            Err(format!("\"{extra}\" after the value of {} is too much", line.keyword))
+        }
+    }
+}
+
+fn one_or_more(line: &Line) -> Result<&[String], String> {
+    match line.arguments.as_slice() {
+        [] => Err(format!("{} needs a value", line.keyword)),
+        values => Ok(values),
+    }
+}
+
+fn flag(line: &Line) -> Result<bool, String> {
+    let value = one(line)?;
+    match value.to_ascii_lowercase().as_str() {
+        "yes" | "true" => Ok(true),
+        "no" | "false" => Ok(false),
+        _ => Err(format!("\"{value}\" is neither yes nor no")),
+    }
+}
+
+fn number(line: &Line) -> Result<u32, String> {
+    let value = one(line)?;
+    value.parse().map_err(|_| format!("\"{value}\" is not a number"))
+}
+
+fn strict(value: &str) -> Result<StrictHostKeys, String> {
+    match value.to_ascii_lowercase().as_str() {
+        "yes" | "true" => Ok(StrictHostKeys::Yes),
+        "ask" => Ok(StrictHostKeys::Ask),
+        "accept-new" => Ok(StrictHostKeys::AcceptNew),
+        "no" | "false" | "off" => Ok(StrictHostKeys::No),
+        _ => Err(format!("\"{value}\" is not one of yes, ask, accept-new, no")),
+    }
+}
+
+fn family(value: &str) -> Result<Family, String> {
+    match value.to_ascii_lowercase().as_str() {
+        "any" => Ok(Family::Any),
+        "inet" => Ok(Family::V4),
+        "inet6" => Ok(Family::V6),
+        _ => Err(format!("\"{value}\" is not one of any, inet, inet6")),
+    }
+}
+
+/// The time formats of sshd_config(5): `90`, `90s`, `1h30m`.
+fn duration(value: &str) -> Result<Duration, String> {
+    let wrong = || format!("\"{value}\" is not a time");
+    let mut seconds: u64 = 0;
+    let mut digits = String::new();
+    for c in value.chars() {
+        if c.is_ascii_digit() {
+            digits.push(c);
+            continue;
+        }
+        let unit = match c.to_ascii_lowercase() {
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            'd' => 86_400,
+            'w' => 604_800,
+            _ => return Err(wrong()),
+        };
+        let count: u64 = digits.parse().map_err(|_| wrong())?;
+        seconds = count.checked_mul(unit).and_then(|s| seconds.checked_add(s)).ok_or_else(wrong)?;
+        digits.clear();
+    }
+    if !digits.is_empty() {
+        let count: u64 = digits.parse().map_err(|_| wrong())?;
+        seconds = seconds.checked_add(count).ok_or_else(wrong)?;
+    } else if value.is_empty() {
+        return Err(wrong());
+    }
+    Ok(Duration::from_secs(seconds))
+}
+
+/// The amount of RekeyLimit; a time after it is accepted and not used, since it only adds rekeys.
+fn bytes(values: &[String]) -> Result<u64, String> {
+    let value = values.first().map_or("", String::as_str);
+    if value.eq_ignore_ascii_case("default") || is_none(value) {
+        return Ok(0);
+    }
+    let (digits, shift) = match value.char_indices().last() {
+        Some((end, 'k' | 'K')) => (&value[..end], 10),
+        Some((end, 'm' | 'M')) => (&value[..end], 20),
+        Some((end, 'g' | 'G')) => (&value[..end], 30),
+        _ => (value, 0),
+    };
+    let count: u64 = digits.parse().map_err(|_| format!("\"{value}\" is not an amount"))?;
+    let amount = count.checked_mul(1 << shift).filter(|&amount| amount == 0 || amount >= 16);
+    amount.ok_or_else(|| format!("\"{value}\" is too small or too large an amount"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ssh::config::lexer;
+
+    fn apply(settings: &mut Settings, text: &str) -> Result<bool, String> {
+        settings.apply(&lexer::split(text).unwrap().unwrap())
+    }
+
+    #[test]
+    fn the_first_value_wins_and_identity_files_add_up() {
+        let mut settings = Settings::default();
+        for line in ["Port 2", "Port 3", "IdentityFile a", "IdentityFile b", "IdentityFile a"] {
+            assert_eq!(apply(&mut settings, line), Ok(true));
+        }
+        assert_eq!(settings.port, Some(2));
+        assert_eq!(settings.identity_files, ["a", "b"]);
+    }
+
+    #[test]
+    fn of_proxy_jump_and_proxy_command_the_first_wins() {
+        let mut settings = Settings::default();
+        apply(&mut settings, "ProxyCommand nc \"%h\" %p").unwrap();
+        apply(&mut settings, "ProxyJump bastion").unwrap();
+        assert_eq!(settings.proxy, Some(Proxy::Command("nc \"%h\" %p".to_owned())));
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused() {
+        for line in [
+            "Port 0",
+            "Port 70000",
+            "Port x",
+            "Port",
+            "Port 1 2",
+            "BatchMode perhaps",
+            "ConnectTimeout 1y",
+            "AddressFamily ipx",
+            "StrictHostKeyChecking perhaps",
+            "RevokedHostKeys /etc/revoked",
+            "CanonicalizeHostname yes",
+            "RekeyLimit 1T",
+            "ProxyJump a,,b",
+        ] {
+            assert!(apply(&mut Settings::default(), line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn options_that_are_not_known_are_left_alone() {
+        assert_eq!(apply(&mut Settings::default(), "ForwardAgent yes"), Ok(false));
+    }
+
+    #[test]
+    fn times_are_read_as_sshd_writes_them() {
+        assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("1w2d3"), Ok(Duration::from_secs(777_603)));
+        assert!(duration("m").is_err() && duration("").is_err() && duration("-1").is_err());
+    }
+}

@@ -1,0 +1,308 @@
+//! Configurations in memory. What haul makes of user, host name and port is compared with `ssh -G`
+//! in the integration tests, everything else here.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use haul_storage::ErrorKind;
+
+use super::*;
+
+#[derive(Default)]
+struct Fake {
+    files: BTreeMap<PathBuf, String>,
+    /// Commands that succeed.
+    good: Vec<String>,
+}
+
+impl World for Fake {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        self.files.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn glob(&self, pattern: &str) -> Vec<PathBuf> {
+        let matches =
+            |path: &&PathBuf| crate::ssh::pattern::matches(pattern, &path.to_string_lossy());
+        self.files.keys().filter(matches).cloned().collect()
+    }
+
+    fn succeeds(&self, command: &str) -> bool {
+        self.good.iter().any(|good| good == command)
+    }
+}
+
+fn query(host: &str) -> Query {
+    Query {
+        host: host.to_owned(),
+        local_user: "me".to_owned(),
+        home: PathBuf::from("/home/me"),
+        local_host: "here".to_owned(),
+    }
+}
+
+fn world(text: &str) -> Fake {
+    Fake {
+        files: [(PathBuf::from("/home/me/.ssh/config"), text.to_owned())].into(),
+        ..Fake::default()
+    }
+}
+
+fn resolved(text: &str, host: &str) -> HostConfig {
+    resolve_in(&world(text), &query(host), None, None, &SshOptions::default()).unwrap()
+}
+
+#[test]
+fn without_files_the_defaults_hold() {
+    let config =
+        resolve_in(&Fake::default(), &query("h"), None, None, &SshOptions::default()).unwrap();
+    assert_eq!((config.host_name.as_str(), config.port, config.user.as_str()), ("h", 22, "me"));
+    assert_eq!(config.alive_interval, Some(Duration::from_secs(15)));
+    assert_eq!(config.alive_count, 4);
+    assert_eq!(config.route, Route::Direct);
+    assert!(!config.identities_named);
+    assert_eq!(config.user_known_hosts[0], PathBuf::from("/home/me/.ssh/known_hosts"));
+}
+
+#[test]
+fn blocks_apply_to_the_hosts_that_they_name() {
+    let text = "User first\nHost *.org !bad.org\n HostName %h.example\nHost *\n Port 7\n User late";
+    assert_eq!(resolved(text, "a.org").host_name, "a.org.example");
+    let bad = resolved(text, "bad.org");
+    assert_eq!((bad.host_name.as_str(), bad.port, bad.user.as_str()), ("bad.org", 7, "first"));
+}
+
+#[test]
+fn the_command_line_wins_over_the_files() {
+    let text = "Port 1\nUser file\nIdentityFile ~/file\nProxyJump filejump";
+    let options = SshOptions {
+        identities: vec!["/key".into()],
+        jump: Some("none".to_owned()),
+        options: vec!["Port=2".to_owned(), "user option".to_owned()],
+        ..SshOptions::default()
+    };
+    let config = resolve_in(&world(text), &query("h"), Some("said"), None, &options).unwrap();
+    assert_eq!((config.user.as_str(), config.port), ("said", 2));
+    assert_eq!(config.identity_files, [PathBuf::from("/key"), PathBuf::from("/home/me/file")]);
+    assert_eq!(config.route, Route::Direct);
+}
+
+#[test]
+fn match_knows_host_original_host_user_local_user_and_all() {
+    let text = "Host alias\n HostName real\n\
+                Match host real originalhost alias user me localuser m?\n Port 5\n\
+                Match !user me\n Port 6\n\
+                Match all\n BatchMode yes";
+    let config = resolved(text, "alias");
+    assert_eq!((config.port, config.batch_mode), (5, true));
+    assert_eq!(resolved(text, "other").port, 22);
+}
+
+#[test]
+fn match_exec_runs_its_command_only_if_everything_before_it_holds() {
+    let text = "Match user nobody exec \"rm %h\"\n Port 1\nMatch exec \"test %h\"\n Port 2";
+    let mut world = world(text);
+    world.good = vec!["test h".to_owned(), "rm h".to_owned()];
+    let config = resolve_in(&world, &query("h"), None, None, &SshOptions::default()).unwrap();
+    assert_eq!(config.port, 2);
+    assert_eq!(resolved(text, "h").port, 22);
+}
+
+#[test]
+fn match_final_holds_in_a_second_reading_with_the_real_host_name() {
+    let text =
+        "Match final host real\n Port 9\nHost alias\n HostName real\nMatch canonical all\n User u";
+    let config = resolved(text, "alias");
+    assert_eq!((config.port, config.user.as_str()), (9, "u"));
+    assert_eq!(resolved("Match canonical\n Port 9", "h").port, 22);
+}
+
+#[test]
+fn includes_are_read_in_place_and_keep_within_their_block() {
+    let mut world = world("Host a\n Include conf.d/*\nHost *\n Port 3");
+    let directory = PathBuf::from("/home/me/.ssh/conf.d");
+    world.files.insert(directory.join("1"), "User one\nHost b\nPort 1".to_owned());
+    world.files.insert(directory.join("2"), "Port 2".to_owned());
+    let get = |host: &str| resolve_in(&world, &query(host), None, None, &SshOptions::default());
+    let a = get("a").unwrap();
+    assert_eq!((a.user.as_str(), a.port), ("one", 2));
+    let b = get("b").unwrap();
+    assert_eq!((b.user.as_str(), b.port), ("me", 3));
+}
+
+#[test]
+fn a_file_that_includes_itself_is_an_error() {
+    let error =
+        resolve_in(&world("Include config"), &query("h"), None, None, &SshOptions::default());
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn a_bad_line_is_named_by_file_and_number_even_where_it_does_not_apply() {
+    for text in ["\nPort x", "\nPort \"2", "Host other\nPort x", "\nMatch frob x", "\nHost"] {
+        let error =
+            resolve_in(&world(text), &query("h"), None, None, &SshOptions::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert_eq!(error.location(), "/home/me/.ssh/config:2", "{text}");
+    }
+}
+
+#[test]
+fn an_option_of_the_command_line_that_is_not_known_is_an_error() {
+    for option in ["Frobnicate=yes", "Host=x", "Port", ""] {
+        let options = SshOptions { options: vec![option.to_owned()], ..SshOptions::default() };
+        let error = resolve_in(&Fake::default(), &query("h"), None, None, &options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{option}");
+    }
+}
+
+#[test]
+fn a_file_that_was_named_has_to_exist() {
+    let options = SshOptions { config: ConfigFile::from("/nowhere"), ..SshOptions::default() };
+    let error = resolve_in(&Fake::default(), &query("h"), None, None, &options).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn methods_follow_the_preference_and_the_switches() {
+    let config = resolved(
+        "PreferredAuthentications gssapi-with-mic,password,publickey\nPubkeyAuthentication no",
+        "h",
+    );
+    assert_eq!(config.methods, [Method::Password]);
+}
+
+/// The options of a host by `ssh -G`, each with all its values.
+fn openssh(config: &Path, host: &str) -> BTreeMap<String, Vec<String>> {
+    let output = std::process::Command::new("ssh")
+        .arg("-G")
+        .arg("-F")
+        .arg(config)
+        .arg(host)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut options: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        if let Some((name, value)) = line.split_once(' ') {
+            options.entry(name.to_owned()).or_default().push(value.to_owned());
+        }
+    }
+    options
+}
+
+/// The same options by haul, in the words of `ssh -G`.
+fn ours(config: &HostConfig) -> Vec<(&'static str, Vec<String>)> {
+    let flag = |on: bool| vec![if on { "yes" } else { "no" }.to_owned()];
+    let seconds = |time: Option<Duration>| vec![time.map_or(0, |time| time.as_secs()).to_string()];
+    let paths = |paths: &[PathBuf]| -> Vec<String> {
+        paths.iter().map(|path| path.display().to_string()).collect()
+    };
+    let allows = |method: Method| flag(config.methods.contains(&method));
+    let strict = match config.strict_host_keys {
+        StrictHostKeys::Yes => "true",
+        StrictHostKeys::Ask => "ask",
+        StrictHostKeys::AcceptNew => "accept-new",
+        StrictHostKeys::No => "false",
+    };
+    let family = match config.family {
+        Family::Any => "any",
+        Family::V4 => "inet",
+        Family::V6 => "inet6",
+    };
+    let mut list = vec![
+        ("hostname", vec![config.host_name.clone()]),
+        ("port", vec![config.port.to_string()]),
+        ("user", vec![config.user.clone()]),
+        ("identitiesonly", flag(config.identities_only)),
+        ("batchmode", flag(config.batch_mode)),
+        ("compression", flag(config.compression)),
+        ("hashknownhosts", flag(config.hash_known_hosts)),
+        ("passwordauthentication", allows(Method::Password)),
+        ("kbdinteractiveauthentication", allows(Method::KeyboardInteractive)),
+        ("numberofpasswordprompts", vec![config.password_prompts.to_string()]),
+        ("addressfamily", vec![family.to_owned()]),
+        ("stricthostkeychecking", vec![strict.to_owned()]),
+        ("userknownhostsfile", vec![paths(&config.user_known_hosts).join(" ")]),
+        ("globalknownhostsfile", vec![paths(&config.global_known_hosts).join(" ")]),
+    ];
+    if config.identities_named {
+        list.push(("identityfile", paths(&config.identity_files)));
+    }
+    if !config.certificate_files.is_empty() {
+        list.push(("certificatefile", paths(&config.certificate_files)));
+    }
+    // Where nothing is said the two differ on purpose.
+    if config.connect_timeout != Some(CONNECT_TIMEOUT) {
+        list.push(("connecttimeout", seconds(config.connect_timeout)));
+    }
+    if config.alive_interval != Some(ALIVE_INTERVAL) {
+        list.push(("serveraliveinterval", seconds(config.alive_interval)));
+    }
+    if config.alive_count != ALIVE_COUNT {
+        list.push(("serveralivecountmax", vec![config.alive_count.to_string()]));
+    }
+    let optional =
+        [("hostkeyalias", &config.host_key_alias), ("bindaddress", &config.bind_address)];
+    list.extend(
+        optional.into_iter().filter_map(|(name, value)| Some((name, vec![value.clone()?]))),
+    );
+    match &config.route {
+        Route::Direct => {}
+        Route::Command(command) => list.push(("proxycommand", vec![command.clone()])),
+        Route::Jump(hops) => {
+            let hops = hops.iter().map(|hop| {
+                let user = hop.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+                let port = hop.port.map(|port| format!(":{port}")).unwrap_or_default();
+                format!("{user}{}{port}", hop.host)
+            });
+            list.push(("proxyjump", vec![hops.collect::<Vec<_>>().join(",")]));
+        }
+    }
+    list
+}
+
+#[test]
+fn everything_that_is_resolved_is_what_openssh_resolves() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config");
+    for text in [
+        "",
+        "IdentityFile /a\nIdentityFile \"/b c\"\nCertificateFile /d\nIdentitiesOnly yes\nHost h\nIdentityFile /e",
+        "ProxyJump me@one:23,two\nProxyCommand nc %h %p\nBatchMode yes\nCompression yes",
+        "ProxyCommand nc -x \"a b\" h 22\nProxyJump one\nHashKnownHosts yes\nCheckHostIP no",
+        "ProxyJump none\nProxyCommand nc\nStrictHostKeyChecking no\nNumberOfPasswordPrompts 7",
+        "UserKnownHostsFile /a /b\nGlobalKnownHostsFile /c\nStrictHostKeyChecking accept-new\nAddressFamily inet6",
+        "ConnectTimeout 1m30s\nServerAliveInterval 0\nServerAliveCountMax 9\nStrictHostKeyChecking yes",
+        "ServerAliveInterval 7\nPasswordAuthentication no\nChallengeResponseAuthentication no\nAddressFamily inet",
+        "Match user root\n HostKeyAlias alias\n BindAddress 127.0.0.1\nMatch all\n HostName %h.%%.x\n User later",
+        "Host !h *\n Port 5\nHost *,x\n Port 6\nHost h\n Port=7\n User=\"a\" # comment\n",
+        "ForwardAgent yes\nSendEnv LANG LC_*\nControlMaster auto\nLogLevel QUIET\nPort 8",
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let options =
+            SshOptions { config: ConfigFile::Path(file.clone()), ..SshOptions::default() };
+        for host in ["h", "x", "user.example.org"] {
+            let config = resolve(None, host, None, &options).unwrap();
+            let expected = openssh(&file, host);
+            for (name, values) in ours(&config) {
+                assert_eq!(expected.get(name), Some(&values), "{name} of {host} in\n{text}");
+            }
+        }
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_file_is_resolved_or_refused_without_panic(
+        lines in proptest::collection::vec(
+            "(Host|Match|Include|Port|ProxyJump|IdentityFile|RekeyLimit|ConnectTimeout)[ =]\\PC{0,20}",
+            0..6,
+        )
+    ) {
+        let world = world(&lines.join("\n"));
+        let result = resolve_in(&world, &query("h"), None, None, &SshOptions::default());
+        if let Err(error) = result {
+            proptest::prop_assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        }
+    }
+}

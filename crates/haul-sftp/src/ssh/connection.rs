@@ -1,0 +1,64 @@
+//! An authenticated connection in the hands of whoever speaks SFTP over it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use haul_storage::Result;
+
+use super::transport::{Channel, RoundTrips, Session};
+
+/// A connection to a host that is who it should be and that has let us in. Dropping it ends it as
+/// soon as none of its channels is in use.
+#[derive(Debug)]
+pub struct SshConnection {
+    session: Arc<Session>,
+    version: String,
+    round_trips: RoundTrips,
+    round_trip: Duration,
+}
+
+impl SshConnection {
+    pub(super) fn new(session: Session, round_trips: RoundTrips, round_trip: Duration) -> Self {
+        let version = session.server_version();
+        Self { session: Arc::new(session), version, round_trips, round_trip }
+    }
+
+    pub(super) fn into_session(self) -> Arc<Session> {
+        self.session
+    }
+
+    /// Opens a session channel and asks for a subsystem on it. It returns when the channel is open;
+    /// what may be sent with the request can be sent now. A server without the subsystem shows as
+    /// an error of [`Incoming::next`](super::Incoming::next).
+    ///
+    /// # Errors
+    /// `Busy` if the server opens no more channels on this connection (MaxSessions); `Unreachable`
+    /// if the connection was lost.
+    pub async fn subsystem(&self, name: &str) -> Result<Channel> {
+        self.round_trips.add(1);
+        self.session.subsystem(name).await
+    }
+
+    /// What the server calls itself, `SSH-2.0-OpenSSH_9.2p1 Debian-2`.
+    pub fn server_version(&self) -> &str {
+        &self.version
+    }
+
+    /// Round trips that were waited for so far: TCP, versions and algorithms, keys, service,
+    /// authentication, and each channel that was opened. With a jump host its own are in it; what a
+    /// ProxyCommand spends is not known.
+    pub fn round_trips(&self) -> u32 {
+        self.round_trips.count()
+    }
+
+    /// How long the TCP handshake took. With a jump host, how long it took to connect through it;
+    /// with a ProxyCommand, how long the first exchange took, its start included.
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
+    }
+
+    /// Ends the connection with a farewell, and with it all its channels. Takes a second at most.
+    pub async fn close(&self) {
+        self.session.close().await;
+    }
+}

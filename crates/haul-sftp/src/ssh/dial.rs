@@ -1,0 +1,178 @@
+//! A TCP connection to whichever address of a host answers first (Happy Eyeballs, RFC 8305): the
+//! addresses are dialled side by side, one more every 250 ms or as soon as one has failed, so that
+//! none waits for another's timeout.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use haul_storage::{Error, ErrorKind, Result};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::config::{Family, HostConfig};
+
+/// "Connection Attempt Delay" of RFC 8305, 5.
+const STAGGER: Duration = Duration::from_millis(250);
+
+/// A connection, and how long its handshake took: one round trip.
+#[derive(Debug)]
+pub struct Dialled {
+    /// The connection, without Nagle's delay.
+    pub stream: TcpStream,
+    /// Time from SYN to SYN-ACK.
+    pub round_trip: Duration,
+}
+
+/// Connects to the host of a configuration.
+///
+/// # Errors
+/// `Unreachable`, with what became of every address.
+pub async fn dial(config: &HostConfig) -> Result<Dialled> {
+    let unreachable = || {
+        let error = Error::new(ErrorKind::Unreachable, "connect");
+        error.at(format!("{}:{}", config.host_name, config.port))
+    };
+    let attempt = async {
+        let addresses =
+            addresses(config).await.map_err(|error| unreachable().with_source(error))?;
+        race(&addresses, config).await.map_err(|failures| unreachable().because(failures))
+    };
+    match config.connect_timeout {
+        None => attempt.await,
+        Some(limit) => timeout(limit, attempt).await.unwrap_or_else(|_| {
+            Err(unreachable().because(format!("no answer within {} s", limit.as_secs())))
+        }),
+    }
+}
+
+async fn addresses(config: &HostConfig) -> io::Result<Vec<SocketAddr>> {
+    let found = tokio::net::lookup_host((config.host_name.as_str(), config.port)).await?;
+    let wanted = |address: &SocketAddr| match config.family {
+        Family::Any => true,
+        Family::V4 => address.is_ipv4(),
+        Family::V6 => address.is_ipv6(),
+    };
+    let found = interleave(found.filter(wanted).collect());
+    if found.is_empty() {
+        return Err(io::Error::other("the name has no address of the wanted kind"));
+    }
+    Ok(found)
+}
+
+/// Families in turn, beginning with that of the first address (RFC 8305, 4).
+fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let Some(first) = addresses.first().copied() else { return addresses };
+    let (same, other): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|address| address.is_ipv4() == first.is_ipv4());
+    let (mut same, mut other) = (same.into_iter(), other.into_iter());
+    let mut result: Vec<SocketAddr> = Vec::new();
+    loop {
+        let pair = [same.next(), other.next()];
+        if pair == [None, None] {
+            return result;
+        }
+        for address in pair.into_iter().flatten() {
+            if !result.contains(&address) {
+                result.push(address);
+            }
+        }
+    }
+}
+
+/// The first that succeeds, or all failures in words.
+async fn race(addresses: &[SocketAddr], config: &HostConfig) -> Result<Dialled, String> {
+    let mut waiting = addresses.iter();
+    let mut attempts = FuturesUnordered::new();
+    let mut failures = Vec::new();
+    loop {
+        if let Some(&address) = waiting.next() {
+            attempts.push(async move { (address, connect(address, config).await) });
+        } else if attempts.is_empty() {
+            return Err(failures.join("; "));
+        }
+        let more = waiting.len() > 0;
+        tokio::select! {
+            Some((address, result)) = attempts.next() => match result {
+                Ok(dialled) => return Ok(dialled),
+                Err(error) => failures.push(format!("{address}: {error}")),
+            },
+            () = sleep(STAGGER), if more => {}
+        }
+    }
+}
+
+async fn connect(address: SocketAddr, config: &HostConfig) -> io::Result<Dialled> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    if let Some(bind) = &config.bind_address {
+        let local: IpAddr = bind
+            .parse()
+            .map_err(|_| io::Error::other(format!("BindAddress {bind} is not an address")))?;
+        socket.bind(SocketAddr::new(local, 0))?;
+    }
+    let start = Instant::now();
+    let stream = socket.connect(address).await?;
+    let round_trip = start.elapsed();
+    stream.set_nodelay(true)?;
+    limit_silence(&stream, config)?;
+    Ok(Dialled { stream, round_trip })
+}
+
+/// Keepalives tell a dead link only to who is reading. Whoever has bytes under way that nobody
+/// confirms is told by the kernel after the same time; a slow link that moves bytes is not dead.
+#[cfg(target_os = "linux")]
+fn limit_silence(stream: &TcpStream, config: &HostConfig) -> io::Result<()> {
+    if let Some(limit) = config.silence_limit() {
+        let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+        rustix::net::sockopt::set_tcp_user_timeout(stream, millis)?;
+    }
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn limit_silence(_stream: &TcpStream, _config: &HostConfig) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ssh::config;
+    use crate::ssh::options::{ConfigFile, SshOptions};
+
+    #[test]
+    fn addresses_are_dialled_with_families_in_turn() {
+        let parse = |list: &[&str]| -> Vec<SocketAddr> {
+            list.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let found = parse(&["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1", "[::1]:1"]);
+        assert_eq!(interleave(found), parse(&["[::1]:1", "1.1.1.1:1", "[::2]:1", "[::3]:1"]));
+    }
+
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_does_not_hold_up_the_next() {
+        let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
+        let config = config::resolve(None, "h", None, &options).unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let there = listener.local_addr().unwrap();
+        // Of TEST-NET-1 (RFC 5737): nobody is there, and mostly nobody says so.
+        let silent: SocketAddr = "192.0.2.1:9".parse().unwrap();
+        let dialled = race(&[silent, there], &config).await.unwrap();
+        assert_eq!(dialled.stream.peer_addr().unwrap(), there);
+    }
+
+    #[tokio::test]
+    async fn when_no_address_answers_all_failures_are_named() {
+        let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
+        let config = config::resolve(None, "h", None, &options).unwrap();
+        let free =
+            |address: &str| std::net::TcpListener::bind(address).unwrap().local_addr().unwrap();
+        let addresses = [free("127.0.0.1:0"), free("[::1]:0")];
+        let failures = race(&addresses, &config).await.unwrap_err();
+        for address in addresses {
+            assert!(failures.contains(&address.to_string()), "{failures}");
+        }
+    }
+}

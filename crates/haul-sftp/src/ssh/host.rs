@@ -1,0 +1,349 @@
+//! A host with everything resolved, and connections to it.
+//!
+//! ```text
+//! dial / jump / command ─┐
+//! known hosts ───────────┼→ open (keys exchanged, host key judged) → authenticate → SshConnection
+//! agent and key files ───┴────────────────────────────────────────────↗
+//! ```
+//!
+//! What worked is kept: the first connection asks, those that are made at the same time wait for
+//! what it finds out, and later ones repeat it.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use haul_storage::{Error, ErrorKind, Result, Retry};
+use tokio::time::Instant;
+
+use super::algorithms::Algorithms;
+use super::auth::{Applicant, Credential};
+use super::config::{self, Hop, HostConfig, Route};
+use super::connection::SshConnection;
+use super::host_key::HostKeyJudge;
+use super::identity::{self, Identities};
+use super::known_hosts::KnownHosts;
+use super::options::{PasswordSource, Prompter, SshOptions};
+use super::transport::{self, Greeter, Handshake, Opening, RoundTrips, Session, Stream};
+use super::{dial, proxy};
+
+/// How many hosts may lie on the way to another. OpenSSH has no limit; a configuration in which
+/// hosts jump through each other would never end.
+const MAX_JUMPS: usize = 16;
+
+/// A host with everything resolved from ssh_config. It keeps what worked (credential, host key), so
+/// that further connections do not ask again and do not try what failed.
+#[derive(Debug)]
+pub struct SshHost {
+    config: HostConfig,
+    location: String,
+    password: Option<PasswordSource>,
+    prompter: Arc<dyn Prompter>,
+    judge: Arc<HostKeyJudge>,
+    greeter: Arc<Greeter>,
+    /// The host that this one is reached through.
+    jump: Option<Box<SshHost>>,
+    credential: Mutex<Option<Credential>>,
+    /// Holding it means being the one who finds out the credential.
+    finding: tokio::sync::Mutex<Option<String>>,
+    /// How often finding it out has failed.
+    failures: AtomicU64,
+}
+
+impl SshHost {
+    /// Reads the configuration for a host. Nothing is dialled yet.
+    ///
+    /// A host on the way (`-J`, ProxyJump) has its own configuration from the same files and
+    /// options, but for options that are about the destination alone (Port, User, HostName,
+    /// HostKeyAlias) and the password source.
+    ///
+    /// # Errors
+    /// `InvalidInput` with file and line for a configuration that makes no sense; a file that
+    /// cannot be read.
+    pub fn resolve(
+        user: Option<&str>,
+        host: &str,
+        port: Option<u16>,
+        options: &SshOptions,
+        prompter: Arc<dyn Prompter>,
+    ) -> Result<Self> {
+        Self::resolve_at(user, host, port, options, prompter, 0)
+    }
+
+    fn resolve_at(
+        user: Option<&str>,
+        host: &str,
+        port: Option<u16>,
+        options: &SshOptions,
+        prompter: Arc<dyn Prompter>,
+        depth: usize,
+    ) -> Result<Self> {
+        let config = config::resolve(user, host, port, options)?;
+        let jump = match &config.route {
+            Route::Jump(hops) => {
+                if depth >= MAX_JUMPS {
+                    return Err(Error::new(ErrorKind::InvalidInput, "read the SSH configuration")
+                        .at(host)
+                        .because("its ProxyJump leads in a circle"));
+                }
+                Some(Box::new(jump_host(hops, options, &prompter, depth)?))
+            }
+            Route::Direct | Route::Command(_) => None,
+        };
+        let location = format!("{}@{}", config.user, with_port(&config.alias, config.port));
+        let judge = HostKeyJudge::new(&config, location.clone(), Arc::clone(&prompter));
+        Ok(Self {
+            judge: Arc::new(judge),
+            greeter: Arc::new(Greeter::new(Arc::clone(&prompter))),
+            location,
+            password: options.password.clone(),
+            prompter,
+            jump,
+            credential: Mutex::default(),
+            finding: tokio::sync::Mutex::default(),
+            failures: AtomicU64::new(0),
+            config,
+        })
+    }
+
+    /// The user on the host.
+    pub fn user(&self) -> &str {
+        &self.config.user
+    }
+
+    /// The name or address that is dialled.
+    pub fn host_name(&self) -> &str {
+        &self.config.host_name
+    }
+
+    /// The port that is dialled.
+    pub fn port(&self) -> u16 {
+        self.config.port
+    }
+
+    /// Makes a connection, from TCP to authenticated. Many may be made at once: the first one alone
+    /// does the asking, the others wait for its credential.
+    ///
+    /// # Errors
+    /// `Unreachable`: nobody answers there, or the connection was lost. `Busy`: the server closed
+    /// it before keys were exchanged (MaxStartups). `Unauthenticated`, never to be tried again: the
+    /// host key is not accepted, or the credentials are not. `Protocol`: no common algorithm, or no
+    /// SSH server.
+    pub async fn connect(&self) -> Result<SshConnection> {
+        let failures = self.failures.load(Ordering::Acquire);
+        let round_trips = RoundTrips::default();
+        // Keys are looked for while the network is waited for.
+        let identities = match self.remembered() {
+            Some(_) => None,
+            None => Some(Gathering(tokio::spawn(identity::gather(self.config.clone())))),
+        };
+        let (mut handshake, round_trip) = self.reach(&round_trips).await?;
+        self.authenticate(&mut handshake, identities, failures).await?;
+        Ok(SshConnection::new(handshake.into_session(), round_trips, round_trip))
+    }
+
+    /// A connection whose other end is the right host, and the time of a round trip to it.
+    async fn reach(&self, round_trips: &RoundTrips) -> Result<(Handshake, Duration)> {
+        let reading = tokio::task::spawn_blocking({
+            let files: Vec<PathBuf> =
+                [&self.config.user_known_hosts[..], &self.config.global_known_hosts].concat();
+            move || KnownHosts::read(files.iter().map(PathBuf::as_path))
+        });
+        let known = async { reading.await.map_err(|error| self.error().with_source(error))? };
+        match (&self.config.route, &self.jump) {
+            (Route::Command(command), _) => {
+                let (process, words) = proxy::start(command)?;
+                let opened = self.open(process, known.await?, round_trips).await;
+                let handshake = match opened {
+                    Ok(handshake) => handshake,
+                    Err(error) => return Err(self.behind_command(error, words).await),
+                };
+                let round_trip = handshake.first_exchange();
+                Ok((handshake, round_trip))
+            }
+            (Route::Jump(_), Some(jump)) => {
+                let (tunnel, known) = tokio::try_join!(self.tunnel(jump, round_trips), known)?;
+                let (tunnel, round_trip) = tunnel;
+                Ok((self.open(tunnel, known, round_trips).await?, round_trip))
+            }
+            (Route::Direct | Route::Jump(_), _) => {
+                let (dialled, known) = tokio::try_join!(dial::dial(&self.config), known)?;
+                round_trips.add(1);
+                let handshake = self.open(dialled.stream, known, round_trips).await?;
+                Ok((handshake, dialled.round_trip))
+            }
+        }
+    }
+
+    /// What a ProxyCommand says explains more than a stream that ended; that is not the server
+    /// having too much to do.
+    async fn behind_command(&self, error: Error, words: proxy::LastWords) -> Error {
+        match error.kind() {
+            ErrorKind::Busy | ErrorKind::Unreachable => {}
+            _ => return error,
+        }
+        let said = words.text().await;
+        if said.is_empty() {
+            return error;
+        }
+        self.error().because(format!("{}; the ProxyCommand says: {said}", error.cause()))
+    }
+
+    /// Through another host. The channel is open when that host has connected, so opening it took
+    /// a round trip of the whole way.
+    async fn tunnel(
+        &self,
+        jump: &Self,
+        round_trips: &RoundTrips,
+    ) -> Result<(transport::Tunnel, Duration)> {
+        let connection = Box::pin(jump.connect()).await?;
+        round_trips.add(connection.round_trips());
+        let session: Arc<Session> = connection.into_session();
+        let start = Instant::now();
+        let tunnel = session.direct_tcpip(&self.config.host_name, self.config.port).await?;
+        round_trips.add(1);
+        Ok((tunnel, start.elapsed()))
+    }
+
+    async fn open<S: Stream + 'static>(
+        &self,
+        stream: S,
+        known: KnownHosts,
+        round_trips: &RoundTrips,
+    ) -> Result<Handshake> {
+        let algorithms = Algorithms::choose(&self.config, &known.key_types(&self.judge.host))?;
+        let opening = Opening {
+            config: &self.config,
+            algorithms: &algorithms,
+            judge: Arc::clone(&self.judge),
+            known: Arc::new(known),
+            greeter: Arc::clone(&self.greeter),
+            location: self.location.clone(),
+            round_trips: round_trips.clone(),
+        };
+        Box::pin(transport::open(stream, opening)).await
+    }
+
+    async fn authenticate(
+        &self,
+        handshake: &mut Handshake,
+        identities: Option<Gathering>,
+        failures: u64,
+    ) -> Result<()> {
+        let applicant = Applicant {
+            config: &self.config,
+            location: &self.location,
+            password: self.password.as_ref(),
+            prompter: &self.prompter,
+        };
+        if let Some(credential) = self.remembered() {
+            if applicant.repeat(handshake, &credential).await? {
+                return Ok(());
+            }
+            // It was good once and is not now: what is there has to be looked at again.
+            self.forget();
+        }
+        let mut finding = self.finding.lock().await;
+        if let Some(credential) = self.remembered() {
+            drop(finding);
+            if applicant.repeat(handshake, &credential).await? {
+                return Ok(());
+            }
+            finding = self.finding.lock().await;
+        } else if self.failures.load(Ordering::Acquire) != failures
+            && let Some(cause) = finding.clone()
+        {
+            // Another connection has failed with all that there is while this one waited.
+            return Err(Error::new(ErrorKind::Unauthenticated, "authenticate")
+                .at(&self.location)
+                .because(cause)
+                .with_retry(Retry::Never));
+        }
+        let identities = match identities {
+            Some(gathering) => gathering.finish().await,
+            None => identity::gather(self.config.clone()).await,
+        };
+        match Box::pin(applicant.apply(handshake, identities)).await {
+            Ok(credential) => {
+                *self.credential.lock().unwrap_or_else(PoisonError::into_inner) = Some(credential);
+                Ok(())
+            }
+            Err(error) => {
+                if error.kind() == ErrorKind::Unauthenticated {
+                    *finding = Some(error.cause());
+                    self.failures.fetch_add(1, Ordering::Release);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn remembered(&self) -> Option<Credential> {
+        self.credential.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn forget(&self) {
+        *self.credential.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn error(&self) -> Error {
+        Error::new(ErrorKind::Unreachable, "connect").at(&self.location)
+    }
+}
+
+/// Keys being looked for; nobody is left to look when nobody wants them any more.
+struct Gathering(tokio::task::JoinHandle<Identities>);
+
+impl Gathering {
+    async fn finish(mut self) -> Identities {
+        (&mut self.0).await.unwrap_or_else(|error| Identities {
+            notes: vec![format!("the keys could not be looked for: {error}")],
+            ..Identities::default()
+        })
+    }
+}
+
+impl Drop for Gathering {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The last of the hosts on the way, which is reached through those before it.
+fn jump_host(
+    hops: &[Hop],
+    options: &SshOptions,
+    prompter: &Arc<dyn Prompter>,
+    depth: usize,
+) -> Result<SshHost> {
+    let Some((last, before)) = hops.split_last() else {
+        return Err(Error::new(ErrorKind::InvalidInput, "read the SSH configuration")
+            .because("ProxyJump names no host"));
+    };
+    let mut options = options.clone();
+    options.password = None;
+    options.options.retain(|option| !is_about_the_destination(option));
+    options.jump = (!before.is_empty()).then(|| {
+        let before = before.iter().map(|hop| {
+            let user = hop.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+            format!("{user}{}", with_port(&hop.host, hop.port.unwrap_or(0)))
+        });
+        before.collect::<Vec<_>>().join(",")
+    });
+    let prompter = Arc::clone(prompter);
+    SshHost::resolve_at(last.user.as_deref(), &last.host, last.port, &options, prompter, depth + 1)
+}
+
+fn is_about_the_destination(option: &str) -> bool {
+    let name = option.trim_start().split(['=', ' ', '\t']).next().unwrap_or_default();
+    ["HostName", "Port", "User", "HostKeyAlias", "ProxyJump", "ProxyCommand"]
+        .iter()
+        .any(|about| name.eq_ignore_ascii_case(about))
+}
+
+/// `host:port`, with brackets around an IPv6 address; port 0 is none.
+fn with_port(host: &str, port: u16) -> String {
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    if port == 0 { host } else { format!("{host}:{port}") }
+}

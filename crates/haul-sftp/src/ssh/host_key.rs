@@ -1,0 +1,228 @@
+//! Whether a host is who it should be: what the known hosts say about its key, what the
+//! configuration makes of that, and if need be what the person at the terminal says.
+//!
+//! A key that somebody accepted is remembered for the run and, for later runs, in the known_hosts
+//! file; one that was turned down is not asked about again.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use haul_storage::{Error, ErrorKind, Result, Retry};
+use tokio::sync::Mutex;
+
+use super::config::{HostConfig, StrictHostKeys};
+use super::key::{self, HostCertificate, HostKey};
+use super::known_hosts::{self, HostName, KnownHosts, NewEntry, Verdict};
+use super::options::Prompter;
+
+/// Judges the keys that one host shows.
+#[derive(Debug)]
+pub struct HostKeyJudge {
+    /// The names that the host is looked up by.
+    pub host: HostName,
+    location: String,
+    strict: StrictHostKeys,
+    hashed: bool,
+    /// Where an accepted key is written.
+    file: Option<PathBuf>,
+    batch: bool,
+    prompter: Arc<dyn Prompter>,
+    /// Holding it means being the one who asks.
+    answers: Mutex<Answers>,
+}
+
+/// What was decided in this run.
+#[derive(Debug, Default)]
+struct Answers {
+    accepted: Vec<Vec<u8>>,
+    refused: Vec<Vec<u8>>,
+}
+
+impl HostKeyJudge {
+    /// The judge of one host.
+    pub fn new(config: &HostConfig, location: String, prompter: Arc<dyn Prompter>) -> Self {
+        let alias = config.host_key_alias.as_deref();
+        Self {
+            host: HostName::new(alias, &config.host_name, config.port),
+            location,
+            strict: config.strict_host_keys,
+            hashed: config.hash_known_hosts,
+            file: config.user_known_hosts.first().cloned(),
+            batch: config.batch_mode,
+            prompter,
+            answers: Mutex::default(),
+        }
+    }
+
+    /// Accepts a key or says why not.
+    ///
+    /// # Errors
+    /// `Unauthenticated`, never to be tried again, for a key that is not accepted.
+    pub async fn judge(&self, known: &KnownHosts, key: &HostKey) -> Result<()> {
+        let verdict = known.look_up(&self.host, key);
+        if let Verdict::Revoked(place) = &verdict {
+            return Err(self.revoked(key, place));
+        }
+        let mut certificate_fault = None;
+        if let Some(certificate) = &key.certificate {
+            match self.certificate(known, certificate) {
+                Ok(()) => return Ok(()),
+                // As in OpenSSH, the key in it may still be known for itself.
+                Err(fault) => certificate_fault = Some(fault),
+            }
+        }
+        match verdict {
+            Verdict::Known => Ok(()),
+            Verdict::Unknown(others) => self.unknown(key, &others, certificate_fault).await,
+            Verdict::Changed(place, old) => Err(self.refuse(format!(
+                "THE HOST KEY HAS CHANGED: the {kind} key of {name} is now {new}, but by {place} it \
+                 is {old}. Somebody may be listening in (a man in the middle), or the host was \
+                 given a new key. If you know that it was, remove the old one with: ssh-keygen -f \
+                 '{file}' -R '{name}'",
+                kind = key.kind(),
+                name = self.host.name,
+                new = key.fingerprint(),
+                file = place.file.display(),
+            ))),
+            Verdict::Revoked(place) => Err(self.revoked(key, &place)),
+        }
+    }
+
+    fn revoked(&self, key: &HostKey, place: &known_hosts::Place) -> Error {
+        self.refuse(format!(
+            "the {} host key {} or the authority that signed it is revoked by {place}; do not \
+             connect before the host has another one",
+            key.kind(),
+            key.fingerprint()
+        ))
+    }
+
+    fn certificate(&self, known: &KnownHosts, certificate: &HostCertificate) -> Result<(), String> {
+        let id = &certificate.key_id;
+        if !known.is_authority(&self.host, &certificate.authority) {
+            return Err(format!(
+                "its certificate \"{id}\" is signed by {}, which is no @cert-authority for {}",
+                key::fingerprint(&certificate.authority),
+                self.host.name
+            ));
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        if !certificate.signature_valid {
+            Err(format!("the signature of its certificate \"{id}\" is wrong"))
+        } else if !certificate.for_host {
+            Err(format!("its certificate \"{id}\" is for users, not for hosts"))
+        } else if now < certificate.valid_after || now >= certificate.valid_before {
+            Err(format!("its certificate \"{id}\" is not valid at this time"))
+        } else if certificate.critical_options {
+            Err(format!("its certificate \"{id}\" has critical options that haul does not know"))
+        // OpenSSH takes no host certificate without names.
+        } else if !certificate
+            .principals
+            .iter()
+            .any(|name| super::pattern::matches(&name.to_ascii_lowercase(), &self.host.host))
+        {
+            Err(format!(
+                "its certificate \"{id}\" is for {}, not for {}",
+                certificate.principals.join(", "),
+                self.host.host
+            ))
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn unknown(
+        &self,
+        key: &HostKey,
+        others: &[(String, known_hosts::Place)],
+        fault: Option<String>,
+    ) -> Result<()> {
+        let mut answers = self.answers.lock().await;
+        if answers.accepted.contains(&key.blob) {
+            return Ok(());
+        }
+        let mut story = format!(
+            "the {} host key of {} is not known ({})",
+            key.kind(),
+            self.host.name,
+            key.fingerprint()
+        );
+        if let Some(fault) = fault {
+            story = format!("{story}, and {fault}");
+        }
+        if let Some((other, place)) = others.first() {
+            story = format!("{story}, though its {} key is, by {place}", key::kind(other));
+        }
+        let accepted = match self.strict {
+            StrictHostKeys::Yes => false,
+            StrictHostKeys::No => true,
+            // A host that is known by other keys is not new.
+            StrictHostKeys::AcceptNew => others.is_empty(),
+            StrictHostKeys::Ask if self.batch || answers.refused.contains(&key.blob) => false,
+            StrictHostKeys::Ask => self.ask(key, &story).await?,
+        };
+        if !accepted {
+            answers.refused.push(key.blob.clone());
+            let advice = match self.strict {
+                StrictHostKeys::Yes => {
+                    "StrictHostKeyChecking is yes; add the key to the known hosts"
+                }
+                StrictHostKeys::AcceptNew => {
+                    "a host that is known is not new; add this key yourself"
+                }
+                _ => {
+                    "compare the fingerprint with the host's own (ssh-keygen -lf), then connect \
+                     once with ssh, or use --accept-new-host-keys"
+                }
+            };
+            return Err(self.refuse(format!("{story}; {advice}")));
+        }
+        answers.accepted.push(key.blob.clone());
+        self.remember(key).await;
+        Ok(())
+    }
+
+    /// OpenSSH's question: yes, no, or the fingerprint itself.
+    async fn ask(&self, key: &HostKey, story: &str) -> Result<bool> {
+        let fingerprint = key.fingerprint();
+        let mut question =
+            format!("{}: {story}.\nContinue connecting (yes/no/[fingerprint])? ", self.location);
+        loop {
+            let Some(answer) = self.prompter.visible(&question).await? else { return Ok(false) };
+            let answer = answer.trim();
+            if answer.eq_ignore_ascii_case("yes") || answer == fingerprint {
+                return Ok(true);
+            }
+            if answer.is_empty() || answer.eq_ignore_ascii_case("no") {
+                return Ok(false);
+            }
+            question = "Please type 'yes', 'no' or the fingerprint: ".to_owned();
+        }
+    }
+
+    /// Writes an accepted key down. That it cannot be written is said and is no reason not to
+    /// connect: the key was accepted.
+    async fn remember(&self, key: &HostKey) {
+        let Some(file) = self.file.clone() else { return };
+        let entry = NewEntry { name: &self.host.name, key, hashed: self.hashed };
+        let text = match known_hosts::add(&file, &entry) {
+            Ok(()) => format!(
+                "{}: the {} host key {} was added to {}",
+                self.location,
+                key.kind(),
+                key.fingerprint(),
+                file.display()
+            ),
+            Err(error) => format!("warning: {error}"),
+        };
+        self.prompter.notice(&text).await;
+    }
+
+    fn refuse(&self, cause: String) -> Error {
+        Error::new(ErrorKind::Unauthenticated, "verify the host key")
+            .at(&self.location)
+            .because(cause)
+            .with_retry(Retry::Never)
+    }
+}

@@ -1,0 +1,45 @@
+//! Keys in an agent. Each question opens the socket anew: an agent that was restarted is found
+//! again, and many connections can be made at once.
+
+use std::path::Path;
+use std::time::Duration;
+
+use haul_storage::{Error, ErrorKind, Result};
+use russh::keys::HashAlg;
+use russh::keys::agent::AgentIdentity;
+use russh::keys::agent::client::AgentClient;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+/// How long an agent may take to list its keys. Signing has no limit: it may ask its user.
+const LISTING: Duration = Duration::from_secs(5);
+
+/// The keys that an agent holds, in its order; none without an agent. `Err` in words.
+pub async fn list(socket: Option<&Path>) -> Result<Vec<AgentIdentity>, String> {
+    let Some(socket) = socket else { return Ok(Vec::new()) };
+    let asking = async { connect(socket).await?.request_identities().await };
+    match timeout(LISTING, asking).await {
+        Ok(Ok(identities)) => Ok(identities),
+        Ok(Err(error)) => Err(format!("agent {}: {error}", socket.display())),
+        Err(_) => Err(format!("agent {}: it does not answer", socket.display())),
+    }
+}
+
+/// Has an agent sign `data`, and gives `data` with the signature after it.
+pub async fn sign(
+    socket: &Path,
+    identity: &AgentIdentity,
+    hash: Option<HashAlg>,
+    data: Vec<u8>,
+) -> Result<Vec<u8>> {
+    let signing = async { connect(socket).await?.sign_request(identity, hash, data).await };
+    signing.await.map_err(|error| {
+        Error::new(ErrorKind::Unauthenticated, "have the agent sign")
+            .at(socket.display())
+            .with_source(error)
+    })
+}
+
+async fn connect(socket: &Path) -> Result<AgentClient<UnixStream>, russh::keys::Error> {
+    AgentClient::connect_uds(socket).await
+}

@@ -1,0 +1,120 @@
+//! Private keys in files: found, checked for who can read them, and unlocked.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use russh::keys::{PrivateKey, PublicKey, decode_secret_key, load_public_key};
+
+use crate::ssh::options::Secret;
+
+/// The largest key file that is read. Those of RSA with 16 384 bits have 13 KiB.
+const LARGEST: u64 = 1 << 20;
+
+/// What a path of IdentityFile turned out to be.
+#[derive(Debug)]
+pub enum Found {
+    /// Nothing.
+    Missing,
+    /// A private key, perhaps encrypted.
+    Private(KeyFile),
+    /// Only the public half.
+    PublicOnly(PublicKey),
+    /// Something that cannot be used: why, and its public half if that is known.
+    Unusable(String, Option<PublicKey>),
+}
+
+/// A private key as it is in a file.
+#[derive(Debug, Clone)]
+pub struct KeyFile {
+    /// Where.
+    pub path: PathBuf,
+    /// Its public half, from the key itself or from the `.pub` file beside it.
+    pub public: Option<PublicKey>,
+    text: Secret,
+    encrypted: bool,
+}
+
+/// Reads the key of a path of IdentityFile.
+pub fn read(path: &Path) -> Found {
+    let public = load_public_key(beside(path, ".pub")).ok();
+    match text(path) {
+        Ok(text) => from_text(path, &text, public),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match public {
+            Some(public) => Found::PublicOnly(public),
+            None => Found::Missing,
+        },
+        Err(error) => Found::Unusable(error.to_string(), public),
+    }
+}
+
+/// The path with something after its name.
+pub fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn from_text(path: &Path, text: &Secret, public: Option<PublicKey>) -> Found {
+    if let Ok(public) = PublicKey::from_openssh(text.expose().trim()) {
+        return Found::PublicOnly(public);
+    }
+    if let Some(why) = exposed(path) {
+        return Found::Unusable(why, public);
+    }
+    let file = |public, encrypted| {
+        Found::Private(KeyFile { path: path.to_owned(), public, text: text.clone(), encrypted })
+    };
+    // The format of OpenSSH has the public half in the clear.
+    if let Ok(key) = PrivateKey::from_openssh(text.expose()) {
+        return file(Some(key.public_key().clone()), key.is_encrypted());
+    }
+    match decode_secret_key(text.expose(), None) {
+        Ok(key) => file(Some(key.public_key().clone()), false),
+        Err(_) if text.expose().contains("ENCRYPTED") => file(public, true),
+        Err(error) => Found::Unusable(format!("not a key that haul can read: {error}"), public),
+    }
+}
+
+fn text(path: &Path) -> io::Result<Secret> {
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() || metadata.len() > LARGEST {
+        return Err(io::Error::other("not a key file"));
+    }
+    std::fs::read_to_string(path).map(Secret::new)
+}
+
+/// As OpenSSH has it: a key of mine that others can read is none.
+fn exposed(path: &Path) -> Option<String> {
+    let metadata = std::fs::metadata(path).ok()?;
+    let mine = metadata.uid() == rustix::process::getuid().as_raw();
+    let mode = metadata.mode() & 0o777;
+    (mine && mode & 0o077 != 0).then(|| {
+        format!(
+            "UNPROTECTED PRIVATE KEY FILE: permissions {mode:04o} are too open, others can read \
+             it; the key is ignored (chmod 600)"
+        )
+    })
+}
+
+impl KeyFile {
+    /// The key, if it is not encrypted.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn plain(&self) -> Result<Option<PrivateKey>, String> {
+        if self.encrypted {
+            return Ok(None);
+        }
+        decode_secret_key(self.text.expose(), None).map(Some).map_err(|error| error.to_string())
+    }
+
+    /// The key, with its passphrase.
+    ///
+    /// # Errors
+    /// Mostly a wrong passphrase, in words.
+    pub fn unlock(&self, passphrase: &Secret) -> Result<PrivateKey, String> {
+        decode_secret_key(self.text.expose(), Some(passphrase.expose()))
+            .map_err(|_| "the passphrase is wrong".to_owned())
+    }
+}

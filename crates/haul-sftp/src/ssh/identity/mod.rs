@@ -1,0 +1,325 @@
+//! The keys that one can prove to be oneself with: from the agent and from files, in the order in
+//! which they are offered.
+//!
+//! They are gathered while the connection is being made; a passphrase is asked for only when a
+//! server has said that it would take the key.
+//!
+//! Keys that somebody named come first (OpenSSH offers all keys of the agent before): servers allow
+//! a few attempts only, and each costs a round trip.
+
+mod agent;
+mod file;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use haul_storage::{Error, ErrorKind, Result};
+use russh::keys::agent::AgentIdentity;
+use russh::keys::ssh_encoding::Encode;
+use russh::keys::ssh_key::private::KeypairData;
+use russh::keys::{Certificate, HashAlg, PrivateKey, PublicKey, signature};
+use tokio::sync::OnceCell;
+
+use self::file::{Found, KeyFile};
+use super::config::HostConfig;
+use super::options::Prompter;
+use super::transport::{PublicHalf, SignWith};
+
+/// What was found, and what was left out and why.
+#[derive(Debug, Default)]
+pub struct Identities {
+    /// In the order in which they are offered.
+    pub candidates: Vec<Arc<Candidate>>,
+    /// Keys that cannot be used, in words, for the error message.
+    pub notes: Vec<String>,
+}
+
+/// A key, or a certificate for it, that can be offered.
+pub struct Candidate {
+    /// For messages: where it comes from.
+    name: String,
+    /// `None` for an encrypted key that does not say its public half.
+    public: Option<PublicKey>,
+    certificate: Option<Certificate>,
+    source: Source,
+}
+
+enum Source {
+    /// An agent signs with it.
+    Agent { socket: PathBuf, identity: Box<AgentIdentity> },
+    /// A file holds it. Several candidates share a file, and with it the passphrase.
+    File(Arc<Secretive>),
+}
+
+/// A private key in a file, locked or not.
+pub struct Secretive {
+    file: KeyFile,
+    key: OnceCell<Arc<PrivateKey>>,
+}
+
+/// Who may be asked for a passphrase, and how often.
+#[derive(Debug, Clone)]
+pub struct Asking {
+    /// Asks.
+    pub prompter: Arc<dyn Prompter>,
+    /// How many wrong passphrases are allowed for; 0 if nobody may be asked.
+    pub attempts: u32,
+}
+
+/// Looks for all keys of a configuration.
+pub async fn gather(config: HostConfig) -> Identities {
+    let listing = agent::list(config.agent.as_deref());
+    let files = {
+        let config = config.clone();
+        tokio::task::spawn_blocking(move || read_files(&config))
+    };
+    let (held, files) = tokio::join!(listing, files);
+    let mut identities = Identities::default();
+    let held = held.unwrap_or_else(|note| {
+        identities.notes.push(note);
+        Vec::new()
+    });
+    let (files, certificates) = files.unwrap_or_else(|error| {
+        identities.notes.push(format!("the key files could not be read: {error}"));
+        Default::default()
+    });
+    arrange(&config, held, files, &certificates, identities)
+}
+
+fn read_files(config: &HostConfig) -> (Vec<(PathBuf, Found)>, Vec<Certificate>) {
+    let found = |path: &PathBuf| (path.clone(), file::read(path));
+    let files: Vec<_> = config.identity_files.iter().map(found).collect();
+    let beside = config.identity_files.iter().map(|path| file::beside(path, "-cert.pub"));
+    let certificates = config.certificate_files.iter().cloned().chain(beside);
+    // A certificate that cannot be read is like none: its key is offered by itself.
+    let certificates =
+        certificates.filter_map(|path| russh::keys::load_openssh_certificate(path).ok());
+    (files, certificates.collect())
+}
+
+fn arrange(
+    config: &HostConfig,
+    held: Vec<AgentIdentity>,
+    files: Vec<(PathBuf, Found)>,
+    certificates: &[Certificate],
+    mut identities: Identities,
+) -> Identities {
+    let socket = config.agent.clone().unwrap_or_default();
+    let mut unused: Vec<Option<AgentIdentity>> = held.into_iter().map(Some).collect();
+    let mut from_files = Vec::new();
+    for (path, found) in files {
+        let name = path.display().to_string();
+        let public = match &found {
+            Found::Private(file) => file.public.clone(),
+            Found::PublicOnly(public) | Found::Unusable(_, Some(public)) => Some(public.clone()),
+            Found::Missing | Found::Unusable(_, None) => None,
+        };
+        let of_key = |certificate: &&Certificate| {
+            public.as_ref().is_some_and(|key| key.key_data() == certificate.public_key())
+        };
+        let certificates: Vec<Certificate> = certificates.iter().filter(of_key).cloned().collect();
+        // The agent has it unlocked already.
+        let mut in_agent = Vec::new();
+        for slot in &mut unused {
+            let same = |identity: &&mut AgentIdentity| {
+                public
+                    .as_ref()
+                    .is_some_and(|key| key.key_data() == identity.public_key().key_data())
+            };
+            if slot.as_mut().filter(same).is_some() {
+                in_agent.extend(slot.take());
+            }
+        }
+        let mut add = |candidate: Candidate| from_files.push(Arc::new(candidate));
+        if let Some(plain) =
+            in_agent.iter().find(|one| matches!(one, AgentIdentity::PublicKey { .. }))
+        {
+            for certificate in certificates {
+                let identity = plain.clone();
+                add(Candidate::in_agent(&socket, identity, Some(certificate), Some(&name)));
+            }
+            in_agent.sort_by_key(|one| matches!(one, AgentIdentity::PublicKey { .. }));
+            for identity in in_agent {
+                add(Candidate::in_agent(&socket, identity, None, Some(&name)));
+            }
+            continue;
+        }
+        for identity in in_agent {
+            add(Candidate::in_agent(&socket, identity, None, Some(&name)));
+        }
+        match found {
+            Found::Private(file) => {
+                let public = file.public.clone();
+                let secretive = Arc::new(Secretive { file, key: OnceCell::new() });
+                let offers = certificates.into_iter().map(Some).chain([None]);
+                for certificate in offers {
+                    add(Candidate {
+                        name: name.clone(),
+                        public: public.clone(),
+                        certificate,
+                        source: Source::File(Arc::clone(&secretive)),
+                    });
+                }
+            }
+            Found::Unusable(why, _) => identities.notes.push(format!("{name}: {why}")),
+            Found::Missing if config.identities_named => {
+                identities.notes.push(format!("{name}: no such file"));
+            }
+            Found::PublicOnly(_) if config.identities_named => {
+                identities.notes.push(format!("{name}: the agent does not hold its private half"));
+            }
+            Found::Missing | Found::PublicOnly(_) => {}
+        }
+    }
+    let others = unused.into_iter().flatten().filter(|_| !config.identities_only);
+    let others: Vec<_> = others
+        .map(|identity| Arc::new(Candidate::in_agent(&socket, identity, None, None)))
+        .collect();
+    identities.candidates = if config.identities_named {
+        [from_files, others].concat()
+    } else {
+        [others, from_files].concat()
+    };
+    identities
+}
+
+impl Candidate {
+    fn in_agent(
+        socket: &Path,
+        identity: AgentIdentity,
+        certificate: Option<Certificate>,
+        file: Option<&str>,
+    ) -> Self {
+        let public = identity.public_key().into_owned();
+        let certificate = certificate.or_else(|| match &identity {
+            AgentIdentity::Certificate { certificate, .. } => Some(certificate.clone()),
+            AgentIdentity::PublicKey { .. } => None,
+        });
+        let name = match file {
+            Some(file) => format!("{file} (agent)"),
+            None => format!("{} (agent)", identity.comment()),
+        };
+        let source = Source::Agent { socket: socket.to_owned(), identity: Box::new(identity) };
+        Self { name, public: Some(public), certificate, source }
+    }
+
+    /// What it is, for messages: its place, kind and fingerprint.
+    pub fn describe(&self) -> String {
+        let certificate = if self.certificate.is_some() { " with certificate" } else { "" };
+        match &self.public {
+            Some(key) => format!(
+                "key {} {} {}{certificate}",
+                self.name,
+                super::key::kind(key.algorithm().as_str()),
+                key.fingerprint(HashAlg::Sha256)
+            ),
+            None => format!("key {}{certificate}", self.name),
+        }
+    }
+
+    /// What a server is shown. Of a key that does not say its public half, after it was unlocked.
+    ///
+    /// # Errors
+    /// The key cannot be unlocked.
+    pub async fn public_half(&self, asking: &Asking) -> Result<PublicHalf> {
+        if let Some(certificate) = &self.certificate {
+            return Ok(PublicHalf::Certificate(Box::new(certificate.clone())));
+        }
+        match (&self.public, &self.source) {
+            (None, Source::File(secretive)) => {
+                Ok(PublicHalf::Key(secretive.unlock(asking).await?.public_key().clone()))
+            }
+            (Some(key), _) => Ok(PublicHalf::Key(key.clone())),
+            (None, Source::Agent { identity, .. }) => {
+                Ok(PublicHalf::Key(identity.public_key().into_owned()))
+            }
+        }
+    }
+
+    /// What signs with it.
+    pub fn signer<'a>(&'a self, asking: &'a Asking) -> Signing<'a> {
+        Signing { candidate: self, asking }
+    }
+}
+
+impl Secretive {
+    /// The private key; asks for its passphrase the first time.
+    async fn unlock(&self, asking: &Asking) -> Result<&Arc<PrivateKey>> {
+        self.key.get_or_try_init(|| self.ask(asking)).await
+    }
+
+    async fn ask(&self, asking: &Asking) -> Result<Arc<PrivateKey>> {
+        let path = self.file.path.display();
+        if let Some(key) = self.file.plain().map_err(|cause| locked(&self.file.path, cause))? {
+            return Ok(Arc::new(key));
+        }
+        let prompt = format!("Enter passphrase for key '{path}': ");
+        for _ in 0..asking.attempts {
+            let Some(passphrase) = asking.prompter.secret(&prompt).await? else { break };
+            if passphrase.expose().is_empty() {
+                break;
+            }
+            // Deriving the key takes a second or so of computing.
+            let file = self.file.clone();
+            let unlocked = tokio::task::spawn_blocking(move || file.unlock(&passphrase)).await;
+            match unlocked {
+                Ok(Ok(key)) => return Ok(Arc::new(key)),
+                Ok(Err(cause)) => {
+                    asking.prompter.notice(&format!("{path}: {cause}")).await;
+                }
+                Err(error) => return Err(locked(&self.file.path, error.to_string())),
+            }
+        }
+        Err(locked(&self.file.path, "it is encrypted, and its passphrase was not given".to_owned()))
+    }
+}
+
+fn locked(path: &Path, cause: String) -> Error {
+    Error::new(ErrorKind::Unauthenticated, "use the key").at(path.display()).because(cause)
+}
+
+/// A candidate that signs.
+#[derive(Debug)]
+pub struct Signing<'a> {
+    candidate: &'a Candidate,
+    asking: &'a Asking,
+}
+
+#[async_trait]
+impl SignWith for Signing<'_> {
+    async fn sign(&mut self, mut data: Vec<u8>, hash: Option<HashAlg>) -> Result<Vec<u8>> {
+        match &self.candidate.source {
+            Source::Agent { socket, identity } => {
+                // With a certificate from a file the agent signs with the plain key.
+                agent::sign(socket, identity, hash, data).await
+            }
+            Source::File(secretive) => {
+                let key = secretive.unlock(self.asking).await?;
+                let failed = |cause: String| locked(&secretive.file.path, cause);
+                let made = signed(key, &data, hash).map_err(failed)?;
+                made.encode_prefixed(&mut data).map_err(|error| failed(error.to_string()))?;
+                Ok(data)
+            }
+        }
+    }
+}
+
+fn signed(
+    key: &PrivateKey,
+    data: &[u8],
+    hash: Option<HashAlg>,
+) -> Result<russh::keys::ssh_key::Signature, String> {
+    use signature::Signer;
+    let made = match key.key_data() {
+        KeypairData::Rsa(pair) => (pair, hash).try_sign(data),
+        _ => key.try_sign(data),
+    };
+    made.map_err(|error| error.to_string())
+}
+
+impl std::fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Candidate({})", self.describe())
+    }
+}

@@ -1,0 +1,218 @@
+//! The keys that hosts are known by: several files read into entries, a verdict on a key, and a
+//! new line for a key that was accepted.
+//!
+//! Deciding what to do about a verdict is [`host_key`](super::host_key)'s part.
+
+mod line;
+mod store;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use haul_storage::{Error, Result};
+
+use self::line::{Entry, Marker};
+pub use self::store::{NewEntry, add};
+use super::key::HostKey;
+
+/// A place in a file, for messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1.
+    pub line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file.display(), self.line)
+    }
+}
+
+/// What the files say about a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is the host's key.
+    Known,
+    /// The host has another key of this type, which is there; its fingerprint comes with it.
+    Changed(Place, String),
+    /// The key, or the authority that signed for it, must not be accepted.
+    Revoked(Place),
+    /// Nothing is known about a key of this type. The host may have keys of other types.
+    Unknown(Vec<(String, Place)>),
+}
+
+/// The names under which a host is looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostName {
+    /// The host itself, which certificates are for.
+    pub host: String,
+    /// The host with its port where that is not 22: the name in a file.
+    pub name: String,
+}
+
+impl HostName {
+    /// The alias of HostKeyAlias, or else the host and its port.
+    pub fn new(alias: Option<&str>, host: &str, port: u16) -> Self {
+        if let Some(alias) = alias {
+            let alias = alias.to_ascii_lowercase();
+            return Self { host: alias.clone(), name: alias };
+        }
+        let host = host.to_ascii_lowercase();
+        let name = if port == 22 { host.clone() } else { format!("[{host}]:{port}") };
+        Self { host, name }
+    }
+}
+
+/// The entries of all files.
+#[derive(Debug, Clone, Default)]
+pub struct KnownHosts {
+    entries: Vec<(Place, Entry)>,
+}
+
+impl KnownHosts {
+    /// Reads files; those that do not exist have no entries.
+    ///
+    /// # Errors
+    /// A file that is there and cannot be read: a revoked key might be in it.
+    pub fn read<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<Self> {
+        let mut known = Self::default();
+        for file in files {
+            match std::fs::read(file) {
+                Ok(bytes) => known.take(file, &String::from_utf8_lossy(&bytes)),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    return Err(Error::from_io("read the known hosts", error).at(file.display()));
+                }
+            }
+        }
+        Ok(known)
+    }
+
+    fn take(&mut self, file: &Path, text: &str) {
+        for (index, line) in text.lines().enumerate() {
+            if let Some(entry) = Entry::parse(line) {
+                self.entries.push((Place { file: file.to_owned(), line: index + 1 }, entry));
+            }
+        }
+    }
+
+    fn about<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a (Place, Entry)> {
+        self.entries.iter().filter(move |(_, entry)| entry.is_about(name))
+    }
+
+    /// What is known about the plain key of a host.
+    pub fn look_up(&self, host: &HostName, key: &HostKey) -> Verdict {
+        let authority = key.certificate.as_ref().map(|certificate| &certificate.authority);
+        let revoked = |entry: &Entry| {
+            entry.marker == Marker::Revoked
+                && (entry.blob == key.blob || authority == Some(&entry.blob))
+        };
+        for name in [&host.name, &host.host] {
+            if let Some((place, _)) = self.about(name).find(|(_, entry)| revoked(entry)) {
+                return Verdict::Revoked(place.clone());
+            }
+        }
+        let verdict = self.look_up_name(&host.name, key);
+        // As in OpenSSH, a key that is known for the host without a port is good for every port.
+        if matches!(verdict, Verdict::Unknown(_)) && host.name != host.host {
+            let without_port = self.look_up_name(&host.host, key);
+            if without_port == Verdict::Known {
+                return without_port;
+            }
+        }
+        verdict
+    }
+
+    fn look_up_name(&self, name: &str, key: &HostKey) -> Verdict {
+        let plain = || self.about(name).filter(|(_, entry)| entry.marker == Marker::None);
+        if plain().any(|(_, entry)| entry.blob == key.blob) {
+            return Verdict::Known;
+        }
+        if let Some((place, entry)) = plain().find(|(_, entry)| entry.key_type == key.key_type) {
+            return Verdict::Changed(place.clone(), super::key::fingerprint(&entry.blob));
+        }
+        let others = plain().map(|(place, entry)| (entry.key_type.clone(), place.clone()));
+        Verdict::Unknown(others.collect())
+    }
+
+    /// Whether a key signs certificates of a host.
+    pub fn is_authority(&self, host: &HostName, key: &[u8]) -> bool {
+        self.authorities(host).any(|entry| entry.blob == key)
+    }
+
+    /// Whether any key signs certificates of a host.
+    pub fn has_authority(&self, host: &HostName) -> bool {
+        self.authorities(host).next().is_some()
+    }
+
+    fn authorities<'a>(&'a self, host: &'a HostName) -> impl Iterator<Item = &'a Entry> {
+        self.entries
+            .iter()
+            .map(|(_, entry)| entry)
+            .filter(|entry| entry.marker == Marker::CertAuthority)
+            .filter(|entry| entry.is_about(&host.name) || entry.is_about(&host.host))
+    }
+
+    /// The types of the keys that a host is known by.
+    pub fn key_types(&self, host: &HostName) -> Vec<String> {
+        let types = |name: &str| -> Vec<String> {
+            self.about(name)
+                .filter(|(_, entry)| entry.marker == Marker::None)
+                .map(|(_, entry)| entry.key_type.clone())
+                .collect()
+        };
+        let found = types(&host.name);
+        if found.is_empty() { types(&host.host) } else { found }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(byte: u8) -> HostKey {
+        let mut blob = vec![0, 0, 0, 11];
+        blob.extend(b"ssh-ed25519");
+        blob.push(byte);
+        HostKey { key_type: "ssh-ed25519".to_owned(), blob, certificate: None }
+    }
+
+    fn line(names: &str, byte: u8) -> String {
+        line::format(names, None, "ssh-ed25519", &key(byte).blob).unwrap() + "\n"
+    }
+
+    fn known(text: &str) -> KnownHosts {
+        let mut known = KnownHosts::default();
+        known.take(Path::new("/f"), text);
+        known
+    }
+
+    #[test]
+    fn a_key_is_known_changed_revoked_or_unknown() {
+        let host = HostName::new(None, "Host", 22);
+        let text = format!("{}{}@revoked {}", line("other", 1), line("host", 2), line("*", 9));
+        let known = known(&text);
+        assert_eq!(known.look_up(&host, &key(2)), Verdict::Known);
+        let changed = known.look_up(&host, &key(1));
+        assert!(matches!(changed, Verdict::Changed(Place { line: 2, .. }, _)), "{changed:?}");
+        assert!(matches!(known.look_up(&host, &key(9)), Verdict::Revoked(Place { line: 3, .. })));
+        let stranger = HostName::new(None, "stranger", 22);
+        assert_eq!(known.look_up(&stranger, &key(2)), Verdict::Unknown(Vec::new()));
+    }
+
+    #[test]
+    fn a_key_without_a_port_is_good_for_every_port_but_no_obstacle_there() {
+        let host = HostName::new(None, "host", 2222);
+        let known = known(&line("host", 2));
+        assert_eq!(known.look_up(&host, &key(2)), Verdict::Known);
+        assert_eq!(known.look_up(&host, &key(1)), Verdict::Unknown(Vec::new()));
+    }
+
+    #[test]
+    fn an_alias_is_looked_up_without_the_port() {
+        let host = HostName::new(Some("Alias"), "host", 2222);
+        assert_eq!(known(&line("alias", 2)).look_up(&host, &key(2)), Verdict::Known);
+    }
+}

@@ -1,0 +1,94 @@
+//! A new line in a known_hosts file: appended in one write, so that two runs do not mix theirs, to
+//! a file that nobody else can write.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use haul_storage::{Error, Result};
+
+use super::line;
+use crate::ssh::key::HostKey;
+
+/// What is to be remembered.
+#[derive(Debug)]
+pub struct NewEntry<'a> {
+    /// The name of the host in the file.
+    pub name: &'a str,
+    /// Its key.
+    pub key: &'a HostKey,
+    /// Whether the name is hashed, so that the file does not tell which hosts are known.
+    pub hashed: bool,
+}
+
+/// Appends a line. The directory is made with mode 0700 and the file with 0600 if they are missing.
+///
+/// # Errors
+/// Those of the operating system.
+pub fn add(file: &Path, entry: &NewEntry<'_>) -> Result<()> {
+    write(file, entry)
+        .map_err(|error| Error::from_io("remember the host key", error).at(file.display()))
+}
+
+fn write(file: &Path, entry: &NewEntry<'_>) -> io::Result<()> {
+    let mut salt = [0; 20];
+    if entry.hashed {
+        fill_randomly(&mut salt)?;
+    }
+    let salt = entry.hashed.then_some(&salt[..]);
+    let line = line::format(entry.name, salt, &entry.key.key_type, &entry.key.blob)
+        .ok_or_else(|| io::Error::other("the name cannot be hashed"))?;
+    if let Some(directory) = file.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    }
+    let mut opened =
+        OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(file)?;
+    // A file that somebody edited may lack its last line end.
+    let mut text = String::new();
+    if opened.seek(SeekFrom::End(0))? > 0 {
+        opened.seek(SeekFrom::End(-1))?;
+        let mut last = [0];
+        opened.read_exact(&mut last)?;
+        if last != *b"\n" {
+            text.push('\n');
+        }
+    }
+    text.push_str(&line);
+    text.push('\n');
+    opened.write_all(text.as_bytes())
+}
+
+fn fill_randomly(buffer: &mut [u8]) -> io::Result<()> {
+    std::fs::File::open("/dev/urandom")?.read_exact(buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+    use crate::ssh::known_hosts::{HostName, KnownHosts, Verdict};
+
+    #[test]
+    fn a_key_that_was_added_is_known_and_the_file_is_private() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(".ssh/known_hosts");
+        let mut blob = vec![0, 0, 0, 7];
+        blob.extend(b"ssh-rsa");
+        let key = HostKey { key_type: "ssh-rsa".to_owned(), blob, certificate: None };
+        for (name, hashed) in [("plain", false), ("[hashed]:99", true)] {
+            add(&file, &NewEntry { name, key: &key, hashed }).unwrap();
+            // An editor that leaves no line end at the end.
+            let text = std::fs::read_to_string(&file).unwrap();
+            std::fs::write(&file, text.trim_end()).unwrap();
+        }
+        let known = KnownHosts::read([file.as_path()]).unwrap();
+        for host in [HostName::new(None, "plain", 22), HostName::new(None, "hashed", 99)] {
+            assert_eq!(known.look_up(&host, &key), Verdict::Known, "{host:?}");
+        }
+        assert!(!std::fs::read_to_string(&file).unwrap().contains("hashed"));
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o600, 0o700));
+    }
+}

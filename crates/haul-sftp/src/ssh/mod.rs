@@ -1,0 +1,36 @@
+//! The SSH transport of the SFTP client: from what the user said to channels on an authenticated
+//! connection.
+//!
+//! ```text
+//! SshOptions → config → SshHost::connect → SshConnection::subsystem → Channel { incoming, outgoing }
+//!                         ├ dial, proxy, jump hosts       a stream of bytes
+//!                         ├ host_key, known_hosts         is it the right host?
+//!                         ├ identity, auth                how do we prove who we are?
+//!                         └ transport                     the protocol, by russh
+//! ```
+//!
+//! Only `transport` knows russh's connections; `identity` uses the key types that it brings. All
+//! errors are [`haul_storage::Error`]; no secret is in any of them.
+
+mod algorithms;
+mod auth;
+mod config;
+mod connection;
+mod dial;
+mod host;
+mod host_key;
+mod identity;
+mod key;
+mod known_hosts;
+mod options;
+mod pattern;
+mod proxy;
+mod transport;
+
+pub use connection::SshConnection;
+pub use host::SshHost;
+pub use options::{ConfigFile, Nobody, PasswordSource, Prompter, Secret, SshOptions};
+pub use transport::{Channel, Incoming, Outgoing};
+
+/// How much of what a far end says on its standard error is kept for an error message, in bytes.
+const STDERR_KEPT: usize = 4096;

@@ -1,0 +1,401 @@
+//! Every way to be let in, and every way not to be.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use haul_sftp::ssh::{PasswordSource, Secret, SshOptions};
+use haul_storage::{Error, ErrorKind, Retry};
+
+use crate::person::Person;
+use crate::sshd::Sshd;
+use crate::{greet, host, host_asking, with};
+
+fn denied(error: &Error) -> String {
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Unauthenticated, Retry::Never));
+    error.to_string()
+}
+
+fn keyless(sshd: &Sshd) -> SshOptions {
+    with(SshOptions { identities: Vec::new(), ..sshd.options() }, &["IdentityFile=none"])
+}
+
+#[tokio::test]
+async fn a_key_lets_in_with_six_round_trips_and_a_channel_is_one_more() {
+    let sshd = Sshd::start();
+    let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
+    // TCP; versions and algorithms; keys; service; the key offered; signed.
+    assert_eq!(connection.round_trips(), 6);
+    assert!(connection.server_version().starts_with("SSH-2.0-OpenSSH_"));
+    greet(&connection).await.unwrap();
+    assert_eq!(connection.round_trips(), 7);
+    assert!(!connection.round_trip().is_zero());
+    connection.close().await;
+    assert!(greet(&connection).await.is_err());
+}
+
+#[tokio::test]
+async fn keys_of_every_type_let_in() {
+    let sshd = Sshd::start();
+    for kind in ["rsa", "ecdsa", "ed25519"] {
+        let key = sshd.new_key(kind, kind, "");
+        sshd.authorize(&key, "");
+        let options = SshOptions { identities: vec![key], ..sshd.options() };
+        let connection = host(&sshd, &options).connect().await;
+        greet(&connection.unwrap()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_refused_and_the_error_says_what_was_tried() {
+    let sshd = Sshd::start();
+    let wrong = sshd.new_key("wrong", "ed25519", "");
+    let options = SshOptions { identities: vec![wrong.clone()], ..sshd.options() };
+    let error = host(&sshd, &options).connect().await.unwrap_err();
+    let text = denied(&error);
+    assert!(text.contains(&wrong.display().to_string()) && text.contains("SHA256:"), "{text}");
+    assert!(text.contains("the server accepts publickey"), "{text}");
+}
+
+#[tokio::test]
+async fn the_named_key_goes_first_and_the_next_one_is_tried_after_it() {
+    let sshd = Sshd::start();
+    let wrong = sshd.new_key("wrong", "ed25519", "");
+    let options = SshOptions { identities: vec![wrong, sshd.user_key()], ..sshd.options() };
+    let host = host(&sshd, &options);
+    // One round trip more for the wrong one, and none once it is known which is right.
+    assert_eq!(host.connect().await.unwrap().round_trips(), 7);
+    assert_eq!(host.connect().await.unwrap().round_trips(), 6);
+}
+
+#[tokio::test]
+async fn a_key_that_others_can_read_is_not_used() {
+    let sshd = Sshd::start();
+    fs::set_permissions(sshd.user_key(), fs::Permissions::from_mode(0o644)).unwrap();
+    let error = host(&sshd, &sshd.options()).connect().await.unwrap_err();
+    assert!(denied(&error).contains("permissions 0644 are too open"), "{error}");
+}
+
+#[tokio::test]
+async fn without_any_key_the_error_says_so() {
+    let sshd = Sshd::builder().line("PasswordAuthentication no").start();
+    let options = with(keyless(&sshd), &["BatchMode=yes"]);
+    let error = host(&sshd, &options).connect().await.unwrap_err();
+    assert!(denied(&error).contains("there was nothing to try"), "{error}");
+    let missing = SshOptions { identities: vec!["/no/such/key".into()], ..sshd.options() };
+    let error = host(&sshd, &missing).connect().await.unwrap_err();
+    assert!(denied(&error).contains("/no/such/key: no such file"), "{error}");
+}
+
+#[tokio::test]
+async fn an_encrypted_key_asks_for_its_passphrase_once_for_many_connections() {
+    let sshd = Sshd::start();
+    let key = sshd.new_key("locked", "ed25519", "open sesame");
+    sshd.authorize(&key, "");
+    let options = SshOptions { identities: vec![key], ..sshd.options() };
+    let person = Person::answering(&["wrong", "open sesame"]);
+    let host = host_asking(&sshd, &options, Arc::clone(&person) as _);
+    for connection in join_all((0..4).map(|_| host.connect())).await {
+        greet(&connection.unwrap()).await.unwrap();
+    }
+    assert_eq!(person.heard_of("Enter passphrase for key"), 2);
+    assert_eq!(person.heard_of("the passphrase is wrong"), 1);
+}
+
+#[tokio::test]
+async fn an_encrypted_key_of_the_old_format_is_unlocked_too() {
+    let sshd = Sshd::start();
+    let key = sshd.new_key("locked", "rsa", "open sesame");
+    let convert = ["-q", "-p", "-m", "PKCS8", "-P", "open sesame", "-N", "open sesame", "-f"];
+    assert!(
+        Command::new("ssh-keygen")
+            .args(convert)
+            .arg(&key)
+            .stdout(Stdio::null())
+            .status()
+            .unwrap()
+            .success()
+    );
+    sshd.authorize(&key, "");
+    // Without its public half beside it, only the passphrase tells what it is.
+    fs::remove_file(sshd.path("locked.pub")).unwrap();
+    let options = SshOptions { identities: vec![key], ..sshd.options() };
+    let person = Person::answering(&["open sesame"]);
+    let host = host_asking(&sshd, &options, person);
+    greet(&host.connect().await.unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_encrypted_key_is_passed_over_when_nobody_is_there() {
+    let sshd = Sshd::start();
+    let key = sshd.new_key("locked", "ed25519", "open sesame");
+    sshd.authorize(&key, "");
+    let options = SshOptions { identities: vec![key.clone(), sshd.user_key()], ..sshd.options() };
+    greet(&host(&sshd, &options).connect().await.unwrap()).await.unwrap();
+    let options = SshOptions { identities: vec![key], ..sshd.options() };
+    let error = host(&sshd, &options).connect().await.unwrap_err();
+    assert!(denied(&error).contains("its passphrase was not given"), "{error}");
+}
+
+/// Signs a key for users, for `principals`.
+fn certify(sshd: &Sshd, key: &Path, principals: &str) -> PathBuf {
+    let mut command = Command::new("ssh-keygen");
+    command.args(["-q", "-I", "test user", "-n", principals, "-s"]).arg(sshd.path("authority"));
+    assert!(command.arg(key.with_extension("pub")).status().unwrap().success());
+    sshd.path(&format!("{}-cert.pub", key.file_name().unwrap().display()))
+}
+
+#[tokio::test]
+async fn a_certificate_lets_in_beside_its_key_or_named_and_of_every_type() {
+    let sshd = Sshd::start();
+    for kind in ["ed25519", "rsa", "ecdsa"] {
+        let key = sshd.new_key(&format!("certified_{kind}"), kind, "");
+        let certificate = certify(&sshd, &key, &sshd.user());
+        let options = SshOptions { identities: vec![key], ..sshd.options() };
+        let connection = host(&sshd, &options).connect().await.unwrap();
+        assert_eq!(connection.round_trips(), 6, "{kind}");
+        let elsewhere = sshd.path("elsewhere");
+        fs::rename(certificate, &elsewhere).unwrap();
+        assert!(host(&sshd, &options).connect().await.is_err());
+        let options = with(options, &[&format!("CertificateFile={}", elsewhere.display())]);
+        greet(&host(&sshd, &options).connect().await.unwrap()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_for_somebody_else_does_not_let_in() {
+    let sshd = Sshd::start();
+    let key = sshd.new_key("certified", "ed25519", "");
+    certify(&sshd, &key, "somebody-else");
+    let options = SshOptions { identities: vec![key], ..sshd.options() };
+    let error = host(&sshd, &options).connect().await.unwrap_err();
+    assert!(denied(&error).contains("with certificate"), "{error}");
+}
+
+/// A real ssh-agent.
+struct Agent {
+    process: Child,
+    socket: PathBuf,
+}
+
+impl Agent {
+    fn start(sshd: &Sshd) -> Self {
+        let socket = sshd.path("agent");
+        let mut command = Command::new("ssh-agent");
+        let mut process =
+            command.arg("-D").arg("-a").arg(&socket).stdout(Stdio::piped()).spawn().unwrap();
+        // It says where it listens when it does.
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { process, socket }
+    }
+
+    fn add(&self, key: &Path) {
+        let mut command = Command::new("ssh-add");
+        command.arg("-q").arg(key).env("SSH_AUTH_SOCK", &self.socket);
+        assert!(command.status().unwrap().success());
+    }
+
+    fn options(&self, sshd: &Sshd) -> SshOptions {
+        with(
+            SshOptions { identities: Vec::new(), ..sshd.options() },
+            &[&format!("IdentityAgent={}", self.socket.display())],
+        )
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn keys_in_an_agent_let_in() {
+    let sshd = Sshd::start();
+    let agent = Agent::start(&sshd);
+    for kind in ["rsa", "ecdsa", "ed25519"] {
+        let key = sshd.new_key(kind, kind, "");
+        sshd.authorize(&key, "");
+        agent.add(&key);
+        // The agent is what is left.
+        fs::remove_file(&key).unwrap();
+        let options = SshOptions { identities: vec![key.clone()], ..agent.options(&sshd) };
+        let connection = host(&sshd, &options).connect().await.unwrap();
+        assert_eq!(connection.round_trips(), 6, "{kind}");
+    }
+    greet(&host(&sshd, &agent.options(&sshd)).connect().await.unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_certificate_in_an_agent_lets_in() {
+    let sshd = Sshd::start();
+    let agent = Agent::start(&sshd);
+    for kind in ["ed25519", "rsa"] {
+        let key = sshd.new_key(kind, kind, "");
+        let certificate = certify(&sshd, &key, &sshd.user());
+        agent.add(&key);
+        fs::remove_file(certificate).unwrap();
+    }
+    let options = with(agent.options(&sshd), &["IdentityFile=none"]);
+    greet(&host(&sshd, &options).connect().await.unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn identities_only_leaves_the_other_keys_of_the_agent_alone() {
+    let sshd = Sshd::start();
+    let agent = Agent::start(&sshd);
+    agent.add(&sshd.user_key());
+    let wrong = sshd.new_key("wrong", "ed25519", "");
+    let options = SshOptions { identities: vec![wrong], ..agent.options(&sshd) };
+    greet(&host(&sshd, &options).connect().await.unwrap()).await.unwrap();
+    let error = host(&sshd, &with(options, &["IdentitiesOnly=yes"])).connect().await.unwrap_err();
+    denied(&error);
+}
+
+#[tokio::test]
+async fn an_agent_that_is_not_there_is_said_and_the_files_are_used() {
+    let sshd = Sshd::start();
+    let gone = format!("IdentityAgent={}", sshd.path("gone").display());
+    greet(&host(&sshd, &with(sshd.options(), &[&gone])).connect().await.unwrap()).await.unwrap();
+    let error = host(&sshd, &with(keyless(&sshd), &[&gone])).connect().await.unwrap_err();
+    assert!(denied(&error).contains("agent"), "{error}");
+}
+
+fn secret(password: &str) -> Option<PasswordSource> {
+    Some(PasswordSource::Secret(Secret::new(password)))
+}
+
+#[tokio::test]
+async fn a_password_from_the_environment_or_a_command_lets_in_without_asking() {
+    let sshd = Sshd::builder().password("correct horse").start();
+    let command = PasswordSource::Command("echo correct horse".to_owned());
+    for password in [secret("correct horse"), Some(command)] {
+        let options = SshOptions { password, ..keyless(&sshd) };
+        let connection = host(&sshd, &options).connect().await.unwrap();
+        // TCP, versions, keys, service, password.
+        assert_eq!(connection.round_trips(), 5);
+    }
+}
+
+#[tokio::test]
+async fn a_password_command_that_fails_is_said() {
+    let sshd = Sshd::builder().password("correct horse").start();
+    let password = Some(PasswordSource::Command("exit 3".to_owned()));
+    let options = SshOptions { password, ..keyless(&sshd) };
+    let error = host(&sshd, &options).connect().await.unwrap_err();
+    assert!(denied(&error).contains("password_command failed"), "{error}");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_refused_and_not_in_the_error() {
+    let sshd = Sshd::builder().password("correct horse").start();
+    let options = SshOptions { password: secret("hunter2"), ..keyless(&sshd) };
+    let host = host(&sshd, &options);
+    let error = host.connect().await.unwrap_err();
+    let text = format!("{} {error:?} {host:?}", denied(&error));
+    assert!(text.contains("the password of HAUL_PASSWORD"), "{text}");
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test]
+async fn a_person_types_the_password_once_for_many_connections() {
+    let sshd =
+        Sshd::builder().password("correct horse").line("KbdInteractiveAuthentication no").start();
+    let person = Person::answering(&["wrong", "correct horse"]);
+    let host = host_asking(&sshd, &keyless(&sshd), Arc::clone(&person) as _);
+    for connection in join_all((0..3).map(|_| host.connect())).await {
+        greet(&connection.unwrap()).await.unwrap();
+    }
+    assert_eq!(person.heard_of("'s password: "), 2);
+}
+
+#[tokio::test]
+async fn who_gives_up_is_not_asked_again_for_the_other_connections() {
+    let sshd = Sshd::builder().password("correct horse").start();
+    let person = Person::answering(&[]);
+    let host = host_asking(&sshd, &keyless(&sshd), Arc::clone(&person) as _);
+    for result in join_all((0..3).map(|_| host.connect())).await {
+        denied(&result.unwrap_err());
+    }
+    assert_eq!(person.heard().len(), 1, "{:?}", person.heard());
+}
+
+#[tokio::test]
+async fn keyboard_interactive_is_answered_by_a_person_or_the_password_source() {
+    let sshd = Sshd::builder().password("correct horse").line("PasswordAuthentication no").start();
+    let person = Person::answering(&["correct horse"]);
+    let host_with_person = host_asking(&sshd, &keyless(&sshd), Arc::clone(&person) as _);
+    for connection in join_all((0..3).map(|_| host_with_person.connect())).await {
+        greet(&connection.unwrap()).await.unwrap();
+    }
+    assert_eq!(person.heard_of("Password:"), 1);
+    let options = with(
+        SshOptions { password: secret("correct horse"), ..keyless(&sshd) },
+        &["PreferredAuthentications=keyboard-interactive"],
+    );
+    greet(&host(&sshd, &options).connect().await.unwrap()).await.unwrap();
+    // The server does not take the method that haul would try first.
+    let options = SshOptions { password: secret("correct horse"), ..keyless(&sshd) };
+    greet(&host(&sshd, &options).connect().await.unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn two_factors_are_given_one_after_the_other_and_repeated() {
+    for second in ["password", "keyboard-interactive"] {
+        let sshd = Sshd::builder()
+            .password("correct horse")
+            .line(&format!("AuthenticationMethods publickey,{second}"))
+            .start();
+        let person = Person::answering(&["correct horse"]);
+        let host = host_asking(&sshd, &sshd.options(), Arc::clone(&person) as _);
+        for _ in 0..2 {
+            greet(&host.connect().await.unwrap()).await.unwrap();
+        }
+        assert_eq!(person.heard().len(), 1, "{:?}", person.heard());
+        let error = crate::host(&sshd, &sshd.options()).connect().await.unwrap_err();
+        assert!(denied(&error).contains("after what it has accepted"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn in_batch_mode_nobody_is_asked() {
+    let sshd = Sshd::builder().password("correct horse").start();
+    let person = Person::answering(&["correct horse"]);
+    let options = with(keyless(&sshd), &["BatchMode=yes"]);
+    let error = host_asking(&sshd, &options, Arc::clone(&person) as _).connect().await.unwrap_err();
+    denied(&error);
+    assert!(person.heard().is_empty());
+}
+
+#[tokio::test]
+async fn too_many_wrong_keys_are_refused_with_the_servers_words() {
+    let sshd = Sshd::builder().line("MaxAuthTries 2").start();
+    let wrong = (0..4).map(|n| sshd.new_key(&format!("wrong{n}"), "ed25519", "")).collect();
+    let options = SshOptions { identities: wrong, ..sshd.options() };
+    let error = host(&sshd, &options).connect().await.unwrap_err();
+    assert!(denied(&error).contains("Too many authentication failures"), "{error}");
+}
+
+#[tokio::test]
+async fn a_banner_is_shown_once_and_without_what_steers_a_terminal() {
+    let sshd = Sshd::start();
+    let banner = sshd.path("banner");
+    fs::write(&banner, "Welcome\u{1b}[31m!\n").unwrap();
+    let config = fs::read_to_string(sshd.path("sshd_config")).unwrap();
+    fs::write(sshd.path("sshd_config"), format!("Banner {}\n{config}", banner.display())).unwrap();
+    let mut sshd = sshd;
+    sshd.restart();
+    let person = Person::answering(&[]);
+    let host = host_asking(&sshd, &sshd.options(), Arc::clone(&person) as _);
+    for connection in join_all((0..3).map(|_| host.connect())).await {
+        connection.unwrap();
+    }
+    assert_eq!(person.heard_of("Welcome"), 1, "{:?}", person.heard());
+    assert_eq!(person.heard_of("\u{1b}"), 0);
+}

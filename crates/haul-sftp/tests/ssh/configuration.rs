@@ -1,0 +1,108 @@
+//! What haul makes of a configuration, compared with what `ssh -G` makes of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use haul_sftp::ssh::{ConfigFile, Nobody, SshHost, SshOptions};
+
+use crate::sshd::output;
+
+/// The options of a host by `ssh -G`.
+fn openssh(config: &Path, options: &[&str], host: &str) -> BTreeMap<String, String> {
+    let mut command = Command::new("ssh");
+    command.arg("-G").arg("-F").arg(config);
+    for option in options {
+        command.arg("-o").arg(option);
+    }
+    output(command.arg(host))
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+const CONFIGURATIONS: [&str; 8] = [
+    "Host *\n User everybody\n Port 2200\nHost a\n User late\n",
+    "Port 1\nHost a b\n HostName %h.example.org\n Port 2\nHost * !a\n User not-a\n Port 3\n",
+    "Host a?\n Port 5\nHost ?\n HostName=\"one letter\"\n User = \"quoted\"\n",
+    "Match host a\n Port 7\nMatch originalhost b user root\n Port 8\nMatch !host a\n User other\n",
+    "Host a\n HostName real\nMatch host real\n Port 9\nMatch originalhost real\n Port 10\n",
+    "Match exec \"test %h = a\"\n Port 11\nMatch exec false\n Port 12\nMatch localuser * user *\n User u\n",
+    "Host a\n HostName real\nMatch final host real\n Port 13\nMatch all\n User all\n",
+    "Include PARTS/*.conf\nHost *\n Port 14\n",
+];
+
+#[test]
+fn user_host_name_and_port_are_those_of_openssh() {
+    let directory = tempfile::tempdir().unwrap();
+    let parts = directory.path().join("parts");
+    std::fs::create_dir(&parts).unwrap();
+    std::fs::write(parts.join("1.conf"), "Host a\n Port 20\n User one\n").unwrap();
+    std::fs::write(parts.join("2.conf"), "User two\nHost b\n Port 21\n").unwrap();
+    std::fs::write(parts.join("3.other"), "Port 22\n").unwrap();
+    let file = directory.path().join("config");
+    for configuration in CONFIGURATIONS {
+        let text = configuration.replace("PARTS", &parts.display().to_string());
+        std::fs::write(&file, text).unwrap();
+        for host in ["a", "b", "ab", "real"] {
+            for options in [&[][..], &["Port=99"], &["User=option", "HostName=x%h"]] {
+                let expected = openssh(&file, options, host);
+                let ours = SshOptions {
+                    config: ConfigFile::Path(file.clone()),
+                    options: options.iter().map(|&option| option.to_owned()).collect(),
+                    ..SshOptions::default()
+                };
+                let ours = SshHost::resolve(None, host, None, &ours, Arc::new(Nobody)).unwrap();
+                assert_eq!(
+                    [ours.user(), ours.host_name(), &ours.port().to_string()],
+                    ["user", "hostname", "port"].map(|name| expected[name].as_str()),
+                    "{host} with {options:?} in\n{configuration}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_configuration_that_openssh_refuses_is_refused_with_file_and_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config");
+    for bad in [
+        "Port x",
+        "Port",
+        "Match frobnicate x",
+        "BatchMode maybe",
+        "User \"x",
+        "Host",
+        "AddressFamily x",
+    ] {
+        std::fs::write(&file, format!("User u\n{bad}\n")).unwrap();
+        let refused = Command::new("ssh").arg("-G").arg("-F").arg(&file).arg("h").output().unwrap();
+        assert!(!refused.status.success(), "{bad}");
+        let options =
+            SshOptions { config: ConfigFile::Path(file.clone()), ..SshOptions::default() };
+        let error = SshHost::resolve(None, "h", None, &options, Arc::new(Nobody)).unwrap_err();
+        assert_eq!(error.location(), format!("{}:2", file.display()), "{bad}");
+    }
+}
+
+#[test]
+fn what_was_said_on_the_command_line_about_the_host_wins() {
+    let options = SshOptions {
+        config: ConfigFile::None,
+        options: vec!["Port=1".to_owned(), "User=x".to_owned()],
+        ..SshOptions::default()
+    };
+    let host = SshHost::resolve(Some("me"), "h", Some(2), &options, Arc::new(Nobody)).unwrap();
+    assert_eq!((host.user(), host.port()), ("me", 2));
+}
+
+#[test]
+fn a_name_that_would_be_an_option_is_refused() {
+    let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
+    for host in ["-oProxyCommand=x", "", "a b"] {
+        assert!(SshHost::resolve(None, host, None, &options, Arc::new(Nobody)).is_err(), "{host}");
+    }
+}

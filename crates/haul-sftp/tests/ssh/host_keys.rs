@@ -1,0 +1,251 @@
+//! Whether the host is who it should be.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use haul_sftp::ssh::SshOptions;
+use haul_storage::{Error, ErrorKind, Retry};
+
+use crate::person::Person;
+use crate::sshd::{Sshd, output, public};
+use crate::{greet, host, host_asking, with};
+
+fn refused(error: &Error) -> String {
+    assert_eq!(
+        (error.kind(), error.retry()),
+        (ErrorKind::Unauthenticated, Retry::Never),
+        "{error}"
+    );
+    assert_eq!(error.operation(), "verify the host key");
+    error.to_string()
+}
+
+/// As ssh-keygen has it.
+fn fingerprint(sshd: &Sshd, kind: &str) -> String {
+    let mut command = Command::new("ssh-keygen");
+    let line = output(command.arg("-lf").arg(sshd.host_key(kind).with_extension("pub")));
+    line.split(' ').nth(1).unwrap().to_owned()
+}
+
+fn forget(sshd: &Sshd) {
+    fs::write(sshd.known_hosts(), "").unwrap();
+}
+
+#[tokio::test]
+async fn an_unknown_host_is_refused_with_its_fingerprint_when_nobody_is_there() {
+    let sshd = Sshd::start();
+    forget(&sshd);
+    let error = host(&sshd, &sshd.options()).connect().await.unwrap_err();
+    let text = refused(&error);
+    for part in
+        [&fingerprint(&sshd, "ed25519"), &sshd.known_name(), "ED25519", "--accept-new-host-keys"]
+    {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    assert_eq!(fs::read_to_string(sshd.known_hosts()).unwrap(), "");
+}
+
+#[tokio::test]
+async fn an_unknown_host_is_taken_when_somebody_says_yes_or_types_its_fingerprint() {
+    let sshd = Sshd::start();
+    let fingerprint = fingerprint(&sshd, "ed25519");
+    for answers in [&["perhaps", "yes"][..], &[&fingerprint]] {
+        forget(&sshd);
+        let person = Person::answering(answers);
+        let host = host_asking(&sshd, &sshd.options(), Arc::clone(&person) as _);
+        // Several connections are one question.
+        for connection in join_all((0..3).map(|_| host.connect())).await {
+            greet(&connection.unwrap()).await.unwrap();
+        }
+        assert_eq!(person.heard_of("Continue connecting"), 1, "{:?}", person.heard());
+        assert_eq!(person.heard_of(&fingerprint), 2, "{:?}", person.heard());
+        // It is known from now on, to OpenSSH too.
+        greet(&crate::host(&sshd, &sshd.options()).connect().await.unwrap()).await.unwrap();
+        let mut find = Command::new("ssh-keygen");
+        find.arg("-F").arg(sshd.known_name()).arg("-f").arg(sshd.known_hosts());
+        assert!(output(&mut find).contains("ssh-ed25519"));
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_host_is_refused_when_somebody_says_no_and_asks_nobody_twice() {
+    let sshd = Sshd::start();
+    forget(&sshd);
+    let person = Person::answering(&["no"]);
+    let host = host_asking(&sshd, &sshd.options(), Arc::clone(&person) as _);
+    for result in join_all((0..3).map(|_| host.connect())).await {
+        refused(&result.unwrap_err());
+    }
+    assert_eq!(person.heard().len(), 1);
+}
+
+#[tokio::test]
+async fn new_keys_are_taken_without_asking_when_the_user_has_said_so() {
+    let sshd = Sshd::start();
+    let file = sshd.path("new/known_hosts");
+    let known = format!("UserKnownHostsFile={}", file.display());
+    for (accept, more) in [
+        (true, "StrictHostKeyChecking=ask"),
+        (false, "StrictHostKeyChecking=accept-new"),
+        (false, "StrictHostKeyChecking=no"),
+    ] {
+        let options = with(sshd.options(), &[&known, more, "HashKnownHosts=yes"]);
+        let options = SshOptions { accept_new_host_keys: accept, ..options };
+        greet(&host(&sshd, &options).connect().await.unwrap()).await.unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.starts_with("|1|") && text.lines().count() == 1, "{text}");
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        let mut find = Command::new("ssh-keygen");
+        output(find.arg("-F").arg(sshd.known_name()).arg("-f").arg(&file));
+        fs::remove_dir_all(file.parent().unwrap()).unwrap();
+    }
+    let strict = with(sshd.options(), &[&known, "StrictHostKeyChecking=yes"]);
+    refused(&host(&sshd, &strict).connect().await.unwrap_err());
+}
+
+#[tokio::test]
+async fn a_changed_key_is_refused_whatever_was_said_naming_the_line() {
+    let sshd = Sshd::start();
+    let other = sshd.new_key("other", "ed25519", "");
+    let text = format!("# a comment\n{} {}", sshd.known_name(), public(&other));
+    fs::write(sshd.known_hosts(), &text).unwrap();
+    for checking in ["ask", "no", "accept-new", "yes"] {
+        let options = with(sshd.options(), &[&format!("StrictHostKeyChecking={checking}")]);
+        let options = SshOptions { accept_new_host_keys: true, ..options };
+        let person = Person::answering(&["yes"]);
+        let host = host_asking(&sshd, &options, Arc::clone(&person) as _);
+        let error = host.connect().await.unwrap_err();
+        let message = refused(&error);
+        let place = format!("{}:2", sshd.known_hosts().display());
+        let advice = format!("ssh-keygen -f '{}' -R", sshd.known_hosts().display());
+        for part in ["HAS CHANGED", &fingerprint(&sshd, "ed25519"), &place, &advice] {
+            assert!(message.contains(part), "{part} is not in {message}");
+        }
+        assert!(person.heard().is_empty());
+        assert_eq!(fs::read_to_string(sshd.known_hosts()).unwrap(), text);
+    }
+}
+
+#[tokio::test]
+async fn a_type_that_is_known_is_asked_for_first() {
+    let sshd = Sshd::builder().host_keys(&["ed25519", "ecdsa", "rsa"]).start();
+    for kind in ["rsa", "ecdsa", "ed25519"] {
+        let line = format!("{} {}", sshd.known_name(), public(&sshd.host_key(kind)));
+        fs::write(sshd.known_hosts(), line).unwrap();
+        greet(&host(&sshd, &sshd.options()).connect().await.unwrap()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_host_known_by_another_type_of_key_is_not_new() {
+    let sshd = Sshd::start();
+    let other = sshd.new_key("other", "ecdsa", "");
+    fs::write(sshd.known_hosts(), format!("{} {}", sshd.known_name(), public(&other))).unwrap();
+    let options = SshOptions { accept_new_host_keys: true, ..sshd.options() };
+    let text = refused(&host(&sshd, &options).connect().await.unwrap_err());
+    assert!(text.contains("though its ECDSA key is"), "{text}");
+}
+
+#[tokio::test]
+async fn a_revoked_key_is_refused_even_if_it_is_known() {
+    let sshd = Sshd::start();
+    let known = fs::read_to_string(sshd.known_hosts()).unwrap();
+    let text = format!("{known}@revoked * {}", public(&sshd.host_key("ed25519")));
+    fs::write(sshd.known_hosts(), text).unwrap();
+    let options = with(sshd.options(), &["StrictHostKeyChecking=no"]);
+    let text = refused(&host(&sshd, &options).connect().await.unwrap_err());
+    assert!(text.contains("is revoked by") && text.contains("known_hosts:2"), "{text}");
+}
+
+#[tokio::test]
+async fn hashed_names_scanned_keys_wildcards_and_aliases_are_found() {
+    let sshd = Sshd::start();
+    let mut scan = Command::new("ssh-keyscan");
+    let scanned = output(scan.args(["-T", "10", "-p", &sshd.port().to_string()]).arg(sshd.host()));
+    fs::write(sshd.known_hosts(), scanned + "\n").unwrap();
+    greet(&host(&sshd, &sshd.options()).connect().await.unwrap()).await.unwrap();
+
+    let mut hash = Command::new("ssh-keygen");
+    output(hash.arg("-H").arg("-f").arg(sshd.known_hosts()));
+    let hashed = fs::read_to_string(sshd.known_hosts()).unwrap();
+    assert!(hashed.contains("|1|") && !hashed.contains(&sshd.host()), "{hashed}");
+    greet(&host(&sshd, &sshd.options()).connect().await.unwrap()).await.unwrap();
+
+    let key = public(&sshd.host_key("ed25519"));
+    for (names, alias, known) in [
+        ("127.0.0.*", "HostKeyAlias=", true),
+        ("[127.*]:*", "HostKeyAlias=", true),
+        ("*,!127.0.0.1", "HostKeyAlias=", false),
+        ("*,!127.0.0.1,![127.0.0.1]:*", "HostKeyAlias=", false),
+        ("nickname", "HostKeyAlias=nickname", true),
+        ("nickname", "HostKeyAlias=other", false),
+    ] {
+        fs::write(sshd.known_hosts(), format!("{names} {key}")).unwrap();
+        let options =
+            if alias.ends_with('=') { sshd.options() } else { with(sshd.options(), &[alias]) };
+        let result = host(&sshd, &options).connect().await;
+        // With "*" the name with its port matches, as in OpenSSH.
+        let known = known || names == "*,!127.0.0.1";
+        assert_eq!(result.is_ok(), known, "{names} {alias}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_in_the_second_or_the_global_file_is_found() {
+    let sshd = Sshd::start();
+    let known = sshd.known_hosts().display().to_string();
+    for options in [
+        [
+            format!("UserKnownHostsFile=/no/such/file {known}"),
+            "GlobalKnownHostsFile=none".to_owned(),
+        ],
+        ["UserKnownHostsFile=none".to_owned(), format!("GlobalKnownHostsFile={known}")],
+    ] {
+        let options = with(sshd.options(), &[&options[0], &options[1]]);
+        greet(&host(&sshd, &options).connect().await.unwrap()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_host_certificate_of_a_known_authority_is_accepted() {
+    for kind in ["ed25519", "ecdsa", "rsa"] {
+        let builder = Sshd::builder().host_keys(&[kind]);
+        let sshd = builder.certificate(&["-n", "127.0.0.1,other", "-V", "+1h"]).start();
+        greet(&host(&sshd, &sshd.options()).connect().await.unwrap()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_host_certificate_that_is_not_right_is_refused_saying_why() {
+    for (arguments, why) in [
+        (&["-n", "other.example.org"][..], "is for other.example.org, not for 127.0.0.1"),
+        (&["-n", "127.0.0.1", "-V", "20200101:20200102"], "is not valid at this time"),
+        (&[], "is for , not for"),
+    ] {
+        let sshd = Sshd::builder().certificate(arguments).start();
+        let text = refused(&host(&sshd, &sshd.options()).connect().await.unwrap_err());
+        assert!(text.contains(why), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_certificate_of_another_or_a_revoked_authority_is_refused() {
+    let sshd = Sshd::builder().certificate(&["-n", "127.0.0.1"]).start();
+    let known = fs::read_to_string(sshd.known_hosts()).unwrap();
+    let other = sshd.new_key("other_authority", "ed25519", "");
+    fs::write(sshd.known_hosts(), format!("@cert-authority * {}", public(&other))).unwrap();
+    let text = refused(&host(&sshd, &sshd.options()).connect().await.unwrap_err());
+    assert!(text.contains("which is no @cert-authority"), "{text}");
+    let revoked = format!("{known}@revoked * {}", public(&sshd.path("authority")));
+    fs::write(sshd.known_hosts(), revoked).unwrap();
+    let text = refused(&host(&sshd, &sshd.options()).connect().await.unwrap_err());
+    assert!(text.contains("is revoked by"), "{text}");
+    // The key itself may be known beside a certificate that nobody here trusts.
+    let key = public(&sshd.host_key("ed25519"));
+    let both = format!("@cert-authority * {}{} {key}", public(&other), sshd.known_name());
+    fs::write(sshd.known_hosts(), both).unwrap();
+    greet(&host(&sshd, &sshd.options()).connect().await.unwrap()).await.unwrap();
+}

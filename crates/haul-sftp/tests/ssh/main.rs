@@ -1,0 +1,78 @@
+//! The SSH transport against a real sshd.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![expect(clippy::print_stderr, reason = "the log of a server is shown when a test fails")]
+
+#[path = "../support/sshd.rs"]
+mod sshd;
+
+mod auth;
+mod configuration;
+mod host_keys;
+mod person;
+mod reach;
+mod transfer;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use haul_sftp::ssh::{Channel, Nobody, Prompter, SshConnection, SshHost, SshOptions};
+use haul_storage::Result;
+
+use self::sshd::Sshd;
+
+/// The host of a server, with nobody to ask.
+fn host(sshd: &Sshd, options: &SshOptions) -> SshHost {
+    host_asking(sshd, options, Arc::new(Nobody))
+}
+
+fn host_asking(sshd: &Sshd, options: &SshOptions, prompter: Arc<dyn Prompter>) -> SshHost {
+    SshHost::resolve(None, &sshd.host(), Some(sshd.port()), options, prompter).unwrap()
+}
+
+/// The host of a server that is reached through another address.
+fn host_at(address: std::net::SocketAddr, options: &SshOptions) -> SshHost {
+    let host = address.ip().to_string();
+    SshHost::resolve(None, &host, Some(address.port()), options, Arc::new(Nobody)).unwrap()
+}
+
+/// Options with more `-o`.
+fn with(mut options: SshOptions, more: &[&str]) -> SshOptions {
+    // The first of a name wins.
+    options.options.splice(0..0, more.iter().map(|&option| option.to_owned()));
+    options
+}
+
+/// Speaks the first words of SFTP, so that it is known that bytes go both ways.
+async fn greet(connection: &SshConnection) -> Result<()> {
+    let mut channel = connection.subsystem("sftp").await?;
+    // SSH_FXP_INIT, version 3.
+    channel.outgoing.send(Bytes::from_static(&[0, 0, 0, 5, 1, 0, 0, 0, 3])).await?;
+    let answer = channel.incoming.next().await?.expect("the server closed the channel");
+    assert_eq!(answer[4], 2, "that is not SSH_FXP_VERSION");
+    Ok(())
+}
+
+/// Sends bytes through a channel that gives them back.
+async fn echo(channel: &mut Channel, message: Bytes) {
+    let outgoing = channel.outgoing.clone();
+    let expected = message.clone();
+    let sending = tokio::spawn(async move { outgoing.send(message).await });
+    let mut received = 0;
+    while received < expected.len() {
+        let piece = channel.incoming.next().await.unwrap().expect("the echo ended");
+        assert_eq!(piece, expected[received..received + piece.len()], "at {received}");
+        received += piece.len();
+    }
+    sending.await.unwrap().unwrap();
+}
+
+/// Bytes that are not all the same.
+fn pattern(length: usize) -> Bytes {
+    let mut state = 1_u32;
+    let next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}

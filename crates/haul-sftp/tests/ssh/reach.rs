@@ -1,0 +1,357 @@
+//! Ways to a host, and what stands in them.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
+use haul_sftp::ssh::{ConfigFile, Nobody, SshHost, SshOptions};
+use haul_storage::{ErrorKind, Retry};
+
+use crate::sshd::Sshd;
+use crate::{echo, greet, host, host_at, pattern, with};
+
+#[tokio::test]
+async fn an_ipv6_address_is_reached() {
+    let sshd = Sshd::builder().ipv6().start();
+    let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
+    greet(&connection).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_name_is_looked_up_and_reached() {
+    let sshd = Sshd::start();
+    let alias = format!("HostKeyAlias={}", sshd.known_name());
+    let options = with(sshd.options(), &[&alias]);
+    let port = Some(sshd.port());
+    let host = SshHost::resolve(None, "localhost", port, &options, Arc::new(Nobody)).unwrap();
+    greet(&host.connect().await.unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_family_that_was_asked_for_is_the_only_one_dialled() {
+    let sshd = Sshd::start();
+    let options = with(sshd.options(), &["AddressFamily=inet6"]);
+    let error = host(&sshd, &options).connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+}
+
+#[tokio::test]
+async fn a_port_where_nobody_listens_is_unreachable() {
+    let sshd = Sshd::start();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = host_at(free, &sshd.options()).connect().await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later));
+    assert!(error.to_string().contains("refused"), "{error}");
+    assert_eq!(error.location(), free.to_string());
+}
+
+#[tokio::test]
+async fn a_name_that_does_not_exist_is_unreachable() {
+    let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
+    let host = SshHost::resolve(None, "no.such.host.invalid", None, &options, Arc::new(Nobody));
+    let error = host.unwrap().connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_speak_ssh_is_said_to() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move {
+        use tokio::io::AsyncWriteExt;
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let page = "HTTP/1.1 400 Bad Request\r\n".repeat(100);
+        stream.write_all(page.as_bytes()).await.unwrap();
+    });
+    let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
+    let error = host_at(address, &options).connect().await.unwrap_err();
+    server.await.unwrap();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Protocol, Retry::Never), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_is_given_up_after_connect_timeout() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
+    let options = with(options, &["ConnectTimeout=1"]);
+    let host = host_at(listener.local_addr().unwrap(), &options);
+    let error = host.connect().await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later), "{error}");
+}
+
+#[tokio::test]
+async fn connections_that_max_startups_drops_are_busy_and_succeed_later() {
+    let sshd = Sshd::builder().line("MaxStartups 1:100:1").start();
+    // A connection that does not authenticate holds the only place.
+    let held = std::net::TcpStream::connect(sshd.address()).unwrap();
+    let host = host(&sshd, &sshd.options());
+    let error = loop {
+        match host.connect().await {
+            Err(error) => break error,
+            // The server had not counted the held one yet.
+            Ok(connection) => connection.close().await,
+        }
+    };
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Later), "{error}");
+    drop(held);
+    let connection = loop {
+        match host.connect().await {
+            Ok(connection) => break connection,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Busy, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    greet(&connection).await.unwrap();
+}
+
+#[tokio::test]
+async fn many_connections_at_once_succeed_side_by_side() {
+    let sshd = Sshd::start();
+    let host = host(&sshd, &sshd.options());
+    for connection in join_all((0..8).map(|_| host.connect())).await {
+        let connection = connection.unwrap();
+        greet(&connection).await.unwrap();
+        assert_eq!(connection.round_trips(), 7);
+    }
+    assert_eq!(sshd.connections(), 8 + 1, "eight, and the test's own at the start");
+}
+
+/// Options whose known hosts are those of several servers.
+fn known_to(sshds: &[&Sshd]) -> (tempfile::TempDir, SshOptions) {
+    let directory = tempfile::tempdir().unwrap();
+    let known: String =
+        sshds.iter().map(|sshd| std::fs::read_to_string(sshd.known_hosts()).unwrap()).collect();
+    let file = directory.path().join("known_hosts");
+    std::fs::write(&file, known).unwrap();
+    let keys: Vec<PathBuf> = sshds.iter().map(|sshd| sshd.user_key()).collect();
+    let options = SshOptions {
+        identities: keys,
+        config: ConfigFile::None,
+        options: vec![
+            format!("UserKnownHostsFile={}", file.display()),
+            "GlobalKnownHostsFile=none".to_owned(),
+            "IdentityAgent=none".to_owned(),
+        ],
+        ..SshOptions::default()
+    };
+    (directory, options)
+}
+
+fn address(sshd: &Sshd) -> String {
+    sshd.address().to_string()
+}
+
+#[tokio::test]
+async fn a_chain_of_jump_hosts_leads_to_a_host_and_each_shows_its_own_key() {
+    let (near, far, goal) = (Sshd::start(), Sshd::builder().ipv6().start(), Sshd::start());
+    let (_directory, options) = known_to(&[&near, &far, &goal]);
+    let chain = format!("{}@{},{}", near.user(), address(&near), address(&far));
+    let options = SshOptions { jump: Some(chain), ..options };
+    let connection = host(&goal, &options).connect().await.unwrap();
+    let mut channel = connection.subsystem("echo").await.unwrap();
+    echo(&mut channel, pattern(3 << 20)).await;
+    assert!(connection.round_trips() > 3 * 5);
+    assert!(!connection.round_trip().is_zero());
+    for (sshd, expected) in [(&near, 2), (&far, 2), (&goal, 2)] {
+        assert_eq!(sshd.connections(), expected);
+    }
+    // The key of a host on the way is checked as well.
+    let (_directory, strangers) = known_to(&[&far, &goal]);
+    let identities = options.identities.clone();
+    let strangers = SshOptions { jump: options.jump.clone(), identities, ..strangers };
+    let error = host(&goal, &strangers).connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthenticated);
+    assert!(error.location().ends_with(&address(&near)), "{error}");
+}
+
+#[tokio::test]
+async fn a_jump_host_of_the_configuration_is_used_with_its_own_settings() {
+    let (near, goal) = (Sshd::start(), Sshd::start());
+    let (directory, mut options) = known_to(&[&near, &goal]);
+    let config = format!(
+        "Host near\n HostName {}\n Port {}\n HostKeyAlias {}\nHost goal\n HostName {}\n Port {}\n \
+         HostKeyAlias {}\n ProxyJump near\n",
+        near.host(),
+        near.port(),
+        near.known_name(),
+        goal.host(),
+        goal.port(),
+        goal.known_name(),
+    );
+    let file = directory.path().join("config");
+    std::fs::write(&file, config).unwrap();
+    options.config = ConfigFile::Path(file);
+    let host = SshHost::resolve(None, "goal", None, &options, Arc::new(Nobody)).unwrap();
+    greet(&host.connect().await.unwrap()).await.unwrap();
+    assert_eq!(near.connections(), 2);
+}
+
+#[tokio::test]
+async fn a_goal_that_the_jump_host_does_not_reach_is_unreachable() {
+    let near = Sshd::start();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let options = SshOptions { jump: Some(address(&near)), ..near.options() };
+    let error = host_at(free, &options).connect().await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later));
+    let text = error.to_string();
+    assert!(text.contains(&free.to_string()) && text.contains(&address(&near)), "{text}");
+}
+
+#[tokio::test]
+async fn hosts_that_jump_through_each_other_are_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config");
+    std::fs::write(&file, "Host a\nProxyJump b\nHost b\nProxyJump a\n").unwrap();
+    let options = SshOptions { config: ConfigFile::Path(file), ..SshOptions::default() };
+    let error = SshHost::resolve(None, "a", None, &options, Arc::new(Nobody)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+}
+
+#[tokio::test]
+async fn a_proxy_command_carries_the_connection_and_ends_with_it() {
+    let sshd = Sshd::start();
+    let pid = sshd.path("pid");
+    // The jump program of OpenSSH itself, to the same server.
+    let command = format!(
+        "ProxyCommand=sh -c 'echo $$ >{}; exec ssh -F none -q -i {} -o UserKnownHostsFile={} -o \
+         GlobalKnownHostsFile=none -o IdentityAgent=none -p %p -W %h:%p %r@%h'",
+        pid.display(),
+        sshd.user_key().display(),
+        sshd.known_hosts().display(),
+    );
+    let connection = host(&sshd, &with(sshd.options(), &[&command])).connect().await.unwrap();
+    let mut channel = connection.subsystem("echo").await.unwrap();
+    echo(&mut channel, pattern(2 << 20)).await;
+    let pid: i32 = std::fs::read_to_string(pid).unwrap().trim().parse().unwrap();
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    assert!(process.exists());
+    drop((channel, connection));
+    // Until it is gone or waits to be collected; else the test does not end.
+    while std::fs::read_to_string(process.join("stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_command_that_fails_is_unreachable_with_what_it_said() {
+    let sshd = Sshd::start();
+    let options = with(sshd.options(), &["ProxyCommand=sh -c 'echo no route to %h >&2; exit 1'"]);
+    let error = host(&sshd, &options).connect().await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later));
+    assert!(error.to_string().contains("no route to 127.0.0.1"), "{error}");
+}
+
+/// A proxy before a server, and options that know the server behind it.
+fn behind_proxy(sshd: &Sshd, more: &[&str]) -> (FaultProxy, SshOptions) {
+    let proxy = FaultProxy::to(sshd.address()).start().unwrap();
+    let alias = format!("HostKeyAlias={}", sshd.known_name());
+    (proxy, with(with(sshd.options(), &[&alias]), more))
+}
+
+fn blackhole(proxy: &FaultProxy) {
+    for direction in Direction::BOTH {
+        proxy.set(Connections::All, direction, Fault::Blackhole { from: 0 });
+    }
+}
+
+const IMPATIENT: [&str; 2] = ["ServerAliveInterval=1", "ServerAliveCountMax=2"];
+
+fn assert_lost(error: &haul_storage::Error) {
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later), "{error}");
+}
+
+#[tokio::test]
+async fn a_link_that_goes_dead_is_an_error_for_who_reads_and_who_writes() {
+    let sshd = Sshd::start();
+    let (proxy, options) = behind_proxy(&sshd, &IMPATIENT);
+    let host = host_at(proxy.address(), &options);
+    let (reading, writing) = tokio::join!(host.connect(), host.connect());
+    let (reading, writing) = (reading.unwrap(), writing.unwrap());
+    let mut reader = reading.subsystem("echo").await.unwrap();
+    let writer = writing.subsystem("echo").await.unwrap();
+    blackhole(&proxy);
+    let message = Bytes::from(vec![0; 256 << 20]);
+    let (read, written) = tokio::join!(reader.incoming.next(), writer.outgoing.send(message));
+    assert_lost(&read.unwrap_err());
+    assert_lost(&written.unwrap_err());
+    assert_lost(&reading.subsystem("echo").await.unwrap_err());
+}
+
+#[tokio::test]
+async fn a_link_that_goes_dead_while_connecting_is_unreachable() {
+    let sshd = Sshd::start();
+    let more = [IMPATIENT[0], IMPATIENT[1], "ConnectTimeout=2"];
+    let (proxy, options) = behind_proxy(&sshd, &more);
+    host_at(proxy.address(), &options).connect().await.unwrap();
+    let whole = proxy.stats().connections[0].to_client.delivered;
+    // Nothing at all; after the version; between the keys; the last answer of authentication.
+    for after in [0, 30, whole / 2, whole * 3 / 4] {
+        let (proxy, options) = behind_proxy(&sshd, &more);
+        proxy.set(Connections::All, Direction::ToClient, Fault::Blackhole { from: after });
+        assert_lost(&host_at(proxy.address(), &options).connect().await.unwrap_err());
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_is_unreachable_and_another_can_be_made() {
+    let sshd = Sshd::start();
+    let (proxy, options) = behind_proxy(&sshd, &[]);
+    let host = host_at(proxy.address(), &options);
+    let connection = host.connect().await.unwrap();
+    let mut channel = connection.subsystem("echo").await.unwrap();
+    echo(&mut channel, pattern(1000)).await;
+    proxy.cut_all();
+    assert_lost(&channel.incoming.next().await.unwrap_err());
+    assert_lost(&channel.outgoing.send(pattern(10)).await.unwrap_err());
+    assert_lost(&connection.subsystem("echo").await.unwrap_err());
+    greet(&host.connect().await.unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_before_keys_are_exchanged_is_busy() {
+    let sshd = Sshd::start();
+    for cut in
+        [Fault::CutHard { after: 0 }, Fault::CutSoft { after: 0 }, Fault::CutSoft { after: 60 }]
+    {
+        let (proxy, options) = behind_proxy(&sshd, &[]);
+        proxy.set(Connections::All, Direction::ToClient, cut);
+        let error = host_at(proxy.address(), &options).connect().await.unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Later), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_link_that_is_slow_but_moves_is_no_error() {
+    let sshd = Sshd::start();
+    let patience = ["ServerAliveInterval=2", "ServerAliveCountMax=3"];
+    let (proxy, options) = behind_proxy(&sshd, &patience);
+    let connection = host_at(proxy.address(), &options).connect().await.unwrap();
+    let mut channel = connection.subsystem("echo").await.unwrap();
+    for direction in Direction::BOTH {
+        proxy.set(Connections::All, direction, Fault::Rate(20 * 1024));
+    }
+    // It takes longer than the keepalives allow a dead link; a packet of it takes less.
+    echo(&mut channel, pattern(140 * 1024)).await;
+}
+
+#[tokio::test]
+async fn a_dialled_address_is_what_the_proxy_and_the_server_see() {
+    let sshd = Sshd::start();
+    let options = with(sshd.options(), &["BindAddress=127.0.0.9"]);
+    greet(&host(&sshd, &options).connect().await.unwrap()).await.unwrap();
+    assert!(sshd.log().contains("Connection from 127.0.0.9"), "{}", sshd.log());
+}
+
+#[test]
+fn the_server_of_the_tests_is_a_process_that_ends_with_them() {
+    let sshd = Sshd::start();
+    let address: SocketAddr = sshd.address();
+    drop(sshd);
+    assert!(std::net::TcpStream::connect(address).is_err());
+    assert!(Command::new("true").status().unwrap().success());
+}

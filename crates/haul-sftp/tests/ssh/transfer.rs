@@ -1,0 +1,191 @@
+//! Bytes through a channel: ciphers, compression, keys exchanged anew, channels that fail.
+
+use bytes::Bytes;
+use haul_sftp::ssh::SshOptions;
+use haul_storage::{ErrorKind, Retry};
+
+use crate::sshd::Sshd;
+use crate::{echo, greet, host, pattern, with};
+
+#[tokio::test]
+async fn every_cipher_and_mac_carries_data() {
+    let all = "3des-cbc,aes128-cbc,aes128-ctr,aes192-ctr,aes256-ctr,aes128-gcm@openssh.com,\
+               aes256-gcm@openssh.com,chacha20-poly1305@openssh.com";
+    let sshd = Sshd::builder().line(&format!("Ciphers {all}")).line("LogLevel DEBUG1").start();
+    let message = pattern(300_000);
+    for cipher in all.split(',').filter(|cipher| *cipher != "3des-cbc") {
+        let macs: &[&str] = if cipher.contains('@') {
+            &["hmac-sha2-256"]
+        } else {
+            &[
+                "hmac-sha2-256-etm@openssh.com",
+                "hmac-sha2-512-etm@openssh.com",
+                "hmac-sha2-256",
+                "hmac-sha2-512",
+                "hmac-sha1",
+                "hmac-sha1-etm@openssh.com",
+            ]
+        };
+        for mac in macs {
+            let options = [format!("Ciphers={cipher}"), format!("MACs={mac}")];
+            let options = with(sshd.options(), &[&options[0], &options[1]]);
+            let connection = host(&sshd, &options).connect().await.unwrap();
+            let mut channel = connection.subsystem("echo").await.unwrap();
+            echo(&mut channel, message.clone()).await;
+            connection.close().await;
+        }
+        let chosen = format!("cipher: {cipher}");
+        assert!(sshd.log().contains(&chosen), "{cipher} was not used");
+    }
+}
+
+#[tokio::test]
+async fn aes_gcm_is_chosen_where_the_processor_has_aes() {
+    let sshd = Sshd::builder().line("LogLevel DEBUG1").start();
+    greet(&host(&sshd, &sshd.options()).connect().await.unwrap()).await.unwrap();
+    let has_aes = std::fs::read_to_string("/proc/cpuinfo").unwrap().contains(" aes ");
+    let expected = if has_aes { "aes128-gcm@openssh.com" } else { "chacha20-poly1305@openssh.com" };
+    assert!(sshd.log().contains(&format!("cipher: {expected}")));
+}
+
+#[tokio::test]
+async fn every_key_exchange_that_the_server_has_works_and_a_group_exchange_is_one_round_trip_more()
+{
+    let sshd = Sshd::builder().line("KexAlgorithms +diffie-hellman-group14-sha1").start();
+    for (kex, round_trips) in [
+        ("curve25519-sha256", 6),
+        ("curve25519-sha256@libssh.org", 6),
+        ("ecdh-sha2-nistp256", 6),
+        ("ecdh-sha2-nistp384", 6),
+        ("ecdh-sha2-nistp521", 6),
+        ("diffie-hellman-group14-sha256", 6),
+        ("diffie-hellman-group16-sha512", 6),
+        ("diffie-hellman-group14-sha1", 6),
+        ("diffie-hellman-group-exchange-sha256", 7),
+    ] {
+        let options = with(sshd.options(), &[&format!("KexAlgorithms={kex}")]);
+        let connection = host(&sshd, &options).connect().await.unwrap();
+        assert_eq!(connection.round_trips(), round_trips, "{kex}");
+        greet(&connection).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn without_a_common_algorithm_the_error_names_both_sides() {
+    let sshd = Sshd::builder().line("Ciphers aes256-ctr").start();
+    let options = with(sshd.options(), &["Ciphers=chacha20-poly1305@openssh.com"]);
+    let error = host(&sshd, &options).connect().await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Protocol, Retry::Never));
+    let text = error.to_string();
+    assert!(text.contains("chacha20") && text.contains("aes256-ctr"), "{text}");
+}
+
+#[tokio::test]
+async fn with_compression_what_is_sent_arrives_unchanged() {
+    let sshd = Sshd::builder().line("LogLevel DEBUG1").start();
+    let options = SshOptions { compress: true, ..sshd.options() };
+    let connection = host(&sshd, &options).connect().await.unwrap();
+    let mut channel = connection.subsystem("echo").await.unwrap();
+    echo(&mut channel, Bytes::from(vec![b'a'; 4 << 20])).await;
+    echo(&mut channel, pattern(1 << 20)).await;
+    assert!(sshd.log().contains("compression: zlib@openssh.com"), "{}", sshd.log());
+}
+
+#[tokio::test]
+async fn keys_are_exchanged_anew_in_mid_transfer_by_either_side() {
+    let by_server = Sshd::builder().line("RekeyLimit 1M").line("LogLevel DEBUG1").start();
+    let by_client = Sshd::builder().line("LogLevel DEBUG1").start();
+    let limited = with(by_client.options(), &["RekeyLimit=1M"]);
+    for (sshd, options) in [(&by_server, by_server.options()), (&by_client, limited)] {
+        let connection = host(sshd, &options).connect().await.unwrap();
+        let mut channel = connection.subsystem("echo").await.unwrap();
+        for _ in 0..4 {
+            echo(&mut channel, pattern(4 << 20)).await;
+        }
+        let exchanges = sshd.log().matches("SSH2_MSG_NEWKEYS received").count();
+        assert!(exchanges > 4, "{exchanges} key exchanges");
+    }
+}
+
+#[tokio::test]
+async fn a_subsystem_that_the_server_does_not_have_is_unsupported() {
+    let sshd = Sshd::start();
+    let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
+    let mut channel = connection.subsystem("teleport").await.unwrap();
+    let error = channel.incoming.next().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("\"teleport\""), "{error}");
+    assert!(channel.outgoing.send(Bytes::from_static(b"x")).await.is_err());
+    greet(&connection).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_program_that_fails_is_reported_with_its_status() {
+    let sshd = Sshd::start();
+    let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
+    let mut channel = connection.subsystem("broken").await.unwrap();
+    let error = channel.incoming.next().await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("broken program ended with status 127"), "{text}");
+    assert_eq!(error.retry(), Retry::Never);
+}
+
+#[tokio::test]
+async fn messages_of_several_senders_do_not_mix() {
+    let sshd = Sshd::start();
+    let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
+    let mut channel = connection.subsystem("echo").await.unwrap();
+    let length = 1 << 20;
+    let senders: Vec<_> = (0..4_u8)
+        .map(|n| {
+            let outgoing = channel.outgoing.clone();
+            tokio::spawn(async move { outgoing.send(Bytes::from(vec![n; length])).await })
+        })
+        .collect();
+    let mut received = Vec::new();
+    while received.len() < 4 * length {
+        received.extend(channel.incoming.next().await.unwrap().unwrap());
+    }
+    for message in received.chunks(length) {
+        assert!(message.iter().all(|byte| *byte == message[0]));
+    }
+    for sender in senders {
+        sender.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_channel_outlives_the_connection_it_came_from_and_ends_with_its_halves() {
+    let sshd = Sshd::builder().line("MaxSessions 1").start();
+    let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
+    let mut channel = connection.subsystem("echo").await.unwrap();
+    // The only session there is: a second one is refused for now, not for ever.
+    let error = connection.subsystem("echo").await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Later), "{error}");
+    echo(&mut channel, pattern(100_000)).await;
+    drop(channel);
+    // The server lets go of it when it hears the close.
+    let mut channel = loop {
+        match connection.subsystem("echo").await {
+            Ok(channel) => break channel,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Busy),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
+    drop(connection);
+    echo(&mut channel, pattern(100_000)).await;
+}
+
+#[tokio::test]
+async fn a_send_that_was_dropped_half_way_spoils_the_channel_and_says_so() {
+    let sshd = Sshd::start();
+    let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
+    let channel = connection.subsystem("echo").await.unwrap();
+    // Nobody reads the echo, so the far end stops taking bytes.
+    let outgoing = channel.outgoing.clone();
+    let sending = outgoing.send(Bytes::from(vec![0; 256 << 20]));
+    let limit = std::time::Duration::from_secs(2);
+    assert!(tokio::time::timeout(limit, sending).await.is_err());
+    let error = channel.outgoing.send(Bytes::from_static(b"x")).await.unwrap_err();
+    assert!(error.to_string().contains("broken off"), "{error}");
+}

@@ -1,0 +1,350 @@
+//! A real sshd for tests: its own keys, users' keys and configuration in a directory of its own, on
+//! a port of its own at 127.0.0.1 or ::1, stopped with the test.
+//!
+//! It runs in a mount namespace in which the account that the test runs as has a password that only
+//! this server knows, so that nothing of the machine is changed. That needs root; without it
+//! everything but passwords works.
+
+#![allow(dead_code, reason = "every test binary uses a part of it")]
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use haul_sftp::ssh::{ConfigFile, SshOptions};
+use tempfile::TempDir;
+
+/// How long a server may take to start.
+const START: Duration = Duration::from_secs(20);
+
+/// A server that is running.
+#[derive(Debug)]
+pub struct Sshd {
+    directory: TempDir,
+    address: SocketAddr,
+    process: Option<Child>,
+}
+
+/// What is said about a server before it starts.
+#[derive(Debug)]
+pub struct Builder {
+    lines: Vec<String>,
+    host_keys: Vec<String>,
+    host: IpAddr,
+    password: Option<String>,
+    certificate: Option<Vec<String>>,
+}
+
+impl Sshd {
+    /// A server with one ed25519 host key that lets the test's own user in with [`Sshd::user_key`].
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// Begins a server that is not like that.
+    pub fn builder() -> Builder {
+        Builder {
+            lines: Vec::new(),
+            host_keys: vec!["ed25519".to_owned()],
+            host: Ipv4Addr::LOCALHOST.into(),
+            password: None,
+            certificate: None,
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address without the port, as one writes it.
+    pub fn host(&self) -> String {
+        self.address.ip().to_string()
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// The name of the user that it lets in: the one that the test runs as.
+    pub fn user(&self) -> String {
+        output(Command::new("id").arg("-un"))
+    }
+
+    /// A path in the server's directory, which goes with it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The private key that it lets in.
+    pub fn user_key(&self) -> PathBuf {
+        self.path("user_key")
+    }
+
+    /// Its host key of a type, without `.pub`.
+    pub fn host_key(&self, kind: &str) -> PathBuf {
+        self.path(&format!("host_{kind}"))
+    }
+
+    /// A known_hosts file that has its keys.
+    pub fn known_hosts(&self) -> PathBuf {
+        self.path("known_hosts")
+    }
+
+    /// The name that it has in a known_hosts file.
+    pub fn known_name(&self) -> String {
+        format!("[{}]:{}", self.host(), self.port())
+    }
+
+    /// Options with which haul gets in, and which read nothing of the machine's own.
+    pub fn options(&self) -> SshOptions {
+        SshOptions {
+            identities: vec![self.user_key()],
+            config: ConfigFile::None,
+            options: self.isolated(),
+            ..SshOptions::default()
+        }
+    }
+
+    /// The `-o` options that keep the machine's own files, agents and homes out.
+    pub fn isolated(&self) -> Vec<String> {
+        vec![
+            format!("UserKnownHostsFile={}", self.known_hosts().display()),
+            "GlobalKnownHostsFile=none".to_owned(),
+            "IdentityAgent=none".to_owned(),
+        ]
+    }
+
+    /// Makes a key; with a passphrase it is encrypted.
+    pub fn new_key(&self, name: &str, kind: &str, passphrase: &str) -> PathBuf {
+        let path = self.path(name);
+        keygen(&path, kind, passphrase);
+        path
+    }
+
+    /// Lets a key in, with options of authorized_keys(5) before it.
+    pub fn authorize(&self, key: &Path, options: &str) {
+        let mut list = fs::read_to_string(self.path("authorized_keys")).unwrap();
+        list.push_str(&format!("{options} {}", public(key)));
+        fs::write(self.path("authorized_keys"), list).unwrap();
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap()
+    }
+
+    /// How many connections it has accepted, by its log.
+    pub fn connections(&self) -> usize {
+        self.log().lines().filter(|line| line.starts_with("Connection from ")).count()
+    }
+
+    /// Stops it with all its connections' children left to themselves, as when a daemon dies.
+    pub fn stop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+
+    /// Starts it again on the same port.
+    pub fn restart(&mut self) {
+        self.stop();
+        self.launch().unwrap();
+    }
+
+    fn launch(&mut self) -> Result<(), String> {
+        let log = fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
+        let directory = self.directory.path().display();
+        let mut script = String::new();
+        for (private, real) in [("shadow", "/etc/shadow"), ("pam", "/etc/pam.d/sshd")] {
+            if self.path(private).exists() {
+                script.push_str(&format!("mount --bind {directory}/{private} {real} && "));
+            }
+        }
+        let sshd = format!("exec /usr/sbin/sshd -D -e -f {directory}/sshd_config");
+        let mut command = if script.is_empty() {
+            Command::new("sh")
+        } else {
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "--propagation", "private", "sh"]);
+            command
+        };
+        command.arg("-c").arg(script + &sshd);
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        self.process = Some(process.unwrap());
+        let start = Instant::now();
+        while start.elapsed() < START {
+            let ended = self.process.as_mut().and_then(|process| process.try_wait().unwrap());
+            if let Some(status) = ended {
+                self.process = None;
+                return Err(format!("sshd ended with {status}: {}", self.log()));
+            }
+            if self.log().contains("Server listening on")
+                && TcpStream::connect(self.address).is_ok()
+            {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Err("sshd does not start".to_owned())
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        if std::thread::panicking() && self.path("log").exists() {
+            eprintln!("--- log of sshd ---\n{}", self.log());
+        }
+        self.stop();
+    }
+}
+
+impl Builder {
+    /// A line of sshd_config(5). The first of a keyword wins, and these come first.
+    pub fn line(mut self, line: &str) -> Self {
+        self.lines.push(line.to_owned());
+        self
+    }
+
+    /// The types of its host keys: `ed25519`, `ecdsa`, `rsa`.
+    pub fn host_keys(mut self, kinds: &[&str]) -> Self {
+        self.host_keys = kinds.iter().map(|&kind| kind.to_owned()).collect();
+        self
+    }
+
+    /// Listens on ::1.
+    pub fn ipv6(mut self) -> Self {
+        self.host = Ipv6Addr::LOCALHOST.into();
+        self
+    }
+
+    /// Lets the user in with a password as well, and answers keyboard-interactive through PAM.
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Shows a host certificate, made with these arguments of `ssh-keygen -s` (`-n names`, `-V
+    /// times`), and puts a line `@cert-authority *` into known_hosts in place of the key.
+    pub fn certificate(mut self, arguments: &[&str]) -> Self {
+        self.certificate = Some(arguments.iter().map(|&argument| argument.to_owned()).collect());
+        self
+    }
+
+    /// Starts it.
+    pub fn start(self) -> Sshd {
+        // sshd wants it even where it does not use it.
+        fs::create_dir_all("/run/sshd").unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let address = SocketAddr::new(self.host, 0);
+        let mut sshd = Sshd { directory, address, process: None };
+        keygen(&sshd.user_key(), "ed25519", "");
+        keygen(&sshd.path("authority"), "ed25519", "");
+        fs::write(sshd.path("authorized_keys"), public(&sshd.user_key())).unwrap();
+        for kind in &self.host_keys {
+            keygen(&sshd.host_key(kind), kind, "");
+        }
+        if let Some(arguments) = &self.certificate {
+            let mut command = Command::new("ssh-keygen");
+            command.args(["-q", "-h", "-I", "test host", "-s"]).arg(sshd.path("authority"));
+            command.args(arguments).arg(sshd.host_key(&self.host_keys[0]).with_extension("pub"));
+            assert!(command.status().unwrap().success());
+        }
+        if let Some(password) = &self.password {
+            self.set_password(&sshd, password);
+        }
+        // A port that was free a moment ago can be taken by somebody else.
+        let mut failure = String::new();
+        for _ in 0..10 {
+            let probe = TcpListener::bind(address).unwrap();
+            sshd.address = probe.local_addr().unwrap();
+            drop(probe);
+            self.configure(&sshd);
+            match sshd.launch() {
+                Ok(()) => return sshd,
+                Err(cause) => failure = cause,
+            }
+        }
+        panic!("{failure}");
+    }
+
+    fn configure(&self, sshd: &Sshd) {
+        let mut config: Vec<String> = self.lines.clone();
+        let file = |name: &str| sshd.path(name).display().to_string();
+        config.push(format!("ListenAddress {}", self.host));
+        config.push(format!("Port {}", sshd.port()));
+        config.extend(
+            self.host_keys.iter().map(|kind| format!("HostKey {}", sshd.host_key(kind).display())),
+        );
+        if self.certificate.is_some() {
+            let key = sshd.host_key(&self.host_keys[0]);
+            config.push(format!("HostCertificate {}-cert.pub", key.display()));
+        }
+        config.push(format!("AuthorizedKeysFile {}", file("authorized_keys")));
+        config.push(format!("TrustedUserCAKeys {}", file("authority.pub")));
+        config.push(format!("UsePAM {}", if self.password.is_some() { "yes" } else { "no" }));
+        for line in [
+            "PidFile none",
+            "StrictModes no",
+            "PermitRootLogin yes",
+            "PrintMotd no",
+            "PrintLastLog no",
+            "UseDNS no",
+            "LogLevel VERBOSE",
+            "Subsystem sftp internal-sftp",
+            "Subsystem echo /bin/cat",
+            "Subsystem broken echo no such program >&2; exit 127",
+        ] {
+            config.push(line.to_owned());
+        }
+        fs::write(sshd.path("sshd_config"), config.join("\n") + "\n").unwrap();
+        let mut known = String::new();
+        if self.certificate.is_some() {
+            known.push_str(&format!("@cert-authority * {}", public(&sshd.path("authority"))));
+        } else {
+            for kind in &self.host_keys {
+                known.push_str(&format!("{} {}", sshd.known_name(), public(&sshd.host_key(kind))));
+            }
+        }
+        fs::write(sshd.known_hosts(), known).unwrap();
+    }
+
+    fn set_password(&self, sshd: &Sshd, password: &str) {
+        let hash = output(Command::new("openssl").args(["passwd", "-6", password]));
+        let line = format!("{}:{hash}:19000:0:99999:7:::\n", sshd.user());
+        fs::write(sshd.path("shadow"), line).unwrap();
+        fs::set_permissions(sshd.path("shadow"), fs::Permissions::from_mode(0o600)).unwrap();
+        let pam = "auth required pam_unix.so\naccount required pam_permit.so\n\
+                   session required pam_permit.so\n";
+        fs::write(sshd.path("pam"), pam).unwrap();
+    }
+}
+
+/// Makes a key pair. RSA keys are of 2048 bits: making larger ones takes long.
+fn keygen(path: &Path, kind: &str, passphrase: &str) {
+    let mut command = Command::new("ssh-keygen");
+    command.args(["-q", "-C", "test", "-t", kind, "-N", passphrase, "-f"]).arg(path);
+    if kind == "rsa" {
+        command.args(["-b", "2048"]);
+    }
+    assert!(command.status().unwrap().success());
+}
+
+/// The public half of a key, a line.
+pub fn public(key: &Path) -> String {
+    let mut path = key.as_os_str().to_owned();
+    path.push(".pub");
+    fs::read_to_string(path).unwrap()
+}
+
+/// What a command prints, without the line end.
+pub fn output(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
