@@ -11,6 +11,7 @@
 //! [remote.nas]
 //! url = "sftp://nas.example/volume1"
 //! user = "ada"
+//! password-command = "pass show nas"
 //! ```
 //!
 //! An unknown key or a value that makes no sense is an error that names file, line and key: a
@@ -49,6 +50,8 @@ pub(crate) struct Remote {
     pub(crate) user: Option<String>,
     /// Port, unless the location says it.
     pub(crate) port: Option<u16>,
+    /// A command that prints the password.
+    pub(crate) password_command: Option<String>,
 }
 
 /// Why a configuration cannot be used: `FILE:LINE: KEY: CAUSE`.

@@ -17,6 +17,7 @@ mod plan;
 mod report;
 mod settings;
 mod signals;
+mod terminal;
 mod units;
 
 use std::process::ExitCode;

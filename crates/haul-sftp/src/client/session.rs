@@ -159,6 +159,9 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
+        // Nobody should wait for what will not come.
+        let closed = Error::new(ErrorKind::Unreachable, "ask").because("the lane was closed");
+        self.shared.end(&closed);
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::TransferArgs;
+use super::{SshArgs, TransferArgs};
 
 /// Arguments of `haul cp`.
 #[derive(Debug, Args)]
@@ -20,6 +20,9 @@ pub(crate) struct CpArgs {
 
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
+
+    #[command(flatten)]
+    pub(crate) ssh: SshArgs,
 }
 
 const WHERE: &str = "\

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 
 use clap::Args;
 
+use super::SshArgs;
+
 /// Arguments of `haul ls`.
 #[derive(Debug, Args)]
 #[command(after_long_help = FORM)]
@@ -19,6 +21,9 @@ pub(crate) struct LsArgs {
     /// List what is in directories, too
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
+
+    #[command(flatten)]
+    pub(crate) ssh: SshArgs,
 }
 
 const FORM: &str = "\

@@ -7,6 +7,7 @@ mod cp;
 mod demo;
 mod ls;
 mod man;
+mod ssh;
 mod sync;
 mod transfer;
 mod verify;
@@ -19,6 +20,7 @@ pub(crate) use cp::CpArgs;
 pub(crate) use demo::DemoArgs;
 pub(crate) use ls::LsArgs;
 pub(crate) use man::{CompletionsArgs, ManArgs};
+pub(crate) use ssh::SshArgs;
 pub(crate) use sync::SyncArgs;
 pub(crate) use transfer::TransferArgs;
 pub(crate) use verify::VerifyArgs;
@@ -91,6 +93,8 @@ pub(crate) struct OutputArgs {
 const MANUAL: &str = "\
 Locations:
   PATH                    a local path; ./a:b if a colon comes before the first slash
+  [USER@]HOST:PATH        SFTP, as scp writes it; below the home unless PATH begins with a slash
+  sftp://[USER@]HOST[:PORT]/PATH
   NAME:PATH               below the url of [remote.NAME] in the configuration
 
 Configuration (TOML; names of options as on the command line, without the dashes):

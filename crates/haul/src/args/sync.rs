@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::TransferArgs;
+use super::{SshArgs, TransferArgs};
 
 /// Arguments of `haul sync`.
 #[derive(Debug, Args)]
@@ -24,6 +24,9 @@ pub(crate) struct SyncArgs {
 
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
+
+    #[command(flatten)]
+    pub(crate) ssh: SshArgs,
 }
 
 const MEANING: &str = "\

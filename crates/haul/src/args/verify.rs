@@ -4,6 +4,8 @@ use std::ffi::OsString;
 
 use clap::Args;
 
+use super::SshArgs;
+
 /// Arguments of `haul verify`.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
@@ -15,4 +17,7 @@ pub(crate) struct VerifyArgs {
     /// A file that the manifest does not list is a failure
     #[arg(long)]
     pub(crate) strict: bool,
+
+    #[command(flatten)]
+    pub(crate) ssh: SshArgs,
 }

@@ -11,7 +11,8 @@ use crate::{plan, settings};
 /// Runs it.
 pub(crate) async fn run(args: &CpArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let resolved = settings::resolve(&args.transfer, config).map_err(Stop::Usage)?;
-    let places = Places::new(config, resolved.engine.block_size, resolved.split);
+    let places =
+        Places::new(config, resolved.engine.block_size, resolved.split, &args.ssh, printer);
     let sources = args.sources.iter().map(|source| places.locate(source));
     let sources = sources.collect::<Result<Vec<_>, _>>()?;
     let destination = places.locate(&args.destination)?;

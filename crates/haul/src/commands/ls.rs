@@ -18,7 +18,13 @@ const BATCH: usize = 100_000;
 
 /// Runs it.
 pub(crate) async fn run(args: &LsArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
-    let places = Places::new(config, haul_engine::Settings::default().block_size, SplitArg::Auto);
+    let places = Places::new(
+        config,
+        haul_engine::Settings::default().block_size,
+        SplitArg::Auto,
+        &args.ssh,
+        printer,
+    );
     let location = places.locate(&args.location)?;
     let place = places.existing(&location).await?;
     let mut listing = Listing { printer, long: args.long, failed: false };

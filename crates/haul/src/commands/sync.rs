@@ -12,7 +12,8 @@ use crate::{plan, settings};
 pub(crate) async fn run(args: &SyncArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let mut resolved = settings::resolve(&args.transfer, config).map_err(Stop::Usage)?;
     resolved.engine.delete = args.delete;
-    let places = Places::new(config, resolved.engine.block_size, resolved.split);
+    let places =
+        Places::new(config, resolved.engine.block_size, resolved.split, &args.ssh, printer);
     let source = places.locate(&args.source)?;
     let destination = places.locate(&args.destination)?;
     let plan = plan::sync(&places, &source, &destination).await?;

@@ -3,6 +3,8 @@
 //! Local storages are opened on canonical roots (no links, no `..`), so that the engine can see
 //! when source and destination are the same or one lies in the other.
 
+mod sftp;
+
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -13,11 +15,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use haul_local::{LocalOptions, LocalStorage, SplitMode, SplitStorage};
-use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage, WorkPool};
+use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Scheme, Storage, WorkPool};
 
+use self::sftp::Remotes;
+use crate::args::SshArgs;
 use crate::config::{Config, Remote};
 use crate::exit::Stop;
 use crate::options::SplitArg;
+use crate::output::Printer;
 
 /// Something in an opened storage.
 #[derive(Debug, Clone)]
@@ -41,6 +46,7 @@ pub(crate) struct Places<'a> {
     block_size: u64,
     split: SplitArg,
     sources: Mutex<Sources>,
+    remotes: Remotes,
 }
 
 /// What is shared by all sources: a thousand files of one directory are one storage, and a thousand
@@ -53,8 +59,15 @@ struct Sources {
 
 impl<'a> Places<'a> {
     /// Opens with blocks of `block_size` bytes and long files stored as `split` says.
-    pub(crate) fn new(config: &'a Config, block_size: u64, split: SplitArg) -> Self {
-        Self { config, block_size, split, sources: Mutex::default() }
+    pub(crate) fn new(
+        config: &'a Config,
+        block_size: u64,
+        split: SplitArg,
+        ssh: &SshArgs,
+        printer: &Printer,
+    ) -> Self {
+        let remotes = Remotes::new(ssh, printer);
+        Self { config, block_size, split, sources: Mutex::default(), remotes }
     }
 
     /// What an argument means: the forms of [`Location`], and the remotes of the configuration.
@@ -65,14 +78,20 @@ impl<'a> Places<'a> {
             Location::Named { name, path } => match self.config.remote.get(name) {
                 Some(remote) => {
                     let base = Location::parse(&remote.url).map_err(usage)?;
-                    below(name, remote, base, path).map_err(Stop::Usage)?
+                    let location = below(name, remote, base, path).map_err(Stop::Usage)?;
+                    if let Some(command) = &remote.password_command {
+                        self.remotes.password_command(&location, command);
+                    }
+                    location
                 }
                 None => location.as_ssh_host(),
             },
             _ => location,
         };
         let protocol = match &location {
-            Location::Local(_) => return Ok(location),
+            Location::Local(_) | Location::Remote { scheme: Scheme::Sftp, .. } => {
+                return Ok(location);
+            }
             Location::Remote { scheme, .. } => scheme.name(),
             Location::Named { .. } => "sftp",
             Location::Peer { .. } => "a peer's ticket",
@@ -86,7 +105,22 @@ impl<'a> Places<'a> {
 
     /// Opens what is there; links in the location are followed.
     pub(crate) async fn existing(&self, location: &Location) -> Result<Place> {
-        let path = local_path(location)?;
+        match location {
+            Location::Local(path) => self.local_existing(location, path).await,
+            _ => self.remotes.existing(location).await,
+        }
+    }
+
+    /// Opens a place to write to, which need not exist. A link to a directory is followed; a link
+    /// to anything else is what will be replaced.
+    pub(crate) async fn destination(&self, location: &Location) -> Result<Place> {
+        match location {
+            Location::Local(path) => self.local_destination(location, path).await,
+            _ => self.remotes.destination(location).await,
+        }
+    }
+
+    async fn local_existing(&self, location: &Location, path: &Path) -> Result<Place> {
         let canonical = path.canonicalize().map_err(|error| at(location, "open", error))?;
         let metadata = fs::metadata(&canonical).map_err(|error| at(location, "open", error))?;
         let is_directory = metadata.is_dir()
@@ -102,10 +136,7 @@ impl<'a> Places<'a> {
         Ok(Place { storage, path: name, is_directory, exists: true, local: Some(canonical) })
     }
 
-    /// Opens a place to write to, which need not exist. A link to a directory is followed; a link
-    /// to anything else is what will be replaced.
-    pub(crate) async fn destination(&self, location: &Location) -> Result<Place> {
-        let path = local_path(location)?;
+    async fn local_destination(&self, location: &Location, path: &Path) -> Result<Place> {
         let absolute = std::path::absolute(path).map_err(|error| at(location, "open", error))?;
         let (mut root, mut rest) = nearest_directory(&absolute, location)?;
         if rest.is_empty()
@@ -236,11 +267,6 @@ fn name_of(path: &Path, location: &Location) -> Result<RelPath> {
     RelPath::root().join(name.as_bytes()).map_err(|error| invalid(location, error))
 }
 
-fn local_path(location: &Location) -> Result<&Path> {
-    // `locate` lets nothing else through.
-    location.as_local().ok_or_else(|| Error::new(ErrorKind::Unsupported, "open").at(location))
-}
-
 fn at(location: &Location, operation: &'static str, error: io::Error) -> Error {
     Error::from_io(operation, error).at(location)
 }
@@ -283,10 +309,12 @@ fn below(name: &str, remote: &Remote, base: Location, path: &[u8]) -> Result<Loc
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::OutputArgs;
 
     fn locate(config: &str, argument: &str) -> Result<String, String> {
         let config: Config = toml::from_str(config).unwrap();
-        let places = Places::new(&config, 1 << 20, SplitArg::Auto);
+        let printer = Printer::new(OutputArgs::default());
+        let places = Places::new(&config, 1 << 20, SplitArg::Auto, &SshArgs::default(), &printer);
         match places.locate(OsStr::new(argument)) {
             Ok(location) => Ok(location.to_string()),
             Err(Stop::Usage(message)) => Err(message),
@@ -305,15 +333,13 @@ mod tests {
     #[test]
     fn user_and_port_of_a_remote_fill_its_location() {
         let config = "[remote.nas]\nurl = \"sftp://nas/vol\"\nuser = \"ada\"\nport = 2222\n";
-        let error = locate(config, "nas:x").unwrap_err();
-        assert_eq!(error, "sftp://ada@nas:2222/vol/x: sftp is not supported by this build");
+        assert_eq!(locate(config, "nas:x"), Ok("sftp://ada@nas:2222/vol/x".to_owned()));
     }
 
     #[test]
     fn a_location_of_another_protocol_is_named_in_the_refusal() {
         let error = locate("", "ftp://host/x").unwrap_err();
         assert_eq!(error, "ftp://host/x: ftp is not supported by this build");
-        let error = locate("", "host:x").unwrap_err();
-        assert_eq!(error, "sftp://host/~/x: sftp is not supported by this build");
+        assert_eq!(locate("", "host:x"), Ok("sftp://host/~/x".to_owned()));
     }
 }

@@ -1,0 +1,223 @@
+//! Places on SFTP servers. One host is one set of lanes, however many locations are on it.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{env, fs, thread};
+
+use haul_sftp::codec::FileKind;
+use haul_sftp::ssh::{ConfigFile, PasswordSource, Secret, SshHost, SshOptions};
+use haul_sftp::{Nearest, SftpHost, SftpStorage, SshDial};
+use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage};
+use tokio::runtime::{Builder, Runtime};
+
+use super::Place;
+use crate::args::SshArgs;
+use crate::output::Printer;
+use crate::terminal::Terminal;
+
+/// Opens hosts, each once.
+#[derive(Debug)]
+pub(super) struct Remotes {
+    options: SshOptions,
+    port: Option<u16>,
+    terminal: Terminal,
+    opened: Mutex<Opened>,
+}
+
+#[derive(Debug, Default)]
+struct Opened {
+    /// Lanes encrypt on threads of their own.
+    runtime: Option<Runtime>,
+    hosts: HashMap<HostKey, Arc<SftpHost>>,
+    password_commands: HashMap<HostKey, String>,
+    storages: HashMap<(HostKey, Vec<u8>), Arc<SftpStorage>>,
+}
+
+/// What makes one host different from another.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct HostKey {
+    user: Option<String>,
+    host: String,
+    port: Option<u16>,
+}
+
+impl Remotes {
+    /// Hosts as the options say, and the environment.
+    pub(super) fn new(ssh: &SshArgs, printer: &Printer) -> Self {
+        let password = env::var("HAUL_PASSWORD").ok().filter(|text| !text.is_empty());
+        let options = SshOptions {
+            identities: ssh.identities.clone(),
+            jump: ssh.jump.clone(),
+            config: ssh.config_file.as_deref().map(ConfigFile::from).unwrap_or_default(),
+            options: ssh.options.clone(),
+            compress: ssh.compress,
+            accept_new_host_keys: ssh.accept_new_host_keys,
+            password: password.map(|text| PasswordSource::Secret(Secret::new(text))),
+        };
+        let terminal = Terminal { quiet: printer.is_quiet() };
+        Self { options, port: ssh.port, terminal, opened: Mutex::default() }
+    }
+
+    /// Remembers what prints the password of a host.
+    pub(super) fn password_command(&self, location: &Location, command: &str) {
+        if let Ok((key, _)) = self.parts(location) {
+            self.lock().password_commands.insert(key, command.to_owned());
+        }
+    }
+
+    /// Opens what is there; links in the location are followed.
+    pub(super) async fn existing(&self, location: &Location) -> Result<Place> {
+        let (key, path) = self.parts(location)?;
+        let host = self.host(&key)?;
+        let resolved = host.resolve(path).await?;
+        let Some(kind) = resolved.kind else {
+            return Err(Error::new(ErrorKind::NotFound, "open").at(location));
+        };
+        let is_directory = kind == FileKind::Directory;
+        if !is_directory && location.has_trailing_slash() {
+            return Err(Error::new(ErrorKind::NotADirectory, "open").at(location));
+        }
+        let (root, name) = if is_directory {
+            (&resolved.path[..], RelPath::root())
+        } else {
+            let (root, name) = split(&resolved.path);
+            (root, rel_path(location, &[name])?)
+        };
+        let storage = self.storage(&key, &host, location, root).await?;
+        Ok(Place { storage, path: name, is_directory, exists: true, local: None })
+    }
+
+    /// Opens a place to write to, which need not exist.
+    pub(super) async fn destination(&self, location: &Location) -> Result<Place> {
+        let (key, path) = self.parts(location)?;
+        let host = self.host(&key)?;
+        let Nearest { directory, rest, kind, exists } = host.nearest(path).await?;
+        if exists && !rest.is_empty() && location.has_trailing_slash() {
+            return Err(Error::new(ErrorKind::NotADirectory, "open").at(location));
+        }
+        if kind.is_some_and(|kind| !matches!(kind, FileKind::File | FileKind::Directory)) {
+            return Err(Error::new(ErrorKind::AlreadyExists, "replace")
+                .at(location)
+                .because("it is a device, a pipe or a socket"));
+        }
+        let names: Vec<&[u8]> = rest.iter().map(|name| &name[..]).collect();
+        let path = rel_path(location, &names)?;
+        let storage = self.storage(&key, &host, location, &directory).await?;
+        Ok(Place {
+            storage,
+            path,
+            is_directory: rest.is_empty(),
+            exists: exists || rest.is_empty(),
+            local: None,
+        })
+    }
+
+    fn host(&self, key: &HostKey) -> Result<Arc<SftpHost>> {
+        let mut opened = self.lock();
+        if let Some(host) = opened.hosts.get(key) {
+            return Ok(Arc::clone(host));
+        }
+        let runtime = match &opened.runtime {
+            Some(runtime) => runtime.handle().clone(),
+            None => opened.runtime.insert(runtime()?).handle().clone(),
+        };
+        let mut options = self.options.clone();
+        if let Some(command) = opened.password_commands.get(key) {
+            options.password = Some(PasswordSource::Command(command.clone()));
+        }
+        let terminal = Arc::new(self.terminal);
+        let user = key.user.as_deref();
+        let ssh = SshHost::resolve(user, &key.host, key.port, &options, terminal)?;
+        let dial = SshDial::new(Arc::new(ssh));
+        let host = SftpHost::new(Arc::new(dial), runtime);
+        opened.hosts.insert(key.clone(), Arc::clone(&host));
+        Ok(host)
+    }
+
+    async fn storage(
+        &self,
+        key: &HostKey,
+        host: &Arc<SftpHost>,
+        location: &Location,
+        root: &[u8],
+    ) -> Result<Arc<dyn Storage>> {
+        let storage_key = (key.clone(), root.to_owned());
+        if let Some(storage) = self.lock().storages.get(&storage_key) {
+            return Ok(Arc::clone(storage) as _);
+        }
+        let at = at_root(location, root);
+        let root = bytes::Bytes::copy_from_slice(root);
+        let storage = SftpStorage::open(Arc::clone(host), at, root, journals()).await?;
+        self.lock().storages.insert(storage_key, Arc::clone(&storage));
+        Ok(storage)
+    }
+
+    fn parts<'a>(&self, location: &'a Location) -> Result<(HostKey, &'a [u8])> {
+        match location {
+            Location::Remote { user, host, port, path, .. } => {
+                let key =
+                    HostKey { user: user.clone(), host: host.clone(), port: port.or(self.port) };
+                Ok((key, path))
+            }
+            // `locate` lets nothing else through.
+            _ => Err(Error::new(ErrorKind::Unsupported, "open").at(location)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Remotes {
+    fn drop(&mut self) {
+        // Nobody waits for connections to be closed politely: the process ends.
+        if let Some(runtime) = self.lock().runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn runtime() -> Result<Runtime> {
+    let threads = thread::available_parallelism().map_or(2, usize::from).clamp(2, 4);
+    Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("lanes")
+        .enable_all()
+        .build()
+        .map_err(|error| Error::from_io("start threads", error))
+}
+
+/// Where journals of uploads lie: `haul/journals` in the XDG state directory. Without a home there
+/// is none, and uploads are not continued.
+fn journals() -> Option<PathBuf> {
+    let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".local/state"));
+    let directory = state.or_else(home)?.join("haul/journals");
+    fs::create_dir_all(&directory).ok()?;
+    Some(directory)
+}
+
+/// The location of a storage's root, for people.
+fn at_root(location: &Location, root: &[u8]) -> Location {
+    let mut at = location.clone();
+    if let Location::Remote { path, .. } = &mut at {
+        *path = root.to_owned();
+    }
+    at
+}
+
+/// The directory of an absolute path, and the name in it.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    (&path[..slash.max(1)], &path[(slash + 1).min(path.len())..])
+}
+
+fn rel_path(location: &Location, names: &[&[u8]]) -> Result<RelPath> {
+    let mut path = RelPath::root();
+    for name in names {
+        path = path.join(name).map_err(|error| super::invalid(location, error))?;
+    }
+    Ok(path)
+}

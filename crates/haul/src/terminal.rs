@@ -1,0 +1,79 @@
+//! Asks the person at the terminal: passwords without showing them, host keys.
+//!
+//! It talks to the terminal itself, not to the standard input and output, which may be pipes.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufRead, BufReader, Write};
+
+use async_trait::async_trait;
+use haul_sftp::ssh::{Prompter, Secret};
+use haul_storage::{Error, Result};
+use tokio::task::spawn_blocking;
+
+/// The terminal that the process belongs to, if it does.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Terminal {
+    /// Whether messages that need no answer are kept back.
+    pub(crate) quiet: bool,
+}
+
+#[async_trait]
+impl Prompter for Terminal {
+    async fn secret(&self, prompt: &str) -> Result<Option<Secret>> {
+        let prompt = prompt.to_owned();
+        let ask = move || match rpassword::prompt_password(prompt) {
+            Ok(text) => Ok(Some(Secret::new(text))),
+            Err(error) => nobody(error),
+        };
+        blocking(ask).await
+    }
+
+    async fn visible(&self, prompt: &str) -> Result<Option<String>> {
+        let prompt = prompt.to_owned();
+        blocking(move || visible(&prompt).or_else(nobody)).await
+    }
+
+    async fn notice(&self, text: &str) {
+        if self.quiet {
+            return;
+        }
+        let text = text.trim_end().to_owned();
+        // Where nobody sits nobody reads it, and that is no error.
+        drop(
+            blocking(move || -> io::Result<()> {
+                writeln!(OpenOptions::new().write(true).open("/dev/tty")?, "{text}")
+            })
+            .await,
+        );
+    }
+}
+
+fn visible(prompt: &str) -> io::Result<Option<String>> {
+    let mut terminal = OpenOptions::new().read(true).write(true).open("/dev/tty")?;
+    write!(terminal, "{prompt}")?;
+    terminal.flush()?;
+    let mut line = String::new();
+    BufReader::new(terminal).read_line(&mut line)?;
+    let answer = line.trim_end_matches(['\r', '\n']);
+    Ok((!line.is_empty()).then(|| answer.to_owned()))
+}
+
+/// No terminal to open means that there is nobody to ask.
+fn nobody<T>(error: io::Error) -> io::Result<Option<T>> {
+    let absent = matches!(error.raw_os_error(), Some(code) if {
+        let errno = rustix::io::Errno::from_raw_os_error(code);
+        matches!(errno, rustix::io::Errno::NXIO | rustix::io::Errno::NOENT | rustix::io::Errno::NODEV)
+    });
+    if absent || error.kind() == io::ErrorKind::UnexpectedEof { Ok(None) } else { Err(error) }
+}
+
+async fn blocking<T: Send + 'static>(
+    ask: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T> {
+    let asked = spawn_blocking(ask).await;
+    let error = |error: io::Error| Error::from_io("ask", error).at("the terminal");
+    match asked {
+        Ok(outcome) => outcome.map_err(error),
+        Err(panic) => Err(error(io::Error::other(panic))),
+    }
+}
