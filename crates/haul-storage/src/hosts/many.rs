@@ -66,7 +66,7 @@ impl ManyHosts {
             }
         };
         let ats = || authority[..end].iter().enumerate().filter(|(_, byte)| **byte == b'@');
-        let mut host = ats().last().map_or(0, |(at, _)| at + 1);
+        let mut host = ats().next_back().map_or(0, |(at, _)| at + 1);
         // `ada@a,bob@b` is no user with a strange name: the list is refused for its `@`.
         if authority[..host].contains(&b',') {
             host = ats().next().map_or(0, |(at, _)| at + 1);
