@@ -14,7 +14,10 @@ use super::store::Store;
 use super::view::{Seat, Sources};
 use crate::retry::Retries;
 use crate::transfer::transfer_on;
-use crate::{Cancel, Event, EventSink, Job, Phase, Progress, Settings, Summary};
+use crate::{Cancel, Event, EventSink, Filter, Job, Phase, Progress, Settings, Summary};
+
+/// The most hosts that can be served at once.
+pub const MOST_AT_ONCE: usize = MOST_SEATS;
 
 /// No host is served with a smaller window; if the memory is not enough for that, fewer are served
 /// at once.
@@ -33,6 +36,15 @@ pub struct FanSettings {
     pub one_source: bool,
 }
 
+/// What a host's transfer needs.
+#[derive(Debug)]
+pub struct Opened {
+    /// What to move, as for [`transfer()`](crate::transfer()).
+    pub jobs: Vec<Job>,
+    /// Which paths take part, in the place of the filter that the settings have for all.
+    pub filter: Filter,
+}
+
 /// Moves for `hosts` hosts what `open` says, and says how it ended. `open` is called with the number
 /// of a host, again if it fails in a way that may pass, and opens what its transfer needs. A host
 /// that fails fails alone, unless `fail_fast` is set.
@@ -45,7 +57,7 @@ pub async fn fan_out<Open, Opening>(
 ) -> FanSummary
 where
     Open: Fn(usize) -> Opening,
-    Opening: Future<Output = Result<Vec<Job>>>,
+    Opening: Future<Output = Result<Opened>>,
 {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let pool = match WorkPool::new("haul-digest", cores) {
@@ -125,7 +137,7 @@ struct Drive<Open> {
 impl<Open, Opening> Drive<Open>
 where
     Open: Fn(usize) -> Opening,
-    Opening: Future<Output = Result<Vec<Job>>>,
+    Opening: Future<Output = Result<Opened>>,
 {
     async fn serve(&self, host: usize) -> HostEnd {
         let began = Instant::now();
@@ -143,29 +155,30 @@ where
     async fn move_all(&self, host: usize) -> HostOutcome {
         // Before the host is opened: what the others read meanwhile is kept for it.
         let seat = self.store.as_ref().and_then(Seat::take);
-        let mut jobs = tokio::select! {
+        let Opened { mut jobs, filter } = tokio::select! {
             opened = self.open(host) => match opened {
-                Ok(jobs) => jobs,
+                Ok(opened) => opened,
                 Err(error) => return HostOutcome::Unopened(error),
             },
             () = self.stop.cancelled() => return HostOutcome::NotBegun,
         };
-        if let Some(seat) = &seat {
+        if let Some(seat) = seat {
             for job in &mut jobs {
-                job.source = self.sources.view(&job.source, seat);
+                job.source = self.sources.view(&job.source, &seat);
             }
         }
         let sink = self.sink(host);
-        let (settings, stop) = (self.settings.clone(), self.stop.clone());
+        let settings = Settings { filter, ..self.settings.clone() };
+        let stop = self.stop.clone();
         HostOutcome::Moved(transfer_on(&self.pool, jobs, settings, sink, stop).await)
     }
 
-    async fn open(&self, host: usize) -> Result<Vec<Job>> {
+    async fn open(&self, host: usize) -> Result<Opened> {
         let settings = &self.settings;
         let mut retries = Retries::new(settings.retries, settings.retry_pause, host as u64);
         loop {
             let error = match (self.open)(host).await {
-                Ok(jobs) => return Ok(jobs),
+                Ok(opened) => return Ok(opened),
                 Err(error) => error,
             };
             let Some(pause) = retries.next(&error) else { return Err(error) };

@@ -30,7 +30,7 @@ mod shelf;
 mod store;
 mod view;
 
-pub use drive::{FanSettings, fan_out};
+pub use drive::{FanSettings, MOST_AT_ONCE, Opened, fan_out};
 pub use event::{FanEvent, FanSink, FanSummary, HostEnd, HostOutcome};
 
 #[cfg(test)]

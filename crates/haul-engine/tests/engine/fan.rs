@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::path;
-use haul_engine::fan::{FanEvent, FanSettings, FanSink, FanSummary, HostEnd, HostOutcome, fan_out};
-use haul_engine::{Cancel, Event, Job, Settings};
+use haul_engine::fan::{
+    FanEvent, FanSettings, FanSink, FanSummary, HostEnd, HostOutcome, Opened, fan_out,
+};
+use haul_engine::{Cancel, Event, Filter, Job, Settings};
 use haul_storage::memory::{MemoryStorage, Operation, SimulatedLink};
 use haul_storage::{DigestKind, Error, ErrorKind, Storage};
 
@@ -64,12 +66,13 @@ async fn fan_until(
     let open = |host: usize| async move {
         // The first call of a host that cannot be reached.
         hosts[host].stat(&path("")).await?;
-        Ok(vec![Job {
+        let jobs = vec![Job {
             source: Arc::clone(source) as Arc<dyn Storage>,
             source_path: path(""),
             destination: Arc::clone(&hosts[host]) as Arc<dyn Storage>,
             destination_path: path("to"),
-        }])
+        }];
+        Ok(Opened { jobs, filter: Filter::default() })
     };
     let heard = Arc::new(Mutex::new(Vec::new()));
     let sink = {
@@ -271,6 +274,31 @@ async fn a_rerun_sends_only_what_is_missing() {
     assert_same(&source, &hosts[1]);
 }
 
+#[tokio::test]
+async fn a_host_that_failed_in_the_middle_of_a_file_continues_it_in_the_next_run() {
+    let source = MemoryStorage::new();
+    source.add_pattern_file("big", 32 * MIB, 1);
+    let journals: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
+    let build = |host: usize, before: Option<&Arc<MemoryStorage>>| {
+        let builder = MemoryStorage::builder().with_journal_dir(journals[host].path());
+        match before {
+            Some(before) => builder.sharing(before).build(),
+            None => builder.build(),
+        }
+    };
+    let hosts = [build(0, None), build(1, None)];
+    hosts[1].faults().on(Operation::Write).from(60).fail(ErrorKind::NoSpace);
+    let first = fan(&source, &hosts, settings(64 * MIB)).await;
+    assert!(first.end(0).is_done() && !first.end(1).is_done());
+    let hosts = [build(0, Some(&hosts[0])), build(1, Some(&hosts[1]))];
+    let second = fan(&source, &hosts, settings(64 * MIB)).await;
+    second.assert_clean();
+    assert!(hosts[1].is_pattern("to/big", 32 * MIB, 1));
+    let total = &second.summary.total;
+    assert!(total.resumed_bytes > 4 * MIB, "{}", total.resumed_bytes);
+    assert_eq!(total.moved_bytes + total.resumed_bytes, 32 * MIB);
+}
+
 #[tokio::test(start_paused = true)]
 async fn more_hosts_than_may_be_served_at_once_take_turns() {
     let (source, bytes) = tree();
@@ -324,12 +352,13 @@ async fn every_host_may_have_a_source_of_its_own() {
     let here = MemoryStorage::new();
     let (from, to) = (&sources, &here);
     let open = |host: usize| async move {
-        Ok::<_, Error>(vec![Job {
+        let jobs = vec![Job {
             source: Arc::clone(&from[host]) as Arc<dyn Storage>,
             source_path: path("log"),
             destination: Arc::clone(to) as Arc<dyn Storage>,
             destination_path: path(format!("node{host}/log")),
-        }])
+        }];
+        Ok::<_, Error>(Opened { jobs, filter: Filter::default() })
     };
     let settings = FanSettings { one_source: false, ..settings(64 * MIB) };
     let files = Arc::new(Mutex::new(0));
