@@ -1,5 +1,4 @@
-//! A view of a source is a storage for reading: it passes what the conformance of reading asks, and
-//! shares what it can.
+//! Views of one source: each reads what is there, and what can be shared is read once.
 
 use std::sync::Arc;
 

@@ -300,6 +300,64 @@ async fn a_host_that_failed_in_the_middle_of_a_file_continues_it_in_the_next_run
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_error_at_any_operation_of_the_source_leaves_only_whole_files_everywhere() {
+    let tree = MemoryStorage::new();
+    tree.add_pattern_file("d/big", 3 * MIB, 1);
+    tree.add_pattern_file("d/small", 1000, 2);
+    tree.add_pattern_file("other", 2000, 3);
+    let run = async |nth: u64, kind: ErrorKind| {
+        let source = MemoryStorage::builder().sharing(&tree).build();
+        if nth > 0 {
+            source.faults().on_any().nth(nth).fail(kind);
+        }
+        let hosts: Vec<_> = (0..3).map(|_| host(50 * MIB)).collect();
+        let outcome = fan(&source, &hosts, settings(64 * MIB)).await;
+        let mut whole = 0;
+        for (index, host) in hosts.iter().enumerate() {
+            for (name, content) in tree.files() {
+                let name = path("to").join_path(&name);
+                if host.exists(name.as_bytes()) {
+                    assert!(host.content(name.as_bytes()) == content, "{name} at call {nth}");
+                    whole += 1;
+                } else {
+                    assert!(!outcome.end(index).is_done(), "{name} is missing at call {nth}");
+                }
+            }
+        }
+        // An error is met by one host, and the others do without it.
+        assert!(outcome.summary.failed_hosts <= 1, "call {nth}: {}", outcome.summary.failed_hosts);
+        assert!(whole >= 6, "call {nth}: {whole}");
+        source.faults().count_all()
+    };
+    let calls = run(0, ErrorKind::Io).await;
+    assert!(calls > 10, "{calls}");
+    for nth in 1..=calls {
+        for kind in [ErrorKind::Io, ErrorKind::Unreachable] {
+            run(nth, kind).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interruption_stops_all_hosts_in_order() {
+    let source = MemoryStorage::new();
+    source.add_pattern_file("big", 64 * MIB, 1);
+    let hosts: Vec<_> = (0..3).map(|_| host(MIB)).collect();
+    let cancel = Cancel::default();
+    let stop = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        cancel.cancel();
+    };
+    let settings = FanSettings { at_once: 2, ..settings(64 * MIB) };
+    let (outcome, ()) = tokio::join!(fan_until(&source, &hosts, settings, cancel.clone()), stop);
+    let summary = &outcome.summary;
+    assert!(summary.total.interrupted);
+    assert_eq!((summary.stopped_hosts, summary.failed_hosts, summary.total.failed), (3, 0, 0));
+    assert!(matches!(outcome.end(2).outcome, HostOutcome::NotBegun));
+    assert!(hosts.iter().all(|host| !host.exists("to/big")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn more_hosts_than_may_be_served_at_once_take_turns() {
     let (source, bytes) = tree();
     let hosts: Vec<_> = (0..10).map(|_| host(50 * MIB)).collect();

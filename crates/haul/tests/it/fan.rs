@@ -193,3 +193,21 @@ fn wrong_lists_are_told_where_they_are_wrong_and_nothing_is_done() {
     let ran = session.haul("cp src sftp://ada:geheim@n[1-2]/x").status(2);
     assert!(!ran.err().contains("geheim"), "{}", ran.err());
 }
+
+#[test]
+fn the_help_tells_how_hosts_are_written() {
+    Session::new()
+        .haul("cp --help")
+        .status(0)
+        .stdout_has("--exclude-hosts <LIST>")
+        .stdout_has("haul cp DIR 'ada@node[01-20]:/data/'");
+}
+
+#[test]
+fn a_dry_run_says_for_every_host_what_it_would_do() {
+    let session = session();
+    let ran = session.haul("cp -n --config config.toml src/ n[1-2]:data").status(0);
+    assert!(ran.out().contains("n1: would copy d/b (2 B)\n"), "{}", ran.out());
+    assert!(ran.out().contains("n2: would copy d/b (2 B)\n"), "{}", ran.out());
+    assert!(!session.has("hosts/n1/data"));
+}
