@@ -13,6 +13,7 @@
 mod context;
 pub mod digest;
 mod event;
+pub mod fan;
 mod flow;
 mod job;
 pub mod journal;

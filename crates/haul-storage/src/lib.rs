@@ -12,6 +12,7 @@ mod block;
 mod capabilities;
 mod entry;
 mod error;
+pub mod hosts;
 mod location;
 mod part;
 mod path;

@@ -12,6 +12,11 @@
 //!
 //! What stands in a URL is percent-decoded; what stands in any other form is taken as it is.
 //!
+//! A location has one host. An argument with a list of hosts is a [`ManyHosts`], which becomes a
+//! location when one of them is put in.
+//!
+//! [`ManyHosts`]: crate::hosts::ManyHosts
+//!
 //! A password in a location is refused: arguments can be read by every user of the machine. No
 //! error repeats what could be one, nor a whole ticket.
 

@@ -36,6 +36,36 @@ pub(crate) struct Plan {
     pub(crate) failures: Vec<Error>,
 }
 
+/// Sources that were opened, maybe for several destinations.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    opened: Vec<(Location, Place)>,
+    /// How many there were to open.
+    asked: usize,
+    /// Those that could not be opened.
+    pub(crate) failures: Vec<Error>,
+}
+
+impl Sources {
+    /// Opens them, each by itself.
+    pub(crate) async fn open(places: &Places<'_>, locations: &[Location]) -> Self {
+        let mut opened = Vec::new();
+        let mut failures = Vec::new();
+        for location in locations {
+            match places.existing(location).await {
+                Ok(place) => opened.push((location.clone(), place)),
+                Err(error) => failures.push(error),
+            }
+        }
+        Self { opened, asked: locations.len(), failures }
+    }
+
+    /// Whether none could be opened.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.opened.is_empty()
+    }
+}
+
 /// The plan of `haul cp`.
 pub(crate) async fn copy(
     places: &Places<'_>,
@@ -44,16 +74,31 @@ pub(crate) async fn copy(
     rules: &Rules,
 ) -> Result<Plan, Stop> {
     let target = places.destination(destination).await?;
-    let mut opened = Vec::new();
-    let mut failures = Vec::new();
-    for location in sources {
-        match places.existing(location).await {
-            Ok(place) => opened.push((location, place)),
-            Err(error) => failures.push(error),
-        }
-    }
-    let any_directory = opened.iter().any(|(_, place)| place.is_directory);
-    let into = sources.len() > 1
+    let sources = Sources::open(places, sources).await;
+    let plan = place(&sources, target, destination, rules)?;
+    Ok(Plan { failures: sources.failures, ..plan })
+}
+
+/// The plan of a copy of sources that are open already. Its failures are none.
+pub(crate) async fn copy_opened(
+    places: &Places<'_>,
+    sources: &Sources,
+    destination: &Location,
+    rules: &Rules,
+) -> Result<Plan, Stop> {
+    let target = places.destination(destination).await?;
+    place(sources, target, destination, rules)
+}
+
+/// What goes where.
+fn place(
+    sources: &Sources,
+    target: Place,
+    destination: &Location,
+    rules: &Rules,
+) -> Result<Plan, Stop> {
+    let any_directory = sources.opened.iter().any(|(_, place)| place.is_directory);
+    let into = sources.asked > 1
         || any_directory
         || destination.has_trailing_slash()
         || target.is_directory;
@@ -63,8 +108,8 @@ pub(crate) async fn copy(
 
     let mut jobs = Vec::new();
     let mut taken = HashSet::new();
-    for (location, place) in opened {
-        let name = own_name(location, &place);
+    for (location, place) in &sources.opened {
+        let name = own_name(location, place);
         if !name.is_empty() && !rules.includes(name, place.is_directory) {
             continue;
         }
@@ -81,9 +126,9 @@ pub(crate) async fn copy(
                 target.storage.location().display(&destination_path)
             )));
         }
-        jobs.push(job(place, &target, destination_path));
+        jobs.push(job(place.clone(), &target, destination_path));
     }
-    Ok(finish(jobs, target, into, failures))
+    Ok(finish(jobs, target, into, Vec::new()))
 }
 
 /// The plan of `haul sync`: a slash at the end of SOURCE makes no difference.

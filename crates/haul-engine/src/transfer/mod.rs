@@ -39,16 +39,26 @@ pub async fn transfer(
     events: EventSink,
     cancel: Cancel,
 ) -> Summary {
-    let tally = Tally::new(events);
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let pool = match WorkPool::new("haul-digest", cores) {
         Ok(pool) => pool,
         Err(error) => {
-            tally.fail(Error::from_io("start a thread", error));
+            Tally::new(events).fail(Error::from_io("start a thread", error));
             return Summary { failed: 1, ..Summary::default() };
         }
     };
-    let context = Context::new(&jobs, settings, tally, cancel, pool);
+    transfer_on(&pool, jobs, settings, events, cancel).await
+}
+
+/// [`transfer`] with threads that others use, too.
+pub async fn transfer_on(
+    pool: &WorkPool,
+    jobs: Vec<Job>,
+    settings: Settings,
+    events: EventSink,
+    cancel: Cancel,
+) -> Summary {
+    let context = Context::new(&jobs, settings, Tally::new(events), cancel, pool.clone());
     tokio::select! {
         () = run(&context, jobs) => {}
         () = keep_time(&context) => {}

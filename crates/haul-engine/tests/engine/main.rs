@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 mod every_fault;
+mod fan;
 mod full_link;
 mod support;
 mod transfer;

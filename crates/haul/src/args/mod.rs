@@ -5,6 +5,7 @@
 
 mod cp;
 mod demo;
+mod hosts;
 mod ls;
 mod man;
 mod ssh;
@@ -18,6 +19,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use cp::CpArgs;
 pub(crate) use demo::DemoArgs;
+pub(crate) use hosts::HostArgs;
 pub(crate) use ls::LsArgs;
 pub(crate) use man::{CompletionsArgs, ManArgs};
 pub(crate) use ssh::SshArgs;
@@ -105,6 +107,7 @@ Configuration (TOML; names of options as on the command line, without the dashes
 
 JSON (--json): one object a line on the standard output; `event` says which:
   plan, progress, file, retry, warning, error, summary; entry (ls), step (demo)
+  With many hosts most have `host`, and each host ends with an event `host`.
   Names are in `path`; where one is not UTF-8, `path_bytes` has it in hexadecimal.
 
 Exit status:

@@ -1,18 +1,21 @@
 //! `haul cp`: copies files and trees.
 
-use super::transfer;
+use super::{fan, transfer};
 use crate::args::CpArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 use crate::places::Places;
-use crate::{plan, settings};
+use crate::{hosts, plan, settings};
 
 /// Runs it.
 pub(crate) async fn run(args: &CpArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let resolved = settings::resolve(&args.transfer, config).map_err(Stop::Usage)?;
     let places =
         Places::new(config, resolved.engine.block_size, resolved.split, &args.ssh, printer);
+    if let Some(many) = hosts::find(args, &places)? {
+        return fan::run(args, &many, resolved, &places, printer).await;
+    }
     let sources = args.sources.iter().map(|source| places.locate(source));
     let sources = sources.collect::<Result<Vec<_>, _>>()?;
     let destination = places.locate(&args.destination)?;

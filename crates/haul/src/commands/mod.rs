@@ -2,6 +2,7 @@
 
 mod cp;
 mod demo;
+mod fan;
 mod ls;
 mod man;
 mod sync;

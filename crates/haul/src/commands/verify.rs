@@ -152,7 +152,7 @@ impl Found<'_> {
                 if self.printer.is_json() {
                     self.object(|| json::Event::retry(error, *attempt, *pause));
                 } else {
-                    self.printer.note(human::retry(error, *attempt, *pause));
+                    self.printer.note(human::retry(None, error, *attempt, *pause));
                 }
             }
             // The list of events is open; what this version does not know it does not print.

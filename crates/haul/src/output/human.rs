@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use haul_engine::fan::{FanSummary, HostEnd, HostOutcome};
 use haul_engine::verify::VerifySummary;
 use haul_engine::{Action, FileEvent, Progress, Summary};
 use haul_storage::{Entry, EntryKind, Error, RelPath, Timestamp};
@@ -99,6 +100,53 @@ pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String
     parts.join("; ")
 }
 
+/// What stands before what is said of one of many hosts.
+pub(crate) fn prefix(host: Option<&str>) -> String {
+    host.map(|host| format!("{host}: ")).unwrap_or_default()
+}
+
+/// How it ended for one of many hosts, in one line. `failure` is the first of its failures, and
+/// `failed` how many there were.
+pub(crate) fn host(name: &str, end: &HostEnd, failed: u64, failure: Option<&str>) -> String {
+    let summary = match &end.outcome {
+        HostOutcome::NotBegun => return format!("{name}: not begun"),
+        HostOutcome::Unopened(error) => return format!("{name}: failed: {error}"),
+        HostOutcome::Moved(summary) => summary,
+    };
+    let mut line = format!(
+        "{name}: {}, {} in {}, {}",
+        plural(summary.files, "file"),
+        bytes(summary.bytes),
+        duration(end.elapsed),
+        rate(per_second(summary.moved_bytes, end.elapsed))
+    );
+    if summary.unchanged > 0 {
+        line.push_str(&format!("; {} unchanged", summary.unchanged));
+    }
+    match (failed, failure) {
+        (0, _) if summary.interrupted => line.push_str("; stopped"),
+        (0, _) => {}
+        (1, Some(failure)) => line.push_str(&format!("; failed: {failure}")),
+        (failed, Some(failure)) => {
+            line.push_str(&format!("; {failed} failed, first: {failure}"));
+        }
+        (failed, None) => line.push_str(&format!("; {failed} failed")),
+    }
+    line
+}
+
+/// How a copy to or from many hosts ended, in one line.
+pub(crate) fn fan_summary(all: &FanSummary, dry_run: bool, verbose: bool) -> String {
+    let mut parts = vec![plural(all.hosts, "host")];
+    let counts = [(all.failed_hosts, "failed"), (all.stopped_hosts, "stopped")];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    parts.extend(counts.map(|(count, word)| format!("{count} {word}")));
+    if verbose && all.source_bytes > 0 {
+        parts.push(format!("{} read", bytes(all.source_bytes)));
+    }
+    format!("{}; {}", parts.join(", "), summary(&all.total, dry_run, verbose))
+}
+
 /// How far a check of unknown length is, in one line.
 pub(crate) fn counted(files: u64, count: u64, elapsed: Duration) -> String {
     let speed = rate(per_second(count, elapsed));
@@ -134,8 +182,8 @@ pub(crate) fn verified(summary: &VerifySummary, elapsed: Duration) -> String {
 }
 
 /// An operation that is going to be tried again.
-pub(crate) fn retry(error: &Error, attempt: u32, pause: Duration) -> String {
-    format!("haul: {error}; try {attempt} again in {}", duration(pause))
+pub(crate) fn retry(host: Option<&str>, error: &Error, attempt: u32, pause: Duration) -> String {
+    format!("haul: {}{error}; try {attempt} again in {}", prefix(host), duration(pause))
 }
 
 /// `1 file`, `2 files`.

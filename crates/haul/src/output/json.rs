@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use haul_engine::digest::Digest;
+use haul_engine::fan::{FanSummary, HostEnd, HostOutcome};
 use haul_engine::verify::VerifySummary;
 use haul_engine::{FileEvent, Phase, Progress, Summary};
 use haul_storage::{DigestKind, Entry, EntryKind, Error, ErrorKind, RelPath};
@@ -41,11 +42,46 @@ pub(crate) enum Event<'a> {
     },
     Error(ErrorFields<'a>),
     Summary(SummaryFields),
+    /// How it ended for one of many hosts; its name is in `host`.
+    Host(HostFields<'a>),
     /// The end of `haul verify`.
     #[serde(rename = "summary")]
     Verified(VerifiedFields),
     /// One line of `haul ls`.
     Entry(EntryFields<'a>),
+}
+
+/// A line that is about one of many hosts, or about none of them.
+#[derive(Debug, Serialize)]
+pub(crate) struct OfHost<'a> {
+    #[serde(flatten)]
+    event: Event<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<&'a str>,
+}
+
+impl<'a> OfHost<'a> {
+    /// `event` of the host of this name.
+    pub(crate) fn new(host: Option<&'a str>, event: Event<'a>) -> Self {
+        Self { event, host }
+    }
+}
+
+/// How it ended for one of many hosts.
+#[derive(Debug, Serialize)]
+pub(crate) struct HostFields<'a> {
+    /// `done`, `failed` or `stopped`.
+    status: &'static str,
+    files: u64,
+    unchanged: u64,
+    bytes: u64,
+    moved_bytes: u64,
+    seconds: f64,
+    bytes_per_second: u64,
+    failed: u64,
+    retries: u64,
+    /// The first failure, in words.
+    error: Option<&'a str>,
 }
 
 /// Where a transfer stands.
@@ -132,6 +168,17 @@ pub(crate) struct SummaryFields {
     digest: Option<&'static str>,
     interrupted: bool,
     dry_run: bool,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    many: Option<ManyFields>,
+}
+
+/// What the end of a copy to or from many hosts says besides.
+#[derive(Debug, Serialize)]
+struct ManyFields {
+    hosts: u64,
+    failed_hosts: u64,
+    stopped_hosts: u64,
+    source_bytes: u64,
 }
 
 /// How a check ended.
@@ -188,27 +235,39 @@ impl<'a> Event<'a> {
 
     /// How a transfer ended.
     pub(crate) fn summary(summary: &Summary, digest: Option<DigestKind>, dry_run: bool) -> Self {
-        Self::Summary(SummaryFields {
+        Self::Summary(SummaryFields::new(summary, digest, dry_run))
+    }
+
+    /// How a copy to or from many hosts ended.
+    pub(crate) fn fan_summary(all: &FanSummary, digest: Option<DigestKind>, dry_run: bool) -> Self {
+        let FanSummary { hosts, failed_hosts, stopped_hosts, source_bytes, .. } = *all;
+        let many = Some(ManyFields { hosts, failed_hosts, stopped_hosts, source_bytes });
+        let fields = SummaryFields::new(&all.total, digest, dry_run);
+        Self::Summary(SummaryFields { many, ..fields })
+    }
+
+    /// How it ended for one of many hosts. `error` is the first of its failures, and `failed` how
+    /// many there were.
+    pub(crate) fn host(end: &HostEnd, failed: u64, error: Option<&'a str>) -> Self {
+        let none = Summary::default();
+        let (summary, status) = match &end.outcome {
+            HostOutcome::Moved(summary) if failed > 0 => (summary, "failed"),
+            HostOutcome::Moved(summary) if summary.interrupted => (summary, "stopped"),
+            HostOutcome::Moved(summary) => (summary, "done"),
+            HostOutcome::Unopened(_) => (&none, "failed"),
+            HostOutcome::NotBegun => (&none, "stopped"),
+        };
+        Self::Host(HostFields {
+            status,
             files: summary.files,
             unchanged: summary.unchanged,
             bytes: summary.bytes,
             moved_bytes: summary.moved_bytes,
-            resumed_bytes: summary.resumed_bytes,
-            seconds: seconds(summary.elapsed),
-            bytes_per_second: per_second(summary.moved_bytes, summary.elapsed),
-            links: summary.links,
-            directories: summary.directories,
-            removed: summary.removed,
-            skipped: summary.skipped,
-            failed: summary.failed,
+            seconds: seconds(end.elapsed),
+            bytes_per_second: per_second(summary.moved_bytes, end.elapsed),
+            failed,
             retries: summary.retries,
-            lanes: summary.lanes,
-            window_bytes: summary.window_bytes,
-            rtt_ms: summary.round_trip.map(ms),
-            connect_ms: summary.connect.map(ms),
-            digest: digest.map(DigestKind::name),
-            interrupted: summary.interrupted,
-            dry_run,
+            error,
         })
     }
 
@@ -261,6 +320,34 @@ impl<'a> Event<'a> {
             target,
             target_bytes,
         })
+    }
+}
+
+impl SummaryFields {
+    fn new(summary: &Summary, digest: Option<DigestKind>, dry_run: bool) -> Self {
+        Self {
+            files: summary.files,
+            unchanged: summary.unchanged,
+            bytes: summary.bytes,
+            moved_bytes: summary.moved_bytes,
+            resumed_bytes: summary.resumed_bytes,
+            seconds: seconds(summary.elapsed),
+            bytes_per_second: per_second(summary.moved_bytes, summary.elapsed),
+            links: summary.links,
+            directories: summary.directories,
+            removed: summary.removed,
+            skipped: summary.skipped,
+            failed: summary.failed,
+            retries: summary.retries,
+            lanes: summary.lanes,
+            window_bytes: summary.window_bytes,
+            rtt_ms: summary.round_trip.map(ms),
+            connect_ms: summary.connect.map(ms),
+            digest: digest.map(DigestKind::name),
+            interrupted: summary.interrupted,
+            dry_run,
+            many: None,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use haul_storage::Error;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::json;
+use super::{human, json};
 use crate::args::OutputArgs;
 
 /// Writes to the standard streams.
@@ -117,19 +117,30 @@ impl Printer {
 
     /// Reports a failed operation: as an `error` object, or as `haul: LOCATION: cannot …`.
     pub(crate) fn failure(&self, error: &Error) {
+        self.failure_of(None, error);
+    }
+
+    /// The same of one of many hosts.
+    pub(crate) fn failure_of(&self, host: Option<&str>, error: &Error) {
         if self.is_json() {
-            self.object(&json::Event::from(error));
+            self.object(&json::OfHost::new(host, json::Event::from(error)));
         } else {
-            self.error(error);
+            self.error(format_args!("{}{error}", human::prefix(host)));
         }
     }
 
     /// Reports something worth knowing about a location.
     pub(crate) fn warning(&self, location: &str, message: &str) {
+        self.warning_of(None, location, message);
+    }
+
+    /// The same of one of many hosts.
+    pub(crate) fn warning_of(&self, host: Option<&str>, location: &str, message: &str) {
         if self.is_json() {
-            self.object(&json::Event::Warning { location, message });
+            self.object(&json::OfHost::new(host, json::Event::Warning { location, message }));
         } else {
-            self.note(format_args!("haul: warning: {location}: {message}"));
+            let prefix = human::prefix(host);
+            self.note(format_args!("haul: {prefix}warning: {location}: {message}"));
         }
     }
 

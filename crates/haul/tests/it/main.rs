@@ -8,6 +8,7 @@ mod session;
 mod config;
 mod cp;
 mod demo;
+mod fan;
 mod faults;
 mod help;
 mod kill;

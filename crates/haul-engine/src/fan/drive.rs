@@ -1,0 +1,338 @@
+//! Runs the transfers of many hosts, so many at once, and adds up what they say.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use haul_storage::{Error, Result, WorkPool};
+use tokio::time::{Instant, sleep};
+
+use super::event::{FanEvent, FanSink, FanSummary, HostEnd, HostOutcome};
+use super::seats::MOST_SEATS;
+use super::store::Store;
+use super::view::{Seat, Sources};
+use crate::retry::Retries;
+use crate::transfer::transfer_on;
+use crate::{Cancel, Event, EventSink, Filter, Job, Phase, Progress, Settings, Summary};
+
+/// The most hosts that can be served at once.
+pub const MOST_AT_ONCE: usize = MOST_SEATS;
+
+/// No host is served with a smaller window; if the memory is not enough for that, fewer are served
+/// at once.
+const LEAST_WINDOW: u64 = 1 << 20;
+
+/// What is to be done for all hosts.
+#[derive(Debug, Clone)]
+pub struct FanSettings {
+    /// For the transfer of each host. `memory` and `bandwidth_limit` are of all together.
+    pub transfer: Settings,
+    /// Hosts that are served at once; 32 is usual.
+    pub at_once: usize,
+    /// Stop all at the first failure of any host.
+    pub fail_fast: bool,
+    /// Whether the hosts have their sources in common, so that these are to be read once.
+    pub one_source: bool,
+}
+
+/// What a host's transfer needs.
+#[derive(Debug)]
+pub struct Opened {
+    /// What to move, as for [`transfer()`](crate::transfer()).
+    pub jobs: Vec<Job>,
+    /// Which paths take part, in the place of the filter that the settings have for all.
+    pub filter: Filter,
+}
+
+/// Moves for `hosts` hosts what `open` says, and says how it ended. `open` is called with the number
+/// of a host, again if it fails in a way that may pass, and opens what its transfer needs. A host
+/// that fails fails alone, unless `fail_fast` is set.
+pub async fn fan_out<Open, Opening>(
+    hosts: usize,
+    open: Open,
+    settings: FanSettings,
+    events: FanSink,
+    cancel: Cancel,
+) -> FanSummary
+where
+    Open: Fn(usize) -> Opening,
+    Opening: Future<Output = Result<Opened>>,
+{
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let pool = match WorkPool::new("haul-digest", cores) {
+        Ok(pool) => pool,
+        Err(error) => {
+            let error = Error::from_io("start a thread", error);
+            events.send(FanEvent::Of { host: 0, event: Event::Failed(error) });
+            let total = Summary { failed: 1, ..Summary::default() };
+            return FanSummary { total, ..FanSummary::default() };
+        }
+    };
+    let share = Share::new(&settings, hosts);
+    let drive = Drive {
+        open,
+        settings: share.settings,
+        fail_fast: settings.fail_fast,
+        store: settings.one_source.then(|| Arc::new(Store::new(share.store_bytes))),
+        sources: Sources::default(),
+        together: Arc::new(Together::new(hosts, events, settings.transfer.progress_interval)),
+        stop: Cancel::default(),
+        pool,
+    };
+    let serve = stream::iter(0..hosts)
+        .map(|host| Box::pin(drive.serve(host)))
+        .buffer_unordered(share.at_once)
+        .for_each(|end| async { drive.together.ended(end) });
+    let mut serve = std::pin::pin!(serve);
+    tokio::select! {
+        () = &mut serve => {}
+        () = cancel.cancelled() => {
+            // What is under way comes to its end in order.
+            drive.stop.cancel();
+            serve.await;
+        }
+    }
+    let mut summary = drive.together.summary(cancel.is_cancelled());
+    if let Some(store) = &drive.store {
+        summary.source_bytes = store.meter.read_bytes();
+        summary.most_held_bytes = store.meter.most_held_bytes();
+    }
+    summary
+}
+
+/// What each host gets of what is there for all.
+struct Share {
+    at_once: usize,
+    settings: Settings,
+    store_bytes: u64,
+}
+
+impl Share {
+    fn new(all: &FanSettings, hosts: usize) -> Self {
+        let store_bytes = if all.one_source { all.transfer.memory / 2 } else { 0 };
+        let windows = all.transfer.memory - store_bytes;
+        let most = usize::try_from(windows / LEAST_WINDOW).unwrap_or(MOST_SEATS);
+        let at_once = all.at_once.min(hosts).min(most).clamp(1, MOST_SEATS);
+        let mut settings = all.transfer.clone();
+        settings.memory = windows / at_once as u64;
+        settings.bandwidth_limit =
+            all.transfer.bandwidth_limit.map(|limit| (limit / at_once as u64).max(1));
+        Self { at_once, settings, store_bytes }
+    }
+}
+
+struct Drive<Open> {
+    open: Open,
+    settings: Settings,
+    fail_fast: bool,
+    store: Option<Arc<Store>>,
+    sources: Sources,
+    together: Arc<Together>,
+    /// Stops all hosts.
+    stop: Cancel,
+    pool: WorkPool,
+}
+
+impl<Open, Opening> Drive<Open>
+where
+    Open: Fn(usize) -> Opening,
+    Opening: Future<Output = Result<Opened>>,
+{
+    async fn serve(&self, host: usize) -> HostEnd {
+        let began = Instant::now();
+        let outcome = if self.stop.is_cancelled() {
+            HostOutcome::NotBegun
+        } else {
+            self.move_all(host).await
+        };
+        if self.fail_fast && matches!(outcome, HostOutcome::Unopened(_)) {
+            self.stop.cancel();
+        }
+        HostEnd { host, outcome, elapsed: began.elapsed() }
+    }
+
+    async fn move_all(&self, host: usize) -> HostOutcome {
+        // Before the host is opened: what the others read meanwhile is kept for it.
+        let seat = self.store.as_ref().and_then(Seat::take);
+        let Opened { mut jobs, filter } = tokio::select! {
+            opened = self.open(host) => match opened {
+                Ok(opened) => opened,
+                Err(error) => return HostOutcome::Unopened(error),
+            },
+            () = self.stop.cancelled() => return HostOutcome::NotBegun,
+        };
+        if let Some(seat) = seat {
+            for job in &mut jobs {
+                job.source = self.sources.view(&job.source, &seat);
+            }
+        }
+        let sink = self.sink(host);
+        let settings = Settings { filter, ..self.settings.clone() };
+        let stop = self.stop.clone();
+        HostOutcome::Moved(transfer_on(&self.pool, jobs, settings, sink, stop).await)
+    }
+
+    async fn open(&self, host: usize) -> Result<Opened> {
+        let settings = &self.settings;
+        let mut retries = Retries::new(settings.retries, settings.retry_pause, host as u64);
+        loop {
+            let error = match (self.open)(host).await {
+                Ok(opened) => return Ok(opened),
+                Err(error) => error,
+            };
+            let Some(pause) = retries.next(&error) else { return Err(error) };
+            let (error, attempt) = (Arc::new(error), retries.attempt());
+            self.together.events.send(FanEvent::Opening { host, error, attempt, pause });
+            sleep(pause).await;
+        }
+    }
+
+    fn sink(&self, host: usize) -> EventSink {
+        let (together, stop) = (Arc::clone(&self.together), self.stop.clone());
+        let fail_fast = self.fail_fast;
+        EventSink::new(move |event| match event {
+            Event::Progress(progress) => together.progress(host, progress),
+            event => {
+                if fail_fast && matches!(event, Event::Failed(_)) {
+                    stop.cancel();
+                }
+                together.events.send(FanEvent::Of { host, event });
+            }
+        })
+    }
+}
+
+/// Adds up what the hosts say.
+#[derive(Debug)]
+struct Together {
+    events: FanSink,
+    interval: Duration,
+    started: Instant,
+    state: Mutex<Sums>,
+}
+
+#[derive(Debug)]
+struct Sums {
+    /// The last word of each host.
+    progress: Vec<Option<Progress>>,
+    said_at: Option<Instant>,
+    summary: FanSummary,
+}
+
+impl Together {
+    fn new(hosts: usize, events: FanSink, interval: Duration) -> Self {
+        let summary = FanSummary { hosts: hosts as u64, ..FanSummary::default() };
+        let sums = Sums { progress: vec![None; hosts], said_at: None, summary };
+        Self { events, interval, started: Instant::now(), state: Mutex::new(sums) }
+    }
+
+    fn progress(&self, host: usize, progress: Progress) {
+        let now = Instant::now();
+        let sum = {
+            let mut sums = self.lock();
+            sums.progress[host] = Some(progress);
+            if sums.said_at.is_some_and(|at| now < at + self.interval) {
+                return;
+            }
+            sums.said_at = Some(now);
+            sum(&sums.progress, self.started.elapsed())
+        };
+        self.events.send(FanEvent::Progress(sum));
+    }
+
+    fn ended(&self, end: HostEnd) {
+        {
+            let mut sums = self.lock();
+            let summary = &mut sums.summary;
+            match &end.outcome {
+                HostOutcome::Moved(moved) => {
+                    add(&mut summary.total, moved);
+                    summary.failed_hosts += u64::from(moved.failed > 0);
+                    summary.stopped_hosts += u64::from(moved.failed == 0 && moved.interrupted);
+                }
+                HostOutcome::Unopened(_) => {
+                    summary.failed_hosts += 1;
+                    summary.total.failed += 1;
+                }
+                HostOutcome::NotBegun => summary.stopped_hosts += 1,
+            }
+        }
+        self.events.send(FanEvent::Ended(end));
+    }
+
+    fn summary(&self, interrupted: bool) -> FanSummary {
+        let (mut progress, mut summary) = {
+            let sums = self.lock();
+            (sum(&sums.progress, self.started.elapsed()), sums.summary.clone())
+        };
+        progress.phase = Phase::Ended;
+        self.events.send(FanEvent::Progress(progress));
+        summary.total.elapsed = self.started.elapsed();
+        summary.total.interrupted = interrupted;
+        summary
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Sums> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where all hosts stand together; those that have not begun are not known yet.
+fn sum(hosts: &[Option<Progress>], elapsed: Duration) -> Progress {
+    let mut sum = Progress {
+        phase: if hosts.iter().all(Option::is_some) { Phase::Moving } else { Phase::Planning },
+        elapsed,
+        files: 0,
+        total_files: 0,
+        bytes: 0,
+        total_bytes: 0,
+        moved_bytes: 0,
+        bytes_per_second: 0,
+        lanes: 0,
+        window_bytes: 0,
+        round_trip: None,
+    };
+    for host in hosts.iter().flatten() {
+        sum.files += host.files;
+        sum.total_files += host.total_files;
+        sum.bytes += host.bytes;
+        sum.total_bytes += host.total_bytes;
+        sum.moved_bytes += host.moved_bytes;
+        if host.phase != Phase::Ended {
+            sum.bytes_per_second += host.bytes_per_second;
+            sum.lanes += host.lanes;
+            sum.window_bytes += host.window_bytes;
+        }
+        if host.phase == Phase::Planning {
+            sum.phase = Phase::Planning;
+        }
+        sum.round_trip = shorter(sum.round_trip, host.round_trip);
+    }
+    sum
+}
+
+fn add(total: &mut Summary, host: &Summary) {
+    total.files += host.files;
+    total.unchanged += host.unchanged;
+    total.bytes += host.bytes;
+    total.moved_bytes += host.moved_bytes;
+    total.resumed_bytes += host.resumed_bytes;
+    total.links += host.links;
+    total.directories += host.directories;
+    total.removed += host.removed;
+    total.failed += host.failed;
+    total.skipped += host.skipped;
+    total.retries += host.retries;
+    total.lanes += host.lanes;
+    total.window_bytes += host.window_bytes;
+    total.round_trip = shorter(total.round_trip, host.round_trip);
+    total.connect = total.connect.max(host.connect);
+}
+
+fn shorter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (one, other) => one.or(other),
+    }
+}

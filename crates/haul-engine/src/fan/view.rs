@@ -1,0 +1,359 @@
+//! The source as one host sees it: what can be shared comes from the store.
+//!
+//! Shared are the content of files, small files, listings, and the files that are open. Everything
+//! else (what a path is now, whether a file has changed) is asked of the source each time.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use haul_storage::{
+    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
+    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Storage, Whole,
+    WriteAt,
+};
+
+use tokio::sync::OwnedMutexGuard;
+
+use super::memo::{Asked, Key};
+use super::reader::SharedReader;
+use super::store::{Store, Wanted};
+
+/// A host's place at the store; it is free again when the last view is dropped.
+#[derive(Debug)]
+pub struct Seat {
+    store: Arc<Store>,
+    number: usize,
+}
+
+impl Seat {
+    /// Takes a seat; `None` if all are taken.
+    pub fn take(store: &Arc<Store>) -> Option<Arc<Self>> {
+        let number = store.sit()?;
+        Some(Arc::new(Self { store: Arc::clone(store), number }))
+    }
+
+    /// Where it is.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Which it is.
+    pub const fn number(&self) -> usize {
+        self.number
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.store.leave(self.number);
+    }
+}
+
+/// The sources that hosts share, each once.
+#[derive(Debug, Default)]
+pub struct Sources {
+    known: Mutex<Vec<Arc<Source>>>,
+}
+
+/// One source, and what each host wishes of it.
+#[derive(Debug)]
+struct Source {
+    number: usize,
+    storage: Arc<dyn Storage>,
+    /// Lanes that each host's window asks for, by seat.
+    lanes: Mutex<Vec<usize>>,
+}
+
+impl Sources {
+    /// `storage` as the host on `seat` sees it.
+    pub fn view(&self, storage: &Arc<dyn Storage>, seat: &Arc<Seat>) -> Arc<dyn Storage> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = known.iter().find(|source| Arc::ptr_eq(&source.storage, storage));
+        let source = source.map(Arc::clone).unwrap_or_else(|| {
+            let (number, storage) = (known.len(), Arc::clone(storage));
+            let source = Arc::new(Source { number, storage, lanes: Mutex::default() });
+            known.push(Arc::clone(&source));
+            source
+        });
+        Arc::new(View { source, seat: Arc::clone(seat) })
+    }
+}
+
+impl Source {
+    /// The most that any host wants.
+    fn wish_lanes(&self, seat: usize, lanes: usize) {
+        let most = {
+            let mut wishes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            if wishes.len() <= seat {
+                wishes.resize(seat + 1, 0);
+            }
+            wishes[seat] = lanes;
+            wishes.iter().copied().max().unwrap_or(lanes)
+        };
+        self.storage.set_lanes(most);
+    }
+}
+
+/// A source as one host sees it.
+#[derive(Debug)]
+struct View {
+    source: Arc<Source>,
+    seat: Arc<Seat>,
+}
+
+impl View {
+    fn storage(&self) -> &dyn Storage {
+        &*self.source.storage
+    }
+
+    fn store(&self) -> &Store {
+        self.seat.store()
+    }
+
+    fn key(&self, path: &RelPath) -> Key {
+        (self.source.number, path.clone())
+    }
+
+    /// This host makes an answer, and the others wait.
+    fn promise(&self, what: Wanted, key: &Key, others: OwnedMutexGuard<()>) -> Promise {
+        Promise { seat: Arc::clone(&self.seat), what, key: Some(key.clone()), _others: others }
+    }
+
+    /// Counts the bytes of a small file and keeps them for the others.
+    fn keep(&self, mut promise: Promise, mut whole: Whole) -> Whole {
+        whole.bytes = self.store().meter.count(whole.bytes);
+        if let Some(key) = promise.kept() {
+            self.store().put_whole(&key, self.seat.number(), whole.clone());
+        }
+        whole
+    }
+
+    /// Lists a directory and keeps that for the others, if it is not too long.
+    async fn list_for_all(&self, path: &RelPath, mut promise: Promise) -> Result<EntryStream> {
+        let mut listing = self.storage().list(path).await?;
+        let mut batches = Vec::new();
+        let mut bytes = 0;
+        // Why it cannot be kept: it goes on too long, or everybody is to meet an error for himself.
+        let rest = loop {
+            match listing.next().await {
+                None => break None,
+                Some(Ok(batch)) => {
+                    bytes += batch.iter().map(entry_bytes).sum::<u64>();
+                    batches.push(batch);
+                    if bytes > self.store().longest_listing() {
+                        break Some(listing);
+                    }
+                }
+                Some(Err(error)) => {
+                    break Some(stream::once(async { Err(error) }).chain(listing).boxed());
+                }
+            }
+        };
+        let batches = Arc::new(batches);
+        let (shared, bytes) =
+            if rest.is_none() { (Some(Arc::clone(&batches)), bytes) } else { (None, 0) };
+        if let Some(key) = promise.kept() {
+            self.store().put_listing(&key, self.seat.number(), shared, bytes);
+        }
+        let kept = replay(batches);
+        Ok(match rest {
+            None => kept,
+            Some(rest) => kept.chain(rest).boxed(),
+        })
+    }
+}
+
+/// Told to the others when it is dropped without having been kept: one of them tries then.
+struct Promise {
+    seat: Arc<Seat>,
+    what: Wanted,
+    key: Option<Key>,
+    _others: OwnedMutexGuard<()>,
+}
+
+impl Promise {
+    /// It is going to be kept, under this key; the others wait until the promise is dropped.
+    fn kept(&mut self) -> Option<Key> {
+        self.key.take()
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if let Some(key) = &self.key {
+            self.seat.store().give_up(self.what, key);
+        }
+    }
+}
+
+fn replay(batches: Arc<Vec<Vec<Entry>>>) -> EntryStream {
+    let indices = stream::iter(0..batches.len());
+    indices.map(move |index| Ok(batches[index].clone())).boxed()
+}
+
+/// About what an entry takes in memory.
+fn entry_bytes(entry: &Entry) -> u64 {
+    let tag = entry.tag.as_ref().map_or(0, String::len);
+    (size_of::<Entry>() + entry.path.as_bytes().len() + tag) as u64
+}
+
+#[async_trait]
+impl Storage for View {
+    fn location(&self) -> &Location {
+        self.storage().location()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.storage().capabilities()
+    }
+
+    fn set_lanes(&self, lanes: usize) {
+        self.source.wish_lanes(self.seat.number(), lanes);
+    }
+
+    fn link(&self) -> LinkStatus {
+        self.storage().link()
+    }
+
+    async fn stat(&self, path: &RelPath) -> Result<Entry> {
+        self.storage().stat(path).await
+    }
+
+    async fn list(&self, path: &RelPath) -> Result<EntryStream> {
+        let key = self.key(path);
+        loop {
+            match self.store().ask_listing(&key, self.seat.number()) {
+                Asked::Here(Some(batches)) => return Ok(replay(batches)),
+                Asked::Here(None) => return self.storage().list(path).await,
+                Asked::Wait(other) => drop(other.lock().await),
+                Asked::Make(others) => {
+                    let promise = self.promise(Wanted::Listing, &key, others);
+                    return self.list_for_all(path, promise).await;
+                }
+            }
+        }
+    }
+
+    async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
+        self.storage().metadata(path).await
+    }
+
+    async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
+        let key = self.key(path);
+        let file = loop {
+            match self.store().ask_file(&key, self.seat.number()) {
+                Asked::Here(file) => break file,
+                Asked::Wait(other) => drop(other.lock().await),
+                Asked::Make(others) => {
+                    let mut promise = self.promise(Wanted::File, &key, others);
+                    let reader = self.storage().open(path).await?;
+                    let ranged = self.capabilities().ranged_reads;
+                    promise.kept();
+                    let seat = self.seat.number();
+                    break self.store().put_file(key.clone(), seat, reader, ranged);
+                }
+            }
+        };
+        Ok(Arc::new(SharedReader::new(file, key, Arc::clone(&self.seat))))
+    }
+
+    async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
+        let key = self.key(path);
+        loop {
+            match self.store().ask_whole(&key, self.seat.number()) {
+                Asked::Here(whole) if whole.bytes.len() as u64 <= limit => return Ok(whole),
+                Asked::Here(_) => return self.storage().read_whole(path, limit).await,
+                Asked::Wait(other) => drop(other.lock().await),
+                Asked::Make(others) => {
+                    let promise = self.promise(Wanted::Whole, &key, others);
+                    let whole = self.storage().read_whole(path, limit).await?;
+                    return Ok(self.keep(promise, whole));
+                }
+            }
+        }
+    }
+
+    /// First all that nobody has asked for are read in one go, and then the others' are waited for:
+    /// two hosts with the same files in another order never wait for each other.
+    async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {
+        let mut outcomes: Vec<Option<Result<Whole>>> = Vec::with_capacity(paths.len());
+        let mut making = Vec::new();
+        for (index, path) in paths.iter().enumerate() {
+            let key = self.key(path);
+            outcomes.push(match self.store().ask_whole(&key, self.seat.number()) {
+                Asked::Here(whole) if whole.bytes.len() as u64 <= limit => Some(Ok(whole)),
+                Asked::Make(others) => {
+                    making.push((index, self.promise(Wanted::Whole, &key, others)));
+                    None
+                }
+                Asked::Here(_) | Asked::Wait(_) => None,
+            });
+        }
+        if !making.is_empty() {
+            let wanted = making.iter().map(|(index, _)| paths[*index].clone()).collect();
+            let read = self.storage().read_many(wanted, limit).await;
+            for ((index, promise), whole) in making.into_iter().zip(read) {
+                outcomes[index] = Some(whole.map(|whole| self.keep(promise, whole)));
+            }
+        }
+        let mut all = Vec::with_capacity(paths.len());
+        for (path, outcome) in paths.iter().zip(outcomes) {
+            all.push(match outcome {
+                Some(outcome) => outcome,
+                None => self.read_whole(path, limit).await,
+            });
+        }
+        all
+    }
+
+    async fn create_dir(&self, path: &RelPath) -> Result<()> {
+        self.refuse("create directory", path)
+    }
+
+    async fn create_link(&self, path: &RelPath, _: &LinkKind, _: bool) -> Result<()> {
+        self.refuse("create link", path)
+    }
+
+    async fn remove(&self, path: &RelPath) -> Result<()> {
+        self.refuse("remove", path)
+    }
+
+    async fn rename(&self, from: &RelPath, _: &RelPath) -> Result<()> {
+        self.refuse("rename", from)
+    }
+
+    async fn copy(&self, from: &RelPath, _: &RelPath) -> Result<()> {
+        self.refuse("copy", from)
+    }
+
+    async fn set_metadata(&self, path: &RelPath, _: &Metadata) -> Result<()> {
+        self.refuse("set metadata", path)
+    }
+
+    async fn create(&self, path: &RelPath, _: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
+        self.refuse("create", path)
+    }
+
+    async fn write_whole(&self, path: &RelPath, _: Bytes, _: &CommitOptions) -> Result<()> {
+        self.refuse("write", path)
+    }
+
+    async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
+        files.iter().map(|file| self.refuse("write", &file.path)).collect()
+    }
+
+    async fn lock(&self, path: &RelPath) -> Result<Lock> {
+        self.storage().lock(path).await
+    }
+}
+
+impl View {
+    /// What is read for many is not written: the others would read something else.
+    fn refuse<T>(&self, operation: &'static str, path: &RelPath) -> Result<T> {
+        Err(Error::new(ErrorKind::Unsupported, operation)
+            .at(self.location().display(path))
+            .because("it is the source of a copy to many hosts"))
+    }
+}

@@ -1,0 +1,170 @@
+//! Lists of hosts, as pdsh and ClusterShell write them, and locations that have one.
+//!
+//! | list | hosts |
+//! |---|---|
+//! | `a,b` | `a`, `b` |
+//! | `node[01-20]` | `node01` to `node20`; the width of the first number is kept |
+//! | `node[1,3,5-9]` | `node1`, `node3`, `node5` to `node9` |
+//! | `rack[1-2]n[01-16]` | `rack1n01` to `rack2n16`, the last number first |
+//! | `[fe80::1],[fe80::2]` | two IPv6 addresses: a bracket with a `:` in it is no list |
+//!
+//! A [`HostList`] is counted when it is parsed and expanded one host at a time, so that a list which
+//! is too long never takes memory. [`ManyHosts`] is an argument with such a list in the place of its
+//! host; put a host there, and it is an argument like any other.
+
+mod many;
+mod parse;
+
+use std::fmt;
+
+pub use many::ManyHosts;
+
+/// The most hosts of a list: two bytes of an IPv4 network.
+pub const MOST_HOSTS: u64 = 65_536;
+
+/// The longest name of a host in bytes: the longest of DNS (RFC 1035, 2.3.4), without its dots at
+/// both ends.
+pub const LONGEST_HOST: usize = 253;
+
+/// Hosts in the order in which they are written; one may be in it twice.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostList {
+    terms: Vec<Term>,
+    count: u64,
+}
+
+/// Why a text is no list of hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostListError {
+    text: String,
+    /// Which line of a file, from 1.
+    line: Option<usize>,
+    /// Which character of the text, from 1.
+    at: usize,
+    cause: &'static str,
+}
+
+/// What stands between two commas outside of brackets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Term {
+    parts: Vec<Part>,
+    count: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Numbers { spans: Vec<Span>, count: u64 },
+}
+
+/// The numbers `first..=last`, written with at least `width` digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Span {
+    first: u64,
+    last: u64,
+    width: usize,
+}
+
+impl HostList {
+    /// Parses one list.
+    pub fn parse(text: &str) -> Result<Self, HostListError> {
+        parse::list(text)
+    }
+
+    /// Parses a file of lists, one a line; blank lines and what follows a `#` do not count.
+    pub fn parse_lines(text: &str) -> Result<Self, HostListError> {
+        let mut all = Self::default();
+        for (index, line) in text.lines().enumerate() {
+            let list = line.split_once('#').map_or(line, |(list, _)| list).trim();
+            if list.is_empty() {
+                continue;
+            }
+            let numbered = |error: HostListError| HostListError { line: Some(index + 1), ..error };
+            let list = Self::parse(list).map_err(numbered)?;
+            all.count += list.count;
+            all.terms.extend(list.terms);
+            if all.count > MOST_HOSTS {
+                return Err(numbered(HostListError::new(line, 0, parse::TOO_MANY)));
+            }
+        }
+        Ok(all)
+    }
+
+    /// How many hosts there are, those that are in it twice counted twice; at most [`MOST_HOSTS`].
+    pub const fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether there is no host in it.
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The hosts, one by one.
+    pub fn iter(&self) -> impl Iterator<Item = String> + '_ {
+        self.terms.iter().flat_map(|term| (0..term.count).map(|index| term.host(index)))
+    }
+}
+
+impl Term {
+    /// Host `index` of this term: its digits in the base that each bracket is, the last one first.
+    fn host(&self, mut index: u64) -> String {
+        let mut pieces = Vec::with_capacity(self.parts.len());
+        for part in self.parts.iter().rev() {
+            pieces.push(match part {
+                Part::Text(text) => text.clone(),
+                Part::Numbers { spans, count } => {
+                    let number = written(spans, index % count);
+                    index /= count;
+                    number
+                }
+            });
+        }
+        pieces.reverse();
+        pieces.concat()
+    }
+}
+
+impl Span {
+    const fn count(self) -> u64 {
+        self.last - self.first + 1
+    }
+}
+
+/// Number `index` of the spans, as it is written.
+fn written(spans: &[Span], mut index: u64) -> String {
+    for span in spans {
+        if index < span.count() {
+            return format!("{:0width$}", span.first + index, width = span.width);
+        }
+        index -= span.count();
+    }
+    String::new()
+}
+
+impl HostListError {
+    /// `at` counts bytes from 0.
+    fn new(text: &str, at: usize, cause: &'static str) -> Self {
+        let before = text.get(..at).unwrap_or(text);
+        Self { text: text.to_owned(), line: None, at: before.chars().count() + 1, cause }
+    }
+
+    /// Which character of the list it is about, counted from 1.
+    pub const fn position(&self) -> usize {
+        self.at
+    }
+}
+
+impl fmt::Display for HostListError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        write!(f, "'{}', character {}: {}", self.text.escape_debug(), self.at, self.cause)
+    }
+}
+
+impl std::error::Error for HostListError {}
+
+#[cfg(test)]
+mod tests;

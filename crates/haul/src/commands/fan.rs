@@ -1,0 +1,161 @@
+//! `haul cp` to or from many hosts: what goes where for each, and how it ended for all.
+
+use std::sync::Arc;
+
+use haul_engine::Settings;
+use haul_engine::fan::{FanSettings, FanSummary, Opened, fan_out};
+use haul_storage::{Error, ErrorKind, Location};
+
+use crate::args::CpArgs;
+use crate::exit::{Exit, Stop};
+use crate::hosts::{Many, Ways};
+use crate::manifest::Manifest;
+use crate::output::{Printer, human, json};
+use crate::places::Places;
+use crate::plan::{self, Plan, Sources};
+use crate::report::{HostReports, Report};
+use crate::settings::Resolved;
+use crate::signals::Signals;
+
+/// How many hosts are served at once unless it is said; so do pdsh and ClusterShell.
+const FANOUT: usize = 32;
+
+/// What every host is opened with.
+struct Ground<'a> {
+    many: &'a Many,
+    places: &'a Places<'a>,
+    resolved: &'a Resolved,
+    /// Opened once, if all hosts get the same.
+    sources: Option<&'a Sources>,
+    reports: &'a HostReports,
+    printer: &'a Printer,
+}
+
+/// Moves everything and reports.
+pub(crate) async fn run(
+    args: &CpArgs,
+    many: &Many,
+    resolved: Resolved,
+    places: &Places<'_>,
+    printer: &Printer,
+) -> Result<Exit, Stop> {
+    if resolved.manifest.as_ref().is_some_and(|choice| choice.file.is_some()) {
+        let message = "many hosts cannot share one manifest: --manifest without a file writes one \
+                       beside the files of each";
+        return Err(Stop::Usage(message.to_owned()));
+    }
+    let mut failures = 0;
+    let sources = match &many.ways {
+        Ways::From(_) => None,
+        Ways::To(_) => {
+            let locations = args.sources.iter().map(|source| places.locate(source));
+            let locations = locations.collect::<Result<Vec<_>, _>>()?;
+            Some(Sources::open(places, &locations).await)
+        }
+    };
+    for error in sources.iter().flat_map(|sources| &sources.failures) {
+        printer.failure(error);
+        failures += 1;
+    }
+
+    let signals = Signals::listen(printer, "interrupted; run the same command again to continue");
+    let reports = Arc::new(HostReports::new(many.hosts.clone()));
+    let report = Report::start_many(printer, Arc::clone(&reports), resolved.manifest.is_some())
+        .map_err(|error| Error::from_io("start a thread", error))?;
+    let ground = Ground {
+        many,
+        places,
+        resolved: &resolved,
+        sources: sources.as_ref(),
+        reports: &reports,
+        printer,
+    };
+    let settings = FanSettings {
+        transfer: resolved.engine.clone(),
+        at_once: args.hosts.fanout.map_or(FANOUT, |fanout| fanout.as_usize()),
+        fail_fast: args.hosts.fail_fast,
+        one_source: sources.is_some(),
+    };
+    let cancel = signals.cancel().clone();
+    let open = |host: usize| open(&ground, host);
+    let mut summary = fan_out(many.hosts.len(), open, settings, report.fan_sink(), cancel).await;
+    report.finish();
+    failures += finish_manifests(&reports, resolved.engine.sync, printer).await;
+    failures += reports.unopened_sources();
+    summary.total.failed += failures;
+
+    say(&summary, &resolved.engine, printer);
+    Ok(match signals.exit() {
+        Some(exit) if summary.total.interrupted => exit,
+        _ if summary.total.failed > 0 || summary.failed_hosts + summary.stopped_hosts > 0 => {
+            Exit::Failed
+        }
+        _ => Exit::Done,
+    })
+}
+
+fn say(summary: &FanSummary, settings: &Settings, printer: &Printer) {
+    if printer.is_json() {
+        printer.object(&json::Event::fan_summary(summary, settings.digest, settings.dry_run));
+    } else {
+        printer.note(human::fan_summary(summary, settings.dry_run, printer.is_verbose()));
+    }
+}
+
+/// Opens what the transfer of one host needs.
+async fn open(ground: &Ground<'_>, host: usize) -> Result<Opened, Error> {
+    let plan = plan(ground, host).await.map_err(|stop| match stop {
+        Stop::Failed(error) => error,
+        Stop::Usage(message) => Error::new(ErrorKind::InvalidInput, "copy").because(message),
+    })?;
+    let Resolved { engine, manifest, .. } = ground.resolved;
+    let mut filter = engine.filter.clone();
+    let manifest = match manifest {
+        Some(choice) => Some(Manifest::new(choice, &plan, ground.places).await?),
+        None => None,
+    };
+    if let Some(manifest) = &manifest {
+        let warn = |location: &str, message: &str| ground.printer.warning(location, message);
+        filter = manifest.guard(&plan.jobs, filter, warn).await;
+    }
+    let Plan { jobs, base, failures, .. } = plan;
+    ground.reports.open(host, base, manifest, failures, ground.printer);
+    Ok(Opened { jobs, filter })
+}
+
+async fn plan(ground: &Ground<'_>, host: usize) -> Result<Plan, Stop> {
+    let Ground { many, places, resolved, sources, .. } = ground;
+    match (&many.ways, sources) {
+        (Ways::To(destinations), Some(sources)) => {
+            plan::copy_opened(places, sources, &destinations[host], &resolved.rules).await
+        }
+        (Ways::To(destinations), None) => {
+            plan::copy(places, &[], &destinations[host], &resolved.rules).await
+        }
+        (Ways::From(ways), _) => from(ground, &ways[host]).await,
+    }
+}
+
+/// A host of which nothing can be opened is one that cannot be reached, or is tried again.
+async fn from(ground: &Ground<'_>, way: &(Vec<Location>, Location)) -> Result<Plan, Stop> {
+    let (sources, destination) = way;
+    let mut sources = Sources::open(ground.places, sources).await;
+    if sources.is_empty() && !sources.failures.is_empty() {
+        return Err(sources.failures.swap_remove(0).into());
+    }
+    let rules = &ground.resolved.rules;
+    let plan = plan::copy_opened(ground.places, &sources, destination, rules).await?;
+    Ok(Plan { failures: sources.failures, ..plan })
+}
+
+/// Writes the manifests of all hosts; how many could not be written.
+async fn finish_manifests(reports: &HostReports, sync: bool, printer: &Printer) -> u64 {
+    let mut failures = 0;
+    for (host, manifest) in reports.take_manifests() {
+        if let Err(error) = manifest.finish(sync).await {
+            printer.failure_of(Some(&host), &error);
+            failures += 1;
+        }
+    }
+    failures
+}

@@ -1,0 +1,257 @@
+//! Hears the events of a transfer: prints them, and collects digests for the manifest.
+//!
+//! The engine must not wait for a terminal, so events pass through a bounded queue to a thread of
+//! their own. If even that is full (a reader of the output that does not read), the engine waits:
+//! memory is bounded, and nothing but progress is ever left out.
+
+mod hosts;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use haul_engine::fan::{FanEvent, FanSink, HostEnd, HostOutcome};
+use haul_engine::{Action, Event, EventSink};
+use haul_storage::{Error, RelPath};
+
+pub(crate) use hosts::HostReports;
+
+use self::hosts::What;
+use crate::manifest::Manifest;
+use crate::output::{Printer, ProgressDisplay, human, json};
+
+/// Events that may wait.
+const QUEUE: usize = 4096;
+
+/// How long messages gather while many come.
+const GATHER: Duration = Duration::from_millis(2);
+
+/// The thread that hears the events.
+#[derive(Debug)]
+pub(crate) struct Report {
+    sender: SyncSender<Message>,
+    thread: JoinHandle<Option<Manifest>>,
+    /// Whether anybody wants to hear of single files.
+    files: bool,
+}
+
+#[derive(Debug)]
+enum Message {
+    Event(Event),
+    Fan(FanEvent),
+    End,
+}
+
+impl Report {
+    /// Starts it. Paths are printed below `base`; the manifest hears of every finished entry.
+    pub(crate) fn start(
+        printer: &Printer,
+        base: RelPath,
+        manifest: Option<Manifest>,
+    ) -> io::Result<Self> {
+        let noted = manifest.is_some();
+        let what = What { base, manifest };
+        Self::listen(printer, what, Arc::new(HostReports::new(Vec::new())), noted)
+    }
+
+    /// Starts it for many hosts; `noted` says whether they have manifests, which stay with `hosts`.
+    pub(crate) fn start_many(
+        printer: &Printer,
+        hosts: Arc<HostReports>,
+        noted: bool,
+    ) -> io::Result<Self> {
+        Self::listen(printer, What::default(), hosts, noted)
+    }
+
+    fn listen(
+        printer: &Printer,
+        what: What,
+        hosts: Arc<HostReports>,
+        noted: bool,
+    ) -> io::Result<Self> {
+        let (sender, receiver) = sync_channel(QUEUE);
+        let display = ProgressDisplay::new(printer);
+        let files = printer.is_verbose() || printer.is_json() || noted;
+        let mut listener = Listener { printer: printer.clone(), display, what, hosts };
+        let thread = thread::Builder::new().name("report".to_owned()).spawn(move || {
+            listener.listen(&receiver);
+            listener.what.manifest
+        })?;
+        Ok(Self { sender, thread, files })
+    }
+
+    /// Where the engine sends its events.
+    pub(crate) fn sink(&self) -> EventSink {
+        let sender = self.sender.clone();
+        let files = self.files;
+        EventSink::new(move |event| {
+            if matches!(&event, Event::File(file) if !files && !file.dry_run) {
+                return;
+            }
+            // A listener that is gone has panicked; `finish` brings that up.
+            if matches!(event, Event::Progress(_)) {
+                drop(sender.try_send(Message::Event(event)));
+            } else {
+                drop(sender.send(Message::Event(event)));
+            }
+        })
+    }
+
+    /// Where the engine sends the events of many hosts.
+    pub(crate) fn fan_sink(&self) -> FanSink {
+        let sender = self.sender.clone();
+        let files = self.files;
+        FanSink::new(move |event| {
+            if matches!(
+                &event,
+                FanEvent::Of { event: Event::File(file), .. } if !files && !file.dry_run
+            ) {
+                return;
+            }
+            // As above.
+            if matches!(event, FanEvent::Progress(_)) {
+                drop(sender.try_send(Message::Fan(event)));
+            } else {
+                drop(sender.send(Message::Fan(event)));
+            }
+        })
+    }
+
+    /// Waits until everything that was sent is printed, and gives the manifest back.
+    pub(crate) fn finish(self) -> Option<Manifest> {
+        drop(self.sender.send(Message::End));
+        match self.thread.join() {
+            Ok(manifest) => manifest,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+struct Listener {
+    printer: Printer,
+    display: ProgressDisplay,
+    what: What,
+    hosts: Arc<HostReports>,
+}
+
+impl Listener {
+    fn listen(&mut self, receiver: &Receiver<Message>) {
+        let mut woken = Instant::now();
+        loop {
+            let message = match receiver.try_recv() {
+                Ok(message) => message,
+                Err(TryRecvError::Empty) => {
+                    // Whoever reads along gets it now; a busy stream is handed on in large pieces.
+                    self.printer.flush();
+                    let Ok(message) = receiver.recv() else { break };
+                    // Each wake-up costs the engine a system call. When they come thick and fast,
+                    // more messages are let gather for the next one.
+                    if woken.elapsed() < GATHER && !matches!(message, Message::End) {
+                        thread::sleep(GATHER);
+                    }
+                    woken = Instant::now();
+                    message
+                }
+                Err(TryRecvError::Disconnected) => break,
+            };
+            match message {
+                Message::Event(event) => self.hear(None, &event),
+                Message::Fan(event) => self.hear_fan(&event),
+                Message::End => break,
+            }
+        }
+        self.display.end();
+    }
+
+    fn hear(&mut self, host: Option<usize>, event: &Event) {
+        let hosts = Arc::clone(&self.hosts);
+        let name = host.map(|host| hosts.names[host].as_str());
+        match event {
+            Event::Planned { files, bytes } => {
+                self.object(name, || json::Event::Plan { files: *files, bytes: *bytes });
+            }
+            Event::Progress(progress) => {
+                self.display.update(progress);
+                self.object(name, || progress.into());
+            }
+            Event::File(file) => {
+                let path = match host {
+                    None => self.what.note(file),
+                    Some(host) => hosts.lock()[host].what.note(file),
+                };
+                self.object(name, || json::Event::file(file, &path));
+                let wanted = self.printer.is_verbose()
+                    || (file.dry_run
+                        && file.action != Action::Unchanged
+                        && !self.printer.is_quiet());
+                if wanted && !self.printer.is_json() {
+                    let line = human::file(file, &path);
+                    self.printer.result(format!("{}{line}", human::prefix(name)));
+                }
+            }
+            Event::Retry { error, attempt, pause } => self.retry(name, error, *attempt, *pause),
+            Event::Warning { location, message } => {
+                self.printer.warning_of(name, location, message);
+            }
+            Event::Failed(error) => {
+                if let Some(host) = host {
+                    hosts.lock()[host].note(error);
+                }
+                self.printer.failure_of(name, error);
+            }
+            // The list of events is open; what this version does not know it does not print.
+            _ => {}
+        }
+    }
+
+    fn hear_fan(&mut self, event: &FanEvent) {
+        match event {
+            FanEvent::Of { host, event } => self.hear(Some(*host), event),
+            FanEvent::Opening { host, error, attempt, pause } => {
+                let hosts = Arc::clone(&self.hosts);
+                self.retry(Some(&hosts.names[*host]), error, *attempt, *pause);
+            }
+            FanEvent::Progress(progress) => {
+                self.display.update(progress);
+                self.object(None, || progress.into());
+            }
+            FanEvent::Ended(end) => self.ended(end),
+            // As above.
+            _ => {}
+        }
+    }
+
+    fn retry(&self, name: Option<&str>, error: &Error, attempt: u32, pause: Duration) {
+        if self.printer.is_json() {
+            self.object(name, || json::Event::retry(error, attempt, pause));
+        } else {
+            self.printer.note(human::retry(name, error, attempt, pause));
+        }
+    }
+
+    /// The line that says how it ended for a host.
+    fn ended(&self, end: &HostEnd) {
+        let name = &self.hosts.names[end.host];
+        let mut hosts = self.hosts.lock();
+        let report = &mut hosts[end.host];
+        if let HostOutcome::Unopened(error) = &end.outcome {
+            report.note(error);
+            self.printer.failure_of(Some(name), error);
+        }
+        let failure = report.first_failure.as_deref();
+        if self.printer.is_json() {
+            self.object(Some(name), || json::Event::host(end, report.failed, failure));
+        } else if !self.printer.is_quiet() {
+            self.printer.result(human::host(name, end, report.failed, failure));
+        }
+    }
+
+    /// Prints an object that `--quiet` leaves out.
+    fn object<'a>(&self, host: Option<&'a str>, object: impl FnOnce() -> json::Event<'a>) {
+        if self.printer.is_json() && !self.printer.is_quiet() {
+            self.printer.object(&json::OfHost::new(host, object()));
+        }
+    }
+}
