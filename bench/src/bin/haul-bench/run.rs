@@ -19,7 +19,8 @@ use crate::{FileArguments, ReportArguments, RunArguments, report};
 /// Checks everything that can be checked before, runs the worker under a guard, and prints tables.
 pub(crate) fn front(arguments: &RunArguments) -> Result<ExitCode, String> {
     let haul = match &arguments.haul {
-        Some(path) => path.clone(),
+        // The tools run in directories of their own.
+        Some(path) => std::path::absolute(path).map_err(|error| error.to_string())?,
         None => built_haul()?,
     };
     let plan = plan(&arguments.files)?;
