@@ -133,7 +133,8 @@ pub async fn open<S: Stream + 'static>(stream: S, opening: Opening<'_>) -> Resul
 }
 
 fn client_config(config: &HostConfig, algorithms: &Algorithms, certified: bool) -> client::Config {
-    let rekey = config.rekey_limit.unwrap_or(REKEY);
+    // More than the cipher stands is not for a configuration to allow.
+    let rekey = config.rekey_limit.unwrap_or(REKEY).min(REKEY);
     let rekey = usize::try_from(rekey).unwrap_or(usize::MAX);
     // russh gives up at the tick after so many; 0 would mean never.
     let alive_max = match config.alive_count {
