@@ -172,13 +172,17 @@ fn read_files<W: World>(
     query: &Query,
     options: &SshOptions,
 ) -> Result<()> {
+    let home = query.home.join(".ssh");
+    let system = Path::new("/etc/ssh");
     match &options.config {
         ConfigFile::None => Ok(()),
-        ConfigFile::Path(path) => reader.file(path),
+        // A file of the command line is the user's, wherever it is.
+        ConfigFile::Path(path) => reader.file(path, &home),
         ConfigFile::Default => {
-            let own = query.home.join(".ssh/config");
-            for path in [own.as_path(), Path::new("/etc/ssh/ssh_config")] {
-                match reader.file(path) {
+            for (path, base) in
+                [(home.join("config"), home.as_path()), (system.join("ssh_config"), system)]
+            {
+                match reader.file(&path, base) {
                     Err(error)
                         if error.kind() == ErrorKind::NotFound
                             && error.location() == path.to_string_lossy() => {}
