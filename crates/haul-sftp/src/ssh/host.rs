@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::algorithms::Algorithms;
 use super::auth::{Applicant, Credential, Outcome, Step};
-use super::config::{self, Hop, HostConfig, Method, Route};
+use super::config::{self, Hop, HostConfig, Method, Route, with_port};
 use super::connection::SshConnection;
 use super::host_key::HostKeyJudge;
 use super::identity::{self, Identities};
@@ -371,10 +371,4 @@ fn is_about_the_destination(option: &str) -> bool {
     ["HostName", "Port", "User", "HostKeyAlias", "ProxyJump", "ProxyCommand"]
         .iter()
         .any(|about| name.eq_ignore_ascii_case(about))
-}
-
-/// `host:port`, with brackets around an IPv6 address; port 0 is none.
-fn with_port(host: &str, port: u16) -> String {
-    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    if port == 0 { host } else { format!("{host}:{port}") }
 }

@@ -100,10 +100,14 @@ fn what_was_said_on_the_command_line_about_the_host_wins() {
 }
 
 #[test]
-fn a_name_that_would_be_an_option_is_refused() {
+fn names_that_would_be_an_option_or_a_command_are_refused() {
     let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
-    for host in ["-oProxyCommand=x", "", "a b"] {
+    for host in ["-oProxyCommand=x", "", "a b", "$(reboot)", "a`b`", "a;b"] {
         assert!(SshHost::resolve(None, host, None, &options, Arc::new(Nobody)).is_err(), "{host}");
+    }
+    for user in ["-oProxyCommand=x", "", "`reboot`", "a;b", "a -b"] {
+        let host = SshHost::resolve(Some(user), "h", None, &options, Arc::new(Nobody));
+        assert!(host.is_err(), "{user}");
     }
 }
 

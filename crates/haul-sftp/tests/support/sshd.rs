@@ -4,8 +4,9 @@
 //! It runs in a mount namespace in which the account that the test runs as has a password that only
 //! this server knows, so that nothing of the machine is changed. That needs root; without it
 //! everything but passwords works.
-
-#![allow(dead_code, reason = "every test binary uses a part of it")]
+//!
+//! A test binary includes it with `#[path = "../support/sshd.rs"] mod sshd;`, and says
+//! `#[expect(dead_code, reason = "…")]` there if it does not use all of it.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};

@@ -12,6 +12,7 @@ use super::events::{Events, State};
 use super::link::Knife;
 use super::patiently;
 use super::tunnel::Tunnel;
+use crate::ssh::config::with_port;
 
 /// How long the far end may take to see a farewell.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -63,8 +64,11 @@ impl Session {
             } else {
                 error
             };
-            error
-                .because(format!("{} does not reach {host}:{port}: {cause}", self.state.location()))
+            error.because(format!(
+                "{} does not reach {}: {cause}",
+                self.state.location(),
+                with_port(host, port)
+            ))
         })?;
         Ok(Tunnel::new(opened, Arc::clone(self)))
     }
