@@ -142,7 +142,11 @@ impl Choice {
             |list: &str, name: &str| list.split(',').any(|pattern| pattern::matches(pattern, name));
         let named = |list: &str| -> Vec<&'static str> {
             let all = || self.offered.iter().chain(self.more).copied();
-            list.split(',').filter_map(|wanted| all().find(|name| *name == wanted)).collect()
+            // Certificates are asked for wherever there is an authority to check them with, so the
+            // name of a certificate's algorithm stands for that of its key.
+            let plain = |wanted: &'_ str| wanted.replace("-cert-v01@openssh.com", "");
+            let wanted = list.split(',').map(plain);
+            wanted.filter_map(|wanted| all().find(|name| **name == *wanted)).collect()
         };
         let mut selected = match spec.split_at_checked(1) {
             Some(("+", list)) => [self.offered, &named(list)].concat(),
@@ -188,6 +192,12 @@ mod tests {
         let kex = KEX.select(Some("+diffie-hellman-group14-sha1,curve25519-sha256")).unwrap();
         assert_eq!(kex.len(), KEX.offered.len() + 1);
         assert_eq!(kex.last(), Some(&"diffie-hellman-group14-sha1"));
+    }
+
+    #[test]
+    fn the_algorithm_of_a_certificate_stands_for_that_of_its_key() {
+        let list = "ssh-rsa-cert-v01@openssh.com,ssh-ed25519-cert-v01@openssh.com,ssh-ed25519";
+        assert_eq!(HOST_KEYS.select(Some(list)).unwrap(), ["ssh-rsa", "ssh-ed25519"]);
     }
 
     #[test]

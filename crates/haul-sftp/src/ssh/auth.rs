@@ -38,6 +38,17 @@ pub enum Step {
     Answers(Vec<Vec<Secret>>),
 }
 
+/// What became of steps that were repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// They were enough.
+    Accepted,
+    /// They were right and not enough.
+    Partial,
+    /// One of them was refused.
+    Refused,
+}
+
 /// Who wants to be let in, and with what.
 #[derive(Debug)]
 pub struct Applicant<'a> {
@@ -52,18 +63,19 @@ pub struct Applicant<'a> {
 }
 
 impl Applicant<'_> {
-    /// Repeats steps that were accepted before. `false` if the server does not accept them now.
+    /// Repeats steps that were accepted before.
     ///
     /// # Errors
     /// The connection was lost.
-    pub async fn repeat(&self, handshake: &mut Handshake, credential: &Credential) -> Result<bool> {
-        for step in credential {
+    pub async fn repeat(&self, handshake: &mut Handshake, steps: &[Step]) -> Result<Outcome> {
+        let mut outcome = Outcome::Refused;
+        for step in steps {
             let answer = match step {
                 Step::Key(candidate) => {
                     let asking = self.asking();
                     match self.offer(handshake, candidate, &asking).await? {
                         Ok(answer) => answer,
-                        Err(_) => return Ok(false),
+                        Err(_) => return Ok(Outcome::Refused),
                     }
                 }
                 Step::Password(password) => handshake.password(password).await?,
@@ -81,15 +93,16 @@ impl Applicant<'_> {
                 }
             };
             match answer {
-                Answer::Success => return Ok(true),
-                Answer::Failure { partial: true, .. } => {}
-                Answer::Failure { .. } | Answer::Questions(_) => return Ok(false),
+                Answer::Success => return Ok(Outcome::Accepted),
+                Answer::Failure { partial: true, .. } => outcome = Outcome::Partial,
+                Answer::Failure { .. } | Answer::Questions(_) => return Ok(Outcome::Refused),
             }
         }
-        Ok(false)
+        Ok(outcome)
     }
 
-    /// Tries what there is until the server is content.
+    /// Tries what there is until the server is content. `accepted` are steps that it has accepted on
+    /// this connection already.
     ///
     /// # Errors
     /// `Unauthenticated`, never to be tried again, with what was tried; a lost connection.
@@ -97,8 +110,10 @@ impl Applicant<'_> {
         &self,
         handshake: &mut Handshake,
         identities: Identities,
+        accepted: Credential,
     ) -> Result<Credential> {
         let mut attempts = Attempts::new(self, identities);
+        attempts.steps = accepted;
         loop {
             let Some(method) = attempts.next_method() else { return Err(attempts.exhausted()) };
             let answer = match method {
@@ -118,6 +133,22 @@ impl Applicant<'_> {
                 Answer::Questions(_) => {}
             }
         }
+    }
+
+    /// The methods in the order in which they are tried.
+    pub fn methods(&self) -> Vec<Method> {
+        let mut methods = self.config.methods.clone();
+        // Who sets a password and names no key means the password; keys of an agent that happen
+        // to be there would cost round trips and attempts.
+        let named = self.config.identities_named || self.config.methods_named;
+        if self.password.is_some() && !named {
+            methods.sort_by_key(|method| match method {
+                Method::Password => 0,
+                Method::KeyboardInteractive => 1,
+                Method::PublicKey => 2,
+            });
+        }
+        methods
     }
 
     /// Offers a key. The inner error is that of a key that cannot sign; the connection is in order
@@ -169,16 +200,7 @@ struct Attempts<'a> {
 impl<'a> Attempts<'a> {
     fn new(applicant: &'a Applicant<'a>, identities: Identities) -> Self {
         let config = applicant.config;
-        let mut methods = config.methods.clone();
-        // Who sets a password and names no key means the password; keys of an agent that happen
-        // to be there would cost round trips and attempts.
-        if applicant.password.is_some() && !config.identities_named && !config.methods_named {
-            methods.sort_by_key(|method| match method {
-                Method::Password => 0,
-                Method::KeyboardInteractive => 1,
-                Method::PublicKey => 2,
-            });
-        }
+        let methods = applicant.methods();
         let asking = applicant.asking();
         Self {
             applicant,

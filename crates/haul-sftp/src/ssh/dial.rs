@@ -12,7 +12,7 @@ use haul_storage::{Error, ErrorKind, Result};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::config::{Family, HostConfig};
+use super::config::{Family, HostConfig, with_port};
 
 /// "Connection Attempt Delay" of RFC 8305, 5.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -33,7 +33,7 @@ pub struct Dialled {
 pub async fn dial(config: &HostConfig) -> Result<Dialled> {
     let unreachable = || {
         let error = Error::new(ErrorKind::Unreachable, "connect");
-        error.at(format!("{}:{}", config.host_name, config.port))
+        error.at(with_port(&config.host_name, config.port))
     };
     let attempt = async {
         let addresses =

@@ -18,8 +18,8 @@ use haul_storage::{Error, ErrorKind, Result, Retry};
 use tokio::time::Instant;
 
 use super::algorithms::Algorithms;
-use super::auth::{Applicant, Credential};
-use super::config::{self, Hop, HostConfig, Route};
+use super::auth::{Applicant, Credential, Outcome, Step};
+use super::config::{self, Hop, HostConfig, Method, Route, with_port};
 use super::connection::SshConnection;
 use super::host_key::HostKeyJudge;
 use super::identity::{self, Identities};
@@ -238,18 +238,43 @@ impl SshHost {
             prompter: &self.prompter,
         };
         if let Some(credential) = self.remembered() {
-            if applicant.repeat(handshake, &credential).await? {
+            if applicant.repeat(handshake, &credential).await? == Outcome::Accepted {
                 return Ok(());
             }
             // It was good once and is not now: what is there has to be looked at again.
             self.forget();
         }
-        let mut finding = self.finding.lock().await;
+        let identities = match identities {
+            Some(gathering) => gathering.finish().await,
+            None => identity::gather(self.config.clone()).await,
+        };
+        let mut accepted = Credential::new();
+        let mut finding = match self.finding.try_lock() {
+            Ok(finding) => finding,
+            Err(_) => {
+                // Somebody else is finding out what is accepted. Where it is plain what they try
+                // first, trying it as well saves the round trips of waiting for them.
+                if let Some(step) = self.obvious_step(&applicant, &identities) {
+                    accepted.push(step);
+                    match applicant.repeat(handshake, &accepted).await? {
+                        Outcome::Accepted => {
+                            self.remember(accepted);
+                            return Ok(());
+                        }
+                        Outcome::Partial => {}
+                        Outcome::Refused => accepted.clear(),
+                    }
+                }
+                self.finding.lock().await
+            }
+        };
         if let Some(credential) = self.remembered() {
             drop(finding);
-            if applicant.repeat(handshake, &credential).await? {
+            let left = credential.get(accepted.len()..).unwrap_or_default();
+            if applicant.repeat(handshake, left).await? == Outcome::Accepted {
                 return Ok(());
             }
+            accepted.clear();
             finding = self.finding.lock().await;
         } else if self.failures.load(Ordering::Acquire) != failures
             && let Some(cause) = finding.clone()
@@ -260,13 +285,9 @@ impl SshHost {
                 .because(cause)
                 .with_retry(Retry::Never));
         }
-        let identities = match identities {
-            Some(gathering) => gathering.finish().await,
-            None => identity::gather(self.config.clone()).await,
-        };
-        match Box::pin(applicant.apply(handshake, identities)).await {
+        match Box::pin(applicant.apply(handshake, identities, accepted)).await {
             Ok(credential) => {
-                *self.credential.lock().unwrap_or_else(PoisonError::into_inner) = Some(credential);
+                self.remember(credential);
                 Ok(())
             }
             Err(error) => {
@@ -277,6 +298,16 @@ impl SshHost {
                 Err(error)
             }
         }
+    }
+
+    fn obvious_step(&self, applicant: &Applicant<'_>, identities: &Identities) -> Option<Step> {
+        let by_key = applicant.methods().first() == Some(&Method::PublicKey);
+        let candidate = identities.obvious(self.config.identities_named).filter(|_| by_key)?;
+        Some(Step::Key(Arc::clone(candidate)))
+    }
+
+    fn remember(&self, credential: Credential) {
+        *self.credential.lock().unwrap_or_else(PoisonError::into_inner) = Some(credential);
     }
 
     fn remembered(&self) -> Option<Credential> {
@@ -340,10 +371,4 @@ fn is_about_the_destination(option: &str) -> bool {
     ["HostName", "Port", "User", "HostKeyAlias", "ProxyJump", "ProxyCommand"]
         .iter()
         .any(|about| name.eq_ignore_ascii_case(about))
-}
-
-/// `host:port`, with brackets around an IPv6 address; port 0 is none.
-fn with_port(host: &str, port: u16) -> String {
-    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    if port == 0 { host } else { format!("{host}:{port}") }
 }

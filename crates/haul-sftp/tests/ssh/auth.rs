@@ -73,6 +73,33 @@ async fn the_named_key_goes_first_and_the_next_one_is_tried_after_it() {
 }
 
 #[tokio::test]
+async fn connections_made_at_once_all_get_in_though_the_first_key_is_wrong() {
+    let sshd = Sshd::start();
+    let wrong = sshd.new_key("wrong", "ed25519", "");
+    let options = SshOptions { identities: vec![wrong, sshd.user_key()], ..sshd.options() };
+    let host = host(&sshd, &options);
+    for connection in join_all((0..6).map(|_| host.connect())).await {
+        greet(&connection.unwrap()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn connections_made_at_once_need_the_second_factor_of_a_person_once() {
+    for second in ["password", "keyboard-interactive"] {
+        let sshd = Sshd::builder()
+            .password("correct horse")
+            .line(&format!("AuthenticationMethods publickey,{second}"))
+            .start();
+        let person = Person::answering(&["correct horse"]);
+        let host = host_asking(&sshd, &sshd.options(), Arc::clone(&person) as _);
+        for connection in join_all((0..4).map(|_| host.connect())).await {
+            greet(&connection.unwrap()).await.unwrap();
+        }
+        assert_eq!(person.heard().len(), 1, "{:?}", person.heard());
+    }
+}
+
+#[tokio::test]
 async fn a_key_that_others_can_read_is_not_used() {
     let sshd = Sshd::start();
     fs::set_permissions(sshd.user_key(), fs::Permissions::from_mode(0o644)).unwrap();

@@ -100,9 +100,28 @@ fn what_was_said_on_the_command_line_about_the_host_wins() {
 }
 
 #[test]
-fn a_name_that_would_be_an_option_is_refused() {
+fn names_that_would_be_an_option_or_a_command_are_refused() {
     let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
-    for host in ["-oProxyCommand=x", "", "a b"] {
+    for host in ["-oProxyCommand=x", "", "a b", "$(reboot)", "a`b`", "a;b"] {
         assert!(SshHost::resolve(None, host, None, &options, Arc::new(Nobody)).is_err(), "{host}");
+    }
+    for user in ["-oProxyCommand=x", "", "`reboot`", "a;b", "a -b"] {
+        let host = SshHost::resolve(Some(user), "h", None, &options, Arc::new(Nobody));
+        assert!(host.is_err(), "{user}");
+    }
+}
+
+#[test]
+fn a_configuration_that_others_can_write_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join(".ssh/config");
+    std::fs::create_dir(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "Port 5\n").unwrap();
+    let options = SshOptions { config: ConfigFile::Path(file.clone()), ..SshOptions::default() };
+    for (mode, good) in [(0o644, true), (0o664, false), (0o602, false)] {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let host = SshHost::resolve(None, "h", None, &options, Arc::new(Nobody));
+        assert_eq!(host.is_ok(), good, "{mode:o}: {host:?}");
     }
 }

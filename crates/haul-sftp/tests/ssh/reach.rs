@@ -121,6 +121,29 @@ async fn many_connections_at_once_succeed_side_by_side() {
     assert_eq!(sshd.connections(), 8 + 1, "eight, and the test's own at the start");
 }
 
+#[tokio::test]
+async fn a_connection_whose_key_is_plain_does_not_wait_for_one_that_is_stuck() {
+    let sshd = Sshd::start();
+    // Long enough that who waits for the stuck one does not get through in this test.
+    let (proxy, options) = behind_proxy(&sshd, &["ServerAliveInterval=1000"]);
+    let host = Arc::new(host_at(proxy.address(), &options));
+    host_at(proxy.address(), &options).connect().await.unwrap();
+    let whole = proxy.stats().connections[0].to_client.delivered;
+    // In the midst of authentication.
+    let stuck = Fault::Blackhole { from: whole * 3 / 4 };
+    let rule = proxy.set(Connections::Nth(2), Direction::ToClient, stuck);
+    let first = tokio::spawn({
+        let host = Arc::clone(&host);
+        async move { host.connect().await.map(drop) }
+    });
+    while !proxy.stats().has_fired(rule) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    greet(&host.connect().await.unwrap()).await.unwrap();
+    assert!(!first.is_finished());
+    first.abort();
+}
+
 /// Options whose known hosts are those of several servers.
 fn known_to(sshds: &[&Sshd]) -> (tempfile::TempDir, SshOptions) {
     let directory = tempfile::tempdir().unwrap();

@@ -44,13 +44,30 @@ fn hop(text: &str) -> Result<Hop, String> {
     let port =
         port.map(|port| port.parse::<u16>().ok().filter(|&port| port != 0).ok_or_else(wrong));
     let port = port.transpose()?;
-    // A leading dash would be an option to whoever passes the name on.
-    let bad =
-        |name: &str| name.is_empty() || name.starts_with('-') || name.contains(char::is_whitespace);
-    if bad(host) || user.as_deref().is_some_and(bad) {
+    if !is_host(host) || user.as_deref().is_some_and(|user| !is_user(user)) {
         return Err(wrong());
     }
     Ok(Hop { user, host: host.to_owned(), port })
+}
+
+/// Whether a name can be that of a host. Names go into the command lines of ProxyCommand and `Match
+/// exec`, so what means something to a shell is refused, as in OpenSSH since 9.6, and a leading
+/// dash, which would make it an option.
+pub fn is_host(name: &str) -> bool {
+    !name.starts_with('-')
+        && !name.is_empty()
+        && !name.contains(|c: char| {
+            c.is_whitespace() || c.is_control() || "'`\"$\\;&<>|(){}".contains(c)
+        })
+}
+
+/// Whether a name can be that of a user. Dollar and backslash are in names of Windows domains.
+pub fn is_user(name: &str) -> bool {
+    !name.starts_with('-')
+        && !name.is_empty()
+        && !name.ends_with('\\')
+        && !name.contains(" -")
+        && !name.contains(|c: char| c.is_control() || "'`\";&<>|(){}".contains(c))
 }
 
 #[cfg(test)]
@@ -74,7 +91,10 @@ mod tests {
 
     #[test]
     fn what_names_no_host_is_refused() {
-        for text in ["", "a,", ":22", "a:0", "a:x", "@host", "-oX", "[::1", "[::1]x", "a b"] {
+        for text in [
+            "", "a,", ":22", "$(x)", "a;b", "u`x`@a", "-u@a", "a:0", "a:x", "@host", "-oX", "[::1",
+            "[::1]x", "a b",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

@@ -121,6 +121,12 @@ impl Method {
     }
 }
 
+/// `host:port`, with brackets around an IPv6 address; port 0 is none.
+pub fn with_port(host: &str, port: u16) -> String {
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    if port == 0 { host } else { format!("{host}:{port}") }
+}
+
 /// Reads the configuration for one host.
 ///
 /// # Errors
@@ -142,8 +148,11 @@ fn resolve_in(
     options: &SshOptions,
 ) -> Result<HostConfig> {
     let host = &query.host;
-    if host.is_empty() || host.starts_with('-') || host.contains(char::is_whitespace) {
-        return Err(refused(host, "it is not the name of a host"));
+    if !jump::is_host(host) {
+        return Err(refused(host, "it cannot be the name of a host"));
+    }
+    if let Some(user) = user.filter(|user| !jump::is_user(user)) {
+        return Err(refused(host, format!("\"{user}\" cannot be the name of a user")));
     }
     let mut reader = Reader::new(world, query);
     // What was said about this very host comes before everything else.
@@ -172,13 +181,17 @@ fn read_files<W: World>(
     query: &Query,
     options: &SshOptions,
 ) -> Result<()> {
+    let home = query.home.join(".ssh");
+    let system = Path::new("/etc/ssh");
     match &options.config {
         ConfigFile::None => Ok(()),
-        ConfigFile::Path(path) => reader.file(path),
+        // A file of the command line is the user's, wherever it is.
+        ConfigFile::Path(path) => reader.file(path, &home),
         ConfigFile::Default => {
-            let own = query.home.join(".ssh/config");
-            for path in [own.as_path(), Path::new("/etc/ssh/ssh_config")] {
-                match reader.file(path) {
+            for (path, base) in
+                [(home.join("config"), home.as_path()), (system.join("ssh_config"), system)]
+            {
+                match reader.file(&path, base) {
                     Err(error)
                         if error.kind() == ErrorKind::NotFound
                             && error.location() == path.to_string_lossy() => {}

@@ -102,12 +102,13 @@ impl<'a, W: World> Reader<'a, W> {
         }
     }
 
-    /// Reads one file, which has to exist, from the start.
+    /// Reads one file, which has to exist, from the start. What it includes by relative names is in
+    /// the directory `base`.
     ///
     /// # Errors
     /// A bad line, named by file and line; a file that cannot be read.
-    pub fn file(&mut self, path: &Path) -> Result<()> {
-        self.read_file(path, path.parent().unwrap_or(Path::new("/")), true, 0)
+    pub fn file(&mut self, path: &Path, base: &Path) -> Result<()> {
+        self.read_file(path, base, true, 0)
     }
 
     /// Whether a `Match final` asks for everything to be read once more.

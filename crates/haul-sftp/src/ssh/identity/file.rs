@@ -31,8 +31,9 @@ pub struct KeyFile {
     pub path: PathBuf,
     /// Its public half, from the key itself or from the `.pub` file beside it.
     pub public: Option<PublicKey>,
+    /// Whether it takes a passphrase.
+    pub encrypted: bool,
     text: Secret,
-    encrypted: bool,
 }
 
 /// Reads the key of a path of IdentityFile.

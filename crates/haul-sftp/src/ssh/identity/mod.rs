@@ -184,6 +184,20 @@ fn arrange(
     identities
 }
 
+impl Identities {
+    /// The key that is certain to be tried first and with which nobody is asked anything: one that
+    /// was named, or the only one there is.
+    pub fn obvious(&self, named: bool) -> Option<&Arc<Candidate>> {
+        let first = self.candidates.first()?;
+        let alone = self.candidates.len() == 1;
+        let silent = match &first.source {
+            Source::Agent { .. } => true,
+            Source::File(secretive) => !secretive.file.encrypted,
+        };
+        Some(first).filter(|_| (named || alone) && silent)
+    }
+}
+
 impl Candidate {
     fn in_agent(
         socket: &Path,

@@ -387,9 +387,15 @@ impl Handler for Events {
     }
 }
 
-/// Text of a server without what would steer a terminal (RFC 4252, 5.4).
+/// Text of a server without what would steer a terminal (RFC 4252, 5.4), and without the space
+/// after it.
 fn printable(text: &str) -> String {
-    text.trim_end().chars().filter(|c| !c.is_control() || ['\n', '\t'].contains(c)).collect()
+    visible(text.trim_end())
+}
+
+/// Text of a server without what would steer a terminal.
+pub fn visible(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() || ['\n', '\t'].contains(c)).collect()
 }
 
 fn host_key(shown: &PublicKeyOrCertificate) -> Result<HostKey, russh::Error> {
