@@ -45,6 +45,10 @@ impl Dial for SshDial {
         })
     }
 
+    async fn first_round_trip(&self) -> Option<Duration> {
+        self.host.first_round_trip().await
+    }
+
     fn host(&self) -> String {
         let (user, host) = (self.host.user(), self.host.host_name());
         match self.host.port() {

@@ -15,6 +15,10 @@ pub trait Dial: Debug + Send + Sync {
     /// Opens one more, independent of the others.
     async fn dial(&self) -> Result<Channel>;
 
+    /// Waits until a round trip to the host is known: earlier than the first channel is open.
+    /// `None` if it cannot be told.
+    async fn first_round_trip(&self) -> Option<Duration>;
+
     /// The host as errors name it.
     fn host(&self) -> String;
 }

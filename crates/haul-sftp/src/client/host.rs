@@ -50,6 +50,11 @@ impl SftpHost {
         Arc::new(Self { lanes: Lanes::new(dial, runtime) })
     }
 
+    /// Says that much is going to be moved.
+    pub fn expect_bulk(&self) {
+        self.lanes.expect_bulk();
+    }
+
     /// What the link looks like.
     pub fn link(&self) -> LinkStatus {
         self.lanes.status()

@@ -18,6 +18,9 @@ use crate::transport::Dial;
 /// (MaxStartups 10:30:100), and others may be connecting, too.
 const MAKING: usize = 8;
 
+/// From this round trip on a transfer opens lanes side by side from the beginning.
+const LONG_ROUND_TRIP: Duration = Duration::from_millis(20);
+
 /// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -37,6 +40,8 @@ struct State {
     open: Vec<Arc<Session>>,
     making: usize,
     wished: usize,
+    /// Much is going to be moved.
+    bulk: bool,
     refused: usize,
     refused_in_a_row: u32,
     paused_until: Option<Instant>,
@@ -63,6 +68,7 @@ impl Lanes {
                 open: Vec::new(),
                 making: 0,
                 wished: 1,
+                bulk: false,
                 refused: 0,
                 refused_in_a_row: 0,
                 paused_until: None,
@@ -84,8 +90,16 @@ impl Lanes {
     /// them.
     pub(super) fn wish(&self, lanes: usize) {
         let mut state = self.lock();
-        state.wished = lanes.max(1);
+        // What is in the making already is not given up for a wish made before anything is known.
+        let making = state.making;
+        state.wished = lanes.max(1).max(making);
         self.tend(&mut state);
+    }
+
+    /// Says that much is going to be moved: where the path is long, lanes are opened side by side
+    /// from the beginning, because each takes as long as the first.
+    pub(super) fn expect_bulk(&self) {
+        self.lock().bulk = true;
     }
 
     /// What the link looks like.
@@ -113,7 +127,7 @@ impl Lanes {
             {
                 let mut state = self.lock();
                 self.tend(&mut state);
-                if let Some(least) = state.open.iter().min_by_key(|lane| lane.outstanding()) {
+                if let Some(least) = state.open.iter().min_by_key(|lane| lane.load()) {
                     return Ok(Arc::clone(least));
                 }
                 if state.making == 0 {
@@ -124,6 +138,9 @@ impl Lanes {
                             .with_retry(failure.retry));
                     }
                     self.make(&mut state);
+                    if std::mem::take(&mut state.bulk) {
+                        self.make_side_by_side();
+                    }
                 }
             }
             changed.await;
@@ -160,6 +177,19 @@ impl Lanes {
         let Some(this) = self.this.upgrade() else { return };
         state.making += 1;
         self.runtime.spawn(async move { this.open_one().await });
+    }
+
+    /// Waits for the first round trip of the first lane, and makes the others if it is long.
+    fn make_side_by_side(&self) {
+        let Some(this) = self.this.upgrade() else { return };
+        self.runtime.spawn(async move {
+            let Some(round_trip) = this.dial.first_round_trip().await else { return };
+            let mut state = this.lock();
+            if round_trip >= LONG_ROUND_TRIP && state.failure.is_none() {
+                state.wished = state.wished.max(MAKING);
+                this.tend(&mut state);
+            }
+        });
     }
 
     async fn open_one(self: Arc<Self>) {

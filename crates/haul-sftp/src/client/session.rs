@@ -33,6 +33,12 @@ const ANSWER_MAX: u32 = OPENSSH_PACKET_MAX + 4096;
 /// What any server reads and writes at a time (draft 02, section 3).
 const LEAST_PAYLOAD: u64 = 32_768;
 
+/// What a new lane is trusted with before it has shown what it can carry. Its TCP connection begins
+/// with ten packets a round trip and doubles that; so does this.
+const FIRST_ALLOWANCE: u64 = 256 << 10;
+/// More than any lane can have under way: then all that can carry this much count the same.
+const MOST_ALLOWANCE: u64 = 16 << 20;
+
 /// What is between head and payload of the longest READ answer or WRITE.
 const HEAD: u64 = 1024;
 
@@ -52,6 +58,8 @@ struct Shared {
     next_id: AtomicU32,
     waiting: Mutex<Waiting>,
     outstanding: AtomicU64,
+    /// Bytes that the lane may be expected to carry in a round trip.
+    allowance: AtomicU64,
     /// Shortest time from a short question to its answer, in nanoseconds.
     round_trip_ns: AtomicU64,
     server: watch::Sender<Option<Arc<Server>>>,
@@ -99,6 +107,7 @@ impl Session {
             next_id: AtomicU32::new(1),
             waiting: Mutex::new(Waiting { by_id: HashMap::new(), ended: None }),
             outstanding: AtomicU64::new(0),
+            allowance: AtomicU64::new(FIRST_ALLOWANCE),
             round_trip_ns: AtomicU64::new(round_trip.map_or(u64::MAX, nanos)),
             server: watch::Sender::new(None),
         });
@@ -135,6 +144,12 @@ impl Session {
     /// Bytes that were asked for or sent and not yet answered.
     pub(super) fn outstanding(&self) -> u64 {
         self.shared.outstanding.load(Ordering::Relaxed)
+    }
+
+    /// How busy the lane is, in thousandths of what it can carry in a round trip. A lane that has
+    /// just opened can carry little, and what is put on it holds up the rest.
+    pub(super) fn load(&self) -> u64 {
+        self.outstanding() * 1000 / self.shared.allowance.load(Ordering::Relaxed)
     }
 
     /// The shortest round trip seen.
@@ -178,6 +193,7 @@ pub(super) struct Pending {
 struct Waiter {
     answer: oneshot::Sender<Result<Response>>,
     asked: Option<Instant>,
+    weight: u64,
 }
 
 impl Pending {
@@ -207,7 +223,7 @@ impl Shared {
             // Where the session has ended the sender is dropped here, and its receiver says so.
             if waiting.ended.is_none() {
                 let asked = (weight == 0).then(Instant::now);
-                waiting.by_id.insert(id, Waiter { answer: sender, asked });
+                waiting.by_id.insert(id, Waiter { answer: sender, asked, weight });
             }
         }
         let payload = request.payload().cloned().unwrap_or_default();
@@ -243,6 +259,15 @@ impl Shared {
         Error::new(ended.kind, "ask").at(&self.host).because(ended.cause)
     }
 
+    /// Counts what has been carried. Only a lane that is in use shows what it can do.
+    fn carried(&self, bytes: u64) {
+        let allowance = self.allowance.load(Ordering::Relaxed);
+        if bytes > 0 && self.outstanding.load(Ordering::Relaxed) >= allowance / 2 {
+            let more = (allowance + bytes).min(MOST_ALLOWANCE);
+            self.allowance.store(more, Ordering::Relaxed);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -252,6 +277,7 @@ impl Shared {
         let Some(waiter) = self.lock().by_id.remove(&id) else {
             return Err(protocol(format!("an answer to request {id}, which nobody made")));
         };
+        self.carried(waiter.weight);
         if let Some(asked) = waiter.asked {
             self.round_trip_ns.fetch_min(nanos(asked.elapsed()), Ordering::Relaxed);
         }

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use haul_storage::{Error, ErrorKind, Result, Retry};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::algorithms::Algorithms;
@@ -49,6 +50,8 @@ pub struct SshHost {
     finding: tokio::sync::Mutex<Option<String>>,
     /// How often finding it out has failed.
     failures: AtomicU64,
+    /// The round trip of the first connection, as soon as it is known.
+    first_round_trip: watch::Sender<Option<Duration>>,
 }
 
 impl SshHost {
@@ -103,6 +106,7 @@ impl SshHost {
             credential: Mutex::default(),
             finding: tokio::sync::Mutex::default(),
             failures: AtomicU64::new(0),
+            first_round_trip: watch::Sender::new(None),
             config,
         })
     }
@@ -120,6 +124,16 @@ impl SshHost {
     /// The port that is dialled.
     pub fn port(&self) -> u16 {
         self.config.port
+    }
+
+    /// Waits until the first connection knows its round trip, which is long before it is
+    /// authenticated. `None` where that cannot be told: behind a proxy or another host.
+    pub async fn first_round_trip(&self) -> Option<Duration> {
+        if self.jump.is_some() || matches!(self.config.route, Route::Command(_)) {
+            return None;
+        }
+        let mut known = self.first_round_trip.subscribe();
+        known.wait_for(Option::is_some).await.ok().and_then(|known| *known)
     }
 
     /// Makes a connection, from TCP to authenticated. Many may be made at once: the first one alone
@@ -170,6 +184,9 @@ impl SshHost {
             (Route::Direct | Route::Jump(_), _) => {
                 let (dialled, known) = tokio::try_join!(dial::dial(&self.config), known)?;
                 round_trips.add(1);
+                self.first_round_trip.send_if_modified(|first| {
+                    first.is_none() && first.replace(dialled.round_trip).is_none()
+                });
                 let handshake = self.open(dialled.stream, known, round_trips).await?;
                 Ok((handshake, dialled.round_trip))
             }

@@ -64,6 +64,10 @@ impl Dial for SftpServerProcess {
         })
     }
 
+    async fn first_round_trip(&self) -> Option<std::time::Duration> {
+        None
+    }
+
     fn host(&self) -> String {
         "sftp-server".to_owned()
     }

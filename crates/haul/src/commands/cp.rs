@@ -12,7 +12,7 @@ use crate::{hosts, plan, settings};
 pub(crate) async fn run(args: &CpArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let resolved = settings::resolve(&args.transfer, config).map_err(Stop::Usage)?;
     let places =
-        Places::new(config, resolved.engine.block_size, resolved.split, &args.ssh, printer);
+        Places::new(config, resolved.engine.block_size, resolved.split, &args.ssh, printer, true);
     if let Some(many) = hosts::find(args, &places)? {
         return fan::run(args, &many, resolved, &places, printer).await;
     }

@@ -13,7 +13,7 @@ pub(crate) async fn run(args: &SyncArgs, config: &Config, printer: &Printer) -> 
     let mut resolved = settings::resolve(&args.transfer, config).map_err(Stop::Usage)?;
     resolved.engine.delete = args.delete;
     let places =
-        Places::new(config, resolved.engine.block_size, resolved.split, &args.ssh, printer);
+        Places::new(config, resolved.engine.block_size, resolved.split, &args.ssh, printer, true);
     let source = places.locate(&args.source)?;
     let destination = places.locate(&args.destination)?;
     let plan = plan::sync(&places, &source, &destination).await?;

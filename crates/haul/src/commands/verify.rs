@@ -29,7 +29,7 @@ pub(crate) async fn run(
     printer: &Printer,
 ) -> Result<Exit, Stop> {
     let defaults = Settings::default();
-    let places = Places::new(config, defaults.block_size, SplitArg::Auto, &args.ssh, printer);
+    let places = Places::new(config, defaults.block_size, SplitArg::Auto, &args.ssh, printer, true);
     let location = places.locate(&args.target)?;
     let place = places.existing(&location).await?;
     let manifests = if place.is_directory {

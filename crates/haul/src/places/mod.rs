@@ -58,15 +58,16 @@ struct Sources {
 }
 
 impl<'a> Places<'a> {
-    /// Opens with blocks of `block_size` bytes and long files stored as `split` says.
+    /// `bulk`: much is going to be moved. Opens with blocks of `block_size` bytes and long files stored as `split` says.
     pub(crate) fn new(
         config: &'a Config,
         block_size: u64,
         split: SplitArg,
         ssh: &SshArgs,
         printer: &Printer,
+        bulk: bool,
     ) -> Self {
-        let remotes = Remotes::new(ssh, printer);
+        let remotes = Remotes::new(ssh, printer, bulk);
         Self { config, block_size, split, sources: Mutex::default(), remotes }
     }
 
@@ -314,7 +315,8 @@ mod tests {
     fn locate(config: &str, argument: &str) -> Result<String, String> {
         let config: Config = toml::from_str(config).unwrap();
         let printer = Printer::new(OutputArgs::default());
-        let places = Places::new(&config, 1 << 20, SplitArg::Auto, &SshArgs::default(), &printer);
+        let places =
+            Places::new(&config, 1 << 20, SplitArg::Auto, &SshArgs::default(), &printer, false);
         match places.locate(OsStr::new(argument)) {
             Ok(location) => Ok(location.to_string()),
             Err(Stop::Usage(message)) => Err(message),
