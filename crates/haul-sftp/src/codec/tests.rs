@@ -285,3 +285,9 @@ fn a_status_without_words_is_a_status() {
     };
     assert_eq!(response, Response::Status { status: Status::NoSuchFile, message: Bytes::new() });
 }
+
+#[test]
+fn the_head_of_data_is_what_encoding_gives() {
+    let data = Response::Data(Block::from(Bytes::from_static(b"twelve bytes")));
+    assert_eq!(data.encode(7)[..], data_head(7, 12)[..]);
+}
