@@ -12,6 +12,7 @@ mod faults;
 mod help;
 mod kill;
 mod ls;
+mod serve;
 mod stop;
 mod sync;
 mod usage;
