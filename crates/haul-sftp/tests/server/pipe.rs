@@ -117,6 +117,11 @@ impl Client {
         }
     }
 
+    /// How many pieces of answers wait to be taken.
+    pub(crate) fn waiting(&self) -> usize {
+        self.from_server.len()
+    }
+
     fn frame(&mut self) -> Option<Frame> {
         self.deframer.next_frame().unwrap()
     }

@@ -88,11 +88,15 @@ async fn who_does_not_take_answers_gets_no_more_than_the_budget_and_is_cut_in_th
     let mut slow = Client::begin(&share).await;
     let handle = slow.open("file", OpenFlags::READ).await;
     let read = Request::Read { handle, offset: 0, length: 261_120 };
-    // The pipe takes everything, so what is not yet taken from it counts as unsent.
     for _ in 0..100 {
         slow.send(&read);
     }
+    // The pipe takes everything, but what nobody has taken from it is not yet let go.
+    while slow.waiting() < 15 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(slow.waiting(), 15, "4 MiB less a KiB for each head");
     let mut other = Client::begin(&share).await;
     assert_eq!(other.content("file").await.len(), 200_000, "the budget is each session's own");
     for _ in 0..20_000 {
