@@ -15,7 +15,7 @@ use russh::server::{
 };
 use russh::{Channel, ChannelId, ChannelMsg, ChannelOpenFailure, ChannelReadHalf, Disconnect, Pty};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::credentials::Credentials;
@@ -27,7 +27,7 @@ use super::share::Share;
 /// How long a client may take to log in, and a channel to say what it is for.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// How long a client has to close when the server stops.
+/// How long a client has to take the end of a session, or to close when the server stops.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// RFC 4254, section 5.1.
@@ -62,10 +62,12 @@ pub(super) async fn serve(
     let cut = Cut(socket.try_clone()?);
     let line = Line::new(TcpStream::from_std(socket)?);
     let is_in = Arc::new(AtomicBool::new(false));
+    let hopeless = Arc::new(Notify::new());
     let config = Arc::clone(&served.config);
     let connection = Connection {
         served,
         is_in: Arc::clone(&is_in),
+        hopeless: Arc::clone(&hopeless),
         channels: Arc::new(Semaphore::new(limits::CHANNELS)),
         waiting: HashMap::new(),
     };
@@ -86,6 +88,7 @@ pub(super) async fn serve(
         tokio::select! {
             // However it ended, the client knows more about it.
             _ = &mut running => return Ok(()),
+            () = hopeless.notified() => return Ok(()),
             () = &mut too_late, if !is_checked => {
                 if !is_in.load(Ordering::Relaxed) {
                     return Ok(());
@@ -120,6 +123,8 @@ impl Drop for Cut {
 struct Connection {
     served: Arc<Served>,
     is_in: Arc<AtomicBool>,
+    /// Told by a session whose client takes nothing, not even its end.
+    hopeless: Arc<Notify>,
     /// A permit for each channel that there may be.
     channels: Arc<Semaphore>,
     /// Channels that have not said what they are for.
@@ -206,6 +211,7 @@ impl Handler for Connection {
             share: Arc::clone(&self.served.share),
             incoming,
             outgoing: Answers { handle: session.handle(), channel: id },
+            hopeless: Arc::clone(&self.hopeless),
             _permits: [of_connection, of_server],
         };
         tokio::spawn(session.run(started));
@@ -279,12 +285,13 @@ struct Channelled {
     share: Arc<Share>,
     incoming: ChannelReadHalf,
     outgoing: Answers,
+    hopeless: Arc<Notify>,
     _permits: [OwnedSemaphorePermit; 2],
 }
 
 impl Channelled {
     async fn run(self, started: oneshot::Receiver<()>) {
-        let Self { share, mut incoming, outgoing, _permits } = self;
+        let Self { share, mut incoming, outgoing, hopeless, _permits } = self;
         let Answers { handle, channel } = outgoing.clone();
         if !is_started(&mut incoming, started).await {
             // Whether the channel can still be told does not matter.
@@ -297,12 +304,17 @@ impl Channelled {
         }));
         let outcome = serve_channel(share, incoming, outgoing).await;
         // If the connection is gone nobody has to be told anything.
-        if let Err(error) = &outcome {
-            drop(handle.extended_data(channel, STDERR, format!("haul: {error}\n")).await);
+        let farewell = async {
+            if let Err(error) = &outcome {
+                drop(handle.extended_data(channel, STDERR, format!("haul: {error}\n")).await);
+            }
+            let _ = handle.exit_status_request(channel, u32::from(outcome.is_err())).await;
+            let _ = handle.eof(channel).await;
+            let _ = handle.close(channel).await;
+        };
+        if timeout(FAREWELL, farewell).await.is_err() {
+            hopeless.notify_one();
         }
-        let _ = handle.exit_status_request(channel, u32::from(outcome.is_err())).await;
-        let _ = handle.eof(channel).await;
-        let _ = handle.close(channel).await;
     }
 }
 

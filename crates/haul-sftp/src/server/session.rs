@@ -17,12 +17,14 @@ use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{Stream, StreamExt};
 use haul_storage::Block;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 use super::files::{Open, stat_vfs_response};
 use super::limits;
@@ -40,6 +42,9 @@ const BATCH: usize = 32 << 10;
 
 /// The most that an answer to READDIR takes: names of 255 bytes, twice, and numbers.
 const LISTING: usize = limits::ENTRIES * 700;
+
+/// How long a session that is cut may take to hand on the answers that it has.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Where a session's answers go.
 pub trait Outgoing: Send {
@@ -75,7 +80,8 @@ pub enum SessionError {
 /// Serves a session until `incoming` ends; everything that came before is done by then.
 ///
 /// # Errors
-/// If the session was cut; the other sessions of the share are not affected.
+/// If the session was cut: what it asked last may not have been done. The other sessions of the
+/// share are not affected.
 pub async fn serve_channel<I, O>(
     share: Arc<Share>,
     incoming: I,
@@ -89,7 +95,21 @@ where
     let unanswered = Arc::new(AtomicUsize::new(0));
     let writer = write(unsent, outgoing, Arc::clone(&unanswered));
     let session = Session::new(share, answers, unanswered).run(incoming);
-    let (outcome, ()) = tokio::join!(session, writer);
+    tokio::pin!(writer);
+    let outcome = {
+        tokio::pin!(session);
+        tokio::select! {
+            outcome = &mut session => outcome,
+            // Nobody takes answers any longer; what was asked is done all the same.
+            () = &mut writer => return session.await,
+        }
+    };
+    if outcome.is_ok() {
+        writer.await;
+    } else {
+        // Who is cut may be one that takes nothing.
+        drop(timeout(FAREWELL, writer).await);
+    }
     outcome
 }
 
@@ -218,7 +238,6 @@ impl Session {
         incoming: impl Stream<Item = Bytes> + Unpin,
     ) -> Result<(), SessionError> {
         let mut deframer = Deframer::new(limits::PACKET);
-        let mut outcome = Ok(());
         // Dropped as soon as nothing more is wanted of it: whoever carries it must not wait for it.
         let mut incoming = Some(incoming);
         while incoming.is_some() || !self.order.is_empty() {
@@ -243,10 +262,7 @@ impl Session {
                 }
                 piece = next(&mut incoming), if reads => match piece {
                     Some(piece) => {
-                        if let Err(error) = self.receive(&mut deframer, piece) {
-                            outcome = Err(error);
-                            incoming = None;
-                        }
+                        self.receive(&mut deframer, piece)?;
                     }
                     None => incoming = None,
                 },
@@ -254,7 +270,7 @@ impl Session {
             }
             self.start_ready();
         }
-        outcome
+        Ok(())
     }
 
     /// Whether nothing more is to be read for now.

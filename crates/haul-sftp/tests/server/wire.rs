@@ -107,7 +107,7 @@ async fn who_does_not_take_answers_gets_no_more_than_the_budget_and_is_cut_in_th
     while slow.answer().await.is_some() {
         answers += 1;
     }
-    assert!(answers > 16, "{answers}");
+    assert!((15..16_384).contains(&answers), "{answers}: who is cut gets what was ready");
     assert_eq!(slow.task.await.unwrap(), Err(SessionError::TooManyRequests));
 }
 
