@@ -18,10 +18,11 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
+use super::answers::{Closed, Outgoing};
 use super::credentials::Credentials;
 use super::limits;
 use super::line::Line;
-use super::session::{Closed, Outgoing, serve_channel};
+use super::session::serve_channel;
 use super::share::Share;
 
 /// How long a client may take to log in, and a channel to say what it is for.

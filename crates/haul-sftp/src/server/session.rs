@@ -14,7 +14,6 @@
 //! of WRITE go to the disk in the pieces in which they came, consecutive ones together.
 
 use std::collections::{HashMap, VecDeque};
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -26,7 +25,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::files::{Open, stat_vfs_response};
+use super::answers::{Budgeted, Outgoing, hand_on};
+use super::files::Open;
+use super::handles;
 use super::limits;
 use super::names;
 use super::order::{Order, Scope};
@@ -37,27 +38,11 @@ use crate::codec::{
     Response, Status, name,
 };
 
-/// Small answers are strung together up to this size: one SSH packet of most clients.
-const BATCH: usize = 32 << 10;
-
 /// The most that an answer to READDIR takes: names of 255 bytes, twice, and numbers.
 const LISTING: usize = limits::ENTRIES * 700;
 
 /// How long a session that is cut may take to hand on the answers that it has.
 const FAREWELL: Duration = Duration::from_secs(1);
-
-/// Where a session's answers go.
-pub trait Outgoing: Send {
-    /// Sends bytes behind those that were sent before. Returns when it takes more.
-    ///
-    /// # Errors
-    /// If nobody takes anything any longer.
-    fn send(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), Closed>> + Send;
-}
-
-/// The far end takes nothing any longer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Closed;
 
 /// Why a session was cut.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -93,7 +78,7 @@ where
 {
     let (answers, unsent) = unbounded_channel();
     let unanswered = Arc::new(AtomicUsize::new(0));
-    let writer = write(unsent, outgoing, Arc::clone(&unanswered));
+    let writer = hand_on(unsent, outgoing, Arc::clone(&unanswered));
     let session = Session::new(share, answers, unanswered).run(incoming);
     tokio::pin!(writer);
     let outcome = {
@@ -111,44 +96,6 @@ where
         drop(timeout(FAREWELL, writer).await);
     }
     outcome
-}
-
-/// Hands answers on, small ones together.
-async fn write(
-    mut unsent: UnboundedReceiver<Bytes>,
-    mut outgoing: impl Outgoing,
-    unanswered: Arc<AtomicUsize>,
-) {
-    let mut next = None;
-    loop {
-        let first = match next.take() {
-            Some(packet) => packet,
-            None => match unsent.recv().await {
-                Some(packet) => packet,
-                None => return,
-            },
-        };
-        let mut count = 1;
-        let mut batch = BytesMut::new();
-        while let Ok(packet) = unsent.try_recv() {
-            let length = if batch.is_empty() { first.len() } else { batch.len() };
-            if length + packet.len() > BATCH {
-                next = Some(packet);
-                break;
-            }
-            if batch.is_empty() {
-                batch.extend_from_slice(&first);
-            }
-            batch.extend_from_slice(&packet);
-            count += 1;
-        }
-        let bytes = if batch.is_empty() { first } else { batch.freeze() };
-        let outcome = outgoing.send(bytes).await;
-        unanswered.fetch_sub(count, Ordering::Relaxed);
-        if outcome.is_err() {
-            return;
-        }
-    }
 }
 
 struct Session {
@@ -424,11 +371,11 @@ impl Session {
             | Request::Fsetstat(handle, _)
             | Request::Extended(Extended::Fsync(handle) | Extended::Fstatvfs(handle)) => {
                 let open = self.open(handle);
-                self.submit(job, move |_, request| by_handle(open, request));
+                self.submit(job, move |_, request| handles::perform(open, request));
             }
             Request::Extended(Extended::CopyData { from, to, .. }) => {
                 let (from, to) = (self.open(from), self.open(to));
-                self.submit(job, move |_, request| copy(from, to, request));
+                self.submit(job, move |_, request| handles::copy(from, to, request));
             }
             _ => self.submit(job, |share, request| names::perform(&share.jail, request)),
         }
@@ -530,7 +477,7 @@ impl Session {
             let bytes = packet.unwrap_or_else(|refusal| refusal.response().encode(id));
             // The file may be closed as soon as the answer is out.
             drop(open);
-            let packet = Bytes::from_owner(Budgeted { bytes, _permit: permit });
+            let packet = Budgeted::bytes(bytes, permit);
             pending.end(Outcome::Packet(packet));
         });
     }
@@ -647,48 +594,6 @@ impl Drop for Pending {
         let packets = self.ids.iter().map(|id| response.encode(*id)).collect();
         self.send(Outcome::Packets(packets));
     }
-}
-
-/// An answer and its place in the budget, which is free again when the last byte has gone.
-struct Budgeted {
-    bytes: Bytes,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl AsRef<[u8]> for Budgeted {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-fn by_handle(open: Option<Arc<Open>>, request: &Request) -> Response {
-    let answer = || {
-        let open = open.ok_or(Refusal::NO_HANDLE)?;
-        match request {
-            Request::Fstat(_) => return Ok(Response::Attrs(open.attrs()?)),
-            Request::Fsetstat(_, attrs) => open.set(attrs)?,
-            Request::Extended(Extended::Fsync(_)) => open.as_file()?.sync()?,
-            Request::Extended(Extended::Fstatvfs(_)) => {
-                return Ok(stat_vfs_response(&open.stat_vfs()?));
-            }
-            _ => return Err(Refusal::NO_HANDLE),
-        }
-        Ok(ok())
-    };
-    answer().unwrap_or_else(|refusal: Refusal| refusal.response())
-}
-
-fn copy(from: Option<Arc<Open>>, to: Option<Arc<Open>>, request: &Request) -> Response {
-    let answer = || {
-        let (from, to) = (from.ok_or(Refusal::NO_HANDLE)?, to.ok_or(Refusal::NO_HANDLE)?);
-        let Request::Extended(Extended::CopyData { from_offset, length, to_offset, .. }) = request
-        else {
-            return Err(Refusal::NO_HANDLE);
-        };
-        from.as_file()?.copy_to(*from_offset, *length, to.as_file()?, *to_offset)?;
-        Ok(ok())
-    };
-    answer().unwrap_or_else(|refusal: Refusal| refusal.response())
 }
 
 fn version() -> Response {
