@@ -1,6 +1,7 @@
 //! A lane over SSH: a connection of its own with one channel to the SFTP subsystem.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;

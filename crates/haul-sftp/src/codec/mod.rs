@@ -23,7 +23,7 @@ pub use attrs::{Attrs, FileKind};
 pub use extension::{Extended, Extensions, Limits, StatVfs, name};
 pub use frame::{Deframer, Frame};
 pub use request::{OpenFlags, Request};
-pub use response::{Name, Response, Status};
+pub use response::{DATA_HEAD, Name, Response, Status, data_head};
 
 use bytes::Bytes;
 

@@ -93,6 +93,21 @@ pub struct Name {
     pub attrs: Attrs,
 }
 
+/// Bytes before the payload of [`Response::Data`]: two lengths, the type and the id.
+pub const DATA_HEAD: usize = 13;
+
+/// What stands before `payload` bytes in [`Response::Data`], for who reads a file into a buffer
+/// that is sent as it is.
+pub fn data_head(id: u32, payload: usize) -> [u8; DATA_HEAD] {
+    let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes();
+    let mut head = [0; DATA_HEAD];
+    head[..4].copy_from_slice(&length(DATA_HEAD - 4 + payload));
+    head[4] = kind::DATA;
+    head[5..9].copy_from_slice(&id.to_be_bytes());
+    head[9..].copy_from_slice(&length(payload));
+    head
+}
+
 /// What a server answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Response {

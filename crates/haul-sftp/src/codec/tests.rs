@@ -285,3 +285,19 @@ fn a_status_without_words_is_a_status() {
     };
     assert_eq!(response, Response::Status { status: Status::NoSuchFile, message: Bytes::new() });
 }
+
+#[test]
+fn the_head_of_data_is_what_encoding_gives() {
+    let data = Response::Data(Block::from(Bytes::from_static(b"twelve bytes")));
+    assert_eq!(data.encode(7)[..], data_head(7, 12)[..]);
+}
+
+#[test]
+fn what_stands_behind_the_data_of_a_write_is_no_data() {
+    let data = Block::from(Bytes::from_static(b"data"));
+    let write = Request::Write { handle: Bytes::from_static(b"h"), offset: 9, data };
+    let mut body = write.encode(7)[5..].to_vec();
+    body.extend_from_slice(b"data and the rest of a buffer");
+    let decoded = Request::decode(Frame { kind: 6, body: Bytes::from(body).into() });
+    assert_eq!(decoded, Ok((7, write)));
+}

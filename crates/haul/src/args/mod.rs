@@ -8,6 +8,7 @@ mod demo;
 mod hosts;
 mod ls;
 mod man;
+mod serve;
 mod ssh;
 mod sync;
 mod transfer;
@@ -22,6 +23,7 @@ pub(crate) use demo::DemoArgs;
 pub(crate) use hosts::HostArgs;
 pub(crate) use ls::LsArgs;
 pub(crate) use man::{CompletionsArgs, ManArgs};
+pub(crate) use serve::{ServeArgs, ServeProtocol, ServeSftpArgs};
 pub(crate) use ssh::SshArgs;
 pub(crate) use sync::SyncArgs;
 pub(crate) use transfer::TransferArgs;
@@ -63,6 +65,8 @@ pub(crate) enum Command {
     Ls(LsArgs),
     /// Check files against their manifest
     Verify(VerifyArgs),
+    /// Serve a directory to clients of standard protocols, until Ctrl-C
+    Serve(Box<ServeArgs>),
     /// Move real data on this machine: copy, kill, resume, verify
     Demo(DemoArgs),
     /// Print the completions of a shell
@@ -106,7 +110,7 @@ Configuration (TOML; names of options as on the command line, without the dashes
   The command line goes before the profile, the profile before [defaults].
 
 JSON (--json): one object a line on the standard output; `event` says which:
-  plan, progress, file, retry, warning, error, summary; entry (ls), step (demo)
+  plan, progress, file, retry, warning, error, summary; entry (ls), step (demo), serving (serve)
   With many hosts most have `host`, and each host ends with an event `host`.
   Names are in `path`; where one is not UTF-8, `path_bytes` has it in hexadecimal.
 

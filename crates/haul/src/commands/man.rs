@@ -58,7 +58,7 @@ fn whole_page(command: &Command) -> io::Result<Vec<u8>> {
     man.render_name_section(&mut page)?;
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
-    for subcommand in command.get_subcommands().filter(|command| command.get_name() != "help") {
+    for (heading, subcommand) in below(command, "") {
         let mut section = Vec::new();
         let man = Man::new(subcommand.clone());
         man.render_synopsis_section(&mut section)?;
@@ -67,7 +67,6 @@ fn whole_page(command: &Command) -> io::Result<Vec<u8>> {
         if subcommand.get_after_long_help().is_some() {
             man.render_extra_section(&mut section)?;
         }
-        let heading = subcommand.get_name().to_uppercase();
         page.extend_from_slice(format!(".SH \"{heading}\"\n").as_bytes());
         page.extend_from_slice(
             String::from_utf8_lossy(&section).replace(".SH ", ".SS ").as_bytes(),
@@ -76,6 +75,20 @@ fn whole_page(command: &Command) -> io::Result<Vec<u8>> {
     man.render_extra_section(&mut page)?;
     man.render_version_section(&mut page)?;
     Ok(notes(&page))
+}
+
+/// The commands that do something, with their names in full: of `serve` those of its protocols.
+fn below<'a>(command: &'a Command, before: &str) -> Vec<(String, &'a Command)> {
+    let mut found = Vec::new();
+    for subcommand in command.get_subcommands().filter(|command| command.get_name() != "help") {
+        let name = format!("{before}{}", subcommand.get_name().to_uppercase());
+        if subcommand.has_subcommands() {
+            found.extend(below(subcommand, &format!("{name} ")));
+        } else {
+            found.push((name, subcommand));
+        }
+    }
+    found
 }
 
 /// clap's name for what comes after the options says nothing.

@@ -5,6 +5,7 @@ mod demo;
 mod fan;
 mod ls;
 mod man;
+mod serve;
 mod sync;
 mod transfer;
 mod verify;
@@ -23,6 +24,7 @@ pub(crate) async fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {
         Command::Sync(args) => sync::run(&args, &config()?, printer).await,
         Command::Ls(args) => ls::run(&args, &config()?, printer).await,
         Command::Verify(args) => verify::run(&args, &config()?, printer).await,
+        Command::Serve(args) => serve::run(&args, printer).await,
         Command::Demo(args) => demo::run(&args, printer),
         Command::Completions(args) => Ok(man::completions(&args, printer)),
         Command::Man(args) => man::manual(&args, printer),

@@ -29,10 +29,16 @@ fn the_manual_page_has_every_command_and_option() {
     let session = Session::new();
     let page = session.haul("man").status(0).out();
     assert!(page.contains(".TH HAUL"), "{page}");
-    for heading in ["CP", "SYNC", "LS", "VERIFY", "DEMO", "COMPLETIONS", "MAN"] {
+    for heading in ["CP", "SYNC", "LS", "VERIFY", "SERVE SFTP", "DEMO", "COMPLETIONS", "MAN"] {
         assert!(page.contains(&format!(".SH \"{heading}\"")), "{heading}");
     }
-    for option in ["\\-\\-block\\-size", "\\-\\-include", "\\-\\-strict", "\\-\\-json"] {
+    for option in [
+        "\\-\\-block\\-size",
+        "\\-\\-include",
+        "\\-\\-strict",
+        "\\-\\-json",
+        "\\-\\-authorized\\-keys",
+    ] {
         assert!(page.contains(option), "{option}");
     }
     session.haul("man cp").status(0).stdout_has(".TH HAUL-CP 1");

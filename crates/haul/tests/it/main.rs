@@ -13,6 +13,7 @@ mod faults;
 mod help;
 mod kill;
 mod ls;
+mod serve;
 mod stop;
 mod sync;
 mod usage;

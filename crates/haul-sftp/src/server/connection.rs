@@ -1,0 +1,363 @@
+//! One SSH connection: who logs in, and which channels become SFTP sessions.
+
+use std::collections::HashMap;
+use std::net::{Shutdown, TcpStream as StdTcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use russh::keys::{Algorithm, PublicKey};
+use russh::server::{
+    Auth, ChannelOpenHandle, Config, Handle, Handler, Msg, PublicKeyOffer, Session,
+    VerifiedPublicKey, run_stream,
+};
+use russh::{Channel, ChannelId, ChannelMsg, ChannelOpenFailure, ChannelReadHalf, Disconnect, Pty};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use super::answers::{Closed, Outgoing};
+use super::credentials::Credentials;
+use super::limits;
+use super::line::Line;
+use super::session::serve_channel;
+use super::share::Share;
+
+/// How long a client may take to log in, and a channel to say what it is for.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// How long a client has to take the end of a session, or to close when the server stops.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// RFC 4254, section 5.1.
+const RESOURCE_SHORTAGE: u32 = 4;
+
+/// RFC 4254, section 5.2.
+const STDERR: u32 = 1;
+
+const NO_SCP: &str = "haul: this server speaks SFTP, not the old protocol of scp; \
+                      use sftp, or scp without -O (OpenSSH 9 or later)\n";
+const NO_COMMANDS: &str = "haul: this server speaks SFTP only; it runs no commands\n";
+
+/// What all connections of a server share.
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) share: Arc<Share>,
+    pub(super) credentials: Credentials,
+    pub(super) config: Arc<Config>,
+    /// A permit for each session that there may be.
+    pub(super) sessions: Arc<Semaphore>,
+}
+
+/// Serves a connection until it ends, or the server stops.
+pub(super) async fn serve(
+    served: Arc<Served>,
+    socket: StdTcpStream,
+    mut stop: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    socket.set_nonblocking(true)?;
+    socket.set_nodelay(true)?;
+    // The SSH library's task owns the socket; this cuts it from outside.
+    let cut = Cut(socket.try_clone()?);
+    let line = Line::new(TcpStream::from_std(socket)?);
+    let is_in = Arc::new(AtomicBool::new(false));
+    let hopeless = Arc::new(Notify::new());
+    let config = Arc::clone(&served.config);
+    let connection = Connection {
+        served,
+        is_in: Arc::clone(&is_in),
+        hopeless: Arc::clone(&hopeless),
+        channels: Arc::new(Semaphore::new(limits::CHANNELS)),
+        waiting: HashMap::new(),
+    };
+    let too_late = sleep(GRACE);
+    tokio::pin!(too_late);
+    let mut running = tokio::select! {
+        // Who does not speak SSH, or is gone already, is not worth a word.
+        running = run_stream(config, line, connection) => match running {
+            Ok(running) => running,
+            Err(_) => return Ok(()),
+        },
+        () = &mut too_late => return Ok(()),
+        _ = stop.wait_for(|is_stopping| *is_stopping) => return Ok(()),
+    };
+    let handle = running.handle();
+    let mut is_checked = false;
+    loop {
+        tokio::select! {
+            // However it ended, the client knows more about it.
+            _ = &mut running => return Ok(()),
+            () = hopeless.notified() => return Ok(()),
+            () = &mut too_late, if !is_checked => {
+                if !is_in.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                is_checked = true;
+            }
+            _ = stop.wait_for(|is_stopping| *is_stopping) => break,
+        }
+    }
+    let farewell = async {
+        let words = "the server is stopping".to_owned();
+        if handle.disconnect(Disconnect::ByApplication, words, String::new()).await.is_ok() {
+            drop(running.await);
+        }
+    };
+    drop(timeout(FAREWELL, farewell).await);
+    drop(cut);
+    Ok(())
+}
+
+/// Ends a connection when it is dropped.
+struct Cut(StdTcpStream);
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.0.shutdown(Shutdown::Both));
+    }
+}
+
+/// What the SSH library asks about a connection.
+struct Connection {
+    served: Arc<Served>,
+    is_in: Arc<AtomicBool>,
+    /// Told by a session whose client takes nothing, not even its end.
+    hopeless: Arc<Notify>,
+    /// A permit for each channel that there may be.
+    channels: Arc<Semaphore>,
+    /// Channels that have not said what they are for.
+    waiting: HashMap<ChannelId, oneshot::Sender<()>>,
+}
+
+impl Connection {
+    fn judge(&self, is_right: bool) -> Auth {
+        if is_right { Auth::Accept } else { Auth::reject() }
+    }
+
+    fn judge_key(&self, user: &str, key: &PublicKey, algorithm: &Algorithm) -> Auth {
+        self.judge(self.served.credentials.allows_key(user, key, algorithm))
+    }
+
+    /// Says why something is refused, and closes the channel.
+    fn refuse(
+        &mut self,
+        channel: ChannelId,
+        words: &'static str,
+        session: &mut Session,
+    ) -> Result<(), russh::Error> {
+        self.waiting.remove(&channel);
+        session.channel_success(channel)?;
+        session.extended_data(channel, STDERR, Bytes::from_static(words.as_bytes()))?;
+        session.exit_status_request(channel, 1)?;
+        session.eof(channel)?;
+        session.close(channel)
+    }
+}
+
+impl Handler for Connection {
+    type Error = russh::Error;
+
+    async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Self::Error> {
+        Ok(self.judge(self.served.credentials.allows_password(user, password)))
+    }
+
+    async fn auth_publickey_offered(
+        &mut self,
+        user: &str,
+        offer: PublicKeyOffer<'_>,
+    ) -> Result<Auth, Self::Error> {
+        Ok(self.judge_key(user, offer.public_key, offer.algorithm))
+    }
+
+    async fn auth_publickey(
+        &mut self,
+        user: &str,
+        key: VerifiedPublicKey<'_>,
+    ) -> Result<Auth, Self::Error> {
+        Ok(self.judge_key(user, key.public_key, key.algorithm))
+    }
+
+    async fn auth_succeeded(&mut self, _session: &mut Session) -> Result<(), Self::Error> {
+        self.is_in.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        channel: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        let shortage = |reason| ChannelOpenFailure::Other { code: RESOURCE_SHORTAGE, reason };
+        let Ok(of_connection) = Arc::clone(&self.channels).try_acquire_owned() else {
+            let reason = format!("{} sessions are open on this connection", limits::CHANNELS);
+            reply.reject(shortage(reason)).await;
+            return Ok(());
+        };
+        let Ok(of_server) = Arc::clone(&self.served.sessions).try_acquire_owned() else {
+            let sessions = self.served.share.options.sessions;
+            let reason =
+                format!("all {sessions} sessions of this server are taken; try again later");
+            reply.reject(shortage(reason)).await;
+            return Ok(());
+        };
+        let (start, started) = oneshot::channel();
+        let id = channel.id();
+        self.waiting.insert(id, start);
+        let (incoming, _) = channel.split();
+        let session = Channelled {
+            share: Arc::clone(&self.served.share),
+            incoming,
+            outgoing: Answers { handle: session.handle(), channel: id },
+            hopeless: Arc::clone(&self.hopeless),
+            _permits: [of_connection, of_server],
+        };
+        tokio::spawn(session.run(started));
+        reply.accept().await;
+        Ok(())
+    }
+
+    async fn channel_close(
+        &mut self,
+        channel: ChannelId,
+        _session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.waiting.remove(&channel);
+        Ok(())
+    }
+
+    async fn subsystem_request(
+        &mut self,
+        channel: ChannelId,
+        name: &str,
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if name != "sftp" {
+            return session.channel_failure(channel);
+        }
+        let Some(start) = self.waiting.remove(&channel) else {
+            return session.channel_failure(channel);
+        };
+        session.channel_success(channel)?;
+        // If the channel's task is gone, the channel is closed, too.
+        let _ = start.send(());
+        Ok(())
+    }
+
+    async fn exec_request(
+        &mut self,
+        channel: ChannelId,
+        command: &[u8],
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        let program = command.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let is_scp = program == b"scp" || program.ends_with(b"/scp");
+        self.refuse(channel, if is_scp { NO_SCP } else { NO_COMMANDS }, session)
+    }
+
+    async fn shell_request(
+        &mut self,
+        channel: ChannelId,
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.refuse(channel, NO_COMMANDS, session)
+    }
+
+    async fn pty_request(
+        &mut self,
+        channel: ChannelId,
+        _term: &str,
+        _col_width: u32,
+        _row_height: u32,
+        _pix_width: u32,
+        _pix_height: u32,
+        _modes: &[(Pty, u32)],
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        session.channel_failure(channel)
+    }
+}
+
+/// An SFTP session on a channel.
+struct Channelled {
+    share: Arc<Share>,
+    incoming: ChannelReadHalf,
+    outgoing: Answers,
+    hopeless: Arc<Notify>,
+    _permits: [OwnedSemaphorePermit; 2],
+}
+
+impl Channelled {
+    async fn run(self, started: oneshot::Receiver<()>) {
+        let Self { share, mut incoming, outgoing, hopeless, _permits } = self;
+        let Answers { handle, channel } = outgoing.clone();
+        if !is_started(&mut incoming, started).await {
+            // Whether the channel can still be told does not matter.
+            let _ = handle.close(channel).await;
+            return;
+        }
+        let incoming = Box::pin(stream::unfold(incoming, |mut incoming| async move {
+            let piece = next(&mut incoming).await?;
+            Some((piece, incoming))
+        }));
+        let outcome = serve_channel(share, incoming, outgoing).await;
+        // If the connection is gone nobody has to be told anything.
+        let farewell = async {
+            if let Err(error) = &outcome {
+                drop(handle.extended_data(channel, STDERR, format!("haul: {error}\n")).await);
+            }
+            let _ = handle.exit_status_request(channel, u32::from(outcome.is_err())).await;
+            let _ = handle.eof(channel).await;
+            let _ = handle.close(channel).await;
+        };
+        if timeout(FAREWELL, farewell).await.is_err() {
+            hopeless.notify_one();
+        }
+    }
+}
+
+/// Waits until the channel is made a session; `false` if it is not, or data comes before.
+async fn is_started(incoming: &mut ChannelReadHalf, mut started: oneshot::Receiver<()>) -> bool {
+    let waits = async {
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut started => return outcome.is_ok(),
+                message = incoming.wait() => match message {
+                    None | Some(ChannelMsg::Data { .. } | ChannelMsg::Eof | ChannelMsg::Close) => {
+                        return false;
+                    }
+                    Some(_) => {}
+                },
+            }
+        }
+    };
+    timeout(GRACE, waits).await.unwrap_or(false)
+}
+
+/// The next data of a channel; `None` at its end.
+async fn next(incoming: &mut ChannelReadHalf) -> Option<Bytes> {
+    loop {
+        match incoming.wait().await? {
+            ChannelMsg::Data { data } => return Some(data),
+            ChannelMsg::Eof | ChannelMsg::Close => return None,
+            _ => {}
+        }
+    }
+}
+
+/// Sends answers on a channel.
+#[derive(Clone)]
+struct Answers {
+    handle: Handle,
+    channel: ChannelId,
+}
+
+impl Outgoing for Answers {
+    async fn send(&mut self, bytes: Bytes) -> Result<(), Closed> {
+        self.handle.data(self.channel, bytes).await.map_err(|_| Closed)
+    }
+}

@@ -1,0 +1,310 @@
+//! Who may log in: a user with keys of an `authorized_keys` file, or with a password.
+
+use std::fmt;
+use std::path::Path;
+
+use haul_storage::{Error, ErrorKind, Result};
+use russh::keys::{Algorithm, PublicKey};
+
+/// Options that take nothing away here that the server would give: it has no terminals, no
+/// forwarding, no start-up files and no environment (sshd(8), "AUTHORIZED_KEYS FILE FORMAT").
+const IGNORED: [&str; 17] = [
+    "restrict",
+    "agent-forwarding",
+    "no-agent-forwarding",
+    "environment",
+    "permitlisten",
+    "permitopen",
+    "port-forwarding",
+    "no-port-forwarding",
+    "pty",
+    "no-pty",
+    "tunnel",
+    "user-rc",
+    "no-user-rc",
+    "X11-forwarding",
+    "no-X11-forwarding",
+    "x11-forwarding",
+    "no-x11-forwarding",
+];
+
+/// Who may log in. Secrets are kept as digests only.
+#[derive(Debug, Clone)]
+pub struct Credentials {
+    user: String,
+    keys: AuthorizedKeys,
+    password: Option<Password>,
+}
+
+impl Credentials {
+    /// Nobody yet: `user` with what is added.
+    pub fn new(user: impl Into<String>) -> Self {
+        Self { user: user.into(), keys: AuthorizedKeys::default(), password: None }
+    }
+
+    /// With any of these keys.
+    #[must_use]
+    pub fn with_keys(mut self, keys: AuthorizedKeys) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    /// With this password.
+    #[must_use]
+    pub fn with_password(mut self, password: Password) -> Self {
+        self.password = Some(password);
+        self
+    }
+
+    /// The name to log in with.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// Whether keys are taken.
+    pub(super) fn has_keys(&self) -> bool {
+        !self.keys.keys.is_empty()
+    }
+
+    /// Whether a password is taken.
+    pub(super) const fn has_password(&self) -> bool {
+        self.password.is_some()
+    }
+
+    /// Whether this key, signing in this way, lets this user in.
+    pub(super) fn allows_key(&self, user: &str, key: &PublicKey, algorithm: &Algorithm) -> bool {
+        // SHA-1 signatures can be forged.
+        let is_weak = matches!(algorithm, Algorithm::Rsa { hash: None });
+        let is_known = self.keys.keys.iter().any(|known| known.key_data() == key.key_data());
+        user == self.user && !is_weak && is_known
+    }
+
+    /// Whether this password lets this user in; takes as long for a wrong one as for the right one.
+    pub(super) fn allows_password(&self, user: &str, password: &str) -> bool {
+        let is_right = self.password.as_ref().is_some_and(|right| right.is(password));
+        is_right & (user == self.user)
+    }
+}
+
+/// A password, as its digest.
+#[derive(Clone)]
+pub struct Password {
+    digest: blake3::Hash,
+}
+
+impl Password {
+    /// This one.
+    pub fn new(password: &str) -> Self {
+        Self { digest: blake3::hash(password.as_bytes()) }
+    }
+
+    /// A random one of 100 bits, and the text to log in with.
+    ///
+    /// # Errors
+    /// If the system has no random numbers.
+    pub fn random() -> Result<(Self, String)> {
+        // Letters and digits that are not taken for each other.
+        const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+        let mut bytes = [0; 20];
+        let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| Error::from_io("make a password", errno.into()))?;
+        if count < bytes.len() {
+            return Err(
+                Error::new(ErrorKind::Io, "make a password").because("too few random bytes")
+            );
+        }
+        let text: String =
+            bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect();
+        Ok((Self::new(&text), text))
+    }
+
+    /// Digests are compared, in constant time (`blake3::Hash` says so), so that neither the length
+    /// nor the beginning of the right one can be measured.
+    fn is(&self, password: &str) -> bool {
+        self.digest == blake3::hash(password.as_bytes())
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(…)")
+    }
+}
+
+/// The keys of an `authorized_keys` file.
+#[derive(Debug, Clone, Default)]
+pub struct AuthorizedKeys {
+    keys: Vec<PublicKey>,
+    refused: Vec<RefusedLine>,
+}
+
+/// A line that lets nobody in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedLine {
+    /// Its number, from 1.
+    pub line: usize,
+    /// Why.
+    pub cause: String,
+}
+
+impl AuthorizedKeys {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or no line of it lets anybody in.
+    pub fn read(path: &Path) -> Result<Self> {
+        const OPERATION: &str = "read authorized keys";
+        let bytes = std::fs::read(path)
+            .map_err(|error| Error::from_io(OPERATION, error).at(path.display()))?;
+        let keys = Self::parse(&String::from_utf8_lossy(&bytes));
+        if keys.keys.is_empty() {
+            let cause = match keys.refused.first() {
+                Some(refused) => format!("no usable key; line {}: {}", refused.line, refused.cause),
+                None => "there is no key in it".to_owned(),
+            };
+            return Err(Error::new(ErrorKind::InvalidInput, OPERATION)
+                .at(path.display())
+                .because(cause));
+        }
+        Ok(keys)
+    }
+
+    /// Reads the text of a file. A line that cannot be followed to the letter lets nobody in.
+    pub fn parse(text: &str) -> Self {
+        let mut keys = Self::default();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            match key_of(line) {
+                Ok(key) => keys.keys.push(key),
+                Err(cause) => keys.refused.push(RefusedLine { line: number + 1, cause }),
+            }
+        }
+        keys
+    }
+
+    /// The lines that let nobody in.
+    pub fn refused(&self) -> &[RefusedLine] {
+        &self.refused
+    }
+
+    /// How many keys let somebody in.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether no key lets anybody in.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}
+
+fn key_of(line: &str) -> std::result::Result<PublicKey, String> {
+    if let Ok(key) = PublicKey::from_openssh(line) {
+        return Ok(key);
+    }
+    let (options, rest) = split_options(line).ok_or("not a public key")?;
+    let key = PublicKey::from_openssh(rest.trim_start()).map_err(|_| "not a public key")?;
+    for option in options {
+        let name = option.split('=').next().unwrap_or(option);
+        if !IGNORED.iter().any(|ignored| ignored.eq_ignore_ascii_case(name)) {
+            return Err(format!("option '{}' is not supported", name.escape_debug()));
+        }
+    }
+    Ok(key)
+}
+
+/// The options before a key, parted at commas, and what follows; both outside of quotes.
+fn split_options(line: &str) -> Option<(Vec<&str>, &str)> {
+    let mut options = Vec::new();
+    let (mut start, mut is_quoted, mut is_escaped) = (0, false, false);
+    for (at, character) in line.char_indices() {
+        match character {
+            _ if is_escaped => is_escaped = false,
+            '\\' if is_quoted => is_escaped = true,
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => {
+                options.push(&line[start..at]);
+                start = at + 1;
+            }
+            ' ' | '\t' if !is_quoted => {
+                options.push(&line[start..at]);
+                return Some((options, &line[at..]));
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ";
+
+    fn parsed(line: &str) -> std::result::Result<usize, String> {
+        let keys = AuthorizedKeys::parse(line);
+        match keys.refused().first() {
+            Some(refused) => Err(refused.cause.clone()),
+            None => Ok(keys.len()),
+        }
+    }
+
+    #[test]
+    fn keys_are_read_with_comments_and_harmless_options() {
+        assert_eq!(parsed(KEY), Ok(1));
+        assert_eq!(parsed(&format!("# a comment\n\n{KEY} me@here \n")), Ok(1));
+        assert_eq!(parsed(&format!("restrict,no-pty {KEY}")), Ok(1));
+        let quoted = r#"environment="A=\" ,b",no-X11-forwarding"#;
+        assert_eq!(parsed(&format!("{quoted}\t{KEY} x")), Ok(1));
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_followed_lets_nobody_in() {
+        for (options, name) in [
+            (r#"command="ls a,b""#, "command"),
+            (r#"from="10.0.0.0/8""#, "from"),
+            ("cert-authority", "cert-authority"),
+            (r#"no-pty,expiry-time="20200101""#, "expiry-time"),
+            ("verify-required", "verify-required"),
+        ] {
+            let cause = parsed(&format!("{options} {KEY}")).unwrap_err();
+            assert_eq!(cause, format!("option '{name}' is not supported"));
+        }
+        assert_eq!(parsed("ssh-ed25519 nonsense").unwrap_err(), "not a public key");
+        assert_eq!(parsed("nonsense").unwrap_err(), "not a public key");
+    }
+
+    #[test]
+    fn only_the_right_user_with_the_right_password_is_let_in() {
+        let credentials = Credentials::new("me").with_password(Password::new("secret"));
+        assert!(credentials.allows_password("me", "secret"));
+        assert!(!credentials.allows_password("me", "secret "));
+        assert!(!credentials.allows_password("me", ""));
+        assert!(!credentials.allows_password("you", "secret"));
+        assert!(!Credentials::new("me").allows_password("me", ""));
+        assert!(!format!("{credentials:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_key_lets_in_unless_it_signs_with_sha1() {
+        let keys = AuthorizedKeys::parse(KEY);
+        let key = PublicKey::from_openssh(KEY).unwrap();
+        let credentials = Credentials::new("me").with_keys(keys);
+        assert!(credentials.allows_key("me", &key, &Algorithm::Ed25519));
+        assert!(!credentials.allows_key("you", &key, &Algorithm::Ed25519));
+        assert!(!credentials.allows_key("me", &key, &Algorithm::Rsa { hash: None }));
+    }
+
+    #[test]
+    fn random_passwords_differ() {
+        let (first, second) = (Password::random().unwrap(), Password::random().unwrap());
+        assert_ne!(first.1, second.1);
+        assert_eq!(first.1.len(), 20);
+        assert!(first.0.is(&first.1));
+    }
+}

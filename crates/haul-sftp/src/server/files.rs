@@ -1,0 +1,349 @@
+//! What is open under a session's handles: reading, writing, copying, attributes. Everything here
+//! blocks; `session` moves it to the disk threads.
+
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use haul_storage::{Block, BufferPool};
+use rustix::fs::{
+    Advice, AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, StatVfs as SystemStatVfs,
+    StatVfsMountFlags, Timespec, Timestamps, Uid, chmodat, copy_file_range, fadvise, fchmod,
+    fchown, fstat, fsync, ftruncate, futimens,
+};
+use rustix::io::{Errno, IoSlice, pread, pwrite, pwritev};
+
+use super::jail::{Jail, proc_path};
+use super::listing;
+use super::status::Refusal;
+use crate::codec::{Attrs, DATA_HEAD, Name, OpenFlags, Response, StatVfs, data_head};
+
+type Result<T, E = Refusal> = std::result::Result<T, E>;
+
+/// Pieces of one `pwritev` (`IOV_MAX` is 1 024 on Linux).
+const PIECES: usize = 512;
+
+/// Bytes of one step of a copy that the kernel cannot do.
+const COPY_STEP: usize = 256 << 10;
+
+/// A file or directory under a handle.
+#[derive(Debug)]
+pub(super) enum Open {
+    /// A regular file.
+    File(File),
+    /// A directory, from where the last listing ended.
+    Directory(Mutex<Dir>),
+}
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct File {
+    file: OwnedFd,
+    writes: bool,
+}
+
+impl Open {
+    /// Opens a file as OPEN asks.
+    pub(super) fn file(jail: &Jail, path: &[u8], flags: OpenFlags, attrs: &Attrs) -> Result<Self> {
+        let writes = flags.has(OpenFlags::WRITE) || flags.has(OpenFlags::APPEND);
+        let mut how = match (flags.has(OpenFlags::READ), writes) {
+            (true, true) => OFlags::RDWR,
+            (false, true) => OFlags::WRONLY,
+            (_, false) => OFlags::RDONLY,
+        };
+        let mut mode = 0;
+        if flags.has(OpenFlags::CREATE) {
+            how |= OFlags::CREATE;
+            mode = attrs.permissions.unwrap_or(0o666);
+            how.set(OFlags::EXCL, flags.has(OpenFlags::EXCLUSIVE));
+        }
+        how.set(OFlags::TRUNC, flags.has(OpenFlags::TRUNCATE));
+        how.set(OFlags::APPEND, flags.has(OpenFlags::APPEND));
+        // A pipe without a writer must not hold up a disk thread, nor a terminal become ours.
+        let file = jail.resolve(path, how | OFlags::NONBLOCK | OFlags::NOCTTY, mode)?;
+        match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(Errno::ISDIR.into()),
+            _ => return Err(Refusal::Server(crate::codec::Status::Failure, "not a regular file")),
+        }
+        if !writes {
+            // Advice: nothing depends on it.
+            let _ = fadvise(&file, 0, None::<NonZeroU64>, Advice::Sequential);
+        }
+        Ok(Self::File(File { file, writes }))
+    }
+
+    /// Opens a directory for listing.
+    pub(super) fn directory(jail: &Jail, path: &[u8]) -> Result<Self> {
+        let file = jail.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
+        Ok(Self::Directory(Mutex::new(Dir::new(file)?)))
+    }
+
+    /// Whether something can be changed through it.
+    pub(super) const fn writes(&self) -> bool {
+        matches!(self, Self::File(File { writes: true, .. }))
+    }
+
+    /// The next entries of a directory; none at its end.
+    pub(super) fn list(&self) -> Result<Vec<Name>> {
+        match self {
+            Self::Directory(directory) => {
+                let mut directory = directory.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(listing::next(&mut directory)?)
+            }
+            Self::File(_) => Err(Refusal::NO_HANDLE),
+        }
+    }
+
+    /// Describes it.
+    pub(super) fn attrs(&self) -> Result<Attrs> {
+        let stat = match self {
+            Self::File(file) => fstat(&file.file)?,
+            Self::Directory(directory) => {
+                fstat(directory.lock().unwrap_or_else(PoisonError::into_inner).fd()?)?
+            }
+        };
+        Ok(listing::attrs(&stat))
+    }
+
+    /// Sets what is given.
+    pub(super) fn set(&self, attrs: &Attrs) -> Result<()> {
+        match self {
+            Self::File(file) => set_open(&file.file, attrs),
+            Self::Directory(directory) => {
+                let directory = directory.lock().unwrap_or_else(PoisonError::into_inner);
+                set_open(directory.fd()?, attrs)
+            }
+        }
+    }
+
+    /// Describes the file system it is on.
+    pub(super) fn stat_vfs(&self) -> Result<StatVfs> {
+        let found = match self {
+            Self::File(file) => rustix::fs::fstatvfs(&file.file)?,
+            Self::Directory(directory) => {
+                let directory = directory.lock().unwrap_or_else(PoisonError::into_inner);
+                rustix::fs::fstatvfs(directory.fd()?)?
+            }
+        };
+        Ok(stat_vfs(&found))
+    }
+
+    /// The file under a handle, if it is one.
+    pub(super) fn as_file(&self) -> Result<&File> {
+        match self {
+            Self::File(file) => Ok(file),
+            Self::Directory(_) => Err(Refusal::NO_HANDLE),
+        }
+    }
+}
+
+impl File {
+    /// Reads up to `length` bytes into a buffer of `pool`, behind the head of the answer to request
+    /// `id`: the packet as it is sent. `None` at the end of the file.
+    pub(super) fn read(
+        &self,
+        id: u32,
+        offset: u64,
+        length: usize,
+        pool: &BufferPool,
+    ) -> Result<Option<Bytes>> {
+        let mut buffer = pool.take(DATA_HEAD + length);
+        let bytes = buffer.as_mut_slice();
+        let read = loop {
+            match pread(&self.file, &mut bytes[DATA_HEAD..], offset) {
+                Err(Errno::INTR) => {}
+                outcome => break outcome?,
+            }
+        };
+        if read == 0 {
+            return Ok(None);
+        }
+        bytes[..DATA_HEAD].copy_from_slice(&data_head(id, read));
+        Ok(Some(buffer.freeze(DATA_HEAD + read)))
+    }
+
+    /// Writes a block; how many of its bytes were written before an error.
+    pub(super) fn write(&self, offset: u64, block: &Block) -> (usize, Result<()>) {
+        let mut written = 0;
+        let mut pieces: Vec<IoSlice<'_>> =
+            block.pieces().iter().map(|piece| IoSlice::new(piece)).collect();
+        let mut rest = &mut pieces[..];
+        while !rest.is_empty() {
+            let step = rest.len().min(PIECES);
+            match pwritev(&self.file, &rest[..step], offset + written as u64) {
+                Ok(0) => return (written, Err(Errno::IO.into())),
+                Ok(count) => {
+                    written += count;
+                    IoSlice::advance_slices(&mut rest, count);
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return (written, Err(errno.into())),
+            }
+        }
+        (written, Ok(()))
+    }
+
+    /// Makes what was written durable.
+    pub(super) fn sync(&self) -> Result<()> {
+        Ok(fsync(&self.file)?)
+    }
+
+    /// Copies a range to another file or elsewhere in this one, where they must not overlap.
+    /// `length` 0 means up to the end.
+    pub(super) fn copy_to(
+        &self,
+        mut offset: u64,
+        length: u64,
+        to: &Self,
+        mut to_offset: u64,
+    ) -> Result<()> {
+        let (from_stat, to_stat) = (fstat(&self.file)?, fstat(&to.file)?);
+        let size = u64::try_from(from_stat.st_size).unwrap_or(0);
+        let end = match length {
+            0 => size.max(offset),
+            length => offset.checked_add(length).ok_or(Errno::INVAL)?,
+        };
+        let is_same = (from_stat.st_dev, from_stat.st_ino) == (to_stat.st_dev, to_stat.st_ino);
+        let to_end = to_offset.checked_add(end - offset).ok_or(Errno::INVAL)?;
+        if is_same && offset < to_end && to_offset < end {
+            return Err(Errno::INVAL.into());
+        }
+        let mut in_kernel = true;
+        while offset < end {
+            let step = usize::try_from(end - offset).unwrap_or(usize::MAX).min(1 << 30);
+            let copied = if in_kernel {
+                let (mut read, mut write) = (offset, to_offset);
+                match copy_file_range(&self.file, Some(&mut read), &to.file, Some(&mut write), step)
+                {
+                    Err(Errno::INTR) => continue,
+                    Err(
+                        Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::BADF,
+                    ) => {
+                        // Not on these file systems, or the file is for appending.
+                        in_kernel = false;
+                        continue;
+                    }
+                    outcome => outcome?,
+                }
+            } else {
+                self.copy_step(offset, to, to_offset, step.min(COPY_STEP))?
+            };
+            if copied == 0 {
+                break;
+            }
+            offset += copied as u64;
+            to_offset += copied as u64;
+        }
+        Ok(())
+    }
+
+    fn copy_step(&self, offset: u64, to: &Self, to_offset: u64, step: usize) -> Result<usize> {
+        let mut buffer = vec![0; step];
+        let read = pread(&self.file, &mut buffer[..], offset)?;
+        let mut written = 0;
+        while written < read {
+            match pwrite(&to.file, &buffer[written..read], to_offset + written as u64)? {
+                0 => return Err(Errno::IO.into()),
+                count => written += count,
+            }
+        }
+        Ok(read)
+    }
+}
+
+/// Sets what is given on what a path names; on a link itself if `follow` is not set.
+pub(super) fn set_named(jail: &Jail, path: &[u8], follow: bool, attrs: &Attrs) -> Result<()> {
+    let found = jail.locate(path, follow)?;
+    let mut first = None;
+    let mut note = |outcome: rustix::io::Result<()>| {
+        if let Err(errno) = outcome {
+            first.get_or_insert(errno);
+        }
+    };
+    // OpenSSH's order; all are tried, whatever becomes of the first.
+    if let Some(size) = attrs.size {
+        note(if follow { truncate(&found, size) } else { Err(Errno::INVAL) });
+    }
+    if let Some(mode) = attrs.permissions {
+        let is_link = FileType::from_raw_mode(fstat(&found)?.st_mode) == FileType::Symlink;
+        note(if is_link {
+            Err(Errno::OPNOTSUPP)
+        } else {
+            chmodat(CWD, proc_path(&found), permissions(mode), AtFlags::empty())
+        });
+    }
+    if let Some(times) = timestamps(attrs) {
+        note(rustix::fs::utimensat(&found, c"", &times, AtFlags::EMPTY_PATH));
+    }
+    if let Some((user, group)) = attrs.owner {
+        let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+        note(rustix::fs::chownat(&found, c"", Some(user), Some(group), AtFlags::EMPTY_PATH));
+    }
+    first.map_or(Ok(()), |errno| Err(errno.into()))
+}
+
+/// Sets what is given on an open file.
+fn set_open(file: impl AsFd, attrs: &Attrs) -> Result<()> {
+    let mut first = None;
+    let mut note = |outcome: rustix::io::Result<()>| {
+        if let Err(errno) = outcome {
+            first.get_or_insert(errno);
+        }
+    };
+    if let Some(size) = attrs.size {
+        note(ftruncate(&file, size));
+    }
+    if let Some(mode) = attrs.permissions {
+        note(fchmod(&file, permissions(mode)));
+    }
+    if let Some(times) = timestamps(attrs) {
+        note(futimens(&file, &times));
+    }
+    if let Some((user, group)) = attrs.owner {
+        note(fchown(&file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group))));
+    }
+    first.map_or(Ok(()), |errno| Err(errno.into()))
+}
+
+/// Cuts or extends the very file that a descriptor stands for.
+fn truncate(found: &OwnedFd, size: u64) -> rustix::io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    ftruncate(rustix::fs::open(proc_path(found), flags, Mode::empty())?, size)
+}
+
+/// The permission bits of a mode.
+pub(super) fn permissions(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode & 0o7777)
+}
+
+fn timestamps(attrs: &Attrs) -> Option<Timestamps> {
+    let (accessed, modified) = attrs.times?;
+    let at = |seconds: u32| Timespec { tv_sec: i64::from(seconds), tv_nsec: 0 };
+    Some(Timestamps { last_access: at(accessed), last_modification: at(modified) })
+}
+
+/// As the protocol has it.
+pub(super) fn stat_vfs(found: &SystemStatVfs) -> StatVfs {
+    let flag = |is_set, flag| if is_set { flag } else { 0 };
+    StatVfs {
+        bsize: found.f_bsize,
+        frsize: found.f_frsize,
+        blocks: found.f_blocks,
+        bfree: found.f_bfree,
+        bavail: found.f_bavail,
+        files: found.f_files,
+        ffree: found.f_ffree,
+        favail: found.f_favail,
+        fsid: found.f_fsid,
+        flag: flag(found.f_flag.contains(StatVfsMountFlags::RDONLY), 1)
+            | flag(found.f_flag.contains(StatVfsMountFlags::NOSUID), 2),
+        namemax: found.f_namemax,
+    }
+}
+
+/// The answer to an extended request about a file system.
+pub(super) fn stat_vfs_response(found: &StatVfs) -> Response {
+    Response::Extended(found.encode())
+}

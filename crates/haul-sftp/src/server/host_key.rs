@@ -1,0 +1,158 @@
+//! The server's own key, by which clients recognise it.
+
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use haul_storage::{Error, ErrorKind, Result};
+use russh::keys::ssh_key::LineEnding;
+use russh::keys::{Algorithm, HashAlg, PrivateKey};
+
+/// The server's key.
+#[derive(Clone)]
+pub struct HostKey {
+    pub(super) key: PrivateKey,
+}
+
+impl HostKey {
+    /// A new Ed25519 key.
+    ///
+    /// # Errors
+    /// If none can be made.
+    pub fn generate() -> Result<Self> {
+        let key = PrivateKey::random(&mut russh::keys::key::safe_rng(), Algorithm::Ed25519)
+            .map_err(|error| Error::new(ErrorKind::Other, "make a host key").with_source(error))?;
+        Ok(Self { key })
+    }
+
+    /// Reads a private key without passphrase, in OpenSSH's form.
+    ///
+    /// # Errors
+    /// If it cannot be read, or others than its owner could do so as well.
+    pub fn read(path: &Path) -> Result<Self> {
+        const OPERATION: &str = "read the host key";
+        let failed = |error: io::Error| Error::from_io(OPERATION, error).at(path.display());
+        let refused = |cause: String| {
+            Error::new(ErrorKind::InvalidInput, OPERATION).at(path.display()).because(cause)
+        };
+        let mode = fs::metadata(path).map_err(failed)?.mode();
+        if mode & 0o077 != 0 {
+            let mode = mode & 0o7777;
+            return Err(refused(format!("mode {mode:04o} lets others read it; make it 0600")));
+        }
+        let text = fs::read(path).map_err(failed)?;
+        let key = PrivateKey::from_openssh(text).map_err(|error| refused(error.to_string()))?;
+        if key.is_encrypted() {
+            return Err(refused("it has a passphrase; a host key must not have one".to_owned()));
+        }
+        Ok(Self { key })
+    }
+
+    /// Reads the key at `path`, or makes one and keeps it there with mode 0600, in directories with
+    /// mode 0700.
+    ///
+    /// # Errors
+    /// As [`HostKey::read`], or if it cannot be kept.
+    pub fn read_or_create(path: &Path) -> Result<Self> {
+        match Self::read(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Self::create(path),
+            outcome => outcome,
+        }
+    }
+
+    /// What identifies the key: `SHA256:…`, as `ssh-keygen -l` prints it.
+    pub fn fingerprint(&self) -> String {
+        self.key.public_key().fingerprint(HashAlg::Sha256).to_string()
+    }
+
+    /// The public half as a line of `known_hosts` has it, without the host.
+    ///
+    /// # Errors
+    /// If the key cannot be written down.
+    pub fn public_line(&self) -> Result<String> {
+        self.key
+            .public_key()
+            .to_openssh()
+            .map_err(|error| Error::new(ErrorKind::Other, "print the host key").with_source(error))
+    }
+
+    fn create(path: &Path) -> Result<Self> {
+        let failed =
+            |error: io::Error| Error::from_io("keep the host key", error).at(path.display());
+        let made = Self::generate()?;
+        let text = made.key.to_openssh(LineEnding::LF).map_err(|error| {
+            Error::new(ErrorKind::Other, "keep the host key").at(path.display()).with_source(error)
+        })?;
+        if let Some(directory) = path.parent() {
+            let mut builder = fs::DirBuilder::new();
+            std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
+            builder.create(directory).map_err(failed)?;
+        }
+        // Complete before it has its name, and the name goes to whoever is first.
+        let unfinished = path.with_extension(format!("{}.new", std::process::id()));
+        let write = || {
+            let mut options = OpenOptions::new();
+            let mut file = options.write(true).create_new(true).mode(0o600).open(&unfinished)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::hard_link(&unfinished, path)
+        };
+        let outcome = write();
+        // If it was not made there is nothing to remove.
+        drop(fs::remove_file(&unfinished));
+        match outcome {
+            Ok(()) => Ok(made),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::read(path),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+impl fmt::Debug for HostKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostKey({})", self.fingerprint())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_only_its_owner_can_read_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state/haul/key");
+        let made = HostKey::read_or_create(&path).unwrap();
+        let read = HostKey::read_or_create(&path).unwrap();
+        assert_eq!(made.fingerprint(), read.fingerprint());
+        assert!(made.fingerprint().starts_with("SHA256:"), "{}", made.fingerprint());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        assert!(!format!("{made:?}").contains("PRIVATE"));
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        HostKey::read_or_create(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let error = HostKey::read_or_create(&path).unwrap_err().to_string();
+        assert!(error.ends_with("mode 0644 lets others read it; make it 0600"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        fs::write(&path, "nonsense").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let error = HostKey::read(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("cannot read the host key"), "{error}");
+    }
+}

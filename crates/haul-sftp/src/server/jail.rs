@@ -1,0 +1,184 @@
+//! The directory that is served, and the only way into it.
+//!
+//! A client's path is given to `openat2` with `RESOLVE_IN_ROOT`: the kernel resolves it as if the
+//! directory were `/`, in one step, so that neither `..`, nor an absolute link, nor a link that
+//! somebody puts there at the wrong moment leads out. What changes a name opens the directory of
+//! that name in this way and then acts on the last component without following it.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use haul_storage::{Error, ErrorKind};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat};
+use rustix::io::{Errno, Result};
+
+use super::limits;
+
+/// How often a path is resolved again when renames elsewhere made the kernel give up.
+const RACES: usize = 16;
+
+/// A directory below which every path of a client is.
+#[derive(Debug)]
+pub(super) struct Jail {
+    root: OwnedFd,
+}
+
+impl Jail {
+    /// Opens the directory.
+    pub(super) fn open(directory: &Path) -> haul_storage::Result<Self> {
+        let failed = |errno: Errno| Error::from_io("serve", errno.into()).at(directory.display());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let jail = Self { root: openat(CWD, directory, flags, Mode::empty()).map_err(failed)? };
+        match jail.resolve(b"/", OFlags::PATH, 0) {
+            Ok(_) => Ok(jail),
+            Err(Errno::NOSYS | Errno::PERM) => {
+                Err(Error::new(ErrorKind::Unsupported, "serve").at(directory.display()).because(
+                    "this system has no openat2 (Linux 5.6), which keeps clients in the directory",
+                ))
+            }
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
+    /// Opens what a path names, following links that stay inside.
+    pub(super) fn resolve(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<OwnedFd> {
+        if path.len() > limits::PATH {
+            return Err(Errno::NAMETOOLONG);
+        }
+        let path = if path.is_empty() { b"." } else { path };
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        for _ in 0..RACES {
+            match openat2(&self.root, path, flags | OFlags::CLOEXEC, mode, resolve) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                outcome => return outcome,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+
+    /// A descriptor that stands for what a path names; a link itself if `follow` is not set.
+    pub(super) fn locate(&self, path: &[u8], follow: bool) -> Result<OwnedFd> {
+        let nofollow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        self.resolve(path, OFlags::PATH | nofollow, 0)
+    }
+
+    /// What is at a path.
+    pub(super) fn stat(&self, path: &[u8], follow: bool) -> Result<Stat> {
+        fstat(self.locate(path, follow)?)
+    }
+
+    /// The directory of a path's last component, and that component. `BUSY` if it has none that
+    /// could be made, removed or renamed (`/`, `.`, `..`).
+    pub(super) fn parent<'a>(&self, path: &'a [u8]) -> Result<(OwnedFd, &'a [u8])> {
+        let (directory, name) = split(path);
+        if matches!(name, b"" | b"." | b"..") {
+            return Err(Errno::BUSY);
+        }
+        let directory = self.resolve(directory, OFlags::PATH | OFlags::DIRECTORY, 0)?;
+        Ok((directory, name))
+    }
+
+    /// A path without links, `.` and `..`, as the client sees it. Its last component need not
+    /// exist.
+    pub(super) fn canonical(&self, path: &[u8]) -> Result<Vec<u8>> {
+        match self.locate(path, true) {
+            Ok(found) => self.name_of(found.as_fd()),
+            Err(Errno::NOENT) => {
+                let (directory, name) = match self.parent(path) {
+                    Err(Errno::BUSY) => return Err(Errno::NOENT),
+                    outcome => outcome?,
+                };
+                let mut whole = self.name_of(directory.as_fd())?;
+                if whole != b"/" {
+                    whole.push(b'/');
+                }
+                whole.extend_from_slice(name);
+                Ok(whole)
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// What a link says. One that says where the served directory lies on this machine is told as
+    /// the client sees it.
+    pub(super) fn link_target(&self, path: &[u8]) -> Result<Vec<u8>> {
+        let link = self.locate(path, false)?;
+        // Nothing but a link has a target; for anything else this is EINVAL, or ENOENT on an
+        // empty path.
+        let target = match readlinkat(&link, c"", Vec::new()) {
+            Err(Errno::NOENT) => return Err(Errno::INVAL),
+            outcome => outcome?.into_bytes(),
+        };
+        let root = system_path(self.root.as_fd())?;
+        Ok(within(&root, &target).filter(|_| root != b"/").unwrap_or(target))
+    }
+
+    /// Where a descriptor is, as the client sees it; `ACCESS` if that is no longer inside.
+    fn name_of(&self, found: BorrowedFd<'_>) -> Result<Vec<u8>> {
+        let root = system_path(self.root.as_fd())?;
+        within(&root, &system_path(found)?).ok_or(Errno::ACCESS)
+    }
+}
+
+/// A path by which calls that know no descriptors reach exactly what one stands for.
+pub(super) fn proc_path(found: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", found.as_fd().as_raw_fd())
+}
+
+fn system_path(found: BorrowedFd<'_>) -> Result<Vec<u8>> {
+    Ok(readlinkat(CWD, proc_path(found), Vec::new())?.into_bytes())
+}
+
+/// `path` as it is called below `root`.
+fn within(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
+    if root == b"/" {
+        return path.starts_with(b"/").then(|| path.to_vec());
+    }
+    match path.strip_prefix(root)? {
+        b"" => Some(b"/".to_vec()),
+        rest if rest[0] == b'/' => Some(rest.to_vec()),
+        _ => None,
+    }
+}
+
+/// The directory and the last component.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let path = &path[..end];
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(0) => (b"/", &path[1..]),
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b".", path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_parted_at_its_last_component() {
+        let cases: [(&[u8], &[u8], &[u8]); 7] = [
+            (b"a", b".", b"a"),
+            (b"/a", b"/", b"a"),
+            (b"/a/b//", b"/a", b"b"),
+            (b"a/../b", b"a/..", b"b"),
+            (b"/", b".", b""),
+            (b"", b".", b""),
+            (b"a/..", b"a", b".."),
+        ];
+        for (path, directory, name) in cases {
+            assert_eq!(split(path), (directory, name));
+        }
+    }
+
+    #[test]
+    fn only_what_is_below_the_root_is_within_it() {
+        assert_eq!(within(b"/srv", b"/srv").unwrap(), b"/");
+        assert_eq!(within(b"/srv", b"/srv/a").unwrap(), b"/a");
+        assert_eq!(within(b"/srv", b"/srvx"), None);
+        assert_eq!(within(b"/srv", b"/"), None);
+        assert_eq!(within(b"/", b"/a").unwrap(), b"/a");
+    }
+}

@@ -1,0 +1,125 @@
+//! The TCP connection below SSH: read in large steps, and never stuck.
+//!
+//! SSH reads four bytes and then a packet; asking the system for four bytes costs as much as asking
+//! for many. And the SSH library reads nothing while it writes: two ends that both wait for the
+//! other to read would wait for ever. So while a write waits, what has arrived is taken in, up to
+//! what the other end may send unasked: the window of its channel.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::limits;
+
+/// Bytes of one read: several packets of most clients.
+const STEP: usize = 128 << 10;
+
+/// Bytes taken in while a write waits, at most.
+const AHEAD: usize = limits::WINDOW as usize + (1 << 20);
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Line {
+    socket: TcpStream,
+    arrived: BytesMut,
+}
+
+impl Line {
+    pub(super) fn new(socket: TcpStream) -> Self {
+        Self { socket, arrived: BytesMut::new() }
+    }
+
+    /// Takes in what has arrived; how many bytes, 0 at the end.
+    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.socket.poll_read_ready(cx))?;
+            self.arrived.reserve(STEP);
+            match self.socket.try_read_buf(&mut self.arrived) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                outcome => return Poll::Ready(outcome),
+            }
+        }
+    }
+}
+
+impl AsyncRead for Line {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.arrived.is_empty() {
+            ready!(self.fill(cx))?;
+        }
+        let count = self.arrived.len().min(buffer.remaining());
+        buffer.put_slice(&self.arrived[..count]);
+        self.arrived.advance(count);
+        if self.arrived.is_empty() && self.arrived.capacity() > 4 * STEP {
+            self.arrived = BytesMut::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Line {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(outcome) = Pin::new(&mut self.socket).poll_write(cx, bytes) {
+            return Poll::Ready(outcome);
+        }
+        // What fails or ends in reading is seen when SSH reads.
+        while self.arrived.len() < AHEAD
+            && let Poll::Ready(Ok(1..)) = self.fill(cx)
+        {}
+        Poll::Pending
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn pair() -> (Line, Line) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (far, _) = listener.accept().await.unwrap();
+        (Line::new(near), Line::new(far))
+    }
+
+    #[tokio::test]
+    async fn two_ends_that_both_write_before_they_read_do_not_wait_for_each_other() {
+        let (mut near, mut far) = pair().await;
+        // More than the kernel's buffers hold.
+        let bytes: Vec<u8> = (0..12u32 << 20).map(|n| (n % 251) as u8).collect();
+        let talk = |mut line: Line, bytes: Vec<u8>| async move {
+            line.write_all(&bytes).await.unwrap();
+            let mut heard = vec![0; bytes.len()];
+            line.read_exact(&mut heard).await.unwrap();
+            assert!(heard == bytes);
+            line
+        };
+        let near_end = talk(near, bytes.clone());
+        let far_end = talk(far, bytes);
+        (near, far) = tokio::join!(near_end, far_end);
+        drop(near);
+        assert_eq!(far.read(&mut [0; 8]).await.unwrap(), 0);
+    }
+}

@@ -1,0 +1,146 @@
+//! Entries of a directory as READDIR gives them, and attributes as the protocol has them.
+
+use bytes::Bytes;
+use rustix::fs::{AtFlags, Dir, FileType, Stat, fstat, statat};
+use rustix::io::{Errno, Result};
+
+use super::limits;
+use crate::codec::{Attrs, Name};
+
+/// The next entries; none at the end. `.` and `..` are among them, as in OpenSSH.
+pub(super) fn next(directory: &mut Dir) -> Result<Vec<Name>> {
+    let mut names = Vec::new();
+    while names.len() < limits::ENTRIES {
+        let Some(entry) = directory.read() else { break };
+        let entry = entry?;
+        let name = entry.file_name();
+        let stat = match name.to_bytes() {
+            // What is above may be outside; it is described as the directory itself.
+            b"." | b".." => fstat(directory.fd()?),
+            _ => statat(directory.fd()?, name, AtFlags::SYMLINK_NOFOLLOW),
+        };
+        match stat {
+            Ok(stat) => names.push(entry_of(name.to_bytes(), &stat)),
+            // It was removed in the meantime.
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(names)
+}
+
+/// A path alone, as REALPATH and READLINK answer it.
+pub(super) fn path_only(path: Vec<u8>) -> Name {
+    let path = Bytes::from(path);
+    Name { name: path.clone(), long: path, attrs: Attrs::default() }
+}
+
+/// As the protocol has it.
+pub(super) fn attrs(stat: &Stat) -> Attrs {
+    // Version 3 has seconds without sign: what was before 1970 is 1970.
+    let seconds = |seconds: i64| u32::try_from(seconds.max(0)).unwrap_or(u32::MAX);
+    Attrs {
+        size: u64::try_from(stat.st_size).ok(),
+        owner: Some((stat.st_uid, stat.st_gid)),
+        permissions: Some(stat.st_mode),
+        times: Some((seconds(stat.st_atime), seconds(stat.st_mtime))),
+        extended: Vec::new(),
+    }
+}
+
+fn entry_of(name: &[u8], stat: &Stat) -> Name {
+    let mut long = format!(
+        "{} {:>4} {:<8} {:<8} {:>10} {} ",
+        mode(stat.st_mode),
+        stat.st_nlink,
+        stat.st_uid,
+        stat.st_gid,
+        stat.st_size,
+        date(stat.st_mtime),
+    )
+    .into_bytes();
+    long.extend_from_slice(name);
+    Name { name: Bytes::copy_from_slice(name), long: long.into(), attrs: attrs(stat) }
+}
+
+/// `drwxr-xr-x`, with the bits for set-user, set-group and sticky where `ls` has them.
+fn mode(mode: u32) -> String {
+    let kind = match FileType::from_raw_mode(mode) {
+        FileType::Directory => 'd',
+        FileType::Symlink => 'l',
+        FileType::Fifo => 'p',
+        FileType::Socket => 's',
+        FileType::BlockDevice => 'b',
+        FileType::CharacterDevice => 'c',
+        _ => '-',
+    };
+    let mut text = String::from(kind);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & 1 != 0, mode & special != 0) {
+            (true, true) => letter,
+            (false, true) => letter.to_ascii_uppercase(),
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// `Feb  3 04:05`, or `Feb  3  2001` when that is more than half a year from now; UTC.
+fn date(seconds: i64) -> String {
+    const HALF_A_YEAR: i64 = 183 * 86_400;
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+    let (year, month, day) = civil(seconds.div_euclid(86_400));
+    let month = MONTHS[month % 12];
+    if now.saturating_sub(seconds).abs() < HALF_A_YEAR {
+        let of_day = seconds.rem_euclid(86_400);
+        format!("{month} {day:>2} {:02}:{:02}", of_day / 3600, of_day / 60 % 60)
+    } else {
+        format!("{month} {day:>2}  {year}")
+    }
+}
+
+/// Year, month from 0 and day of the month of a day counted from 1970-01-01, in the Gregorian
+/// calendar. Counts years from March, so that the day that comes and goes is their last.
+fn civil(days: i64) -> (i64, usize, i64) {
+    const DAYS_IN_400_YEARS: i64 = 146_097;
+    let days = days + 719_468;
+    let era = days.div_euclid(DAYS_IN_400_YEARS);
+    let of_era = days.rem_euclid(DAYS_IN_400_YEARS);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let from_january = if month < 10 { month + 2 } else { month - 10 };
+    let year = year + era * 400 + i64::from(from_january < 2);
+    (year, usize::try_from(from_january).unwrap_or(0), day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_read_as_ls_prints_them() {
+        assert_eq!(mode(0o100_644), "-rw-r--r--");
+        assert_eq!(mode(0o041_777), "drwxrwxrwt");
+        assert_eq!(mode(0o104_655), "-rwSr-xr-x");
+        assert_eq!(mode(0o120_777), "lrwxrwxrwx");
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(civil(0), (1970, 0, 1));
+        assert_eq!(civil(11_016), (2000, 1, 29));
+        assert_eq!(civil(11_017), (2000, 2, 1));
+        assert_eq!(civil(-1), (1969, 11, 31));
+        assert_eq!(date(951_782_400), "Feb 29  2000");
+    }
+}

@@ -1,0 +1,325 @@
+//! Which requests of a session may run now.
+//!
+//! A client may send many requests without waiting, and the draft promises that those on one file
+//! are done in the order in which they were sent (section 3). So:
+//!
+//! - On one handle, looks (READ, FSTAT) run at once among themselves; a change (WRITE, FSETSTAT,
+//!   FSYNC, CLOSE) waits for all that came before it, and what comes after waits for it. So does
+//!   what only moves the handle (READDIR, CLOSE of what cannot be written), but names do not wait
+//!   for it.
+//! - Looks at names run at once among themselves, but after all earlier changes, by name or by
+//!   handle: two names, or a name and a handle, may be one file, and only the kernel knows.
+//! - A change of names waits for all that came before it, and what comes after waits for it.
+//!
+//! This is kept as a queue of *phases*: requests whose classes go together. Only the first phase
+//! runs; within it each handle has a line of its own. Every step takes constant time.
+//!
+//! A state machine without I/O: requests go in, those that may start come out.
+
+use std::collections::{HashMap, VecDeque};
+
+/// What a request touches, and whether it changes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Looks at what is open under a handle.
+    Look(u32),
+    /// Changes a handle, but no file.
+    Move(u32),
+    /// Changes what is open under a handle.
+    Change(u32),
+    /// Looks at names.
+    LookAtNames,
+    /// Changes names, or anything at once.
+    ChangeNames,
+}
+
+impl Scope {
+    const fn class(self) -> u8 {
+        match self {
+            Self::Look(_) | Self::Move(_) => LOOK,
+            Self::Change(_) => CHANGE,
+            Self::LookAtNames => NAMES,
+            Self::ChangeNames => ALONE,
+        }
+    }
+
+    const fn handle(self) -> Option<u32> {
+        match self {
+            Self::Look(handle) | Self::Move(handle) | Self::Change(handle) => Some(handle),
+            Self::LookAtNames | Self::ChangeNames => None,
+        }
+    }
+
+    const fn is_look(self) -> bool {
+        matches!(self, Self::Look(_))
+    }
+}
+
+const LOOK: u8 = 1;
+const CHANGE: u8 = 2;
+const NAMES: u8 = 4;
+const ALONE: u8 = 8;
+
+/// The requests of a session that have not ended.
+#[derive(Debug)]
+pub(super) struct Order<T> {
+    phases: VecDeque<Phase<T>>,
+    /// Of the first phase: the lines of handles that have something running.
+    lines: HashMap<u32, Line<T>>,
+    /// Of the first phase: how many have not ended.
+    unfinished: usize,
+}
+
+#[derive(Debug)]
+struct Phase<T> {
+    classes: u8,
+    /// What is in it; of the first phase, nothing: it is running or in its line.
+    requests: Vec<(Scope, T)>,
+}
+
+#[derive(Debug)]
+struct Line<T> {
+    looking: usize,
+    changing: usize,
+    waiting: VecDeque<(Scope, T)>,
+}
+
+impl<T> Default for Line<T> {
+    fn default() -> Self {
+        Self { looking: 0, changing: 0, waiting: VecDeque::new() }
+    }
+}
+
+impl<T> Default for Order<T> {
+    fn default() -> Self {
+        Self { phases: VecDeque::new(), lines: HashMap::new(), unfinished: 0 }
+    }
+}
+
+impl<T> Order<T> {
+    /// Whether everything has ended.
+    pub(super) fn is_empty(&self) -> bool {
+        self.phases.is_empty()
+    }
+
+    /// Takes a request; what may start is added to `ready`.
+    pub(super) fn push(&mut self, scope: Scope, request: T, ready: &mut Vec<T>) {
+        match self.phases.back_mut() {
+            Some(last) if go_together(last.classes, scope.class()) => {
+                last.classes |= scope.class();
+                if self.phases.len() == 1 {
+                    self.enter(scope, request, ready);
+                } else if let Some(last) = self.phases.back_mut() {
+                    last.requests.push((scope, request));
+                }
+            }
+            Some(_) => {
+                let requests = vec![(scope, request)];
+                self.phases.push_back(Phase { classes: scope.class(), requests });
+            }
+            None => {
+                self.phases.push_back(Phase { classes: scope.class(), requests: Vec::new() });
+                self.enter(scope, request, ready);
+            }
+        }
+    }
+
+    /// The next request of a handle that is changing now, if it is a change as well and `joins`
+    /// says that it can be done together with what is running. It has then started.
+    pub(super) fn join(&mut self, handle: u32, joins: impl FnOnce(&T) -> bool) -> Option<T> {
+        let line = self.lines.get_mut(&handle)?;
+        let (scope, request) = line.waiting.front()?;
+        if line.changing == 0 || scope.is_look() || !joins(request) {
+            return None;
+        }
+        line.changing += 1;
+        line.waiting.pop_front().map(|(_, request)| request)
+    }
+
+    /// A request has ended; what may start now is added to `ready`.
+    pub(super) fn finish(&mut self, scope: Scope, ready: &mut Vec<T>) {
+        if let Some(handle) = scope.handle()
+            && let Some(line) = self.lines.get_mut(&handle)
+        {
+            if scope.is_look() {
+                line.looking -= 1;
+            } else {
+                line.changing -= 1;
+            }
+            line.advance(ready);
+            if line.is_idle() {
+                self.lines.remove(&handle);
+            }
+        }
+        self.unfinished -= 1;
+        if self.unfinished == 0 {
+            self.phases.pop_front();
+            let next = self.phases.front_mut().map(|phase| std::mem::take(&mut phase.requests));
+            for (scope, request) in next.unwrap_or_default() {
+                self.enter(scope, request, ready);
+            }
+        }
+    }
+
+    /// Takes a request into the first phase.
+    fn enter(&mut self, scope: Scope, request: T, ready: &mut Vec<T>) {
+        self.unfinished += 1;
+        let Some(handle) = scope.handle() else { return ready.push(request) };
+        let line = self.lines.entry(handle).or_default();
+        line.waiting.push_back((scope, request));
+        line.advance(ready);
+    }
+}
+
+impl<T> Line<T> {
+    const fn is_idle(&self) -> bool {
+        self.looking == 0 && self.changing == 0
+    }
+
+    fn advance(&mut self, ready: &mut Vec<T>) {
+        while let Some((scope, _)) = self.waiting.front() {
+            let is_look = scope.is_look();
+            if self.changing > 0 || (!is_look && self.looking > 0) {
+                return;
+            }
+            if is_look {
+                self.looking += 1;
+            } else {
+                self.changing += 1;
+            }
+            ready.extend(self.waiting.pop_front().map(|(_, request)| request));
+        }
+    }
+}
+
+/// Whether requests of a class may be in a phase with requests of those classes.
+const fn go_together(classes: u8, class: u8) -> bool {
+    let apart = match class {
+        LOOK => ALONE,
+        CHANGE => ALONE | NAMES,
+        NAMES => ALONE | CHANGE,
+        _ => ALONE | NAMES | CHANGE | LOOK,
+    };
+    classes & apart == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn started(order: &mut Order<usize>, scope: Scope, request: usize) -> Vec<usize> {
+        let mut ready = Vec::new();
+        order.push(scope, request, &mut ready);
+        ready
+    }
+
+    fn freed(order: &mut Order<usize>, scope: Scope) -> Vec<usize> {
+        let mut ready = Vec::new();
+        order.finish(scope, &mut ready);
+        ready
+    }
+
+    #[test]
+    fn reads_of_a_handle_run_at_once_and_a_write_waits_for_them() {
+        let mut order = Order::default();
+        assert_eq!(started(&mut order, Scope::Look(1), 0), [0]);
+        assert_eq!(started(&mut order, Scope::Look(1), 1), [1]);
+        assert!(started(&mut order, Scope::Change(1), 2).is_empty());
+        assert!(started(&mut order, Scope::Look(1), 3).is_empty());
+        assert_eq!(started(&mut order, Scope::Change(2), 4), [4]);
+        assert!(freed(&mut order, Scope::Look(1)).is_empty());
+        assert_eq!(freed(&mut order, Scope::Look(1)), [2]);
+        assert_eq!(freed(&mut order, Scope::Change(1)), [3]);
+    }
+
+    #[test]
+    fn a_rename_waits_for_the_close_before_it() {
+        let mut order = Order::default();
+        assert_eq!(started(&mut order, Scope::Change(1), 0), [0]);
+        assert!(started(&mut order, Scope::ChangeNames, 1).is_empty());
+        assert!(started(&mut order, Scope::LookAtNames, 2).is_empty());
+        assert!(started(&mut order, Scope::Change(2), 3).is_empty());
+        assert_eq!(freed(&mut order, Scope::Change(1)), [1]);
+        assert_eq!(freed(&mut order, Scope::ChangeNames), [2]);
+        assert_eq!(freed(&mut order, Scope::LookAtNames), [3]);
+        assert!(freed(&mut order, Scope::Change(2)).is_empty());
+        assert!(order.is_empty());
+    }
+
+    #[test]
+    fn only_a_change_behind_a_running_change_can_join_it() {
+        let mut order = Order::default();
+        started(&mut order, Scope::Change(1), 0);
+        started(&mut order, Scope::Change(1), 1);
+        started(&mut order, Scope::Look(1), 2);
+        started(&mut order, Scope::Change(1), 3);
+        assert_eq!(order.join(1, |request| *request == 9), None);
+        assert_eq!(order.join(1, |_| true), Some(1));
+        assert_eq!(order.join(1, |_| true), None, "a look is between them");
+        assert!(freed(&mut order, Scope::Change(1)).is_empty());
+        assert_eq!(freed(&mut order, Scope::Change(1)), [2]);
+    }
+
+    fn scopes() -> impl Strategy<Value = Scope> {
+        prop_oneof![
+            4 => (0..3u32).prop_map(Scope::Look),
+            4 => (0..3u32).prop_map(Scope::Change),
+            1 => (0..3u32).prop_map(Scope::Move),
+            2 => Just(Scope::LookAtNames),
+            1 => Just(Scope::ChangeNames),
+        ]
+    }
+
+    /// Whether the later of two has to wait for the earlier, said plainly.
+    fn conflict(a: Scope, b: Scope) -> bool {
+        use Scope::*;
+        match (a, b) {
+            (ChangeNames, _) | (_, ChangeNames) => true,
+            (LookAtNames, Change(_)) | (Change(_), LookAtNames) => true,
+            (Change(a) | Move(a), Change(b) | Move(b) | Look(b))
+            | (Look(a), Change(b) | Move(b)) => a == b,
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_conflicts_runs_in_order_and_everything_runs(
+            requests in proptest::collection::vec((scopes(), any::<bool>(), any::<proptest::sample::Index>()), 1..60),
+        ) {
+            let mut order = Order::default();
+            let mut running: Vec<usize> = Vec::new();
+            let mut ended = vec![false; requests.len()];
+            let scope_of = |n: usize| requests[n].0;
+            let check = |ready: &[usize], ended: &[bool]| {
+                for n in ready {
+                    for (earlier, ended) in ended.iter().enumerate().take(*n) {
+                        assert!(*ended || !conflict(scope_of(earlier), scope_of(*n)));
+                    }
+                }
+            };
+            for (n, (scope, finishes, which)) in requests.iter().enumerate() {
+                let ready = started(&mut order, *scope, n);
+                check(&ready, &ended);
+                running.extend(ready);
+                if *finishes && !running.is_empty() {
+                    let done = running.swap_remove(which.index(running.len()));
+                    ended[done] = true;
+                    let ready = freed(&mut order, scope_of(done));
+                    check(&ready, &ended);
+                    running.extend(ready);
+                }
+            }
+            while let Some(done) = running.pop() {
+                ended[done] = true;
+                let ready = freed(&mut order, scope_of(done));
+                check(&ready, &ended);
+                running.extend(ready);
+            }
+            prop_assert!(ended.iter().all(|ended| *ended));
+            prop_assert!(order.is_empty());
+        }
+    }
+}

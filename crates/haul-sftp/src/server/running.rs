@@ -1,0 +1,304 @@
+//! The server as a whole: options, the listening socket, the threads.
+//!
+//! Each connection lives on one thread with all its tasks, so that handing a packet from SSH to the
+//! session and back wakes no other thread. There are as many threads as processors; a connection
+//! goes to the one that has fewest.
+
+use std::fmt;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, available_parallelism};
+use std::time::Duration;
+
+use haul_storage::{Error, ErrorKind, Result};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::connection::{self, Served};
+use super::credentials::Credentials;
+use super::host_key::HostKey;
+use super::share::{Share, ShareOptions};
+use super::transport;
+
+/// Connections beyond one for each session: clients that open one and then another, and those that
+/// have not logged in.
+const SPARE_CONNECTIONS: usize = 32;
+
+/// How long nothing is accepted after that failed: mostly there are no descriptors left.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Threads for connections, at most.
+const THREADS: usize = 16;
+
+/// What an SFTP server is made of.
+#[derive(Debug, Clone)]
+pub struct SftpServerBuilder {
+    directory: PathBuf,
+    listen: SocketAddr,
+    credentials: Option<Credentials>,
+    host_key: Option<HostKey>,
+    options: ShareOptions,
+}
+
+/// A running SFTP server. Dropping it stops it without waiting.
+pub struct SftpServer {
+    address: SocketAddr,
+    fingerprint: String,
+    public_key: String,
+    stop: watch::Sender<bool>,
+    /// Closed when the last thread has ended.
+    threads: UnboundedReceiver<()>,
+}
+
+impl SftpServer {
+    /// A server for `directory`, on a port of the loopback interface that the system chooses, with
+    /// a host key of its own, and nobody who may log in.
+    pub fn builder(directory: impl AsRef<Path>) -> SftpServerBuilder {
+        SftpServerBuilder {
+            directory: directory.as_ref().to_owned(),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            credentials: None,
+            host_key: None,
+            options: ShareOptions::default(),
+        }
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What identifies its host key: `SHA256:…`.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// Its host key as `known_hosts` has it, without the host: `ssh-ed25519 AAAA…`.
+    pub fn public_key(&self) -> &str {
+        &self.public_key
+    }
+
+    /// Tells all clients, and returns when the last is gone, or was cut because it did not go.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        while self.threads.recv().await.is_some() {}
+    }
+}
+
+impl fmt::Debug for SftpServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SftpServer({})", self.address)
+    }
+}
+
+impl Drop for SftpServer {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+impl SftpServerBuilder {
+    /// Listens there.
+    #[must_use]
+    pub const fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = address;
+        self
+    }
+
+    /// Lets those log in.
+    #[must_use]
+    pub fn credentials(mut self, credentials: Credentials) -> Self {
+        self.credentials = Some(credentials);
+        self
+    }
+
+    /// Is recognised by that key.
+    #[must_use]
+    pub fn host_key(mut self, key: HostKey) -> Self {
+        self.host_key = Some(key);
+        self
+    }
+
+    /// Refuses every change.
+    #[must_use]
+    pub const fn read_only(mut self, read_only: bool) -> Self {
+        self.options.read_only = read_only;
+        self
+    }
+
+    /// How many sessions there may be at once.
+    #[must_use]
+    pub const fn max_sessions(mut self, sessions: usize) -> Self {
+        self.options.sessions = sessions;
+        self
+    }
+
+    /// Handles that a session may have open.
+    #[must_use]
+    pub const fn max_handles(mut self, handles: usize) -> Self {
+        self.options.handles = handles;
+        self
+    }
+
+    /// Bytes that all sessions together may hold.
+    #[must_use]
+    pub const fn memory(mut self, bytes: usize) -> Self {
+        self.options.memory = bytes;
+        self
+    }
+
+    /// Listens and serves.
+    ///
+    /// # Errors
+    /// If nobody could log in, the directory cannot be served, or the address cannot be listened
+    /// on.
+    pub async fn bind(self) -> Result<SftpServer> {
+        let credentials = self.credentials.filter(|one| one.has_keys() || one.has_password());
+        let credentials = credentials.ok_or_else(|| {
+            Error::new(ErrorKind::InvalidInput, "serve")
+                .at(self.directory.display())
+                .because("nobody could log in: give keys or a password")
+        })?;
+        let host_key = self.host_key.map_or_else(HostKey::generate, Ok)?;
+        let share = Arc::new(Share::open(&self.directory, self.options)?);
+        let listener = TcpListener::bind(self.listen)
+            .await
+            .and_then(TcpListener::into_std)
+            .map_err(|error| Error::from_io("listen", error).at(self.listen))?;
+        let address = listener
+            .local_addr()
+            .map_err(|error| Error::from_io("listen", error).at(self.listen))?;
+        let served = Arc::new(Served {
+            config: Arc::new(transport::config(&host_key, &credentials)),
+            sessions: Arc::new(Semaphore::new(self.options.sessions)),
+            share,
+            credentials,
+        });
+        let (stop, stopping) = watch::channel(false);
+        let threads = start(&served, listener, &stopping)?;
+        Ok(SftpServer {
+            address,
+            fingerprint: host_key.fingerprint(),
+            public_key: host_key.public_line()?,
+            stop,
+            threads,
+        })
+    }
+}
+
+/// Starts the threads; the result is closed when all have ended.
+fn start(
+    served: &Arc<Served>,
+    listener: StdTcpListener,
+    stopping: &watch::Receiver<bool>,
+) -> Result<UnboundedReceiver<()>> {
+    let failed = |error| Error::from_io("start a thread", error);
+    let (alive, threads) = unbounded_channel();
+    let mut workers = Vec::new();
+    let count = available_parallelism().map_or(2, usize::from).clamp(1, THREADS);
+    let spawn = |work: Box<dyn FnOnce(Runtime) + Send>| {
+        let runtime = RuntimeBuilder::new_current_thread().enable_all().build().map_err(failed)?;
+        let alive: UnboundedSender<()> = alive.clone();
+        let run = move || {
+            work(runtime);
+            drop(alive);
+        };
+        thread::Builder::new().name("haul-sftp".to_owned()).spawn(run).map_err(failed)
+    };
+    for _ in 0..count {
+        let (connections, arrivals) = unbounded_channel();
+        let load = Arc::new(AtomicUsize::new(0));
+        let worker = Worker {
+            served: Arc::clone(served),
+            stopping: stopping.clone(),
+            load: Arc::clone(&load),
+        };
+        spawn(Box::new(move |runtime| runtime.block_on(worker.run(arrivals))))?;
+        workers.push((load, connections));
+    }
+    let most = served.share.options.sessions.saturating_add(SPARE_CONNECTIONS);
+    let stopping = stopping.clone();
+    spawn(Box::new(move |runtime| runtime.block_on(accept(listener, workers, most, stopping))))?;
+    Ok(threads)
+}
+
+/// Accepts connections and gives each to the thread that has fewest.
+async fn accept(
+    listener: StdTcpListener,
+    workers: Vec<(Arc<AtomicUsize>, UnboundedSender<StdTcpStream>)>,
+    most: usize,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let Ok(listener) = TcpListener::from_std(listener) else { return };
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopping.wait_for(|is_stopping| *is_stopping) => return,
+        };
+        let Ok(mut socket) = accepted.and_then(|(socket, _)| socket.into_std()) else {
+            sleep(PAUSE).await;
+            continue;
+        };
+        let all: usize = workers.iter().map(|(load, _)| load.load(Ordering::Relaxed)).sum();
+        if all >= most {
+            // RFC 4253, section 4.2, lets a server say something before its version. Whether it
+            // arrives is the client's loss.
+            drop(socket.write_all(b"haul: too many connections; try again later\r\n"));
+            continue;
+        }
+        if let Some((load, worker)) =
+            workers.iter().min_by_key(|(load, _)| load.load(Ordering::Relaxed))
+        {
+            load.fetch_add(1, Ordering::Relaxed);
+            // A thread ends only when the server stops.
+            drop(worker.send(socket));
+        }
+    }
+}
+
+struct Worker {
+    served: Arc<Served>,
+    stopping: watch::Receiver<bool>,
+    /// How many connections it has.
+    load: Arc<AtomicUsize>,
+}
+
+impl Worker {
+    async fn run(self, mut arrivals: UnboundedReceiver<StdTcpStream>) {
+        let mut connections = JoinSet::new();
+        let mut stopping = self.stopping.clone();
+        loop {
+            tokio::select! {
+                Some(socket) = arrivals.recv() => {
+                    let connection =
+                        connection::serve(Arc::clone(&self.served), socket, self.stopping.clone());
+                    let load = Loaded(Arc::clone(&self.load));
+                    connections.spawn(async move {
+                        // A socket that fails before it is used is a client that is gone.
+                        drop(connection.await);
+                        drop(load);
+                    });
+                }
+                Some(_) = connections.join_next() => {}
+                _ = stopping.wait_for(|is_stopping| *is_stopping) => break,
+            }
+        }
+        while connections.join_next().await.is_some() {}
+    }
+}
+
+/// Counts a connection until it is gone.
+struct Loaded(Arc<AtomicUsize>);
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

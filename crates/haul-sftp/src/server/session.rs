@@ -1,0 +1,646 @@
+//! One SFTP session: bytes in, bytes out, without knowing what carries them.
+//!
+//! ```text
+//! incoming → deframer → request → order → disk threads → answer → writer → outgoing
+//! ```
+//!
+//! One task does everything but the disk work. It never waits for the far end to take an answer
+//! before it reads on, because what the far end says next may be what lets it take the answer: the
+//! writer is a future of its own. It stops reading only while a write to the disk is under way,
+//! which ends by itself (see [`limits`]).
+//!
+//! Answers of READ are read into a buffer behind the head of their packet and leave as they are.
+//! Their bytes count against the session's budget until whoever carries them lets them go. Payloads
+//! of WRITE go to the disk in the pieces in which they came, consecutive ones together.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::{Stream, StreamExt};
+use haul_storage::Block;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::answers::{Budgeted, Outgoing, hand_on};
+use super::files::Open;
+use super::handles;
+use super::limits;
+use super::names;
+use super::order::{Order, Scope};
+use super::share::Share;
+use super::status::{Refusal, ok, said};
+use crate::codec::{
+    self, CodecError, DATA_HEAD, Deframer, Extended, Extensions, Frame, Limits, OpenFlags, Request,
+    Response, Status, name,
+};
+
+/// The most that an answer to READDIR takes: names of 255 bytes, twice, and numbers.
+const LISTING: usize = limits::ENTRIES * 700;
+
+/// How long a session that is cut may take to hand on the answers that it has.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Why a session was cut.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// What came is not SFTP.
+    #[error("not SFTP: {0}")]
+    NotSftp(#[from] CodecError),
+    /// Something came before INIT.
+    #[error("not SFTP: it does not begin with INIT")]
+    NoInit,
+    /// The client sends requests and does not take the answers.
+    #[error("more than {} requests are unanswered", limits::REQUESTS)]
+    TooManyRequests,
+    /// The client sends data that cannot be written before it takes answers.
+    #[error("too many bytes are waiting behind answers that are not taken")]
+    TooManyBytes,
+}
+
+/// Serves a session until `incoming` ends; everything that came before is done by then.
+///
+/// # Errors
+/// If the session was cut: what it asked last may not have been done. The other sessions of the
+/// share are not affected.
+pub async fn serve_channel<I, O>(
+    share: Arc<Share>,
+    incoming: I,
+    outgoing: O,
+) -> Result<(), SessionError>
+where
+    I: Stream<Item = Bytes> + Unpin + Send,
+    O: Outgoing,
+{
+    let (answers, unsent) = unbounded_channel();
+    let unanswered = Arc::new(AtomicUsize::new(0));
+    let writer = hand_on(unsent, outgoing, Arc::clone(&unanswered));
+    let session = Session::new(share, answers, unanswered).run(incoming);
+    tokio::pin!(writer);
+    let outcome = {
+        tokio::pin!(session);
+        tokio::select! {
+            outcome = &mut session => outcome,
+            // Nobody takes answers any longer; what was asked is done all the same.
+            () = &mut writer => return session.await,
+        }
+    };
+    if outcome.is_ok() {
+        writer.await;
+    } else {
+        // Who is cut may be one that takes nothing.
+        drop(timeout(FAREWELL, writer).await);
+    }
+    outcome
+}
+
+struct Session {
+    share: Arc<Share>,
+    order: Order<Job>,
+    ready: Vec<Job>,
+    /// Ready, but the budget for their answers is spent.
+    starved: VecDeque<Job>,
+    budget: Arc<Semaphore>,
+    handles: HashMap<u32, Arc<Open>>,
+    /// OPENs on their way.
+    opening: usize,
+    next_handle: u32,
+    is_begun: bool,
+    /// Bytes received and not yet done with.
+    held: usize,
+    /// Writes on their way to the disk.
+    writing: usize,
+    ended: UnboundedReceiver<Ended>,
+    ending: UnboundedSender<Ended>,
+    answers: UnboundedSender<Bytes>,
+    unanswered: Arc<AtomicUsize>,
+}
+
+/// A request on its way.
+#[derive(Debug)]
+struct Job {
+    id: u32,
+    scope: Scope,
+    request: Request,
+    /// Bytes that it holds.
+    held: usize,
+}
+
+/// What a disk thread has done.
+struct Ended {
+    scope: Scope,
+    /// How many requests it was.
+    requests: usize,
+    held: usize,
+    kind: Kind,
+    outcome: Outcome,
+}
+
+/// What the session counts apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Write,
+    Open,
+    Other,
+}
+
+enum Outcome {
+    Packet(Bytes),
+    Packets(Vec<Bytes>),
+    Opened { id: u32, outcome: Result<Open, Refusal> },
+}
+
+impl Session {
+    fn new(
+        share: Arc<Share>,
+        answers: UnboundedSender<Bytes>,
+        unanswered: Arc<AtomicUsize>,
+    ) -> Self {
+        let (ending, ended) = unbounded_channel();
+        Self {
+            budget: Arc::new(Semaphore::new(share.answer_bytes)),
+            share,
+            order: Order::default(),
+            ready: Vec::new(),
+            starved: VecDeque::new(),
+            handles: HashMap::new(),
+            opening: 0,
+            next_handle: 0,
+            is_begun: false,
+            held: 0,
+            writing: 0,
+            ended,
+            ending,
+            answers,
+            unanswered,
+        }
+    }
+
+    async fn run(
+        mut self,
+        incoming: impl Stream<Item = Bytes> + Unpin,
+    ) -> Result<(), SessionError> {
+        let mut deframer = Deframer::new(limits::PACKET);
+        // Dropped as soon as nothing more is wanted of it: whoever carries it must not wait for it.
+        let mut incoming = Some(incoming);
+        while incoming.is_some() || !self.order.is_empty() {
+            let is_open = incoming.is_some();
+            let reads = is_open && !self.is_full();
+            let answers = self.answers.clone();
+            let wanted = self.starved.front().map(|job| self.cost(job));
+            let budget = Arc::clone(&self.budget);
+            tokio::select! {
+                biased;
+                Some(ended) = self.ended.recv() => {
+                    self.finish(ended);
+                    while let Ok(ended) = self.ended.try_recv() {
+                        self.finish(ended);
+                    }
+                }
+                permit = budget.acquire_many_owned(wanted.unwrap_or(0)), if wanted.is_some() => {
+                    // A semaphore that nobody closes always gives.
+                    if let (Ok(permit), Some(job)) = (permit, self.starved.pop_front()) {
+                        self.submit_answer(job, permit);
+                    }
+                }
+                piece = next(&mut incoming), if reads => match piece {
+                    Some(piece) => {
+                        self.receive(&mut deframer, piece)?;
+                    }
+                    None => incoming = None,
+                },
+                () = answers.closed(), if is_open => incoming = None,
+            }
+            self.start_ready();
+        }
+        Ok(())
+    }
+
+    /// Whether nothing more is to be read for now.
+    fn is_full(&self) -> bool {
+        self.writing > 0
+            && (self.held > limits::HELD || self.share.held() > self.share.options.memory / 2)
+    }
+
+    fn receive(&mut self, deframer: &mut Deframer, piece: Bytes) -> Result<(), SessionError> {
+        deframer.push(piece);
+        while let Some(frame) = deframer.next_frame()? {
+            self.take(frame)?;
+            self.start_ready();
+        }
+        if self.unanswered.load(Ordering::Relaxed) > limits::REQUESTS {
+            return Err(SessionError::TooManyRequests);
+        }
+        let is_too_much = self.held > limits::HELD_AT_MOST
+            || (self.held > limits::HELD && self.share.held() > self.share.options.memory);
+        if is_too_much { Err(SessionError::TooManyBytes) } else { Ok(()) }
+    }
+
+    /// Reads a packet and puts what it asks into the order, or answers at once what needs none.
+    fn take(&mut self, frame: Frame) -> Result<(), SessionError> {
+        let Frame { kind, body } = frame;
+        let length = body.len();
+        let id_bytes: Vec<u8> =
+            body.pieces().iter().flat_map(|piece| piece.iter().copied()).take(4).collect();
+        let id = <[u8; 4]>::try_from(id_bytes).map_or(0, u32::from_be_bytes);
+        let body = if length < limits::COPIED { copied(&body) } else { body };
+        let (id, request) = match Request::decode(Frame { kind, body }) {
+            Ok((_, Request::Init { .. })) => {
+                self.is_begun = true;
+                self.unanswered.fetch_add(1, Ordering::Relaxed);
+                self.answer(version().encode(0));
+                return Ok(());
+            }
+            _ if !self.is_begun => return Err(SessionError::NoInit),
+            Ok(decoded) => decoded,
+            Err(error) => {
+                self.unanswered.fetch_add(1, Ordering::Relaxed);
+                let status = match error {
+                    CodecError::UnknownKind(_) => Status::Unsupported,
+                    _ => Status::BadMessage,
+                };
+                let message = error.to_string().into();
+                self.answer(Response::Status { status, message }.encode(id));
+                return Ok(());
+            }
+        };
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        match self.admit(&request) {
+            Ok(scope) => {
+                self.held += length;
+                self.share.hold(length);
+                let job = Job { id, scope, request, held: length };
+                self.order.push(scope, job, &mut self.ready);
+            }
+            Err(response) => self.answer(response.encode(id)),
+        }
+        Ok(())
+    }
+
+    /// What a request touches; or its answer if there is nothing to be done for it.
+    fn admit(&self, request: &Request) -> Result<Scope, Response> {
+        let read_only = self.share.options.read_only;
+        let scope = match request {
+            Request::Read { handle, .. } | Request::Fstat(handle) => Scope::Look(number(handle)?),
+            Request::Extended(Extended::Fstatvfs(handle)) => Scope::Look(number(handle)?),
+            Request::Readdir(handle) => Scope::Move(number(handle)?),
+            Request::Close(handle) => {
+                let handle = number(handle)?;
+                match self.handles.get(&handle) {
+                    Some(open) if open.writes() => Scope::Change(handle),
+                    _ => Scope::Move(handle),
+                }
+            }
+            Request::Write { handle, .. } | Request::Fsetstat(handle, _) if !read_only => {
+                Scope::Change(number(handle)?)
+            }
+            Request::Extended(Extended::Fsync(handle)) => Scope::Change(number(handle)?),
+            Request::Extended(Extended::CopyData { from, to, .. }) if !read_only => {
+                number(from).and(number(to))?;
+                Scope::ChangeNames
+            }
+            Request::Open { flags, .. } => {
+                let changes = [OpenFlags::CREATE, OpenFlags::TRUNCATE];
+                let writes = [OpenFlags::WRITE, OpenFlags::APPEND];
+                let is_any = |flags_of: [OpenFlags; 2]| flags_of.iter().any(|f| flags.has(*f));
+                match (is_any(changes), is_any(writes)) {
+                    (false, false) => Scope::LookAtNames,
+                    _ if read_only => return Err(Refusal::READ_ONLY.response()),
+                    (false, true) => Scope::LookAtNames,
+                    (true, _) => Scope::ChangeNames,
+                }
+            }
+            Request::Extended(Extended::Limits) => {
+                let limits = Limits {
+                    packet: u64::from(limits::PACKET),
+                    read: u64::from(limits::PAYLOAD),
+                    write: u64::from(limits::PAYLOAD),
+                    handles: self.share.options.handles as u64,
+                };
+                return Err(Response::Extended(limits.encode()));
+            }
+            Request::Extended(Extended::Unknown { .. }) => {
+                return Err(said(Status::Unsupported, "no such extension"));
+            }
+            request if names::changes(request) => {
+                if read_only {
+                    return Err(Refusal::READ_ONLY.response());
+                }
+                Scope::ChangeNames
+            }
+            _ => Scope::LookAtNames,
+        };
+        Ok(scope)
+    }
+
+    fn start_ready(&mut self) {
+        while !self.ready.is_empty() {
+            for job in std::mem::take(&mut self.ready) {
+                self.start(job);
+            }
+        }
+    }
+
+    fn start(&mut self, job: Job) {
+        match &job.request {
+            Request::Read { .. } | Request::Readdir(_) => {
+                let cost = self.cost(&job);
+                let budget = Arc::clone(&self.budget);
+                match budget.try_acquire_many_owned(cost) {
+                    Ok(permit) if self.starved.is_empty() => self.submit_answer(job, permit),
+                    _ => self.starved.push_back(job),
+                }
+            }
+            Request::Write { .. } => self.start_write(job),
+            Request::Open { .. } | Request::Opendir(_) => self.start_open(job),
+            Request::Close(handle) => {
+                let closed = number(handle).ok().and_then(|handle| self.handles.remove(&handle));
+                // The last one who holds it closes it, and that may take time.
+                self.submit(job, move |_, _| {
+                    let response =
+                        if closed.is_some() { ok() } else { Refusal::NO_HANDLE.response() };
+                    drop(closed);
+                    response
+                });
+            }
+            Request::Fstat(handle)
+            | Request::Fsetstat(handle, _)
+            | Request::Extended(Extended::Fsync(handle) | Extended::Fstatvfs(handle)) => {
+                let open = self.open(handle);
+                self.submit(job, move |_, request| handles::perform(open, request));
+            }
+            Request::Extended(Extended::CopyData { from, to, .. }) => {
+                let (from, to) = (self.open(from), self.open(to));
+                self.submit(job, move |_, request| handles::copy(from, to, request));
+            }
+            _ => self.submit(job, |share, request| names::perform(&share.jail, request)),
+        }
+    }
+
+    fn start_open(&mut self, job: Job) {
+        if self.handles.len() + self.opening >= self.share.options.handles {
+            let refusal = Refusal::Server(Status::Failure, "too many open handles");
+            return self.finish_at_once(&job, &refusal);
+        }
+        self.opening += 1;
+        let share = Arc::clone(&self.share);
+        let pending = self.pending(Kind::Open, &job);
+        self.share.pool.submit(move || {
+            let outcome = match &job.request {
+                Request::Open { path, flags, attrs } => {
+                    Open::file(&share.jail, path, *flags, attrs)
+                }
+                Request::Opendir(path) => Open::directory(&share.jail, path),
+                _ => Err(Refusal::NO_HANDLE),
+            };
+            pending.end(Outcome::Opened { id: job.id, outcome });
+        });
+    }
+
+    /// Starts a write, with those behind it that go on where it ends.
+    fn start_write(&mut self, job: Job) {
+        let scope = job.scope;
+        let mut pending = self.pending(Kind::Write, &job);
+        let Request::Write { handle, offset, data } = job.request else { return };
+        let open = self.open(&handle);
+        let mut parts = vec![(job.id, data.len())];
+        let mut block: Block = data;
+        let number = number(&handle).unwrap_or_default();
+        loop {
+            let end = offset.saturating_add(block.len() as u64);
+            let room = limits::MERGED.saturating_sub(block.len());
+            let next = self.order.join(number, |job| match &job.request {
+                Request::Write { offset, data, .. } => *offset == end && data.len() <= room,
+                _ => false,
+            });
+            let Some(next) = next else { break };
+            pending.add(&next);
+            if let Request::Write { data, .. } = next.request {
+                parts.push((next.id, data.len()));
+                block.append(data);
+            }
+        }
+        debug_assert!(matches!(scope, Scope::Change(_)), "a write changes a file");
+        self.writing += 1;
+        self.share.pool.submit(move || {
+            let (written, outcome) =
+                match open.as_deref().ok_or(Refusal::NO_HANDLE).and_then(Open::as_file) {
+                    Ok(file) => file.write(offset, &block),
+                    Err(refusal) => (0, Err(refusal)),
+                };
+            let refusal = outcome.err().unwrap_or(Refusal::NO_HANDLE);
+            let mut end = 0;
+            let packets = parts.iter().map(|(id, length)| {
+                end += length;
+                if end <= written { ok().encode(*id) } else { refusal.response().encode(*id) }
+            });
+            let packets = packets.collect();
+            drop(block);
+            pending.end(Outcome::Packets(packets));
+        });
+    }
+
+    /// Bytes of a job's answer that count against the budget.
+    fn cost(&self, job: &Job) -> u32 {
+        let bytes = match &job.request {
+            Request::Read { length, .. } => DATA_HEAD + read_length(*length),
+            _ => LISTING,
+        };
+        u32::try_from(bytes.min(self.share.answer_bytes)).unwrap_or(u32::MAX)
+    }
+
+    /// Submits a READ or READDIR whose answer has its place in the budget.
+    fn submit_answer(&mut self, job: Job, permit: OwnedSemaphorePermit) {
+        let open = match &job.request {
+            Request::Read { handle, .. } | Request::Readdir(handle) => self.open(handle),
+            _ => None,
+        };
+        let Some(open) = open else { return self.finish_at_once(&job, &Refusal::NO_HANDLE) };
+        let share = Arc::clone(&self.share);
+        let pending = self.pending(Kind::Other, &job);
+        self.share.pool.submit(move || {
+            let id = job.id;
+            let packet = match &job.request {
+                Request::Read { offset, length, .. } => open
+                    .as_file()
+                    .and_then(|file| file.read(id, *offset, read_length(*length), &share.buffers))
+                    .map(|packet| packet.unwrap_or_else(|| at_end("End of file").encode(id))),
+                _ => open.list().map(|names| match names.is_empty() {
+                    true => at_end("End of directory").encode(id),
+                    false => Response::Names(names).encode(id),
+                }),
+            };
+            let bytes = packet.unwrap_or_else(|refusal| refusal.response().encode(id));
+            // The file may be closed as soon as the answer is out.
+            drop(open);
+            let packet = Budgeted::bytes(bytes, permit);
+            pending.end(Outcome::Packet(packet));
+        });
+    }
+
+    /// Does a job's work on a disk thread.
+    fn submit(&self, job: Job, work: impl FnOnce(&Share, &Request) -> Response + Send + 'static) {
+        let share = Arc::clone(&self.share);
+        let pending = self.pending(Kind::Other, &job);
+        self.share.pool.submit(move || {
+            let packet = work(&share, &job.request).encode(job.id);
+            pending.end(Outcome::Packet(packet));
+        });
+    }
+
+    fn pending(&self, kind: Kind, job: &Job) -> Pending {
+        Pending {
+            scope: job.scope,
+            ids: vec![job.id],
+            held: job.held,
+            kind,
+            ending: Some(self.ending.clone()),
+        }
+    }
+
+    fn finish_at_once(&mut self, job: &Job, refusal: &Refusal) {
+        let outcome = Outcome::Packet(refusal.response().encode(job.id));
+        let kind = Kind::Other;
+        self.finish(Ended { scope: job.scope, requests: 1, held: job.held, kind, outcome });
+    }
+
+    fn finish(&mut self, ended: Ended) {
+        self.held -= ended.held;
+        self.share.release(ended.held);
+        match ended.kind {
+            Kind::Write => self.writing -= 1,
+            Kind::Open => self.opening -= 1,
+            Kind::Other => {}
+        }
+        match ended.outcome {
+            Outcome::Packet(packet) => self.answer(packet),
+            Outcome::Packets(packets) => packets.into_iter().for_each(|packet| self.answer(packet)),
+            Outcome::Opened { id, outcome } => {
+                let response = match outcome {
+                    Ok(open) => Response::Handle(self.name(open)),
+                    Err(refusal) => refusal.response(),
+                };
+                self.answer(response.encode(id));
+            }
+        }
+        for _ in 0..ended.requests {
+            self.order.finish(ended.scope, &mut self.ready);
+        }
+    }
+
+    /// Gives something open a handle that none has had for four thousand million openings.
+    fn name(&mut self, open: Open) -> Bytes {
+        while self.handles.contains_key(&self.next_handle) {
+            self.next_handle = self.next_handle.wrapping_add(1);
+        }
+        let handle = self.next_handle;
+        self.next_handle = handle.wrapping_add(1);
+        self.handles.insert(handle, Arc::new(open));
+        Bytes::copy_from_slice(&handle.to_be_bytes())
+    }
+
+    fn open(&self, handle: &[u8]) -> Option<Arc<Open>> {
+        self.handles.get(&number(handle).ok()?).cloned()
+    }
+
+    fn answer(&self, packet: Bytes) {
+        // Where nobody takes answers any longer the session is about to end.
+        drop(self.answers.send(packet));
+    }
+}
+
+/// What a session still held when it ended is held no longer.
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.share.release(self.held);
+    }
+}
+
+/// Tells the session that a job has ended, even if its work panics.
+struct Pending {
+    scope: Scope,
+    ids: Vec<u32>,
+    held: usize,
+    kind: Kind,
+    ending: Option<UnboundedSender<Ended>>,
+}
+
+impl Pending {
+    fn add(&mut self, job: &Job) {
+        self.ids.push(job.id);
+        self.held += job.held;
+    }
+
+    fn end(mut self, outcome: Outcome) {
+        self.send(outcome);
+    }
+
+    fn send(&mut self, outcome: Outcome) {
+        let Some(ending) = self.ending.take() else { return };
+        let (scope, requests) = (self.scope, self.ids.len());
+        let ended = Ended { scope, requests, held: self.held, kind: self.kind, outcome };
+        // A session that is gone wants no answers.
+        drop(ending.send(ended));
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let response = said(Status::Failure, "the server failed");
+        let packets = self.ids.iter().map(|id| response.encode(*id)).collect();
+        self.send(Outcome::Packets(packets));
+    }
+}
+
+fn version() -> Response {
+    let extensions = [
+        (name::POSIX_RENAME, "1"),
+        (name::STATVFS, "2"),
+        (name::FSTATVFS, "2"),
+        (name::HARDLINK, "1"),
+        (name::FSYNC, "1"),
+        (name::LSETSTAT, "1"),
+        (name::LIMITS, "1"),
+        (name::EXPAND_PATH, "1"),
+        (name::COPY_DATA, "1"),
+    ];
+    let extensions = extensions
+        .into_iter()
+        .map(|(name, version)| (Bytes::from_static(name), Bytes::from_static(version.as_bytes())));
+    Response::Version { version: codec::VERSION, extensions: Extensions(extensions.collect()) }
+}
+
+/// The number of a handle that this server gave out, or could have.
+fn number(handle: &[u8]) -> Result<u32, Response> {
+    let number = <[u8; 4]>::try_from(handle).map(u32::from_be_bytes);
+    number.map_err(|_| Refusal::NO_HANDLE.response())
+}
+
+async fn next(incoming: &mut Option<impl Stream<Item = Bytes> + Unpin>) -> Option<Bytes> {
+    match incoming {
+        Some(incoming) => incoming.next().await,
+        None => None,
+    }
+}
+
+/// What one READ gives at most.
+fn read_length(length: u32) -> usize {
+    length.min(limits::PAYLOAD) as usize
+}
+
+fn at_end(words: &'static str) -> Response {
+    said(Status::Eof, words)
+}
+
+/// A copy that does not hold on to what it came in.
+fn copied(body: &Block) -> Block {
+    let mut bytes = BytesMut::with_capacity(body.len());
+    for piece in body.pieces() {
+        bytes.extend_from_slice(piece);
+    }
+    bytes.freeze().into()
+}

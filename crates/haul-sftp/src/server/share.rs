@@ -1,0 +1,87 @@
+//! What is served: a directory, the threads that work in it, and the bounds that all sessions
+//! share.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::available_parallelism;
+
+use haul_storage::{BufferPool, Error, Result, WorkPool};
+
+use super::jail::Jail;
+use super::limits;
+use crate::codec::DATA_HEAD;
+
+/// How a directory is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShareOptions {
+    /// Whether every change is refused.
+    pub read_only: bool,
+    /// How many sessions there may be at once. Further ones are refused.
+    pub sessions: usize,
+    /// Handles that a session may have open.
+    pub handles: usize,
+    /// Bytes that all sessions together may hold: received and not yet written, or read and not yet
+    /// sent. What SSH itself buffers is not among them.
+    pub memory: usize,
+}
+
+impl Default for ShareOptions {
+    fn default() -> Self {
+        Self { read_only: false, sessions: 32, handles: 1024, memory: 256 << 20 }
+    }
+}
+
+/// A directory that is served.
+pub struct Share {
+    pub(super) jail: Jail,
+    pub(super) options: ShareOptions,
+    pub(super) pool: WorkPool,
+    pub(super) buffers: BufferPool,
+    /// Bytes of one session that are read and not yet sent.
+    pub(super) answer_bytes: usize,
+    held: AtomicUsize,
+}
+
+impl Share {
+    /// Opens a directory to be served.
+    ///
+    /// # Errors
+    /// If it is no directory, or the system cannot keep clients inside of it.
+    pub fn open(directory: &Path, options: ShareOptions) -> Result<Self> {
+        let jail = Jail::open(directory)?;
+        // More than processors: a thread that waits for a disk needs none.
+        let threads = available_parallelism().map_or(4, usize::from).clamp(4, 16);
+        let pool = WorkPool::new("haul-sftp-disk", threads)
+            .map_err(|error| Error::from_io("start a thread", error))?;
+        let largest = DATA_HEAD + limits::PAYLOAD as usize;
+        let share_of_each = options.memory / 2 / options.sessions.max(1);
+        Ok(Self {
+            jail,
+            options,
+            pool,
+            buffers: BufferPool::new(largest, limits::ANSWERS / largest),
+            answer_bytes: share_of_each.clamp(largest, limits::ANSWERS),
+            held: AtomicUsize::new(0),
+        })
+    }
+
+    /// Bytes that sessions have received and not yet written.
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn hold(&self, bytes: usize) {
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn release(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Share").field("options", &self.options).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,87 @@
+//! From what the operating system says to what version 3 can say. The numbers are OpenSSH's
+//! (`errno_to_portable`); the words are the system's.
+
+use bytes::Bytes;
+use rustix::io::Errno;
+
+use crate::codec::{Response, Status};
+
+/// Why a request was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The system refused.
+    System(Errno),
+    /// The server did.
+    Server(Status, &'static str),
+}
+
+impl Refusal {
+    /// Something changes what is served read-only.
+    pub(super) const READ_ONLY: Self =
+        Self::Server(Status::PermissionDenied, "this server is read-only");
+    /// Nothing is open under that handle, or something of the other kind.
+    pub(super) const NO_HANDLE: Self = Self::Server(Status::Failure, "no such handle");
+
+    /// As an answer.
+    pub(super) fn response(&self) -> Response {
+        match self {
+            Self::System(errno) => {
+                let words = std::io::Error::from(*errno).to_string();
+                // "No space left on device (os error 28)": the number says nothing to the far end.
+                let words = words.split(" (os error").next().unwrap_or(&words).to_owned();
+                Response::Status { status: of(*errno), message: words.into() }
+            }
+            Self::Server(status, words) => said(*status, words),
+        }
+    }
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno)
+    }
+}
+
+/// Done.
+pub(super) fn ok() -> Response {
+    said(Status::Ok, "Success")
+}
+
+/// A status with words.
+pub(super) fn said(status: Status, words: &'static str) -> Response {
+    Response::Status { status, message: Bytes::from_static(words.as_bytes()) }
+}
+
+fn of(errno: Errno) -> Status {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR | Errno::BADF | Errno::LOOP => Status::NoSuchFile,
+        Errno::PERM | Errno::ACCESS | Errno::FAULT => Status::PermissionDenied,
+        Errno::NAMETOOLONG | Errno::INVAL => Status::BadMessage,
+        Errno::NOSYS => Status::Unsupported,
+        _ => Status::Failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(errno: Errno) -> (Status, String) {
+        match Refusal::from(errno).response() {
+            Response::Status { status, message } => {
+                (status, String::from_utf8(message.to_vec()).unwrap())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn errors_have_the_numbers_of_openssh_and_the_words_of_the_system() {
+        assert_eq!(answer(Errno::NOENT).0, Status::NoSuchFile);
+        assert_eq!(answer(Errno::LOOP).0, Status::NoSuchFile);
+        assert_eq!(answer(Errno::ACCESS).0, Status::PermissionDenied);
+        assert_eq!(answer(Errno::NAMETOOLONG).0, Status::BadMessage);
+        assert_eq!(answer(Errno::EXIST).0, Status::Failure);
+        assert_eq!(answer(Errno::NOSPC), (Status::Failure, "No space left on device".to_owned()));
+    }
+}

@@ -1,0 +1,169 @@
+//! Nobody gets out of the served directory, and read-only means that.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use haul_sftp::codec::{Attrs, Extended, OpenFlags, Request, Response, Status};
+use haul_sftp::server::ShareOptions;
+
+use crate::pipe::{Client, Ground, NEW, bytes, open, posix_rename};
+
+#[tokio::test]
+async fn no_path_and_no_link_leads_out() {
+    let ground = Ground::new();
+    let outside = ground.outside("");
+    symlink("..", ground.path("up")).unwrap();
+    symlink(&outside, ground.path("absolute")).unwrap();
+    symlink(ground.outside("secret"), ground.path("file")).unwrap();
+    symlink("../secret", ground.path("relative")).unwrap();
+    symlink("/proc/self/root", ground.path("magic")).unwrap();
+    let mut client = ground.session().await;
+    let secret = ground.outside("secret").display().to_string();
+    for path in [
+        "../secret",
+        "/../secret",
+        "a/../../secret",
+        "up/secret",
+        "absolute/secret",
+        "file",
+        "relative",
+        &format!("magic{secret}"),
+        &secret,
+    ] {
+        let status = client.status(&open(path, OpenFlags::READ)).await;
+        assert_eq!(status, Status::NoSuchFile, "{path}");
+        let status = client.status(&Request::Stat(bytes(path))).await;
+        assert_eq!(status, Status::NoSuchFile, "{path}");
+    }
+    // Changes through what leads up stay inside: `..` of the root is the root.
+    assert_eq!(
+        client.status(&Request::Mkdir(bytes("up/made"), Attrs::default())).await,
+        Status::Ok
+    );
+    assert!(ground.path("made").is_dir());
+    assert_eq!(client.status(&posix_rename("made", "../../moved")).await, Status::Ok);
+    assert!(ground.path("moved").is_dir());
+    assert_eq!(client.status(&Request::Remove(bytes("../secret"))).await, Status::NoSuchFile);
+    let size = Attrs { size: Some(0), ..Attrs::default() };
+    assert_eq!(client.status(&Request::Setstat(bytes("file"), size)).await, Status::NoSuchFile);
+    assert_eq!(fs::read_to_string(ground.outside("secret")).unwrap(), "secret");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 2);
+}
+
+#[tokio::test]
+async fn paths_are_told_as_the_client_sees_them() {
+    let ground = Ground::new();
+    fs::create_dir(ground.path("dir")).unwrap();
+    fs::write(ground.path("dir/file"), "").unwrap();
+    symlink("/dir", ground.path("link")).unwrap();
+    symlink(ground.path("dir"), ground.path("host")).unwrap();
+    let mut client = ground.session().await;
+    for (path, real) in [
+        ("", "/"),
+        (".", "/"),
+        ("/..", "/"),
+        ("link/file", "/dir/file"),
+        ("/link/../new", "/new"),
+        ("dir/./new/", "/dir/new"),
+    ] {
+        let found = client.path(&Request::Realpath(bytes(path))).await;
+        assert_eq!(String::from_utf8(found).unwrap(), real, "{path}");
+    }
+    let home = Request::Extended(Extended::ExpandPath(bytes("~/dir")));
+    assert_eq!(client.path(&home).await, b"/dir");
+    assert_eq!(client.path(&Request::Readlink(bytes("link"))).await, b"/dir");
+    assert_eq!(client.path(&Request::Readlink(bytes("host"))).await, b"/dir");
+    assert_eq!(client.status(&Request::Realpath(bytes("no/such"))).await, Status::NoSuchFile);
+}
+
+#[tokio::test]
+async fn what_is_above_the_root_is_not_described() {
+    let ground = Ground::new();
+    let mut client = ground.session().await;
+    let Response::Handle(handle) = client.ask(&Request::Opendir(bytes("/"))).await else {
+        panic!("no handle")
+    };
+    let Response::Names(names) = client.ask(&Request::Readdir(handle)).await else {
+        panic!("no names")
+    };
+    let of = |name: &str| names.iter().find(|entry| entry.name == name).unwrap().attrs.clone();
+    assert_eq!(of(".."), of("."));
+    assert_eq!(names.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_that_becomes_a_link_at_the_wrong_moment_leads_nowhere_else() {
+    let ground = Ground::new();
+    fs::create_dir(ground.path("real")).unwrap();
+    fs::write(ground.path("real/secret"), "inside").unwrap();
+    symlink(ground.outside(""), ground.path("bad")).unwrap();
+    symlink("real", ground.path("way")).unwrap();
+    let ends = Arc::new(AtomicBool::new(false));
+    let (root, until) = (ground.path(""), Arc::clone(&ends));
+    let swapping = std::thread::spawn(move || {
+        while !until.load(Ordering::Relaxed) {
+            for target in ["bad", "real", ".."] {
+                symlink(target, root.join("next")).unwrap();
+                fs::rename(root.join("next"), root.join("way")).unwrap();
+            }
+        }
+    });
+    let mut client = ground.session().await;
+    let mut opened = 0;
+    for _ in 0..2_000 {
+        match client.ask(&open("way/secret", OpenFlags::READ)).await {
+            Response::Handle(handle) => {
+                opened += 1;
+                let read = Request::Read { handle: handle.clone(), offset: 0, length: 100 };
+                let Response::Data(data) = client.ask(&read).await else { panic!("no data") };
+                assert_eq!(data.into_bytes(), &b"inside"[..]);
+                assert_eq!(client.status(&Request::Close(handle)).await, Status::Ok);
+            }
+            other => assert!(matches!(other, Response::Status { .. }), "{other:?}"),
+        }
+    }
+    ends.store(true, Ordering::Relaxed);
+    swapping.join().unwrap();
+    assert!(opened > 0, "the way never led anywhere");
+}
+
+#[tokio::test]
+async fn read_only_refuses_every_change() {
+    let ground = Ground::new();
+    fs::write(ground.path("file"), "content").unwrap();
+    let options = ShareOptions { read_only: true, ..ShareOptions::default() };
+    let mut client = Client::begin(&ground.share(options)).await;
+    let attrs = || Attrs { permissions: Some(0o600), ..Attrs::default() };
+    let handle = client.open("file", OpenFlags::READ).await;
+    let changes = [
+        open("new", NEW),
+        open("file", OpenFlags::WRITE),
+        open("file", OpenFlags::READ.and(OpenFlags::TRUNCATE)),
+        open("file", OpenFlags::APPEND),
+        crate::pipe::write(&handle, 0, "x"),
+        Request::Setstat(bytes("file"), attrs()),
+        Request::Fsetstat(handle.clone(), attrs()),
+        Request::Remove(bytes("file")),
+        Request::Mkdir(bytes("dir"), attrs()),
+        Request::Rmdir(bytes("dir")),
+        Request::Rename { from: bytes("file"), to: bytes("other") },
+        Request::Symlink { target: bytes("file"), link: bytes("link") },
+        posix_rename("file", "other"),
+        Request::Extended(Extended::Hardlink { from: bytes("file"), to: bytes("other") }),
+        Request::Extended(Extended::Lsetstat(bytes("file"), attrs())),
+        Request::Extended(Extended::CopyData {
+            from: handle.clone(),
+            from_offset: 0,
+            length: 1,
+            to: handle.clone(),
+            to_offset: 3,
+        }),
+    ];
+    for change in &changes {
+        assert_eq!(client.status(change).await, Status::PermissionDenied, "{change:?}");
+    }
+    assert_eq!(client.content("file").await, b"content");
+    assert_eq!(fs::read_dir(ground.path("")).unwrap().count(), 1);
+}

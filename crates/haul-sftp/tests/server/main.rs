@@ -1,0 +1,11 @@
+//! The SFTP server: its sessions without SSH, and the whole of it with the clients that people use.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stderr, reason = "a skipped test says so")]
+
+mod clients;
+mod jail;
+mod login;
+mod names;
+mod order;
+mod pipe;
+mod wire;

@@ -1,0 +1,129 @@
+//! What is sent without waiting has the effect of its order.
+
+use std::fs;
+
+use bytes::Bytes;
+use haul_sftp::codec::{Attrs, Extended, OpenFlags, Request, Response, Status};
+
+use crate::pipe::{Ground, NEW, bytes, posix_rename, write};
+
+#[tokio::test]
+async fn a_chain_of_requests_on_one_file_is_done_in_its_order() {
+    let ground = Ground::new();
+    let mut client = ground.session().await;
+    for round in 0..100 {
+        let handle = client.open("part", NEW).await;
+        let mut sent = Vec::new();
+        for n in 0..20u8 {
+            // Each goes over half of the one before, so that any other order shows.
+            sent.push(client.send(&write(&handle, u64::from(n) * 500, vec![n; 1000])));
+        }
+        let times = Attrs { times: Some((1, round)), size: Some(9_999), ..Attrs::default() };
+        sent.push(client.send(&Request::Fsetstat(handle.clone(), times)));
+        sent.push(client.send(&Request::Extended(Extended::Fsync(handle.clone()))));
+        sent.push(client.send(&Request::Close(handle)));
+        sent.push(client.send(&posix_rename("part", "whole")));
+        let stat = client.send(&Request::Stat(bytes("whole")));
+        for _ in &sent {
+            let (id, response) = client.answer().await.unwrap();
+            assert!(sent.contains(&id));
+            assert!(
+                matches!(response, Response::Status { status: Status::Ok, .. }),
+                "{response:?}"
+            );
+        }
+        let (id, Response::Attrs(attrs)) = client.answer().await.unwrap() else {
+            panic!("no attributes")
+        };
+        assert_eq!((id, attrs.size, attrs.times), (stat, Some(9_999), Some((1, round))));
+        let content = fs::read(ground.path("whole")).unwrap();
+        let expected: Vec<u8> = (0..9_999).map(|at| (at / 500).min(19) as u8).collect();
+        assert!(content == expected, "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_read_behind_a_write_sees_it() {
+    let ground = Ground::new();
+    let mut client = ground.session().await;
+    let handle = client.open("file", NEW.and(OpenFlags::READ)).await;
+    for n in 0..200u8 {
+        let written = client.send(&write(&handle, 0, vec![n; 5_000]));
+        let read = Request::Read { handle: handle.clone(), offset: 4_000, length: 5_000 };
+        let read = client.send(&read);
+        let mut seen = None;
+        for _ in 0..2 {
+            match client.answer().await.unwrap() {
+                (id, Response::Data(data)) if id == read => seen = Some(data.into_bytes()),
+                (id, Response::Status { status: Status::Ok, .. }) => assert_eq!(id, written),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(seen.unwrap(), vec![n; 1_000]);
+    }
+}
+
+#[tokio::test]
+async fn a_handle_is_gone_when_its_close_was_sent() {
+    let ground = Ground::new();
+    let mut client = ground.session().await;
+    let handle = client.open("file", NEW).await;
+    let close = client.send(&Request::Close(handle.clone()));
+    let late = client.send(&write(&handle, 0, "late"));
+    let again = client.send(&Request::Close(handle));
+    for _ in 0..3 {
+        let (id, Response::Status { status, .. }) = client.answer().await.unwrap() else {
+            panic!("no status")
+        };
+        let expected = if id == close { Status::Ok } else { Status::Failure };
+        assert_eq!(status, expected, "{id} of {close}, {late}, {again}");
+    }
+    assert_eq!(fs::read(ground.path("file")).unwrap(), b"");
+}
+
+#[tokio::test]
+async fn what_came_before_the_end_is_done() {
+    let ground = Ground::new();
+    let mut client = ground.session().await;
+    let handle = client.open("file", NEW).await;
+    for n in 0..64 {
+        client.send(&write(&handle, n * 200_000, Bytes::from(vec![7; 200_000])));
+    }
+    client.send(&Request::Close(handle));
+    client.send(&posix_rename("file", "done"));
+    client.hang_up();
+    while client.answer().await.is_some() {}
+    client.task.await.unwrap().unwrap();
+    assert_eq!(fs::metadata(ground.path("done")).unwrap().len(), 64 * 200_000);
+}
+
+#[tokio::test]
+async fn reads_are_answered_whole_and_with_their_own_ids() {
+    let ground = Ground::new();
+    let content: Vec<u8> =
+        (0..10_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(ground.path("file"), &content).unwrap();
+    let mut client = ground.session().await;
+    let handle = client.open("file", OpenFlags::READ).await;
+    let step = 100_000usize;
+    let mut wanted = std::collections::HashMap::new();
+    // One beyond the end.
+    for offset in (0..=content.len()).step_by(step) {
+        let read = Request::Read { handle: handle.clone(), offset: offset as u64, length: 100_000 };
+        wanted.insert(client.send(&read), offset);
+    }
+    let mut ends = 0;
+    while !wanted.is_empty() {
+        let (id, response) = client.answer().await.unwrap();
+        let offset = wanted.remove(&id).unwrap();
+        match response {
+            Response::Data(data) => assert!(data.into_bytes() == content[offset..offset + step]),
+            Response::Status { status: Status::Eof, .. } => {
+                ends += 1;
+                assert_eq!(offset, content.len());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(ends, 1);
+}

@@ -1,0 +1,227 @@
+//! Nonsense, too much of everything, and what the server says that it takes.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use haul_sftp::codec::{
+    Attrs, Extended, Limits, OpenFlags, Request, Response, StatVfs, Status, name,
+};
+use haul_sftp::server::{SessionError, ShareOptions};
+
+use crate::pipe::{Client, Ground, NEW, bytes, open, write};
+
+#[tokio::test]
+async fn a_packet_that_makes_no_sense_is_told_so_and_the_session_goes_on() {
+    let ground = Ground::new();
+    let mut client = ground.session().await;
+    for (packet, expected) in [
+        // OPEN that ends within its path; an unknown type; READ with a handle too long.
+        (&[0, 0, 0, 9, 3, 0, 0, 0, 77, 0, 0, 0, 5][..], Status::BadMessage),
+        (&[0, 0, 0, 5, 42, 0, 0, 0, 77][..], Status::Unsupported),
+        (&[0, 0, 0, 9, 5, 0, 0, 0, 77, 0, 0, 255, 255][..], Status::BadMessage),
+        (&[0, 0, 0, 5, 101, 0, 0, 0, 77][..], Status::Unsupported),
+    ] {
+        client.raw(Bytes::copy_from_slice(packet));
+        let (id, response) = client.answer().await.unwrap();
+        let Response::Status { status, .. } = response else { panic!("{response:?}") };
+        assert_eq!((id, status), (77, expected));
+    }
+    let unknown = Extended::Unknown { name: bytes("nobody@knows"), data: bytes("this") };
+    assert_eq!(client.status(&Request::Extended(unknown)).await, Status::Unsupported);
+    for handle in ["", "x", "four", "much longer than four"] {
+        let status = client.status(&Request::Close(bytes(handle))).await;
+        assert_eq!(status, Status::Failure, "{handle}");
+    }
+    assert!(matches!(client.ask(&Request::Stat(bytes("/"))).await, Response::Attrs(_)));
+}
+
+#[tokio::test]
+async fn what_is_not_sftp_is_cut_and_nobody_else_notices() {
+    let ground = Ground::new();
+    let share = ground.share(ShareOptions::default());
+    let mut other = Client::begin(&share).await;
+    for packet in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0, 0, 0, 0], &[0, 4, 0, 1, 3]] {
+        let mut client = Client::begin(&share).await;
+        client.raw(Bytes::copy_from_slice(packet));
+        assert!(client.answer().await.is_none());
+        assert!(matches!(client.task.await.unwrap(), Err(SessionError::NotSftp(_))));
+    }
+    let mut client = Client::connect(&share);
+    client.send(&Request::Stat(bytes("/")));
+    assert!(client.answer().await.is_none());
+    assert_eq!(client.task.await.unwrap(), Err(SessionError::NoInit));
+    assert!(matches!(other.ask(&Request::Stat(bytes("/"))).await, Response::Attrs(_)));
+}
+
+#[tokio::test]
+async fn limits_are_announced_and_kept() {
+    let ground = Ground::new();
+    fs::write(ground.path("file"), vec![1; 300_000]).unwrap();
+    let options = ShareOptions { handles: 3, ..ShareOptions::default() };
+    let mut client = Client::begin(&ground.share(options)).await;
+    let Response::Extended(reply) = client.ask(&Request::Extended(Extended::Limits)).await else {
+        panic!("no limits")
+    };
+    let limits = Limits::decode(reply).unwrap();
+    assert_eq!((limits.packet, limits.read, limits.write), (262_144, 261_120, 261_120));
+    assert_eq!(limits.handles, 3);
+
+    let handle = client.open("file", OpenFlags::READ).await;
+    let read = Request::Read { handle: handle.clone(), offset: 0, length: u32::MAX };
+    let Response::Data(data) = client.ask(&read).await else { panic!("no data") };
+    assert_eq!(data.len(), 261_120);
+
+    client.open("file", OpenFlags::READ).await;
+    assert!(matches!(client.ask(&Request::Opendir(bytes("/"))).await, Response::Handle(_)));
+    assert_eq!(client.status(&open("file", OpenFlags::READ)).await, Status::Failure);
+    assert_eq!(client.status(&Request::Close(handle)).await, Status::Ok);
+    client.open("file", OpenFlags::READ).await;
+}
+
+#[tokio::test]
+async fn who_does_not_take_answers_gets_no_more_than_the_budget_and_is_cut_in_the_end() {
+    let ground = Ground::new();
+    fs::write(ground.path("file"), vec![1; 300_000]).unwrap();
+    let share = ground.share(ShareOptions::default());
+    let mut slow = Client::begin(&share).await;
+    let handle = slow.open("file", OpenFlags::READ).await;
+    let read = Request::Read { handle, offset: 0, length: 261_120 };
+    for _ in 0..100 {
+        slow.send(&read);
+    }
+    // The pipe takes everything, but what nobody has taken from it is not yet let go.
+    while slow.waiting() < 15 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(slow.waiting(), 15, "4 MiB less a KiB for each head");
+    let mut other = Client::begin(&share).await;
+    assert_eq!(other.content("file").await.len(), 200_000, "the budget is each session's own");
+    for _ in 0..20_000 {
+        slow.send(&read);
+    }
+    // Nothing was taken in the meantime; now it is, to see the end.
+    let mut answers = 0;
+    while slow.answer().await.is_some() {
+        answers += 1;
+    }
+    assert!((15..16_384).contains(&answers), "{answers}: who is cut gets what was ready");
+    assert_eq!(slow.task.await.unwrap(), Err(SessionError::TooManyRequests));
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_to_the_write_that_met_it() {
+    let ground = Ground::new();
+    let small = Mounted::tmpfs(&ground.path("small"), "1m");
+    let Some(_small) = small else {
+        eprintln!("SKIPPED: no tmpfs can be mounted here");
+        return;
+    };
+    let mut client = ground.session().await;
+    let handle = client.open("small/file", NEW).await;
+    let mut sent = Vec::new();
+    for n in 0..8u64 {
+        sent.push(client.send(&write(&handle, n * 200_000, vec![9; 200_000])));
+    }
+    let mut failed = 0;
+    for _ in &sent {
+        let (id, response) = client.answer().await.unwrap();
+        let Response::Status { status, message } = response else { panic!("{response:?}") };
+        let index = sent.iter().position(|sent| *sent == id).unwrap();
+        if index < 5 {
+            assert_eq!(status, Status::Ok, "write {index}");
+        } else {
+            failed += 1;
+            assert_eq!(status, Status::Failure, "write {index}");
+            assert_eq!(message, &b"No space left on device"[..]);
+        }
+    }
+    assert_eq!(failed, 3);
+    let Response::Extended(reply) =
+        client.ask(&Request::Extended(Extended::Statvfs(bytes("small")))).await
+    else {
+        panic!("no statvfs")
+    };
+    let found = StatVfs::decode(reply).unwrap();
+    assert_eq!(found.blocks * found.frsize, 1 << 20);
+    assert!(found.bavail < 13, "{found:?}");
+}
+
+/// A file system that is unmounted when it is dropped.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn tmpfs(place: &std::path::Path, size: &str) -> Option<Self> {
+        fs::create_dir(place).unwrap();
+        let option = format!("size={size}");
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &option, "none"])
+            .arg(place)
+            .status();
+        mounted.ok().filter(std::process::ExitStatus::success)?;
+        Some(Self(place.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Lazily: the session's end of it may close a moment later.
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[tokio::test]
+async fn every_extension_is_announced_and_does_what_it_says() {
+    let ground = Ground::new();
+    let share = ground.share(ShareOptions::default());
+    let mut client = Client::connect(&share);
+    client.raw(&[0, 0, 0, 5, 1, 0, 0, 0, 3][..]);
+    let Some((_, Response::Version { extensions, .. })) = client.answer().await else {
+        panic!("no version")
+    };
+    for name in [
+        name::POSIX_RENAME,
+        name::FSYNC,
+        name::HARDLINK,
+        name::STATVFS,
+        name::FSTATVFS,
+        name::LSETSTAT,
+        name::COPY_DATA,
+        name::EXPAND_PATH,
+        name::LIMITS,
+    ] {
+        assert!(extensions.has(name), "{}", name.escape_ascii());
+    }
+    fs::write(ground.path("a"), vec![5; 700_000]).unwrap();
+    let from = client.open("a", OpenFlags::READ).await;
+    let to = client.open("b", NEW).await;
+    let copy = |length, to_offset| {
+        Request::Extended(Extended::CopyData {
+            from: from.clone(),
+            from_offset: 100,
+            length,
+            to: to.clone(),
+            to_offset,
+        })
+    };
+    assert_eq!(client.status(&copy(0, 7)).await, Status::Ok);
+    assert_eq!(fs::metadata(ground.path("b")).unwrap().len(), 700_000 - 100 + 7);
+    assert_eq!(client.status(&copy(10, 0)).await, Status::Ok);
+    assert_eq!(fs::read(ground.path("b")).unwrap()[..10], [5; 10]);
+
+    let link = Request::Extended(Extended::Hardlink { from: bytes("a"), to: bytes("c") });
+    assert_eq!(client.status(&link).await, Status::Ok);
+    assert_eq!(fs::metadata(ground.path("a")).unwrap().nlink(), 2);
+    let symlink = Request::Symlink { target: bytes("a"), link: bytes("l") };
+    assert_eq!(client.status(&symlink).await, Status::Ok);
+    let times = Attrs { times: Some((5, 6)), ..Attrs::default() };
+    let set = Request::Extended(Extended::Lsetstat(bytes("l"), times));
+    assert_eq!(client.status(&set).await, Status::Ok);
+    assert_eq!(fs::symlink_metadata(ground.path("l")).unwrap().mtime(), 6);
+    assert_ne!(fs::metadata(ground.path("a")).unwrap().mtime(), 6);
+    assert_eq!(client.status(&Request::Extended(Extended::Fsync(to.clone()))).await, Status::Ok);
+    let found = client.ask(&Request::Extended(Extended::Fstatvfs(to))).await;
+    assert!(matches!(found, Response::Extended(_)), "{found:?}");
+}

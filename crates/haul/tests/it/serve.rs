@@ -1,0 +1,196 @@
+//! `haul serve sftp`.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use crate::session::Session;
+
+/// A server that is serving, and what it printed when it began to.
+struct Serving {
+    child: Child,
+    said: String,
+    /// Kept open: a server whose output nobody reads is another test.
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Serving {
+    /// Starts it and waits for its `lines` lines.
+    fn start(session: &Session, line: &str, lines: usize) -> Self {
+        let mut command = session.command(line);
+        command.env("USER", "me").env_remove("XDG_STATE_HOME");
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut said = String::new();
+        for _ in 0..lines {
+            stdout.read_line(&mut said).unwrap();
+        }
+        Self { child, said, _stdout: stdout }
+    }
+
+    fn json(session: &Session, line: &str) -> (Self, serde_json::Value) {
+        let serving = Self::start(session, &format!("{line} --json"), 1);
+        let object = serde_json::from_str(&serving.said).unwrap();
+        (serving, object)
+    }
+
+    /// Ends it with a signal; its status and what it said besides its result.
+    fn end(mut self, signal: &str) -> (Option<i32>, String) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        let mut said = String::new();
+        let mut stderr = self.child.stderr.take().unwrap();
+        std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
+        (self.child.wait().unwrap().code(), said)
+    }
+}
+
+/// No server outlives its test.
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn make_key(session: &Session, name: &str) {
+    let mut command = Command::new("ssh-keygen");
+    command.args(["-q", "-t", "ed25519", "-N", "", "-f", name]).current_dir(session.path(""));
+    assert!(command.status().unwrap().success());
+}
+
+fn session() -> Session {
+    let session = Session::new().file("data/file", "content").directory("home");
+    make_key(&session, "key");
+    session
+}
+
+fn sftp(session: &Session, port: u64, batch: &str) -> (bool, String) {
+    session.write("batch", batch);
+    let mut command = Command::new("timeout");
+    command.args(["60", "sftp", "-F", "none", "-i", "key", "-P", &port.to_string(), "-b", "batch"]);
+    for option in [
+        "StrictHostKeyChecking=yes",
+        "UserKnownHostsFile=known",
+        "IdentityAgent=none",
+        "PasswordAuthentication=no",
+    ] {
+        command.args(["-o", option]);
+    }
+    let output =
+        command.arg("me@127.0.0.1").current_dir(session.path("")).stdin(Stdio::null()).output();
+    let output = output.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.success(), text(&output.stdout) + &text(&output.stderr))
+}
+
+fn port(object: &serde_json::Value) -> u64 {
+    object["address"].as_str().unwrap().rsplit(':').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_directory_is_served_until_a_signal() {
+    let session = session();
+    let line = "serve sftp data --listen 127.0.0.1:0 --authorized-keys key.pub";
+    let mut fingerprints = Vec::new();
+    for signal in ["INT", "TERM"] {
+        let (serving, object) = Serving::json(&session, line);
+        assert_eq!(object["event"], "serving");
+        assert_eq!(object["user"], "me");
+        assert_eq!(object["password"], serde_json::Value::Null);
+        let known =
+            format!("[127.0.0.1]:{} {}\n", port(&object), object["host_key"].as_str().unwrap());
+        session.write("known", known);
+        let (worked, said) = sftp(&session, port(&object), "put key.pub up\nget file got\n");
+        assert!(worked, "{said}");
+        assert_eq!(session.read("got"), "content");
+        assert_eq!(session.read("data/up"), session.read("key.pub"));
+        fingerprints.push(object["fingerprint"].clone());
+        assert_eq!(serving.end(signal), (Some(0), "haul: stopping\n".to_owned()));
+    }
+    assert_eq!(fingerprints[0], fingerprints[1], "the host key is kept");
+    use std::os::unix::fs::MetadataExt;
+    let key = session.path("home/.local/state/haul/sftp_host_ed25519_key");
+    assert_eq!(std::fs::metadata(key).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn for_people_it_prints_what_a_client_has_to_know() {
+    let session = session();
+    let serving = Serving::start(&session, "serve sftp data --listen 127.0.0.1:0 --read-only", 4);
+    let words: Vec<_> = serving.said.split_whitespace().collect();
+    assert_eq!(words[..3], ["serving", "data,", "read-only"], "{}", serving.said);
+    assert!(serving.said.contains("address   sftp://me@127.0.0.1:"), "{}", serving.said);
+    assert!(serving.said.contains("host key  SHA256:"), "{}", serving.said);
+    assert!(serving.said.contains("password  "), "{}", serving.said);
+    assert_eq!(serving.end("INT").0, Some(0));
+}
+
+#[test]
+fn read_only_and_a_host_key_of_ones_own() {
+    let session = session();
+    make_key(&session, "host");
+    let line = "serve sftp data --listen 127.0.0.1:0 --authorized-keys key.pub --read-only \
+                --host-key host";
+    let (serving, object) = Serving::json(&session, line);
+    let listed = session.tool("ssh-keygen -l -f host.pub");
+    assert!(listed.contains(object["fingerprint"].as_str().unwrap()), "{listed}");
+    let known = format!("[127.0.0.1]:{} {}", port(&object), session.read("host.pub"));
+    session.write("known", known);
+    let (worked, said) = sftp(&session, port(&object), "get file got\nput got other\n");
+    assert!(!worked && said.contains("Permission denied"), "{said}");
+    assert_eq!(session.read("got"), "content");
+    assert!(!session.has("data/other"));
+    assert!(!session.has("home/.local"), "no other key is made");
+    assert_eq!(serving.end("INT").0, Some(0));
+}
+
+#[test]
+fn who_may_log_in_has_to_be_said_where_others_can_reach_it() {
+    let session = session();
+    session.haul("serve sftp data --listen 0.0.0.0:0").status(2).stderr(
+        "haul: 0.0.0.0:0 can be reached from other machines: say who may log in, with \
+         --authorized-keys FILE or --password-command CMD\n",
+    );
+    session
+        .haul("serve sftp data --listen 2022")
+        .status(2)
+        .stderr_has("is not an address and port");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place() {
+    let session = session();
+    session
+        .haul("serve sftp none --listen 127.0.0.1:0")
+        .status(1)
+        .stderr_has("none: cannot serve: No such file or directory");
+    session.write("keys", "command=\"x\" ssh-ed25519 AAAA\n");
+    session.haul("serve sftp data --authorized-keys keys").status(1).stderr(
+        "haul: keys: cannot read authorized keys: no usable key; line 1: not a public key\n",
+    );
+    session
+        .haul("serve sftp data --password-command false")
+        .status(1)
+        .stderr_has("cannot ask for the password: the command ended with exit status: 1");
+    session.write("open", session.read("key"));
+    session
+        .haul("serve sftp data --authorized-keys key.pub --host-key open")
+        .status(1)
+        .stderr_has("lets others read it; make it 0600");
+}
+
+#[test]
+fn a_line_that_cannot_be_followed_is_warned_of() {
+    let session = session();
+    let key = session.read("key.pub");
+    session.write("keys", format!("{key}from=\"10.0.0.1\" {key}"));
+    let line = "serve sftp data --listen 127.0.0.1:0 --authorized-keys keys";
+    let serving = Serving::start(&session, line, 3);
+    let (_, said) = serving.end("INT");
+    assert_eq!(
+        said,
+        "haul: warning: keys:2: option 'from' is not supported; this line lets nobody in\n\
+         haul: stopping\n"
+    );
+}
