@@ -50,9 +50,10 @@ impl SftpHost {
         Arc::new(Self { lanes: Lanes::new(dial, runtime) })
     }
 
-    /// Says that much is going to be moved.
-    pub fn expect_bulk(&self) {
-        self.lanes.expect_bulk();
+    /// Says that much is going to be moved: where the path is long, `lanes` lanes (8 at most) are
+    /// opened side by side from the beginning.
+    pub fn expect(&self, lanes: usize) {
+        self.lanes.expect(lanes);
     }
 
     /// What the link looks like.

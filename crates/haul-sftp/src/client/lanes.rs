@@ -40,8 +40,11 @@ struct State {
     open: Vec<Arc<Session>>,
     making: usize,
     wished: usize,
-    /// Much is going to be moved.
-    bulk: bool,
+    /// Lanes that a transfer will want over a long path, whatever the window says before it has
+    /// measured anything; 0 if nothing is known of a transfer.
+    expected: usize,
+    /// The path is long: what is expected is wished for.
+    long: bool,
     refused: usize,
     refused_in_a_row: u32,
     paused_until: Option<Instant>,
@@ -68,7 +71,8 @@ impl Lanes {
                 open: Vec::new(),
                 making: 0,
                 wished: 1,
-                bulk: false,
+                expected: 0,
+                long: false,
                 refused: 0,
                 refused_in_a_row: 0,
                 paused_until: None,
@@ -90,16 +94,16 @@ impl Lanes {
     /// them.
     pub(super) fn wish(&self, lanes: usize) {
         let mut state = self.lock();
-        // What is in the making already is not given up for a wish made before anything is known.
-        let making = state.making;
-        state.wished = lanes.max(1).max(making);
+        let least = if state.long { state.expected } else { 1 };
+        state.wished = lanes.max(least).max(1);
         self.tend(&mut state);
     }
 
-    /// Says that much is going to be moved: where the path is long, lanes are opened side by side
-    /// from the beginning, because each takes as long as the first.
-    pub(super) fn expect_bulk(&self) {
-        self.lock().bulk = true;
+    /// Says that much is going to be moved, and over `lanes` lanes at least where the path is long:
+    /// there they are opened side by side from the beginning, because each takes as long as the
+    /// first.
+    pub(super) fn expect(&self, lanes: usize) {
+        self.lock().expected = lanes.min(MAKING);
     }
 
     /// What the link looks like.
@@ -138,7 +142,7 @@ impl Lanes {
                             .with_retry(failure.retry));
                     }
                     self.make(&mut state);
-                    if std::mem::take(&mut state.bulk) {
+                    if state.expected > 1 && !state.long {
                         self.make_side_by_side();
                     }
                 }
@@ -186,7 +190,8 @@ impl Lanes {
             let Some(round_trip) = this.dial.first_round_trip().await else { return };
             let mut state = this.lock();
             if round_trip >= LONG_ROUND_TRIP && state.failure.is_none() {
-                state.wished = state.wished.max(MAKING);
+                state.long = true;
+                state.wished = state.wished.max(state.expected);
                 this.tend(&mut state);
             }
         });

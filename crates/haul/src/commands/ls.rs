@@ -24,7 +24,7 @@ pub(crate) async fn run(args: &LsArgs, config: &Config, printer: &Printer) -> Re
         SplitArg::Auto,
         &args.ssh,
         printer,
-        false,
+        0,
     );
     let location = places.locate(&args.location)?;
     let place = places.existing(&location).await?;

@@ -5,15 +5,16 @@ use crate::args::SyncArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
-use crate::places::Places;
+use crate::places::{MANY_LANES, Places};
 use crate::{plan, settings};
 
 /// Runs it.
 pub(crate) async fn run(args: &SyncArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let mut resolved = settings::resolve(&args.transfer, config).map_err(Stop::Usage)?;
     resolved.engine.delete = args.delete;
-    let places =
-        Places::new(config, resolved.engine.block_size, resolved.split, &args.ssh, printer, true);
+    let lanes = resolved.engine.lanes.fixed().unwrap_or(MANY_LANES);
+    let (block_size, split) = (resolved.engine.block_size, resolved.split);
+    let places = Places::new(config, block_size, split, &args.ssh, printer, lanes);
     let source = places.locate(&args.source)?;
     let destination = places.locate(&args.destination)?;
     let plan = plan::sync(&places, &source, &destination).await?;

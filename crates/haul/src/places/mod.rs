@@ -24,6 +24,9 @@ use crate::exit::Stop;
 use crate::options::SplitArg;
 use crate::output::Printer;
 
+/// Lanes that whoever moves much will want over a long path.
+pub(crate) const MANY_LANES: usize = 8;
+
 /// Something in an opened storage.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
@@ -58,16 +61,17 @@ struct Sources {
 }
 
 impl<'a> Places<'a> {
-    /// `bulk`: much is going to be moved. Opens with blocks of `block_size` bytes and long files stored as `split` says.
+    /// Opens with blocks of `block_size` bytes and long files stored as `split` says. `lanes` is how
+    /// many lanes a transfer will want over a long path; 0 for what moves little.
     pub(crate) fn new(
         config: &'a Config,
         block_size: u64,
         split: SplitArg,
         ssh: &SshArgs,
         printer: &Printer,
-        bulk: bool,
+        lanes: usize,
     ) -> Self {
-        let remotes = Remotes::new(ssh, printer, bulk);
+        let remotes = Remotes::new(ssh, printer, lanes);
         Self { config, block_size, split, sources: Mutex::default(), remotes }
     }
 
@@ -316,7 +320,7 @@ mod tests {
         let config: Config = toml::from_str(config).unwrap();
         let printer = Printer::new(OutputArgs::default());
         let places =
-            Places::new(&config, 1 << 20, SplitArg::Auto, &SshArgs::default(), &printer, false);
+            Places::new(&config, 1 << 20, SplitArg::Auto, &SshArgs::default(), &printer, 0);
         match places.locate(OsStr::new(argument)) {
             Ok(location) => Ok(location.to_string()),
             Err(Stop::Usage(message)) => Err(message),

@@ -22,8 +22,8 @@ pub(super) struct Remotes {
     options: SshOptions,
     port: Option<u16>,
     terminal: Terminal,
-    /// Much is going to be moved.
-    bulk: bool,
+    /// Lanes that a transfer will want over a long path; 0 for what moves little.
+    lanes: usize,
     opened: Mutex<Opened>,
 }
 
@@ -46,7 +46,7 @@ struct HostKey {
 
 impl Remotes {
     /// Hosts as the options say, and the environment.
-    pub(super) fn new(ssh: &SshArgs, printer: &Printer, bulk: bool) -> Self {
+    pub(super) fn new(ssh: &SshArgs, printer: &Printer, lanes: usize) -> Self {
         let password = env::var("HAUL_PASSWORD").ok().filter(|text| !text.is_empty());
         let options = SshOptions {
             identities: ssh.identities.clone(),
@@ -58,7 +58,7 @@ impl Remotes {
             password: password.map(|text| PasswordSource::Secret(Secret::new(text))),
         };
         let terminal = Terminal { quiet: printer.is_quiet() };
-        Self { options, port: ssh.port, terminal, bulk, opened: Mutex::default() }
+        Self { options, port: ssh.port, terminal, lanes, opened: Mutex::default() }
     }
 
     /// Remembers what prints the password of a host.
@@ -133,9 +133,7 @@ impl Remotes {
         let ssh = SshHost::resolve(user, &key.host, key.port, &options, terminal)?;
         let dial = SshDial::new(Arc::new(ssh));
         let host = SftpHost::new(Arc::new(dial), runtime);
-        if self.bulk {
-            host.expect_bulk();
-        }
+        host.expect(self.lanes);
         opened.hosts.insert(key.clone(), Arc::clone(&host));
         Ok(host)
     }
