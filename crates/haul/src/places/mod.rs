@@ -101,10 +101,7 @@ impl<'a> Places<'a> {
             Location::Named { .. } => "sftp",
             Location::Peer { .. } => "a peer's ticket",
         };
-        let mut message = format!("{location}: {protocol} is not supported by this build");
-        if fs::symlink_metadata(argument).is_ok() {
-            message.push_str("; for the local file of that name write it with ./ before it");
-        }
+        let message = format!("{location}: {protocol} is not supported by this build");
         Err(Stop::Usage(message))
     }
 
@@ -112,7 +109,7 @@ impl<'a> Places<'a> {
     pub(crate) async fn existing(&self, location: &Location) -> Result<Place> {
         match location {
             Location::Local(path) => self.local_existing(location, path).await,
-            _ => self.remotes.existing(location).await,
+            _ => self.remotes.existing(location).await.map_err(|error| explain(error, location)),
         }
     }
 
@@ -121,7 +118,7 @@ impl<'a> Places<'a> {
     pub(crate) async fn destination(&self, location: &Location) -> Result<Place> {
         match location {
             Location::Local(path) => self.local_destination(location, path).await,
-            _ => self.remotes.destination(location).await,
+            _ => self.remotes.destination(location).await.map_err(|error| explain(error, location)),
         }
     }
 
@@ -261,6 +258,31 @@ fn refuse_special(path: &Path, location: &Location) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Who writes `a:b` may have meant a file of this machine.
+fn explain(error: Error, location: &Location) -> Error {
+    let Location::Remote { scheme: Scheme::Sftp, user: None, host, port: None, path } = location
+    else {
+        return error;
+    };
+    let path = path.strip_prefix(b"/~/").unwrap_or(path);
+    let mut written = OsString::from(format!("{host}:"));
+    written.push(OsStr::from_bytes(path));
+    if fs::symlink_metadata(&written).is_err() {
+        return error;
+    }
+    let cause = format!(
+        "{}; '{}' is taken for a host and a path; for the local file of that name write it with \
+         ./ before it",
+        error.cause(),
+        written.display()
+    );
+    let retry = error.retry();
+    Error::new(error.kind(), error.operation())
+        .at(error.location())
+        .because(cause)
+        .with_retry(retry)
 }
 
 fn join(root: &Path, rest: &[OsString]) -> PathBuf {
