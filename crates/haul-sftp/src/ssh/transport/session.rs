@@ -41,7 +41,7 @@ impl Session {
     }
 
     /// Opens a session channel and asks for a subsystem on it, without waiting for the answer to
-    /// that: it comes through [`Incoming::next`].
+    /// that: it comes through `Incoming::next`.
     ///
     /// # Errors
     /// `Busy` if the server opens no more channels; a lost connection.
