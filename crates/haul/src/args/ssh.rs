@@ -16,7 +16,7 @@ pub(crate) struct SshArgs {
     #[arg(short = 'i', value_name = "FILE")]
     pub(crate) identities: Vec<PathBuf>,
 
-    /// Hosts to go through: [USER@]HOST[:PORT],…
+    /// Hosts to go through, separated by commas, each as `[USER@]HOST[:PORT]`
     #[arg(short = 'J', value_name = "HOSTS")]
     pub(crate) jump: Option<String>,
 
