@@ -24,6 +24,7 @@ mod line;
 mod listing;
 mod names;
 mod order;
+mod pending;
 mod running;
 mod session;
 mod share;

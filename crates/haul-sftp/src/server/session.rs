@@ -31,6 +31,7 @@ use super::handles;
 use super::limits;
 use super::names;
 use super::order::{Order, Scope};
+use super::pending::{Ended, Kind, Outcome, Pending};
 use super::share::Share;
 use super::status::{Refusal, ok, said};
 use crate::codec::{
@@ -128,30 +129,6 @@ struct Job {
     request: Request,
     /// Bytes that it holds.
     held: usize,
-}
-
-/// What a disk thread has done.
-struct Ended {
-    scope: Scope,
-    /// How many requests it was.
-    requests: usize,
-    held: usize,
-    kind: Kind,
-    outcome: Outcome,
-}
-
-/// What the session counts apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Write,
-    Open,
-    Other,
-}
-
-enum Outcome {
-    Packet(Bytes),
-    Packets(Vec<Bytes>),
-    Opened { id: u32, outcome: Result<Open, Refusal> },
 }
 
 impl Session {
@@ -418,7 +395,7 @@ impl Session {
                 _ => false,
             });
             let Some(next) = next else { break };
-            pending.add(&next);
+            pending.add(next.id, next.held);
             if let Request::Write { data, .. } = next.request {
                 parts.push((next.id, data.len()));
                 block.append(data);
@@ -493,13 +470,7 @@ impl Session {
     }
 
     fn pending(&self, kind: Kind, job: &Job) -> Pending {
-        Pending {
-            scope: job.scope,
-            ids: vec![job.id],
-            held: job.held,
-            kind,
-            ending: Some(self.ending.clone()),
-        }
+        Pending::new(job.scope, job.id, job.held, kind, self.ending.clone())
     }
 
     fn finish_at_once(&mut self, job: &Job, refusal: &Refusal) {
@@ -557,42 +528,6 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.share.release(self.held);
-    }
-}
-
-/// Tells the session that a job has ended, even if its work panics.
-struct Pending {
-    scope: Scope,
-    ids: Vec<u32>,
-    held: usize,
-    kind: Kind,
-    ending: Option<UnboundedSender<Ended>>,
-}
-
-impl Pending {
-    fn add(&mut self, job: &Job) {
-        self.ids.push(job.id);
-        self.held += job.held;
-    }
-
-    fn end(mut self, outcome: Outcome) {
-        self.send(outcome);
-    }
-
-    fn send(&mut self, outcome: Outcome) {
-        let Some(ending) = self.ending.take() else { return };
-        let (scope, requests) = (self.scope, self.ids.len());
-        let ended = Ended { scope, requests, held: self.held, kind: self.kind, outcome };
-        // A session that is gone wants no answers.
-        drop(ending.send(ended));
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        let response = said(Status::Failure, "the server failed");
-        let packets = self.ids.iter().map(|id| response.encode(*id)).collect();
-        self.send(Outcome::Packets(packets));
     }
 }
 
