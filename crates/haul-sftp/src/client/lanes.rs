@@ -1,7 +1,7 @@
 //! The sessions to one host: as many as the window wishes for, opened side by side in the
 //! background, at most [`MAKING`] at a time; a lost one is replaced.
 //!
-//! Everything that is asked goes to the open lane with the fewest bytes under way. When there is
+//! Everything that is asked goes to the open lane that is least loaded. When there is
 //! none, whoever asks waits for the first; when that cannot be opened, the error is theirs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -97,7 +97,10 @@ pub(super) async fn write(
     match write_part(inner, &part, bytes, options).await {
         Ok(()) => {
             let named = inner.take_name(&part, path, options.replace).await;
-            if named.is_err() {
+            // Without a rename that replaces, the old file had to go first: then the part file is all
+            // that there is.
+            let replaces = !options.replace || inner.has(name::POSIX_RENAME);
+            if named.is_err() && (replaces || inner.look(path).await.is_ok()) {
                 // The first error is the one to report; what is left the next run finds.
                 drop(inner.host.tell(&Request::Remove(part)).await);
             }
