@@ -308,6 +308,7 @@ fn narrower(a: LinkStatus, b: LinkStatus) -> LinkStatus {
             (one, other) => one.or(other),
         },
         connect: a.connect.max(b.connect),
+        queueing: a.queueing.max(b.queueing),
     }
 }
 

@@ -27,7 +27,8 @@ impl SshDial {
 #[async_trait]
 impl Dial for SshDial {
     async fn dial(&self) -> Result<Channel> {
-        let connection = self.host.connect().await?;
+        let mut connection = self.host.connect().await?;
+        let gauge = connection.take_gauge();
         let ssh::Channel { incoming, outgoing } = connection.subsystem("sftp").await?;
         let server = connection.server_version().to_owned();
         let round_trip = Some(connection.round_trip());
@@ -43,6 +44,7 @@ impl Dial for SshDial {
             server,
             round_trip,
             round_trips,
+            gauge,
         })
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
+use haul_net::Gauge;
 use haul_storage::Result;
 
 /// Opens channels to one server.
@@ -35,6 +36,8 @@ pub struct Channel {
     pub round_trip: Option<Duration>,
     /// Round trips that connecting took.
     pub round_trips: u32,
+    /// Tells how full the way is, where that can be told.
+    pub gauge: Option<Gauge>,
 }
 
 /// The way out.

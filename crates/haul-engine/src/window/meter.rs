@@ -55,7 +55,8 @@ impl Meter {
         self.deliver(now, bytes);
     }
 
-    pub(super) fn complete(&mut self, now: Duration, bytes: u64) {
+    /// Counts a range that has arrived; gives the bytes that had not been told before.
+    pub(super) fn complete(&mut self, now: Duration, bytes: u64) -> u64 {
         let already_told = self.ahead.min(bytes);
         self.ahead -= already_told;
         self.completions = self.completions.saturating_add(1);
@@ -63,6 +64,7 @@ impl Meter {
         if bytes > already_told {
             self.deliver(now, bytes - already_told);
         }
+        bytes - already_told
     }
 
     /// There was room and no work, at least for a moment.

@@ -95,6 +95,7 @@ pub struct Window {
     round_trip: Option<Duration>,
     /// Shortest answer to a request; stands in for `round_trip` while the link knows none.
     quickest_answer: Option<Duration>,
+    queueing: Option<Duration>,
     meter: Meter,
     lanes: Lanes,
     search: Search,
@@ -112,6 +113,7 @@ impl Window {
             now: Duration::ZERO,
             round_trip: None,
             quickest_answer: None,
+            queueing: None,
             meter: Meter::default(),
             lanes: Lanes::new(&bounds),
             search: Search::new(&bounds),
@@ -141,6 +143,7 @@ impl Window {
                 self.files.start_for_path(measured, &self.bounds);
             }
         }
+        self.queueing = link.queueing;
         self.lanes.on_link(now, link);
         self.tick();
     }
@@ -153,7 +156,8 @@ impl Window {
             let quickest = self.quickest_answer.map_or(answer, |known| known.min(answer));
             self.quickest_answer = Some(quickest);
         }
-        self.meter.complete(now, completion.bytes);
+        let untold = self.meter.complete(now, completion.bytes);
+        self.make_room(untold);
         self.tick();
     }
 
@@ -163,6 +167,7 @@ impl Window {
     pub fn on_progress(&mut self, now: Duration, bytes: u64, in_flight: u64) {
         let now = self.advance(now);
         self.meter.progress(now, bytes, in_flight);
+        self.make_room(bytes);
         self.tick();
     }
 
@@ -240,6 +245,16 @@ impl Window {
         self.round_trip.or(self.quickest_answer).unwrap_or(UNKNOWN_ROUND_TRIP)
     }
 
+    fn make_room(&mut self, arrived: u64) {
+        let (round_trip, full) = (self.round_trip(), self.full());
+        self.search.on_arrival(arrived, round_trip, full, &self.bounds);
+    }
+
+    /// Whether the path is full, if that can be told.
+    fn full(&self) -> Option<bool> {
+        search::is_full(self.queueing, self.round_trip())
+    }
+
     fn round(&self) -> Duration {
         self.round_trip().max(meter::SHORTEST_ROUND)
     }
@@ -255,7 +270,8 @@ impl Window {
         let now = self.now;
         let round = self.round();
         if let Some(sample) = self.meter.take(now, round, self.search.window_bytes()) {
-            let view = View { now, round, round_trip: self.round_trip(), seconds: sample.seconds };
+            let (round_trip, full) = (self.round_trip(), self.full());
+            let view = View { now, round, round_trip, seconds: sample.seconds, full };
             if sample.judged {
                 self.search.on_sample(sample.goodput, view, &mut self.lanes, &self.bounds);
             }

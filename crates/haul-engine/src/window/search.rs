@@ -37,12 +37,29 @@ const HEADROOM: f64 = 1.3;
 const HEADROOM_FOR_NOISE: f64 = 3.0;
 const MOST_HEADROOM: f64 = 2.0;
 
+/// Where the queue can be seen, noise is no reason to fill it.
+const MOST_HEADROOM_SEEN: f64 = 1.4;
+
 /// Below this many BDPs the headroom is used up: goodput has risen since the window was set.
 const LEAST_HEADROOM: f64 = 1.1;
 
 /// The ends' own share of a round trip: threads to wake, a disk block to write. Covers what keeps
 /// a LAN busy, and is nothing on a long path.
 const ENDS_DELAY: f64 = 0.004;
+
+/// Packets that wait longer than this part of a round trip, and than this, are in a queue. Less is
+/// jitter.
+const QUEUE_PART: u32 = 8;
+const LEAST_QUEUE: Duration = Duration::from_millis(5);
+
+/// While the path is known not to be full, the window is opened by this part of what arrives. What
+/// lanes carry doubles each round trip in their slow start, and so all that has arrived is twice
+/// what arrived in the last one: requests are always one round trip ahead of the doubling. And when
+/// the queue begins to fill, the window is less than the two BDPs that path and queue hold.
+const OPENING_SHARE: f64 = 0.75;
+
+/// ... up to so many times what arrives in a round trip.
+const MOST_AHEAD: f64 = 3.0;
 
 /// While lanes ramp up, the window may be so many times what arrives in a round trip, so that the
 /// lanes that are slow yet do not take it from those that are fast already.
@@ -70,6 +87,16 @@ const STARVING: f64 = 0.85;
 /// The most that data can be longer under way than the round trip says. A server that thinks 30 ms
 /// on a path of 2 ms has 5.
 const MOST_STRETCH: f64 = 8.0;
+
+/// No server thinks longer than this about a request, in seconds: on a long path data cannot be much
+/// longer under way than the round trip. What looks like it there is a queue, or lanes whose TCP is
+/// still growing (measured over sshd at 200 ms: the window rose to 14 BDPs, and 7 % of the packets
+/// were dropped).
+const MOST_THINKING: f64 = 0.1;
+
+/// A queue is the whole reason for what is in flight while goodput scatters by less than this; more
+/// are losses, which more lanes share among them.
+const CALM: f64 = 0.04;
 
 /// Lanes that make goodput fall below this part are closed without waiting for the end of the
 /// trial.
@@ -118,6 +145,17 @@ pub(super) struct View {
     pub(super) round_trip: Duration,
     /// Length of the round that was sampled.
     pub(super) seconds: f64,
+    /// Whether the path is full, if that can be told.
+    pub(super) full: Option<bool>,
+}
+
+/// Whether packets wait in a queue on the path, if that can be told: then it is full. On a short
+/// path the ends' own delays are longer than any queue.
+pub(super) fn is_full(queueing: Option<Duration>, round_trip: Duration) -> Option<bool> {
+    if round_trip < LONG_PATH {
+        return None;
+    }
+    Some(queueing? > (round_trip / QUEUE_PART).max(LEAST_QUEUE))
 }
 
 #[derive(Debug, Clone)]
@@ -131,6 +169,8 @@ pub(super) struct Search {
     reference: f64,
     /// How much longer data is under way than the link's round trip says.
     stretch: f64,
+    /// What it is at least, by the way the storage works.
+    least_stretch: f64,
     /// Lanes and goodput before the last change of lanes, if those lanes had ramped up.
     fewer_lanes: Option<(usize, f64)>,
     open_lanes: usize,
@@ -198,6 +238,7 @@ impl Search {
             fresh: 0,
             reference: 0.0,
             stretch: bounds.least_stretch,
+            least_stretch: bounds.least_stretch,
             fewer_lanes: None,
             open_lanes: 1,
             settled_once: false,
@@ -267,6 +308,9 @@ impl Search {
         let grown = goodput >= opening.mark * (GROWTH + noise);
         if grown {
             opening = Opening { mark: goodput, flat: 0, ..opening };
+        } else if view.full == Some(true) {
+            // More in flight would only wait in the queue, until it overflows.
+            opening.flat = FLAT_ROUNDS;
         } else if !ramping {
             opening.flat += 1;
         }
@@ -277,15 +321,51 @@ impl Search {
                 self.phase = Phase::Opening(Opening { stretches: None, ..opening });
             }
             self.grow(goodput, view, bounds);
-        } else if opening.flat >= FLAT_ROUNDS
-            && !self.stretches(opening, view, bounds)
-            && !self.open_more_lanes(view, lanes, bounds)
+        } else if opening.flat >= FLAT_ROUNDS && !self.helps_otherwise(opening, view, lanes, bounds)
         {
             self.settle(opening, view, bounds);
         }
-        if ramping && !self.settled_once {
+        if ramping && !self.settled_once && view.full.is_none() {
             self.make_room(opening.mark, view, lanes, bounds);
         }
+    }
+
+    /// A wider window has not helped: perhaps longer answers are the reason, or the lanes.
+    fn helps_otherwise(
+        &mut self,
+        opening: Opening,
+        view: View,
+        lanes: &mut Lanes,
+        bounds: &Bounds,
+    ) -> bool {
+        match view.full {
+            Some(true) => false,
+            // What is in flight and not in a queue waits for the lanes, above all.
+            Some(false) => {
+                self.open_more_lanes(view, lanes, bounds) || self.stretches(opening, view, bounds)
+            }
+            None => {
+                self.stretches(opening, view, bounds) || self.open_more_lanes(view, lanes, bounds)
+            }
+        }
+    }
+
+    /// Bytes have arrived. While the path is known not to be full, they make room for more.
+    pub(super) fn on_arrival(
+        &mut self,
+        bytes: u64,
+        round_trip: Duration,
+        full: Option<bool>,
+        bounds: &Bounds,
+    ) {
+        let Phase::Opening(opening) = self.phase else { return };
+        if self.settled_once || full != Some(false) {
+            return;
+        }
+        let under_way = opening.mark * round_trip.as_secs_f64();
+        let most = (MOST_AHEAD * under_way).max(FIRST_WINDOW as f64);
+        let wider = (self.window as f64 + OPENING_SHARE * bytes as f64).min(most);
+        self.window = self.window.max(bounds.clamp_window(wider, self.open_lanes));
     }
 
     /// Goodput has grown. At most by `gain` at a time: a round can seem to be faster than the
@@ -293,7 +373,7 @@ impl Search {
     fn grow(&mut self, goodput: f64, view: View, bounds: &Bounds) {
         let mut most = self.bdp(goodput, view);
         if self.settled_once {
-            most *= MOST_STRETCH / self.stretch;
+            most *= self.most_stretch(view) / self.stretch;
         }
         let window = bounds.gain * most.min(self.window as f64);
         self.window = self.window.max(bounds.clamp_window(window, self.open_lanes));
@@ -320,10 +400,20 @@ impl Search {
         true
     }
 
+    /// How much longer than its round trip a path may be at most.
+    fn most_stretch(&self, view: View) -> f64 {
+        if self.least_stretch > 1.0 {
+            return MOST_STRETCH;
+        }
+        let thinking = 1.0 + MOST_THINKING / view.round_trip.as_secs_f64().max(0.001);
+        thinking.min(MOST_STRETCH)
+    }
+
     /// So many bytes were needed in flight for this goodput.
     fn stretch_to(&mut self, window: f64, goodput: f64, view: View) {
         let plain = self.bdp(goodput, view) / self.stretch;
-        self.stretch = (window / plain.max(1.0)).clamp(self.stretch, MOST_STRETCH);
+        let most = self.most_stretch(view).max(self.stretch);
+        self.stretch = (window / plain.max(1.0)).clamp(self.stretch, most);
     }
 
     /// Room for the lanes of the path, which begin slowly, beside the first one. Lanes that are
@@ -342,8 +432,9 @@ impl Search {
     fn open_more_lanes(&mut self, view: View, lanes: &mut Lanes, bounds: &Bounds) -> bool {
         let goodput = self.samples.mean(FLAT_ROUNDS as usize);
         let thin = self.lane_share(goodput, view, lanes) < THIN_LANE_BYTES;
-        let proven = self.fewer_lanes.is_some() || thin;
+        let proven = self.fewer_lanes.is_some() || thin || view.full == Some(false);
         if self.settled_once
+            || view.full == Some(true)
             || !proven
             || self.link_is_full(goodput, lanes)
             || view.round_trip < LONG_PATH
@@ -358,9 +449,13 @@ impl Search {
     }
 
     fn settle(&mut self, opening: Opening, view: View, bounds: &Bounds) {
-        let goodput = self.samples.mean(FLAT_ROUNDS as usize);
+        let mut goodput = self.samples.mean(FLAT_ROUNDS as usize);
+        if view.full == Some(true) {
+            // The last round shows what the path carries; before that the lanes were still growing.
+            goodput = goodput.max(self.samples.mean(1));
+        }
         let window =
-            bounds.clamp_window(self.headroom() * self.bdp(goodput, view), self.open_lanes);
+            bounds.clamp_window(self.headroom(view) * self.bdp(goodput, view), self.open_lanes);
         self.begin(Change::Settle, goodput.max(opening.best), window, view);
     }
 
@@ -381,7 +476,7 @@ impl Search {
             // The first of these rounds may have been a mixture.
             let goodput = self.samples.mean(rounds / 2);
             let window =
-                bounds.clamp_window(self.headroom() * self.bdp(goodput, view), lanes.open());
+                bounds.clamp_window(self.headroom(view) * self.bdp(goodput, view), lanes.open());
             let window = window.clamp(self.window / MOST_SHRINKAGE, self.window);
             self.begin(Change::Shrink, goodput, window, view);
         } else if self.next_lane_trial.is_some_and(|due| view.now >= due) {
@@ -401,6 +496,10 @@ impl Search {
 
     fn try_lanes(&mut self, goodput: f64, view: View, lanes: &mut Lanes, bounds: &Bounds) {
         self.next_lane_trial = None;
+        if view.full == Some(true) && self.samples.noise() < CALM {
+            self.next_lane_trial = Some(view.now + LANE_TRIAL_PAUSE);
+            return;
+        }
         if let Some(more) = lanes.next_step(view.now, bounds) {
             let before = lanes.wanted();
             lanes.want(more, view.now);
@@ -409,7 +508,7 @@ impl Search {
     }
 
     fn probe(&mut self, goodput: f64, view: View, bounds: &Bounds) {
-        let plain = self.headroom() * self.bdp(goodput, view) / self.stretch;
+        let plain = self.headroom(view) * self.bdp(goodput, view) / self.stretch;
         let narrower = (self.window as f64 * 0.75).max(plain);
         let narrower = bounds.clamp_window(narrower, self.open_lanes);
         let wider = bounds.clamp_window(self.window as f64 * GROWTH, self.open_lanes);
@@ -417,7 +516,7 @@ impl Search {
         let unexplained = (narrower as f64) < self.window as f64 * 0.9;
         if unexplained && self.futile_probes % 2 == 1 {
             self.begin(Change::Narrower, goodput, narrower, view);
-        } else if wider > self.window {
+        } else if wider > self.window && view.full != Some(true) {
             self.begin(Change::Wider, goodput, wider, view);
         } else {
             self.plan_probe(view);
@@ -447,6 +546,7 @@ impl Search {
         lanes: &mut Lanes,
         bounds: &Bounds,
     ) {
+        let ramping = ramping && view.full != Some(true);
         if view.now < trial.ripe || ramping || trial.to_come > 0.0 {
             trial.to_come -= goodput * view.seconds;
             self.phase = Phase::Trial(trial);
@@ -470,7 +570,9 @@ impl Search {
         let noise = self.samples.noise() * std::f64::consts::SQRT_2;
         match trial.change {
             Change::Settle | Change::Shrink => {
-                if gain < HARMLESS - noise {
+                // Without a queue the window cannot have been too wide, so noise is no excuse.
+                let excuse = if view.full == Some(false) { 0.0 } else { noise };
+                if gain < HARMLESS - excuse {
                     self.restore(trial, view);
                     if gain < STARVING - noise {
                         self.reopen(0.0, bounds);
@@ -495,7 +597,8 @@ impl Search {
             Change::Wider => {
                 if gain >= WORTH_A_WIDER_WINDOW + noise {
                     self.futile_probes = 0;
-                    self.stretch = (self.stretch * GROWTH.min(gain)).min(MOST_STRETCH);
+                    let most = self.most_stretch(view).max(self.stretch);
+                    self.stretch = (self.stretch * GROWTH.min(gain)).min(most);
                     self.reopen(mean, bounds);
                 } else {
                     self.window = trial.window_before;
@@ -530,7 +633,7 @@ impl Search {
     fn restore(&mut self, trial: Trial, view: View) {
         self.window = trial.window_before;
         self.reference = trial.goodput_before;
-        let needed = trial.window_before as f64 / self.headroom();
+        let needed = trial.window_before as f64 / self.headroom(view);
         self.stretch_to(needed, trial.goodput_before, view);
     }
 
@@ -539,8 +642,12 @@ impl Search {
         let share = self.lane_share(self.reference, view, lanes);
         let may_be_capped = share >= LANE_BYTES as f64 / 2.0;
         // What fewer lanes moved proves nothing of losses: they may not have met any yet.
-        let due = if self.link_is_full(self.reference, lanes) && share >= THIN_LANE_BYTES {
+        let full = self.link_is_full(self.reference, lanes);
+        let due = if full && share >= THIN_LANE_BYTES {
             view.now + LANE_TRIAL_PAUSE
+        } else if view.full.is_some() {
+            // By then it can be seen whether there is a queue.
+            view.now + view.round * EARLY_PROBE_ROUNDS
         } else if view.round_trip >= LONG_PATH || may_be_capped {
             view.now
         } else {
@@ -570,8 +677,9 @@ impl Search {
 
     /// Window in BDPs once settled. Goodput that scatters means that data waits behind what was
     /// lost or late, and that is bytes in flight as well.
-    fn headroom(&self) -> f64 {
-        (HEADROOM + HEADROOM_FOR_NOISE * self.samples.noise()).min(MOST_HEADROOM)
+    fn headroom(&self, view: View) -> f64 {
+        let most = if view.full == Some(true) { MOST_HEADROOM_SEEN } else { MOST_HEADROOM };
+        (HEADROOM + HEADROOM_FOR_NOISE * self.samples.noise()).min(most)
     }
 
     /// Bytes under way at this goodput without a queue.

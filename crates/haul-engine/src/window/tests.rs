@@ -24,7 +24,7 @@ fn limits() -> Limits {
 
 fn link(open: usize, opening: usize, refused: usize, round_trip_ms: u32) -> LinkStatus {
     let round_trip = Some(MS * round_trip_ms);
-    LinkStatus { open, opening, refused, round_trip, connect: None }
+    LinkStatus { open, opening, refused, round_trip, connect: None, queueing: None }
 }
 
 /// One thing that a driver tells.
@@ -43,7 +43,7 @@ fn seen() -> impl Strategy<Value = Seen> {
     prop_oneof![
         1 => status.prop_map(|(open, opening, refused, ms)| {
             let round_trip = ms.map(|ms| MS * ms);
-            Seen::Link(LinkStatus { open, opening, refused, round_trip, connect: None })
+            Seen::Link(LinkStatus { open, opening, refused, round_trip, connect: None, queueing: None })
         }),
         6 => (0..64u64 << 20, 0..3000u32)
             .prop_map(|(bytes, ms)| Seen::Completed { bytes, took: MS * ms }),

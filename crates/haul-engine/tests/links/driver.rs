@@ -48,6 +48,29 @@ struct LaneSide {
     ranges: VecDeque<Issued>,
     /// Arrived and not yet told.
     untold: u64,
+    /// What arrived in the last round trip that is over, and in the present one.
+    carried_before: u64,
+    carried: u64,
+    round_began: Duration,
+}
+
+/// What a new lane is trusted with.
+const FIRST_ALLOWANCE: u64 = 256 << 10;
+
+impl LaneSide {
+    /// How busy it is for what it can carry, as a backend reckons.
+    fn load(&self) -> u64 {
+        let allowance = (2 * self.carried_before.max(self.carried)).max(FIRST_ALLOWANCE);
+        self.outstanding * 1000 / allowance
+    }
+
+    fn carry(&mut self, now: Duration, bytes: u64, round_trip: Duration) {
+        if now >= self.round_began + round_trip {
+            self.carried_before = std::mem::take(&mut self.carried);
+            self.round_began = now;
+        }
+        self.carried += bytes;
+    }
 }
 
 #[derive(Debug)]
@@ -140,7 +163,7 @@ impl Driver {
             return None;
         }
         let open = self.lanes.iter().enumerate().filter(|(_, lane)| !lane.closed);
-        let (index, _) = open.min_by_key(|(_, lane)| lane.outstanding)?;
+        let (index, _) = open.min_by_key(|(_, lane)| lane.load())?;
         let bytes = decision.range_bytes;
         let lane = &mut self.lanes[index];
         lane.outstanding += bytes;
@@ -151,6 +174,8 @@ impl Driver {
 
     /// The next bytes of a lane are here, in order.
     pub(super) fn arrive(&mut self, now: Duration, index: usize, mut bytes: u64) {
+        let round_trip = self.link.round_trip.unwrap_or_default();
+        self.lanes[index].carry(now, bytes, round_trip);
         while bytes > 0 {
             let lane = &mut self.lanes[index];
             let range = lane.ranges.front_mut().expect("only what was asked for is sent");

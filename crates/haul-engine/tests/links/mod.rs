@@ -65,6 +65,8 @@ pub(crate) struct Link {
     pub(crate) server: Vec<(Duration, f64)>,
     pub(crate) congestion: Congestion,
     pub(crate) arrival: Arrival,
+    /// Whether the near kernel's round trips are looked at.
+    pub(crate) gauge: bool,
     /// Bytes of a segment; larger is faster to simulate.
     pub(crate) segment: u64,
     pub(crate) length: Duration,
@@ -92,6 +94,7 @@ impl Link {
             server: vec![(Duration::ZERO, f64::INFINITY)],
             congestion: Congestion::Bbr,
             arrival: Arrival::Blocks,
+            gauge: false,
             segment: 16 << 10,
             length: round_trip.mul_f64(200.0).max(Duration::from_secs(5)),
         }

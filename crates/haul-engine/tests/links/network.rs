@@ -14,15 +14,40 @@ const MOST_OPENING: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    Request { lane: usize, bytes: u64 },
-    Arrival { lane: usize, number: u64, offset: u64, bytes: u64 },
-    Ack { lane: usize, number: u64, acknowledged: u64 },
-    Pace { lane: usize },
-    ProbeTimeout { lane: usize },
+    Request {
+        lane: usize,
+        bytes: u64,
+    },
+    Arrival {
+        lane: usize,
+        number: u64,
+        offset: u64,
+        bytes: u64,
+    },
+    Ack {
+        lane: usize,
+        number: u64,
+        acknowledged: u64,
+    },
+    Pace {
+        lane: usize,
+    },
+    ProbeTimeout {
+        lane: usize,
+    },
     ServerReady,
     LaneOpens,
     Wakeup,
+    /// The acknowledgement of a request, that the queue held up for so many nanoseconds.
+    RequestAck {
+        lane: usize,
+        queued: u64,
+    },
+    Look,
 }
+
+/// How often the link is looked at, as the engine does.
+const LOOK: Duration = Duration::from_millis(25);
 
 struct Network {
     link: Link,
@@ -53,11 +78,17 @@ struct Lane {
     asked: u64,
     received: u64,
     early: BTreeMap<u64, u64>,
+    /// What the near kernel has of this lane's round trips beyond the shortest, and since when.
+    queueing: f64,
+    measured: Option<u64>,
 }
 
 /// Runs a link from the moment its first lane is open.
 pub(crate) fn run(link: &Link, control: Control) -> Run {
     let mut network = Network::new(link, control);
+    if link.gauge {
+        network.push(nanos(LOOK), Event::Look);
+    }
     network.act();
     let end = nanos(link.length);
     while let Some(Reverse((time, _, event))) = network.events.pop() {
@@ -109,6 +140,9 @@ impl Network {
         match event {
             Event::Request { lane, bytes } => {
                 self.lanes[lane].sender.ask(bytes);
+                let queued = self.bottleneck_free.saturating_sub(self.now);
+                let arrives = self.now + queued + nanos(self.link.round_trip) / 2;
+                self.push(arrives, Event::RequestAck { lane, queued });
                 self.send(lane);
             }
             Event::Arrival { lane, number, offset, bytes } => {
@@ -143,6 +177,15 @@ impl Network {
                 }
                 self.driver.tell_link(self.time());
             }
+            Event::RequestAck { lane, queued } => {
+                let lane = &mut self.lanes[lane];
+                lane.queueing = queued as f64;
+                lane.measured = Some(self.now);
+            }
+            Event::Look => {
+                self.look();
+                self.push(self.now + nanos(LOOK), Event::Look);
+            }
             Event::Wakeup => {
                 if self.wakeup == Some(self.now) {
                     self.wakeup = None;
@@ -150,6 +193,16 @@ impl Network {
                 }
             }
         }
+    }
+
+    fn look(&mut self) {
+        let fresh = self.now.saturating_sub(3 * nanos(self.link.round_trip));
+        let lanes = self.lanes.iter().filter(|lane| lane.measured.is_some_and(|at| at >= fresh));
+        let mut seen: Vec<f64> = lanes.map(|lane| lane.queueing).collect();
+        seen.sort_by(f64::total_cmp);
+        let median = seen.get(seen.len() / 2);
+        self.driver.link.queueing = median.map(|queued| Duration::from_nanos(*queued as u64));
+        self.driver.tell_link(self.time());
     }
 
     /// What the driver does after each event.
@@ -323,6 +376,8 @@ impl Network {
             asked: 0,
             received: 0,
             early: BTreeMap::new(),
+            queueing: 0.0,
+            measured: None,
         });
     }
 

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 
 use super::error;
 use super::lanes::Lanes;
-use super::session::{Server, Session};
+use super::session::{Chosen, Server, Session};
 use crate::codec::{Extended, FileKind, Request, Response, Status, name};
 use crate::transport::Dial;
 
@@ -197,7 +197,12 @@ impl SftpHost {
 
     /// The lane with the least to do.
     pub(super) async fn session(&self) -> Result<Arc<Session>> {
-        self.lanes.session().await
+        Ok(Arc::clone(&self.choose(0).await?.session))
+    }
+
+    /// The lane with the least to do, for `bytes` that are going to be moved on it.
+    pub(super) async fn choose(&self, bytes: u64) -> Result<Chosen> {
+        self.lanes.choose(bytes).await
     }
 
     /// What the server can do.

@@ -11,7 +11,7 @@ use haul_storage::{Error, ErrorKind, LinkStatus, Result};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::session::Session;
+use super::session::{Chosen, Session};
 use crate::transport::Dial;
 
 /// Lanes in the making. sshd refuses connections at random above ten that have not authenticated
@@ -116,6 +116,7 @@ impl Lanes {
             refused: state.refused,
             round_trip: state.open.iter().filter_map(|lane| lane.round_trip()).min(),
             connect: state.connect,
+            queueing: median(state.open.iter().filter_map(|lane| lane.queueing()).collect()),
         }
     }
 
@@ -124,15 +125,16 @@ impl Lanes {
         self.lock().round_trips
     }
 
-    /// The lane with the least to do; opens one if there is none.
-    pub(super) async fn session(&self) -> Result<Arc<Session>> {
+    /// The lane with the least to do, for `bytes` that are going to be moved on it; opens one if
+    /// there is none.
+    pub(super) async fn choose(&self, bytes: u64) -> Result<Chosen> {
         loop {
             let changed = self.changed.notified();
             {
                 let mut state = self.lock();
                 self.tend(&mut state);
                 if let Some(least) = state.open.iter().min_by_key(|lane| lane.load()) {
-                    return Ok(Arc::clone(least));
+                    return Ok(Chosen::new(Arc::clone(least), bytes));
                 }
                 if state.making == 0 {
                     if let Some(failure) = state.failure.take() {
@@ -235,4 +237,10 @@ impl Lanes {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The lanes share their way, so what most of them see is true.
+fn median(mut times: Vec<Duration>) -> Option<Duration> {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied()
 }

@@ -163,7 +163,8 @@ impl Reading {
             self.state = State::Over;
             return Ok(());
         }
-        let session = self.inner.host.session().await?;
+        let chosen = self.inner.host.choose(self.range.len()).await?;
+        let session = Arc::clone(&chosen.session);
         let handle = self.handles.on(&session).await?;
         let most = u64::from(session.server().await?.read);
         let mut parts = VecDeque::new();

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use haul_net::Gauge;
 use haul_storage::{Block, Error, ErrorKind, Result};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
@@ -33,11 +34,17 @@ const ANSWER_MAX: u32 = OPENSSH_PACKET_MAX + 4096;
 /// What any server reads and writes at a time (draft 02, section 3).
 const LEAST_PAYLOAD: u64 = 32_768;
 
-/// What a new lane is trusted with before it has shown what it can carry. Its TCP connection begins
-/// with ten packets a round trip and doubles that; so does this.
+/// What a lane is trusted with, whatever it has carried.
 const FIRST_ALLOWANCE: u64 = 256 << 10;
-/// More than any lane can have under way: then all that can carry this much count the same.
-const MOST_ALLOWANCE: u64 = 16 << 20;
+
+/// A lane that grows carries so many times what it carried in the last round trip: TCP's slow start.
+const GROWTH: u64 = 2;
+
+/// On a short path what a lane carries is measured over this time.
+const LEAST_ROUND: Duration = Duration::from_millis(10);
+
+/// A round trip of packets is not older than this, or than two of them.
+const FRESH: Duration = Duration::from_millis(100);
 
 /// What is between head and payload of the longest READ answer or WRITE.
 const HEAD: u64 = 1024;
@@ -49,6 +56,7 @@ pub(super) struct Session {
     tasks: [AbortHandle; 2],
     /// Round trips that connecting took.
     pub(super) round_trips: u32,
+    gauge: Option<Gauge>,
 }
 
 #[derive(Debug)]
@@ -70,6 +78,16 @@ struct Shared {
 struct Waiting {
     by_id: HashMap<u32, Waiter>,
     ended: Option<Ended>,
+    pace: Pace,
+}
+
+/// What a lane carries in a round trip.
+#[derive(Debug)]
+struct Pace {
+    began: Instant,
+    /// In this round trip, and in the last one that is over.
+    carried: u64,
+    before: u64,
 }
 
 /// Why a session has ended.
@@ -99,13 +117,17 @@ pub(super) struct Server {
 impl Session {
     /// Begins a session. It can be used at once: what is asked follows the greeting on the wire.
     pub(super) fn start(channel: Channel, host: &str) -> Self {
-        let Channel { incoming, outgoing, server, round_trip, round_trips } = channel;
+        let Channel { incoming, outgoing, server, round_trip, round_trips, gauge } = channel;
         let (queue, queued) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             host: host.to_owned(),
             queue,
             next_id: AtomicU32::new(1),
-            waiting: Mutex::new(Waiting { by_id: HashMap::new(), ended: None }),
+            waiting: Mutex::new(Waiting {
+                by_id: HashMap::new(),
+                ended: None,
+                pace: Pace { began: Instant::now(), carried: 0, before: 0 },
+            }),
             outstanding: AtomicU64::new(0),
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
             round_trip_ns: AtomicU64::new(round_trip.map_or(u64::MAX, nanos)),
@@ -119,7 +141,7 @@ impl Session {
         let writer = tokio::spawn(write(Arc::clone(&shared), outgoing, queued)).abort_handle();
         let greeting = Greeting { limits };
         let reader = tokio::spawn(read(Arc::clone(&shared), incoming, greeting)).abort_handle();
-        Self { shared, tasks: [writer, reader], round_trips }
+        Self { shared, tasks: [writer, reader], round_trips, gauge }
     }
 
     /// Queues a request; the answer is the future's. Failure statuses are answers, too.
@@ -160,6 +182,14 @@ impl Session {
         }
     }
 
+    /// How much longer than its shortest a round trip of packets is at present, if some are under
+    /// way.
+    pub(super) fn queueing(&self) -> Option<Duration> {
+        let seen = self.gauge.as_ref()?.round_trips()?;
+        let fresh = seen.idle <= (seen.shortest * 2).max(FRESH);
+        fresh.then(|| seen.now - seen.shortest)
+    }
+
     /// Whether nothing can be asked any more.
     pub(super) fn is_ended(&self) -> bool {
         self.shared.lock().ended.is_some()
@@ -168,6 +198,29 @@ impl Session {
     /// Whether both are the same session.
     pub(super) fn id(&self) -> usize {
         Arc::as_ptr(&self.shared).addr()
+    }
+}
+
+/// A lane that somebody is about to ask for so many bytes. Whoever chooses a lane meanwhile sees
+/// them as outstanding, or all that begin at the same moment would choose the same one.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    /// The lane.
+    pub(super) session: Arc<Session>,
+    bytes: u64,
+}
+
+impl Chosen {
+    /// Keeps room for `bytes` until it is dropped: when the requests are made.
+    pub(super) fn new(session: Arc<Session>, bytes: u64) -> Self {
+        session.shared.outstanding.fetch_add(bytes, Ordering::Relaxed);
+        Self { session, bytes }
+    }
+}
+
+impl Drop for Chosen {
+    fn drop(&mut self) {
+        self.session.shared.outstanding.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -259,25 +312,25 @@ impl Shared {
         Error::new(ended.kind, "ask").at(&self.host).because(ended.cause)
     }
 
-    /// Counts what has been carried. Only a lane that is in use shows what it can do.
-    fn carried(&self, bytes: u64) {
-        let allowance = self.allowance.load(Ordering::Relaxed);
-        if bytes > 0 && self.outstanding.load(Ordering::Relaxed) >= allowance / 2 {
-            let more = (allowance + bytes).min(MOST_ALLOWANCE);
-            self.allowance.store(more, Ordering::Relaxed);
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands an answer to who waits for it.
     fn answer(self: &Arc<Self>, id: u32, response: Response) -> Result<()> {
-        let Some(waiter) = self.lock().by_id.remove(&id) else {
-            return Err(protocol(format!("an answer to request {id}, which nobody made")));
+        let waiter = {
+            let mut waiting = self.lock();
+            let Some(waiter) = waiting.by_id.remove(&id) else {
+                return Err(protocol(format!("an answer to request {id}, which nobody made")));
+            };
+            if waiter.weight > 0 {
+                let round_trip = self.round_trip_ns.load(Ordering::Relaxed);
+                let carried = waiting.pace.carry(waiter.weight, Duration::from_nanos(round_trip));
+                let allowance = FIRST_ALLOWANCE.max(GROWTH * carried);
+                self.allowance.store(allowance, Ordering::Relaxed);
+            }
+            waiter
         };
-        self.carried(waiter.weight);
         if let Some(asked) = waiter.asked {
             self.round_trip_ns.fetch_min(nanos(asked.elapsed()), Ordering::Relaxed);
         }
@@ -286,6 +339,19 @@ impl Shared {
             drop(self.request(&Request::Close(handle)));
         }
         Ok(())
+    }
+}
+
+impl Pace {
+    /// Counts what was carried; gives what is carried in a round trip.
+    fn carry(&mut self, bytes: u64, round_trip: Duration) -> u64 {
+        let now = Instant::now();
+        let round = round_trip.clamp(LEAST_ROUND, Duration::from_secs(1));
+        if now.duration_since(self.began) >= round {
+            (self.before, self.carried, self.began) = (self.carried, 0, now);
+        }
+        self.carried += bytes;
+        self.carried.max(self.before)
     }
 }
 

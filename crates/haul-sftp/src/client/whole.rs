@@ -15,6 +15,9 @@ use super::storage::Inner;
 use super::write::{create_part, part_of, sync};
 use crate::codec::{Attrs, FileKind, OpenFlags, Request, Response, Status, name};
 
+/// What a small file is taken for while its length is not known and a lane is chosen for it.
+const LIKELY: u64 = 16 << 10;
+
 /// Opens, reads, looks whether it changed, and closes: two round trips.
 pub(super) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Whole> {
     inner.check_parent(path).await?;
@@ -28,7 +31,8 @@ pub(super) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Resu
 
 async fn read_at_once(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Option<Whole>> {
     let on_server = inner.on_server(path);
-    let session = inner.host.session().await?;
+    let chosen = inner.host.choose(limit.min(LIKELY)).await?;
+    let session = &Arc::clone(&chosen.session);
     let look = session.request(&Request::Lstat(on_server.clone()));
     let flags = OpenFlags::READ;
     let attrs = Attrs::default();
@@ -44,6 +48,7 @@ async fn read_at_once(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<
         (session.request(&read), session.request(&Request::Fstat(handle.clone())))
     });
     session.post(&Request::Close(handle));
+    drop(chosen);
     if before.size > limit {
         return Err(longer(before.size, limit));
     }
@@ -116,10 +121,11 @@ async fn write_part(
     bytes: Bytes,
     options: &CommitOptions,
 ) -> Result<()> {
-    let session = inner.host.session().await?;
+    let chosen = inner.host.choose(bytes.len() as u64).await?;
+    let session = &Arc::clone(&chosen.session);
     let mut attrs = entry::attrs(&options.metadata);
     let mode = attrs.permissions.unwrap_or(inner.default_mode);
-    let handle = create_part(&session, part, mode).await?;
+    let handle = create_part(session, part, mode).await?;
     let most = session.server().await?.write as usize;
     let mut answers = Vec::new();
     let (mut offset, mut rest) = (0, Block::from(bytes));
@@ -131,11 +137,12 @@ async fn write_part(
         offset += length;
         rest = after;
     }
+    drop(chosen);
     // The server's umask may have taken bits away.
     attrs.permissions = Some(mode);
     answers.push(session.request(&Request::Fsetstat(handle.clone(), attrs)));
     let synced = match options.sync && inner.has(name::FSYNC) {
-        true => sync(&session, &handle).await,
+        true => sync(session, &handle).await,
         false => Ok(()),
     };
     answers.push(session.request(&Request::Close(handle)));

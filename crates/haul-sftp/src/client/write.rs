@@ -97,8 +97,9 @@ impl WriteAt for SftpUpload {
 
     async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
         let end = offset + block.len() as u64;
-        let session = self.inner.host.session().await?;
-        let handle = self.handles.on(&session).await?;
+        let chosen = self.inner.host.choose(block.len() as u64).await?;
+        let session = &chosen.session;
+        let handle = self.handles.on(session).await?;
         let most = session.server().await?.write as usize;
         let mut answers = Vec::new();
         let (mut at, mut rest) = (offset, block);
@@ -110,6 +111,7 @@ impl WriteAt for SftpUpload {
             at += length;
             rest = after;
         }
+        drop(chosen);
         for pending in answers {
             if let Err(error) = error::done("write", pending.answer().await?) {
                 return Err(self.at(self.inner.explain_full(error, &self.path).await));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use haul_net::Gauge;
 use haul_storage::Result;
 
 use super::transport::{Channel, RoundTrips, Session};
@@ -14,13 +15,21 @@ pub struct SshConnection {
     session: Arc<Session>,
     version: String,
     round_trips: RoundTrips,
-    round_trip: Duration,
+    way: Way,
+}
+
+/// What is known of the way to a host.
+#[derive(Debug)]
+pub(super) struct Way {
+    pub(super) round_trip: Duration,
+    /// Tells how full it is, where one TCP connection is the whole way.
+    pub(super) gauge: Option<Gauge>,
 }
 
 impl SshConnection {
-    pub(super) fn new(session: Session, round_trips: RoundTrips, round_trip: Duration) -> Self {
+    pub(super) fn new(session: Session, round_trips: RoundTrips, way: Way) -> Self {
         let version = session.server_version();
-        Self { session: Arc::new(session), version, round_trips, round_trip }
+        Self { session: Arc::new(session), version, round_trips, way }
     }
 
     pub(super) fn into_session(self) -> Arc<Session> {
@@ -54,7 +63,13 @@ impl SshConnection {
     /// How long the TCP handshake took. With a jump host, how long it took to connect through it;
     /// with a ProxyCommand, how long the first exchange took, its start included.
     pub fn round_trip(&self) -> Duration {
-        self.round_trip
+        self.way.round_trip
+    }
+
+    /// What tells how full the way is, once; `None` behind another host or a ProxyCommand. As long
+    /// as it is kept, the TCP connection is.
+    pub fn take_gauge(&mut self) -> Option<Gauge> {
+        self.way.gauge.take()
     }
 
     /// Ends the connection with a farewell, and with it all its channels. Takes a second at most.

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use haul_net::Gauge;
 use haul_storage::{Error, ErrorKind, Result, Retry};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -21,7 +22,7 @@ use tokio::time::Instant;
 use super::algorithms::Algorithms;
 use super::auth::{Applicant, Credential, Outcome, Step};
 use super::config::{self, Hop, HostConfig, Method, Route, with_port};
-use super::connection::SshConnection;
+use super::connection::{SshConnection, Way};
 use super::host_key::HostKeyJudge;
 use super::identity::{self, Identities};
 use super::known_hosts::KnownHosts;
@@ -152,13 +153,13 @@ impl SshHost {
             Some(_) => None,
             None => Some(Gathering(tokio::spawn(identity::gather(self.config.clone())))),
         };
-        let (mut handshake, round_trip) = self.reach(&round_trips).await?;
+        let (mut handshake, way) = self.reach(&round_trips).await?;
         self.authenticate(&mut handshake, identities, failures).await?;
-        Ok(SshConnection::new(handshake.into_session(), round_trips, round_trip))
+        Ok(SshConnection::new(handshake.into_session(), round_trips, way))
     }
 
-    /// A connection whose other end is the right host, and the time of a round trip to it.
-    async fn reach(&self, round_trips: &RoundTrips) -> Result<(Handshake, Duration)> {
+    /// A connection whose other end is the right host, and what is known of the way to it.
+    async fn reach(&self, round_trips: &RoundTrips) -> Result<(Handshake, Way)> {
         let reading = tokio::task::spawn_blocking({
             let files: Vec<PathBuf> =
                 [&self.config.user_known_hosts[..], &self.config.global_known_hosts].concat();
@@ -174,12 +175,14 @@ impl SshHost {
                     Err(error) => return Err(self.behind_command(error, words).await),
                 };
                 let round_trip = handshake.first_exchange();
-                Ok((handshake, round_trip))
+                Ok((handshake, Way { round_trip, gauge: None }))
             }
             (Route::Jump(_), Some(jump)) => {
                 let (tunnel, known) = tokio::try_join!(self.tunnel(jump, round_trips), known)?;
                 let (tunnel, round_trip) = tunnel;
-                Ok((self.open(tunnel, known, round_trips).await?, round_trip))
+                // The first part of the way says nothing of the rest.
+                let way = Way { round_trip, gauge: None };
+                Ok((self.open(tunnel, known, round_trips).await?, way))
             }
             (Route::Direct | Route::Jump(_), _) => {
                 let (dialled, known) = tokio::try_join!(dial::dial(&self.config), known)?;
@@ -187,8 +190,10 @@ impl SshHost {
                 self.first_round_trip.send_if_modified(|first| {
                     first.is_none() && first.replace(dialled.round_trip).is_none()
                 });
+                // Without it the way is judged by what arrives alone.
+                let gauge = Gauge::of(&dialled.stream).ok();
                 let handshake = self.open(dialled.stream, known, round_trips).await?;
-                Ok((handshake, dialled.round_trip))
+                Ok((handshake, Way { round_trip: dialled.round_trip, gauge }))
             }
         }
     }

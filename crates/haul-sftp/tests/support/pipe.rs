@@ -61,6 +61,7 @@ impl Dial for SftpServerProcess {
             server: self.server.to_owned(),
             round_trip: None,
             round_trips: 1,
+            gauge: None,
         })
     }
 

@@ -147,6 +147,7 @@ impl Link {
             refused: state.refused,
             round_trip: state.connect.map(|_| self.config.round_trip),
             connect: state.connect,
+            queueing: None,
         }
     }
 

@@ -1,0 +1,150 @@
+//! How long packets take on a connection, as the kernel sees it.
+//!
+//! The kernel times every packet that it sends until its acknowledgement comes. The shortest of
+//! these times is the path, and what they are longer than that at present is packets that wait in
+//! queues, on either way. So who receives learns of the queue before them as well: the
+//! acknowledgements of its requests come through it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Reads the round trips of one connection. It holds the socket open.
+#[derive(Debug)]
+pub struct Gauge {
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux is asked"))]
+    socket: OwnedFd,
+    last: Mutex<Option<Mean>>,
+}
+
+/// The kernel's running mean, and how many packets it has seen arrive.
+#[derive(Debug, Clone, Copy)]
+struct Mean {
+    micros: f64,
+    delivered: u32,
+    latest: f64,
+}
+
+/// Round trips of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoundTrips {
+    /// The shortest of the last minutes.
+    pub shortest: Duration,
+    /// That of the packets that were timed since the last look.
+    pub now: Duration,
+    /// How long nothing has been sent: as old is `now`.
+    pub idle: Duration,
+}
+
+impl Gauge {
+    /// For a connected TCP socket.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn of(socket: &impl AsFd) -> io::Result<Self> {
+        Ok(Self { socket: socket.as_fd().try_clone_to_owned()?, last: Mutex::default() })
+    }
+
+    /// What is known now; `None` where the system does not tell, or has not yet measured anything.
+    pub fn round_trips(&self) -> Option<RoundTrips> {
+        let info = self.info()?;
+        let micros = f64::from(info.mean_us);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mean = match *last {
+            Some(last) => last.followed_by(micros, info.delivered),
+            None => Mean { micros, delivered: info.delivered, latest: micros },
+        };
+        *last = Some(mean);
+        let shortest = f64::from(info.shortest_us);
+        let time = |micros: f64| Duration::from_secs_f64(micros / 1e6);
+        Some(RoundTrips {
+            shortest: time(shortest),
+            now: time(mean.latest.max(shortest)),
+            idle: Duration::from_millis(info.idle_ms.into()),
+        })
+    }
+
+    fn info(&self) -> Option<TcpInfo> {
+        #[cfg(target_os = "linux")]
+        return crate::tcp_info::read(&self.socket);
+        #[cfg(not(target_os = "linux"))]
+        None
+    }
+}
+
+/// What the kernel tells.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TcpInfo {
+    pub(crate) shortest_us: u32,
+    pub(crate) mean_us: u32,
+    /// Packets of ours that have arrived.
+    pub(crate) delivered: u32,
+    pub(crate) idle_ms: u32,
+}
+
+impl Mean {
+    /// The kernel tells a mean in which each new packet counts an eighth (RFC 6298), and so follows
+    /// slowly what few packets see. From how far it moved and how many packets there were follows
+    /// what they saw.
+    fn followed_by(self, micros: f64, delivered: u32) -> Self {
+        let packets = delivered.wrapping_sub(self.delivered);
+        let latest = if packets == 0 {
+            self.latest
+        } else {
+            let kept = 0.875_f64.powi(i32::try_from(packets).unwrap_or(i32::MAX));
+            self.micros + (micros - self.micros) / (1.0 - kept)
+        };
+        Self { micros, delivered, latest: latest.max(0.0) }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_is_in_use_tells_its_round_trips() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let gauge = Gauge::of(&near).unwrap();
+        for _ in 0..100 {
+            near.write_all(b"question").unwrap();
+            far.read_exact(&mut [0; 8]).unwrap();
+            far.write_all(b"answer").unwrap();
+            near.read_exact(&mut [0; 6]).unwrap();
+        }
+        let seen = gauge.round_trips().unwrap();
+        assert!(
+            seen.shortest > Duration::ZERO && seen.shortest < Duration::from_secs(1),
+            "{seen:?}"
+        );
+        assert!(seen.now >= seen.shortest && seen.now < Duration::from_secs(10), "{seen:?}");
+        let idle = seen.idle;
+        std::thread::sleep(Duration::from_millis(60));
+        let later = gauge.round_trips().unwrap().idle;
+        assert!(later >= idle + Duration::from_millis(40), "{idle:?} {later:?}");
+    }
+
+    #[test]
+    fn what_packets_saw_is_worked_out_from_how_the_mean_moved() {
+        let mut mean = Mean { micros: 1000.0, delivered: u32::MAX, latest: 1000.0 };
+        let mut kernel = 1000.0;
+        for (packets, saw) in [(1, 1000.0), (2, 5000.0), (1, 3000.0), (40, 9000.0)] {
+            (0..packets).for_each(|_| kernel += (saw - kernel) / 8.0);
+            mean = mean.followed_by(kernel, mean.delivered.wrapping_add(packets));
+            assert!((mean.latest - saw).abs() < 1.0, "{mean:?} {saw}");
+        }
+        assert_eq!(mean.followed_by(kernel, mean.delivered).latest, mean.latest);
+    }
+
+    #[test]
+    fn a_socket_that_is_not_connected_tells_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(Gauge::of(&listener).unwrap().round_trips(), None);
+    }
+}

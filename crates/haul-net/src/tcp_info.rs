@@ -1,0 +1,52 @@
+//! The socket option TCP_INFO, which no safe wrapper covers.
+#![expect(unsafe_code, reason = "a system call without a safe wrapper lives here and nowhere else")]
+
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use crate::gauge::TcpInfo;
+
+/// Where fields are in `struct tcp_info` (linux/tcp.h), which only ever grows at its end.
+const LAST_DATA_SENT_MS: usize = 44;
+const RTT_US: usize = 68;
+const MIN_RTT_US: usize = 148;
+const DELIVERED: usize = 192;
+/// The end of the last of them.
+const LENGTH: usize = 196;
+
+/// Of a socket without a measurement.
+const NONE: u32 = u32::MAX;
+
+/// What the kernel says of a connection's round trips.
+pub fn read(socket: &OwnedFd) -> Option<TcpInfo> {
+    let info = tcp_info(socket)?;
+    let field = |at: usize| {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&info[at..at + 4]);
+        u32::from_ne_bytes(bytes)
+    };
+    let (shortest_us, mean_us) = (field(MIN_RTT_US), field(RTT_US));
+    if shortest_us == NONE || shortest_us == 0 || mean_us == 0 {
+        return None;
+    }
+    let (delivered, idle_ms) = (field(DELIVERED), field(LAST_DATA_SENT_MS));
+    Some(TcpInfo { shortest_us, mean_us, delivered, idle_ms })
+}
+
+fn tcp_info(socket: &OwnedFd) -> Option<[u8; LENGTH]> {
+    let mut info = [0_u8; LENGTH];
+    let mut length = libc::socklen_t::try_from(LENGTH).ok()?;
+    // SAFETY: the descriptor is open as long as `socket` is borrowed; the kernel writes at most
+    // `length` bytes to `info`, which has as many, and how many it wrote to `length`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast::<c_void>(),
+            &raw mut length,
+        )
+    };
+    // Kernels before 4.18 do not tell how many packets were delivered.
+    (result == 0 && length as usize == LENGTH).then_some(info)
+}
