@@ -124,6 +124,11 @@ impl Lanes {
         self.lock().round_trips
     }
 
+    /// Whether there ever was a lane.
+    pub(super) fn have_been_open(&self) -> bool {
+        self.lock().connect.is_some()
+    }
+
     /// The lane with the least to do; opens one if there is none.
     pub(super) async fn session(&self) -> Result<Arc<Session>> {
         loop {

@@ -270,6 +270,54 @@ impl Inner {
         })
     }
 
+    async fn make_dir(&self, path: &RelPath) -> Result<()> {
+        self.check_parent(path).await?;
+        let request = Request::Mkdir(self.on_server(path), Attrs::default());
+        match error::done("create directory", self.host.tell(&request).await?) {
+            Ok(()) => {
+                self.directories.learn(path.clone());
+                Ok(())
+            }
+            Err(error) => Err(self.in_the_way(error, path).await),
+        }
+    }
+
+    async fn try_remove(&self, path: &RelPath) -> Result<()> {
+        self.check_parent(path).await?;
+        let on_server = self.on_server(path);
+        let attrs = self.host_lstat(path).await.map_err(|error| self.at(error, path))?;
+        let is_directory = attrs.kind() == Some(FileKind::Directory);
+        let request = match is_directory {
+            true => Request::Rmdir(on_server),
+            false => Request::Remove(on_server),
+        };
+        self.directories.forget(path);
+        match error::done("remove", self.host.tell(&request).await?) {
+            Err(error) if is_directory && error.kind() == ErrorKind::Other => {
+                let full = !self.is_empty(path).await.unwrap_or(true);
+                let kind = if full { ErrorKind::NotEmpty } else { error.kind() };
+                Err(self.at(Error::new(kind, "remove").because(error.cause()), path))
+            }
+            outcome => outcome.map_err(|error| self.at(error, path)),
+        }
+    }
+
+    /// Makes a link beside its name, and gives it its name.
+    async fn replace_by_link(&self, path: &RelPath, link: &LinkKind) -> Result<()> {
+        let part = self.on_server(&part_of(path).map_err(|error| self.at(error, path))?);
+        if let Err(error) = self.make_link(&part, link).await {
+            // Something is left of an earlier run, or it cannot be done at all.
+            let removed = self.host.tell(&Request::Remove(part.clone())).await?;
+            error::done("remove", removed).map_err(|_| self.at(error, path))?;
+            self.make_link(&part, link).await.map_err(|error| self.at(error, path))?;
+        }
+        let taken = self.take_name(&part, path, true).await;
+        // A rename of one name of a file to another of its names does nothing and says so to
+        // nobody (rename(2)); and after a failure it must not stay either.
+        self.host.tell(&Request::Remove(part)).await?;
+        taken
+    }
+
     async fn make_link(&self, path: &Bytes, link: &LinkKind) -> Result<()> {
         let to = path.clone();
         let request = match link {
@@ -313,14 +361,18 @@ impl Storage for SftpStorage {
 
     async fn create_dir(&self, path: &RelPath) -> Result<()> {
         let inner = &self.inner;
-        inner.check_parent(path).await?;
-        let request = Request::Mkdir(inner.on_server(path), Attrs::default());
-        match error::done("create directory", inner.host.tell(&request).await?) {
-            Ok(()) => {
-                inner.directories.learn(path.clone());
-                Ok(())
+        let mut tries = inner.host.tries();
+        loop {
+            match inner.make_dir(path).await {
+                Err(error) if tries.again(&error).await => {}
+                // It was made, and the lane was lost before that could be said.
+                Err(error) if !tries.is_first() && error.kind() == ErrorKind::AlreadyExists => {
+                    let there = inner.host_lstat(path).await;
+                    let made = there.is_ok_and(|attrs| attrs.kind() == Some(FileKind::Directory));
+                    return if made { Ok(()) } else { Err(error) };
+                }
+                outcome => return outcome,
             }
-            Err(error) => Err(inner.in_the_way(error, path).await),
         }
     }
 
@@ -344,38 +396,27 @@ impl Storage for SftpStorage {
                 Ok(()) => Ok(()),
             };
         }
-        let part = inner.on_server(&part_of(path).map_err(|error| inner.at(error, path))?);
-        if let Err(error) = inner.make_link(&part, link).await {
-            // Something is left of an earlier run, or it cannot be done at all.
-            let removed = inner.host.tell(&Request::Remove(part.clone())).await?;
-            error::done("remove", removed).map_err(|_| inner.at(error, path))?;
-            inner.make_link(&part, link).await.map_err(|error| inner.at(error, path))?;
+        let mut tries = inner.host.tries();
+        loop {
+            match inner.replace_by_link(path, link).await {
+                Err(error) if tries.again(&error).await => {}
+                outcome => return outcome,
+            }
         }
-        let taken = inner.take_name(&part, path, true).await;
-        // A rename of one name of a file to another of its names does nothing and says so to
-        // nobody (rename(2)); and after a failure it must not stay either.
-        inner.host.tell(&Request::Remove(part)).await?;
-        taken
     }
 
     async fn remove(&self, path: &RelPath) -> Result<()> {
         let inner = &self.inner;
-        inner.check_parent(path).await?;
-        let on_server = inner.on_server(path);
-        let attrs = inner.host_lstat(path).await.map_err(|error| inner.at(error, path))?;
-        let is_directory = attrs.kind() == Some(FileKind::Directory);
-        let request = match is_directory {
-            true => Request::Rmdir(on_server),
-            false => Request::Remove(on_server),
-        };
-        inner.directories.forget(path);
-        match error::done("remove", inner.host.tell(&request).await?) {
-            Err(error) if is_directory && error.kind() == ErrorKind::Other => {
-                let full = !inner.is_empty(path).await.unwrap_or(true);
-                let kind = if full { ErrorKind::NotEmpty } else { error.kind() };
-                Err(inner.at(Error::new(kind, "remove").because(error.cause()), path))
+        let mut tries = inner.host.tries();
+        loop {
+            match inner.try_remove(path).await {
+                Err(error) if tries.again(&error).await => {}
+                // It was removed, and the lane was lost before that could be said.
+                Err(error) if !tries.is_first() && error.kind() == ErrorKind::NotFound => {
+                    return Ok(());
+                }
+                outcome => return outcome,
             }
-            outcome => outcome.map_err(|error| inner.at(error, path)),
         }
     }
 
@@ -445,7 +486,7 @@ impl Storage for SftpStorage {
             }
             Request::Setstat(on_server, attrs)
         };
-        let answer = inner.host.tell(&request).await?;
+        let answer = inner.host.ask(&request).await?;
         error::done("set attributes", answer).map_err(|error| inner.at(error, path))
     }
 
