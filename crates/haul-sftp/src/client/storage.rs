@@ -207,6 +207,12 @@ impl Inner {
         Ok(())
     }
 
+    /// Whether the part file of `path`, which could not get its name, is all that there is: without a
+    /// rename that replaces, the old file had to go first.
+    pub(super) async fn is_only_copy(&self, path: &RelPath, replace: bool) -> bool {
+        replace && !self.has(name::POSIX_RENAME) && self.look(path).await.is_err()
+    }
+
     /// Version 3 says "failure" where something is in the way; looking tells what.
     async fn why_not(&self, error: Error, path: &RelPath) -> Error {
         if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Busy) {
@@ -234,10 +240,9 @@ impl Inner {
     pub(super) async fn explain_full(&self, error: Error, path: &RelPath) -> Error {
         let unclear = matches!(error.kind(), ErrorKind::Other);
         if unclear && self.has(name::STATVFS) && self.is_full().await.unwrap_or(false) {
-            return self.at(
-                Error::new(ErrorKind::NoSpace, error.operation()).because(error.cause()),
-                path,
-            );
+            let cause = format!("no space left on the server ({})", error.cause());
+            let full = Error::new(ErrorKind::NoSpace, error.operation()).because(cause);
+            return self.at(full, path);
         }
         self.at(error, path)
     }

@@ -11,9 +11,10 @@ use haul_storage::{
 use super::entry;
 use super::error;
 use super::read::SftpFile;
+use super::session::Session;
 use super::storage::Inner;
 use super::write::{create_part, part_of, sync};
-use crate::codec::{Attrs, FileKind, OpenFlags, Request, Response, Status, name};
+use crate::codec::{Attrs, FileKind, Handle, OpenFlags, Request, Response, Status, name};
 
 /// Opens, reads, looks whether it changed, and closes: two round trips.
 pub(super) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Whole> {
@@ -94,32 +95,40 @@ pub(super) async fn write(
 ) -> Result<()> {
     inner.check_parent(path).await?;
     let part = inner.on_server(&part_of(path).map_err(|error| inner.at(error, path))?);
-    match write_part(inner, &part, bytes, options).await {
+    let session = inner.host.session().await?;
+    let mode = options.metadata.mode.map_or(inner.default_mode, |mode| mode & 0o7777);
+    let handle = match create_part(&session, &part, mode).await {
+        Ok(handle) => handle,
+        Err(error) => return Err(inner.explain_full(error, path).await),
+    };
+    let outcome = match write_part(inner, &session, handle, bytes, options, mode).await {
         Ok(()) => {
             let named = inner.take_name(&part, path, options.replace).await;
-            // Without a rename that replaces, the old file had to go first: then the part file is all
-            // that there is.
-            let replaces = !options.replace || inner.has(name::POSIX_RENAME);
-            if named.is_err() && (replaces || inner.look(path).await.is_ok()) {
-                // The first error is the one to report; what is left the next run finds.
-                drop(inner.host.tell(&Request::Remove(part)).await);
+            if named.is_err() && inner.is_only_copy(path, options.replace).await {
+                // It stays.
+                return named;
             }
             named
         }
+        // Before it is removed: then there would be room.
         Err(error) => Err(inner.explain_full(error, path).await),
+    };
+    if outcome.as_ref().is_err_and(|error| error.kind() != ErrorKind::Unreachable) {
+        // The first error is the one to report; what is left the next run finds.
+        drop(inner.host.tell(&Request::Remove(part)).await);
     }
+    outcome
 }
 
 async fn write_part(
     inner: &Arc<Inner>,
-    part: &Bytes,
+    session: &Session,
+    handle: Handle,
     bytes: Bytes,
     options: &CommitOptions,
+    mode: u32,
 ) -> Result<()> {
-    let session = inner.host.session().await?;
     let mut attrs = entry::attrs(&options.metadata);
-    let mode = attrs.permissions.unwrap_or(inner.default_mode);
-    let handle = create_part(&session, part, mode).await?;
     let most = session.server().await?.write as usize;
     let mut answers = Vec::new();
     let (mut offset, mut rest) = (0, Block::from(bytes));
@@ -135,7 +144,7 @@ async fn write_part(
     attrs.permissions = Some(mode);
     answers.push(session.request(&Request::Fsetstat(handle.clone(), attrs)));
     let synced = match options.sync && inner.has(name::FSYNC) {
-        true => sync(&session, &handle).await,
+        true => sync(session, &handle).await,
         false => Ok(()),
     };
     answers.push(session.request(&Request::Close(handle)));
@@ -143,10 +152,6 @@ async fn write_part(
     for pending in answers {
         let answer = pending.answer().await.and_then(|answer| error::done("write", answer));
         outcome = outcome.and(answer);
-    }
-    if outcome.is_err() {
-        // What is left of it the next run finds, if this fails too.
-        session.post(&Request::Remove(part.clone()));
     }
     outcome
 }

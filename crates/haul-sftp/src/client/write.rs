@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -34,6 +34,8 @@ pub(super) struct SftpUpload {
     resumed: bool,
     /// Where the last byte that was written ends.
     end: AtomicU64,
+    /// The part file is all that there is: the old file had to go before it could get its name.
+    only_copy: AtomicBool,
 }
 
 impl SftpUpload {
@@ -65,6 +67,7 @@ impl SftpUpload {
             handles,
             resumed,
             end: AtomicU64::new(0),
+            only_copy: AtomicBool::new(false),
         })
     }
 
@@ -170,7 +173,12 @@ impl WriteAt for SftpUpload {
         for (session, handle) in self.handles.take_all() {
             session.post(&Request::Close(handle));
         }
-        self.inner.take_name(&self.part_on_server, &self.path, options.replace).await
+        let named = self.inner.take_name(&self.part_on_server, &self.path, options.replace).await;
+        if named.is_err() {
+            let only = self.inner.is_only_copy(&self.path, options.replace).await;
+            self.only_copy.store(only, Ordering::Relaxed);
+        }
+        named
     }
 
     async fn abort(&self, keep: bool) -> Result<()> {
@@ -180,7 +188,7 @@ impl WriteAt for SftpUpload {
             session.request(&Request::Close(handle.clone())).answer().await.map(drop)
         }))
         .await?;
-        if keep {
+        if keep || self.only_copy.load(Ordering::Relaxed) {
             return Ok(());
         }
         let answer = self.inner.host.tell(&Request::Remove(self.part_on_server.clone())).await?;

@@ -9,6 +9,10 @@
 mod sshd;
 
 mod cuts;
+mod files;
+mod limits;
+mod login;
+mod many;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -119,11 +123,6 @@ impl Running {
     /// Waits for its end.
     fn finish(mut self) -> Output {
         self.0.take().unwrap().wait_with_output().unwrap()
-    }
-
-    /// Whether it has ended by itself.
-    fn has_ended(&mut self) -> bool {
-        self.0.as_mut().unwrap().try_wait().unwrap().is_some()
     }
 
     /// `kill -9`.
