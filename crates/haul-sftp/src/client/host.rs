@@ -59,6 +59,11 @@ impl SftpHost {
         self.lanes.expect(lanes);
     }
 
+    /// What it is called in errors.
+    pub fn name(&self) -> String {
+        self.lanes.host()
+    }
+
     /// What the link looks like.
     pub fn link(&self) -> LinkStatus {
         self.lanes.status()

@@ -92,3 +92,20 @@ fn a_port_where_nobody_listens_is_tried_once() {
     assert!(ran.err().contains("Connection refused"), "{}", ran.err());
     assert_eq!(ran.err().lines().count(), 1, "{}", ran.err());
 }
+
+#[test]
+fn with_v_it_says_once_a_host_what_connecting_took() {
+    let far = Far::start();
+    far.session.write("src/a", "a");
+    for (line, lines) in [("cp -v src @/dst", 1), ("cp -v @/dst/src @/again", 1), ("cp src @/x", 0)]
+    {
+        let said = far.haul(line).status(0).err();
+        let connected = said.lines().filter(|line| line.contains(": connected in "));
+        let connected: Vec<&str> = connected.collect();
+        assert_eq!(connected.len(), lines, "{said}");
+        let place = format!("{}@{}: ", far.sshd.user(), far.sshd.address());
+        for line in connected {
+            assert!(line.starts_with(&place) && line.contains(" round trips; latency "), "{said}");
+        }
+    }
+}
