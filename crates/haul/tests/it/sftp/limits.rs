@@ -8,7 +8,7 @@ use super::sshd::Sshd;
 use super::{Far, content};
 
 /// A tree with something large and something small in it, at both ends.
-fn tree(far: &Far, large: usize) {
+pub(super) fn tree(far: &Far, large: usize) {
     for root in ["src", "far/src"] {
         far.session.write(format!("{root}/large"), content(1, large));
         for n in 0..20 {
@@ -18,7 +18,7 @@ fn tree(far: &Far, large: usize) {
 }
 
 /// Copies the tree down and up.
-fn both_ways(far: &Far, options: &str) {
+pub(super) fn both_ways(far: &Far, options: &str) {
     far.haul(&format!("cp {options} @/src down")).status(0);
     far.same("src", "down/src");
     far.haul(&format!("cp {options} src @/up")).status(0);
