@@ -1,6 +1,7 @@
 //! Asks the person at the terminal: passwords without showing them, host keys.
 //!
-//! It talks to the terminal itself, not to the standard input and output, which may be pipes.
+//! It talks to the terminal itself, not to the standard input and output, which may be pipes. There
+//! is one, so that many hosts ask one after the other.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Write};
@@ -8,7 +9,11 @@ use std::io::{self, BufRead, BufReader, Write};
 use async_trait::async_trait;
 use haul_sftp::ssh::{Prompter, Secret};
 use haul_storage::{Error, Result};
+use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
+
+/// Held by who asks.
+static ASKING: Mutex<()> = Mutex::const_new(());
 
 /// The terminal that the process belongs to, if it does.
 #[derive(Debug, Clone, Copy, Default)]
@@ -70,7 +75,9 @@ fn nobody<T>(error: io::Error) -> io::Result<Option<T>> {
 async fn blocking<T: Send + 'static>(
     ask: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T> {
+    let turn = ASKING.lock().await;
     let asked = spawn_blocking(ask).await;
+    drop(turn);
     let error = |error: io::Error| Error::from_io("ask", error).at("the terminal");
     match asked {
         Ok(outcome) => outcome.map_err(error),

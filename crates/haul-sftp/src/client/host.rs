@@ -1,24 +1,29 @@
 //! One server, as everything that asks it sees it: lanes, and what is known of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use haul_storage::{Error, ErrorKind, LinkStatus, Result};
+use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry};
 use tokio::runtime::Handle;
+use tokio::time::sleep;
 
 use super::error;
+use super::habits::Habits;
 use super::lanes::Lanes;
-use super::session::{Chosen, Server, Session};
+use super::session::{Room, Server, Session};
 use crate::codec::{Extended, FileKind, Request, Response, Status, name};
 use crate::transport::Dial;
 
-/// How often a question that changes nothing is asked again when its lane is lost.
-const TRIES: usize = 4;
+/// The pauses before what can be done twice is tried again when its lane is lost: at once, and then
+/// for as long as a server takes to be restarted.
+const PAUSES_MS: [u64; 7] = [0, 250, 500, 1000, 2000, 4000, 8000];
 
 /// One server with its lanes. Several storages can be on it.
 #[derive(Debug)]
 pub struct SftpHost {
     pub(super) lanes: Arc<Lanes>,
+    pub(super) habits: Habits,
 }
 
 /// What a path of a location is on the server.
@@ -47,13 +52,18 @@ impl SftpHost {
     /// A server that is reached by `dial`; nothing is opened yet. Its lanes live on `runtime`, which
     /// should have threads of its own: encryption is work.
     pub fn new(dial: Arc<dyn Dial>, runtime: Handle) -> Arc<Self> {
-        Arc::new(Self { lanes: Lanes::new(dial, runtime) })
+        Arc::new(Self { lanes: Lanes::new(dial, runtime), habits: Habits::default() })
     }
 
     /// Says that much is going to be moved: where the path is long, `lanes` lanes (8 at most) are
     /// opened side by side from the beginning.
     pub fn expect(&self, lanes: usize) {
         self.lanes.expect(lanes);
+    }
+
+    /// What it is called in errors.
+    pub fn name(&self) -> String {
+        self.lanes.host()
     }
 
     /// What the link looks like.
@@ -69,10 +79,10 @@ impl SftpHost {
     /// What a path as users write it is on the server, and what is there: without a leading slash
     /// it is below the home, as is what follows `~/`. Both questions share a round trip.
     pub async fn resolve(&self, path: &[u8]) -> Result<Resolved> {
-        let mut tries = Tries::default();
+        let mut tries = self.tries();
         loop {
             match self.try_resolve(path).await {
-                Err(error) if tries.again(&error) => {}
+                Err(error) if tries.again(&error).await => {}
                 outcome => return outcome,
             }
         }
@@ -96,10 +106,10 @@ impl SftpHost {
     /// Where something is to be written: the directory nearest to `path` that is there. All
     /// directories on the way are asked for at once.
     pub async fn nearest(&self, path: &[u8]) -> Result<Nearest> {
-        let mut tries = Tries::default();
+        let mut tries = self.tries();
         loop {
             match self.try_nearest(path).await {
-                Err(error) if tries.again(&error) => {}
+                Err(error) if tries.again(&error).await => {}
                 outcome => return outcome,
             }
         }
@@ -197,35 +207,37 @@ impl SftpHost {
 
     /// The lane with the least to do.
     pub(super) async fn session(&self) -> Result<Arc<Session>> {
-        Ok(Arc::clone(&self.choose(0).await?.session))
+        Ok(Arc::clone(&*self.choose(0).await?))
     }
 
     /// The lane with the least to do, for `bytes` that are going to be moved on it.
-    pub(super) async fn choose(&self, bytes: u64) -> Result<Chosen> {
+    pub(super) async fn choose(&self, bytes: u64) -> Result<Room> {
         self.lanes.choose(bytes).await
     }
 
     /// What the server can do.
     pub(super) async fn server(&self) -> Result<Arc<Server>> {
-        let mut tries = Tries::default();
+        let mut tries = self.tries();
         loop {
             match self.try_server().await {
-                Err(error) if tries.again(&error) => {}
+                Err(error) if tries.again(&error).await => {}
                 outcome => return outcome,
             }
         }
     }
 
     async fn try_server(&self) -> Result<Arc<Server>> {
-        self.session().await?.server().await
+        let session = self.session().await?;
+        self.habits.learn_name(&session.identification);
+        session.server().await
     }
 
-    /// Asks something that changes nothing; again if the lane is lost meanwhile.
+    /// Asks for what can be done twice; again if the lane is lost meanwhile.
     pub(super) async fn ask(&self, request: &Request) -> Result<Response> {
-        let mut tries = Tries::default();
+        let mut tries = self.tries();
         loop {
             match self.tell(request).await {
-                Err(error) if tries.again(&error) => {}
+                Err(error) if tries.again(&error).await => {}
                 outcome => return outcome,
             }
         }
@@ -236,20 +248,41 @@ impl SftpHost {
         self.session().await?.request(request).answer().await
     }
 
+    /// Counts the tries of something that can be done twice.
+    pub(super) fn tries(&self) -> Tries {
+        Tries { lanes: Arc::clone(&self.lanes), failed: 0 }
+    }
+
     fn at(&self, error: Error, path: &[u8]) -> Error {
         error.at(format!("{}:{}", self.lanes.host(), String::from_utf8_lossy(path)))
     }
 }
 
-/// Counts how often a question that changes nothing is asked.
-#[derive(Debug, Default)]
-struct Tries(usize);
+/// Counts how often something is tried that can be done twice.
+#[derive(Debug)]
+pub(super) struct Tries {
+    lanes: Arc<Lanes>,
+    failed: usize,
+}
 
 impl Tries {
-    /// Whether to ask again: if the lane was lost, and not for ever.
-    fn again(&mut self, error: &Error) -> bool {
-        self.0 += 1;
-        self.0 < TRIES && error.kind() == ErrorKind::Unreachable
+    /// Whether to try again, after the pause that this takes: if the lane was lost or the server had
+    /// too much to do, and not for ever. A host to which there never was a lane is not waited for.
+    pub(super) async fn again(&mut self, error: &Error) -> bool {
+        let passes = match error.kind() {
+            ErrorKind::Busy => error.retry() == Retry::Later,
+            ErrorKind::Unreachable => error.retry() == Retry::Later && self.lanes.have_been_open(),
+            _ => false,
+        };
+        let Some(pause) = PAUSES_MS.get(self.failed).filter(|_| passes) else { return false };
+        self.failed += 1;
+        sleep(Duration::from_millis(*pause)).await;
+        true
+    }
+
+    /// Whether anything has been tried before.
+    pub(super) const fn is_first(&self) -> bool {
+        self.failed == 0
     }
 }
 

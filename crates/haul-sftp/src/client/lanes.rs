@@ -11,7 +11,7 @@ use haul_storage::{Error, ErrorKind, LinkStatus, Result};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::session::{Chosen, Session};
+use super::session::{Room, Session};
 use crate::transport::Dial;
 
 /// Lanes in the making. sshd refuses connections at random above ten that have not authenticated
@@ -125,16 +125,21 @@ impl Lanes {
         self.lock().round_trips
     }
 
+    /// Whether there ever was a lane.
+    pub(super) fn have_been_open(&self) -> bool {
+        self.lock().connect.is_some()
+    }
+
     /// The lane with the least to do, for `bytes` that are going to be moved on it; opens one if
     /// there is none.
-    pub(super) async fn choose(&self, bytes: u64) -> Result<Chosen> {
+    pub(super) async fn choose(&self, bytes: u64) -> Result<Room> {
         loop {
             let changed = self.changed.notified();
             {
                 let mut state = self.lock();
                 self.tend(&mut state);
                 if let Some(least) = state.open.iter().min_by_key(|lane| lane.load()) {
-                    return Ok(Chosen::new(Arc::clone(least), bytes));
+                    return Ok(least.reserve(bytes));
                 }
                 if state.making == 0 {
                     if let Some(failure) = state.failure.take() {
@@ -151,6 +156,19 @@ impl Lanes {
             }
             changed.await;
         }
+    }
+
+    /// One more lane, which is not among those that are shared.
+    pub(super) async fn open_own(&self) -> Result<Arc<Session>> {
+        let dial = Arc::clone(&self.dial);
+        let opening = self.runtime.spawn(async move {
+            let channel = dial.dial().await?;
+            Ok(Arc::new(Session::start(channel, &dial.host())))
+        });
+        opening.await.unwrap_or_else(|failed| {
+            let error = Error::new(ErrorKind::Unreachable, "connect");
+            Err(error.at(self.dial.host()).with_source(failed))
+        })
     }
 
     /// Forgets lanes that have ended, closes what is too much, makes what is missing.

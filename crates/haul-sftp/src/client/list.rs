@@ -1,9 +1,12 @@
 //! Listings: several READDIRs under way, because OpenSSH gives a hundred names at a time and a
-//! directory has a hundred thousand.
+//! directory has a hundred thousand. When a lane is lost, the directory is listed anew over another
+//! one, without the names that were given already.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use haul_storage::{
@@ -12,6 +15,8 @@ use haul_storage::{
 
 use super::entry;
 use super::error;
+use super::habits::Lane;
+use super::host::Tries;
 use super::session::{Pending, Session};
 use super::storage::Inner;
 use crate::codec::{FileKind, Handle, Name, Request, Response, Status};
@@ -20,13 +25,60 @@ use crate::codec::{FileKind, Handle, Name, Request, Response, Status};
 /// answer two more are asked for.
 const AHEAD: usize = 32;
 
+/// So many names of a directory are remembered, so that it can be listed anew when a lane is lost.
+const REMEMBERED: usize = 65_536;
+
 /// Lists a directory, which must not be a link.
 pub(super) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStream> {
+    let mut tries = inner.host.tries();
+    let opened = loop {
+        match open(inner, path).await {
+            Err(error) if tries.again(&error).await => {}
+            outcome => break outcome?,
+        }
+    };
+    let listing = Listing {
+        inner: Arc::clone(inner),
+        path: path.clone(),
+        asked: VecDeque::from([opened.ask()]),
+        opened,
+        ahead: 1,
+        ended: false,
+        given: Some(HashSet::new()),
+        hasher: RandomState::new(),
+        tries,
+    };
+    let batches = stream::unfold(listing, |mut listing| async move {
+        let batch = listing.next().await?;
+        Some((stream::iter(batch), listing))
+    });
+    Ok(batches.flatten().boxed())
+}
+
+async fn open(inner: &Arc<Inner>, path: &RelPath) -> Result<Opened> {
     inner.check_parent(path).await?;
     let on_server = inner.on_server(path);
-    let session = inner.host.session().await?;
+    let mut opening = inner.host.opening(false);
+    loop {
+        let lane = opening.lane().await?;
+        match open_on(inner, path, &on_server, &lane).await {
+            Ok(handle) => {
+                opening.opened();
+                return Ok(Opened { lane, handle });
+            }
+            Err(error) => opening.refused(&lane, error)?,
+        }
+    }
+}
+
+async fn open_on(
+    inner: &Inner,
+    path: &RelPath,
+    on_server: &Bytes,
+    session: &Session,
+) -> Result<Handle> {
     let look = (!path.is_root()).then(|| session.request(&Request::Lstat(on_server.clone())));
-    let open = session.request(&Request::Opendir(on_server));
+    let open = session.request(&Request::Opendir(on_server.clone()));
     if let Some(look) = look {
         let attrs = error::attrs("list", look.answer().await?).map_err(|e| inner.at(e, path))?;
         if attrs.kind() != Some(FileKind::Directory) {
@@ -35,20 +87,7 @@ pub(super) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
         }
         inner.directories.learn(path.clone());
     }
-    let handle = error::handle("list", open.answer().await?).map_err(|e| inner.at(e, path))?;
-    let listing = Listing {
-        inner: Arc::clone(inner),
-        path: path.clone(),
-        asked: VecDeque::from([session.request(&Request::Readdir(handle.clone()))]),
-        opened: Opened { session, handle },
-        ahead: 1,
-        ended: false,
-    };
-    let batches = stream::unfold(listing, |mut listing| async move {
-        let batch = listing.next().await?;
-        Some((stream::iter(batch), listing))
-    });
-    Ok(batches.flatten().boxed())
+    error::handle("list", open.answer().await?).map_err(|e| inner.at(e, path))
 }
 
 struct Listing {
@@ -58,17 +97,27 @@ struct Listing {
     asked: VecDeque<Pending>,
     ahead: usize,
     ended: bool,
+    /// Hashes of the names that were given; `None` when there are too many to remember.
+    given: Option<HashSet<u64>>,
+    hasher: RandomState,
+    tries: Tries,
 }
 
 /// An open directory; closed when it is dropped.
 struct Opened {
-    session: Arc<Session>,
+    lane: Lane,
     handle: Handle,
+}
+
+impl Opened {
+    fn ask(&self) -> Pending {
+        self.lane.request(&Request::Readdir(self.handle.clone()))
+    }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        self.session.post(&Request::Close(self.handle.clone()));
+        self.lane.post(&Request::Close(self.handle.clone()));
     }
 }
 
@@ -78,8 +127,9 @@ impl Listing {
         loop {
             let pending = self.asked.pop_front()?;
             match pending.answer().await {
-                Ok(Response::Names(names)) => {
+                Ok(Response::Names(mut names)) => {
                     self.ask_ahead();
+                    self.leave_out_given(&mut names);
                     let batch = self.entries(names).await;
                     if !batch.is_empty() {
                         return Some(batch);
@@ -87,14 +137,38 @@ impl Listing {
                 }
                 // What was asked ahead ends the same way.
                 Ok(Response::Status { status: Status::Eof, .. }) => self.ended = true,
+                // What was asked ahead of the end does not matter any more.
+                Err(_) if self.ended => {}
+                Err(error) if self.given.is_some() && self.tries.again(&error).await => {
+                    if let Err(error) = self.open_anew().await {
+                        return Some(self.end(error));
+                    }
+                }
                 other => {
-                    self.ended = true;
-                    self.asked.clear();
                     let error = other.map_or_else(|e| e, |other| error::unexpected("list", other));
-                    return Some(vec![Err(self.inner.at(error, &self.path))]);
+                    return Some(self.end(error));
                 }
             }
         }
+    }
+
+    /// Begins anew, over another lane.
+    async fn open_anew(&mut self) -> Result<()> {
+        self.opened = loop {
+            match open(&self.inner, &self.path).await {
+                Err(error) if self.tries.again(&error).await => {}
+                outcome => break outcome?,
+            }
+        };
+        self.asked = VecDeque::from([self.opened.ask()]);
+        self.ahead = 1;
+        Ok(())
+    }
+
+    fn end(&mut self, error: Error) -> Vec<Result<Vec<Entry>>> {
+        self.ended = true;
+        self.asked.clear();
+        vec![Err(self.inner.at(error, &self.path))]
     }
 
     fn ask_ahead(&mut self) {
@@ -103,9 +177,16 @@ impl Listing {
         }
         self.ahead = (self.ahead * 2).min(AHEAD);
         while self.asked.len() < self.ahead {
-            let request = Request::Readdir(self.opened.handle.clone());
-            self.asked.push_back(self.opened.session.request(&request));
+            self.asked.push_back(self.opened.ask());
         }
+    }
+
+    /// What was given before the lane was lost is not given again.
+    fn leave_out_given(&mut self, names: &mut Vec<Name>) {
+        if let Some(given) = &mut self.given {
+            names.retain(|name| given.insert(self.hasher.hash_one(&name.name)));
+        }
+        self.given.take_if(|given| given.len() > REMEMBERED);
     }
 
     async fn entries(&self, names: Vec<Name>) -> Vec<Result<Vec<Entry>>> {

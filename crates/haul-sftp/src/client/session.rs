@@ -9,6 +9,7 @@
 //! for the payload that goes.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -57,6 +58,8 @@ pub(super) struct Session {
     /// Round trips that connecting took.
     pub(super) round_trips: u32,
     gauge: Option<Gauge>,
+    /// What the server says it is.
+    pub(super) identification: String,
 }
 
 #[derive(Debug)]
@@ -66,6 +69,8 @@ struct Shared {
     next_id: AtomicU32,
     waiting: Mutex<Waiting>,
     outstanding: AtomicU64,
+    /// Files and directories that are open.
+    open_handles: AtomicU64,
     /// Bytes that the lane may be expected to carry in a round trip.
     allowance: AtomicU64,
     /// Shortest time from a short question to its answer, in nanoseconds.
@@ -129,6 +134,7 @@ impl Session {
                 pace: Pace { began: Instant::now(), carried: 0, before: 0 },
             }),
             outstanding: AtomicU64::new(0),
+            open_handles: AtomicU64::new(0),
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
             round_trip_ns: AtomicU64::new(round_trip.map_or(u64::MAX, nanos)),
             server: watch::Sender::new(None),
@@ -141,12 +147,19 @@ impl Session {
         let writer = tokio::spawn(write(Arc::clone(&shared), outgoing, queued)).abort_handle();
         let greeting = Greeting { limits };
         let reader = tokio::spawn(read(Arc::clone(&shared), incoming, greeting)).abort_handle();
-        Self { shared, tasks: [writer, reader], round_trips, gauge }
+        let identification = server;
+        Self { shared, tasks: [writer, reader], round_trips, gauge, identification }
     }
 
     /// Queues a request; the answer is the future's. Failure statuses are answers, too.
     pub(super) fn request(&self, request: &Request) -> Pending {
         self.shared.request(request)
+    }
+
+    /// Keeps room for what is going to be asked for.
+    pub(super) fn reserve(self: &Arc<Self>, bytes: u64) -> Room {
+        self.shared.outstanding.fetch_add(bytes, Ordering::Relaxed);
+        Room { session: Arc::clone(self), bytes }
     }
 
     /// Queues a request whose answer does not matter.
@@ -166,6 +179,11 @@ impl Session {
     /// Bytes that were asked for or sent and not yet answered.
     pub(super) fn outstanding(&self) -> u64 {
         self.shared.outstanding.load(Ordering::Relaxed)
+    }
+
+    /// Whether a file or directory is open, or may be about to be.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.shared.open_handles.load(Ordering::Relaxed) > 0 || !self.shared.lock().by_id.is_empty()
     }
 
     /// How busy the lane is, in thousandths of what it can carry in a round trip. A lane that has
@@ -202,23 +220,23 @@ impl Session {
 }
 
 /// A lane that somebody is about to ask for so many bytes. Whoever chooses a lane meanwhile sees
-/// them as outstanding, or all that begin at the same moment would choose the same one.
+/// them as outstanding, or all that begin at the same moment would choose the same one. To be dropped
+/// when the requests are made.
 #[derive(Debug)]
-pub(super) struct Chosen {
-    /// The lane.
-    pub(super) session: Arc<Session>,
+pub(super) struct Room {
+    session: Arc<Session>,
     bytes: u64,
 }
 
-impl Chosen {
-    /// Keeps room for `bytes` until it is dropped: when the requests are made.
-    pub(super) fn new(session: Arc<Session>, bytes: u64) -> Self {
-        session.shared.outstanding.fetch_add(bytes, Ordering::Relaxed);
-        Self { session, bytes }
+impl Deref for Room {
+    type Target = Arc<Session>;
+
+    fn deref(&self) -> &Arc<Session> {
+        &self.session
     }
 }
 
-impl Drop for Chosen {
+impl Drop for Room {
     fn drop(&mut self) {
         self.session.shared.outstanding.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -271,6 +289,9 @@ impl Shared {
         let (sender, answer) = oneshot::channel();
         let weight = weight(request);
         self.outstanding.fetch_add(weight, Ordering::Relaxed);
+        if let Request::Close(_) = request {
+            self.open_handles.fetch_sub(1, Ordering::Relaxed);
+        }
         {
             let mut waiting = self.lock();
             // Where the session has ended the sender is dropped here, and its receiver says so.
@@ -331,6 +352,9 @@ impl Shared {
             }
             waiter
         };
+        if let Response::Handle(_) = response {
+            self.open_handles.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(asked) = waiter.asked {
             self.round_trip_ns.fetch_min(nanos(asked.elapsed()), Ordering::Relaxed);
         }
@@ -400,6 +424,11 @@ async fn read(
         match incoming.next().await {
             Some(Ok(bytes)) => deframer.push(bytes),
             Some(Err(error)) => break error,
+            None if greeting.is_some() => {
+                // It would do the same next time: the account has no SFTP, or its server fails.
+                break Error::new(ErrorKind::Protocol, "read")
+                    .because("the server closed the channel without a greeting");
+            }
             None => {
                 let cause = if deframer.is_within_frame() {
                     "the server closed the channel within an answer"

@@ -43,7 +43,9 @@ pub(super) struct Inner {
     pub(super) default_mode: u32,
     location: Location,
     root: Bytes,
-    capabilities: Capabilities,
+    /// What the server can do, by its [`Habits`](super::habits::Habits): the usual, with writes in
+    /// order, without attributes, with both.
+    capabilities: [Capabilities; 4],
     extensions: Extensions,
     journals: Option<PathBuf>,
 }
@@ -60,7 +62,7 @@ impl SftpStorage {
     ) -> Result<Arc<Self>> {
         let server = host.server().await?;
         let has = |name: &[u8]| server.extensions.has(name);
-        let capabilities = Capabilities {
+        let usual = Capabilities {
             medium: Medium::Link,
             ranged_reads: true,
             writes: Writes::AnyOrder,
@@ -88,7 +90,7 @@ impl SftpStorage {
                 default_mode: DEFAULT_MODE,
                 location,
                 root,
-                capabilities,
+                capabilities: by_habits(&usual),
                 extensions: server.extensions.clone(),
                 journals,
             }),
@@ -109,6 +111,19 @@ impl Inner {
         }
         let slash: &[u8] = if self.root.ends_with(b"/") { b"" } else { b"/" };
         [&self.root, slash, path.as_bytes()].concat().into()
+    }
+
+    /// What the server can do, as far as it is known now.
+    fn capabilities(&self) -> &Capabilities {
+        let habits = &self.host.habits;
+        let in_order = usize::from(habits.writes() == Some(Writes::InOrder));
+        &self.capabilities[in_order + 2 * usize::from(habits.has_no_attributes())]
+    }
+
+    /// Whether what it announces is only there where files lie on a file system: bytes can be
+    /// written in any order then.
+    pub(super) fn has_file_system(&self) -> bool {
+        self.has(name::FSYNC) && self.has(name::HARDLINK)
     }
 
     /// Whether the server announced an extension.
@@ -207,6 +222,12 @@ impl Inner {
         Ok(())
     }
 
+    /// Whether the part file of `path`, which could not get its name, is all that there is: without a
+    /// rename that replaces, the old file had to go first.
+    pub(super) async fn is_only_copy(&self, path: &RelPath, replace: bool) -> bool {
+        replace && !self.has(name::POSIX_RENAME) && self.look(path).await.is_err()
+    }
+
     /// Version 3 says "failure" where something is in the way; looking tells what.
     async fn why_not(&self, error: Error, path: &RelPath) -> Error {
         if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Busy) {
@@ -234,10 +255,9 @@ impl Inner {
     pub(super) async fn explain_full(&self, error: Error, path: &RelPath) -> Error {
         let unclear = matches!(error.kind(), ErrorKind::Other);
         if unclear && self.has(name::STATVFS) && self.is_full().await.unwrap_or(false) {
-            return self.at(
-                Error::new(ErrorKind::NoSpace, error.operation()).because(error.cause()),
-                path,
-            );
+            let cause = format!("no space left on the server ({})", error.cause());
+            let full = Error::new(ErrorKind::NoSpace, error.operation()).because(cause);
+            return self.at(full, path);
         }
         self.at(error, path)
     }
@@ -270,6 +290,54 @@ impl Inner {
         })
     }
 
+    async fn make_dir(&self, path: &RelPath) -> Result<()> {
+        self.check_parent(path).await?;
+        let request = Request::Mkdir(self.on_server(path), Attrs::default());
+        match error::done("create directory", self.host.tell(&request).await?) {
+            Ok(()) => {
+                self.directories.learn(path.clone());
+                Ok(())
+            }
+            Err(error) => Err(self.in_the_way(error, path).await),
+        }
+    }
+
+    async fn try_remove(&self, path: &RelPath) -> Result<()> {
+        self.check_parent(path).await?;
+        let on_server = self.on_server(path);
+        let attrs = self.host_lstat(path).await.map_err(|error| self.at(error, path))?;
+        let is_directory = attrs.kind() == Some(FileKind::Directory);
+        let request = match is_directory {
+            true => Request::Rmdir(on_server),
+            false => Request::Remove(on_server),
+        };
+        self.directories.forget(path);
+        match error::done("remove", self.host.tell(&request).await?) {
+            Err(error) if is_directory && error.kind() == ErrorKind::Other => {
+                let full = !self.is_empty(path).await.unwrap_or(true);
+                let kind = if full { ErrorKind::NotEmpty } else { error.kind() };
+                Err(self.at(Error::new(kind, "remove").because(error.cause()), path))
+            }
+            outcome => outcome.map_err(|error| self.at(error, path)),
+        }
+    }
+
+    /// Makes a link beside its name, and gives it its name.
+    async fn replace_by_link(&self, path: &RelPath, link: &LinkKind) -> Result<()> {
+        let part = self.on_server(&part_of(path).map_err(|error| self.at(error, path))?);
+        if let Err(error) = self.make_link(&part, link).await {
+            // Something is left of an earlier run, or it cannot be done at all.
+            let removed = self.host.tell(&Request::Remove(part.clone())).await?;
+            error::done("remove", removed).map_err(|_| self.at(error, path))?;
+            self.make_link(&part, link).await.map_err(|error| self.at(error, path))?;
+        }
+        let taken = self.take_name(&part, path, true).await;
+        // A rename of one name of a file to another of its names does nothing and says so to
+        // nobody (rename(2)); and after a failure it must not stay either.
+        self.host.tell(&Request::Remove(part)).await?;
+        taken
+    }
+
     async fn make_link(&self, path: &Bytes, link: &LinkKind) -> Result<()> {
         let to = path.clone();
         let request = match link {
@@ -291,7 +359,7 @@ impl Storage for SftpStorage {
     }
 
     fn capabilities(&self) -> &Capabilities {
-        &self.inner.capabilities
+        self.inner.capabilities()
     }
 
     fn set_lanes(&self, lanes: usize) {
@@ -313,21 +381,25 @@ impl Storage for SftpStorage {
 
     async fn create_dir(&self, path: &RelPath) -> Result<()> {
         let inner = &self.inner;
-        inner.check_parent(path).await?;
-        let request = Request::Mkdir(inner.on_server(path), Attrs::default());
-        match error::done("create directory", inner.host.tell(&request).await?) {
-            Ok(()) => {
-                inner.directories.learn(path.clone());
-                Ok(())
+        let mut tries = inner.host.tries();
+        loop {
+            match inner.make_dir(path).await {
+                Err(error) if tries.again(&error).await => {}
+                // It was made, and the lane was lost before that could be said.
+                Err(error) if !tries.is_first() && error.kind() == ErrorKind::AlreadyExists => {
+                    let there = inner.host_lstat(path).await;
+                    let made = there.is_ok_and(|attrs| attrs.kind() == Some(FileKind::Directory));
+                    return if made { Ok(()) } else { Err(error) };
+                }
+                outcome => return outcome,
             }
-            Err(error) => Err(inner.in_the_way(error, path).await),
         }
     }
 
     async fn create_link(&self, path: &RelPath, link: &LinkKind, replace: bool) -> Result<()> {
         let inner = &self.inner;
         if let LinkKind::Hard(file) = link {
-            if !inner.capabilities.hard_links {
+            if !inner.capabilities().hard_links {
                 return Err(unsupported(inner, "make a link", path));
             }
             inner.check_parent(file).await?;
@@ -344,38 +416,27 @@ impl Storage for SftpStorage {
                 Ok(()) => Ok(()),
             };
         }
-        let part = inner.on_server(&part_of(path).map_err(|error| inner.at(error, path))?);
-        if let Err(error) = inner.make_link(&part, link).await {
-            // Something is left of an earlier run, or it cannot be done at all.
-            let removed = inner.host.tell(&Request::Remove(part.clone())).await?;
-            error::done("remove", removed).map_err(|_| inner.at(error, path))?;
-            inner.make_link(&part, link).await.map_err(|error| inner.at(error, path))?;
+        let mut tries = inner.host.tries();
+        loop {
+            match inner.replace_by_link(path, link).await {
+                Err(error) if tries.again(&error).await => {}
+                outcome => return outcome,
+            }
         }
-        let taken = inner.take_name(&part, path, true).await;
-        // A rename of one name of a file to another of its names does nothing and says so to
-        // nobody (rename(2)); and after a failure it must not stay either.
-        inner.host.tell(&Request::Remove(part)).await?;
-        taken
     }
 
     async fn remove(&self, path: &RelPath) -> Result<()> {
         let inner = &self.inner;
-        inner.check_parent(path).await?;
-        let on_server = inner.on_server(path);
-        let attrs = inner.host_lstat(path).await.map_err(|error| inner.at(error, path))?;
-        let is_directory = attrs.kind() == Some(FileKind::Directory);
-        let request = match is_directory {
-            true => Request::Rmdir(on_server),
-            false => Request::Remove(on_server),
-        };
-        inner.directories.forget(path);
-        match error::done("remove", inner.host.tell(&request).await?) {
-            Err(error) if is_directory && error.kind() == ErrorKind::Other => {
-                let full = !inner.is_empty(path).await.unwrap_or(true);
-                let kind = if full { ErrorKind::NotEmpty } else { error.kind() };
-                Err(inner.at(Error::new(kind, "remove").because(error.cause()), path))
+        let mut tries = inner.host.tries();
+        loop {
+            match inner.try_remove(path).await {
+                Err(error) if tries.again(&error).await => {}
+                // It was removed, and the lane was lost before that could be said.
+                Err(error) if !tries.is_first() && error.kind() == ErrorKind::NotFound => {
+                    return Ok(());
+                }
+                outcome => return outcome,
             }
-            outcome => outcome.map_err(|error| inner.at(error, path)),
         }
     }
 
@@ -385,12 +446,12 @@ impl Storage for SftpStorage {
         inner.check_parent(to).await?;
         inner.host_lstat(from).await.map_err(|error| inner.at(error, from))?;
         inner.directories.forget(from);
-        inner.take_name(&inner.on_server(from), to, inner.capabilities.rename).await
+        inner.take_name(&inner.on_server(from), to, inner.capabilities().rename).await
     }
 
     async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
         let inner = &self.inner;
-        if !inner.capabilities.server_copy {
+        if !inner.capabilities().server_copy {
             return Err(unsupported(inner, "copy", from));
         }
         let source = SftpFile::open(inner, from).await?;
@@ -445,7 +506,7 @@ impl Storage for SftpStorage {
             }
             Request::Setstat(on_server, attrs)
         };
-        let answer = inner.host.tell(&request).await?;
+        let answer = inner.host.ask(&request).await?;
         error::done("set attributes", answer).map_err(|error| inner.at(error, path))
     }
 
@@ -481,6 +542,17 @@ impl Storage for SftpStorage {
     async fn lock(&self, path: &RelPath) -> Result<Lock> {
         Err(unsupported(&self.inner, "lock", path))
     }
+}
+
+fn by_habits(usual: &Capabilities) -> [Capabilities; 4] {
+    let in_order = |of: &Capabilities| Capabilities {
+        writes: Writes::InOrder,
+        resume: false,
+        server_copy: false,
+        ..of.clone()
+    };
+    let bare = Capabilities { times: false, mode: false, owner: false, ..usual.clone() };
+    [usual.clone(), in_order(usual), bare.clone(), in_order(&bare)]
 }
 
 fn unsupported(inner: &Inner, operation: &'static str, path: &RelPath) -> Error {

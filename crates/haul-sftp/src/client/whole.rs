@@ -11,12 +11,10 @@ use haul_storage::{
 use super::entry;
 use super::error;
 use super::read::SftpFile;
+use super::session::Session;
 use super::storage::Inner;
-use super::write::{create_part, part_of, sync};
-use crate::codec::{Attrs, FileKind, OpenFlags, Request, Response, Status, name};
-
-/// What a small file is taken for while its length is not known and a lane is chosen for it.
-const LIKELY: u64 = 16 << 10;
+use super::write::{open_part, part_of, sync};
+use crate::codec::{Attrs, FileKind, Handle, OpenFlags, Request, Response, Status, name};
 
 /// Opens, reads, looks whether it changed, and closes: two round trips.
 pub(super) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Whole> {
@@ -31,14 +29,19 @@ pub(super) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Resu
 
 async fn read_at_once(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Option<Whole>> {
     let on_server = inner.on_server(path);
-    let chosen = inner.host.choose(limit.min(LIKELY)).await?;
-    let session = &Arc::clone(&chosen.session);
-    let look = session.request(&Request::Lstat(on_server.clone()));
-    let flags = OpenFlags::READ;
-    let attrs = Attrs::default();
-    let open = session.request(&Request::Open { path: on_server, flags, attrs });
-    let before = file_entry(path, look.answer().await?)?;
-    let handle = error::handle("open", open.answer().await?)?;
+    let mut opening = inner.host.opening(true);
+    let (session, before, handle) = loop {
+        let lane = opening.lane().await?;
+        let look = lane.request(&Request::Lstat(on_server.clone()));
+        let (flags, attrs) = (OpenFlags::READ, Attrs::default());
+        let open = lane.request(&Request::Open { path: on_server.clone(), flags, attrs });
+        let before = file_entry(path, look.answer().await?)?;
+        match error::handle("open", open.answer().await?) {
+            Ok(handle) => break (lane, before, handle),
+            Err(error) => opening.refused(&lane, error)?,
+        }
+    };
+    opening.opened();
     let most = session.server().await?.read;
     let length = u32::try_from(before.size).unwrap_or(u32::MAX);
     let fits = before.size <= limit && length < most;
@@ -48,7 +51,6 @@ async fn read_at_once(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<
         (session.request(&read), session.request(&Request::Fstat(handle.clone())))
     });
     session.post(&Request::Close(handle));
-    drop(chosen);
     if before.size > limit {
         return Err(longer(before.size, limit));
     }
@@ -99,33 +101,40 @@ pub(super) async fn write(
 ) -> Result<()> {
     inner.check_parent(path).await?;
     let part = inner.on_server(&part_of(path).map_err(|error| inner.at(error, path))?);
-    match write_part(inner, &part, bytes, options).await {
+    let mode = options.metadata.mode.map_or(inner.default_mode, |mode| mode & 0o7777);
+    let (session, handle) = match open_part(inner, &part, mode, true).await {
+        Ok(opened) => opened,
+        Err(error) => return Err(inner.explain_full(error, path).await),
+    };
+    let outcome = match write_part(inner, &session, handle, bytes, options, mode).await {
         Ok(()) => {
             let named = inner.take_name(&part, path, options.replace).await;
-            // Without a rename that replaces, the old file had to go first: then the part file is all
-            // that there is.
-            let replaces = !options.replace || inner.has(name::POSIX_RENAME);
-            if named.is_err() && (replaces || inner.look(path).await.is_ok()) {
-                // The first error is the one to report; what is left the next run finds.
-                drop(inner.host.tell(&Request::Remove(part)).await);
+            if named.is_err() && inner.is_only_copy(path, options.replace).await {
+                // It stays.
+                return named;
             }
             named
         }
+        // Before it is removed: then there would be room.
         Err(error) => Err(inner.explain_full(error, path).await),
+    };
+    drop(session);
+    if outcome.as_ref().is_err_and(|error| error.kind() != ErrorKind::Unreachable) {
+        // The first error is the one to report; what is left the next run finds.
+        drop(inner.host.tell(&Request::Remove(part)).await);
     }
+    outcome
 }
 
 async fn write_part(
     inner: &Arc<Inner>,
-    part: &Bytes,
+    session: &Session,
+    handle: Handle,
     bytes: Bytes,
     options: &CommitOptions,
+    mode: u32,
 ) -> Result<()> {
-    let chosen = inner.host.choose(bytes.len() as u64).await?;
-    let session = &Arc::clone(&chosen.session);
     let mut attrs = entry::attrs(&options.metadata);
-    let mode = attrs.permissions.unwrap_or(inner.default_mode);
-    let handle = create_part(session, part, mode).await?;
     let most = session.server().await?.write as usize;
     let mut answers = Vec::new();
     let (mut offset, mut rest) = (0, Block::from(bytes));
@@ -137,23 +146,20 @@ async fn write_part(
         offset += length;
         rest = after;
     }
-    drop(chosen);
     // The server's umask may have taken bits away.
     attrs.permissions = Some(mode);
-    answers.push(session.request(&Request::Fsetstat(handle.clone(), attrs)));
+    let set = session.request(&Request::Fsetstat(handle.clone(), attrs));
     let synced = match options.sync && inner.has(name::FSYNC) {
         true => sync(session, &handle).await,
         false => Ok(()),
     };
     answers.push(session.request(&Request::Close(handle)));
-    let mut outcome = synced;
+    let set = set.answer().await.and_then(|answer| error::done("set attributes", answer));
+    let set = inner.host.habits.allow_no_attributes(set, false);
+    let mut outcome = synced.and(set);
     for pending in answers {
         let answer = pending.answer().await.and_then(|answer| error::done("write", answer));
         outcome = outcome.and(answer);
-    }
-    if outcome.is_err() {
-        // What is left of it the next run finds, if this fails too.
-        session.post(&Request::Remove(part.clone()));
     }
     outcome
 }

@@ -2,25 +2,29 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, WriteAt,
-    part_name,
+    Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
+    WriteAt, Writes, part_name,
 };
 
 use super::entry;
 use super::error;
+use super::habits::{Lane, may_be_too_many};
 use super::read::{Handles, SftpFile};
-use super::session::Session;
+use super::session::{Room, Session};
 use super::storage::Inner;
 use crate::codec::{Attrs, Extended, FileKind, Handle, OpenFlags, Request, Response, Status, name};
 
 /// Only this user reads what is not finished.
 const PART_MODE: u32 = 0o600;
+
+/// So long a file has room for the byte with which the order of writes is tried out.
+const TRIED_BYTES: u64 = 2;
 
 /// A file that is being written.
 #[derive(Debug)]
@@ -32,8 +36,12 @@ pub(super) struct SftpUpload {
     journal: Option<PathBuf>,
     handles: Handles,
     resumed: bool,
+    /// The server takes bytes from the first to the last only, on one handle.
+    in_order: bool,
     /// Where the last byte that was written ends.
     end: AtomicU64,
+    /// The part file is all that there is: the old file had to go before it could get its name.
+    only_copy: AtomicBool,
 }
 
 impl SftpUpload {
@@ -47,29 +55,71 @@ impl SftpUpload {
         inner.check_parent(path).await?;
         let part_on_server = inner.on_server(&part);
         let handles = Handles::new(inner, &part, part_on_server.clone(), OpenFlags::WRITE);
-        let session = inner.host.session().await?;
-        let resumed = options.resume && is_file(inner, &session, &part_on_server).await?;
+        let habits = &inner.host.habits;
+        // What was begun with one handle cannot be read to be continued.
+        let can_resume = habits.writes() != Some(Writes::InOrder) && !habits.are_handles_few();
+        let resumed = options.resume && can_resume && is_file(inner, &part_on_server).await?;
         if resumed {
             // Opens it, too: nothing is made, and a link is refused.
-            handles.on(&session).await?;
+            handles.any(0).await?;
         } else {
-            let handle = create_part(&session, &part_on_server, PART_MODE).await;
-            handles.adopt(&session, handle.map_err(|error| inner.at(error, path))?);
+            let created = open_part(inner, &part_on_server, PART_MODE, false).await;
+            let (lane, handle) = created.map_err(|error| inner.at(error, path))?;
+            let tried = options.size.is_some_and(|size| size >= TRIED_BYTES);
+            let handle = match tried && habits.writes().is_none() && !inner.has_file_system() {
+                true => try_order(inner, &lane, handle, &part_on_server).await,
+                false => Ok(handle),
+            };
+            handles.adopt(&lane, handle.map_err(|error| inner.at(error, path))?);
+            handles.keep(lane);
         }
+        let in_order = inner.host.habits.writes() == Some(Writes::InOrder);
         Ok(Self {
             inner: Arc::clone(inner),
             path: path.clone(),
             part,
             part_on_server,
-            journal: inner.journal_path(path),
+            // A part file without a journal is not continued.
+            journal: inner.journal_path(path).filter(|_| !in_order),
             handles,
             resumed,
+            in_order,
             end: AtomicU64::new(0),
+            only_copy: AtomicBool::new(false),
+        })
+    }
+
+    /// A lane for so many bytes, and the handle on it.
+    async fn lane(&self, bytes: u64) -> Result<(Room, Handle)> {
+        if !self.in_order {
+            return self.handles.any(bytes).await;
+        }
+        let first = self.handles.first().map(|(session, handle)| (session.reserve(bytes), handle));
+        first.ok_or_else(|| {
+            // What was written may be gone with the handle.
+            let error = Error::new(ErrorKind::Unreachable, "write").with_retry(Retry::FromStart);
+            self.at(error.because(
+                "the connection was lost, and this server takes a file from its beginning only",
+            ))
         })
     }
 
     fn at(&self, error: Error) -> Error {
         self.inner.at(error, &self.path)
+    }
+
+    /// Closes it on all lanes; the requests are made at once. The answers tell whether the file is
+    /// there: some servers make it only when it is closed.
+    fn close_all(&self) -> impl Future<Output = Result<()>> + Send {
+        let open = self.handles.take_all().into_iter();
+        let closed: Vec<_> =
+            open.map(|(session, handle)| session.request(&Request::Close(handle))).collect();
+        async move {
+            for closed in closed {
+                error::done("close", closed.answer().await?).map_err(|error| self.at(error))?;
+            }
+            Ok(())
+        }
     }
 
     /// Length and attributes, on one handle, before the file gets its name.
@@ -97,9 +147,8 @@ impl WriteAt for SftpUpload {
 
     async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
         let end = offset + block.len() as u64;
-        let chosen = self.inner.host.choose(block.len() as u64).await?;
-        let session = &chosen.session;
-        let handle = self.handles.on(session).await?;
+        let (room, handle) = self.lane(block.len() as u64).await?;
+        let session = Arc::clone(&room);
         let most = session.server().await?.write as usize;
         let mut answers = Vec::new();
         let (mut at, mut rest) = (offset, block);
@@ -111,7 +160,7 @@ impl WriteAt for SftpUpload {
             at += length;
             rest = after;
         }
-        drop(chosen);
+        drop(room);
         for pending in answers {
             if let Err(error) = error::done("write", pending.answer().await?) {
                 return Err(self.at(self.inner.explain_full(error, &self.path).await));
@@ -124,7 +173,11 @@ impl WriteAt for SftpUpload {
     async fn copy_from(&self, source: &dyn ReadAt, range: Range) -> Result<bool> {
         let source: &dyn std::any::Any = source;
         let Some(source) = source.downcast_ref::<SftpFile>() else { return Ok(false) };
-        if !source.is_on(&self.inner) || !self.inner.has(name::COPY_DATA) || range.is_empty() {
+        if self.in_order
+            || !source.is_on(&self.inner)
+            || !self.inner.has(name::COPY_DATA)
+            || range.is_empty()
+        {
             return Ok(false);
         }
         let session = self.inner.host.session().await?;
@@ -146,33 +199,46 @@ impl WriteAt for SftpUpload {
         if !self.inner.has(name::FSYNC) {
             return Ok(());
         }
-        let session = self.inner.host.session().await?;
-        let handle = self.handles.on(&session).await?;
+        let (session, handle) = self.lane(0).await?;
         sync(&session, &handle).await.map_err(|error| self.at(error))
     }
 
     async fn reopen(&self, _uncached: bool) -> Result<Arc<dyn ReadAt>> {
-        Ok(Arc::new(SftpFile::open(&self.inner, &self.part).await?))
+        let habits = &self.inner.host.habits;
+        if habits.are_handles_few() {
+            self.close_all().await?;
+        }
+        match SftpFile::open(&self.inner, &self.part).await {
+            Err(error) if may_be_too_many(&error) && self.handles.first().is_some() => {
+                // It is open for writing: what an earlier run left cannot be looked at meanwhile.
+                habits.learn_one_handle_a_file();
+                Err(error.with_retry(Retry::FromStart))
+            }
+            opened => Ok(Arc::new(opened?)),
+        }
     }
 
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
-        let session = self.inner.host.session().await?;
-        let handle = self.handles.on(&session).await?;
-        let set = Request::Fsetstat(handle.clone(), self.finish(size, options));
-        let set = session.request(&set);
-        let synced = async {
-            match options.sync && self.inner.has(name::FSYNC) {
-                true => sync(&session, &handle).await,
-                false => Ok(()),
-            }
-        };
-        let (set, synced) = futures_util::join!(set.answer(), synced);
-        error::done("set attributes", set?).map_err(|error| self.at(error))?;
-        synced.map_err(|error| self.at(error))?;
-        for (session, handle) in self.handles.take_all() {
-            session.post(&Request::Close(handle));
+        let (session, handle) = self.lane(0).await?;
+        let attrs = self.finish(size, options);
+        let sized = attrs.size.is_some();
+        let set = session.request(&Request::Fsetstat(handle.clone(), attrs));
+        let synced = (options.sync && self.inner.has(name::FSYNC))
+            .then(|| session.request(&Request::Extended(Extended::Fsync(handle))));
+        let closed = self.close_all();
+        let set = error::done("set attributes", set.answer().await?);
+        let set = self.inner.host.habits.allow_no_attributes(set, sized);
+        set.map_err(|error| self.at(error))?;
+        if let Some(synced) = synced {
+            error::done("sync", synced.answer().await?).map_err(|error| self.at(error))?;
         }
-        self.inner.take_name(&self.part_on_server, &self.path, options.replace).await
+        closed.await?;
+        let named = self.inner.take_name(&self.part_on_server, &self.path, options.replace).await;
+        if named.is_err() {
+            let only = self.inner.is_only_copy(&self.path, options.replace).await;
+            self.only_copy.store(only, Ordering::Relaxed);
+        }
+        named
     }
 
     async fn abort(&self, keep: bool) -> Result<()> {
@@ -182,7 +248,7 @@ impl WriteAt for SftpUpload {
             session.request(&Request::Close(handle.clone())).answer().await.map(drop)
         }))
         .await?;
-        if keep {
+        if keep || self.only_copy.load(Ordering::Relaxed) {
             return Ok(());
         }
         let answer = self.inner.host.tell(&Request::Remove(self.part_on_server.clone())).await?;
@@ -193,8 +259,28 @@ impl WriteAt for SftpUpload {
     }
 }
 
+/// Opens a new part file on whichever lane that can be done.
+pub(super) async fn open_part(
+    inner: &Inner,
+    part: &Bytes,
+    mode: u32,
+    brief: bool,
+) -> Result<(Lane, Handle)> {
+    let mut opening = inner.host.opening(brief);
+    loop {
+        let lane = opening.lane().await?;
+        match create_part(&lane, part, mode).await {
+            Ok(handle) => {
+                opening.opened();
+                return Ok((lane, handle));
+            }
+            Err(error) => opening.refused(&lane, error)?,
+        }
+    }
+}
+
 /// Opens a new part file, whatever had its name before: a link of that name is not followed.
-pub(super) async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<Handle> {
+async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<Handle> {
     let flags = OpenFlags::WRITE.and(OpenFlags::CREATE).and(OpenFlags::EXCLUSIVE);
     let attrs = Attrs { permissions: Some(mode), ..Attrs::default() };
     let create = Request::Open { path: part.clone(), flags, attrs };
@@ -225,8 +311,33 @@ pub(super) async fn sync(session: &Session, handle: &Handle) -> Result<()> {
     error::done("sync", session.request(&request).answer().await?)
 }
 
-async fn is_file(inner: &Inner, session: &Session, path: &Bytes) -> Result<bool> {
-    match session.request(&Request::Lstat(path.clone())).answer().await? {
+/// Finds out whether the server takes bytes in any order, with a zero behind the first byte of a new
+/// part file. Gives a handle of a part file in which nothing is that should not be.
+async fn try_order(
+    inner: &Inner,
+    session: &Session,
+    handle: Handle,
+    part: &Bytes,
+) -> Result<Handle> {
+    let zero = Block::from(Bytes::from_static(&[0]));
+    let write = Request::Write { handle: handle.clone(), offset: TRIED_BYTES - 1, data: zero };
+    let written = session.request(&write);
+    let length = session.request(&Request::Fstat(handle.clone()));
+    let written = written.answer().await.and_then(|answer| error::done("write", answer));
+    let length = length.answer().await.and_then(|answer| error::attrs("look at", answer));
+    // A server that puts bytes where they do not belong says that all is well.
+    if written.is_ok() && length.is_ok_and(|attrs| attrs.size == Some(TRIED_BYTES)) {
+        inner.host.habits.learn_writes(Writes::AnyOrder);
+        return Ok(handle);
+    }
+    inner.host.habits.learn_writes(Writes::InOrder);
+    // It is started anew, so it does not matter what becomes of it.
+    drop(session.request(&Request::Close(handle)).answer().await);
+    create_part(session, part, PART_MODE).await
+}
+
+async fn is_file(inner: &Inner, path: &Bytes) -> Result<bool> {
+    match inner.host.ask(&Request::Lstat(path.clone())).await? {
         Response::Attrs(attrs) => Ok(attrs.kind() == Some(FileKind::File)),
         Response::Status { status: Status::NoSuchFile, .. } => Ok(false),
         other => Err(inner.at_root(error::unexpected("look at", other))),

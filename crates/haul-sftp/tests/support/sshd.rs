@@ -152,6 +152,19 @@ impl Sshd {
         }
     }
 
+    /// Kills it and everything that it has started, as when a machine loses its power.
+    pub fn kill_all(&mut self) {
+        let Some(process) = &self.process else { return };
+        let own = process.id();
+        // The daemon first, so that it starts nothing more; its children were found before.
+        let family = descendants(own);
+        self.stop();
+        for pid in family.into_iter().filter(|pid| *pid != own) {
+            // It may have ended with the daemon.
+            drop(Command::new("kill").args(["-s", "KILL", &pid.to_string()]).output());
+        }
+    }
+
     /// Starts it again on the same port.
     pub fn restart(&mut self) {
         self.stop();
@@ -297,11 +310,13 @@ impl Builder {
             "PrintLastLog no",
             "UseDNS no",
             "LogLevel VERBOSE",
-            "Subsystem sftp internal-sftp",
             "Subsystem echo /bin/cat",
             "Subsystem broken echo no such program >&2; exit 127",
         ] {
             config.push(line.to_owned());
+        }
+        if !self.lines.iter().any(|line| line.starts_with("Subsystem sftp ")) {
+            config.push("Subsystem sftp internal-sftp".to_owned());
         }
         fs::write(sshd.path("sshd_config"), config.join("\n") + "\n").unwrap();
         let mut known = String::new();
@@ -343,6 +358,19 @@ pub fn public(key: &Path) -> String {
     let mut path = key.as_os_str().to_owned();
     path.push(".pub");
     fs::read_to_string(path).unwrap()
+}
+
+/// A process and all below it.
+fn descendants(root: u32) -> Vec<u32> {
+    let mut family = vec![root];
+    let mut at = 0;
+    while at < family.len() {
+        let children = format!("/proc/{0}/task/{0}/children", family[at]);
+        let children = fs::read_to_string(children).unwrap_or_default();
+        family.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        at += 1;
+    }
+    family
 }
 
 /// What a command prints, without the line end.

@@ -82,7 +82,7 @@ pub(crate) struct OutputArgs {
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "General")]
     pub(crate) quiet: bool,
 
-    /// Print every file; show lanes, window and latency
+    /// Print every file; show lanes, window, latency, and what connecting took
     #[arg(short, long, global = true, help_heading = "General")]
     pub(crate) verbose: bool,
 

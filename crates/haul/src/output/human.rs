@@ -5,7 +5,7 @@ use std::time::Duration;
 use haul_engine::fan::{FanSummary, HostEnd, HostOutcome};
 use haul_engine::verify::VerifySummary;
 use haul_engine::{Action, FileEvent, Progress, Summary};
-use haul_storage::{Entry, EntryKind, Error, RelPath, Timestamp};
+use haul_storage::{Entry, EntryKind, Error, LinkStatus, RelPath, Timestamp};
 
 use crate::units::{bytes, duration, per_second, rate};
 
@@ -54,6 +54,19 @@ pub(crate) fn progress(progress: &Progress, verbose: bool) -> String {
 
 fn latency(round_trip: Duration) -> String {
     format!("latency {:.1} ms", round_trip.as_secs_f64() * 1000.0)
+}
+
+/// How a host was reached, in one line.
+pub(crate) fn connected(host: &str, link: &LinkStatus, round_trips: u32) -> String {
+    let mut line = format!("{host}: connected");
+    if let Some(connect) = link.connect {
+        line.push_str(&format!(" in {}", duration(connect)));
+    }
+    line.push_str(&format!(", {}", plural(round_trips.into(), "round trip")));
+    if let Some(round_trip) = link.round_trip {
+        line.push_str(&format!("; {}", latency(round_trip)));
+    }
+    line
 }
 
 /// How a transfer ended, in one line.

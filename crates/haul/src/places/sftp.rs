@@ -1,6 +1,6 @@
 //! Places on SFTP servers. One host is one set of lanes, however many locations are on it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{env, fs, thread};
@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::Place;
 use crate::args::SshArgs;
-use crate::output::Printer;
+use crate::output::{Printer, human};
 use crate::terminal::Terminal;
 
 /// Opens hosts, each once.
@@ -22,6 +22,7 @@ pub(super) struct Remotes {
     options: SshOptions,
     port: Option<u16>,
     terminal: Terminal,
+    printer: Printer,
     /// Lanes that a transfer will want over a long path; 0 for what moves little.
     lanes: usize,
     opened: Mutex<Opened>,
@@ -34,6 +35,8 @@ struct Opened {
     hosts: HashMap<HostKey, Arc<SftpHost>>,
     password_commands: HashMap<HostKey, String>,
     storages: HashMap<(HostKey, Vec<u8>), Arc<SftpStorage>>,
+    /// Of which it was said how they were reached.
+    introduced: HashSet<HostKey>,
 }
 
 /// What makes one host different from another.
@@ -58,7 +61,8 @@ impl Remotes {
             password: password.map(|text| PasswordSource::Secret(Secret::new(text))),
         };
         let terminal = Terminal { quiet: printer.is_quiet() };
-        Self { options, port: ssh.port, terminal, lanes, opened: Mutex::default() }
+        let (printer, opened) = (printer.clone(), Mutex::default());
+        Self { options, port: ssh.port, terminal, printer, lanes, opened }
     }
 
     /// Remembers what prints the password of a host.
@@ -152,7 +156,15 @@ impl Remotes {
         let at = at_root(location, root);
         let root = bytes::Bytes::copy_from_slice(root);
         let storage = SftpStorage::open(Arc::clone(host), at, root, journals()).await?;
-        self.lock().storages.insert(storage_key, Arc::clone(&storage));
+        let first = {
+            let mut opened = self.lock();
+            opened.storages.insert(storage_key, Arc::clone(&storage));
+            opened.introduced.insert(key.clone())
+        };
+        if first && self.printer.is_verbose() && !self.printer.is_json() {
+            let line = human::connected(&host.name(), &host.link(), host.round_trips());
+            self.printer.note(line);
+        }
         Ok(storage)
     }
 

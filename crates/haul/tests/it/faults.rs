@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use crate::session::Session;
 
 /// A file system of its own for a test, unmounted when the test ends however it ends.
-struct Mounted(PathBuf);
+pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
     /// `None`, and the test says that it is skipped, without the right to mount.
-    fn tmpfs(session: &Session, name: &str, options: &str) -> Option<Self> {
+    pub(crate) fn tmpfs(session: &Session, name: &str, options: &str) -> Option<Self> {
         let at = session.path(name);
         fs::create_dir_all(&at).unwrap();
         let mount = Command::new("mount")
@@ -32,6 +32,10 @@ impl Mounted {
             }
         }
     }
+
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.0
+    }
 }
 
 impl Drop for Mounted {
@@ -41,7 +45,7 @@ impl Drop for Mounted {
     }
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 

@@ -1,0 +1,189 @@
+//! Files that cannot be read or written, change meanwhile, have strange names, or cannot get theirs.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::sshd::Sshd;
+use super::{Far, content, unfinished};
+use crate::faults::{Mounted, is_root};
+
+const SERVER: &str = "/usr/lib/openssh/sftp-server";
+
+fn with_server(command: &str) -> Sshd {
+    Sshd::builder().line(&format!("Subsystem sftp {command}")).start()
+}
+
+#[test]
+fn a_full_disk_at_the_far_end_is_said_and_with_more_room_a_rerun_continues() {
+    for length in [20 << 20, (8 << 20) + 1, 200 << 10] {
+        let far = Far::start();
+        let size = if length < 1 << 20 { "size=100k" } else { "size=8m" };
+        let Some(disk) = Mounted::tmpfs(&far.session, "far/disk", size) else { return };
+        far.session.write("src", content(1, length));
+        let ran = far.haul("cp src @/disk/f").status(1);
+        assert!(ran.err().contains("disk/f: cannot write: "), "{}", ran.err());
+        // Version 3 has no word for it; haul asks the file system.
+        assert!(ran.err().contains("no space left"), "{}", ran.err());
+        assert!(!far.session.has("far/disk/f"), "{length} bytes");
+        let room = Command::new("mount").args(["-o", "remount,size=30m"]).arg(disk.path()).status();
+        assert!(room.unwrap().success());
+        far.haul("cp src @/disk/f").status(0);
+        far.session.tool("cmp src far/disk/f");
+    }
+}
+
+#[test]
+fn a_file_that_may_not_be_read_or_replaced_fails_alone() {
+    if !is_root() {
+        eprintln!("skipped: to be somebody else on the server needs root");
+        return;
+    }
+    let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+    let far = Far::on(with_server(&format!("{nobody} {SERVER}")));
+    let allow = |path: &str, mode: u32| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(far.session.path(path), mode).unwrap();
+    };
+    allow("", 0o755);
+    for n in 0..20 {
+        far.session.write(format!("far/src/f{n}"), content(n, 1000 * n as usize));
+    }
+    far.session.write("far/src/large", content(1, 3 << 20));
+    far.session.tool("cp -r far/src src");
+    allow("far/src/f7", 0o000);
+    allow("far/src/large", 0o000);
+    let ran = far.haul("cp @/src down").status(1);
+    for name in ["f7", "large"] {
+        assert!(ran.err().contains(&format!("src/{name}: cannot")), "{}", ran.err());
+        assert!(!far.session.has(&format!("down/src/{name}")));
+    }
+    assert!(ran.err().to_lowercase().contains("permission denied"), "{}", ran.err());
+    assert_eq!(fs::read_dir(far.session.path("down/src")).unwrap().count(), 19);
+    // A directory into which nobody may write.
+    fs::create_dir_all(far.far("up/src/closed")).unwrap();
+    far.session.write("src/closed/in", "x");
+    for path in ["far/up", "far/up/src"] {
+        allow(path, 0o777);
+    }
+    let ran = far.haul("cp src @/up").status(1);
+    assert!(ran.err().contains("up/src/closed/in: cannot"), "{}", ran.err());
+    far.session.tool("cmp src/large far/up/src/large");
+    assert_eq!(fs::read_dir(far.far("up/src")).unwrap().count(), 22);
+}
+
+#[test]
+fn a_source_that_changes_while_it_is_read_arrives_in_one_version() {
+    type Change = fn(&Far);
+    let changes: [(&str, Change); 3] = [
+        ("grows", |far| far.session.write("far/f", content(1, 7 << 20))),
+        ("shrinks", |far| far.session.write("far/f", content(1, 3 << 20))),
+        ("is rewritten", |far| far.session.write("far/f", content(2, 6 << 20))),
+    ];
+    for (name, change) in changes {
+        let far = Far::start();
+        far.session.write("far/f", content(1, 6 << 20));
+        // Version 3 has times of whole seconds.
+        let earlier = SystemTime::now() - Duration::from_secs(100);
+        fs::File::options().write(true).open(far.far("f")).unwrap().set_modified(earlier).unwrap();
+        let running = far.spawn("cp --bwlimit 4M @/f dst");
+        let begun = Instant::now();
+        while unfinished(&far.session.path("")).is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        change(&far);
+        let output = running.finish();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{name}: {said}");
+        assert!(said.contains("changed") || said.contains("ends at byte"), "{name}: {said}");
+        far.session.tool("cmp far/f dst");
+    }
+}
+
+#[test]
+fn every_name_that_a_file_can_have_goes_both_ways() {
+    let names: [&[u8]; 6] =
+        [b"new\nline", b"not \xff\xfe text", &[b'n'; 255], b"-rf", b" spaces ", b"*?[x]\\"];
+    let far = Far::start();
+    for (n, name) in names.iter().enumerate() {
+        let path = [b"src/", *name].concat();
+        far.session.write(OsStr::from_bytes(&path), name);
+        let path = [b"src/large/", *name].concat();
+        far.session.write(OsStr::from_bytes(&path), content(n as u64, 700_000));
+    }
+    far.haul("cp src @/up").status(0);
+    far.same("src", "far/up/src");
+    far.haul("cp @/up/src down").status(0);
+    far.same("src", "down/src");
+    // As arguments, too.
+    for name in names {
+        let to = [far.location().as_bytes(), b"one/", name].concat();
+        far.session.haul_with(&far.line("cp src/-rf"), &to).status(0);
+        assert_eq!(fs::read(far.far("one").join(OsStr::from_bytes(name))).unwrap(), b"-rf");
+    }
+}
+
+#[test]
+fn where_a_rename_fails_and_the_old_file_had_to_go_the_part_file_stays() {
+    for length in [100, 1 << 20, 5 << 20] {
+        let far = Far::on(with_server(&format!("{SERVER} -P posix-rename,rename")));
+        far.session.write("src", content(1, length));
+        far.session.write("far/f", "old");
+        let ran = far.haul("cp --window 64M src @/f").status(1);
+        assert!(ran.err().contains("far/f: cannot rename"), "{}", ran.err());
+        assert!(!far.session.has("far/f"), "the old one had to go first");
+        let part = far.far(".f.haul-part");
+        assert!(fs::read(&part).unwrap() == content(1, length), "{length} bytes");
+        // Another server of the same files, with which it can be done.
+        let whole = Far { sshd: Sshd::start(), ..far };
+        whole.haul("cp src @/f").status(0);
+        whole.session.tool("cmp src far/f");
+        assert_eq!(unfinished(&whole.session.path("far")), Vec::<std::path::PathBuf>::new());
+    }
+}
+
+#[test]
+fn a_rerun_never_nests_a_directory_in_itself() {
+    for there in [false, true] {
+        for (from, to) in [
+            ("src", "@/dst"),
+            ("src/", "@/dst"),
+            ("src", "@/dst/"),
+            ("src/", "@/dst/"),
+            ("src", "@/src"),
+            ("@/src", "dst"),
+            ("@/src/", "dst"),
+            ("@/src", "dst/"),
+            ("@/src/", "dst/"),
+            ("@/src", "src"),
+        ] {
+            let far = Far::start();
+            let down = from.starts_with('@');
+            let source = if down { "far/src" } else { "src" };
+            far.session.write(format!("{source}/d/f"), "content");
+            let destination = to.trim_end_matches('/').replace("@/", "far/");
+            if there {
+                fs::create_dir_all(far.session.path(&destination)).unwrap();
+            }
+            let line = format!("cp -r {from} {to}");
+            let list = || {
+                let find = format!("find {destination} -type f");
+                far.session.tool(&find).lines().map(ToOwned::to_owned).collect::<Vec<_>>()
+            };
+            far.haul(&line).status(0);
+            let first = list();
+            assert_eq!(first.len(), 1, "{line}: {first:?}");
+            far.haul(&line).status(0);
+            assert_eq!(list(), first, "{line}");
+            let output = Command::new("cmp")
+                .args([far.session.path(source).join("d/f"), far.session.path(&first[0])])
+                .status();
+            assert!(output.unwrap().success(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Slow links, and servers that allow little or can do little.
+
+use std::time::Duration;
+
+use haul_fault_proxy::{Connections, Direction, Fault};
+
+use super::sshd::Sshd;
+use super::{Far, content};
+
+/// A tree with something large and something small in it, at both ends.
+pub(super) fn tree(far: &Far, large: usize) {
+    for root in ["src", "far/src"] {
+        far.session.write(format!("{root}/large"), content(1, large));
+        for n in 0..20 {
+            far.session.write(format!("{root}/d{}/small{n}", n % 3), content(n, 100 * n as usize));
+        }
+    }
+}
+
+/// Copies the tree down and up.
+pub(super) fn both_ways(far: &Far, options: &str) {
+    far.haul(&format!("cp {options} @/src down")).status(0);
+    far.same("src", "down/src");
+    far.haul(&format!("cp {options} src @/up")).status(0);
+    far.same("src", "far/up/src");
+}
+
+/// At both ends a file, and between them a link of so many bytes a second.
+fn slow_link(bytes_per_second: u64, large: usize) -> Far {
+    let far = Far::behind_proxy();
+    far.session.write("src/large", content(1, large));
+    far.session.write("far/src/large", content(1, large));
+    for direction in Direction::BOTH {
+        far.proxy().set(Connections::All, direction, Fault::SharedRate(bytes_per_second));
+    }
+    far
+}
+
+#[test]
+fn a_slow_link_is_no_error_while_bytes_move() {
+    // Silence of two seconds would be an error.
+    let patience = "-o ServerAliveInterval=1 -o ServerAliveCountMax=2";
+    for lanes in ["", "--lanes 2"] {
+        both_ways(&slow_link(1 << 20, 4 << 20), &format!("{patience} {lanes}"));
+    }
+}
+
+#[test]
+fn a_very_slow_link_is_no_error_while_bytes_move() {
+    let far = slow_link(20 << 10, 140 << 10);
+    let patience = "-o ServerAliveInterval=1 -o ServerAliveCountMax=2";
+    far.haul(&format!("cp {patience} @/src down")).status(0);
+    far.same("src", "down/src");
+    // Of what is sent sshd says every 96 KiB that it has come; that is silence of 5 s.
+    let patience = "-o ServerAliveInterval=3 -o ServerAliveCountMax=2";
+    far.haul(&format!("cp {patience} src @/up")).status(0);
+    far.same("src", "far/up/src");
+}
+
+#[test]
+fn a_server_that_drops_connections_at_random_is_adapted_to() {
+    for limit in ["10:30:100", "2:50:3"] {
+        let far =
+            Far::on(Sshd::builder().line(&format!("MaxStartups {limit}")).start()).with_proxy();
+        // A long path opens lanes side by side from the beginning.
+        for direction in Direction::BOTH {
+            let delay = Fault::delay(Duration::from_millis(15));
+            far.proxy().set(Connections::All, direction, delay);
+        }
+        tree(&far, 3 << 20);
+        both_ways(&far, "--lanes 8");
+    }
+}
+
+#[test]
+fn a_server_of_one_session_a_connection_is_enough() {
+    let far = Far::on(Sshd::builder().line("MaxSessions 1").start());
+    tree(&far, 6 << 20);
+    both_ways(&far, "--lanes 4");
+}
+
+#[test]
+fn a_server_without_extensions_gets_and_gives_everything() {
+    let refuse = "posix-rename,statvfs,fstatvfs,hardlink,fsync,lsetstat,limits,expand-path,copy-data,\
+                  home-directory,users-groups-by-id";
+    let subsystem = format!("Subsystem sftp /usr/lib/openssh/sftp-server -P {refuse}");
+    let far = Far::on(Sshd::builder().line(&subsystem).start());
+    tree(&far, 6 << 20);
+    both_ways(&far, "");
+    // Over what is there already, too.
+    far.session.write("src/large", content(7, 5 << 20));
+    far.haul("cp src @/up").status(0);
+    far.same("src", "far/up/src");
+}

@@ -1,0 +1,149 @@
+//! Many hosts, each a real sshd.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::content;
+use super::sshd::Sshd;
+use crate::session::{Ran, Session};
+
+/// Hosts `n1`, `n2`, … of a configuration, each with a directory of that name on a sshd of its own.
+struct Hosts {
+    session: Session,
+    sshds: Vec<Sshd>,
+}
+
+impl Hosts {
+    fn start(count: usize, builder: fn() -> super::sshd::Builder) -> Self {
+        let session = Session::new();
+        let sshds: Vec<Sshd> = (0..count).map(|_| builder().start()).collect();
+        let (mut config, mut known) = (String::new(), String::new());
+        for (n, sshd) in sshds.iter().enumerate() {
+            let n = n + 1;
+            fs::create_dir_all(session.path(format!("hosts/n{n}"))).unwrap();
+            let root = session.path(format!("hosts/n{n}"));
+            let url = format!("sftp://{}{}", sshd.address(), root.display());
+            config.push_str(&format!("[remote.n{n}]\nurl = \"{url}\"\n"));
+            known.push_str(&fs::read_to_string(sshd.known_hosts()).unwrap());
+        }
+        let session = session.file("config.toml", config).file("known", known);
+        session.write("src/large", content(1, 3 << 20));
+        session.write("src/d/small", "small");
+        Self { session, sshds }
+    }
+
+    /// A command with the options that it takes to get in everywhere.
+    fn line(&self, line: &str) -> String {
+        let (command, rest) = line.split_once(' ').unwrap();
+        let mut options = "--config config.toml -F none".to_owned();
+        for sshd in &self.sshds {
+            options.push_str(&format!(" -i {}", sshd.user_key().display()));
+        }
+        for option in
+            ["UserKnownHostsFile=known", "GlobalKnownHostsFile=none", "IdentityAgent=none"]
+        {
+            options.push_str(&format!(" -o {option}"));
+        }
+        format!("{command} {options} {rest}")
+    }
+
+    fn haul(&self, line: &str) -> Ran {
+        self.session.haul(&self.line(line))
+    }
+}
+
+#[test]
+fn a_host_that_is_down_fails_alone_and_each_has_its_line() {
+    let mut hosts = Hosts::start(3, Sshd::builder);
+    hosts.sshds[1].stop();
+    fs::write(hosts.session.path("list"), "# those of the test\nn1\nn[2-3]\n").unwrap();
+    for line in ["cp --retries 1 src n[1-3]:data", "cp --retries 1 --hosts list src :data"] {
+        let ran = hosts.haul(line).status(1);
+        let said = ran.out();
+        assert_eq!(said.lines().count(), 3, "{said}");
+        for line in ["n1: 2 files", "n2: failed: ", "n3: 2 files"] {
+            assert!(said.lines().any(|found| found.starts_with(line)), "{said}");
+        }
+        assert!(said.contains("Connection refused"), "{said}");
+        assert!(ran.err().contains("3 hosts, 1 failed; 4 files"), "{}", ran.err());
+        for host in ["n1", "n3"] {
+            hosts.session.tool(&format!("diff -r src hosts/{host}/data/src"));
+            fs::remove_dir_all(hosts.session.path(format!("hosts/{host}/data"))).unwrap();
+        }
+    }
+    // And back again, a directory a host.
+    for n in 1..=3 {
+        hosts.session.write(format!("hosts/n{n}/log/of"), format!("n{n}"));
+    }
+    let ran = hosts.haul("cp --retries 0 n[1-3]:log all").status(1);
+    assert!(ran.out().contains("n2: failed: "), "{}", ran.out());
+    assert_eq!(hosts.session.read("all/n1/log/of"), "n1");
+    assert_eq!(hosts.session.read("all/n3/log/of"), "n3");
+    assert!(!hosts.session.has("all/n2/log"));
+    hosts.sshds[1].restart();
+    hosts.haul("cp n[1-3]:log all").status(0);
+    assert_eq!(hosts.session.read("all/n2/log/of"), "n2");
+}
+
+#[test]
+fn with_fail_fast_the_first_failure_ends_all() {
+    let mut hosts = Hosts::start(2, Sshd::builder);
+    hosts.sshds[0].stop();
+    hosts.session.write("src/large", content(1, 40 << 20));
+    let line = "cp --fail-fast --retries 0 --bwlimit 4M src n[1-2]:data";
+    let ran = hosts.haul(line).status(1);
+    assert!(ran.out().contains("n1: failed: "), "{}", ran.out());
+    assert!(ran.err().contains("2 hosts, 1 failed, 1 stopped"), "{}", ran.err());
+    assert!(!hosts.session.has("hosts/n2/data/src/large"));
+}
+
+#[test]
+fn the_hosts_ask_for_their_passwords_one_at_a_time() {
+    let hosts = Hosts::start(3, || Sshd::builder().password("open sesame"));
+    let line = hosts.line("cp -o PreferredAuthentications=password src n[1-3]:data");
+    let command = hosts.session.command(&line);
+    // script(1) gives it a terminal.
+    let words: Vec<String> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| format!("'{}'", word.to_str().unwrap()))
+        .collect();
+    let mut terminal = Command::new("script");
+    terminal.args(["-q", "-e", "-c", &words.join(" "), "/dev/null"]);
+    terminal.current_dir(hosts.session.path("")).env("HOME", hosts.session.path("home"));
+    terminal.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = terminal.spawn().unwrap();
+    let mut keys = child.stdin.take().unwrap();
+    let (mut screen, said) =
+        (child.stdout.take().unwrap(), std::sync::Arc::new(std::sync::Mutex::new(String::new())));
+    let reader = std::thread::spawn({
+        let said = std::sync::Arc::clone(&said);
+        move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = screen.read(&mut buffer) {
+                said.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
+            }
+        }
+    });
+    let asked = || said.lock().unwrap().matches("assword").count();
+    for host in 1..=3 {
+        let begun = Instant::now();
+        while asked() < host {
+            let said = said.lock().unwrap().clone();
+            assert!(begun.elapsed() < Duration::from_secs(30), "{said}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // The others have long come to the same point.
+        std::thread::sleep(Duration::from_millis(700));
+        assert_eq!(asked(), host, "{}", said.lock().unwrap());
+        keys.write_all(b"open sesame\n").unwrap();
+    }
+    let status = child.wait().unwrap();
+    reader.join().unwrap();
+    assert!(status.success(), "{}", said.lock().unwrap());
+    for host in ["n1", "n2", "n3"] {
+        hosts.session.tool(&format!("diff -r src hosts/{host}/data/src"));
+    }
+    assert!(!said.lock().unwrap().contains("sesame"));
+}

@@ -1,0 +1,188 @@
+//! SFTP as its users see it when something goes wrong: the program against a real sshd, with a bad
+//! network between, or behind the sshd a server that does not keep to the protocol.
+//!
+//! In a command `@/` is the directory `far` of the session on the server, so that a test can look
+//! at both ends.
+
+#[path = "../../../../haul-sftp/tests/support/sshd.rs"]
+#[expect(dead_code, reason = "the tests of SSH use the rest")]
+mod sshd;
+
+mod cuts;
+mod files;
+mod limits;
+mod login;
+mod lying;
+mod managed;
+mod many;
+mod strange;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use haul_fault_proxy::FaultProxy;
+
+use self::sshd::Sshd;
+use crate::session::{Ran, Session};
+
+/// A session, and a server on which it has a directory `far`.
+struct Far {
+    session: Session,
+    sshd: Sshd,
+    /// What the program talks to instead of the server.
+    proxy: Option<FaultProxy>,
+}
+
+impl Far {
+    /// A server as it comes.
+    fn start() -> Self {
+        Self::on(Sshd::start())
+    }
+
+    /// A server with a proxy before it.
+    fn behind_proxy() -> Self {
+        Self::start().with_proxy()
+    }
+
+    fn on(sshd: Sshd) -> Self {
+        let session = Session::new().directory("far");
+        Self { session, sshd, proxy: None }
+    }
+
+    fn with_proxy(mut self) -> Self {
+        self.proxy = Some(FaultProxy::to(self.sshd.address()).start().unwrap());
+        self
+    }
+
+    fn proxy(&self) -> &FaultProxy {
+        self.proxy.as_ref().unwrap()
+    }
+
+    /// A path at the far end.
+    fn far(&self, path: &str) -> PathBuf {
+        self.session.path("far").join(path)
+    }
+
+    fn address(&self) -> std::net::SocketAddr {
+        self.proxy.as_ref().map_or(self.sshd.address(), FaultProxy::address)
+    }
+
+    /// `@/` as a location.
+    fn location(&self) -> String {
+        format!("sftp://{}{}/", self.address(), self.session.path("far").display())
+    }
+
+    /// The options with which the program gets in.
+    fn options(&self) -> String {
+        let mut options = format!("-F none -i {}", self.sshd.user_key().display());
+        for option in self.sshd.isolated() {
+            options.push_str(&format!(" -o {option}"));
+        }
+        options + &format!(" -o HostKeyAlias={}", self.sshd.known_name())
+    }
+
+    /// A command in which `@/` is the far end.
+    fn line(&self, line: &str) -> String {
+        let location = self.location();
+        let words = line.split_whitespace().map(|word| match word.strip_prefix("@/") {
+            Some(path) => format!("{location}{path}"),
+            None => word.to_owned(),
+        });
+        let words: Vec<String> = words.collect();
+        let (command, rest) = words.split_first().unwrap();
+        format!("{command} {} {}", self.options(), rest.join(" "))
+    }
+
+    /// Runs the program.
+    fn haul(&self, line: &str) -> Ran {
+        self.session.haul(&self.line(line))
+    }
+
+    /// Starts the program; its output is thrown away.
+    fn spawn(&self, line: &str) -> Running {
+        let mut command = self.session.command(&self.line(line));
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running(Some(command.spawn().unwrap()))
+    }
+
+    /// Both directories have the same in them.
+    #[track_caller]
+    fn same(&self, one: &str, other: &str) {
+        let output = Command::new("diff")
+            .args(["-r", "--no-dereference"])
+            .args([self.session.path(one), self.session.path(other)])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// The program while it runs; it ends with its test.
+struct Running(Option<Child>);
+
+impl Running {
+    /// Waits for its end.
+    fn finish(mut self) -> Output {
+        self.0.take().unwrap().wait_with_output().unwrap()
+    }
+
+    /// `kill -9`.
+    fn kill(mut self) {
+        let mut child = self.0.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            // It may have ended already.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+fn content(seed: u64, length: usize) -> Vec<u8> {
+    let mut chance = Chance(seed);
+    let words = std::iter::repeat_with(|| chance.next().to_le_bytes()).flatten();
+    words.take(length).collect()
+}
+
+/// Numbers that look random and are the same in every run (SplitMix64).
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    /// From 0 to below `end`.
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// All files below a directory whose names say that they are not finished.
+fn unfinished(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut pending = vec![root.to_owned()];
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                pending.push(entry.path());
+            } else if haul_storage::is_part_name(entry.file_name().as_encoded_bytes()) {
+                found.push(entry.path());
+            }
+        }
+    }
+    found
+}
