@@ -199,7 +199,7 @@ impl Lanes {
 
     async fn open_one(self: Arc<Self>) {
         let began = Instant::now();
-        let dialled = self.dial.dial().await;
+        let dialled = self.dial.dial(&Session::first).await;
         let mut state = self.lock();
         state.making -= 1;
         match dialled {
