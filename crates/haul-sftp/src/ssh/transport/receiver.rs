@@ -135,7 +135,8 @@ impl Receiver {
                 self.connection.output().begin_exchange(&self.connection.offer)?;
                 self.connection.send();
             }
-            self.fill().await?;
+            let whole = self.opener.coming(&mut self.inflow.buffer)?.unwrap_or(0);
+            self.fill(whole).await?;
         }
     }
 
@@ -158,15 +159,15 @@ impl Receiver {
                 }
             } else if self.inflow.buffer.len() > LONGEST_LINE {
                 return Err(End::NotSsh);
-            } else if let Err(end) = self.fill().await {
+            } else if let Err(end) = self.fill(0).await {
                 return Err(if passed > 0 { End::NotSsh } else { end });
             }
         }
     }
 
-    /// Reads what there is; asks the server whether it is there if nothing comes.
-    async fn fill(&mut self) -> Result<(), End> {
-        let whole = self.opener.coming(&mut self.inflow.buffer)?.unwrap_or(0);
+    /// Reads what there is, with room for a packet of `whole` bytes; asks the server whether it is
+    /// there if nothing comes.
+    async fn fill(&mut self, whole: usize) -> Result<(), End> {
         self.inflow.make_room(whole);
         let interval = self.alive.interval.filter(|_| self.connection.is_open());
         let read = loop {
