@@ -33,7 +33,7 @@ const EXTENSIONS: Duration = Duration::from_millis(20);
 
 /// The most that is sent on a channel before it is confirmed. OpenSSH's window is 2 MiB by then;
 /// this much fits into the first flight of a TCP connection.
-const EARLY: usize = 8 << 10;
+pub const EARLY: usize = 8 << 10;
 
 const SERVICE: &[u8] = b"ssh-connection";
 

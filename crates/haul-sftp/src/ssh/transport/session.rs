@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::channel::{Channel, Event, Line, PACKET, WINDOW};
 use super::connection::{Connection, Entry};
-use super::handshake::Early;
+use super::handshake::{EARLY, Early};
 use super::link::{Link, Sink, Source};
 use super::state::printable;
 use super::wire::{Put, message};
@@ -69,7 +69,7 @@ impl Session {
         let mut channel = Channel::new(Arc::clone(self), Arc::clone(&line), events, name);
         self.connection.put(&session_channel(&line));
         self.confirmed(&mut channel).await?;
-        channel.start(first, self.takes_at_once()).await?;
+        channel.start(first, self.takes_at_once(first)).await?;
         Ok(channel)
     }
 
@@ -87,14 +87,14 @@ impl Session {
             return Ok(Opened::WrongGuess);
         }
         if !early.guessed {
-            channel.start(&first, self.takes_at_once()).await?;
+            channel.start(&first, self.takes_at_once(&first)).await?;
         }
         Ok(Opened::Channel(channel))
     }
 
     /// OpenSSH opens the window while it handles the request, and before that says 0.
-    fn takes_at_once(&self) -> bool {
-        is_openssh(self.connection.state.server_version())
+    fn takes_at_once(&self, first: &[u8]) -> bool {
+        first.len() <= EARLY && is_openssh(self.connection.state.server_version())
     }
 
     /// A stream to a host and port that the far end connects to.
