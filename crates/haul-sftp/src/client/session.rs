@@ -115,7 +115,7 @@ impl Session {
             server: watch::Sender::new(None),
         });
         let limits =
-            is_eager(&server).then(|| shared.expect(&Request::Extended(Extended::Limits)).1);
+            is_eager(&server).then(|| shared.expect(&Request::Extended(Extended::Limits), None).1);
         let writer = tokio::spawn(write(Arc::clone(&shared), outgoing, queued)).abort_handle();
         let greeting = Greeting { limits };
         let reader = tokio::spawn(read(Arc::clone(&shared), incoming, greeting)).abort_handle();
@@ -225,14 +225,14 @@ impl Drop for Pending {
 
 impl Shared {
     fn request(self: &Arc<Self>, request: &Request) -> Pending {
-        let (id, pending) = self.expect(request);
+        let (id, pending) = self.expect(request, Some(Instant::now()));
         let payload = request.payload().cloned().unwrap_or_default();
         self.push(Outbound { head: request.encode(id), payload });
         pending
     }
 
-    /// Waits for the answer to a request without sending it.
-    fn expect(self: &Arc<Self>, request: &Request) -> (u32, Pending) {
+    /// Waits for the answer to a request without sending it. `sent`: when it was, if that is known.
+    fn expect(self: &Arc<Self>, request: &Request, sent: Option<Instant>) -> (u32, Pending) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         let weight = weight(request);
@@ -241,7 +241,7 @@ impl Shared {
             let mut waiting = self.lock();
             // Where the session has ended the sender is dropped here, and its receiver says so.
             if waiting.ended.is_none() {
-                let asked = (weight == 0).then(Instant::now);
+                let asked = sent.filter(|_| weight == 0);
                 waiting.by_id.insert(id, Waiter { answer: sender, asked, weight });
             }
         }

@@ -8,7 +8,7 @@ use haul_storage::{ErrorKind, Retry};
 
 use crate::person::Person;
 use crate::sshd::Sshd;
-use crate::{host, host_asking, pattern};
+use crate::{host, host_asking, pattern, with};
 
 /// SSH_FXP_INIT of version 3, and five requests for what is at `/`.
 fn questions(_server: &str) -> Bytes {
@@ -87,6 +87,7 @@ async fn what_was_early_is_repeated_with_a_password_or_answers_after_a_key() {
         password: Some(PasswordSource::Secret(Secret::new("correct horse"))),
         ..sshd.options()
     };
+    let options = with(options, &["PreferredAuthentications=publickey,password"]);
     assert_eq!(ask(&host(&sshd, &options)).await.unwrap(), 5);
 }
 
