@@ -9,7 +9,7 @@ use futures_util::{StreamExt, stream};
 use haul_storage::Result;
 
 use crate::ssh::{self, SshHost};
-use crate::transport::{Channel, Dial, Outgoing};
+use crate::transport::{Channel, Dial, First, Outgoing};
 
 /// Opens lanes to a host over SSH.
 #[derive(Debug)]
@@ -26,10 +26,10 @@ impl SshDial {
 
 #[async_trait]
 impl Dial for SshDial {
-    async fn dial(&self) -> Result<Channel> {
-        let mut connection = self.host.connect().await?;
+    async fn dial(&self, first: &First) -> Result<Channel> {
+        let (mut connection, channel) = self.host.connect_to("sftp", first).await?;
         let gauge = connection.take_gauge();
-        let ssh::Channel { incoming, outgoing } = connection.subsystem("sftp").await?;
+        let ssh::Channel { incoming, outgoing } = channel;
         let server = connection.server_version().to_owned();
         let round_trip = Some(connection.round_trip());
         let round_trips = connection.round_trips();
@@ -63,7 +63,8 @@ impl Dial for SshDial {
 
 #[async_trait]
 impl Outgoing for ssh::Outgoing {
-    async fn send(&self, bytes: Bytes) -> Result<()> {
-        Self::send(self, bytes).await
+    async fn send(&self, pieces: &[Bytes]) -> Result<()> {
+        let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
+        self.send_all(&pieces).await
     }
 }

@@ -10,11 +10,15 @@ use futures_util::stream::BoxStream;
 use haul_net::Gauge;
 use haul_storage::Result;
 
+/// Gives what is sent first on a channel, of what the server says it is.
+pub type First = dyn Fn(&str) -> Bytes + Send + Sync;
+
 /// Opens channels to one server.
 #[async_trait]
 pub trait Dial: Debug + Send + Sync {
-    /// Opens one more, independent of the others.
-    async fn dial(&self) -> Result<Channel>;
+    /// Opens one more, independent of the others. What `first` gives is sent on it as early as that
+    /// is possible, before anything else.
+    async fn dial(&self, first: &First) -> Result<Channel>;
 
     /// Waits until a round trip to the host is known: earlier than the first channel is open.
     /// `None` if it cannot be told.
@@ -43,8 +47,8 @@ pub struct Channel {
 /// The way out.
 #[async_trait]
 pub trait Outgoing: Debug + Send + Sync {
-    /// Sends bytes; waits while the far end does not take them.
-    async fn send(&self, bytes: Bytes) -> Result<()>;
+    /// Sends pieces one after the other; waits while the far end does not take them.
+    async fn send(&self, pieces: &[Bytes]) -> Result<()>;
 }
 
 impl Debug for Channel {

@@ -162,7 +162,7 @@ impl Lanes {
     pub(super) async fn open_own(&self) -> Result<Arc<Session>> {
         let dial = Arc::clone(&self.dial);
         let opening = self.runtime.spawn(async move {
-            let channel = dial.dial().await?;
+            let channel = dial.dial(&Session::first).await?;
             Ok(Arc::new(Session::start(channel, &dial.host())))
         });
         opening.await.unwrap_or_else(|failed| {
@@ -219,7 +219,7 @@ impl Lanes {
 
     async fn open_one(self: Arc<Self>) {
         let began = Instant::now();
-        let dialled = self.dial.dial().await;
+        let dialled = self.dial.dial(&Session::first).await;
         let mut state = self.lock();
         state.making -= 1;
         match dialled {

@@ -47,6 +47,9 @@ const LEAST_ROUND: Duration = Duration::from_millis(10);
 /// A round trip of packets is not older than this, or than two of them.
 const FRESH: Duration = Duration::from_millis(100);
 
+/// The id of the first request.
+const FIRST_ID: u32 = 1;
+
 /// What is between head and payload of the longest READ answer or WRITE.
 const HEAD: u64 = 1024;
 
@@ -120,14 +123,14 @@ pub(super) struct Server {
 }
 
 impl Session {
-    /// Begins a session. It can be used at once: what is asked follows the greeting on the wire.
+    /// Begins a session on a channel to which [`Session::first`] was sent. It can be used at once.
     pub(super) fn start(channel: Channel, host: &str) -> Self {
         let Channel { incoming, outgoing, server, round_trip, round_trips, gauge } = channel;
         let (queue, queued) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             host: host.to_owned(),
             queue,
-            next_id: AtomicU32::new(1),
+            next_id: AtomicU32::new(FIRST_ID),
             waiting: Mutex::new(Waiting {
                 by_id: HashMap::new(),
                 ended: None,
@@ -139,16 +142,24 @@ impl Session {
             round_trip_ns: AtomicU64::new(round_trip.map_or(u64::MAX, nanos)),
             server: watch::Sender::new(None),
         });
-        let init = Request::Init { version: VERSION, extensions: Extensions::default() };
-        shared.push(Outbound { head: init.encode(0), payload: Block::new() });
-        // Servers that are known to answer an extension which they may not have are asked at once.
-        let eager = server.contains("OpenSSH") || server.contains("haul");
-        let limits = eager.then(|| shared.request(&Request::Extended(Extended::Limits)));
+        let limits =
+            is_eager(&server).then(|| shared.expect(&Request::Extended(Extended::Limits), None).1);
         let writer = tokio::spawn(write(Arc::clone(&shared), outgoing, queued)).abort_handle();
         let greeting = Greeting { limits };
         let reader = tokio::spawn(read(Arc::clone(&shared), incoming, greeting)).abort_handle();
         let identification = server;
         Self { shared, tasks: [writer, reader], round_trips, gauge, identification }
+    }
+
+    /// What goes to a server first: the greeting, and to those that are known to answer an extension
+    /// which they may not have, the question for their limits.
+    pub(super) fn first(server: &str) -> Bytes {
+        let init = Request::Init { version: VERSION, extensions: Extensions::default() };
+        let mut first = init.encode(0).to_vec();
+        if is_eager(server) {
+            first.extend_from_slice(&Request::Extended(Extended::Limits).encode(FIRST_ID));
+        }
+        first.into()
     }
 
     /// Queues a request; the answer is the future's. Failure statuses are answers, too.
@@ -285,6 +296,14 @@ impl Drop for Pending {
 
 impl Shared {
     fn request(self: &Arc<Self>, request: &Request) -> Pending {
+        let (id, pending) = self.expect(request, Some(Instant::now()));
+        let payload = request.payload().cloned().unwrap_or_default();
+        self.push(Outbound { head: request.encode(id), payload });
+        pending
+    }
+
+    /// Waits for the answer to a request without sending it. `sent`: when it was, if that is known.
+    fn expect(self: &Arc<Self>, request: &Request, sent: Option<Instant>) -> (u32, Pending) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         let weight = weight(request);
@@ -296,13 +315,11 @@ impl Shared {
             let mut waiting = self.lock();
             // Where the session has ended the sender is dropped here, and its receiver says so.
             if waiting.ended.is_none() {
-                let asked = (weight == 0).then(Instant::now);
+                let asked = sent.filter(|_| weight == 0);
                 waiting.by_id.insert(id, Waiter { answer: sender, asked, weight });
             }
         }
-        let payload = request.payload().cloned().unwrap_or_default();
-        self.push(Outbound { head: request.encode(id), payload });
-        Pending { shared: Arc::clone(self), answer, weight }
+        (id, Pending { shared: Arc::clone(self), answer, weight })
     }
 
     fn push(&self, outbound: Outbound) {
@@ -379,6 +396,11 @@ impl Pace {
     }
 }
 
+/// Whether a server is known to answer whatever it is asked.
+fn is_eager(server: &str) -> bool {
+    server.contains("OpenSSH") || server.contains("haul")
+}
+
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -398,12 +420,10 @@ async fn write(
     mut queued: mpsc::UnboundedReceiver<Outbound>,
 ) {
     while let Some(Outbound { head, payload }) = queued.recv().await {
-        let pieces = std::iter::once(&head).chain(payload.pieces());
-        for piece in pieces {
-            if let Err(error) = outgoing.send(piece.clone()).await {
-                shared.end(&error);
-                return;
-            }
+        let pieces: Vec<Bytes> = std::iter::once(&head).chain(payload.pieces()).cloned().collect();
+        if let Err(error) = outgoing.send(&pieces).await {
+            shared.end(&error);
+            return;
         }
     }
 }

@@ -27,9 +27,9 @@ pub(super) struct Way {
 }
 
 impl SshConnection {
-    pub(super) fn new(session: Session, round_trips: RoundTrips, way: Way) -> Self {
+    pub(super) fn new(session: Arc<Session>, round_trips: RoundTrips, way: Way) -> Self {
         let version = session.server_version();
-        Self { session: Arc::new(session), version, round_trips, way }
+        Self { session, version, round_trips, way }
     }
 
     pub(super) fn into_session(self) -> Arc<Session> {
@@ -45,7 +45,7 @@ impl SshConnection {
     /// if the connection was lost.
     pub async fn subsystem(&self, name: &str) -> Result<Channel> {
         self.round_trips.add(1);
-        self.session.subsystem(name).await
+        self.session.subsystem(name, b"").await
     }
 
     /// What the server calls itself, `SSH-2.0-OpenSSH_9.2p1 Debian-2`.
@@ -53,8 +53,9 @@ impl SshConnection {
         &self.version
     }
 
-    /// Round trips that were waited for so far: TCP, versions and algorithms, keys, service,
-    /// authentication, and each channel that was opened. With a jump host its own are in it; what a
+    /// Round trips that were waited for so far: TCP, versions and algorithms, keys, each request of
+    /// authentication, and each channel that was opened, but for one that was opened together with
+    /// authentication. With a jump host its own are in it; what a
     /// ProxyCommand spends is not known.
     pub fn round_trips(&self) -> u32 {
         self.round_trips.count()

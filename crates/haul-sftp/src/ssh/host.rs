@@ -10,7 +10,7 @@
 //! what it finds out, and later ones repeat it.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,8 +27,10 @@ use super::host_key::HostKeyJudge;
 use super::identity::{self, Identities};
 use super::known_hosts::KnownHosts;
 use super::options::{PasswordSource, Prompter, SshOptions};
-use super::transport::{self, Greeter, Handshake, Opening, RoundTrips, Session, Stream};
+use super::transport::link::{self, Link};
+use super::transport::{self, Channel, Greeter, Handshake, Opened, Opening, RoundTrips, Session};
 use super::{dial, proxy};
+use crate::transport::First;
 
 /// How many hosts may lie on the way to another. OpenSSH has no limit; a configuration in which
 /// hosts jump through each other would never end.
@@ -51,6 +53,8 @@ pub struct SshHost {
     finding: tokio::sync::Mutex<Option<String>>,
     /// How often finding it out has failed.
     failures: AtomicU64,
+    /// Whether the number of a channel may be guessed: it has not been guessed wrong.
+    guesses: AtomicBool,
     /// The round trip of the first connection, as soon as it is known.
     first_round_trip: watch::Sender<Option<Duration>>,
 }
@@ -107,6 +111,7 @@ impl SshHost {
             credential: Mutex::default(),
             finding: tokio::sync::Mutex::default(),
             failures: AtomicU64::new(0),
+            guesses: AtomicBool::new(true),
             first_round_trip: watch::Sender::new(None),
             config,
         })
@@ -146,6 +151,36 @@ impl SshHost {
     /// host key is not accepted, or the credentials are not. `Protocol`: no common algorithm, or no
     /// SSH server.
     pub async fn connect(&self) -> Result<SshConnection> {
+        self.attempt(None).await.map(|(connection, _)| connection)
+    }
+
+    /// Makes a connection, and on it a channel to a subsystem, to which what `first` gives for the
+    /// server's identification is sent: all of it together with authentication where the server
+    /// bears that, so that it costs no round trip of its own.
+    ///
+    /// # Errors
+    /// Those of [`SshHost::connect`]; `Busy` if the server opens no channel (MaxSessions).
+    pub async fn connect_to(
+        &self,
+        subsystem: &str,
+        first: &First,
+    ) -> Result<(SshConnection, Channel)> {
+        // A guess that was wrong is made once.
+        for _ in 0..2 {
+            let (connection, opened) = self.attempt(Some((subsystem, first))).await?;
+            match opened {
+                Some(Opened::Channel(channel)) => return Ok((connection, channel)),
+                Some(Opened::WrongGuess) => self.guesses.store(false, Ordering::Relaxed),
+                None => break,
+            }
+        }
+        Err(self.error().because("the server gives channels numbers that change"))
+    }
+
+    async fn attempt(
+        &self,
+        wanted: Option<(&str, &First)>,
+    ) -> Result<(SshConnection, Option<Opened>)> {
         let failures = self.failures.load(Ordering::Acquire);
         let round_trips = RoundTrips::default();
         // Keys are looked for while the network is waited for.
@@ -154,8 +189,13 @@ impl SshHost {
             None => Some(Gathering(tokio::spawn(identity::gather(self.config.clone())))),
         };
         let (mut handshake, way) = self.reach(&round_trips).await?;
+        if let Some((subsystem, first)) = wanted {
+            let first = first(handshake.server_version());
+            handshake.want(subsystem, first, self.guesses.load(Ordering::Relaxed));
+        }
         self.authenticate(&mut handshake, identities, failures).await?;
-        Ok(SshConnection::new(handshake.into_session(), round_trips, way))
+        let (session, opened) = handshake.into_session().await?;
+        Ok((SshConnection::new(session, round_trips, way), opened))
     }
 
     /// A connection whose other end is the right host, and what is known of the way to it.
@@ -192,7 +232,7 @@ impl SshHost {
                 });
                 // Without it the way is judged by what arrives alone.
                 let gauge = Gauge::of(&dialled.stream).ok();
-                let handshake = self.open(dialled.stream, known, round_trips).await?;
+                let handshake = self.open(link::tcp(dialled.stream), known, round_trips).await?;
                 Ok((handshake, Way { round_trip: dialled.round_trip, gauge }))
             }
         }
@@ -214,11 +254,7 @@ impl SshHost {
 
     /// Through another host. The channel is open when that host has connected, so opening it took
     /// a round trip of the whole way.
-    async fn tunnel(
-        &self,
-        jump: &Self,
-        round_trips: &RoundTrips,
-    ) -> Result<(transport::Tunnel, Duration)> {
+    async fn tunnel(&self, jump: &Self, round_trips: &RoundTrips) -> Result<(Link, Duration)> {
         let connection = Box::pin(jump.connect()).await?;
         round_trips.add(connection.round_trips());
         let session: Arc<Session> = connection.into_session();
@@ -228,9 +264,9 @@ impl SshHost {
         Ok((tunnel, start.elapsed()))
     }
 
-    async fn open<S: Stream + 'static>(
+    async fn open(
         &self,
-        stream: S,
+        link: Link,
         known: KnownHosts,
         round_trips: &RoundTrips,
     ) -> Result<Handshake> {
@@ -244,7 +280,7 @@ impl SshHost {
             location: self.location.clone(),
             round_trips: round_trips.clone(),
         };
-        Box::pin(transport::open(stream, opening)).await
+        Box::pin(transport::open(link, opening)).await
     }
 
     async fn authenticate(

@@ -1,31 +1,21 @@
 //! A host behind a command (ProxyCommand): the command's input and output are the connection, and
 //! it is ended with it. What it says on its standard error is kept for the error message.
 
-use std::io;
-use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use haul_storage::{Error, ErrorKind, Result};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::STDERR_KEPT;
+use super::transport::link::{self, Link};
 
 /// How long to wait for the last words of a command that has closed its output.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// A running command as a stream of bytes. Dropping it kills the command.
-#[derive(Debug)]
-pub struct ProxyProcess {
-    input: ChildStdin,
-    output: ChildStdout,
-    _child: Child,
-}
 
 /// What a command says on its standard error.
 #[derive(Debug)]
@@ -58,11 +48,11 @@ impl Heard {
     }
 }
 
-/// Starts a command line in the shell.
+/// Starts a command line in the shell. The command is killed when nobody uses the link any more.
 ///
 /// # Errors
 /// `Unreachable` if there is no shell to start.
-pub fn start(command: &str) -> Result<(ProxyProcess, LastWords)> {
+pub fn start(command: &str) -> Result<(Link, LastWords)> {
     // exec, so that what is killed is the command and not only the shell around it.
     let mut child = Command::new("sh")
         .arg("-c")
@@ -88,33 +78,5 @@ pub fn start(command: &str) -> Result<(ProxyProcess, LastWords)> {
             ear.add(&buffer[..length]);
         }
     });
-    Ok((ProxyProcess { input, output, _child: child }, LastWords { heard, hearing }))
-}
-
-impl AsyncRead for ProxyProcess {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.output).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for ProxyProcess {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.input).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.input).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.input).poll_shutdown(cx)
-    }
+    Ok((link::process(input, output, child), LastWords { heard, hearing }))
 }

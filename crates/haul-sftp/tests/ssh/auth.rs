@@ -25,14 +25,14 @@ fn keyless(sshd: &Sshd) -> SshOptions {
 }
 
 #[tokio::test]
-async fn a_key_lets_in_with_six_round_trips_and_a_channel_is_one_more() {
+async fn a_key_lets_in_with_four_round_trips_and_a_channel_is_one_more() {
     let sshd = Sshd::start();
     let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
-    // TCP; versions and algorithms; keys; service; the key offered; signed.
-    assert_eq!(connection.round_trips(), 6);
+    // TCP; versions and algorithms; keys; the service and the key, signed.
+    assert_eq!(connection.round_trips(), 4);
     assert!(connection.server_version().starts_with("SSH-2.0-OpenSSH_"));
     greet(&connection).await.unwrap();
-    assert_eq!(connection.round_trips(), 7);
+    assert_eq!(connection.round_trips(), 5);
     assert!(!connection.round_trip().is_zero());
     connection.close().await;
     assert!(greet(&connection).await.is_err());
@@ -68,8 +68,8 @@ async fn the_named_key_goes_first_and_the_next_one_is_tried_after_it() {
     let options = SshOptions { identities: vec![wrong, sshd.user_key()], ..sshd.options() };
     let host = host(&sshd, &options);
     // One round trip more for the wrong one, and none once it is known which is right.
-    assert_eq!(host.connect().await.unwrap().round_trips(), 7);
-    assert_eq!(host.connect().await.unwrap().round_trips(), 6);
+    assert_eq!(host.connect().await.unwrap().round_trips(), 5);
+    assert_eq!(host.connect().await.unwrap().round_trips(), 4);
 }
 
 #[tokio::test]
@@ -184,7 +184,7 @@ async fn a_certificate_lets_in_beside_its_key_or_named_and_of_every_type() {
         let certificate = certify(&sshd, &key, &sshd.user());
         let options = SshOptions { identities: vec![key], ..sshd.options() };
         let connection = host(&sshd, &options).connect().await.unwrap();
-        assert_eq!(connection.round_trips(), 6, "{kind}");
+        assert_eq!(connection.round_trips(), 4, "{kind}");
         let elsewhere = sshd.path("elsewhere");
         fs::rename(certificate, &elsewhere).unwrap();
         assert!(host(&sshd, &options).connect().await.is_err());
@@ -254,7 +254,7 @@ async fn keys_in_an_agent_let_in() {
         fs::remove_file(&key).unwrap();
         let options = SshOptions { identities: vec![key.clone()], ..agent.options(&sshd) };
         let connection = host(&sshd, &options).connect().await.unwrap();
-        assert_eq!(connection.round_trips(), 6, "{kind}");
+        assert_eq!(connection.round_trips(), 4, "{kind}");
     }
     greet(&host(&sshd, &agent.options(&sshd)).connect().await.unwrap()).await.unwrap();
 }
@@ -305,8 +305,8 @@ async fn a_password_from_the_environment_or_a_command_lets_in_without_asking() {
     for password in [secret("correct horse"), Some(command)] {
         let options = SshOptions { password, ..keyless(&sshd) };
         let connection = host(&sshd, &options).connect().await.unwrap();
-        // TCP, versions, keys, service, password.
-        assert_eq!(connection.round_trips(), 5);
+        // TCP, versions, keys, password.
+        assert_eq!(connection.round_trips(), 4);
     }
 }
 

@@ -8,6 +8,7 @@ mod sshd;
 
 mod auth;
 mod configuration;
+mod early;
 mod host_keys;
 mod person;
 mod reach;

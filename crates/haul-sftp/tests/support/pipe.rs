@@ -6,7 +6,7 @@ use std::process::Stdio;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use haul_sftp::transport::{Channel, Dial, Outgoing};
+use haul_sftp::transport::{Channel, Dial, First, Outgoing};
 use haul_storage::{Error, ErrorKind, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStdin, Command};
@@ -26,7 +26,7 @@ pub struct SftpServerProcess {
 
 #[async_trait]
 impl Dial for SftpServerProcess {
-    async fn dial(&self) -> Result<Channel> {
+    async fn dial(&self, first: &First) -> Result<Channel> {
         let mut command = Command::new(SFTP_SERVER);
         command.arg("-e");
         if !self.refuse.is_empty() {
@@ -40,6 +40,8 @@ impl Dial for SftpServerProcess {
             .spawn()
             .map_err(|error| Error::from_io("start", error).at(SFTP_SERVER))?;
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let input = Input(Mutex::new(stdin));
+        input.send(&[first(self.server)]).await?;
         // The process lives as long as its output is read.
         let incoming = stream::unfold((stdout, child), |(mut stdout, child)| async move {
             let mut buffer = vec![0; 32 << 10];
@@ -57,7 +59,7 @@ impl Dial for SftpServerProcess {
         });
         Ok(Channel {
             incoming: incoming.boxed(),
-            outgoing: Box::new(Input(Mutex::new(stdin))),
+            outgoing: Box::new(input),
             server: self.server.to_owned(),
             round_trip: None,
             round_trips: 1,
@@ -79,8 +81,13 @@ struct Input(Mutex<ChildStdin>);
 
 #[async_trait]
 impl Outgoing for Input {
-    async fn send(&self, bytes: Bytes) -> Result<()> {
-        let written = self.0.lock().await.write_all(&bytes).await;
-        written.map_err(|error| Error::new(ErrorKind::Unreachable, "write").with_source(error))
+    async fn send(&self, pieces: &[Bytes]) -> Result<()> {
+        let mut input = self.0.lock().await;
+        for piece in pieces {
+            let written = input.write_all(piece).await;
+            written
+                .map_err(|error| Error::new(ErrorKind::Unreachable, "write").with_source(error))?;
+        }
+        Ok(())
     }
 }

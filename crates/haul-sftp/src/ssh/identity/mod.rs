@@ -302,6 +302,19 @@ pub struct Signing<'a> {
 
 #[async_trait]
 impl SignWith for Signing<'_> {
+    /// A security key wants to be touched. What an agent asks its user it asks once, for the key
+    /// that is to be used.
+    fn is_silent(&self) -> bool {
+        let touched = |key: &PublicKey| key.algorithm().as_str().starts_with("sk-");
+        if self.candidate.public.as_ref().is_some_and(touched) {
+            return false;
+        }
+        match &self.candidate.source {
+            Source::Agent { .. } => true,
+            Source::File(secretive) => !secretive.file.encrypted || secretive.key.initialized(),
+        }
+    }
+
     async fn sign(&mut self, mut data: Vec<u8>, hash: Option<HashAlg>) -> Result<Vec<u8>> {
         match &self.candidate.source {
             Source::Agent { socket, identity } => {

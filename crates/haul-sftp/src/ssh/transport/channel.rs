@@ -1,28 +1,210 @@
-//! One session channel with a subsystem on it, as two halves that work side by side.
+//! Channels: what the reader does to them, and the two halves that their users hold.
 //!
-//! What comes in is handed on as russh decrypted it. What goes out is cut by russh into packets
-//! that fit the far end's window; a lock keeps the packets of one message together.
+//! A half that reads gives back to the far end's window what it has taken, so a channel that nobody
+//! reads from stops itself and nothing else. A half that sends encrypts into the connection's
+//! output, as much at a time as the far end's window and the output have room for; a lock keeps the
+//! packets of one message together.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use haul_storage::{Error, ErrorKind, Result, Retry};
-use russh::client::Msg;
-use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::mpsc;
 
 use super::Session;
-use super::events::State;
+use super::end::{End, violation};
+use super::wire::{Put, length, message};
 use crate::ssh::STDERR_KEPT;
+
+/// Bytes that a server may send on a channel before it hears that they were taken: enough for
+/// 1 Gbit/s at 250 ms. Dropbear stalls above 64 MiB.
+pub const WINDOW: u32 = 32 << 20;
+
+/// Bytes after which the window is opened again.
+const GIVE_BACK: u32 = WINDOW / 16;
+
+/// The most data in a packet that is taken.
+pub const PACKET: u32 = 128 << 10;
+
+/// What may wait to be read of a channel; far more than a window's worth of what servers send.
+const EVENTS: usize = 1 << 18;
+
+/// What comes on a channel.
+#[derive(Debug)]
+pub enum Event {
+    Opened,
+    /// It was opened under another number than was guessed.
+    WrongGuess,
+    Refused {
+        reason: u32,
+        text: String,
+    },
+    Data(Bytes),
+    Stderr(Bytes),
+    /// How the program there ended. `never`: it will not do better next time.
+    Status {
+        text: String,
+        good: bool,
+        never: bool,
+    },
+    /// A request was refused.
+    Failure,
+    Close,
+}
+
+/// Where the reader puts what comes.
+pub type Inbox = mpsc::UnboundedSender<Event>;
+
+/// A channel as the reader, its halves and the connection see it.
+#[derive(Debug)]
+pub struct Line {
+    /// Our number of it.
+    pub id: u32,
+    state: Mutex<LineState>,
+    waiting: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct LineState {
+    /// The far end's number of it, once it is confirmed.
+    remote: Option<u32>,
+    guess: Option<u32>,
+    /// Bytes that the far end takes; below 0 for what was sent before it said so.
+    window: i64,
+    packet: u32,
+    /// Bytes that we take.
+    receive: u64,
+    /// Nothing more is sent on it.
+    ended: bool,
+    we_closed: bool,
+}
+
+impl Line {
+    /// A channel that is asked for.
+    pub fn new(id: u32) -> Self {
+        Self {
+            id,
+            state: Mutex::new(LineState {
+                remote: None,
+                guess: None,
+                window: 0,
+                packet: 0,
+                receive: WINDOW.into(),
+                ended: false,
+                we_closed: false,
+            }),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, LineState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So many bytes were sent before the channel was confirmed, under the number `guess`.
+    pub fn guessed(&self, guess: u32, bytes: usize) {
+        let mut state = self.state();
+        state.guess = Some(guess);
+        state.window -= i64::try_from(bytes).unwrap_or(i64::MAX);
+    }
+
+    /// So many bytes are sent that the window has no room for yet.
+    fn overdraw(&self, bytes: usize) {
+        self.state().window -= i64::try_from(bytes).unwrap_or(i64::MAX);
+    }
+
+    /// The far end has opened it. If nobody wants it any more the answer is a message to send.
+    ///
+    /// # Errors
+    /// It was opened before.
+    pub fn confirm(
+        &self,
+        remote: u32,
+        window: u32,
+        packet: u32,
+    ) -> Result<(Event, Option<Vec<u8>>), End> {
+        let mut state = self.state();
+        if state.remote.replace(remote).is_some() {
+            return Err(violation("a channel that is opened twice"));
+        }
+        state.window += i64::from(window);
+        state.packet = packet;
+        let event = match state.guess {
+            Some(guess) if guess != remote => Event::WrongGuess,
+            _ => Event::Opened,
+        };
+        let close = state.we_closed.then(|| to(message::CHANNEL_CLOSE, remote));
+        Ok((event, close))
+    }
+
+    /// The far end takes so many bytes more.
+    ///
+    /// # Errors
+    /// More than a window can be.
+    pub fn adjust(&self, bytes: u32) -> Result<(), End> {
+        let mut state = self.state();
+        state.window += i64::from(bytes);
+        // RFC 4254, 5.2.
+        if state.window > i64::from(u32::MAX) {
+            return Err(violation("a window of more than 2^32 bytes"));
+        }
+        Ok(())
+    }
+
+    /// The far end has sent so many bytes.
+    ///
+    /// # Errors
+    /// More than it was allowed to.
+    pub fn receive(&self, bytes: usize) -> Result<(), End> {
+        let mut state = self.state();
+        state.receive = state
+            .receive
+            .checked_sub(bytes as u64)
+            .ok_or_else(|| violation("more data than the window allows"))?;
+        Ok(())
+    }
+
+    /// Puts something into the inbox.
+    ///
+    /// # Errors
+    /// There is far too much in it.
+    pub fn deliver(&self, inbox: &Inbox, event: Event) -> Result<(), End> {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= EVENTS {
+            return Err(violation("a channel on which very many small messages come"));
+        }
+        // Whoever was reading may be gone.
+        let _ = inbox.send(event);
+        Ok(())
+    }
+
+    /// The far end closes it, or refuses it. The answer is a message to send, if there is any.
+    pub fn end(&self) -> Option<Vec<u8>> {
+        let mut state = self.state();
+        state.ended = true;
+        let first = !std::mem::replace(&mut state.we_closed, true);
+        state.remote.filter(|_| first).map(|remote| to(message::CHANNEL_CLOSE, remote))
+    }
+
+    /// The number that a reply goes to.
+    pub fn remote(&self) -> Option<u32> {
+        self.state().remote
+    }
+}
+
+/// A message to a channel of the far end.
+pub fn to(number: u8, remote: u32) -> Vec<u8> {
+    let mut message = vec![number];
+    message.u32(remote);
+    message
+}
 
 /// Both directions of a channel. The channel is closed when both are dropped, and the connection
 /// lives at least as long as they do.
 #[derive(Debug)]
 pub struct Channel {
-    /// What the far end sends. It has to be drained all the time: a channel that is not stops
-    /// everything on its connection.
+    /// What the far end sends. It has to be drained, or the far end stops.
     pub incoming: Incoming,
     /// What is sent to the far end.
     pub outgoing: Outgoing,
@@ -30,12 +212,15 @@ pub struct Channel {
 
 /// The receiving half of a channel.
 pub struct Incoming {
-    read: ChannelReadHalf,
+    events: mpsc::UnboundedReceiver<Event>,
     shared: Arc<Shared>,
+    /// Bytes that were taken and that the far end has not heard of.
+    taken: u32,
     stderr: Vec<u8>,
     status: Option<String>,
     status_is_good: bool,
     never: bool,
+    is_closed: bool,
 }
 
 /// The sending half of a channel. Cheap to clone; all clones are one half.
@@ -45,44 +230,88 @@ pub struct Outgoing {
 }
 
 struct Shared {
-    /// Taken when the channel is closed.
-    write: Option<ChannelWriteHalf<Msg>>,
-    session: Option<Arc<Session>>,
-    state: Arc<State>,
-    subsystem: String,
-    closed: watch::Sender<bool>,
-    sending: Mutex<()>,
+    session: Arc<Session>,
+    line: Arc<Line>,
+    /// What it is for, in messages.
+    name: String,
+    sending: tokio::sync::Mutex<()>,
     torn: AtomicBool,
 }
 
-/// Asks for the subsystem on a channel that was opened.
-pub(super) async fn start(
-    channel: russh::Channel<Msg>,
-    session: Arc<Session>,
-    state: Arc<State>,
-    subsystem: &str,
-) -> Result<Channel> {
-    let (read, write) = channel.split();
-    let asked = write.request_subsystem(true, subsystem).await;
-    asked.map_err(|error| state.failed("open a channel", error))?;
-    let shared = Arc::new(Shared {
-        write: Some(write),
-        session: Some(session),
-        state,
-        subsystem: subsystem.to_owned(),
-        closed: watch::Sender::new(false),
-        sending: Mutex::new(()),
-        torn: AtomicBool::new(false),
-    });
-    let incoming = Incoming {
-        read,
-        shared: Arc::clone(&shared),
-        stderr: Vec::new(),
-        status: None,
-        status_is_good: true,
-        never: false,
-    };
-    Ok(Channel { incoming, outgoing: Outgoing { shared } })
+impl Channel {
+    /// The halves of a channel that was asked for, before it is opened.
+    pub(super) fn new(
+        session: Arc<Session>,
+        line: Arc<Line>,
+        events: mpsc::UnboundedReceiver<Event>,
+        name: &str,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            session,
+            line,
+            name: name.to_owned(),
+            sending: tokio::sync::Mutex::new(()),
+            torn: AtomicBool::new(false),
+        });
+        let incoming = Incoming {
+            events,
+            shared: Arc::clone(&shared),
+            taken: 0,
+            stderr: Vec::new(),
+            status: None,
+            status_is_good: true,
+            never: false,
+            is_closed: false,
+        };
+        Self { incoming, outgoing: Outgoing { shared } }
+    }
+
+    /// Waits until the far end has opened it.
+    pub(super) async fn opened(&mut self) -> Event {
+        let event = self.incoming.events.recv().await;
+        self.incoming.shared.line.waiting.fetch_sub(1, Ordering::Relaxed);
+        // The connection is lost; what is done next says so.
+        event.unwrap_or(Event::Close)
+    }
+
+    /// Asks for a subsystem, and sends the first bytes with the request: as many as the window has
+    /// room for, or all if `at_once`.
+    pub(super) async fn start(&self, first: &[u8], at_once: bool) -> Result<()> {
+        let shared = &*self.outgoing.shared;
+        let connection = &shared.session.connection;
+        let Some(remote) = shared.line.remote() else {
+            return Err(connection.state.lost("open a channel"));
+        };
+        {
+            let mut output = connection.output();
+            output.put(&subsystem_request(remote, &shared.name));
+            if at_once && !first.is_empty() {
+                shared.line.overdraw(first.len());
+                output.put(&data(remote, first));
+            }
+        }
+        if at_once || first.is_empty() {
+            connection.send();
+            return Ok(());
+        }
+        self.outgoing.send_all(&[first]).await
+    }
+}
+
+/// The request for a subsystem.
+pub fn subsystem_request(remote: u32, name: &str) -> Vec<u8> {
+    let mut request = to(message::CHANNEL_REQUEST, remote);
+    request.string(b"subsystem");
+    request.boolean(true);
+    request.string(name.as_bytes());
+    request
+}
+
+/// Data in a message by itself.
+pub fn data(remote: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut data = to(message::CHANNEL_DATA, remote);
+    data.string(bytes);
+    data
 }
 
 impl Incoming {
@@ -93,36 +322,38 @@ impl Incoming {
     /// or the far end's program failed, with what it said.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
-            match self.read.wait().await {
-                Some(ChannelMsg::Data { data }) => return Ok(Some(data)),
-                Some(ChannelMsg::ExtendedData { data, .. }) => {
+            if self.is_closed {
+                return Ok(None);
+            }
+            let Some(event) = self.events.recv().await else {
+                let state = &self.shared.session.connection.state;
+                state.ended().await;
+                return Err(state.lost("read from the channel"));
+            };
+            self.shared.line.waiting.fetch_sub(1, Ordering::Relaxed);
+            match event {
+                Event::Data(data) => {
+                    self.give_back(data.len());
+                    return Ok(Some(data));
+                }
+                Event::Stderr(data) => {
+                    self.give_back(data.len());
                     let room = STDERR_KEPT.saturating_sub(self.stderr.len());
                     self.stderr.extend(data.iter().take(room));
                 }
-                Some(ChannelMsg::ExitStatus { exit_status }) => {
-                    self.status = Some(format!("ended with status {exit_status}"));
-                    self.status_is_good = exit_status == 0;
-                    // What the shell says of a program that is missing or cannot be run.
-                    self.never = [126, 127].contains(&exit_status);
+                Event::Status { text, good, never } => {
+                    self.status = Some(text);
+                    self.status_is_good = good;
+                    self.never = never;
                 }
-                Some(ChannelMsg::ExitSignal { signal_name, .. }) => {
-                    self.status = Some(format!("was ended by signal {signal_name:?}"));
-                    self.status_is_good = false;
+                Event::Failure => {
+                    self.close();
+                    return Err(self
+                        .error(ErrorKind::Unsupported)
+                        .because(format!("the server has no subsystem \"{}\"", self.shared.name)));
                 }
-                Some(ChannelMsg::Failure) => {
-                    self.shared.closed.send_replace(true);
-                    return Err(self.error(ErrorKind::Unsupported).because(format!(
-                        "the server has no subsystem \"{}\"",
-                        self.shared.subsystem
-                    )));
-                }
-                Some(ChannelMsg::Close) => return self.closed(),
-                Some(_) => {}
-                None if *self.shared.closed.borrow() => return Ok(None),
-                None => {
-                    self.shared.state.ended().await;
-                    return Err(self.shared.state.lost("read from the channel"));
-                }
+                Event::Close => return self.closed(),
+                Event::Opened | Event::WrongGuess | Event::Refused { .. } => {}
             }
         }
     }
@@ -132,32 +363,53 @@ impl Incoming {
         String::from_utf8_lossy(&self.stderr).trim().to_owned()
     }
 
-    fn closed(&self) -> Result<Option<Bytes>> {
-        self.shared.closed.send_replace(true);
+    fn give_back(&mut self, bytes: usize) {
+        self.taken = self.taken.saturating_add(length(bytes));
+        if self.taken < GIVE_BACK {
+            return;
+        }
+        let shared = &*self.shared;
+        let taken = std::mem::take(&mut self.taken);
+        let remote = {
+            let mut state = shared.line.state();
+            state.receive += u64::from(taken);
+            state.remote.filter(|_| !state.ended)
+        };
+        if let Some(remote) = remote {
+            let mut adjust = to(message::CHANNEL_WINDOW_ADJUST, remote);
+            adjust.u32(taken);
+            shared.session.connection.put(&adjust);
+        }
+    }
+
+    fn closed(&mut self) -> Result<Option<Bytes>> {
+        self.close();
         let Some(status) = self.status.as_ref().filter(|_| !self.status_is_good) else {
             return Ok(None);
         };
-        let mut cause = format!("the server's {} program {status}", self.shared.subsystem);
+        let mut cause = format!("the server's {} program {status}", self.shared.name);
         if !self.stderr.is_empty() {
             cause = format!("{cause}: {}", self.stderr());
         }
-        let error = if self.never {
-            self.error(ErrorKind::Unsupported)
-        } else {
-            self.error(ErrorKind::Unreachable)
-        };
-        Err(error.because(cause))
+        let kind = if self.never { ErrorKind::Unsupported } else { ErrorKind::Unreachable };
+        Err(self.error(kind).because(cause))
+    }
+
+    fn close(&mut self) {
+        self.is_closed = true;
+        self.shared.close();
     }
 
     fn error(&self, kind: ErrorKind) -> Error {
-        self.shared.state.error(kind, "read from the channel")
+        self.shared.session.connection.state.error(kind, "read from the channel")
     }
 }
 
 impl Drop for Incoming {
     fn drop(&mut self) {
         // Who waits for room to send would wait for ever.
-        self.shared.closed.send_replace(true);
+        self.shared.line.state().ended = true;
+        self.shared.session.connection.make_room();
     }
 }
 
@@ -169,23 +421,30 @@ impl Outgoing {
     /// # Errors
     /// `Unreachable` if the channel is closed or the connection lost.
     pub async fn send(&self, bytes: Bytes) -> Result<()> {
+        self.send_all(&[&bytes]).await
+    }
+
+    /// Sends pieces as one message, as [`Outgoing::send`] does.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn send_all(&self, pieces: &[&[u8]]) -> Result<()> {
         let shared = &*self.shared;
         let _turn = shared.sending.lock().await;
-        let Some(write) = shared.write.as_ref().filter(|_| !shared.torn.load(Ordering::Acquire))
-        else {
+        if shared.torn.swap(true, Ordering::AcqRel) {
             return Err(self.error("a message was broken off in the midst"));
-        };
-        shared.torn.store(true, Ordering::Release);
-        let mut closed = shared.closed.subscribe();
-        let result = tokio::select! {
-            biased;
-            result = write.data_bytes(bytes) => {
-                result.map_err(|error| shared.state.failed("write to the channel", error))
+        }
+        let mut message = Message::new(pieces);
+        let result = loop {
+            let room = shared.session.connection.room();
+            tokio::pin!(room);
+            // What happens from here on wakes it.
+            room.as_mut().enable();
+            match self.try_send(&mut message) {
+                Ok(true) => break Ok(()),
+                Ok(false) => room.await,
+                Err(error) => break Err(error),
             }
-            _ = closed.wait_for(|closed| *closed) => {
-                Err(self.error("the channel is closed"))
-            }
-            () = shared.state.ended() => Err(shared.state.lost("write to the channel")),
         };
         if result.is_ok() {
             shared.torn.store(false, Ordering::Release);
@@ -193,24 +452,91 @@ impl Outgoing {
         result
     }
 
+    /// Sends what there is room for. Whether that was all.
+    fn try_send(&self, message: &mut Message<'_>) -> Result<bool> {
+        let connection = &self.shared.session.connection;
+        while message.left > 0 {
+            if connection.state.end().is_some() {
+                return Err(connection.state.lost("write to the channel"));
+            }
+            let mut output = connection.output();
+            if let Err(end) = output.renew_keys(&connection.offer, connection.rekey) {
+                return Err(end.during(&connection.state, "write to the channel"));
+            }
+            let full = output.is_full();
+            let mut state = self.shared.line.state();
+            if state.ended {
+                return Err(self.error("the channel is closed"));
+            }
+            let room = usize::try_from(state.window).unwrap_or(0).min(state.packet as usize);
+            let (Some(remote), false, 1..) = (state.remote, full, room) else {
+                drop((state, output));
+                connection.send();
+                return Ok(false);
+            };
+            let bytes = room.min(message.left);
+            state.window -= i64::try_from(bytes).unwrap_or(i64::MAX);
+            drop(state);
+            output.seal(|out| {
+                out.byte(message::CHANNEL_DATA);
+                out.u32(remote);
+                out.u32(length(bytes));
+                message.append(bytes, out);
+            });
+            drop(output);
+            connection.send();
+        }
+        Ok(true)
+    }
+
     fn error(&self, cause: &str) -> Error {
-        let error = self.shared.state.error(ErrorKind::Unreachable, "write to the channel");
+        let state = &self.shared.session.connection.state;
+        let error = state.error(ErrorKind::Unreachable, "write to the channel");
         error.because(cause).with_retry(Retry::Later)
     }
 }
 
-impl Drop for Shared {
-    /// The close goes through a queue that may be full, so a task waits for it. Without a runtime
-    /// the connection is gone anyway.
-    fn drop(&mut self) {
-        let (write, session) = (self.write.take(), self.session.take());
-        if let (Some(write), Ok(runtime)) = (write, tokio::runtime::Handle::try_current()) {
-            runtime.spawn(async move {
-                // A connection that is lost needs no close.
-                let _ = write.close().await;
-                drop(session);
-            });
+/// What of a message is still to be sent.
+struct Message<'a> {
+    pieces: &'a [&'a [u8]],
+    /// Where in the first piece.
+    at: usize,
+    left: usize,
+}
+
+impl<'a> Message<'a> {
+    fn new(pieces: &'a [&'a [u8]]) -> Self {
+        Self { pieces, at: 0, left: pieces.iter().map(|piece| piece.len()).sum() }
+    }
+
+    fn append(&mut self, mut bytes: usize, out: &mut Vec<u8>) {
+        self.left -= bytes;
+        while let Some((piece, rest)) = self.pieces.split_first().filter(|_| bytes > 0) {
+            let part = &piece[self.at..piece.len().min(self.at + bytes)];
+            out.extend_from_slice(part);
+            bytes -= part.len();
+            self.at += part.len();
+            if self.at == piece.len() {
+                (self.pieces, self.at) = (rest, 0);
+            }
         }
+    }
+}
+
+impl Shared {
+    /// Nothing is sent any more, and the far end hears it.
+    fn close(&self) {
+        let connection = &self.session.connection;
+        if let Some(close) = self.line.end() {
+            connection.put(&close);
+        }
+        connection.make_room();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -223,8 +549,8 @@ impl fmt::Debug for Incoming {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Channel")
-            .field("location", &self.state.location())
-            .field("subsystem", &self.subsystem)
+            .field("location", &self.session.connection.state.location())
+            .field("name", &self.name)
             .finish_non_exhaustive()
     }
 }

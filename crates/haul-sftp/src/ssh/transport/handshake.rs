@@ -1,26 +1,45 @@
 //! Authentication, one request after the other: what is sent to the server, and what it answers.
 //! Which request comes next is [`auth`](crate::ssh::auth)'s part.
+//!
+//! Nothing is waited for that need not be: the service is requested in the same flight as the first
+//! method, and behind a request that may be the last one goes what is to happen after it, as far as
+//! the server is known to bear that ([`Ahead`]). A server that refuses the request passes over the
+//! rest; the next request takes it along again.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use haul_storage::{Error, Result};
-use russh::MethodKind;
-use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse};
-use russh::keys::{Certificate, HashAlg, PublicKey};
+use bytes::Bytes;
+use haul_storage::{ErrorKind, Result, Retry};
+use russh::keys::{Algorithm, Certificate, HashAlg, PublicKey};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
+use zeroize::Zeroizing;
 
-use super::events::{Events, State, visible};
-use super::link::Knife;
-use super::session::Session;
-use super::{RoundTrips, patiently};
+use super::RoundTrips;
+use super::channel::{Event, Line, data, subsystem_request};
+use super::connection::Connection;
+use super::end::End;
+use super::session::{Knife, Opened, Session, is_openssh, register, session_channel};
+use super::state::{Phase, visible};
+use super::wire::{Put, Reader, message};
 use crate::ssh::config::{HostConfig, Method};
 use crate::ssh::options::Secret;
 
 /// How long a server is given for its EXT_INFO to be read, which it sends together with the end of
 /// the key exchange (RFC 8308, 2.4).
 const EXTENSIONS: Duration = Duration::from_millis(20);
+
+/// The most that is sent on a channel before it is confirmed. OpenSSH's window is 2 MiB by then;
+/// this much fits into the first flight of a TCP connection.
+pub const EARLY: usize = 8 << 10;
+
+const SERVICE: &[u8] = b"ssh-connection";
+
+/// Names of methods of authentication, for messages.
+const METHODS: [&str; 5] =
+    ["publickey", "password", "keyboard-interactive", "hostbased", "gssapi-with-mic"];
 
 /// What the server says to a request of authentication.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,6 +69,9 @@ pub struct Questions {
 /// Signs with a private key.
 #[async_trait]
 pub trait SignWith: Send {
+    /// Whether signing asks nobody for anything: neither for a passphrase nor for a touch.
+    fn is_silent(&self) -> bool;
+
     /// Gives `data` followed by the signature over it, as a string of RFC 4251.
     async fn sign(&mut self, data: Vec<u8>, hash: Option<HashAlg>) -> Result<Vec<u8>>;
 }
@@ -63,33 +85,92 @@ pub enum PublicHalf {
     Certificate(Box<Certificate>),
 }
 
+/// How much of what follows authentication is sent along with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ahead {
+    /// A server of which nothing is known might end the connection.
+    Nothing,
+    /// haul's own server passes over what comes too early, but the number that it gives a channel
+    /// has to be waited for.
+    Channel,
+    /// OpenSSH gives the first channel the number 0, handles what comes in order, and answers what
+    /// comes too early with UNIMPLEMENTED.
+    Everything,
+}
+
+/// The channel that is wanted once the server lets us in.
+#[derive(Debug)]
+pub struct Early {
+    /// What is asked for on it.
+    pub subsystem: String,
+    /// What is sent on it first.
+    pub first: Bytes,
+    /// The channel, once it was asked for.
+    pub sent: Option<(Arc<Line>, mpsc::UnboundedReceiver<Event>)>,
+    /// Whether request and first bytes were sent as well.
+    pub guessed: bool,
+}
+
 /// A connection to a host that is who it should be, and that does not know who we are.
 pub struct Handshake {
-    handle: Handle<Events>,
-    state: Arc<State>,
+    connection: Arc<Connection>,
+    answers: mpsc::Receiver<Bytes>,
     user: String,
     patience: Option<Duration>,
     round_trips: RoundTrips,
     service_requested: bool,
+    ahead: Ahead,
+    early: Option<Early>,
     knife: Knife,
 }
 
 impl Handshake {
     /// Of a host whose key was accepted.
     pub(super) fn new(
-        handle: Handle<Events>,
-        state: Arc<State>,
         knife: Knife,
+        answers: mpsc::Receiver<Bytes>,
         config: &HostConfig,
         round_trips: RoundTrips,
     ) -> Self {
-        let patience = config.silence_limit();
-        let user = config.user.clone();
-        Self { handle, state, user, patience, round_trips, service_requested: false, knife }
+        Self {
+            connection: Arc::clone(&knife.connection),
+            answers,
+            user: config.user.clone(),
+            patience: config.silence_limit(),
+            round_trips,
+            service_requested: false,
+            ahead: Ahead::Nothing,
+            early: None,
+            knife,
+        }
     }
 
-    /// Offers a key, and signs with it if the server would take it: two round trips, or one if it
-    /// would not.
+    /// What the server calls itself.
+    pub fn server_version(&self) -> &str {
+        self.connection.state.server_version()
+    }
+
+    /// Says which channel is wanted once the server lets us in, and what is sent on it first.
+    /// `may_guess`: its number has not been guessed wrong before.
+    pub fn want(&mut self, subsystem: &str, first: Bytes, may_guess: bool) {
+        let version = self.server_version();
+        // What follows the success would have to be compressed already.
+        let compressed = self.connection.agreed_on_compression();
+        self.ahead = if compressed {
+            Ahead::Nothing
+        } else if is_openssh(version) && may_guess && first.len() <= EARLY {
+            Ahead::Everything
+        } else if is_openssh(version) || version.starts_with("SSH-2.0-haul_") {
+            Ahead::Channel
+        } else {
+            Ahead::Nothing
+        };
+        let subsystem = subsystem.to_owned();
+        self.early = Some(Early { subsystem, first, sent: None, guessed: false });
+    }
+
+    /// Offers a key. Where nobody has to be asked for anything it signs at once; else only when the
+    /// server has said that it would take the key, which is one round trip more.
     ///
     /// # Errors
     /// The connection was lost; what the signer says.
@@ -98,50 +179,53 @@ impl Handshake {
         half: &PublicHalf,
         signer: &mut dyn SignWith,
     ) -> Result<Answer> {
-        let algorithm = match half {
-            PublicHalf::Key(key) => key.algorithm(),
-            PublicHalf::Certificate(certificate) => certificate.algorithm(),
-        };
-        let hash = if algorithm.is_rsa() { self.rsa_hash().await } else { None };
-        self.request();
-        let mut adapter = Adapter {
-            signer,
-            asked: false,
-            round_trips: self.round_trips.clone(),
-            state: Arc::clone(&self.state),
-        };
-        let (user, half) = (self.user.clone(), half.clone());
-        let handle = &mut self.handle;
-        let offering = async {
-            match half {
-                PublicHalf::Key(key) => {
-                    handle.authenticate_publickey_with(user, key, hash, &mut adapter).await
-                }
-                PublicHalf::Certificate(certificate) => {
-                    let certificate = *certificate;
-                    handle
-                        .authenticate_certificate_with(user, certificate, hash, &mut adapter)
-                        .await
-                }
+        let (name, hash, blob) = self.offered(half).await?;
+        if !signer.is_silent() {
+            let mut probe = self.request(b"publickey");
+            probe.boolean(false);
+            probe.string(name.as_bytes());
+            probe.string(&blob);
+            self.ask(&probe, false);
+            let answer = self.answer().await?;
+            if answer.first() != Some(&message::USERAUTH_60) {
+                return self.understood(&answer);
             }
-        };
-        let result = patiently(self.patience, &self.state, "authenticate", offering).await?;
-        match result {
-            Ok(result) => self.answer(result).await,
-            Err(SignFailure::Signer(error)) => Err(error),
-            Err(SignFailure::Gone) => Err(self.state.lost("authenticate")),
         }
+        let session_id = self.connection.state.session_id.get().cloned().unwrap_or_default();
+        let mut signed = Vec::new();
+        signed.string(&session_id);
+        let start = signed.len();
+        signed.extend_from_slice(&self.request(b"publickey"));
+        signed.boolean(true);
+        signed.string(name.as_bytes());
+        signed.string(&blob);
+        let asking = self.connection.state.asking();
+        let signed = signer.sign(signed, hash).await?;
+        drop(asking);
+        self.ask(&signed[start..], true);
+        let answer = self.answer().await?;
+        self.understood(&answer)
     }
 
     /// Sends a password.
     ///
     /// # Errors
-    /// The connection was lost.
+    /// The connection was lost; the server wants another password first.
     pub async fn password(&mut self, password: &Secret) -> Result<Answer> {
-        self.request();
-        let sending = self.handle.authenticate_password(self.user.clone(), password.expose());
-        let result = patiently(self.patience, &self.state, "authenticate", sending).await?;
-        self.answer(result.map_err(|error| self.state.failed("authenticate", error))?).await
+        let mut request = Zeroizing::new(self.request(b"password"));
+        request.boolean(false);
+        request.string(password.expose().as_bytes());
+        self.ask(&request, true);
+        let answer = self.answer().await?;
+        if answer.first() == Some(&message::USERAUTH_60) {
+            return Err(self
+                .connection
+                .state
+                .error(ErrorKind::Unauthenticated, "authenticate")
+                .because("the server wants the password to be changed first")
+                .with_retry(Retry::Never));
+        }
+        self.understood(&answer)
     }
 
     /// Asks for the questions of keyboard-interactive.
@@ -149,11 +233,12 @@ impl Handshake {
     /// # Errors
     /// The connection was lost.
     pub async fn questions(&mut self) -> Result<Answer> {
-        self.request();
-        let user = self.user.clone();
-        let asking = self.handle.authenticate_keyboard_interactive_start(user, None);
-        let response = patiently(self.patience, &self.state, "authenticate", asking).await?;
-        self.interactive(response).await
+        let mut request = self.request(b"keyboard-interactive");
+        request.string(b"");
+        request.string(b"");
+        self.ask(&request, false);
+        let answer = self.answer().await?;
+        self.understood(&answer)
     }
 
     /// Answers the questions, as many answers as there were prompts.
@@ -161,113 +246,166 @@ impl Handshake {
     /// # Errors
     /// The connection was lost.
     pub async fn answers(&mut self, answers: &[Secret]) -> Result<Answer> {
-        self.round_trips.add(1);
-        let answers = answers.iter().map(|answer| answer.expose().to_owned()).collect();
-        let answering = self.handle.authenticate_keyboard_interactive_respond(answers);
-        let response = patiently(self.patience, &self.state, "authenticate", answering).await?;
-        self.interactive(response).await
+        let mut response = Zeroizing::new(vec![message::USERAUTH_INFO_RESPONSE]);
+        response.u32(super::wire::length(answers.len()));
+        for answer in answers {
+            response.string(answer.expose().as_bytes());
+        }
+        self.ask(&response, true);
+        let answer = self.answer().await?;
+        self.understood(&answer)
     }
 
     /// Time of the first exchange: a round trip, and what starting a proxy took.
     pub fn first_exchange(&self) -> Duration {
-        self.state.first_exchange.get().copied().unwrap_or_default()
+        self.connection.state.first_exchange.get().copied().unwrap_or_default()
     }
 
-    /// The authenticated connection.
-    pub fn into_session(self) -> Session {
-        Session::new(self.handle, self.state, self.patience, self.knife)
+    /// The authenticated connection, and the channel that was wanted.
+    ///
+    /// # Errors
+    /// `Busy` if the server opens no channel; a lost connection.
+    pub async fn into_session(self) -> Result<(Arc<Session>, Option<Opened>)> {
+        let session = Arc::new(Session::new(self.knife, self.patience));
+        let Some(early) = self.early else { return Ok((session, None)) };
+        // Waiting for the channel, and before that for leave to open it, where it was not guessed.
+        self.round_trips.add(match (&early.sent, early.guessed) {
+            (Some(_), true) => 0,
+            (Some(_), false) => 1,
+            (None, _) => 2,
+        });
+        let opened = session.early(early).await?;
+        Ok((session, Some(opened)))
     }
 
-    /// A request is one round trip, and the first one waits for the service to be accepted as well.
-    fn request(&mut self) {
-        self.round_trips.add(if self.service_requested { 1 } else { 2 });
-        self.service_requested = true;
+    /// The name of the algorithm that a key signs with, its hash, and the public half.
+    async fn offered(&self, half: &PublicHalf) -> Result<(String, Option<HashAlg>, Vec<u8>)> {
+        let (algorithm, blob) = match half {
+            PublicHalf::Key(key) => (key.algorithm(), key.to_bytes()),
+            PublicHalf::Certificate(certificate) => {
+                (certificate.algorithm(), certificate.to_bytes())
+            }
+        };
+        let blob = blob.map_err(|error| {
+            self.connection
+                .state
+                .error(ErrorKind::Unauthenticated, "use the key")
+                .with_source(error)
+        })?;
+        let is_rsa = matches!(algorithm, Algorithm::Rsa { .. });
+        let hash = if is_rsa { self.rsa_hash().await } else { None };
+        let algorithm = if is_rsa { Algorithm::Rsa { hash } } else { algorithm };
+        let name = match half {
+            PublicHalf::Key(_) => algorithm.as_str().to_owned(),
+            PublicHalf::Certificate(_) => algorithm.to_certificate_type(),
+        };
+        Ok((name, hash, blob))
     }
 
     /// SHA-512 unless the server has said that it does not know it. Every server since 2016 that
     /// does not say so knows it.
     async fn rsa_hash(&self) -> Option<HashAlg> {
-        match timeout(EXTENSIONS, self.handle.best_supported_rsa_hash()).await {
-            Ok(Ok(Some(hash))) => hash,
-            _ => Some(HashAlg::Sha512),
+        let state = &self.connection.state;
+        // Without an answer in time the most likely holds.
+        let _ = timeout(EXTENSIONS, state.reached(Phase::Informed)).await;
+        let takes = |name: &str| {
+            state.signatures.get().is_none_or(|names| names.iter().any(|known| known == name))
+        };
+        if takes("rsa-sha2-512") {
+            Some(HashAlg::Sha512)
+        } else if takes("rsa-sha2-256") {
+            Some(HashAlg::Sha256)
+        } else {
+            None
         }
     }
 
-    async fn interactive(
-        &mut self,
-        response: Result<KeyboardInteractiveAuthResponse, russh::Error>,
-    ) -> Result<Answer> {
-        match response.map_err(|error| self.state.failed("authenticate", error))? {
-            KeyboardInteractiveAuthResponse::Success => Ok(Answer::Success),
-            KeyboardInteractiveAuthResponse::Failure { remaining_methods, partial_success } => {
-                self.answer(AuthResult::Failure { remaining_methods, partial_success }).await
-            }
-            KeyboardInteractiveAuthResponse::InfoRequest { name, instructions, prompts } => {
-                let heading = [name, instructions].map(|text| text.trim().to_owned());
-                Ok(Answer::Questions(Questions {
-                    heading: visible(heading.join("\n").trim()),
-                    prompts: prompts.into_iter().map(|p| (visible(&p.prompt), p.echo)).collect(),
-                }))
-            }
-        }
+    fn request(&self, method: &[u8]) -> Vec<u8> {
+        let mut request = vec![message::USERAUTH_REQUEST];
+        request.string(self.user.as_bytes());
+        request.string(SERVICE);
+        request.string(method);
+        request
     }
 
-    /// russh says "failure, and no method remains" for a lost connection as well.
-    async fn answer(&mut self, result: AuthResult) -> Result<Answer> {
-        match result {
-            AuthResult::Success => Ok(Answer::Success),
-            AuthResult::Failure { remaining_methods, partial_success } => {
-                if remaining_methods.is_empty() {
-                    self.state.ended().await;
-                    if !self.state.refused_every_method() {
-                        return Err(self.state.lost("authenticate"));
-                    }
+    /// Sends a request, with the service's before the first one, and with what is wanted afterwards
+    /// behind one that may be the last.
+    fn ask(&mut self, request: &[u8], may_be_last: bool) {
+        self.round_trips.add(1);
+        let mut output = self.connection.output();
+        if !self.service_requested {
+            self.service_requested = true;
+            let mut service = vec![message::SERVICE_REQUEST];
+            service.string(b"ssh-userauth");
+            output.put(&service);
+        }
+        output.put(request);
+        let ahead = if may_be_last { self.ahead } else { Ahead::Nothing };
+        if let Some(early) = self.early.as_mut().filter(|_| ahead != Ahead::Nothing) {
+            let guessed = ahead == Ahead::Everything;
+            let (line, _) = early.sent.get_or_insert_with(|| {
+                let (line, events) = register(&self.connection);
+                if guessed {
+                    line.guessed(FIRST_CHANNEL, early.first.len());
                 }
-                let remaining = remaining_methods
-                    .iter()
-                    .filter(|kind| **kind != MethodKind::None)
-                    .map(<&'static str>::from)
-                    .collect();
-                Ok(Answer::Failure { remaining, partial: partial_success })
+                (line, events)
+            });
+            output.put(&session_channel(line));
+            if guessed {
+                early.guessed = true;
+                output.put(&subsystem_request(FIRST_CHANNEL, &early.subsystem));
+                if !early.first.is_empty() {
+                    output.put(&data(FIRST_CHANNEL, &early.first));
+                }
+            }
+        }
+        drop(output);
+        self.connection.send();
+    }
+
+    /// The server's next word on authentication.
+    async fn answer(&mut self) -> Result<Bytes> {
+        let state = &self.connection.state;
+        let answer = state.patiently(self.patience, "authenticate", self.answers.recv()).await?;
+        match answer {
+            Some(answer) => Ok(answer),
+            None => {
+                state.ended().await;
+                Err(state.lost("authenticate"))
             }
         }
     }
-}
 
-/// Passes russh's wish for a signature on, and counts the round trip that it costs.
-struct Adapter<'a> {
-    signer: &'a mut dyn SignWith,
-    asked: bool,
-    round_trips: RoundTrips,
-    state: Arc<State>,
-}
-
-enum SignFailure {
-    Signer(Error),
-    Gone,
-}
-
-impl From<russh::SendError> for SignFailure {
-    fn from(_: russh::SendError) -> Self {
-        Self::Gone
+    fn understood(&self, answer: &[u8]) -> Result<Answer> {
+        read_answer(answer).map_err(|end| end.during(&self.connection.state, "authenticate"))
     }
 }
 
-impl russh::Signer for Adapter<'_> {
-    type Error = SignFailure;
+/// The number that OpenSSH gives the first channel of a connection.
+const FIRST_CHANNEL: u32 = 0;
 
-    async fn auth_sign(
-        &mut self,
-        _key: &russh::keys::agent::AgentIdentity,
-        hash: Option<HashAlg>,
-        data: Vec<u8>,
-    ) -> Result<Vec<u8>, SignFailure> {
-        if !self.asked {
-            self.asked = true;
-            self.round_trips.add(1);
+fn read_answer(answer: &[u8]) -> Result<Answer, End> {
+    let mut reader = Reader::new(answer);
+    match reader.byte()? {
+        message::USERAUTH_SUCCESS => Ok(Answer::Success),
+        message::USERAUTH_FAILURE => {
+            let names = reader.names()?;
+            let partial = reader.boolean()?;
+            let known = |name: &&str| METHODS.iter().copied().find(|known| known == name);
+            Ok(Answer::Failure { remaining: names.iter().filter_map(known).collect(), partial })
         }
-        let _asking = self.state.asking();
-        self.signer.sign(data, hash).await.map_err(SignFailure::Signer)
+        message::USERAUTH_60 => {
+            let heading = [reader.text()?, reader.text()?].map(|text| text.trim().to_owned());
+            reader.string()?;
+            let count = reader.u32()?;
+            let mut prompts = Vec::new();
+            for _ in 0..count {
+                prompts.push((visible(&reader.text()?), reader.boolean()?));
+            }
+            let heading = visible(heading.join("\n").trim());
+            Ok(Answer::Questions(Questions { heading, prompts }))
+        }
+        other => Err(super::end::violation(format!("message {other} in authentication"))),
     }
 }
 
@@ -281,6 +419,6 @@ pub fn known_methods(names: &[&str]) -> Vec<Method> {
 
 impl std::fmt::Debug for Handshake {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Handshake").field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("Handshake").field("state", &self.connection.state).finish_non_exhaustive()
     }
 }

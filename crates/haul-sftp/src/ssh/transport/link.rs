@@ -1,84 +1,83 @@
-//! The stream under a connection: it measures the first exchange, and it can be severed, so that a
-//! connection that nobody wants any more ends at once, whatever it is waiting for.
+//! The stream under a connection, as two halves that never wait for each other: a socket, a
+//! ProxyCommand, or a channel of another connection.
 
 use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::sync::Arc;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::oneshot;
-use tokio::time::Instant;
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, ChildStdin, ChildStdout};
 
-/// Dropping it severs the link.
+use super::channel::{Incoming, Outgoing};
+
+/// Where bytes come from.
 #[derive(Debug)]
-pub struct Knife {
-    _sender: oneshot::Sender<()>,
+pub enum Source {
+    Tcp(OwnedReadHalf),
+    /// The command lives as long as either half.
+    Process {
+        output: ChildStdout,
+        _child: Arc<Child>,
+    },
+    /// What of a piece did not fit is kept.
+    Tunnel(Box<Incoming>, Bytes),
 }
 
-/// A stream that can be severed.
+/// Where bytes go.
 #[derive(Debug)]
-pub struct Link<S> {
-    stream: S,
-    knife: oneshot::Receiver<()>,
-    severed: bool,
-    first_write: Option<Instant>,
-    first_exchange: Arc<OnceLock<Duration>>,
+pub enum Sink {
+    Tcp(OwnedWriteHalf),
+    Process { input: ChildStdin, _child: Arc<Child> },
+    Tunnel(Outgoing),
 }
 
-/// Wraps a stream. The time from the first bytes out to the first bytes in is put into
-/// `first_exchange`.
-pub fn link<S>(stream: S, first_exchange: Arc<OnceLock<Duration>>) -> (Link<S>, Knife) {
-    let (sender, knife) = oneshot::channel();
-    let link = Link { stream, knife, severed: false, first_write: None, first_exchange };
-    (link, Knife { _sender: sender })
+/// Both halves.
+pub type Link = (Source, Sink);
+
+/// Over a socket.
+pub fn tcp(stream: TcpStream) -> Link {
+    let (read, write) = stream.into_split();
+    (Source::Tcp(read), Sink::Tcp(write))
 }
 
-impl<S> Link<S> {
-    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if !self.severed && Pin::new(&mut self.knife).poll(cx).is_pending() {
-            return Ok(());
+/// Over the input and output of a command, which is killed when both halves are dropped.
+pub fn process(input: ChildStdin, output: ChildStdout, child: Child) -> Link {
+    let child = Arc::new(child);
+    (Source::Process { output, _child: Arc::clone(&child) }, Sink::Process { input, _child: child })
+}
+
+impl Source {
+    /// Reads into the room that `buffer` has; 0 at the end.
+    pub async fn read(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read_buf(buffer).await,
+            Self::Process { output, .. } => output.read_buf(buffer).await,
+            Self::Tunnel(incoming, rest) => {
+                if rest.is_empty() {
+                    *rest = incoming.next().await.map_err(broken)?.unwrap_or_default();
+                }
+                let piece = rest.split_to(rest.len().min(buffer.capacity() - buffer.len()));
+                buffer.extend_from_slice(&piece);
+                Ok(piece.len())
+            }
         }
-        self.severed = true;
-        Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the connection was given up"))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Link<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.check(cx)?;
-        let result = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if result.is_ready()
-            && let Some(start) = self.first_write.filter(|_| self.first_exchange.get().is_none())
-        {
-            // Somebody else cannot have set it: a stream is read by one task.
-            let _ = self.first_exchange.set(start.elapsed());
+impl Sink {
+    /// Writes all of `bytes`.
+    pub async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.write_all(bytes).await,
+            Self::Process { input, .. } => input.write_all(bytes).await,
+            Self::Tunnel(outgoing) => outgoing.send_all(&[bytes]).await.map_err(broken),
         }
-        result
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Link<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.check(cx)?;
-        self.first_write.get_or_insert_with(Instant::now);
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
+/// The kind tells a connection that was cut from one that was refused.
+fn broken(error: haul_storage::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, error.to_string())
 }

@@ -1,62 +1,68 @@
-//! The SSH protocol itself, by russh. This is the only place that knows russh's connections and
-//! channels; keys are of the crate ssh-key, which it brings along.
+//! The SSH protocol itself (RFC 4250 to 4254), as a client speaks it. Cryptography is aws-lc's;
+//! keys, certificates and their signatures are ssh-key's.
 //!
 //! ```text
-//! stream → open: versions, key exchange, host key judged → Handshake: one request of
-//! authentication after the other → Session: channels
+//!            ┌ receiver ← inflow ← packet (Opener) ← cipher ┐
+//! connection ┤   ├ kex, negotiation, host_key               ├ link: a socket, a command, a tunnel
+//!            └ sender ← output ←── packet (Sealer) ← cipher ┘
+//!
+//! open → Handshake: one request of authentication after the other → Session: channels
 //! ```
 //!
-//! Round trips are counted where they are waited for.
+//! Two tasks serve a connection, one that only reads and one that only writes. Everything that can
+//! be sent without waiting for an answer is: identification and offer at once; the end of the key
+//! exchange, the service, authentication and where possible the first channel in one flight. Round
+//! trips are counted where they are waited for.
 
 mod channel;
-mod events;
+mod cipher;
+mod compression;
+mod connection;
+mod end;
+mod groups;
 mod handshake;
-mod link;
-mod preferred;
+mod host_key;
+mod inflow;
+mod kex;
+pub mod link;
+mod negotiation;
+mod packet;
+mod receiver;
+mod sender;
 mod session;
-mod tunnel;
+mod state;
+mod wire;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use haul_storage::{Error, ErrorKind, Result, Retry};
-use russh::client;
-use russh::{Limits, SshId};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::timeout;
+use haul_storage::Result;
+use tokio::sync::mpsc;
 
 pub use self::channel::{Channel, Incoming, Outgoing};
-pub use self::events::Greeter;
-use self::events::{End, Events, Failure, State};
+use self::connection::Connection;
 pub use self::handshake::{Answer, Handshake, PublicHalf, Questions, SignWith, known_methods};
-pub use self::session::Session;
-pub use self::tunnel::Tunnel;
+use self::link::Link;
+use self::negotiation::Offer;
+use self::receiver::{Alive, Host, Receiver};
+use self::session::Knife;
+pub use self::session::{Opened, Session};
+pub use self::state::Greeter;
+use self::state::{Phase, State};
 use super::algorithms::Algorithms;
 use super::config::HostConfig;
 use super::host_key::HostKeyJudge;
 use super::known_hosts::KnownHosts;
 
-/// Bytes that a server may send on a channel before it hears that they arrived: enough for 1 Gbit/s
-/// at 250 ms. Dropbear stalls above 64 MiB.
-const WINDOW: u32 = 32 << 20;
-
-/// The largest that russh takes.
-const PACKET: u32 = 65_535;
+/// What haul calls itself.
+const IDENTIFICATION: &str = concat!("SSH-2.0-haul_", env!("CARGO_PKG_VERSION"));
 
 /// Bytes after which keys are exchanged anew. RFC 4344 allows 2^32 blocks of AES, 64 GiB; OpenSSH
-/// takes as much. Packets have a number of 32 bits as well: at 16 GiB those of haul's size use a
-/// few million.
+/// takes as much.
 const REKEY: u64 = 16 << 30;
 
-/// Without a byte limit reached, keys last a day.
-const REKEY_TIME: Duration = Duration::from_secs(86_400);
-
-/// Anything that an SSH connection can run over.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+/// Answers of authentication that may wait: one, and a few of a server that says too much.
+const ANSWERS: usize = 8;
 
 /// Counts the times that somebody waited for an answer from the far end.
 #[derive(Debug, Clone, Default)]
@@ -99,130 +105,36 @@ pub struct Opening<'a> {
 /// `Busy` if the server closes before that is done, as one with too many unauthenticated
 /// connections does; `Unreachable` if it does not answer; `Protocol` if the two have no common
 /// language; what the judge says.
-pub async fn open<S: Stream + 'static>(stream: S, opening: Opening<'_>) -> Result<Handshake> {
-    let has_authority = opening.known.has_authority(&opening.judge.host);
-    let config = Arc::new(client_config(opening.config, opening.algorithms, has_authority));
-    let state = Arc::new(State::new(opening.location));
-    let events = Events::new(Arc::clone(&state), opening.judge, opening.known, opening.greeter);
-    let (stream, knife) = link::link(stream, Arc::clone(&state.first_exchange));
-    let connecting = client::connect_stream(config, stream, events);
-    let patience = opening.config.connect_timeout;
-    let handle = patiently(patience, &state, "connect", connecting).await?;
-    let handle = match handle {
-        Ok(handle) => handle,
-        Err(failure) => return Err(state.opening_failed(failure)),
-    };
-    // Versions and algorithms cross each other; then the keys.
-    opening.round_trips.add(1 + state.kex_round_trips());
-    Ok(Handshake::new(handle, state, knife, opening.config, opening.round_trips))
-}
-
-fn client_config(config: &HostConfig, algorithms: &Algorithms, certified: bool) -> client::Config {
+pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshake> {
+    let config = opening.config;
+    let certified = opening.known.has_authority(&opening.judge.host);
     // More than the cipher stands is not for a configuration to allow.
     let rekey = config.rekey_limit.unwrap_or(REKEY).min(REKEY);
-    let rekey = usize::try_from(rekey).unwrap_or(usize::MAX);
-    // russh gives up at the tick after so many; 0 would mean never.
-    let alive_max = match config.alive_count {
-        0 => 0,
-        count => usize::try_from(count.saturating_sub(1).max(1)).unwrap_or(usize::MAX),
-    };
-    client::Config {
-        client_id: SshId::Standard(Cow::Borrowed(concat!(
-            "SSH-2.0-haul_",
-            env!("CARGO_PKG_VERSION")
-        ))),
-        limits: Limits {
-            rekey_write_limit: rekey,
-            rekey_read_limit: rekey,
-            rekey_time_limit: REKEY_TIME,
+    let offer = Offer::new(opening.algorithms, certified);
+    let connection = Arc::new(Connection::new(State::new(opening.location), offer, rekey));
+    let state = &connection.state;
+    connection.greet(IDENTIFICATION).map_err(|end| end.before_keys(state))?;
+    let (answers, heard) = mpsc::channel(ANSWERS);
+    let host = Host { judge: opening.judge, known: opening.known };
+    let alive = Alive {
+        interval: config.alive_interval,
+        // The last interval is that in which nobody answers any more.
+        questions: match config.alive_count {
+            0 => 0,
+            count => count.saturating_sub(1).max(1),
         },
-        window_size: WINDOW,
-        maximum_packet_size: PACKET,
-        preferred: preferred::preferred(algorithms, certified),
-        keepalive_interval: config.alive_interval,
-        keepalive_max: alive_max,
-        nodelay: true,
-        ..client::Config::default()
+    };
+    let receiver =
+        Receiver::new(Arc::clone(&connection), source, host, opening.greeter, answers, alive);
+    // Ended by Knife, together with the sender.
+    let reader = tokio::spawn(receiver.run()).abort_handle();
+    tokio::spawn(sender::run(Arc::clone(&connection), sink));
+    let knife = Knife { connection: Arc::clone(&connection), reader };
+    state.patiently(config.connect_timeout, "connect", state.reached(Phase::Ready)).await?;
+    if let Some(end) = state.end().filter(|_| state.session_id.get().is_none()) {
+        return Err(end.before_keys(state));
     }
-}
-
-/// Waits for the far end, but not longer than `limit` at a stretch in which nobody here is asked
-/// anything: whoever compares a fingerprint or looks for a passphrase may take their time.
-async fn patiently<T>(
-    limit: Option<Duration>,
-    state: &State,
-    operation: &'static str,
-    waiting: impl Future<Output = T>,
-) -> Result<T> {
-    let Some(limit) = limit else { return Ok(waiting.await) };
-    tokio::pin!(waiting);
-    loop {
-        match timeout(limit, &mut waiting).await {
-            Ok(result) => return Ok(result),
-            Err(_) if state.is_asking() => {}
-            Err(_) => {
-                return Err(state
-                    .error(ErrorKind::Unreachable, operation)
-                    .because(format!("no answer within {} s", limit.as_secs_f32())));
-            }
-        }
-    }
-}
-
-impl State {
-    /// Why no connection came about.
-    fn opening_failed(&self, failure: Failure) -> Error {
-        match failure {
-            Failure::Refused(error) => error,
-            Failure::Ssh(error) => self.opening_error(&error),
-        }
-    }
-
-    fn opening_error(&self, error: &russh::Error) -> Error {
-        use russh::Error as Ssh;
-        let closed = || self.error(ErrorKind::Busy, "connect");
-        match error {
-            // The server said why: what it cannot negotiate, it never will.
-            _ if self.end_is(|end| matches!(end, End::Farewell { fatal: true, .. })) => self
-                .error(ErrorKind::Protocol, "connect")
-                .because(self.reason().unwrap_or_default()),
-            Ssh::Disconnect | Ssh::HUP => closed().because(self.reason().unwrap_or_else(|| {
-                "the server closed the connection before keys were exchanged; it may have too many \
-                 connections that are not authenticated (MaxStartups)"
-                    .to_owned()
-            })),
-            Ssh::IO(error)
-                if matches!(
-                    error.kind(),
-                    std::io::ErrorKind::ConnectionReset
-                        | std::io::ErrorKind::ConnectionAborted
-                        | std::io::ErrorKind::BrokenPipe
-                        | std::io::ErrorKind::UnexpectedEof
-                ) =>
-            {
-                closed().because(format!(
-                    "the server closed the connection before keys were exchanged ({error})"
-                ))
-            }
-            Ssh::IO(error) => {
-                self.error(ErrorKind::Unreachable, "connect").because(error.to_string())
-            }
-            Ssh::NoCommonAlgo { kind, ours, theirs } => {
-                self.error(ErrorKind::Protocol, "connect").because(format!(
-                    "no common {} algorithm: haul offers {}, the server has {}",
-                    preferred::kind(kind),
-                    ours.join(","),
-                    theirs.join(",")
-                ))
-            }
-            Ssh::Version => self
-                .error(ErrorKind::Protocol, "connect")
-                .because("what answers there does not speak SSH"),
-            Ssh::WrongServerSig => self
-                .error(ErrorKind::Unauthenticated, "verify the host key")
-                .because("the server does not hold the private half of the key that it shows")
-                .with_retry(Retry::Never),
-            error => self.error(ErrorKind::Protocol, "connect").because(error.to_string()),
-        }
-    }
+    // Versions and algorithms cross each other; then the keys.
+    opening.round_trips.add(2);
+    Ok(Handshake::new(knife, heard, config, opening.round_trips))
 }

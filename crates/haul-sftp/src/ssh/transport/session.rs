@@ -4,60 +4,113 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haul_storage::{Error, ErrorKind, Result};
-use russh::client::{self, Handle};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::channel::{self, Channel};
-use super::events::{Events, State};
-use super::link::Knife;
-use super::patiently;
-use super::tunnel::Tunnel;
+use super::channel::{Channel, Event, Line, PACKET, WINDOW};
+use super::connection::{Connection, Entry};
+use super::handshake::{EARLY, Early};
+use super::link::{Link, Sink, Source};
+use super::state::printable;
+use super::wire::{Put, message};
 use crate::ssh::config::with_port;
 
 /// How long the far end may take to see a farewell.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// Dropping it ends a connection: what was sent leaves, and nothing is waited for.
+#[derive(Debug)]
+pub struct Knife {
+    pub connection: Arc<Connection>,
+    pub reader: AbortHandle,
+}
+
+impl Drop for Knife {
+    fn drop(&mut self) {
+        self.reader.abort();
+        self.connection.close();
+    }
+}
+
+/// A session channel that was asked for.
+#[derive(Debug)]
+pub enum Opened {
+    Channel(Channel),
+    /// It has another number than was guessed, so that what was sent on it is lost, and with it the
+    /// connection.
+    WrongGuess,
+}
+
 /// An authenticated connection.
 pub struct Session {
-    handle: Handle<Events>,
-    state: Arc<State>,
+    pub(super) connection: Arc<Connection>,
     patience: Option<Duration>,
     _knife: Knife,
 }
 
 impl Session {
-    pub(super) fn new(
-        handle: Handle<Events>,
-        state: Arc<State>,
-        patience: Option<Duration>,
-        knife: Knife,
-    ) -> Self {
-        Self { handle, state, patience, _knife: knife }
+    pub(super) fn new(knife: Knife, patience: Option<Duration>) -> Self {
+        Self { connection: Arc::clone(&knife.connection), patience, _knife: knife }
     }
 
     /// What the server calls itself.
     pub fn server_version(&self) -> String {
-        self.state.server_version()
+        self.connection.state.server_version().to_owned()
     }
 
     /// Opens a session channel and asks for a subsystem on it, without waiting for the answer to
-    /// that: it comes through `Incoming::next`.
+    /// that: it comes through `Incoming::next`. `first` is sent with the request.
     ///
     /// # Errors
     /// `Busy` if the server opens no more channels; a lost connection.
-    pub async fn subsystem(self: &Arc<Self>, name: &str) -> Result<Channel> {
-        let opened = self.opened(self.handle.channel_open_session()).await?;
-        channel::start(opened, Arc::clone(self), Arc::clone(&self.state), name).await
+    pub async fn subsystem(self: &Arc<Self>, name: &str, first: &[u8]) -> Result<Channel> {
+        let (line, events) = register(&self.connection);
+        let mut channel = Channel::new(Arc::clone(self), Arc::clone(&line), events, name);
+        self.connection.put(&session_channel(&line));
+        self.confirmed(&mut channel).await?;
+        channel.start(first, self.takes_at_once(first)).await?;
+        Ok(channel)
+    }
+
+    /// The channel of an early flight. Without one there is nothing to wait for.
+    ///
+    /// # Errors
+    /// As of [`Session::subsystem`].
+    pub(super) async fn early(self: &Arc<Self>, early: Early) -> Result<Opened> {
+        let (name, first) = (early.subsystem.as_str(), early.first.clone());
+        let Some((line, events)) = early.sent else {
+            return self.subsystem(name, &first).await.map(Opened::Channel);
+        };
+        let mut channel = Channel::new(Arc::clone(self), line, events, name);
+        if self.confirmed(&mut channel).await? {
+            return Ok(Opened::WrongGuess);
+        }
+        if !early.guessed {
+            channel.start(&first, self.takes_at_once(&first)).await?;
+        }
+        Ok(Opened::Channel(channel))
+    }
+
+    /// OpenSSH opens the window while it handles the request, and before that says 0.
+    fn takes_at_once(&self, first: &[u8]) -> bool {
+        first.len() <= EARLY && is_openssh(self.connection.state.server_version())
     }
 
     /// A stream to a host and port that the far end connects to.
     ///
     /// # Errors
     /// `Unreachable` if it cannot or may not connect; a lost connection.
-    pub async fn direct_tcpip(self: &Arc<Self>, host: &str, port: u16) -> Result<Tunnel> {
-        let (origin, origin_port) = ("127.0.0.1", 0);
-        let opening = self.handle.channel_open_direct_tcpip(host, port.into(), origin, origin_port);
-        let opened = self.opened(opening).await.map_err(|error| {
+    pub async fn direct_tcpip(self: &Arc<Self>, host: &str, port: u16) -> Result<Link> {
+        let (line, events) = register(&self.connection);
+        let mut channel = Channel::new(Arc::clone(self), Arc::clone(&line), events, "tunnel");
+        let mut open = open_message("direct-tcpip", &line);
+        open.string(host.as_bytes());
+        open.u32(port.into());
+        open.string(b"127.0.0.1");
+        open.u32(0);
+        self.connection.put(&open);
+        self.confirmed(&mut channel).await.map_err(|error| {
             let cause = error.cause();
             let error = if error.kind() == ErrorKind::Busy {
                 Error::new(ErrorKind::Unreachable, "connect through a jump host")
@@ -66,44 +119,93 @@ impl Session {
             };
             error.because(format!(
                 "{} does not reach {}: {cause}",
-                self.state.location(),
+                self.connection.state.location(),
                 with_port(host, port)
             ))
         })?;
-        Ok(Tunnel::new(opened, Arc::clone(self)))
+        let source = Source::Tunnel(Box::new(channel.incoming), bytes::Bytes::new());
+        Ok((source, Sink::Tunnel(channel.outgoing)))
     }
 
-    async fn opened(
-        &self,
-        opening: impl Future<Output = Result<russh::Channel<client::Msg>, russh::Error>>,
-    ) -> Result<russh::Channel<client::Msg>> {
+    /// Waits until a channel is open. Whether its number was guessed wrong.
+    async fn confirmed(&self, channel: &mut Channel) -> Result<bool> {
+        let state = &self.connection.state;
         // Keepalives end the connection if nothing comes; the limit is for servers that answer
         // these and nothing else.
-        let result = patiently(self.patience, &self.state, "open a channel", opening).await?;
-        result.map_err(|error| match error {
-            russh::Error::ChannelOpenFailure(reason) => self
-                .state
+        match state.patiently(self.patience, "open a channel", channel.opened()).await? {
+            Event::Opened => Ok(false),
+            Event::WrongGuess => Ok(true),
+            Event::Refused { reason, text } => Err(state
                 .error(ErrorKind::Busy, "open a channel")
-                .because(self.state.refusal(&reason)),
-            error => self.state.failed("open a channel", error),
-        })
+                .because(refusal(reason, &printable(&text)))),
+            _ => {
+                state.ended().await;
+                Err(state.lost("open a channel"))
+            }
+        }
     }
 
     /// Says goodbye and waits a moment for it to be sent.
     pub async fn close(&self) {
-        let goodbye = self.handle.disconnect(russh::Disconnect::ByApplication, "", "");
+        self.connection.farewell();
         // Whether it was heard makes no difference: the connection ends either way.
-        let _ = timeout(FAREWELL, async {
-            if goodbye.await.is_ok() {
-                self.state.ended().await;
-            }
-        })
-        .await;
+        let _ = timeout(FAREWELL, self.connection.state.ended()).await;
+    }
+}
+
+/// Gives a channel a number, under which the reader knows it.
+pub fn register(connection: &Connection) -> (Arc<Line>, mpsc::UnboundedReceiver<Event>) {
+    let (inbox, events) = mpsc::unbounded_channel();
+    let mut channels = connection.channels();
+    let mut id = 0;
+    while channels.contains_key(&id) {
+        id += 1;
+    }
+    let line = Arc::new(Line::new(id));
+    // On a connection that has ended nobody puts anything into it.
+    if connection.state.end().is_none() {
+        channels.insert(id, Entry { line: Arc::clone(&line), inbox });
+    }
+    (line, events)
+}
+
+/// The request for a session channel.
+pub fn session_channel(line: &Line) -> Vec<u8> {
+    open_message("session", line)
+}
+
+fn open_message(kind: &str, line: &Line) -> Vec<u8> {
+    let mut open = vec![message::CHANNEL_OPEN];
+    open.string(kind.as_bytes());
+    open.u32(line.id);
+    open.u32(WINDOW);
+    open.u32(PACKET);
+    open
+}
+
+/// Whether a server is OpenSSH, by what it calls itself.
+pub fn is_openssh(version: &str) -> bool {
+    version.starts_with("SSH-2.0-OpenSSH_")
+}
+
+/// Why a channel was not opened (RFC 4254, 5.1), in the server's words if it had any.
+fn refusal(reason: u32, said: &str) -> String {
+    let what = match reason {
+        1 => "the server does not allow it",
+        2 => "the connection failed",
+        3 => "the server does not know this kind",
+        4 => "the server is short of resources",
+        _ => "the server refuses",
+    };
+    if said.is_empty() {
+        what.to_owned()
+    } else {
+        format!("{what} ({said}; MaxSessions may be reached)")
     }
 }
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("Session").field("state", &self.connection.state).finish_non_exhaustive()
     }
 }

@@ -1,0 +1,112 @@
+//! zlib@openssh.com: each message ends with a partial flush, so that it can be read at once, and
+//! the dictionary goes on over messages (RFC 4253, 6.2). It begins after authentication.
+
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
+
+use super::end::{End, violation};
+use super::packet::PACKET_MAX;
+
+/// Output that is made room for at a time.
+const STEP: usize = 4096;
+
+/// Compresses messages.
+#[derive(Debug)]
+pub struct Deflate(Compress);
+
+/// Decompresses messages.
+#[derive(Debug)]
+pub struct Inflate(Decompress);
+
+impl Deflate {
+    pub fn new() -> Self {
+        // OpenSSH's level.
+        Self(Compress::new(Compression::new(6), true))
+    }
+
+    /// Appends a message to `out`, compressed.
+    pub fn append(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), End> {
+        let start = self.0.total_in();
+        loop {
+            let done = usize::try_from(self.0.total_in() - start).unwrap_or(usize::MAX);
+            let rest = message.get(done..).unwrap_or_default();
+            out.reserve(STEP);
+            self.0
+                .compress_vec(rest, out, FlushCompress::Partial)
+                .map_err(|error| violation(format!("compression fails: {error}")))?;
+            // What is flushed is all there when room is left behind it.
+            let all = self.0.total_in() - start == message.len() as u64;
+            if all && out.len() < out.capacity() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Inflate {
+    pub fn new() -> Self {
+        Self(Decompress::new(true))
+    }
+
+    /// A whole message, decompressed.
+    ///
+    /// # Errors
+    /// It is not compressed, or longer than any message may be.
+    pub fn all(&mut self, message: &[u8]) -> Result<Vec<u8>, End> {
+        let start = self.0.total_in();
+        let mut out = Vec::with_capacity(message.len().saturating_mul(2).clamp(STEP, PACKET_MAX));
+        loop {
+            let (read, written) = (self.0.total_in(), out.len());
+            let rest = usize::try_from(read - start).ok().and_then(|done| message.get(done..));
+            self.0
+                .decompress_vec(rest.unwrap_or_default(), &mut out, FlushDecompress::Sync)
+                .map_err(|error| violation(format!("a message cannot be decompressed: {error}")))?;
+            if out.len() > PACKET_MAX {
+                return Err(violation("a message that is too long when decompressed"));
+            }
+            if self.0.total_in() == read && out.len() == written {
+                let whole = read - start == message.len() as u64;
+                return if whole && !out.is_empty() {
+                    Ok(out)
+                } else {
+                    Err(violation("a message that ends in the midst of its compression"))
+                };
+            }
+            if out.len() == out.capacity() {
+                out.reserve(STEP.max(out.len()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_all_sizes_come_out_as_they_went_in() {
+        let (mut deflate, mut inflate) = (Deflate::new(), Inflate::new());
+        let mut state = 1_u32;
+        for length in [1, 2, 100, 4095, 4096, 4097, 32_768, 200_000, 3] {
+            for compressible in [true, false] {
+                let message: Vec<u8> = std::iter::repeat_with(|| {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    if compressible { b'a' } else { (state >> 24) as u8 }
+                })
+                .take(length)
+                .collect();
+                let mut packed = vec![9];
+                deflate.append(&message, &mut packed).unwrap();
+                assert_eq!(inflate.all(&packed[1..]).unwrap(), message, "{length}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_that_grows_beyond_any_packet_is_refused() {
+        let mut packed = Vec::new();
+        Deflate::new().append(&vec![0; 8 << 20], &mut packed).unwrap();
+        assert!(packed.len() < PACKET_MAX);
+        assert!(Inflate::new().all(&packed).is_err());
+        assert!(Inflate::new().all(b"not zlib at all").is_err());
+    }
+}

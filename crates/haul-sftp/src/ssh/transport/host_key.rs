@@ -1,0 +1,105 @@
+//! The key that a server shows in a key exchange: read, and its signature verified.
+
+use russh::keys::signature::Verifier;
+use russh::keys::ssh_encoding::Decode;
+use russh::keys::ssh_key::Signature;
+use russh::keys::ssh_key::public::KeyData;
+use russh::keys::{Certificate, HashAlg, PublicKey};
+
+use super::end::{End, violation};
+use super::negotiation::CERTIFICATE;
+use super::wire::Reader;
+use crate::ssh::key::{HostCertificate, HostKey};
+
+/// How deep keys may be nested in a certificate: one is in it, and one has signed it.
+const FORBIDDEN: &str = "a certificate of a certificate";
+
+/// Reads a key that was shown for an algorithm, and verifies its signature over the hash of the
+/// exchange.
+///
+/// # Errors
+/// It is another key, or none; its signature is wrong.
+pub fn verified(
+    algorithm: &str,
+    blob: &[u8],
+    signature: &[u8],
+    hash: &[u8],
+) -> Result<HostKey, End> {
+    let signs = algorithm.strip_suffix(CERTIFICATE);
+    let certified = signs.is_some();
+    let signs = signs.unwrap_or(algorithm);
+    let key_type = if signs.starts_with("rsa-sha2-") { "ssh-rsa" } else { signs };
+    let shown = Reader::new(blob).text()?;
+    let expected = if certified { format!("{key_type}{CERTIFICATE}") } else { key_type.to_owned() };
+    if shown != expected {
+        return Err(violation(format!("a key {shown} where {expected} was agreed on")));
+    }
+    let (key, certificate) = if certified {
+        let certificate = certificate(blob)?;
+        let key = PublicKey::new(certificate.public_key().clone(), "");
+        (key, Some(describe(&certificate)?))
+    } else {
+        (PublicKey::from_bytes(blob).map_err(unreadable)?, None)
+    };
+    verify(key.key_data(), signs, signature, hash)?;
+    Ok(HostKey {
+        key_type: key_type.to_owned(),
+        blob: key.to_bytes().map_err(unreadable)?,
+        certificate,
+    })
+}
+
+fn verify(key: &KeyData, signs: &str, signature: &[u8], hash: &[u8]) -> Result<(), End> {
+    // The server has to sign in the way that was agreed on, not in a weaker one.
+    if Reader::new(signature).string()? != signs.as_bytes() {
+        return Err(End::WrongSignature);
+    }
+    let mut reader = signature;
+    let signature = Signature::decode(&mut reader).map_err(|_| End::WrongSignature)?;
+    key.verify(hash, &signature).map_err(|_| End::WrongSignature)
+}
+
+/// ssh-key follows keys that are nested in keys as deep as they go, so that is looked at before.
+fn certificate(blob: &[u8]) -> Result<Certificate, End> {
+    let mut reader = Reader::new(blob);
+    let kind = reader.text()?;
+    // The nonce, and the key's own fields.
+    let fields = if kind.starts_with("ssh-ed25519") { 2 } else { 3 };
+    for _ in 0..fields {
+        reader.string()?;
+    }
+    // Serial number, kind of certificate, name; principals, times, options, extensions, reserved.
+    reader.take(8 + 4)?;
+    reader.string()?;
+    reader.string()?;
+    reader.take(16)?;
+    for _ in 0..3 {
+        reader.string()?;
+    }
+    let authority = reader.string()?;
+    if Reader::new(authority).text()?.contains("-cert-v0") {
+        return Err(violation(FORBIDDEN));
+    }
+    Certificate::from_bytes(blob).map_err(unreadable)
+}
+
+fn describe(certificate: &Certificate) -> Result<HostCertificate, End> {
+    let authority = PublicKey::new(certificate.signature_key().clone(), "");
+    // A time within the period: the judge looks at the clock, this is about the signature only.
+    let fingerprint = authority.fingerprint(HashAlg::Sha256);
+    let signature = certificate.validate_at(certificate.valid_after(), [&fingerprint]);
+    Ok(HostCertificate {
+        authority: authority.to_bytes().map_err(unreadable)?,
+        signature_valid: signature.is_ok(),
+        for_host: certificate.cert_type().is_host(),
+        principals: certificate.valid_principals().to_vec(),
+        valid_after: certificate.valid_after(),
+        valid_before: certificate.valid_before(),
+        critical_options: certificate.critical_options().iter().next().is_some(),
+        key_id: certificate.key_id().to_owned(),
+    })
+}
+
+fn unreadable(error: russh::keys::ssh_key::Error) -> End {
+    violation(format!("a host key that cannot be read: {error}"))
+}

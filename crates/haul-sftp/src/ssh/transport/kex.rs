@@ -1,0 +1,203 @@
+//! The methods of key exchange: a value to the server, one back, and a secret from both.
+
+use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
+use aws_lc_rs::digest;
+use aws_lc_rs::kem::{self, DecapsulationKey, ML_KEM_768};
+use zeroize::Zeroizing;
+
+use super::cipher::Material;
+use super::end::{End, violation};
+use super::groups::{self, Group};
+use super::wire::{Put, positive};
+
+/// Bytes of an ML-KEM-768 ciphertext (FIPS 203, table 3).
+const CIPHERTEXT: usize = 1088;
+
+/// A key exchange that waits for the server's half.
+#[derive(Debug)]
+pub struct Exchange {
+    secret: Secret,
+    hash: &'static digest::Algorithm,
+    /// What is sent: a string, or what is inside an mpint.
+    pub ours: Vec<u8>,
+}
+
+enum Secret {
+    Curve(PrivateKey, &'static agreement::Algorithm),
+    /// draft-ietf-sshm-mlkem-hybrid-kex: both, so that it holds if either does.
+    Hybrid(Box<DecapsulationKey>, PrivateKey),
+    Group(Box<groups::Secret>),
+}
+
+impl Exchange {
+    /// Begins an exchange of a name.
+    ///
+    /// # Errors
+    /// A name that haul does not offer.
+    pub fn begin(name: &str) -> Result<Self, End> {
+        match name {
+            "mlkem768x25519-sha256" => Self::hybrid(),
+            "curve25519-sha256" | "curve25519-sha256@libssh.org" => {
+                Self::curve(&agreement::X25519, &digest::SHA256)
+            }
+            "ecdh-sha2-nistp256" => Self::curve(&agreement::ECDH_P256, &digest::SHA256),
+            "ecdh-sha2-nistp384" => Self::curve(&agreement::ECDH_P384, &digest::SHA384),
+            "ecdh-sha2-nistp521" => Self::curve(&agreement::ECDH_P521, &digest::SHA512),
+            "diffie-hellman-group14-sha256" => Self::group(groups::GROUP_14, &digest::SHA256),
+            "diffie-hellman-group16-sha512" => Self::group(groups::GROUP_16, &digest::SHA512),
+            "diffie-hellman-group18-sha512" => Self::group(groups::GROUP_18, &digest::SHA512),
+            other => Err(violation(format!("the key exchange {other} is none of haul's"))),
+        }
+    }
+
+    fn curve(
+        curve: &'static agreement::Algorithm,
+        hash: &'static digest::Algorithm,
+    ) -> Result<Self, End> {
+        let key = PrivateKey::generate(curve)?;
+        let ours = key.compute_public_key()?.as_ref().to_vec();
+        Ok(Self { secret: Secret::Curve(key, curve), hash, ours })
+    }
+
+    fn hybrid() -> Result<Self, End> {
+        let lattice = DecapsulationKey::generate(&ML_KEM_768)?;
+        let curve = PrivateKey::generate(&agreement::X25519)?;
+        let mut ours = lattice.encapsulation_key()?.key_bytes()?.as_ref().to_vec();
+        ours.extend_from_slice(curve.compute_public_key()?.as_ref());
+        let secret = Secret::Hybrid(Box::new(lattice), curve);
+        Ok(Self { secret, hash: &digest::SHA256, ours })
+    }
+
+    fn group(group: Group, hash: &'static digest::Algorithm) -> Result<Self, End> {
+        let secret = group.draw()?;
+        let ours = positive(&secret.public);
+        Ok(Self { secret: Secret::Group(Box::new(secret)), hash, ours })
+    }
+
+    /// The secret that both sides share, as it goes into hashes: with its length.
+    ///
+    /// # Errors
+    /// A value that the method does not take.
+    pub fn agree(&self, theirs: &[u8]) -> Result<Zeroizing<Vec<u8>>, End> {
+        let mut shared = Zeroizing::new(Vec::new());
+        match &self.secret {
+            Secret::Curve(key, curve) => {
+                shared.string(&Zeroizing::new(positive(&on_curve(key, curve, theirs)?)));
+            }
+            Secret::Hybrid(lattice, curve) => {
+                let (ciphertext, point) = theirs
+                    .split_at_checked(CIPHERTEXT)
+                    .ok_or_else(|| violation("half a hybrid key exchange"))?;
+                let first = lattice.decapsulate(kem::Ciphertext::from(ciphertext))?;
+                let second = on_curve(curve, &agreement::X25519, point)?;
+                let mut both = digest::Context::new(self.hash);
+                both.update(first.as_ref());
+                both.update(&second);
+                shared.string(both.finish().as_ref());
+            }
+            Secret::Group(secret) => {
+                shared.string(&Zeroizing::new(positive(&secret.agree(theirs)?)));
+            }
+        }
+        Ok(shared)
+    }
+
+    /// The hash of the exchange: what a host key signs (RFC 4253, 8; RFC 5656, 4).
+    pub fn hash(&self, exchanged: &Exchanged<'_>, shared: &[u8]) -> Vec<u8> {
+        let mut all = Vec::new();
+        all.string(exchanged.our_version.as_bytes());
+        all.string(exchanged.their_version.as_bytes());
+        all.string(exchanged.our_offer);
+        all.string(exchanged.their_offer);
+        all.string(exchanged.host_key);
+        all.string(&self.ours);
+        all.string(exchanged.theirs);
+        let mut context = digest::Context::new(self.hash);
+        context.update(&all);
+        context.update(shared);
+        context.finish().as_ref().to_vec()
+    }
+
+    /// Key material of one direction (RFC 4253, 7.2). `letters` stand for its IV, key and MAC key.
+    pub fn material(
+        &self,
+        lengths: &Material<usize>,
+        letters: [u8; 3],
+        shared: &[u8],
+        hash: &[u8],
+        session_id: &[u8],
+    ) -> Material<Vec<u8>> {
+        let derive = |letter: u8, length: usize| {
+            let mut key: Vec<u8> = Vec::new();
+            while key.len() < length {
+                let mut context = digest::Context::new(self.hash);
+                context.update(shared);
+                context.update(hash);
+                if key.is_empty() {
+                    context.update(&[letter]);
+                    context.update(session_id);
+                } else {
+                    context.update(&key);
+                }
+                key.extend_from_slice(context.finish().as_ref());
+            }
+            key.truncate(length);
+            key
+        };
+        Material {
+            iv: derive(letters[0], lengths.iv),
+            key: derive(letters[1], lengths.key),
+            mac: derive(letters[2], lengths.mac),
+        }
+    }
+}
+
+/// What both sides have said in an exchange.
+#[derive(Debug)]
+pub struct Exchanged<'a> {
+    pub our_version: &'a str,
+    pub their_version: &'a str,
+    pub our_offer: &'a [u8],
+    pub their_offer: &'a [u8],
+    pub host_key: &'a [u8],
+    pub theirs: &'a [u8],
+}
+
+/// aws-lc refuses points that are not on the curve, and secrets that are zero.
+fn on_curve(
+    key: &PrivateKey,
+    curve: &'static agreement::Algorithm,
+    theirs: &[u8],
+) -> Result<Zeroizing<Vec<u8>>, End> {
+    let theirs = UnparsedPublicKey::new(curve, theirs);
+    let wrong = violation("a public value that is not on its curve");
+    agreement::agree(key, theirs, wrong, |shared| Ok(Zeroizing::new(shared.to_vec())))
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_a_wrong_form_are_refused_by_every_method() {
+        for name in [
+            "mlkem768x25519-sha256",
+            "curve25519-sha256",
+            "ecdh-sha2-nistp256",
+            "ecdh-sha2-nistp384",
+            "ecdh-sha2-nistp521",
+            "diffie-hellman-group14-sha256",
+        ] {
+            let exchange = Exchange::begin(name).unwrap();
+            for bad in [&[][..], &[0; 32], &[0; 65], &[0; CIPHERTEXT + 32], &[0xff; 2000]] {
+                assert!(exchange.agree(bad).is_err(), "{name}, {} bytes", bad.len());
+            }
+        }
+    }
+}

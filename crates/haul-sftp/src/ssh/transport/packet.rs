@@ -1,0 +1,224 @@
+//! The binary packet protocol (RFC 4253, 6), without any I/O.
+//!
+//! ```text
+//! message → Sealer → the connection's output, encrypted where it lies
+//! input → Opener → the message, deciphered where it lies
+//! ```
+//!
+//! A payload is copied once when it is sent, and not at all when it is received.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::cipher::{Cipher, LENGTH};
+use super::compression::{Deflate, Inflate};
+use super::end::{End, violation};
+
+/// The longest packet that is taken, and the longest message after it is decompressed: what OpenSSH
+/// takes.
+pub const PACKET_MAX: usize = 256 << 10;
+
+/// Bytes of padding at least.
+const PADDING: usize = 4;
+
+/// Bytes before the message: its length and that of the padding.
+const HEAD: usize = LENGTH + 1;
+
+/// Packets after which keys are exchanged anew, far below the 2^32 after which their numbers would
+/// come again.
+const PACKETS: u32 = 1 << 30;
+
+/// Without a limit reached, keys last a day.
+const LIFETIME: Duration = Duration::from_secs(86_400);
+
+/// What has passed with one key.
+#[derive(Debug)]
+struct Use {
+    bytes: u64,
+    packets: u32,
+    since: Instant,
+}
+
+impl Use {
+    fn new() -> Self {
+        Self { bytes: 0, packets: 0, since: Instant::now() }
+    }
+
+    fn add(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        self.packets += 1;
+    }
+
+    fn is_over(&self, limit: u64) -> bool {
+        self.bytes >= limit || self.packets >= PACKETS || self.since.elapsed() >= LIFETIME
+    }
+}
+
+/// Encrypts what goes out.
+#[derive(Debug)]
+pub struct Sealer {
+    cipher: Cipher,
+    number: u32,
+    used: Use,
+    deflate: Option<Deflate>,
+}
+
+impl Sealer {
+    /// Encrypts nothing yet.
+    pub fn clear() -> Self {
+        Self { cipher: Cipher::Clear, number: 0, used: Use::new(), deflate: None }
+    }
+
+    /// Takes new keys. `restart`: packets are counted from 0 again (strict key exchange).
+    pub fn renew(&mut self, cipher: Cipher, restart: bool) {
+        self.cipher = cipher;
+        self.used = Use::new();
+        // With new keys the far end begins anew as well (RFC 4253, 6.2).
+        self.deflate = self.deflate.as_ref().map(|_| Deflate::new());
+        if restart {
+            self.number = 0;
+        }
+    }
+
+    /// Compresses from here on.
+    pub fn compress(&mut self) {
+        self.deflate = Some(Deflate::new());
+    }
+
+    /// Whether keys should be exchanged anew, after `limit` bytes for example.
+    pub fn is_used_up(&self, limit: u64) -> bool {
+        self.used.is_over(limit)
+    }
+
+    /// Appends a packet to `out`. `write` appends the message.
+    ///
+    /// # Errors
+    /// The cipher fails, which it does not.
+    pub fn seal(&mut self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), End> {
+        let start = out.len();
+        out.extend_from_slice(&[0; HEAD]);
+        match &mut self.deflate {
+            None => write(out),
+            Some(deflate) => {
+                let mut message = Vec::new();
+                write(&mut message);
+                deflate.append(&message, out)?;
+            }
+        }
+        let (block, with_length) = self.cipher.block();
+        let counted = out.len() - start - if with_length { 0 } else { LENGTH };
+        let mut padding = block - counted % block;
+        if padding < PADDING {
+            padding += block;
+        }
+        let mut random = [0; 32];
+        let random = &mut random[..padding];
+        if !matches!(self.cipher, Cipher::Clear) {
+            aws_lc_rs::rand::fill(random)?;
+        }
+        out.extend_from_slice(random);
+        let length = super::wire::length(out.len() - start - LENGTH);
+        out[start..start + LENGTH].copy_from_slice(&length.to_be_bytes());
+        // At most twice a block.
+        out[start + LENGTH] = padding.to_le_bytes()[0];
+        self.cipher.seal(self.number, out, start)?;
+        self.number = self.number.wrapping_add(1);
+        self.used.add(out.len() - start);
+        Ok(())
+    }
+}
+
+/// Deciphers what comes in.
+#[derive(Debug)]
+pub struct Opener {
+    cipher: Cipher,
+    number: u32,
+    used: Use,
+    inflate: Option<Inflate>,
+    /// Bytes of the packet that is coming, with length and tag.
+    coming: Option<usize>,
+}
+
+/// A packet that was deciphered.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// Where in the packet the message is.
+    Within(Range<usize>),
+    /// The message, decompressed.
+    Apart(Vec<u8>),
+}
+
+impl Opener {
+    /// Deciphers nothing yet.
+    pub fn clear() -> Self {
+        Self { cipher: Cipher::Clear, number: 0, used: Use::new(), inflate: None, coming: None }
+    }
+
+    /// Takes new keys. `restart`: packets are counted from 0 again (strict key exchange).
+    pub fn renew(&mut self, cipher: Cipher, restart: bool) {
+        self.cipher = cipher;
+        self.used = Use::new();
+        self.inflate = self.inflate.as_ref().map(|_| Inflate::new());
+        if restart {
+            self.number = 0;
+        }
+    }
+
+    /// Decompresses from here on.
+    pub fn decompress(&mut self) {
+        self.inflate = Some(Inflate::new());
+    }
+
+    /// Whether keys should be exchanged anew, after `limit` bytes for example.
+    pub fn is_used_up(&self, limit: u64) -> bool {
+        self.used.is_over(limit)
+    }
+
+    /// The number of the next packet.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// How long the packet at the front of `input` is, with all around it, if that can be told yet.
+    ///
+    /// # Errors
+    /// A length that no packet has. Nothing is allocated for it.
+    pub fn coming(&mut self, input: &mut [u8]) -> Result<Option<usize>, End> {
+        if self.coming.is_none() && input.len() >= self.cipher.head() {
+            let length = self.cipher.length(self.number, input)?;
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            // Padding, its length, and a message of one byte.
+            if !(PADDING + 2..=PACKET_MAX).contains(&length) {
+                return Err(violation(format!("a packet of {length} bytes")));
+            }
+            let (block, with_length) = self.cipher.block();
+            let counted = length + if with_length { LENGTH } else { 0 };
+            if !counted.is_multiple_of(block) {
+                return Err(violation(format!("a packet of {length} bytes, which is no block")));
+            }
+            self.coming = Some(LENGTH + length + self.cipher.tag());
+        }
+        Ok(self.coming)
+    }
+
+    /// Deciphers a packet as long as [`Opener::coming`] said.
+    ///
+    /// # Errors
+    /// A packet that the far end did not send, or that is none.
+    pub fn open(&mut self, packet: &mut [u8]) -> Result<Opened, End> {
+        self.coming = None;
+        self.cipher.open(self.number, packet)?;
+        self.number = self.number.wrapping_add(1);
+        self.used.add(packet.len());
+        let end = packet.len() - self.cipher.tag();
+        let padding = usize::from(packet[LENGTH]);
+        let message = HEAD..end.saturating_sub(padding);
+        if padding < PADDING || message.is_empty() {
+            return Err(violation(format!("a packet with {padding} bytes of padding")));
+        }
+        match &mut self.inflate {
+            None => Ok(Opened::Within(message)),
+            Some(inflate) => inflate.all(&packet[message]).map(Opened::Apart),
+        }
+    }
+}

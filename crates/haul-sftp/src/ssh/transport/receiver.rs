@@ -1,0 +1,523 @@
+//! The task that reads: packets are deciphered, keys exchanged, and everything is handed to whom it
+//! is for. It waits for the link alone, and for a person who has to judge a host key or is shown a
+//! banner.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use super::channel::Event;
+use super::cipher::Cipher;
+use super::connection::Connection;
+use super::end::{End, violation};
+use super::inflow::Inflow;
+use super::kex::{Exchange, Exchanged};
+use super::link::Source;
+use super::negotiation::Agreed;
+use super::packet::{Opened, Opener};
+use super::state::{Greeter, Phase, printable};
+use super::wire::{Put, Reader, message};
+use super::{IDENTIFICATION, host_key};
+use crate::ssh::host_key::HostKeyJudge;
+use crate::ssh::known_hosts::KnownHosts;
+
+/// The longest identification, and all lines that may come before it (RFC 4253, 4.2; OpenSSH takes
+/// more of the latter than anybody sends).
+const LONGEST_LINE: usize = 8 << 10;
+const PREAMBLE: usize = 64 << 10;
+
+/// What OpenSSH says in place of its identification when it has too many connections.
+const TOO_MANY: [&str; 2] = ["Exceeded MaxStartups", "Not allowed at this time"];
+
+/// Data up to this length is copied out of the buffer that it was read into: a short answer that
+/// somebody keeps would keep all of the buffer.
+const SHORT: usize = 4 << 10;
+
+/// Who has a say in whether the host is the right one.
+#[derive(Debug)]
+pub struct Host {
+    pub judge: Arc<HostKeyJudge>,
+    pub known: Arc<KnownHosts>,
+}
+
+/// When a silent server is asked whether it is there, and after how many questions it is given up.
+#[derive(Debug, Clone, Copy)]
+pub struct Alive {
+    pub interval: Option<Duration>,
+    pub questions: u32,
+}
+
+/// How far an exchange of keys is.
+#[derive(Debug)]
+enum Keys {
+    /// None is under way, or only our offer is.
+    Settled,
+    /// Our half was sent.
+    Begun(Box<Begun>),
+    /// The server's next message is NEWKEYS.
+    Awaited(Box<Cipher>),
+}
+
+#[derive(Debug)]
+struct Begun {
+    exchange: Exchange,
+    ours: Vec<u8>,
+    theirs: Bytes,
+}
+
+/// Reads from a connection.
+#[derive(Debug)]
+pub struct Receiver {
+    connection: Arc<Connection>,
+    source: Source,
+    inflow: Inflow,
+    opener: Opener,
+    keys: Keys,
+    agreed: Option<Agreed>,
+    /// The key that was accepted.
+    accepted: Option<Bytes>,
+    host: Host,
+    greeter: Arc<Greeter>,
+    answers: mpsc::Sender<Bytes>,
+    alive: Alive,
+    unanswered: u32,
+    skip: bool,
+    authenticated: bool,
+    began: Instant,
+}
+
+impl Receiver {
+    /// Of a connection whose beginning was sent.
+    pub fn new(
+        connection: Arc<Connection>,
+        source: Source,
+        host: Host,
+        greeter: Arc<Greeter>,
+        answers: mpsc::Sender<Bytes>,
+        alive: Alive,
+    ) -> Self {
+        Self {
+            connection,
+            source,
+            inflow: Inflow::new(),
+            opener: Opener::clear(),
+            keys: Keys::Settled,
+            agreed: None,
+            accepted: None,
+            host,
+            greeter,
+            answers,
+            alive,
+            unanswered: 0,
+            skip: false,
+            authenticated: false,
+            began: Instant::now(),
+        }
+    }
+
+    /// Reads until the connection ends, and says how it did.
+    pub async fn run(mut self) {
+        let Err(end) = self.read().await;
+        self.connection.finish(end);
+    }
+
+    async fn read(&mut self) -> Result<std::convert::Infallible, End> {
+        let version = self.identification().await?;
+        self.connection.state.version.get_or_init(|| version);
+        loop {
+            while let Some(message) = self.next_message()? {
+                self.handle(message).await?;
+            }
+            if matches!(self.keys, Keys::Settled) && self.opener.is_used_up(self.connection.rekey) {
+                self.connection.output().begin_exchange(&self.connection.offer)?;
+                self.connection.send();
+            }
+            let whole = self.opener.coming(&mut self.inflow.buffer)?.unwrap_or(0);
+            self.fill(whole).await?;
+        }
+    }
+
+    /// The first line that is one of SSH.
+    async fn identification(&mut self) -> Result<String, End> {
+        let mut passed = 0;
+        loop {
+            if let Some(end) = self.inflow.buffer.iter().position(|&byte| byte == b'\n') {
+                let line = self.inflow.buffer.split_to(end + 1);
+                let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+                if line.starts_with("SSH-2.0-") || line.starts_with("SSH-1.99-") {
+                    return Ok(line);
+                }
+                if TOO_MANY.contains(&line.as_str()) {
+                    return Err(End::Farewell { text: line, fatal: false });
+                }
+                passed += end + 1;
+                if line.starts_with("SSH-") || passed > PREAMBLE {
+                    return Err(End::NotSsh);
+                }
+            } else if self.inflow.buffer.len() > LONGEST_LINE {
+                return Err(End::NotSsh);
+            } else if let Err(end) = self.fill(0).await {
+                return Err(if passed > 0 { End::NotSsh } else { end });
+            }
+        }
+    }
+
+    /// Reads what there is, with room for a packet of `whole` bytes; asks the server whether it is
+    /// there if nothing comes.
+    async fn fill(&mut self, whole: usize) -> Result<(), End> {
+        self.inflow.make_room(whole);
+        let interval = self.alive.interval.filter(|_| self.connection.is_open());
+        let read = loop {
+            let reading = self.source.read(&mut self.inflow.buffer);
+            let Some(interval) = interval else { break reading.await };
+            match timeout(interval, reading).await {
+                Ok(read) => break read,
+                Err(_) if self.alive.questions > 0 && self.unanswered >= self.alive.questions => {
+                    return Err(End::Silent);
+                }
+                Err(_) => {
+                    self.unanswered += 1;
+                    let mut question = vec![message::GLOBAL_REQUEST];
+                    question.string(b"keepalive@openssh.com");
+                    question.boolean(true);
+                    self.answer(&question)?;
+                }
+            }
+        };
+        let read = read?;
+        if read == 0 {
+            return Err(End::Closed);
+        }
+        self.unanswered = 0;
+        self.inflow.read(read);
+        // Later ones are no first.
+        let _ = self.connection.state.first_exchange.set(self.began.elapsed());
+        Ok(())
+    }
+
+    /// The next whole message that was read.
+    fn next_message(&mut self) -> Result<Option<Bytes>, End> {
+        let Some(whole) = self.opener.coming(&mut self.inflow.buffer)? else { return Ok(None) };
+        if self.inflow.buffer.len() < whole {
+            return Ok(None);
+        }
+        let mut packet = self.inflow.buffer.split_to(whole);
+        Ok(Some(match self.opener.open(&mut packet)? {
+            Opened::Within(message) => packet.freeze().slice(message),
+            Opened::Apart(message) => message.into(),
+        }))
+    }
+
+    async fn handle(&mut self, message: Bytes) -> Result<(), End> {
+        // A message is never empty.
+        let number = message[0];
+        let mut reader = Reader::new(&message[1..]);
+        let first = self.connection.state.session_id.get().is_none()
+            || (self.accepted.is_some() && matches!(self.keys, Keys::Awaited(_)));
+        if std::mem::take(&mut self.skip) {
+            return Ok(());
+        }
+        match number {
+            message::CHANNEL_DATA if !first => return self.data(message),
+            message::DISCONNECT => {
+                let reason = reader.u32()?;
+                // Key exchange failed; protocol version not supported (RFC 4253, 11.1).
+                let fatal = [3, 8].contains(&reason);
+                return Err(End::Farewell { text: printable(&reader.text()?), fatal });
+            }
+            message::KEXINIT => return self.offered(message),
+            message::KEX_REPLY => return self.replied(&message).await,
+            message::NEWKEYS => return self.renewed(),
+            _ => {}
+        }
+        if first {
+            let strict = self.agreed.as_ref().is_none_or(|agreed| agreed.strict);
+            return match number {
+                message::IGNORE | message::DEBUG | message::UNIMPLEMENTED if !strict => Ok(()),
+                _ => Err(violation(format!("message {number} before keys were exchanged"))),
+            };
+        }
+        match number {
+            message::IGNORE | message::DEBUG | message::UNIMPLEMENTED => Ok(()),
+            message::SERVICE_ACCEPT | message::REQUEST_SUCCESS | message::REQUEST_FAILURE => Ok(()),
+            message::EXT_INFO => self.extensions(reader),
+            message::USERAUTH_BANNER => {
+                self.greeter.greet(printable(&reader.text()?)).await;
+                Ok(())
+            }
+            message::USERAUTH_REQUEST..=message::USERAUTH_LAST => self.authentication(message),
+            message::GLOBAL_REQUEST => {
+                reader.string()?;
+                if reader.boolean()? {
+                    self.answer(&[message::REQUEST_FAILURE])?;
+                }
+                Ok(())
+            }
+            message::CHANNEL_OPEN => {
+                reader.string()?;
+                // haul asks for nothing that makes a server open channels.
+                let mut refusal = super::channel::to(message::CHANNEL_OPEN_FAILURE, reader.u32()?);
+                refusal.u32(1);
+                refusal.string(b"");
+                refusal.string(b"");
+                self.answer(&refusal)
+            }
+            message::CHANNEL_OPEN_CONFIRMATION..=message::CHANNEL_FAILURE => self.channel(&message),
+            _ => {
+                let mut unknown = vec![message::UNIMPLEMENTED];
+                unknown.u32(self.opener.number().wrapping_sub(1));
+                self.answer(&unknown)
+            }
+        }
+    }
+
+    /// Data, by far the most of what comes.
+    fn data(&mut self, mut message: Bytes) -> Result<(), End> {
+        let mut reader = Reader::new(&message[1..]);
+        let id = reader.u32()?;
+        let length = reader.string()?.len();
+        let channels = self.connection.channels();
+        let Some(entry) = channels.get(&id).filter(|_| length > 0) else { return Ok(()) };
+        entry.line.receive(length)?;
+        let data = if length <= SHORT {
+            Bytes::copy_from_slice(&message[9..9 + length])
+        } else {
+            message.advance(9);
+            message.truncate(length);
+            message
+        };
+        entry.line.deliver(&entry.inbox, Event::Data(data))
+    }
+
+    /// The server's offer: ours goes out, if it has not, and our half of the exchange.
+    fn offered(&mut self, theirs: Bytes) -> Result<(), End> {
+        if !matches!(self.keys, Keys::Settled) {
+            return Err(violation("KEXINIT in the midst of a key exchange"));
+        }
+        let connection = &self.connection;
+        let agreed = connection.offer.agree(&theirs)?;
+        let initial = self.agreed.is_none();
+        if initial && agreed.strict && self.opener.number() != 1 {
+            return Err(violation("KEXINIT is not the first packet"));
+        }
+        let exchange = Exchange::begin(agreed.kex)?;
+        let mut half = vec![message::KEX_INIT];
+        half.string(&exchange.ours);
+        let mut output = connection.output();
+        output.begin_exchange(&connection.offer)?;
+        let ours = output.take_offered().ok_or_else(|| violation("KEXINIT came twice"))?;
+        output.put(&half);
+        drop(output);
+        connection.send();
+        self.skip = agreed.skip;
+        connection.agree(&agreed);
+        let strict = self.agreed.as_ref().map(|first| first.strict);
+        // Only what the first exchange says of it counts.
+        self.agreed = Some(Agreed { strict: strict.unwrap_or(agreed.strict), ..agreed });
+        // Of its own, for what it was read into is used again.
+        let theirs = Bytes::copy_from_slice(&theirs);
+        self.keys = Keys::Begun(Box::new(Begun { exchange, ours, theirs }));
+        Ok(())
+    }
+
+    /// The server's half: the host key is verified and judged, and the keys are there.
+    async fn replied(&mut self, message: &Bytes) -> Result<(), End> {
+        let (Keys::Begun(begun), Some(agreed)) =
+            (std::mem::replace(&mut self.keys, Keys::Settled), self.agreed.clone())
+        else {
+            return Err(violation("a reply to no key exchange"));
+        };
+        let mut reader = Reader::new(&message[1..]);
+        let (shown, theirs, signature) = (reader.string()?, reader.string()?, reader.string()?);
+        let state = &self.connection.state;
+        let shared = begun.exchange.agree(theirs)?;
+        let exchanged = Exchanged {
+            our_version: IDENTIFICATION,
+            their_version: state.server_version(),
+            our_offer: &begun.ours,
+            their_offer: &begun.theirs,
+            host_key: shown,
+            theirs,
+        };
+        let hash = begun.exchange.hash(&exchanged, &shared);
+        let key = host_key::verified(&agreed.host_key, shown, signature, &hash)?;
+        let initial = self.accepted.is_none();
+        if self.accepted.as_deref() != Some(shown) {
+            let _asking = state.asking();
+            self.host.judge.judge(&self.host.known, &key).await.map_err(End::Refused)?;
+            self.accepted = Some(Bytes::copy_from_slice(shown));
+        }
+        let session_id = state.session_id.get_or_init(|| hash.clone());
+        let cipher = |suite: super::cipher::Suite, letters: [u8; 3]| {
+            let lengths = suite.material();
+            let material = begun.exchange.material(&lengths, letters, &shared, &hash, session_id);
+            Cipher::new(suite, &material)
+        };
+        // RFC 4253, 7.2.
+        let out = cipher(agreed.out, *b"ACE")?;
+        self.keys = Keys::Awaited(Box::new(cipher(agreed.into, *b"BDF")?));
+        let mut output = self.connection.output();
+        output.take_keys(out, agreed.strict);
+        if !initial && self.authenticated && agreed.deflate {
+            output.compress();
+        }
+        drop(output);
+        if initial {
+            // NEWKEYS leaves in one flight with what is sent next: authentication.
+            state.reach(Phase::Ready);
+        } else {
+            self.connection.send();
+            self.connection.make_room();
+        }
+        Ok(())
+    }
+
+    /// What the server sends from here on is under the new keys.
+    fn renewed(&mut self) -> Result<(), End> {
+        let (Keys::Awaited(cipher), Some(agreed)) =
+            (std::mem::replace(&mut self.keys, Keys::Settled), &self.agreed)
+        else {
+            return Err(violation("NEWKEYS without a key exchange"));
+        };
+        self.opener.renew(*cipher, agreed.strict);
+        if self.authenticated && agreed.inflate {
+            self.opener.decompress();
+        }
+        Ok(())
+    }
+
+    /// What a server says about itself (RFC 8308).
+    fn extensions(&mut self, mut reader: Reader<'_>) -> Result<(), End> {
+        for _ in 0..reader.u32()? {
+            let (name, value) = (reader.string()?, reader.string()?);
+            if name == b"server-sig-algs" {
+                let names = String::from_utf8_lossy(value);
+                let names = names.split(',').map(str::to_owned).collect();
+                // The first is the one that authentication may use already.
+                let _ = self.connection.state.signatures.set(names);
+            }
+        }
+        self.connection.state.reach(Phase::Informed);
+        Ok(())
+    }
+
+    fn authentication(&mut self, message: Bytes) -> Result<(), End> {
+        if self.authenticated {
+            return Err(violation("authentication after it was over"));
+        }
+        if message[0] == message::USERAUTH_SUCCESS {
+            self.authenticated = true;
+            if let Some(agreed) = &self.agreed {
+                if agreed.inflate {
+                    self.opener.decompress();
+                }
+                if agreed.deflate {
+                    self.connection.output().compress();
+                }
+            }
+        }
+        // One answer is waited for at a time.
+        self.answers
+            .try_send(Bytes::copy_from_slice(&message))
+            .map_err(|_| violation("answers to no request of authentication"))
+    }
+
+    /// Everything about channels but data.
+    fn channel(&mut self, message: &Bytes) -> Result<(), End> {
+        let mut reader = Reader::new(&message[1..]);
+        let id = reader.u32()?;
+        let mut channels = self.connection.channels();
+        let Some(entry) = channels.get(&id) else { return Ok(()) };
+        let (line, inbox) = (Arc::clone(&entry.line), entry.inbox.clone());
+        let mut reply = None;
+        let event = match message[0] {
+            message::CHANNEL_OPEN_CONFIRMATION => {
+                let (event, close) = line.confirm(reader.u32()?, reader.u32()?, reader.u32()?)?;
+                reply = close;
+                Some(event)
+            }
+            message::CHANNEL_OPEN_FAILURE => {
+                channels.remove(&id);
+                Some(Event::Refused { reason: reader.u32()?, text: reader.text()? })
+            }
+            message::CHANNEL_WINDOW_ADJUST => {
+                line.adjust(reader.u32()?)?;
+                None
+            }
+            message::CHANNEL_EXTENDED_DATA => {
+                reader.u32()?;
+                let data = reader.string()?;
+                line.receive(data.len())?;
+                Some(Event::Stderr(Bytes::copy_from_slice(data)))
+            }
+            message::CHANNEL_CLOSE => {
+                channels.remove(&id);
+                reply = line.end();
+                Some(Event::Close)
+            }
+            message::CHANNEL_REQUEST => {
+                let (event, wants_reply) = request(&mut reader)?;
+                if let Some(remote) = line.remote().filter(|_| wants_reply) {
+                    let number = if event.is_some() {
+                        message::CHANNEL_SUCCESS
+                    } else {
+                        message::CHANNEL_FAILURE
+                    };
+                    reply = Some(super::channel::to(number, remote));
+                }
+                event
+            }
+            message::CHANNEL_FAILURE => Some(Event::Failure),
+            // What comes is over when it is closed; a request that was granted needs no word.
+            _ => None,
+        };
+        drop(channels);
+        if let Some(reply) = reply {
+            self.answer(&reply)?;
+        }
+        if let Some(event) = event {
+            line.deliver(&inbox, event)?;
+        }
+        self.connection.make_room();
+        Ok(())
+    }
+
+    fn answer(&self, message: &[u8]) -> Result<(), End> {
+        let mut output = self.connection.output();
+        output.check_answers()?;
+        output.put(message);
+        drop(output);
+        self.connection.send();
+        Ok(())
+    }
+}
+
+/// What a server says of the program on a channel, and whether it wants an answer.
+fn request(reader: &mut Reader<'_>) -> Result<(Option<Event>, bool), End> {
+    let kind = reader.string()?;
+    let wants_reply = reader.boolean()?;
+    let event = match kind {
+        b"exit-status" => {
+            let status = reader.u32()?;
+            Some(Event::Status {
+                text: format!("ended with status {status}"),
+                good: status == 0,
+                // What the shell says of a program that is missing or cannot be run.
+                never: [126, 127].contains(&status),
+            })
+        }
+        b"exit-signal" => {
+            let signal = printable(&reader.text()?);
+            Some(Event::Status {
+                text: format!("was ended by signal {signal}"),
+                good: false,
+                never: false,
+            })
+        }
+        _ => None,
+    };
+    Ok((event, wants_reply))
+}

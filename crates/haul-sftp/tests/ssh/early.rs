@@ -1,0 +1,149 @@
+//! What is sent before its time: the first channel together with authentication.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use haul_sftp::ssh::{PasswordSource, Secret, SshHost, SshOptions};
+use haul_storage::{ErrorKind, Retry};
+
+use crate::person::Person;
+use crate::sshd::Sshd;
+use crate::{host, host_asking, pattern, with};
+
+/// SSH_FXP_INIT of version 3, and five requests for what is at `/`.
+fn questions(_server: &str) -> Bytes {
+    let mut bytes = vec![0, 0, 0, 5, 1, 0, 0, 0, 3];
+    for id in 1..=5 {
+        bytes.extend_from_slice(&[0, 0, 0, 10, 17, 0, 0, 0, id, 0, 0, 0, 1, b'/']);
+    }
+    bytes.into()
+}
+
+/// Opens a channel and waits for the answers to all questions. Gives the round trips.
+async fn ask(host: &SshHost) -> haul_storage::Result<u32> {
+    let (connection, mut channel) = host.connect_to("sftp", &questions).await?;
+    let mut received = Vec::new();
+    // SSH_FXP_VERSION is followed by answers with the ids of the questions.
+    let answered = |received: &[u8]| {
+        let mut rest = received;
+        let mut ids = Vec::new();
+        while let Some((length, after)) = rest.split_at_checked(4) {
+            let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
+            let Some((packet, after)) = after.split_at_checked(length) else { break };
+            ids.push((packet[0], packet[4]));
+            rest = after;
+        }
+        ids.len() == 6 && ids[0].0 == 2 && ids[1..].iter().map(|id| id.1).eq(1..=5)
+    };
+    while !answered(&received) {
+        received.extend(channel.incoming.next().await?.expect("the server closed the channel"));
+    }
+    Ok(connection.round_trips())
+}
+
+#[tokio::test]
+async fn the_first_answers_come_with_the_fourth_round_trip() {
+    let sshd = Sshd::builder().line("LogLevel DEBUG3").start();
+    let host = host(&sshd, &sshd.options());
+    for _ in 0..2 {
+        // TCP; versions and algorithms; keys; everything else.
+        assert_eq!(ask(&host).await.unwrap(), 4);
+    }
+    let log = sshd.log();
+    assert!(log.contains("subsystem request for sftp"), "{log}");
+    for complaint in ["rcvd too much data", "UNIMPLEMENTED", "dispatch_protocol_error"] {
+        assert!(!log.contains(complaint), "{complaint}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_early_is_repeated_until_a_key_is_accepted() {
+    let sshd = Sshd::builder().line("LogLevel DEBUG3").start();
+    let wrong = ["a", "b"].map(|name| sshd.new_key(name, "ed25519", ""));
+    let identities = [&wrong[..], &[sshd.user_key()]].concat();
+    let host = host(&sshd, &SshOptions { identities, ..sshd.options() });
+    assert_eq!(ask(&host).await.unwrap(), 6);
+    // sshd passes over the channel, its request and its data, twice.
+    assert_eq!(sshd.log().matches("dispatch_protocol_error").count(), 2 * 3);
+    assert_eq!(ask(&host).await.unwrap(), 4);
+}
+
+#[tokio::test]
+async fn what_was_early_is_repeated_with_a_password_or_answers_after_a_key() {
+    for second in ["password", "keyboard-interactive"] {
+        let sshd = Sshd::builder()
+            .password("correct horse")
+            .line(&format!("AuthenticationMethods publickey,{second}"))
+            .start();
+        let person = Person::answering(&["wrong", "correct horse"]);
+        let host = host_asking(&sshd, &sshd.options(), person);
+        ask(&host).await.unwrap();
+        ask(&host).await.unwrap();
+    }
+    let sshd = Sshd::builder().password("correct horse").start();
+    let wrong = sshd.new_key("wrong", "rsa", "");
+    let options = SshOptions {
+        identities: vec![wrong],
+        password: Some(PasswordSource::Secret(Secret::new("correct horse"))),
+        ..sshd.options()
+    };
+    let options = with(options, &["PreferredAuthentications=publickey,password"]);
+    assert_eq!(ask(&host(&sshd, &options)).await.unwrap(), 5);
+}
+
+#[tokio::test]
+async fn a_channel_that_the_server_refuses_is_busy_though_it_was_guessed() {
+    let sshd = Sshd::builder().line("MaxSessions 0").start();
+    let error = ask(&host(&sshd, &sshd.options())).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Later), "{error}");
+    assert!(error.to_string().contains("MaxSessions"), "{error}");
+}
+
+#[tokio::test]
+async fn a_subsystem_that_is_missing_is_said_though_it_was_asked_for_early() {
+    let sshd = Sshd::start();
+    let host = host(&sshd, &sshd.options());
+    let (_connection, mut channel) = host.connect_to("teleport", &questions).await.unwrap();
+    let error = channel.incoming.next().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("\"teleport\""), "{error}");
+}
+
+#[tokio::test]
+async fn with_compression_nothing_is_early_and_everything_arrives() {
+    let sshd = Sshd::start();
+    let options = SshOptions { compress: true, ..sshd.options() };
+    assert_eq!(ask(&host(&sshd, &options)).await.unwrap(), 6);
+}
+
+#[tokio::test]
+async fn first_bytes_that_are_too_many_wait_for_the_channel() {
+    let sshd = Sshd::start();
+    let message = pattern(100_000);
+    let first = message.clone();
+    let (connection, mut channel) =
+        host(&sshd, &sshd.options()).connect_to("echo", &move |_| first.clone()).await.unwrap();
+    let mut received = Vec::new();
+    while received.len() < message.len() {
+        received.extend(channel.incoming.next().await.unwrap().unwrap());
+    }
+    assert_eq!(received, message);
+    assert_eq!(connection.round_trips(), 5);
+}
+
+#[tokio::test]
+async fn a_key_that_takes_a_passphrase_is_only_unlocked_for_a_server_that_takes_it() {
+    let sshd = Sshd::start();
+    let key = sshd.new_key("locked", "ed25519", "open sesame");
+    let options = SshOptions { identities: vec![key.clone(), sshd.user_key()], ..sshd.options() };
+    let person = Person::answering(&["open sesame"]);
+    let host = host_asking(&sshd, &options, Arc::clone(&person) as _);
+    ask(&host).await.unwrap();
+    assert!(person.heard().is_empty(), "{:?}", person.heard());
+    sshd.authorize(&key, "");
+    let host = host_asking(&sshd, &options, Arc::clone(&person) as _);
+    // It is offered before it is unlocked, and once it is unlocked it need not be.
+    assert_eq!(ask(&host).await.unwrap(), 5);
+    assert_eq!(ask(&host).await.unwrap(), 4);
+    assert_eq!(person.heard_of("Enter passphrase"), 1);
+}
