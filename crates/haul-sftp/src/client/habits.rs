@@ -25,6 +25,7 @@ const LIKELY: u64 = 16 << 10;
 #[derive(Debug)]
 pub(super) struct Habits {
     writes: OnceLock<Writes>,
+    lost_in_trial: AtomicBool,
     one_handle_a_file: AtomicBool,
     one_handle_a_session: AtomicBool,
     no_attributes: AtomicBool,
@@ -36,6 +37,7 @@ impl Default for Habits {
     fn default() -> Self {
         Self {
             writes: OnceLock::new(),
+            lost_in_trial: AtomicBool::new(false),
             one_handle_a_file: AtomicBool::new(false),
             one_handle_a_session: AtomicBool::new(false),
             no_attributes: AtomicBool::new(false),
@@ -54,6 +56,11 @@ impl Habits {
     /// The first answer holds: what has begun goes on as it has begun.
     pub(super) fn learn_writes(&self, writes: Writes) {
         self.writes.get_or_init(|| writes);
+    }
+
+    /// A lane was lost while the order of writes was tried out: whether for the first time.
+    pub(super) fn is_first_loss(&self) -> bool {
+        !self.lost_in_trial.swap(true, Ordering::Relaxed)
     }
 
     /// What it says it is may tell.

@@ -63,14 +63,23 @@ impl SftpUpload {
             // Opens it, too: nothing is made, and a link is refused.
             handles.any(0).await?;
         } else {
-            let created = open_part(inner, &part_on_server, PART_MODE, false).await;
-            let (lane, handle) = created.map_err(|error| inner.at(error, path))?;
-            let tried = options.size.is_some_and(|size| size >= TRIED_BYTES);
-            let handle = match tried && habits.writes().is_none() && !inner.has_file_system() {
-                true => try_order(inner, &lane, handle, &part_on_server).await,
-                false => Ok(handle),
+            let open = async || {
+                let opened = open_part(inner, &part_on_server, PART_MODE, false).await;
+                opened.map_err(|error| inner.at(error, path))
             };
-            handles.adopt(&lane, handle.map_err(|error| inner.at(error, path))?);
+            let (mut lane, mut handle) = open().await?;
+            let unknown = habits.writes().is_none() && !inner.has_file_system();
+            let room = options.size.is_some_and(|size| size >= TRIED_BYTES);
+            let writes = match unknown && room {
+                true => try_order(inner, &lane, &handle).await?,
+                false => Writes::AnyOrder,
+            };
+            if writes == Writes::InOrder {
+                // It is started anew, so it does not matter what becomes of it.
+                drop(lane.request(&Request::Close(handle)).answer().await);
+                (lane, handle) = open().await?;
+            }
+            handles.adopt(&lane, handle);
             handles.keep(lane);
         }
         let in_order = inner.host.habits.writes() == Some(Writes::InOrder);
@@ -147,6 +156,11 @@ impl WriteAt for SftpUpload {
 
     async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
         let end = offset + block.len() as u64;
+        let written = self.end.load(Ordering::Relaxed);
+        if self.in_order && offset != written {
+            let cause = format!("a write at {offset} instead of {written}");
+            return Err(self.at(Error::new(ErrorKind::InvalidInput, "write").because(cause)));
+        }
         let (room, handle) = self.lane(block.len() as u64).await?;
         let session = Arc::clone(&room);
         let most = session.server().await?.write as usize;
@@ -295,8 +309,10 @@ async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<Handl
     // Version 3 has no word for "there is one already", so it is tried.
     let removed = session.request(&Request::Remove(part.clone()));
     let created = session.request(&create);
-    error::done("create", removed.answer().await?).map_err(|_| first)?;
-    error::handle("create", created.answer().await?)
+    let removed = error::done("create", removed.answer().await?);
+    let created = error::handle("create", created.answer().await?);
+    // Whatever was in the way may have gone by itself.
+    created.map_err(|second| if removed.is_ok() { second } else { first })
 }
 
 pub(super) fn part_of(path: &RelPath) -> Result<RelPath> {
@@ -312,28 +328,28 @@ pub(super) async fn sync(session: &Session, handle: &Handle) -> Result<()> {
 }
 
 /// Finds out whether the server takes bytes in any order, with a zero behind the first byte of a new
-/// part file. Gives a handle of a part file in which nothing is that should not be.
-async fn try_order(
-    inner: &Inner,
-    session: &Session,
-    handle: Handle,
-    part: &Bytes,
-) -> Result<Handle> {
+/// part file. If it does, nothing is in the file that should not be.
+async fn try_order(inner: &Inner, session: &Session, handle: &Handle) -> Result<Writes> {
     let zero = Block::from(Bytes::from_static(&[0]));
     let write = Request::Write { handle: handle.clone(), offset: TRIED_BYTES - 1, data: zero };
     let written = session.request(&write);
     let length = session.request(&Request::Fstat(handle.clone()));
     let written = written.answer().await.and_then(|answer| error::done("write", answer));
     let length = length.answer().await.and_then(|answer| error::attrs("look at", answer));
+    let written = match written {
+        // That says nothing; where it happens again it is the server's way of refusing.
+        Err(error) if is_lost(&error) && inner.host.habits.is_first_loss() => return Err(error),
+        written => written,
+    };
     // A server that puts bytes where they do not belong says that all is well.
-    if written.is_ok() && length.is_ok_and(|attrs| attrs.size == Some(TRIED_BYTES)) {
-        inner.host.habits.learn_writes(Writes::AnyOrder);
-        return Ok(handle);
-    }
-    inner.host.habits.learn_writes(Writes::InOrder);
-    // It is started anew, so it does not matter what becomes of it.
-    drop(session.request(&Request::Close(handle)).answer().await);
-    create_part(session, part, PART_MODE).await
+    let fits = length.is_ok_and(|attrs| attrs.size == Some(TRIED_BYTES));
+    let writes = if written.is_ok() && fits { Writes::AnyOrder } else { Writes::InOrder };
+    inner.host.habits.learn_writes(writes);
+    Ok(writes)
+}
+
+fn is_lost(error: &Error) -> bool {
+    error.kind() == ErrorKind::Unreachable
 }
 
 async fn is_file(inner: &Inner, path: &Bytes) -> Result<bool> {

@@ -22,7 +22,6 @@ fn a_server_that_takes_writes_in_order_only_gets_them_in_order() {
         far.session.write("src/large", content(3, 8 << 20));
         far.haul("cp --lanes 4 --digest sha256 --verify src @/up").status(0);
         far.same("src", "far/up/src");
-        assert!(!far.session.has("home/.local/state/haul/journals/x"));
     }
 }
 
@@ -95,8 +94,9 @@ fn all_of_it_together_is_still_no_reason_to_fail() {
     ]);
     tree(&far, 4 << 20);
     both_ways(&far, "");
-    let again = far.haul("cp --json src @/up").status(0).summary();
-    assert_eq!(again["unchanged"], again["files"], "lengths are all that can be compared: {again}");
+    // And over what is there.
+    far.haul("cp src @/up").status(0);
+    far.same("src", "far/up/src");
 }
 
 #[test]
