@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use super::error;
+use super::habits::Habits;
 use super::lanes::Lanes;
 use super::session::{Server, Session};
 use crate::codec::{Extended, FileKind, Request, Response, Status, name};
@@ -22,6 +23,7 @@ const PAUSES_MS: [u64; 7] = [0, 250, 500, 1000, 2000, 4000, 8000];
 #[derive(Debug)]
 pub struct SftpHost {
     pub(super) lanes: Arc<Lanes>,
+    pub(super) habits: Habits,
 }
 
 /// What a path of a location is on the server.
@@ -50,7 +52,7 @@ impl SftpHost {
     /// A server that is reached by `dial`; nothing is opened yet. Its lanes live on `runtime`, which
     /// should have threads of its own: encryption is work.
     pub fn new(dial: Arc<dyn Dial>, runtime: Handle) -> Arc<Self> {
-        Arc::new(Self { lanes: Lanes::new(dial, runtime) })
+        Arc::new(Self { lanes: Lanes::new(dial, runtime), habits: Habits::default() })
     }
 
     /// Says that much is going to be moved: where the path is long, `lanes` lanes (8 at most) are
@@ -220,7 +222,9 @@ impl SftpHost {
     }
 
     async fn try_server(&self) -> Result<Arc<Server>> {
-        self.session().await?.server().await
+        let session = self.session().await?;
+        self.habits.learn_name(&session.identification);
+        session.server().await
     }
 
     /// Asks for what can be done twice; again if the lane is lost meanwhile.

@@ -156,6 +156,19 @@ impl Lanes {
         }
     }
 
+    /// One more lane, which is not among those that are shared.
+    pub(super) async fn open_own(&self) -> Result<Arc<Session>> {
+        let dial = Arc::clone(&self.dial);
+        let opening = self.runtime.spawn(async move {
+            let channel = dial.dial().await?;
+            Ok(Arc::new(Session::start(channel, &dial.host())))
+        });
+        opening.await.unwrap_or_else(|failed| {
+            let error = Error::new(ErrorKind::Unreachable, "connect");
+            Err(error.at(self.dial.host()).with_source(failed))
+        })
+    }
+
     /// Forgets lanes that have ended, closes what is too much, makes what is missing.
     fn tend(&self, state: &mut State) {
         let before = state.open.len();

@@ -6,6 +6,7 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use haul_storage::{
@@ -14,6 +15,7 @@ use haul_storage::{
 
 use super::entry;
 use super::error;
+use super::habits::Lane;
 use super::host::Tries;
 use super::session::{Pending, Session};
 use super::storage::Inner;
@@ -56,9 +58,27 @@ pub(super) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
 async fn open(inner: &Arc<Inner>, path: &RelPath) -> Result<Opened> {
     inner.check_parent(path).await?;
     let on_server = inner.on_server(path);
-    let session = inner.host.session().await?;
+    let mut opening = inner.host.opening(false);
+    loop {
+        let lane = opening.lane().await?;
+        match open_on(inner, path, &on_server, &lane).await {
+            Ok(handle) => {
+                opening.opened();
+                return Ok(Opened { lane, handle });
+            }
+            Err(error) => opening.refused(&lane, error)?,
+        }
+    }
+}
+
+async fn open_on(
+    inner: &Inner,
+    path: &RelPath,
+    on_server: &Bytes,
+    session: &Session,
+) -> Result<Handle> {
     let look = (!path.is_root()).then(|| session.request(&Request::Lstat(on_server.clone())));
-    let open = session.request(&Request::Opendir(on_server));
+    let open = session.request(&Request::Opendir(on_server.clone()));
     if let Some(look) = look {
         let attrs = error::attrs("list", look.answer().await?).map_err(|e| inner.at(e, path))?;
         if attrs.kind() != Some(FileKind::Directory) {
@@ -67,8 +87,7 @@ async fn open(inner: &Arc<Inner>, path: &RelPath) -> Result<Opened> {
         }
         inner.directories.learn(path.clone());
     }
-    let handle = error::handle("list", open.answer().await?).map_err(|e| inner.at(e, path))?;
-    Ok(Opened { session, handle })
+    error::handle("list", open.answer().await?).map_err(|e| inner.at(e, path))
 }
 
 struct Listing {
@@ -86,19 +105,19 @@ struct Listing {
 
 /// An open directory; closed when it is dropped.
 struct Opened {
-    session: Arc<Session>,
+    lane: Lane,
     handle: Handle,
 }
 
 impl Opened {
     fn ask(&self) -> Pending {
-        self.session.request(&Request::Readdir(self.handle.clone()))
+        self.lane.request(&Request::Readdir(self.handle.clone()))
     }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        self.session.post(&Request::Close(self.handle.clone()));
+        self.lane.post(&Request::Close(self.handle.clone()));
     }
 }
 

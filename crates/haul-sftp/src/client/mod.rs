@@ -2,11 +2,13 @@
 //!
 //! `host` is a server with its `lanes`, each a `session` over a channel; `storage` is a directory on
 //! it, with `read`, `write`, `whole` (small files) and `list` beside it; `directories` remembers
-//! what is a directory and no link; `entry` and `error` translate.
+//! what is a directory and no link, `habits` what a server does not announce; `entry` and `error`
+//! translate.
 
 mod directories;
 mod entry;
 mod error;
+mod habits;
 mod host;
 mod lanes;
 mod list;

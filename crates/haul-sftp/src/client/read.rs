@@ -13,6 +13,7 @@ use tokio::sync::OnceCell;
 
 use super::entry;
 use super::error;
+use super::habits::{Lane, may_be_too_many};
 use super::session::{Pending, Session};
 use super::storage::Inner;
 use crate::codec::{Attrs, FileKind, Handle, OpenFlags, Request, Response, Status};
@@ -34,8 +35,7 @@ impl SftpFile {
         inner.check_parent(path).await?;
         let on_server = inner.on_server(path);
         let handles = Arc::new(Handles::new(inner, path, on_server.clone(), OpenFlags::READ));
-        let session = inner.host.session().await?;
-        let attrs = handles.open_first(&session).await?;
+        let attrs = handles.open_first().await?;
         let entry = entry::entry(path.clone(), &attrs);
         // Nobody else has it yet, so nobody has set it.
         drop(handles.version.set(entry.identity()));
@@ -163,8 +163,7 @@ impl Reading {
             self.state = State::Over;
             return Ok(());
         }
-        let session = self.inner.host.session().await?;
-        let handle = self.handles.on(&session).await?;
+        let (session, handle) = self.handles.any().await?;
         let most = u64::from(session.server().await?.read);
         let mut parts = VecDeque::new();
         let mut rest = self.range;
@@ -194,6 +193,10 @@ pub(super) struct Handles {
     /// What every lane has to find there.
     version: OnceLock<Identity>,
     open: Mutex<HashMap<usize, OnLane>>,
+    /// Lanes of its own, where a server wants that.
+    own: Mutex<Vec<Lane>>,
+    /// Held by who opens it where handles are few.
+    opening: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Clone)]
@@ -211,8 +214,59 @@ impl Handles {
         flags: OpenFlags,
     ) -> Self {
         let inner = Arc::clone(inner);
-        let (version, open) = Default::default();
-        Self { inner, path: path.clone(), on_server, flags, version, open }
+        let (version, open, own, opening) = Default::default();
+        Self { inner, path: path.clone(), on_server, flags, version, open, own, opening }
+    }
+
+    /// A lane and the handle on it: the lane with the least to do, unless handles are few.
+    pub(super) async fn any(&self) -> Result<(Arc<Session>, Handle)> {
+        let host = &self.inner.host;
+        if !host.habits.are_handles_few() {
+            let session = host.session().await?;
+            let crowded = session.is_crowded();
+            match self.on(&session).await {
+                Ok(handle) => return Ok((session, handle)),
+                Err(error) if !may_be_too_many(&error) => return Err(error),
+                Err(error) => match self.all().pop() {
+                    Some(open) => {
+                        host.habits.learn_one_handle_a_file();
+                        return Ok(open);
+                    }
+                    None if !crowded => return Err(error),
+                    None => {}
+                },
+            }
+        }
+        let _opening = self.opening.lock().await;
+        if let Some(open) = self.all().pop() {
+            return Ok(open);
+        }
+        let mut opening = host.opening(false);
+        loop {
+            let lane = opening.lane().await?;
+            match self.on(&lane).await {
+                Ok(handle) => {
+                    opening.opened();
+                    let session = Arc::clone(&lane);
+                    self.keep(lane);
+                    return Ok((session, handle));
+                }
+                Err(error) => opening.refused(&lane, error)?,
+            }
+        }
+    }
+
+    /// A lane that is open; does not open another one.
+    pub(super) fn first(&self) -> Option<(Arc<Session>, Handle)> {
+        self.all().pop()
+    }
+
+    /// Keeps a lane of its own for as long as the file is open; others may be closed meanwhile.
+    pub(super) fn keep(&self, lane: Lane) {
+        if !lane.is_own() {
+            return;
+        }
+        self.own.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
     }
 
     /// The handle on a lane; opens the file there if it is not open yet.
@@ -233,10 +287,20 @@ impl Handles {
     }
 
     /// Opens the file on its first lane, and says what it is.
-    async fn open_first(&self, session: &Arc<Session>) -> Result<Attrs> {
-        let (attrs, handle) = self.open_on(session, self.flags).await?;
-        self.adopt(session, handle);
-        Ok(attrs)
+    async fn open_first(&self) -> Result<Attrs> {
+        let mut opening = self.inner.host.opening(false);
+        loop {
+            let lane = opening.lane().await?;
+            match self.open_on(&lane, self.flags).await {
+                Ok((attrs, handle)) => {
+                    opening.opened();
+                    self.adopt(&lane, handle);
+                    self.keep(lane);
+                    return Ok(attrs);
+                }
+                Err(error) => opening.refused(&lane, error)?,
+            }
+        }
     }
 
     /// Takes over a handle that was opened otherwise.

@@ -49,6 +49,8 @@ pub(super) struct Session {
     tasks: [AbortHandle; 2],
     /// Round trips that connecting took.
     pub(super) round_trips: u32,
+    /// What the server says it is.
+    pub(super) identification: String,
 }
 
 #[derive(Debug)]
@@ -58,6 +60,8 @@ struct Shared {
     next_id: AtomicU32,
     waiting: Mutex<Waiting>,
     outstanding: AtomicU64,
+    /// Files and directories that are open.
+    open_handles: AtomicU64,
     /// Bytes that the lane may be expected to carry in a round trip.
     allowance: AtomicU64,
     /// Shortest time from a short question to its answer, in nanoseconds.
@@ -107,6 +111,7 @@ impl Session {
             next_id: AtomicU32::new(1),
             waiting: Mutex::new(Waiting { by_id: HashMap::new(), ended: None }),
             outstanding: AtomicU64::new(0),
+            open_handles: AtomicU64::new(0),
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
             round_trip_ns: AtomicU64::new(round_trip.map_or(u64::MAX, nanos)),
             server: watch::Sender::new(None),
@@ -119,7 +124,7 @@ impl Session {
         let writer = tokio::spawn(write(Arc::clone(&shared), outgoing, queued)).abort_handle();
         let greeting = Greeting { limits };
         let reader = tokio::spawn(read(Arc::clone(&shared), incoming, greeting)).abort_handle();
-        Self { shared, tasks: [writer, reader], round_trips }
+        Self { shared, tasks: [writer, reader], round_trips, identification: server }
     }
 
     /// Queues a request; the answer is the future's. Failure statuses are answers, too.
@@ -144,6 +149,11 @@ impl Session {
     /// Bytes that were asked for or sent and not yet answered.
     pub(super) fn outstanding(&self) -> u64 {
         self.shared.outstanding.load(Ordering::Relaxed)
+    }
+
+    /// Whether a file or directory is open, or may be about to be.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.shared.open_handles.load(Ordering::Relaxed) > 0 || !self.shared.lock().by_id.is_empty()
     }
 
     /// How busy the lane is, in thousandths of what it can carry in a round trip. A lane that has
@@ -218,6 +228,9 @@ impl Shared {
         let (sender, answer) = oneshot::channel();
         let weight = weight(request);
         self.outstanding.fetch_add(weight, Ordering::Relaxed);
+        if let Request::Close(_) = request {
+            self.open_handles.fetch_sub(1, Ordering::Relaxed);
+        }
         {
             let mut waiting = self.lock();
             // Where the session has ended the sender is dropped here, and its receiver says so.
@@ -278,6 +291,9 @@ impl Shared {
             return Err(protocol(format!("an answer to request {id}, which nobody made")));
         };
         self.carried(waiter.weight);
+        if let Response::Handle(_) = response {
+            self.open_handles.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(asked) = waiter.asked {
             self.round_trip_ns.fetch_min(nanos(asked.elapsed()), Ordering::Relaxed);
         }
@@ -334,6 +350,11 @@ async fn read(
         match incoming.next().await {
             Some(Ok(bytes)) => deframer.push(bytes),
             Some(Err(error)) => break error,
+            None if greeting.is_some() => {
+                // It would do the same next time: the account has no SFTP, or its server fails.
+                break Error::new(ErrorKind::Protocol, "read")
+                    .because("the server closed the channel without a greeting");
+            }
             None => {
                 let cause = if deframer.is_within_frame() {
                     "the server closed the channel within an answer"

@@ -43,7 +43,9 @@ pub(super) struct Inner {
     pub(super) default_mode: u32,
     location: Location,
     root: Bytes,
-    capabilities: Capabilities,
+    /// What the server can do, by its [`Habits`](super::habits::Habits): the usual, with writes in
+    /// order, without attributes, with both.
+    capabilities: [Capabilities; 4],
     extensions: Extensions,
     journals: Option<PathBuf>,
 }
@@ -60,7 +62,7 @@ impl SftpStorage {
     ) -> Result<Arc<Self>> {
         let server = host.server().await?;
         let has = |name: &[u8]| server.extensions.has(name);
-        let capabilities = Capabilities {
+        let usual = Capabilities {
             medium: Medium::Link,
             ranged_reads: true,
             writes: Writes::AnyOrder,
@@ -88,7 +90,7 @@ impl SftpStorage {
                 default_mode: DEFAULT_MODE,
                 location,
                 root,
-                capabilities,
+                capabilities: by_habits(&usual),
                 extensions: server.extensions.clone(),
                 journals,
             }),
@@ -109,6 +111,19 @@ impl Inner {
         }
         let slash: &[u8] = if self.root.ends_with(b"/") { b"" } else { b"/" };
         [&self.root, slash, path.as_bytes()].concat().into()
+    }
+
+    /// What the server can do, as far as it is known now.
+    fn capabilities(&self) -> &Capabilities {
+        let habits = &self.host.habits;
+        let in_order = usize::from(habits.writes() == Some(Writes::InOrder));
+        &self.capabilities[in_order + 2 * usize::from(habits.has_no_attributes())]
+    }
+
+    /// Whether what it announces is only there where files lie on a file system: bytes can be
+    /// written in any order then.
+    pub(super) fn has_file_system(&self) -> bool {
+        self.has(name::FSYNC) && self.has(name::HARDLINK)
     }
 
     /// Whether the server announced an extension.
@@ -344,7 +359,7 @@ impl Storage for SftpStorage {
     }
 
     fn capabilities(&self) -> &Capabilities {
-        &self.inner.capabilities
+        self.inner.capabilities()
     }
 
     fn set_lanes(&self, lanes: usize) {
@@ -384,7 +399,7 @@ impl Storage for SftpStorage {
     async fn create_link(&self, path: &RelPath, link: &LinkKind, replace: bool) -> Result<()> {
         let inner = &self.inner;
         if let LinkKind::Hard(file) = link {
-            if !inner.capabilities.hard_links {
+            if !inner.capabilities().hard_links {
                 return Err(unsupported(inner, "make a link", path));
             }
             inner.check_parent(file).await?;
@@ -431,12 +446,12 @@ impl Storage for SftpStorage {
         inner.check_parent(to).await?;
         inner.host_lstat(from).await.map_err(|error| inner.at(error, from))?;
         inner.directories.forget(from);
-        inner.take_name(&inner.on_server(from), to, inner.capabilities.rename).await
+        inner.take_name(&inner.on_server(from), to, inner.capabilities().rename).await
     }
 
     async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
         let inner = &self.inner;
-        if !inner.capabilities.server_copy {
+        if !inner.capabilities().server_copy {
             return Err(unsupported(inner, "copy", from));
         }
         let source = SftpFile::open(inner, from).await?;
@@ -527,6 +542,17 @@ impl Storage for SftpStorage {
     async fn lock(&self, path: &RelPath) -> Result<Lock> {
         Err(unsupported(&self.inner, "lock", path))
     }
+}
+
+fn by_habits(usual: &Capabilities) -> [Capabilities; 4] {
+    let in_order = |of: &Capabilities| Capabilities {
+        writes: Writes::InOrder,
+        resume: false,
+        server_copy: false,
+        ..of.clone()
+    };
+    let bare = Capabilities { times: false, mode: false, owner: false, ..usual.clone() };
+    [usual.clone(), in_order(usual), bare.clone(), in_order(&bare)]
 }
 
 fn unsupported(inner: &Inner, operation: &'static str, path: &RelPath) -> Error {

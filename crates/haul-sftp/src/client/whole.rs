@@ -13,7 +13,7 @@ use super::error;
 use super::read::SftpFile;
 use super::session::Session;
 use super::storage::Inner;
-use super::write::{create_part, part_of, sync};
+use super::write::{open_part, part_of, sync};
 use crate::codec::{Attrs, FileKind, Handle, OpenFlags, Request, Response, Status, name};
 
 /// Opens, reads, looks whether it changed, and closes: two round trips.
@@ -29,13 +29,19 @@ pub(super) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Resu
 
 async fn read_at_once(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Option<Whole>> {
     let on_server = inner.on_server(path);
-    let session = inner.host.session().await?;
-    let look = session.request(&Request::Lstat(on_server.clone()));
-    let flags = OpenFlags::READ;
-    let attrs = Attrs::default();
-    let open = session.request(&Request::Open { path: on_server, flags, attrs });
-    let before = file_entry(path, look.answer().await?)?;
-    let handle = error::handle("open", open.answer().await?)?;
+    let mut opening = inner.host.opening(true);
+    let (session, before, handle) = loop {
+        let lane = opening.lane().await?;
+        let look = lane.request(&Request::Lstat(on_server.clone()));
+        let (flags, attrs) = (OpenFlags::READ, Attrs::default());
+        let open = lane.request(&Request::Open { path: on_server.clone(), flags, attrs });
+        let before = file_entry(path, look.answer().await?)?;
+        match error::handle("open", open.answer().await?) {
+            Ok(handle) => break (lane, before, handle),
+            Err(error) => opening.refused(&lane, error)?,
+        }
+    };
+    opening.opened();
     let most = session.server().await?.read;
     let length = u32::try_from(before.size).unwrap_or(u32::MAX);
     let fits = before.size <= limit && length < most;
@@ -95,10 +101,9 @@ pub(super) async fn write(
 ) -> Result<()> {
     inner.check_parent(path).await?;
     let part = inner.on_server(&part_of(path).map_err(|error| inner.at(error, path))?);
-    let session = inner.host.session().await?;
     let mode = options.metadata.mode.map_or(inner.default_mode, |mode| mode & 0o7777);
-    let handle = match create_part(&session, &part, mode).await {
-        Ok(handle) => handle,
+    let (session, handle) = match open_part(inner, &part, mode, true).await {
+        Ok(opened) => opened,
         Err(error) => return Err(inner.explain_full(error, path).await),
     };
     let outcome = match write_part(inner, &session, handle, bytes, options, mode).await {
@@ -113,6 +118,7 @@ pub(super) async fn write(
         // Before it is removed: then there would be room.
         Err(error) => Err(inner.explain_full(error, path).await),
     };
+    drop(session);
     if outcome.as_ref().is_err_and(|error| error.kind() != ErrorKind::Unreachable) {
         // The first error is the one to report; what is left the next run finds.
         drop(inner.host.tell(&Request::Remove(part)).await);
@@ -142,13 +148,15 @@ async fn write_part(
     }
     // The server's umask may have taken bits away.
     attrs.permissions = Some(mode);
-    answers.push(session.request(&Request::Fsetstat(handle.clone(), attrs)));
+    let set = session.request(&Request::Fsetstat(handle.clone(), attrs));
     let synced = match options.sync && inner.has(name::FSYNC) {
         true => sync(session, &handle).await,
         false => Ok(()),
     };
     answers.push(session.request(&Request::Close(handle)));
-    let mut outcome = synced;
+    let set = set.answer().await.and_then(|answer| error::done("set attributes", answer));
+    let set = inner.host.habits.allow_no_attributes(set, false);
+    let mut outcome = synced.and(set);
     for pending in answers {
         let answer = pending.answer().await.and_then(|answer| error::done("write", answer));
         outcome = outcome.and(answer);

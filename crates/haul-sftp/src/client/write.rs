@@ -8,12 +8,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, WriteAt,
-    part_name,
+    Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
+    WriteAt, Writes, part_name,
 };
 
 use super::entry;
 use super::error;
+use super::habits::{Lane, may_be_too_many};
 use super::read::{Handles, SftpFile};
 use super::session::Session;
 use super::storage::Inner;
@@ -21,6 +22,9 @@ use crate::codec::{Attrs, Extended, FileKind, Handle, OpenFlags, Request, Respon
 
 /// Only this user reads what is not finished.
 const PART_MODE: u32 = 0o600;
+
+/// So long a file has room for the byte with which the order of writes is tried out.
+const TRIED_BYTES: u64 = 2;
 
 /// A file that is being written.
 #[derive(Debug)]
@@ -32,6 +36,8 @@ pub(super) struct SftpUpload {
     journal: Option<PathBuf>,
     handles: Handles,
     resumed: bool,
+    /// The server takes bytes from the first to the last only, on one handle.
+    in_order: bool,
     /// Where the last byte that was written ends.
     end: AtomicU64,
     /// The part file is all that there is: the old file had to go before it could get its name.
@@ -49,30 +55,79 @@ impl SftpUpload {
         inner.check_parent(path).await?;
         let part_on_server = inner.on_server(&part);
         let handles = Handles::new(inner, &part, part_on_server.clone(), OpenFlags::WRITE);
-        let session = inner.host.session().await?;
-        let resumed = options.resume && is_file(inner, &session, &part_on_server).await?;
+        let habits = &inner.host.habits;
+        // What was begun with one handle cannot be read to be continued.
+        let can_resume = habits.writes() != Some(Writes::InOrder) && !habits.are_handles_few();
+        let resumed = options.resume && can_resume && is_file(inner, &part_on_server).await?;
         if resumed {
             // Opens it, too: nothing is made, and a link is refused.
-            handles.on(&session).await?;
+            handles.any().await?;
         } else {
-            let handle = create_part(&session, &part_on_server, PART_MODE).await;
-            handles.adopt(&session, handle.map_err(|error| inner.at(error, path))?);
+            let open = async || {
+                let opened = open_part(inner, &part_on_server, PART_MODE, false).await;
+                opened.map_err(|error| inner.at(error, path))
+            };
+            let (mut lane, mut handle) = open().await?;
+            let unknown = habits.writes().is_none() && !inner.has_file_system();
+            let room = options.size.is_some_and(|size| size >= TRIED_BYTES);
+            let writes = match unknown && room {
+                true => try_order(inner, &lane, &handle).await?,
+                false => Writes::AnyOrder,
+            };
+            if writes == Writes::InOrder {
+                // It is started anew, so it does not matter what becomes of it.
+                drop(lane.request(&Request::Close(handle)).answer().await);
+                (lane, handle) = open().await?;
+            }
+            handles.adopt(&lane, handle);
+            handles.keep(lane);
         }
+        let in_order = inner.host.habits.writes() == Some(Writes::InOrder);
         Ok(Self {
             inner: Arc::clone(inner),
             path: path.clone(),
             part,
             part_on_server,
-            journal: inner.journal_path(path),
+            // A part file without a journal is not continued.
+            journal: inner.journal_path(path).filter(|_| !in_order),
             handles,
             resumed,
+            in_order,
             end: AtomicU64::new(0),
             only_copy: AtomicBool::new(false),
         })
     }
 
+    /// A lane, and the handle on it.
+    async fn lane(&self) -> Result<(Arc<Session>, Handle)> {
+        if !self.in_order {
+            return self.handles.any().await;
+        }
+        self.handles.first().ok_or_else(|| {
+            // What was written may be gone with the handle.
+            let error = Error::new(ErrorKind::Unreachable, "write").with_retry(Retry::FromStart);
+            self.at(error.because(
+                "the connection was lost, and this server takes a file from its beginning only",
+            ))
+        })
+    }
+
     fn at(&self, error: Error) -> Error {
         self.inner.at(error, &self.path)
+    }
+
+    /// Closes it on all lanes; the requests are made at once. The answers tell whether the file is
+    /// there: some servers make it only when it is closed.
+    fn close_all(&self) -> impl Future<Output = Result<()>> + Send {
+        let open = self.handles.take_all().into_iter();
+        let closed: Vec<_> =
+            open.map(|(session, handle)| session.request(&Request::Close(handle))).collect();
+        async move {
+            for closed in closed {
+                error::done("close", closed.answer().await?).map_err(|error| self.at(error))?;
+            }
+            Ok(())
+        }
     }
 
     /// Length and attributes, on one handle, before the file gets its name.
@@ -100,8 +155,12 @@ impl WriteAt for SftpUpload {
 
     async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
         let end = offset + block.len() as u64;
-        let session = self.inner.host.session().await?;
-        let handle = self.handles.on(&session).await?;
+        let written = self.end.load(Ordering::Relaxed);
+        if self.in_order && offset != written {
+            let cause = format!("a write at {offset} instead of {written}");
+            return Err(self.at(Error::new(ErrorKind::InvalidInput, "write").because(cause)));
+        }
+        let (session, handle) = self.lane().await?;
         let most = session.server().await?.write as usize;
         let mut answers = Vec::new();
         let (mut at, mut rest) = (offset, block);
@@ -125,7 +184,11 @@ impl WriteAt for SftpUpload {
     async fn copy_from(&self, source: &dyn ReadAt, range: Range) -> Result<bool> {
         let source: &dyn std::any::Any = source;
         let Some(source) = source.downcast_ref::<SftpFile>() else { return Ok(false) };
-        if !source.is_on(&self.inner) || !self.inner.has(name::COPY_DATA) || range.is_empty() {
+        if self.in_order
+            || !source.is_on(&self.inner)
+            || !self.inner.has(name::COPY_DATA)
+            || range.is_empty()
+        {
             return Ok(false);
         }
         let session = self.inner.host.session().await?;
@@ -147,32 +210,40 @@ impl WriteAt for SftpUpload {
         if !self.inner.has(name::FSYNC) {
             return Ok(());
         }
-        let session = self.inner.host.session().await?;
-        let handle = self.handles.on(&session).await?;
+        let (session, handle) = self.lane().await?;
         sync(&session, &handle).await.map_err(|error| self.at(error))
     }
 
     async fn reopen(&self, _uncached: bool) -> Result<Arc<dyn ReadAt>> {
-        Ok(Arc::new(SftpFile::open(&self.inner, &self.part).await?))
+        let habits = &self.inner.host.habits;
+        if habits.are_handles_few() {
+            self.close_all().await?;
+        }
+        match SftpFile::open(&self.inner, &self.part).await {
+            Err(error) if may_be_too_many(&error) && self.handles.first().is_some() => {
+                // It is open for writing: what an earlier run left cannot be looked at meanwhile.
+                habits.learn_one_handle_a_file();
+                Err(error.with_retry(Retry::FromStart))
+            }
+            opened => Ok(Arc::new(opened?)),
+        }
     }
 
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
-        let session = self.inner.host.session().await?;
-        let handle = self.handles.on(&session).await?;
-        let set = Request::Fsetstat(handle.clone(), self.finish(size, options));
-        let set = session.request(&set);
-        let synced = async {
-            match options.sync && self.inner.has(name::FSYNC) {
-                true => sync(&session, &handle).await,
-                false => Ok(()),
-            }
-        };
-        let (set, synced) = futures_util::join!(set.answer(), synced);
-        error::done("set attributes", set?).map_err(|error| self.at(error))?;
-        synced.map_err(|error| self.at(error))?;
-        for (session, handle) in self.handles.take_all() {
-            session.post(&Request::Close(handle));
+        let (session, handle) = self.lane().await?;
+        let attrs = self.finish(size, options);
+        let sized = attrs.size.is_some();
+        let set = session.request(&Request::Fsetstat(handle.clone(), attrs));
+        let synced = (options.sync && self.inner.has(name::FSYNC))
+            .then(|| session.request(&Request::Extended(Extended::Fsync(handle))));
+        let closed = self.close_all();
+        let set = error::done("set attributes", set.answer().await?);
+        let set = self.inner.host.habits.allow_no_attributes(set, sized);
+        set.map_err(|error| self.at(error))?;
+        if let Some(synced) = synced {
+            error::done("sync", synced.answer().await?).map_err(|error| self.at(error))?;
         }
+        closed.await?;
         let named = self.inner.take_name(&self.part_on_server, &self.path, options.replace).await;
         if named.is_err() {
             let only = self.inner.is_only_copy(&self.path, options.replace).await;
@@ -199,8 +270,28 @@ impl WriteAt for SftpUpload {
     }
 }
 
+/// Opens a new part file on whichever lane that can be done.
+pub(super) async fn open_part(
+    inner: &Inner,
+    part: &Bytes,
+    mode: u32,
+    brief: bool,
+) -> Result<(Lane, Handle)> {
+    let mut opening = inner.host.opening(brief);
+    loop {
+        let lane = opening.lane().await?;
+        match create_part(&lane, part, mode).await {
+            Ok(handle) => {
+                opening.opened();
+                return Ok((lane, handle));
+            }
+            Err(error) => opening.refused(&lane, error)?,
+        }
+    }
+}
+
 /// Opens a new part file, whatever had its name before: a link of that name is not followed.
-pub(super) async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<Handle> {
+async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<Handle> {
     let flags = OpenFlags::WRITE.and(OpenFlags::CREATE).and(OpenFlags::EXCLUSIVE);
     let attrs = Attrs { permissions: Some(mode), ..Attrs::default() };
     let create = Request::Open { path: part.clone(), flags, attrs };
@@ -231,8 +322,33 @@ pub(super) async fn sync(session: &Session, handle: &Handle) -> Result<()> {
     error::done("sync", session.request(&request).answer().await?)
 }
 
-async fn is_file(inner: &Inner, session: &Session, path: &Bytes) -> Result<bool> {
-    match session.request(&Request::Lstat(path.clone())).answer().await? {
+/// Finds out whether the server takes bytes in any order, with a zero behind the first byte of a new
+/// part file. If it does, nothing is in the file that should not be.
+async fn try_order(inner: &Inner, session: &Session, handle: &Handle) -> Result<Writes> {
+    let zero = Block::from(Bytes::from_static(&[0]));
+    let write = Request::Write { handle: handle.clone(), offset: TRIED_BYTES - 1, data: zero };
+    let written = session.request(&write);
+    let length = session.request(&Request::Fstat(handle.clone()));
+    let written = written.answer().await.and_then(|answer| error::done("write", answer));
+    let length = length.answer().await.and_then(|answer| error::attrs("look at", answer));
+    let written = match written {
+        // That says nothing; where it happens again it is the server's way of refusing.
+        Err(error) if is_lost(&error) && inner.host.habits.is_first_loss() => return Err(error),
+        written => written,
+    };
+    // A server that puts bytes where they do not belong says that all is well.
+    let fits = length.is_ok_and(|attrs| attrs.size == Some(TRIED_BYTES));
+    let writes = if written.is_ok() && fits { Writes::AnyOrder } else { Writes::InOrder };
+    inner.host.habits.learn_writes(writes);
+    Ok(writes)
+}
+
+fn is_lost(error: &Error) -> bool {
+    error.kind() == ErrorKind::Unreachable
+}
+
+async fn is_file(inner: &Inner, path: &Bytes) -> Result<bool> {
+    match inner.host.ask(&Request::Lstat(path.clone())).await? {
         Response::Attrs(attrs) => Ok(attrs.kind() == Some(FileKind::File)),
         Response::Status { status: Status::NoSuchFile, .. } => Ok(false),
         other => Err(inner.at_root(error::unexpected("look at", other))),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use haul_sftp::{SftpHost, SftpStorage};
 use haul_storage::conformance;
-use haul_storage::{Location, Storage};
+use haul_storage::{Location, Storage, Writes};
 use pipe::SftpServerProcess;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -45,4 +45,13 @@ async fn it_conforms_on_a_server_of_which_nothing_is_known() {
 async fn it_conforms_without_extensions() {
     let refuse = "posix-rename,statvfs,fstatvfs,hardlink,fsync,lsetstat,limits,expand-path,copy-data,home-directory,users-groups-by-id";
     conforms(SftpServerProcess { server: "", refuse }).await;
+}
+
+#[tokio::test]
+async fn it_conforms_on_a_server_whose_name_says_that_it_takes_writes_in_order() {
+    let server = SftpServerProcess { server: "SSH-2.0-AWS_SFTP_1.1", refuse: "" };
+    let (_dirs, storage) = storage(server).await;
+    assert_eq!(storage.capabilities().writes, Writes::InOrder);
+    assert!(!storage.capabilities().resume);
+    conformance::run_all(storage).await;
 }

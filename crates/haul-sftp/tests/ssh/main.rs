@@ -4,6 +4,7 @@
 #![expect(clippy::print_stderr, reason = "the log of a server is shown when a test fails")]
 
 #[path = "../support/sshd.rs"]
+#[expect(dead_code, reason = "the tests of the program use the rest")]
 mod sshd;
 
 mod auth;

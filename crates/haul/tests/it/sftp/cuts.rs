@@ -55,7 +55,7 @@ fn an_upload_is_identical_however_its_lanes_are_cut() {
 }
 
 /// Waits until at least so many bytes are in part files below a directory.
-fn wait_for_bytes(root: &std::path::Path, bytes: u64) {
+pub(super) fn wait_for_bytes(root: &std::path::Path, bytes: u64) {
     let begun = Instant::now();
     loop {
         let parts = unfinished(root);

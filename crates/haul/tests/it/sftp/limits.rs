@@ -1,14 +1,18 @@
 //! Slow links, and servers that allow little or can do little.
 
-use std::time::Duration;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use haul_fault_proxy::{Connections, Direction, Fault};
 
 use super::sshd::Sshd;
 use super::{Far, content};
+use crate::faults::is_root;
+use crate::session::Session;
 
 /// A tree with something large and something small in it, at both ends.
-fn tree(far: &Far, large: usize) {
+pub(super) fn tree(far: &Far, large: usize) {
     for root in ["src", "far/src"] {
         far.session.write(format!("{root}/large"), content(1, large));
         for n in 0..20 {
@@ -18,7 +22,7 @@ fn tree(far: &Far, large: usize) {
 }
 
 /// Copies the tree down and up.
-fn both_ways(far: &Far, options: &str) {
+pub(super) fn both_ways(far: &Far, options: &str) {
     far.haul(&format!("cp {options} @/src down")).status(0);
     far.same("src", "down/src");
     far.haul(&format!("cp {options} src @/up")).status(0);
@@ -91,4 +95,67 @@ fn a_server_without_extensions_gets_and_gives_everything() {
     far.session.write("src/large", content(7, 5 << 20));
     far.haul("cp src @/up").status(0);
     far.same("src", "far/up/src");
+}
+
+/// Dropbear, which starts OpenSSH's sftp-server. It lets in who has the key of the session, in a mount
+/// namespace in which the home is another one.
+struct Dropbear(Child);
+
+impl Dropbear {
+    /// Starts it; its port.
+    fn start(session: &Session) -> Option<(Self, u16)> {
+        let home = std::env::home_dir()?;
+        let installed = Command::new("dropbear").arg("-V").output().is_ok();
+        if !installed || !is_root() || !home.is_dir() {
+            eprintln!("skipped: it needs dropbear and root");
+            return None;
+        }
+        let mut keygen = Command::new("ssh-keygen");
+        keygen.args(["-q", "-t", "ed25519", "-N", "", "-f", "key"]).current_dir(session.path(""));
+        assert!(keygen.status().unwrap().success());
+        session.tool("dropbearkey -t ed25519 -f host");
+        let said = session.tool("dropbearkey -y -f host");
+        let key = said.lines().find(|line| line.starts_with("ssh-ed25519")).unwrap();
+        session.write("root/.ssh/authorized_keys", session.read("key.pub"));
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        session.write("known", format!("[127.0.0.1]:{port} {key}\n"));
+        let script = format!(
+            "mount --bind root {} && exec dropbear -F -E -s -r host -P pid -p 127.0.0.1:{port}",
+            home.display()
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
+        command.current_dir(session.path("")).stdin(Stdio::null()).stderr(Stdio::null());
+        let server = Self(command.spawn().unwrap());
+        let begun = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "dropbear does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some((server, port))
+    }
+}
+
+impl Drop for Dropbear {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn dropbear_gets_and_gives_everything() {
+    let session = Session::new().directory("far");
+    let Some((_server, port)) = Dropbear::start(&session) else { return };
+    session.write("src/large", content(1, 70 << 20));
+    for n in 0..20 {
+        session.write(format!("src/d{}/small{n}", n % 3), content(n, 100 * n as usize));
+    }
+    let far = format!("sftp://root@127.0.0.1:{port}{}", session.path("far").display());
+    let options = "-F none -i key -o UserKnownHostsFile=known -o GlobalKnownHostsFile=none \
+                   -o IdentityAgent=none --lanes 2";
+    session.haul(&format!("cp {options} src {far}")).status(0);
+    session.tool("diff -r src far/src");
+    session.haul(&format!("cp {options} {far}/src down")).status(0);
+    session.tool("diff -r src down/src");
 }

@@ -12,7 +12,10 @@ mod cuts;
 mod files;
 mod limits;
 mod login;
+mod lying;
+mod managed;
 mod many;
+mod strange;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,135 @@
+//! Servers that do not keep to the protocol, or to anything: right results where that is possible,
+//! and otherwise a clear error; never wrong bytes, and never waiting for ever.
+
+use super::content;
+use super::limits::{both_ways, tree};
+use super::strange::{Habit, far};
+
+#[test]
+fn a_server_without_strange_habits_gets_and_gives_everything() {
+    let far = far(&[]);
+    tree(&far, 5 << 20);
+    both_ways(&far, "");
+}
+
+#[test]
+fn short_answers_and_answers_in_any_order_make_no_difference() {
+    for habits in [
+        &[Habit::ShortReads(10_000)][..],
+        &[Habit::Backwards],
+        &[Habit::ShortReads(30_000), Habit::Backwards],
+    ] {
+        let far = far(habits);
+        tree(&far, 3 << 20);
+        both_ways(&far, "");
+        both_ways(&far, "--lanes 3");
+    }
+}
+
+#[test]
+fn limits_that_a_server_names_are_kept() {
+    for limit in [32_768, 5_000] {
+        let far = far(&[Habit::Limits(limit)]);
+        tree(&far, 2 << 20);
+        both_ways(&far, "");
+    }
+}
+
+#[test]
+fn answers_that_cannot_be_are_errors_and_no_file_comes_of_them() {
+    for (habit, said) in [
+        (Habit::WrongIds, "which nobody made"),
+        (Habit::TooMuch, ""),
+        (Habit::Nothing, "no bytes and no end"),
+        (Habit::Oversized, "1073741824 bytes"),
+        (Habit::Forgets(0), "the server says"),
+    ] {
+        for length in [1000, 1 << 20, 4 << 20] {
+            let far = far(&[habit]);
+            far.session.write("far/src/f", content(1, length));
+            let ran = far.haul("cp --retries 1 @/src dst").status(1);
+            assert!(ran.err().contains(said), "{habit:?}, {length}: {}", ran.err());
+            assert!(!far.session.has("dst/src/f"), "{habit:?}, {length}");
+        }
+    }
+}
+
+#[test]
+fn a_session_that_ends_within_an_answer_is_replaced() {
+    let far = far(&[Habit::EndsWithin(20)]);
+    far.session.write("far/src/f", content(1, 3 << 20));
+    far.session.write("far/src/g", content(2, 1000));
+    far.session.tool("cp -r far/src src");
+    far.haul("cp @/src down").status(0);
+    far.same("src", "down/src");
+}
+
+#[test]
+fn a_session_that_never_gets_anywhere_is_an_error_in_the_end() {
+    let far = far(&[Habit::EndsWithin(1)]);
+    far.session.write("far/f", content(1, 1 << 20));
+    let ran = far.haul("cp --retries 2 @/f dst").status(1);
+    assert!(ran.err().contains("closed the channel within an answer"), "{}", ran.err());
+    assert!(!far.session.has("dst"));
+}
+
+#[test]
+fn greetings_that_are_none_are_errors() {
+    for (habit, said) in [
+        (Habit::Version(2), "version 2"),
+        (Habit::Says(b"Welcome to this machine!\r\n"), "bytes, when"),
+        (Habit::Says(b"\0\0\0\x01\xff"), "packet of type 255"),
+        (Habit::Silent, "closed the channel without a greeting"),
+    ] {
+        let far = far(&[habit]);
+        far.session.write("far/f", "content");
+        far.session.write("src", "content");
+        for line in ["cp @/f dst", "cp src @/g", "ls @/"] {
+            let ran = far.haul(line).status(1);
+            assert!(ran.err().contains(said), "{habit:?}, {line}: {}", ran.err());
+        }
+        assert!(!far.session.has("dst") && !far.session.has("far/g"));
+    }
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_refused_and_the_rest_is_copied() {
+    for name in [&b"../evil"[..], b"a/b", b"/etc/evil", b"nul\0", b""] {
+        let far = far(&[Habit::Lists(name)]);
+        far.session.write("far/src/good", "content");
+        far.session.write("evil", "untouched");
+        let ran = far.haul("cp @/src dst").status(1);
+        assert!(ran.err().contains("the server lists the name"), "{name:?}: {}", ran.err());
+        assert_eq!(far.session.read("dst/src/good"), "content");
+        let find = far.session.tool("find dst -type f");
+        assert_eq!(find, "dst/src/good\n");
+        assert_eq!(far.session.read("evil"), "untouched");
+    }
+    // These every directory has.
+    for name in [&b"."[..], b".."] {
+        let far = far(&[Habit::Lists(name)]);
+        far.session.write("far/src/good", "content");
+        far.haul("cp @/src dst").status(0);
+        assert_eq!(far.session.tool("find dst -type f"), "dst/src/good\n");
+    }
+}
+
+#[test]
+fn a_write_that_fails_for_no_said_reason_fails_the_file_and_leaves_none() {
+    let far = far(&[Habit::Quota(3 << 20)]);
+    far.session.write("src", content(1, 8 << 20));
+    let ran = far.haul("cp src @/f").status(1);
+    assert!(ran.err().contains("far/f: cannot write: the server says"), "{}", ran.err());
+    assert!(!far.session.has("far/f"));
+}
+
+#[test]
+fn a_close_that_fails_means_that_there_is_no_file() {
+    for length in [1000, 1 << 20, 5 << 20] {
+        let far = far(&[Habit::FailsToClose]);
+        far.session.write("src", content(1, length));
+        far.session.write("far/f", "old");
+        far.haul("cp src @/f").status(1);
+        assert_eq!(far.session.read("far/f"), "old", "{length} bytes");
+    }
+}

@@ -1,0 +1,113 @@
+//! Servers before an object store, and others that can do less than a file system: haul finds out
+//! by itself, and what it cannot do it does not get wrong.
+
+use std::fs;
+
+use haul_fault_proxy::{Connections, Direction, Fault};
+use haul_sftp::codec::Status;
+
+use super::content;
+use super::limits::{both_ways, tree};
+use super::strange::{Habit, far};
+
+#[test]
+fn a_server_that_takes_writes_in_order_only_gets_them_in_order() {
+    for refusal in [Status::Failure, Status::Unsupported, Status::PermissionDenied] {
+        let far = far(&[Habit::InOrder(refusal)]);
+        tree(&far, 9 << 20);
+        far.session.write("src/other", content(9, 5 << 20));
+        far.session.write("far/src/other", content(9, 5 << 20));
+        both_ways(&far, "");
+        // Over what is there, over several lanes, with a digest, and read back.
+        far.session.write("src/large", content(3, 8 << 20));
+        far.haul("cp --lanes 4 --digest sha256 --verify src @/up").status(0);
+        far.same("src", "far/up/src");
+    }
+}
+
+#[test]
+fn a_server_that_appends_whatever_it_is_told_gets_writes_in_order() {
+    let far = far(&[Habit::Appends]);
+    tree(&far, 9 << 20);
+    both_ways(&far, "--lanes 3");
+}
+
+#[test]
+fn an_upload_in_order_that_is_cut_is_an_error_and_a_rerun_starts_it_anew() {
+    let far = far(&[Habit::InOrder(Status::Failure)]).with_proxy();
+    far.session.write("src", content(1, 8 << 20));
+    for connection in 1..=3 {
+        let cut = Fault::CutHard { after: 2 << 20 };
+        far.proxy().set(Connections::Nth(connection), Direction::ToServer, cut);
+    }
+    let ran = far.haul("cp src @/f").status(1);
+    assert!(ran.err().contains("takes a file from its beginning only"), "{}", ran.err());
+    assert!(!far.session.has("far/f"));
+    far.proxy().clear();
+    far.haul("cp src @/f").status(0);
+    far.session.tool("cmp src far/f");
+    assert_eq!(fs::read_dir(far.far("")).unwrap().count(), 1, "nothing is left over");
+}
+
+#[test]
+fn a_server_that_opens_a_file_once_is_read_and_written_over_one_lane() {
+    let far = far(&[Habit::OneHandleAFile]);
+    tree(&far, 9 << 20);
+    both_ways(&far, "--lanes 4");
+    far.session.write("src/large", content(3, 8 << 20));
+    far.haul("cp --lanes 4 --verify src @/up").status(0);
+    far.same("src", "far/up/src");
+}
+
+#[test]
+fn a_server_that_opens_a_file_once_gets_anew_what_a_killed_run_has_left() {
+    let far = far(&[Habit::OneHandleAFile]);
+    far.session.write("src", content(1, 12 << 20));
+    let running = far.spawn("cp --bwlimit 8M --window 1M src @/f");
+    super::cuts::wait_for_bytes(&far.far(""), 4 << 20);
+    running.kill();
+    // Until the server has seen that nobody is there any more.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    far.haul("cp --digest sha256 src @/f").status(0);
+    far.session.tool("cmp src far/f");
+}
+
+#[test]
+fn a_server_of_one_handle_a_session_gets_a_session_for_each() {
+    let far = far(&[Habit::OneHandleASession]);
+    tree(&far, 6 << 20);
+    far.session.write("src/other", content(9, 5 << 20));
+    far.session.write("far/src/other", content(9, 5 << 20));
+    both_ways(&far, "");
+    both_ways(&far, "--lanes 3 --verify --overwrite always");
+}
+
+#[test]
+fn all_of_it_together_is_still_no_reason_to_fail() {
+    let far = far(&[
+        Habit::InOrder(Status::Failure),
+        Habit::OneHandleAFile,
+        Habit::OneHandleASession,
+        Habit::NoAttributes,
+        Habit::ShortReads(20_000),
+        Habit::Backwards,
+    ]);
+    tree(&far, 4 << 20);
+    both_ways(&far, "");
+    // And over what is there.
+    far.haul("cp src @/up").status(0);
+    far.same("src", "far/up/src");
+}
+
+#[test]
+fn from_one_place_of_such_a_server_to_another() {
+    for habits in [
+        &[Habit::OneHandleASession][..],
+        &[Habit::OneHandleASession, Habit::InOrder(Status::Failure)],
+    ] {
+        let far = far(habits);
+        tree(&far, 4 << 20);
+        far.haul("cp @/src @/copy").status(0);
+        far.same("src", "far/copy/src");
+    }
+}

@@ -1,0 +1,451 @@
+//! A server of SFTP behind a real sshd that is not as servers should be. Its files are those of the
+//! machine; a [`Habit`] says in what it is different.
+//!
+//! ```text
+//! program → sshd → script (the subsystem) → TCP on the loopback → a thread here for each session
+//! ```
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::Bytes;
+use haul_sftp::codec::{
+    Attrs, Deframer, Extended, Extensions, Handle, Limits, Name, OpenFlags, Request, Response,
+    Status, name,
+};
+use haul_storage::Block;
+
+use super::Far;
+use super::sshd::Sshd;
+use crate::session::Session;
+
+/// In what a server is different.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Habit {
+    /// READ gives at most so many bytes.
+    ShortReads(usize),
+    /// What comes together is answered from the last to the first.
+    Backwards,
+    /// READ and WRITE get answers to requests that nobody made.
+    WrongIds,
+    /// READ gives a byte more than was asked for.
+    TooMuch,
+    /// READ gives no bytes at all.
+    Nothing,
+    /// The answer to READ says that it is 1 GiB long.
+    Oversized,
+    /// The session ends in the middle of the answer to the READ with this number, in every session.
+    EndsWithin(usize),
+    /// Every handle is forgotten after so many requests on it.
+    Forgets(usize),
+    /// Greets with this version.
+    Version(u32),
+    /// Says this before it greets.
+    Says(&'static [u8]),
+    /// Ends without a greeting.
+    Silent,
+    /// Lists this name in every directory.
+    Lists(&'static [u8]),
+    /// So many bytes in one READ or WRITE and no more, which it says.
+    Limits(usize),
+    /// WRITE fails when so many bytes are in all files together.
+    Quota(u64),
+    /// WRITE has to begin where the last one ended; the refusal is this.
+    InOrder(Status),
+    /// WRITE puts its bytes at the end, wherever they should go.
+    Appends,
+    /// A file can be open once.
+    OneHandleAFile,
+    /// A session can have one file or directory open.
+    OneHandleASession,
+    /// What is written fails to become a file when it is closed.
+    FailsToClose,
+    /// Attributes cannot be set.
+    NoAttributes,
+}
+
+use Habit as H;
+
+/// A server with `habits`, and a session whose far end it has.
+pub(super) fn far(habits: &[Habit]) -> Far {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = Arc::new(Server {
+        habits: habits.to_vec(),
+        open: Mutex::default(),
+        written: Mutex::default(),
+    });
+    // It ends with the process: sessions come as long as the sshd is there.
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            let server = Arc::clone(&server);
+            std::thread::spawn(move || server.serve(stream));
+        }
+    });
+    let session = Session::new().directory("far");
+    // The way in has a copy of its own: a job in the background has no standard input. Where either
+    // way ends, both do.
+    let script = format!(
+        "#!/bin/bash\nexec 3<>/dev/tcp/127.0.0.1/{port} 4<&0\n(cat <&4 >&3; kill $$) &\nexec cat <&3\n"
+    );
+    session.write("relay", script);
+    fs::set_permissions(session.path("relay"), fs::Permissions::from_mode(0o755)).unwrap();
+    let line = format!("Subsystem sftp {}", session.path("relay").display());
+    Far { session, sshd: Sshd::builder().line(&line).start(), proxy: None }
+}
+
+#[derive(Debug)]
+struct Server {
+    habits: Vec<Habit>,
+    /// How often each file is open.
+    open: Mutex<HashMap<PathBuf, usize>>,
+    written: Mutex<u64>,
+}
+
+/// What one session has open.
+struct Serving<'a> {
+    server: &'a Server,
+    stream: TcpStream,
+    handles: HashMap<Handle, Open>,
+    opened: u64,
+    reads: usize,
+}
+
+enum Open {
+    File { file: File, path: PathBuf, end: u64, used: usize, written: bool },
+    Directory { names: Vec<Name> },
+}
+
+impl Server {
+    fn has(&self, habit: Habit) -> bool {
+        self.habits.contains(&habit)
+    }
+
+    fn habit<T>(&self, which: impl Fn(Habit) -> Option<T>) -> Option<T> {
+        self.habits.iter().find_map(|habit| which(*habit))
+    }
+
+    fn serve(&self, stream: TcpStream) {
+        stream.set_nodelay(true).unwrap();
+        let mut serving =
+            Serving { server: self, stream, handles: HashMap::new(), opened: 0, reads: 0 };
+        // A session that ends from either side ends.
+        drop(serving.run());
+        let handles = std::mem::take(&mut serving.handles);
+        handles.into_values().for_each(|open| self.forget(&open));
+    }
+
+    fn forget(&self, open: &Open) {
+        if let Open::File { path, .. } = open {
+            *self.open.lock().unwrap().get_mut(path).unwrap() -= 1;
+        }
+    }
+}
+
+fn ended() -> io::Error {
+    io::ErrorKind::ConnectionAborted.into()
+}
+
+fn status(status: Status) -> Response {
+    Response::Status { status, message: Bytes::from(status.to_string()) }
+}
+
+fn path(bytes: &Bytes) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(bytes))
+}
+
+fn attrs(metadata: &fs::Metadata) -> Attrs {
+    let time = |seconds: i64| u32::try_from(seconds).unwrap();
+    Attrs {
+        size: Some(metadata.len()),
+        owner: Some((metadata.uid(), metadata.gid())),
+        permissions: Some(metadata.mode()),
+        times: Some((time(metadata.atime()), time(metadata.mtime()))),
+        extended: Vec::new(),
+    }
+}
+
+impl Serving<'_> {
+    fn run(&mut self) -> io::Result<()> {
+        let mut deframer = Deframer::new(1 << 20);
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let length = self.stream.read(&mut buffer)?;
+            if length == 0 {
+                return Ok(());
+            }
+            deframer.push(Bytes::copy_from_slice(&buffer[..length]));
+            let mut answers = Vec::new();
+            while let Some(frame) = deframer.next_frame().map_err(io::Error::other)? {
+                let (id, request) = Request::decode(frame).map_err(io::Error::other)?;
+                let payload = matches!(request, Request::Read { .. } | Request::Write { .. });
+                let answer = match self.answer(request) {
+                    Ok(answer) => answer,
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
+                        return Err(error);
+                    }
+                    Err(error) => status(match error.kind() {
+                        io::ErrorKind::NotFound => Status::NoSuchFile,
+                        io::ErrorKind::PermissionDenied => Status::PermissionDenied,
+                        io::ErrorKind::Unsupported => Status::Unsupported,
+                        _ => Status::Failure,
+                    }),
+                };
+                let id = if payload && self.server.has(H::WrongIds) { id ^ (1 << 20) } else { id };
+                answers.push((id, answer));
+            }
+            let greets = matches!(answers.first(), Some((_, Response::Version { .. })));
+            if self.server.has(H::Backwards) && !greets {
+                answers.reverse();
+            }
+            for (id, answer) in answers {
+                self.send(id, &answer)?;
+            }
+        }
+    }
+
+    fn send(&mut self, id: u32, answer: &Response) -> io::Result<()> {
+        let mut packet = answer.encode(id).to_vec();
+        let payload = answer.payload().cloned().unwrap_or_default();
+        payload.pieces().iter().for_each(|piece| packet.extend_from_slice(piece));
+        if matches!(answer, Response::Data(_)) {
+            self.reads += 1;
+            if self.server.has(H::Oversized) {
+                packet[..4].copy_from_slice(&(1_u32 << 30).to_be_bytes());
+            }
+            if self.server.has(H::EndsWithin(self.reads)) {
+                self.stream.write_all(&packet[..packet.len() / 2])?;
+                return Err(ended());
+            }
+        }
+        self.stream.write_all(&packet)
+    }
+
+    fn answer(&mut self, request: Request) -> io::Result<Response> {
+        let ok = Ok(status(Status::Ok));
+        match request {
+            Request::Init { .. } => self.greet(),
+            Request::Open { path, flags, attrs } => self.open(&path, flags, &attrs),
+            Request::Close(handle) => {
+                let open = self.handles.remove(&handle).ok_or(io::ErrorKind::InvalidInput)?;
+                self.server.forget(&open);
+                match open {
+                    Open::File { written: true, .. } if self.server.has(H::FailsToClose) => {
+                        Ok(status(Status::Failure))
+                    }
+                    _ => ok,
+                }
+            }
+            Request::Read { handle, offset, length } => self.read(&handle, offset, length as usize),
+            Request::Write { handle, offset, data } => self.write(&handle, offset, data),
+            Request::Lstat(of) => Ok(Response::Attrs(attrs(&fs::symlink_metadata(path(&of))?))),
+            Request::Stat(of) => Ok(Response::Attrs(attrs(&fs::metadata(path(&of))?))),
+            Request::Fstat(handle) => {
+                let (file, _) = self.file(&handle)?;
+                Ok(Response::Attrs(attrs(&file.metadata()?)))
+            }
+            Request::Setstat(of, attrs) => {
+                let file = File::open(path(&of))?;
+                self.set(&file, &attrs)
+            }
+            Request::Fsetstat(handle, attrs) => {
+                let file = self.file(&handle)?.0.try_clone()?;
+                self.set(&file, &attrs)
+            }
+            Request::Opendir(of) => self.open_directory(&of),
+            Request::Readdir(handle) => match self.handles.get_mut(&handle) {
+                Some(Open::Directory { names }) if names.is_empty() => Ok(status(Status::Eof)),
+                Some(Open::Directory { names }) => {
+                    let some = names.drain(..names.len().min(50)).collect();
+                    Ok(Response::Names(some))
+                }
+                _ => Err(io::ErrorKind::InvalidInput.into()),
+            },
+            Request::Remove(of) => fs::remove_file(path(&of)).and(ok),
+            Request::Mkdir(of, _) => fs::create_dir(path(&of)).and(ok),
+            Request::Rmdir(of) => fs::remove_dir(path(&of)).and(ok),
+            Request::Rename { to, .. } if path(&to).exists() => Ok(status(Status::Failure)),
+            Request::Rename { from, to } => fs::rename(path(&from), path(&to)).and(ok),
+            Request::Realpath(of) => {
+                let name = if of.starts_with(b"/") { of } else { Bytes::from_static(b"/") };
+                let attrs = Attrs::default();
+                Ok(Response::Names(vec![Name { long: name.clone(), name, attrs }]))
+            }
+            Request::Extended(Extended::Limits) => {
+                let limit = self.server.habit(|habit| match habit {
+                    H::Limits(bytes) => Some(bytes as u64),
+                    _ => None,
+                });
+                let bytes = limit.ok_or(io::ErrorKind::Unsupported)?;
+                let limits = Limits { packet: bytes + 1024, read: bytes, write: bytes, handles: 0 };
+                Ok(Response::Extended(limits.encode()))
+            }
+            Request::Readlink(_) | Request::Symlink { .. } | Request::Extended(_) => {
+                Ok(status(Status::Unsupported))
+            }
+        }
+    }
+
+    fn greet(&mut self) -> io::Result<Response> {
+        if self.server.has(H::Silent) {
+            return Err(ended());
+        }
+        let words = self.server.habit(|habit| match habit {
+            H::Says(words) => Some(words),
+            _ => None,
+        });
+        self.stream.write_all(words.unwrap_or_default())?;
+        let version = self.server.habit(|habit| match habit {
+            H::Version(version) => Some(version),
+            _ => None,
+        });
+        let limited = self.server.habits.iter().any(|habit| matches!(habit, H::Limits(_)));
+        let one = || (Bytes::from_static(name::LIMITS), Bytes::from_static(b"1"));
+        let extensions = Extensions(limited.then(one).into_iter().collect());
+        Ok(Response::Version { version: version.unwrap_or(3), extensions })
+    }
+
+    fn may_open(&self) -> io::Result<()> {
+        if self.server.has(H::OneHandleASession) && !self.handles.is_empty() {
+            return Err(io::Error::other("one at a time"));
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, of: &Bytes, flags: OpenFlags, attrs: &Attrs) -> io::Result<Response> {
+        self.may_open()?;
+        let path = path(of).to_owned();
+        let mut open = self.server.open.lock().unwrap();
+        let already = open.entry(path.clone()).or_default();
+        if self.server.has(H::OneHandleAFile) && *already > 0 {
+            return Err(io::Error::other("one at a time"));
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(flags.has(OpenFlags::WRITE));
+        options.create(flags.has(OpenFlags::CREATE)).truncate(flags.has(OpenFlags::TRUNCATE));
+        options.create_new(flags.has(OpenFlags::EXCLUSIVE));
+        let file = options.open(&path)?;
+        if let (true, Some(mode)) = (flags.has(OpenFlags::CREATE), attrs.permissions) {
+            file.set_permissions(fs::Permissions::from_mode(mode & 0o777))?;
+        }
+        *already += 1;
+        drop(open);
+        let end = if flags.has(OpenFlags::WRITE) { file.metadata()?.len() } else { 0 };
+        Ok(self.hand_out(Open::File { file, path, end, used: 0, written: false }))
+    }
+
+    fn open_directory(&mut self, of: &Bytes) -> io::Result<Response> {
+        self.may_open()?;
+        let mut names = Vec::new();
+        for entry in fs::read_dir(path(of))? {
+            let entry = entry?;
+            let name = Bytes::copy_from_slice(entry.file_name().as_bytes());
+            names.push(Name { long: name.clone(), name, attrs: attrs(&entry.metadata()?) });
+        }
+        let lie = self.server.habit(|habit| match habit {
+            H::Lists(name) => Some(Bytes::from_static(name)),
+            _ => None,
+        });
+        let file = Attrs { size: Some(5), permissions: Some(0o100_644), ..Attrs::default() };
+        names.extend(lie.map(|name| Name { long: name.clone(), name, attrs: file }));
+        Ok(self.hand_out(Open::Directory { names }))
+    }
+
+    fn hand_out(&mut self, open: Open) -> Response {
+        self.opened += 1;
+        let handle = Bytes::copy_from_slice(&self.opened.to_be_bytes());
+        self.handles.insert(handle.clone(), open);
+        Response::Handle(handle)
+    }
+
+    /// An open file, and how much of it has been written in order.
+    fn file(&mut self, handle: &Handle) -> io::Result<(&File, &mut u64)> {
+        let most = self.server.habit(|habit| match habit {
+            H::Forgets(most) => Some(most),
+            _ => None,
+        });
+        match self.handles.get_mut(handle) {
+            Some(Open::File { file, end, used, .. }) => {
+                *used += 1;
+                if most.is_some_and(|most| *used > most) {
+                    return Err(io::Error::other("what handle?"));
+                }
+                Ok((file, end))
+            }
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    fn read(&mut self, handle: &Handle, offset: u64, length: usize) -> io::Result<Response> {
+        let most = self.server.habit(|habit| match habit {
+            H::ShortReads(most) | H::Limits(most) => Some(most),
+            _ => None,
+        });
+        let more = usize::from(self.server.has(H::TooMuch));
+        let nothing = self.server.has(H::Nothing);
+        let (file, _) = self.file(handle)?;
+        let mut bytes = vec![0; length.min(most.unwrap_or(256 << 10))];
+        let read = file.read_at(&mut bytes, offset)?;
+        if read == 0 {
+            return Ok(status(Status::Eof));
+        }
+        bytes.truncate(if nothing { 0 } else { read });
+        bytes.resize(bytes.len() + more, 0);
+        Ok(Response::Data(Block::from(Bytes::from(bytes))))
+    }
+
+    fn write(&mut self, handle: &Handle, offset: u64, data: Block) -> io::Result<Response> {
+        for habit in &self.server.habits {
+            match habit {
+                H::Limits(most) if data.len() > *most => return Err(ended()),
+                H::Quota(most) => {
+                    let mut written = self.server.written.lock().unwrap();
+                    *written += data.len() as u64;
+                    if *written > *most {
+                        return Ok(status(Status::Failure));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let refusal = self.server.habit(|habit| match habit {
+            H::InOrder(refusal) => Some(refusal),
+            _ => None,
+        });
+        let appends = self.server.has(H::Appends);
+        let (file, end) = self.file(handle)?;
+        if let Some(refusal) = refusal.filter(|_| *end != offset) {
+            return Ok(status(refusal));
+        }
+        let offset = if appends { *end } else { offset };
+        *end = offset + data.len() as u64;
+        file.write_all_at(&data.into_bytes(), offset)?;
+        if let Some(Open::File { written, .. }) = self.handles.get_mut(handle) {
+            *written = true;
+        }
+        Ok(status(Status::Ok))
+    }
+
+    fn set(&self, file: &File, attrs: &Attrs) -> io::Result<Response> {
+        if self.server.has(H::NoAttributes) {
+            return Ok(status(Status::Unsupported));
+        }
+        if let Some(size) = attrs.size {
+            file.set_len(size)?;
+        }
+        if let Some(mode) = attrs.permissions {
+            file.set_permissions(fs::Permissions::from_mode(mode & 0o7777))?;
+        }
+        if let Some((_, modified)) = attrs.times {
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(modified.into()))?;
+        }
+        Ok(status(Status::Ok))
+    }
+}
