@@ -306,8 +306,10 @@ async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<Handl
     // Version 3 has no word for "there is one already", so it is tried.
     let removed = session.request(&Request::Remove(part.clone()));
     let created = session.request(&create);
-    error::done("create", removed.answer().await?).map_err(|_| first)?;
-    error::handle("create", created.answer().await?)
+    let removed = error::done("create", removed.answer().await?);
+    let created = error::handle("create", created.answer().await?);
+    // Whatever was in the way may have gone by itself.
+    created.map_err(|second| if removed.is_ok() { second } else { first })
 }
 
 pub(super) fn part_of(path: &RelPath) -> Result<RelPath> {

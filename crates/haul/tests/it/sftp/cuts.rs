@@ -83,6 +83,7 @@ fn a_server_that_is_killed_and_started_again_in_mid_transfer_costs_a_window_at_m
         let root = far.session.path(result).parent().unwrap().to_owned();
         let running = far.spawn(line);
         wait_for_bytes(&root, 8 << 20);
+        let lanes = far.proxy().stats().accepted;
         far.sshd.kill_all();
         far.proxy().cut_all();
         std::thread::sleep(Duration::from_secs(1));
@@ -92,6 +93,7 @@ fn a_server_that_is_killed_and_started_again_in_mid_transfer_costs_a_window_at_m
         assert_eq!(output.status.code(), Some(0), "{said}");
         far.session.tool(&format!("cmp src {result}"));
         let stats = far.proxy().stats();
+        assert!(stats.accepted > lanes, "it met a run that had ended");
         let bytes = match direction {
             Direction::ToClient => stats.to_client.read,
             Direction::ToServer => stats.to_server.read,
