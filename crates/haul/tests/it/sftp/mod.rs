@@ -99,7 +99,7 @@ impl Far {
         self.session.haul(&self.line(line))
     }
 
-    /// Starts the program; its output is thrown away.
+    /// Starts the program; what it prints is kept for its end.
     fn spawn(&self, line: &str) -> Running {
         let mut command = self.session.command(&self.line(line));
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
