@@ -363,6 +363,49 @@ async fn a_link_that_is_slow_but_moves_is_no_error() {
 }
 
 #[tokio::test]
+async fn a_silent_connection_is_kept_alive_by_questions_that_the_server_answers() {
+    let sshd = Sshd::builder().line("LogLevel DEBUG3").start();
+    let options = with(sshd.options(), &IMPATIENT);
+    let connection = host(&sshd, &options).connect().await.unwrap();
+    let mut channel = connection.subsystem("echo").await.unwrap();
+    // Longer than a server that does not answer would be given.
+    let silence = channel.incoming.next();
+    assert!(tokio::time::timeout(Duration::from_millis(3500), silence).await.is_err());
+    echo(&mut channel, pattern(1000)).await;
+    assert!(sshd.log().contains("keepalive@openssh.com"), "{}", sshd.log());
+}
+
+#[tokio::test]
+async fn bytes_that_were_changed_on_the_way_are_an_error_wherever_they_are() {
+    let sshd = Sshd::start();
+    let (proxy, options) = behind_proxy(&sshd, &["ConnectTimeout=2", IMPATIENT[0], IMPATIENT[1]]);
+    let connection = host_at(proxy.address(), &options).connect().await.unwrap();
+    greet(&connection).await.unwrap();
+    let whole = proxy.stats().connections[0].to_client.delivered;
+    for at in (0..whole).step_by(37) {
+        let (proxy, options) =
+            behind_proxy(&sshd, &["ConnectTimeout=2", IMPATIENT[0], IMPATIENT[1]]);
+        proxy.set(Connections::All, Direction::ToClient, Fault::Corrupt { at, mask: 0x41 });
+        let outcome = async {
+            let connection = host_at(proxy.address(), &options).connect().await?;
+            greet(&connection).await
+        };
+        if let Err(error) = outcome.await {
+            let kinds = [
+                ErrorKind::Protocol,
+                ErrorKind::Unauthenticated,
+                ErrorKind::Unreachable,
+                ErrorKind::Busy,
+            ];
+            assert!(kinds.contains(&error.kind()), "at {at}: {error}");
+        } else {
+            // What comes after the answer that was waited for need not be heard.
+            assert!(at > whole / 2, "at {at} nobody noticed");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_dialled_address_is_what_the_proxy_and_the_server_see() {
     let sshd = Sshd::start();
     let options = with(sshd.options(), &["BindAddress=127.0.0.9"]);

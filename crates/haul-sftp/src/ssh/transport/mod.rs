@@ -31,6 +31,8 @@ mod receiver;
 mod sender;
 mod session;
 mod state;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::sync::Arc;
