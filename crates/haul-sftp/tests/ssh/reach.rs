@@ -385,7 +385,7 @@ async fn bytes_that_were_changed_on_the_way_are_an_error_wherever_they_are() {
     for at in (0..whole).step_by(37) {
         let (proxy, options) =
             behind_proxy(&sshd, &["ConnectTimeout=2", IMPATIENT[0], IMPATIENT[1]]);
-        proxy.set(Connections::All, Direction::ToClient, Fault::Corrupt { at, mask: 0x41 });
+        proxy.set(Connections::All, Direction::ToClient, Fault::Flip { at, mask: 0x41 });
         let outcome = async {
             let connection = host_at(proxy.address(), &options).connect().await?;
             greet(&connection).await

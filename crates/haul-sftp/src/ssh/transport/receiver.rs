@@ -361,9 +361,6 @@ impl Receiver {
         self.keys = Keys::Awaited(Box::new(cipher(agreed.into, *b"BDF")?));
         let mut output = self.connection.output();
         output.take_keys(out, agreed.strict);
-        if !initial && self.authenticated && agreed.deflate {
-            output.compress();
-        }
         drop(output);
         if initial {
             // NEWKEYS leaves in one flight with what is sent next: authentication.
@@ -383,9 +380,6 @@ impl Receiver {
             return Err(violation("NEWKEYS without a key exchange"));
         };
         self.opener.renew(*cipher, agreed.strict);
-        if self.authenticated && agreed.inflate {
-            self.opener.decompress();
-        }
         Ok(())
     }
 
