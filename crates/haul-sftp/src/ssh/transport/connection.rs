@@ -43,7 +43,7 @@ pub struct Connection {
     channels: Mutex<HashMap<u32, Entry>>,
     /// There is something to write.
     filled: Notify,
-    /// There may be room again, in the output or in a far end's window.
+    /// There may be room in the output again.
     room: Notify,
     /// What is in the output is the last that is written.
     closing: watch::Sender<bool>,
@@ -147,7 +147,9 @@ impl Connection {
         self.state.finish(end);
         self.output().broken = true;
         // Without their inboxes, those who read from channels come to the end.
-        self.channels().clear();
+        for (_, entry) in self.channels().drain() {
+            entry.line.look_again();
+        }
         self.room.notify_waiters();
         self.filled.notify_one();
     }

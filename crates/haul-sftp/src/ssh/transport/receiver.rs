@@ -475,7 +475,6 @@ impl Receiver {
         if let Some(event) = event {
             line.deliver(&inbox, event)?;
         }
-        self.connection.make_room();
         Ok(())
     }
 
