@@ -303,13 +303,10 @@ impl Receiver {
         if initial && agreed.strict && self.opener.number() != 1 {
             return Err(violation("KEXINIT is not the first packet"));
         }
-        let exchange = Exchange::begin(agreed.kex)?;
-        let mut half = vec![message::KEX_INIT];
-        half.string(&exchange.ours);
         let mut output = connection.output();
         output.begin_exchange(&connection.offer)?;
         let ours = output.take_offered().ok_or_else(|| violation("KEXINIT came twice"))?;
-        output.put(&half);
+        let exchange = output.take_begun(agreed.kex)?;
         drop(output);
         connection.send();
         self.skip = agreed.skip;
