@@ -28,7 +28,9 @@ use super::identity::{self, Identities};
 use super::known_hosts::KnownHosts;
 use super::options::{PasswordSource, Prompter, SshOptions};
 use super::transport::link::{self, Link};
-use super::transport::{self, Channel, Greeter, Handshake, Opened, Opening, RoundTrips, Session};
+use super::transport::{
+    self, Channel, Greeter, Handshake, Memory, Opened, Opening, RoundTrips, Session,
+};
 use super::{dial, proxy};
 use crate::transport::First;
 
@@ -55,6 +57,7 @@ pub struct SshHost {
     failures: AtomicU64,
     /// Whether the number of a channel may be guessed: it has not been guessed wrong.
     guesses: AtomicBool,
+    memory: Memory,
     /// The round trip of the first connection, as soon as it is known.
     first_round_trip: watch::Sender<Option<Duration>>,
 }
@@ -112,6 +115,7 @@ impl SshHost {
             finding: tokio::sync::Mutex::default(),
             failures: AtomicU64::new(0),
             guesses: AtomicBool::new(true),
+            memory: Memory::default(),
             first_round_trip: watch::Sender::new(None),
             config,
         })
@@ -188,7 +192,14 @@ impl SshHost {
             Some(_) => None,
             None => Some(Gathering(tokio::spawn(identity::gather(self.config.clone())))),
         };
-        let (mut handshake, way) = self.reach(&round_trips).await?;
+        let expected = self.memory.expected().is_some();
+        let (mut handshake, way) = match self.reach(&round_trips).await {
+            // What was expected of the server is not so any more.
+            Err(_) if expected && self.memory.expected().is_none() => {
+                self.reach(&round_trips).await?
+            }
+            reached => reached?,
+        };
         if let Some((subsystem, first)) = wanted {
             let first = first(handshake.server_version());
             handshake.want(subsystem, first, self.guesses.load(Ordering::Relaxed));
@@ -279,6 +290,7 @@ impl SshHost {
             greeter: Arc::clone(&self.greeter),
             location: self.location.clone(),
             round_trips: round_trips.clone(),
+            memory: &self.memory,
         };
         Box::pin(transport::open(link, opening)).await
     }

@@ -6,11 +6,11 @@
 //!                         ├ dial, proxy, jump hosts       a stream of bytes
 //!                         ├ host_key, known_hosts         is it the right host?
 //!                         ├ identity, auth                how do we prove who we are?
-//!                         └ transport                     the protocol, by russh
+//!                         └ transport                     the protocol
 //! ```
 //!
-//! Only `transport` knows russh's connections; `identity` uses the key types that it brings. All
-//! errors are [`haul_storage::Error`]; no secret is in any of them.
+//! Keys, certificates and the agent's language are of the crates ssh-key and russh. All errors are
+//! [`haul_storage::Error`]; no secret is in any of them.
 
 mod algorithms;
 mod auth;

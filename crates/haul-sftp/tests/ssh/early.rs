@@ -45,15 +45,29 @@ async fn ask(host: &SshHost) -> haul_storage::Result<u32> {
 async fn the_first_answers_come_with_the_fourth_round_trip() {
     let sshd = Sshd::builder().line("LogLevel DEBUG3").start();
     let host = host(&sshd, &sshd.options());
-    for _ in 0..2 {
-        // TCP; versions and algorithms; keys; everything else.
-        assert_eq!(ask(&host).await.unwrap(), 4);
-    }
+    // TCP; versions and algorithms; keys; everything else.
+    assert_eq!(ask(&host).await.unwrap(), 4);
+    // It is known which key exchange the server has.
+    assert_eq!(ask(&host).await.unwrap(), 3);
     let log = sshd.log();
     assert!(log.contains("subsystem request for sftp"), "{log}");
     for complaint in ["rcvd too much data", "UNIMPLEMENTED", "dispatch_protocol_error"] {
         assert!(!log.contains(complaint), "{complaint}");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_changes_its_key_exchange_is_reached_all_the_same() {
+    let mut sshd = Sshd::start();
+    let host = host(&sshd, &sshd.options());
+    assert_eq!(ask(&host).await.unwrap(), 4);
+    let config = std::fs::read_to_string(sshd.path("sshd_config")).unwrap();
+    let changed = format!("KexAlgorithms ecdh-sha2-nistp384\n{config}");
+    std::fs::write(sshd.path("sshd_config"), changed).unwrap();
+    sshd.restart();
+    // A connection that was lost, and one that is like the first.
+    assert_eq!(ask(&host).await.unwrap(), 1 + 4);
+    assert_eq!(ask(&host).await.unwrap(), 3);
 }
 
 #[tokio::test]
@@ -65,7 +79,7 @@ async fn what_was_early_is_repeated_until_a_key_is_accepted() {
     assert_eq!(ask(&host).await.unwrap(), 6);
     // sshd passes over the channel, its request and its data, twice.
     assert_eq!(sshd.log().matches("dispatch_protocol_error").count(), 2 * 3);
-    assert_eq!(ask(&host).await.unwrap(), 4);
+    assert_eq!(ask(&host).await.unwrap(), 3);
 }
 
 #[tokio::test]
@@ -144,6 +158,6 @@ async fn a_key_that_takes_a_passphrase_is_only_unlocked_for_a_server_that_takes_
     let host = host_asking(&sshd, &options, Arc::clone(&person) as _);
     // It is offered before it is unlocked, and once it is unlocked it need not be.
     assert_eq!(ask(&host).await.unwrap(), 5);
-    assert_eq!(ask(&host).await.unwrap(), 4);
+    assert_eq!(ask(&host).await.unwrap(), 3);
     assert_eq!(person.heard_of("Enter passphrase"), 1);
 }

@@ -116,7 +116,8 @@ async fn many_connections_at_once_succeed_side_by_side() {
     for connection in join_all((0..8).map(|_| host.connect())).await {
         let connection = connection.unwrap();
         greet(&connection).await.unwrap();
-        assert_eq!(connection.round_trips(), 5);
+        // One less where the first was so quick that its key exchange was known.
+        assert!([4, 5].contains(&connection.round_trips()));
     }
     assert_eq!(sshd.connections(), 8 + 1, "eight, and the test's own at the start");
 }
@@ -360,6 +361,49 @@ async fn a_link_that_is_slow_but_moves_is_no_error() {
     }
     // It takes longer than the keepalives allow a dead link; a packet of it takes less.
     echo(&mut channel, pattern(140 * 1024)).await;
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_kept_alive_by_questions_that_the_server_answers() {
+    let sshd = Sshd::builder().line("LogLevel DEBUG3").start();
+    let options = with(sshd.options(), &IMPATIENT);
+    let connection = host(&sshd, &options).connect().await.unwrap();
+    let mut channel = connection.subsystem("echo").await.unwrap();
+    // Longer than a server that does not answer would be given.
+    let silence = channel.incoming.next();
+    assert!(tokio::time::timeout(Duration::from_millis(3500), silence).await.is_err());
+    echo(&mut channel, pattern(1000)).await;
+    assert!(sshd.log().contains("keepalive@openssh.com"), "{}", sshd.log());
+}
+
+#[tokio::test]
+async fn bytes_that_were_changed_on_the_way_are_an_error_wherever_they_are() {
+    let sshd = Sshd::start();
+    let (proxy, options) = behind_proxy(&sshd, &["ConnectTimeout=2", IMPATIENT[0], IMPATIENT[1]]);
+    let connection = host_at(proxy.address(), &options).connect().await.unwrap();
+    greet(&connection).await.unwrap();
+    let whole = proxy.stats().connections[0].to_client.delivered;
+    for at in (0..whole).step_by(37) {
+        let (proxy, options) =
+            behind_proxy(&sshd, &["ConnectTimeout=2", IMPATIENT[0], IMPATIENT[1]]);
+        proxy.set(Connections::All, Direction::ToClient, Fault::Flip { at, mask: 0x41 });
+        let outcome = async {
+            let connection = host_at(proxy.address(), &options).connect().await?;
+            greet(&connection).await
+        };
+        if let Err(error) = outcome.await {
+            let kinds = [
+                ErrorKind::Protocol,
+                ErrorKind::Unauthenticated,
+                ErrorKind::Unreachable,
+                ErrorKind::Busy,
+            ];
+            assert!(kinds.contains(&error.kind()), "at {at}: {error}");
+        } else {
+            // What comes after the answer that was waited for need not be heard.
+            assert!(at > whole / 2, "at {at} nobody noticed");
+        }
+    }
 }
 
 #[tokio::test]

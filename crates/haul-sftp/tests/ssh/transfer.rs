@@ -106,6 +106,43 @@ async fn keys_are_exchanged_anew_in_mid_transfer_by_either_side() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_exchanged_anew_by_both_sides_while_several_channels_are_full_both_ways() {
+    let sshd = Sshd::builder().line("RekeyLimit 512K").line("LogLevel DEBUG1").start();
+    for cipher in ["aes128-gcm@openssh.com", "chacha20-poly1305@openssh.com", "aes128-ctr"] {
+        let options = with(sshd.options(), &["RekeyLimit=700K", &format!("Ciphers={cipher}")]);
+        let options = SshOptions { compress: cipher == "aes128-ctr", ..options };
+        let connection = host(&sshd, &options).connect().await.unwrap();
+        let echoes = (0..3).map(|_| async {
+            let mut channel = connection.subsystem("echo").await.unwrap();
+            for _ in 0..3 {
+                echo(&mut channel, pattern(3 << 20)).await;
+            }
+        });
+        futures_util::future::join_all(echoes).await;
+    }
+    let exchanges = sshd.log().matches("SSH2_MSG_NEWKEYS received").count();
+    assert!(exchanges > 30, "{exchanges} key exchanges");
+}
+
+#[tokio::test]
+async fn a_channel_that_nobody_reads_from_does_not_stop_another() {
+    let sshd = Sshd::start();
+    let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
+    let full = connection.subsystem("echo").await.unwrap();
+    let outgoing = full.outgoing.clone();
+    // More than the windows of both directions hold together.
+    let sending = tokio::spawn(async move { outgoing.send(vec![7; 64 << 20].into()).await });
+    let mut other = connection.subsystem("echo").await.unwrap();
+    for _ in 0..4 {
+        echo(&mut other, pattern(4 << 20)).await;
+    }
+    assert!(!sending.is_finished());
+    drop(full);
+    assert!(sending.await.unwrap().is_err());
+    echo(&mut other, pattern(1000)).await;
+}
+
 #[tokio::test]
 async fn a_subsystem_that_the_server_does_not_have_is_unsupported() {
     let sshd = Sshd::start();

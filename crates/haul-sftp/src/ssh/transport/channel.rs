@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use haul_storage::{Error, ErrorKind, Result, Retry};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::Session;
 use super::end::{End, violation};
@@ -64,6 +64,8 @@ pub struct Line {
     pub id: u32,
     state: Mutex<LineState>,
     waiting: AtomicUsize,
+    /// The far end takes more, or nothing more is sent.
+    moved: Notify,
 }
 
 #[derive(Debug)]
@@ -96,6 +98,7 @@ impl Line {
                 we_closed: false,
             }),
             waiting: AtomicUsize::new(0),
+            moved: Notify::new(),
         }
     }
 
@@ -135,6 +138,7 @@ impl Line {
             Some(guess) if guess != remote => Event::WrongGuess,
             _ => Event::Opened,
         };
+        self.look_again();
         let close = state.we_closed.then(|| to(message::CHANNEL_CLOSE, remote));
         Ok((event, close))
     }
@@ -150,6 +154,8 @@ impl Line {
         if state.window > i64::from(u32::MAX) {
             return Err(violation("a window of more than 2^32 bytes"));
         }
+        drop(state);
+        self.look_again();
         Ok(())
     }
 
@@ -164,6 +170,11 @@ impl Line {
             .checked_sub(bytes as u64)
             .ok_or_else(|| violation("more data than the window allows"))?;
         Ok(())
+    }
+
+    /// Who waits for room in the window may look again.
+    pub fn look_again(&self) {
+        self.moved.notify_waiters();
     }
 
     /// Puts something into the inbox.
@@ -183,6 +194,7 @@ impl Line {
     pub fn end(&self) -> Option<Vec<u8>> {
         let mut state = self.state();
         state.ended = true;
+        self.look_again();
         let first = !std::mem::replace(&mut state.we_closed, true);
         state.remote.filter(|_| first).map(|remote| to(message::CHANNEL_CLOSE, remote))
     }
@@ -409,6 +421,7 @@ impl Drop for Incoming {
     fn drop(&mut self) {
         // Who waits for room to send would wait for ever.
         self.shared.line.state().ended = true;
+        self.shared.line.look_again();
         self.shared.session.connection.make_room();
     }
 }
@@ -436,13 +449,15 @@ impl Outgoing {
         }
         let mut message = Message::new(pieces);
         let result = loop {
-            let room = shared.session.connection.room();
-            tokio::pin!(room);
-            // What happens from here on wakes it.
+            let (room, moved) = (shared.session.connection.room(), shared.line.moved.notified());
+            tokio::pin!(room, moved);
+            // What happens from here on wakes them.
             room.as_mut().enable();
+            moved.as_mut().enable();
             match self.try_send(&mut message) {
-                Ok(true) => break Ok(()),
-                Ok(false) => room.await,
+                Ok(Next::Nothing) => break Ok(()),
+                Ok(Next::Output) => room.await,
+                Ok(Next::Window) => moved.await,
                 Err(error) => break Err(error),
             }
         };
@@ -452,8 +467,15 @@ impl Outgoing {
         result
     }
 
-    /// Sends what there is room for. Whether that was all.
-    fn try_send(&self, message: &mut Message<'_>) -> Result<bool> {
+    /// Sends what there is room for, and says what the rest has to wait for. The writer is woken
+    /// for all of it together.
+    fn try_send(&self, message: &mut Message<'_>) -> Result<Next> {
+        let result = self.seal(message);
+        self.shared.session.connection.send();
+        result
+    }
+
+    fn seal(&self, message: &mut Message<'_>) -> Result<Next> {
         let connection = &self.shared.session.connection;
         while message.left > 0 {
             if connection.state.end().is_some() {
@@ -463,17 +485,15 @@ impl Outgoing {
             if let Err(end) = output.renew_keys(&connection.offer, connection.rekey) {
                 return Err(end.during(&connection.state, "write to the channel"));
             }
-            let full = output.is_full();
+            if output.is_full() {
+                return Ok(Next::Output);
+            }
             let mut state = self.shared.line.state();
             if state.ended {
                 return Err(self.error("the channel is closed"));
             }
             let room = usize::try_from(state.window).unwrap_or(0).min(state.packet as usize);
-            let (Some(remote), false, 1..) = (state.remote, full, room) else {
-                drop((state, output));
-                connection.send();
-                return Ok(false);
-            };
+            let (Some(remote), 1..) = (state.remote, room) else { return Ok(Next::Window) };
             let bytes = room.min(message.left);
             state.window -= i64::try_from(bytes).unwrap_or(i64::MAX);
             drop(state);
@@ -483,10 +503,8 @@ impl Outgoing {
                 out.u32(length(bytes));
                 message.append(bytes, out);
             });
-            drop(output);
-            connection.send();
         }
-        Ok(true)
+        Ok(Next::Nothing)
     }
 
     fn error(&self, cause: &str) -> Error {
@@ -494,6 +512,15 @@ impl Outgoing {
         let error = state.error(ErrorKind::Unreachable, "write to the channel");
         error.because(cause).with_retry(Retry::Later)
     }
+}
+
+/// What a sender has to wait for.
+enum Next {
+    Nothing,
+    /// Room in the connection's output, or new keys.
+    Output,
+    /// Room in the far end's window.
+    Window,
 }
 
 /// What of a message is still to be sent.

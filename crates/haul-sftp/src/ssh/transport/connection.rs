@@ -10,14 +10,14 @@
 //! a far end that asks and asks without taking the answers is cut off.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
 use super::channel::Line;
 use super::cipher::Cipher;
 use super::end::{End, violation};
+use super::kex::Exchange;
 use super::negotiation::{Agreed, Offer};
 use super::packet::Sealer;
 use super::state::State;
@@ -43,12 +43,11 @@ pub struct Connection {
     channels: Mutex<HashMap<u32, Entry>>,
     /// There is something to write.
     filled: Notify,
-    /// There may be room again, in the output or in a far end's window.
+    /// There may be room in the output again.
     room: Notify,
     /// What is in the output is the last that is written.
     closing: watch::Sender<bool>,
-    /// What is sent after authentication is compressed.
-    deflates: AtomicBool,
+    agreed: OnceLock<Agreed>,
 }
 
 /// A channel as the reader knows it.
@@ -68,6 +67,8 @@ pub struct Output {
     held_bytes: usize,
     /// Our KEXINIT, from when it is sent until the reader needs it.
     offered: Option<Vec<u8>>,
+    /// Our half of a key exchange that was sent before the server's offer came.
+    begun: Option<Exchange>,
     /// From our KEXINIT to our NEWKEYS, in which nothing else may be sent (RFC 4253, 7.1).
     exchanging: bool,
     broken: bool,
@@ -86,6 +87,7 @@ impl Connection {
                 held: Vec::new(),
                 held_bytes: 0,
                 offered: None,
+                begun: None,
                 exchanging: false,
                 broken: false,
             }),
@@ -93,7 +95,7 @@ impl Connection {
             filled: Notify::new(),
             room: Notify::new(),
             closing: watch::Sender::new(false),
-            deflates: AtomicBool::new(false),
+            agreed: OnceLock::new(),
         }
     }
 
@@ -118,15 +120,19 @@ impl Connection {
         self.send();
     }
 
-    /// Sends the beginning: the identification, and what is offered.
+    /// Sends the beginning: the identification, what is offered, and our half of the key exchange
+    /// that is going to be agreed on, if that is known.
     ///
     /// # Errors
     /// There is no randomness.
-    pub fn greet(&self, identification: &str) -> Result<(), End> {
+    pub fn greet(&self, identification: &str, expected: Option<&'static str>) -> Result<(), End> {
         let mut output = self.output();
         output.ready.extend_from_slice(identification.as_bytes());
         output.ready.extend_from_slice(b"\r\n");
         output.begin_exchange(&self.offer)?;
+        if let Some(kex) = expected {
+            output.begun = Some(output.begin(kex)?);
+        }
         drop(output);
         self.send();
         Ok(())
@@ -147,7 +153,9 @@ impl Connection {
         self.state.finish(end);
         self.output().broken = true;
         // Without their inboxes, those who read from channels come to the end.
-        self.channels().clear();
+        for (_, entry) in self.channels().drain() {
+            entry.line.look_again();
+        }
         self.room.notify_waiters();
         self.filled.notify_one();
     }
@@ -207,14 +215,19 @@ impl Connection {
         self.state.session_id.get().is_some() && self.state.end().is_none()
     }
 
-    /// Takes note of what was negotiated.
+    /// Takes note of what was negotiated first.
     pub fn agree(&self, agreed: &Agreed) {
-        self.deflates.store(agreed.deflate, Ordering::Relaxed);
+        self.agreed.get_or_init(|| agreed.clone());
     }
 
     /// Whether what is sent after authentication is compressed.
     pub fn agreed_on_compression(&self) -> bool {
-        self.deflates.load(Ordering::Relaxed)
+        self.agreed.get().is_some_and(|agreed| agreed.deflate)
+    }
+
+    /// The key exchange that was agreed on.
+    pub fn kex(&self) -> Option<&'static str> {
+        self.agreed.get().map(|agreed| agreed.kex)
     }
 }
 
@@ -288,6 +301,30 @@ impl Output {
     /// Our KEXINIT, once.
     pub fn take_offered(&mut self) -> Option<Vec<u8>> {
         self.offered.take()
+    }
+
+    /// Sends our half of a key exchange of a name.
+    ///
+    /// # Errors
+    /// There is no randomness.
+    fn begin(&mut self, kex: &'static str) -> Result<Exchange, End> {
+        let exchange = Exchange::begin(kex)?;
+        let mut half = vec![message::KEX_INIT];
+        half.string(&exchange.ours);
+        self.put(&half);
+        Ok(exchange)
+    }
+
+    /// The key exchange that was agreed on, with our half sent.
+    ///
+    /// # Errors
+    /// Another was expected, and its half was sent.
+    pub fn take_begun(&mut self, kex: &'static str) -> Result<Exchange, End> {
+        match self.begun.take() {
+            None => self.begin(kex),
+            Some(begun) if begun.name == kex => Ok(begun),
+            Some(_) => Err(End::Unexpected),
+        }
     }
 
     /// Sends NEWKEYS and what has waited for it.

@@ -33,6 +33,8 @@ pub enum End {
         /// What the server has.
         theirs: String,
     },
+    /// The server agrees on another key exchange than it did before, for which our half was sent.
+    Unexpected,
     /// The server does not hold the private half of its host key.
     WrongSignature,
     /// The server did what the protocol does not allow, in words.
@@ -67,6 +69,7 @@ impl End {
             Self::Silent => "the server has answered nothing for longer than ServerAliveInterval \
                              and ServerAliveCountMax allow"
                 .to_owned(),
+            Self::Unexpected => "the server has changed its key exchange".to_owned(),
             Self::GivenUp => "the connection is closed".to_owned(),
         }
     }
@@ -98,7 +101,7 @@ impl End {
                 .error(ErrorKind::Unauthenticated, "verify the host key")
                 .because(self.reason())
                 .with_retry(Retry::Never),
-            Self::Silent | Self::GivenUp => error(ErrorKind::Unreachable),
+            Self::Silent | Self::Unexpected | Self::GivenUp => error(ErrorKind::Unreachable),
         }
     }
 

@@ -39,12 +39,12 @@ pub fn verified(
         let key = PublicKey::new(certificate.public_key().clone(), "");
         (key, Some(describe(&certificate)?))
     } else {
-        (PublicKey::from_bytes(blob).map_err(unreadable)?, None)
+        (PublicKey::from_bytes(blob).map_err(|error| unreadable(&error))?, None)
     };
     verify(key.key_data(), signs, signature, hash)?;
     Ok(HostKey {
         key_type: key_type.to_owned(),
-        blob: key.to_bytes().map_err(unreadable)?,
+        blob: key.to_bytes().map_err(|error| unreadable(&error))?,
         certificate,
     })
 }
@@ -80,7 +80,7 @@ fn certificate(blob: &[u8]) -> Result<Certificate, End> {
     if Reader::new(authority).text()?.contains("-cert-v0") {
         return Err(violation(FORBIDDEN));
     }
-    Certificate::from_bytes(blob).map_err(unreadable)
+    Certificate::from_bytes(blob).map_err(|error| unreadable(&error))
 }
 
 fn describe(certificate: &Certificate) -> Result<HostCertificate, End> {
@@ -89,7 +89,7 @@ fn describe(certificate: &Certificate) -> Result<HostCertificate, End> {
     let fingerprint = authority.fingerprint(HashAlg::Sha256);
     let signature = certificate.validate_at(certificate.valid_after(), [&fingerprint]);
     Ok(HostCertificate {
-        authority: authority.to_bytes().map_err(unreadable)?,
+        authority: authority.to_bytes().map_err(|error| unreadable(&error))?,
         signature_valid: signature.is_ok(),
         for_host: certificate.cert_type().is_host(),
         principals: certificate.valid_principals().to_vec(),
@@ -100,6 +100,6 @@ fn describe(certificate: &Certificate) -> Result<HostCertificate, End> {
     })
 }
 
-fn unreadable(error: russh::keys::ssh_key::Error) -> End {
+fn unreadable(error: &russh::keys::ssh_key::Error) -> End {
     violation(format!("a host key that cannot be read: {error}"))
 }

@@ -18,9 +18,14 @@ const CIPHERTEXT: usize = 1088;
 pub struct Exchange {
     secret: Secret,
     hash: &'static digest::Algorithm,
+    /// What it is called.
+    pub name: &'static str,
     /// What is sent: a string, or what is inside an mpint.
     pub ours: Vec<u8>,
 }
+
+/// Secret, hash, and what is sent.
+type Parts = (Secret, &'static digest::Algorithm, Vec<u8>);
 
 enum Secret {
     Curve(PrivateKey, &'static agreement::Algorithm),
@@ -34,8 +39,8 @@ impl Exchange {
     ///
     /// # Errors
     /// A name that haul does not offer.
-    pub fn begin(name: &str) -> Result<Self, End> {
-        match name {
+    pub fn begin(name: &'static str) -> Result<Self, End> {
+        let begun = match name {
             "mlkem768x25519-sha256" => Self::hybrid(),
             "curve25519-sha256" | "curve25519-sha256@libssh.org" => {
                 Self::curve(&agreement::X25519, &digest::SHA256)
@@ -47,31 +52,32 @@ impl Exchange {
             "diffie-hellman-group16-sha512" => Self::group(groups::GROUP_16, &digest::SHA512),
             "diffie-hellman-group18-sha512" => Self::group(groups::GROUP_18, &digest::SHA512),
             other => Err(violation(format!("the key exchange {other} is none of haul's"))),
-        }
+        };
+        begun.map(|(secret, hash, ours)| Self { secret, hash, name, ours })
     }
 
     fn curve(
         curve: &'static agreement::Algorithm,
         hash: &'static digest::Algorithm,
-    ) -> Result<Self, End> {
+    ) -> Result<Parts, End> {
         let key = PrivateKey::generate(curve)?;
         let ours = key.compute_public_key()?.as_ref().to_vec();
-        Ok(Self { secret: Secret::Curve(key, curve), hash, ours })
+        Ok((Secret::Curve(key, curve), hash, ours))
     }
 
-    fn hybrid() -> Result<Self, End> {
+    fn hybrid() -> Result<Parts, End> {
         let lattice = DecapsulationKey::generate(&ML_KEM_768)?;
         let curve = PrivateKey::generate(&agreement::X25519)?;
         let mut ours = lattice.encapsulation_key()?.key_bytes()?.as_ref().to_vec();
         ours.extend_from_slice(curve.compute_public_key()?.as_ref());
         let secret = Secret::Hybrid(Box::new(lattice), curve);
-        Ok(Self { secret, hash: &digest::SHA256, ours })
+        Ok((secret, &digest::SHA256, ours))
     }
 
-    fn group(group: Group, hash: &'static digest::Algorithm) -> Result<Self, End> {
+    fn group(group: Group, hash: &'static digest::Algorithm) -> Result<Parts, End> {
         let secret = group.draw()?;
         let ours = positive(&secret.public);
-        Ok(Self { secret: Secret::Group(Box::new(secret)), hash, ours })
+        Ok((Secret::Group(Box::new(secret)), hash, ours))
     }
 
     /// The secret that both sides share, as it goes into hashes: with its length.

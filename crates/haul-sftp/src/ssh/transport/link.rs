@@ -56,7 +56,8 @@ impl Source {
             Self::Process { output, .. } => output.read_buf(buffer).await,
             Self::Tunnel(incoming, rest) => {
                 if rest.is_empty() {
-                    *rest = incoming.next().await.map_err(broken)?.unwrap_or_default();
+                    *rest =
+                        incoming.next().await.map_err(|error| broken(&error))?.unwrap_or_default();
                 }
                 let piece = rest.split_to(rest.len().min(buffer.capacity() - buffer.len()));
                 buffer.extend_from_slice(&piece);
@@ -72,12 +73,14 @@ impl Sink {
         match self {
             Self::Tcp(stream) => stream.write_all(bytes).await,
             Self::Process { input, .. } => input.write_all(bytes).await,
-            Self::Tunnel(outgoing) => outgoing.send_all(&[bytes]).await.map_err(broken),
+            Self::Tunnel(outgoing) => {
+                outgoing.send_all(&[bytes]).await.map_err(|error| broken(&error))
+            }
         }
     }
 }
 
 /// The kind tells a connection that was cut from one that was refused.
-fn broken(error: haul_storage::Error) -> io::Error {
+fn broken(error: &haul_storage::Error) -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, error.to_string())
 }

@@ -31,21 +31,24 @@ mod receiver;
 mod sender;
 mod session;
 mod state;
+#[cfg(test)]
+mod tests;
 mod wire;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use haul_storage::Result;
 use tokio::sync::mpsc;
 
 pub use self::channel::{Channel, Incoming, Outgoing};
 use self::connection::Connection;
+use self::end::End;
 pub use self::handshake::{Answer, Handshake, PublicHalf, Questions, SignWith, known_methods};
 use self::link::Link;
 use self::negotiation::Offer;
 use self::receiver::{Alive, Host, Receiver};
-use self::session::Knife;
+use self::session::{Knife, is_openssh};
 pub use self::session::{Opened, Session};
 pub use self::state::Greeter;
 use self::state::{Phase, State};
@@ -97,6 +100,26 @@ pub struct Opening<'a> {
     pub location: String,
     /// Where round trips are counted.
     pub round_trips: RoundTrips,
+    /// What the server has agreed on before.
+    pub memory: &'a Memory,
+}
+
+/// The key exchange that a server has agreed on. It will do so again, so that the next connection
+/// can send its half together with the offer: the server reads both one after the other, and a
+/// message of the key exchange is what may follow a KEXINIT (RFC 4253, 7.1). The server's own
+/// KEXINIT tells when it does not, and that connection is lost.
+#[derive(Debug, Default)]
+pub struct Memory(Mutex<Option<&'static str>>);
+
+impl Memory {
+    /// What is going to be agreed on.
+    pub fn expected(&self) -> Option<&'static str> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, kex: Option<&'static str>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = kex;
+    }
 }
 
 /// Exchanges versions and keys, and has the host key judged.
@@ -113,7 +136,8 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     let offer = Offer::new(opening.algorithms, certified);
     let connection = Arc::new(Connection::new(State::new(opening.location), offer, rekey));
     let state = &connection.state;
-    connection.greet(IDENTIFICATION).map_err(|end| end.before_keys(state))?;
+    let expected = opening.memory.expected();
+    connection.greet(IDENTIFICATION, expected).map_err(|end| end.before_keys(state))?;
     let (answers, heard) = mpsc::channel(ANSWERS);
     let host = Host { judge: opening.judge, known: opening.known };
     let alive = Alive {
@@ -132,9 +156,16 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     let knife = Knife { connection: Arc::clone(&connection), reader };
     state.patiently(config.connect_timeout, "connect", state.reached(Phase::Ready)).await?;
     if let Some(end) = state.end().filter(|_| state.session_id.get().is_none()) {
+        if matches!(end, End::Unexpected) {
+            opening.memory.keep(None);
+        }
         return Err(end.before_keys(state));
     }
-    // Versions and algorithms cross each other; then the keys.
-    opening.round_trips.add(2);
+    // Of other servers it is not known whether they read so far ahead.
+    if is_openssh(state.server_version()) {
+        opening.memory.keep(connection.kex());
+    }
+    // Versions and algorithms cross each other; then the keys, if they were not sent as well.
+    opening.round_trips.add(if expected.is_some() { 1 } else { 2 });
     Ok(Handshake::new(knife, heard, config, opening.round_trips))
 }

@@ -222,3 +222,113 @@ impl Opener {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ssh::transport::cipher::{Material, Suite};
+
+    const CIPHERS: [&str; 6] = [
+        "aes128-gcm@openssh.com",
+        "aes256-gcm@openssh.com",
+        "chacha20-poly1305@openssh.com",
+        "aes128-ctr",
+        "aes192-ctr",
+        "aes256-ctr",
+    ];
+
+    const MACS: [&str; 6] = [
+        "hmac-sha2-256-etm@openssh.com",
+        "hmac-sha2-512-etm@openssh.com",
+        "hmac-sha2-256",
+        "hmac-sha2-512",
+        "hmac-sha1-etm@openssh.com",
+        "hmac-sha1",
+    ];
+
+    fn suites() -> impl Iterator<Item = Suite> {
+        CIPHERS.iter().flat_map(|&cipher| MACS.iter().map(move |&mac| Suite { cipher, mac }))
+    }
+
+    fn pair(suite: Suite) -> (Sealer, Opener) {
+        let cipher = || {
+            let lengths = suite.material();
+            let material = Material {
+                iv: vec![1; lengths.iv],
+                key: vec![2; lengths.key],
+                mac: vec![3; lengths.mac],
+            };
+            Cipher::new(suite, &material).unwrap()
+        };
+        let (mut sealer, mut opener) = (Sealer::clear(), Opener::clear());
+        sealer.renew(cipher(), true);
+        opener.renew(cipher(), true);
+        (sealer, opener)
+    }
+
+    fn message(length: usize) -> Vec<u8> {
+        (0..length).map(|at| at.to_le_bytes()[0]).collect()
+    }
+
+    #[test]
+    fn messages_of_all_lengths_pass_through_every_cipher_however_they_are_cut() {
+        for suite in suites() {
+            let (mut sealer, mut opener) = pair(suite);
+            for length in (1..70).chain([4095, 32_768, 200_000]) {
+                let mut wire = Vec::new();
+                sealer.seal(&mut wire, |out| out.extend(message(length))).unwrap();
+                // A byte at a time at first, as far as the length and the first block.
+                let mut come = Vec::new();
+                let mut whole = None;
+                for &byte in wire.iter().take(40) {
+                    come.push(byte);
+                    whole = opener.coming(&mut come).unwrap();
+                }
+                assert_eq!(whole, Some(wire.len()), "{suite:?}");
+                come.extend_from_slice(&wire[come.len()..]);
+                let opened = opener.open(&mut come).unwrap();
+                let Opened::Within(range) = opened else { panic!("nothing is compressed") };
+                assert_eq!(come[range], message(length));
+            }
+        }
+    }
+
+    #[test]
+    fn a_packet_of_which_any_bit_was_changed_is_refused_by_every_cipher() {
+        for suite in suites() {
+            let mut wire = Vec::new();
+            pair(suite).0.seal(&mut wire, |out| out.extend(message(20))).unwrap();
+            for bit in 0..wire.len() * 8 {
+                let (_, mut opener) = pair(suite);
+                let mut changed = wire.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                let opened = match opener.coming(&mut changed) {
+                    // Another length: what is there is not all of it, or not the packet.
+                    Ok(Some(whole)) if whole <= changed.len() => {
+                        changed.truncate(whole);
+                        opener.open(&mut changed).is_ok()
+                    }
+                    Ok(_) | Err(_) => false,
+                };
+                assert!(!opened, "{suite:?}, bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn packets_that_change_places_are_refused() {
+        for suite in suites() {
+            let (mut sealer, mut opener) = pair(suite);
+            let mut packets = [Vec::new(), Vec::new()];
+            for packet in &mut packets {
+                sealer.seal(packet, |out| out.extend(message(20))).unwrap();
+            }
+            let second = &mut packets[1];
+            let refused = match opener.coming(second) {
+                Ok(Some(whole)) if whole == second.len() => opener.open(second).is_err(),
+                Ok(_) | Err(_) => true,
+            };
+            assert!(refused, "{suite:?}");
+        }
+    }
+}

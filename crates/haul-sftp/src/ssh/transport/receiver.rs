@@ -228,7 +228,7 @@ impl Receiver {
                 let fatal = [3, 8].contains(&reason);
                 return Err(End::Farewell { text: printable(&reader.text()?), fatal });
             }
-            message::KEXINIT => return self.offered(message),
+            message::KEXINIT => return self.offered(&message),
             message::KEX_REPLY => return self.replied(&message).await,
             message::NEWKEYS => return self.renewed(),
             _ => {}
@@ -248,7 +248,7 @@ impl Receiver {
                 self.greeter.greet(printable(&reader.text()?)).await;
                 Ok(())
             }
-            message::USERAUTH_REQUEST..=message::USERAUTH_LAST => self.authentication(message),
+            message::USERAUTH_REQUEST..=message::USERAUTH_LAST => self.authentication(&message),
             message::GLOBAL_REQUEST => {
                 reader.string()?;
                 if reader.boolean()? {
@@ -293,23 +293,20 @@ impl Receiver {
     }
 
     /// The server's offer: ours goes out, if it has not, and our half of the exchange.
-    fn offered(&mut self, theirs: Bytes) -> Result<(), End> {
+    fn offered(&mut self, theirs: &[u8]) -> Result<(), End> {
         if !matches!(self.keys, Keys::Settled) {
             return Err(violation("KEXINIT in the midst of a key exchange"));
         }
         let connection = &self.connection;
-        let agreed = connection.offer.agree(&theirs)?;
+        let agreed = connection.offer.agree(theirs)?;
         let initial = self.agreed.is_none();
         if initial && agreed.strict && self.opener.number() != 1 {
             return Err(violation("KEXINIT is not the first packet"));
         }
-        let exchange = Exchange::begin(agreed.kex)?;
-        let mut half = vec![message::KEX_INIT];
-        half.string(&exchange.ours);
         let mut output = connection.output();
         output.begin_exchange(&connection.offer)?;
         let ours = output.take_offered().ok_or_else(|| violation("KEXINIT came twice"))?;
-        output.put(&half);
+        let exchange = output.take_begun(agreed.kex)?;
         drop(output);
         connection.send();
         self.skip = agreed.skip;
@@ -318,7 +315,7 @@ impl Receiver {
         // Only what the first exchange says of it counts.
         self.agreed = Some(Agreed { strict: strict.unwrap_or(agreed.strict), ..agreed });
         // Of its own, for what it was read into is used again.
-        let theirs = Bytes::copy_from_slice(&theirs);
+        let theirs = Bytes::copy_from_slice(theirs);
         self.keys = Keys::Begun(Box::new(Begun { exchange, ours, theirs }));
         Ok(())
     }
@@ -361,9 +358,6 @@ impl Receiver {
         self.keys = Keys::Awaited(Box::new(cipher(agreed.into, *b"BDF")?));
         let mut output = self.connection.output();
         output.take_keys(out, agreed.strict);
-        if !initial && self.authenticated && agreed.deflate {
-            output.compress();
-        }
         drop(output);
         if initial {
             // NEWKEYS leaves in one flight with what is sent next: authentication.
@@ -383,9 +377,6 @@ impl Receiver {
             return Err(violation("NEWKEYS without a key exchange"));
         };
         self.opener.renew(*cipher, agreed.strict);
-        if self.authenticated && agreed.inflate {
-            self.opener.decompress();
-        }
         Ok(())
     }
 
@@ -404,7 +395,7 @@ impl Receiver {
         Ok(())
     }
 
-    fn authentication(&mut self, message: Bytes) -> Result<(), End> {
+    fn authentication(&mut self, message: &[u8]) -> Result<(), End> {
         if self.authenticated {
             return Err(violation("authentication after it was over"));
         }
@@ -421,7 +412,7 @@ impl Receiver {
         }
         // One answer is waited for at a time.
         self.answers
-            .try_send(Bytes::copy_from_slice(&message))
+            .try_send(Bytes::copy_from_slice(message))
             .map_err(|_| violation("answers to no request of authentication"))
     }
 
@@ -481,7 +472,6 @@ impl Receiver {
         if let Some(event) = event {
             line.deliver(&inbox, event)?;
         }
-        self.connection.make_room();
         Ok(())
     }
 

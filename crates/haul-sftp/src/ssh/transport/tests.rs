@@ -1,0 +1,303 @@
+//! A server that does what no real one does: wrong numbers, forged packets, floods.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use haul_storage::{ErrorKind, Result};
+use russh::keys::PrivateKey;
+use russh::keys::signature::Signer;
+use russh::keys::ssh_encoding::Encode;
+use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::channel::{Channel, to};
+use super::cipher::{Cipher, Suite};
+use super::kex::{Exchange, Exchanged};
+use super::packet::{Opened, Opener, Sealer};
+use super::wire::{Put, Reader, message};
+use crate::ssh::SshHost;
+use crate::ssh::connection::SshConnection;
+use crate::ssh::options::{ConfigFile, Nobody, PasswordSource, Secret, SshOptions};
+
+const VERSION: &str = "SSH-2.0-OpenSSH_of_a_test";
+const SUITE: Suite = Suite { cipher: "aes128-gcm@openssh.com", mac: "none" };
+
+struct Server {
+    stream: TcpStream,
+    sealer: Sealer,
+    opener: Opener,
+    buffer: BytesMut,
+}
+
+impl Server {
+    /// Takes a connection, and exchanges keys.
+    async fn accept(listener: &TcpListener) -> Self {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.write_all(format!("{VERSION}\r\n").as_bytes()).await.unwrap();
+        let mut version = Vec::new();
+        while version.last() != Some(&b'\n') {
+            version.push(stream.read_u8().await.unwrap());
+        }
+        let version = String::from_utf8(version).unwrap().trim_end().to_owned();
+        let (sealer, opener) = (Sealer::clear(), Opener::clear());
+        let mut server = Self { stream, sealer, opener, buffer: BytesMut::new() };
+        let mut offer = vec![message::KEXINIT];
+        offer.extend_from_slice(&[0; 16]);
+        offer.names(&["curve25519-sha256", "kex-strict-s-v00@openssh.com"]);
+        offer.names(&["ssh-ed25519"]);
+        for list in [SUITE.cipher, SUITE.cipher, SUITE.mac, SUITE.mac, "none", "none", "", ""] {
+            offer.names(&[list]);
+        }
+        offer.boolean(false);
+        offer.u32(0);
+        server.send(&offer).await;
+        let theirs = server.receive().await;
+        let half = server.receive().await;
+        let value = Reader::new(&half[1..]).string().unwrap();
+        let mut exchange = Exchange::begin("curve25519-sha256").unwrap();
+        let shared = exchange.agree(value).unwrap();
+        // The hash is the client's: its value comes first.
+        let own = std::mem::replace(&mut exchange.ours, value.to_vec());
+        let keypair = KeypairData::from(Ed25519Keypair::from_seed(&[7; 32]));
+        let key = PrivateKey::new(keypair, "").unwrap();
+        let blob = key.public_key().to_bytes().unwrap();
+        let hash = exchange.hash(
+            &Exchanged {
+                our_version: &version,
+                their_version: VERSION,
+                our_offer: &theirs,
+                their_offer: &offer,
+                host_key: &blob,
+                theirs: &own,
+            },
+            &shared,
+        );
+        let mut signature = Vec::new();
+        key.try_sign(&hash).unwrap().encode(&mut signature).unwrap();
+        let mut reply = vec![message::KEX_REPLY];
+        reply.string(&blob);
+        reply.string(&own);
+        reply.string(&signature);
+        server.send(&reply).await;
+        server.send(&[message::NEWKEYS]).await;
+        let cipher = |letters| {
+            let material = exchange.material(&SUITE.material(), letters, &shared, &hash, &hash);
+            Cipher::new(SUITE, &material).unwrap()
+        };
+        server.sealer.renew(cipher(*b"BDF"), true);
+        assert_eq!(server.receive().await, [message::NEWKEYS]);
+        server.opener.renew(cipher(*b"ACE"), true);
+        server
+    }
+
+    /// Takes a connection, and lets in whoever it is.
+    async fn let_in(listener: &TcpListener) -> Self {
+        let mut server = Self::accept(listener).await;
+        assert_eq!(server.receive().await[0], message::SERVICE_REQUEST);
+        assert_eq!(server.receive().await[0], message::USERAUTH_REQUEST);
+        server.send(&[message::USERAUTH_SUCCESS]).await;
+        server
+    }
+
+    /// Takes a connection with its first channel, which is given a number.
+    async fn with_channel(listener: &TcpListener, number: u32) -> Self {
+        let mut server = Self::let_in(listener).await;
+        assert_eq!(server.receive().await[0], message::CHANNEL_OPEN);
+        let mut confirmation = to(message::CHANNEL_OPEN_CONFIRMATION, 0);
+        for value in [number, 1 << 20, 32_768] {
+            confirmation.u32(value);
+        }
+        server.send(&confirmation).await;
+        server
+    }
+
+    async fn send(&mut self, message: &[u8]) {
+        let packet = self.sealed(message);
+        self.stream.write_all(&packet).await.unwrap();
+    }
+
+    fn sealed(&mut self, message: &[u8]) -> Vec<u8> {
+        let mut packet = Vec::new();
+        self.sealer.seal(&mut packet, |out| out.extend_from_slice(message)).unwrap();
+        packet
+    }
+
+    async fn receive(&mut self) -> Vec<u8> {
+        loop {
+            let whole = self.opener.coming(&mut self.buffer).unwrap();
+            if let Some(whole) = whole.filter(|whole| self.buffer.len() >= *whole) {
+                let mut packet = self.buffer.split_to(whole);
+                let Opened::Within(range) = self.opener.open(&mut packet).unwrap() else {
+                    panic!("nothing is compressed");
+                };
+                return packet[range].to_vec();
+            }
+            assert_ne!(self.stream.read_buf(&mut self.buffer).await.unwrap(), 0, "it is closed");
+        }
+    }
+}
+
+async fn listen() -> (TcpListener, SshHost) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = host(listener.local_addr().unwrap());
+    (listener, host)
+}
+
+fn host(address: SocketAddr) -> SshHost {
+    let settings = [
+        "StrictHostKeyChecking=no",
+        "UserKnownHostsFile=none",
+        "GlobalKnownHostsFile=none",
+        "IdentityAgent=none",
+        "IdentityFile=none",
+    ];
+    let options = SshOptions {
+        config: ConfigFile::None,
+        options: settings.map(str::to_owned).to_vec(),
+        password: Some(PasswordSource::Secret(Secret::new("secret"))),
+        ..SshOptions::default()
+    };
+    let ip = address.ip().to_string();
+    SshHost::resolve(None, &ip, Some(address.port()), &options, Arc::new(Nobody)).unwrap()
+}
+
+fn hello(_: &str) -> Bytes {
+    Bytes::from_static(b"hello")
+}
+
+type Opening = Result<(SshConnection, Channel)>;
+
+/// A client with a channel, and its server.
+async fn pair() -> (SshConnection, Channel, Server) {
+    let (listener, host) = listen().await;
+    let server = Server::with_channel(&listener, 0);
+    let (opened, mut server): (Opening, Server) =
+        tokio::join!(host.connect_to("sftp", &hello), server);
+    let (connection, channel) = opened.unwrap();
+    for expected in [message::CHANNEL_REQUEST, message::CHANNEL_DATA] {
+        assert_eq!(server.receive().await[0], expected);
+    }
+    (connection, channel, server)
+}
+
+#[tokio::test]
+async fn a_channel_whose_number_was_guessed_wrong_is_opened_without_a_guess() {
+    let (listener, host) = listen().await;
+    let serving = async {
+        let mut first = Server::with_channel(&listener, 5).await;
+        assert_eq!(first.receive().await[..5], to(message::CHANNEL_REQUEST, 0));
+        let mut second = Server::with_channel(&listener, 5).await;
+        assert_eq!(second.receive().await[..5], to(message::CHANNEL_REQUEST, 5));
+        assert_eq!(second.receive().await[9..], *b"hello");
+        let mut data = to(message::CHANNEL_DATA, 0);
+        data.string(b"and you");
+        second.send(&data).await;
+        second
+    };
+    let (opened, _server): (Opening, Server) =
+        tokio::join!(host.connect_to("sftp", &hello), serving);
+    let (_connection, mut channel) = opened.unwrap();
+    assert_eq!(channel.incoming.next().await.unwrap().unwrap(), "and you");
+}
+
+#[tokio::test]
+async fn a_packet_that_was_changed_anywhere_ends_the_connection() {
+    let mut data = to(message::CHANNEL_DATA, 0);
+    data.string(b"true");
+    // Padding, message and tag; the length is tried below.
+    for at in [4, 5, 9, 17, 20, 36] {
+        let (_connection, mut channel, mut server) = pair().await;
+        let mut packet = server.sealed(&data);
+        packet[at] ^= 1;
+        server.stream.write_all(&packet).await.unwrap();
+        let error = channel.incoming.next().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+        assert!(error.to_string().contains("MAC"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_length_that_no_packet_has_is_refused_before_anything_is_allocated() {
+    for length in [0, 1, 5, 17, (256 << 10) + 16, u32::MAX] {
+        let (_connection, mut channel, mut server) = pair().await;
+        server.stream.write_all(&length.to_be_bytes()).await.unwrap();
+        let error = channel.incoming.next().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_asks_without_taking_the_answers_is_cut_off() {
+    let (_connection, mut channel, mut server) = pair().await;
+    let mut question = vec![message::GLOBAL_REQUEST];
+    question.string(b"are-you-there");
+    question.boolean(true);
+    let asking = async {
+        loop {
+            let packets: Vec<u8> = (0..1000).flat_map(|_| server.sealed(&question)).collect();
+            // It ends with the connection.
+            if server.stream.write_all(&packets).await.is_err() {
+                return;
+            }
+        }
+    };
+    let (read, ()) = tokio::join!(channel.incoming.next(), asking);
+    let error = read.unwrap_err();
+    assert!(error.to_string().contains("without taking the answers"), "{error}");
+}
+
+#[tokio::test]
+async fn more_data_than_the_window_allows_ends_the_connection() {
+    let (connection, channel, mut server) = pair().await;
+    let mut data = to(message::CHANNEL_DATA, 0);
+    data.string(&vec![0; 64 << 10]);
+    // Nobody reads from the channel, so that nothing is given back.
+    let sending = async {
+        for _ in 0..=(super::channel::WINDOW / (64 << 10)) {
+            let packet = server.sealed(&data);
+            if server.stream.write_all(&packet).await.is_err() {
+                return;
+            }
+        }
+    };
+    let opening = connection.subsystem("sftp");
+    let (opened, ()) = tokio::join!(opening, sending);
+    let error = opened.unwrap_err();
+    assert!(error.to_string().contains("window"), "{error}");
+    drop(channel);
+}
+
+#[tokio::test]
+async fn whatever_a_server_says_is_heard_to_its_end() {
+    // Every message, cut short, with fields that are too long, and with what is no text.
+    for body in [&[][..], &[0; 5], &[0xff; 40], &[0, 0, 0, 1, 0xff, 0, 0, 0, 9, 1, 2]] {
+        for number in 0..=u8::MAX {
+            let (_connection, mut channel, mut server) = pair().await;
+            let words = [&[number], body].concat();
+            server.send(&words).await;
+            let mut goodbye = vec![message::DISCONNECT];
+            goodbye.u32(11);
+            goodbye.string(b"that was all");
+            goodbye.string(b"");
+            // The client may be gone already.
+            let packet = server.sealed(&goodbye);
+            drop(server.stream.write_all(&packet).await);
+            let end = loop {
+                match channel.incoming.next().await {
+                    Ok(Some(_)) => {}
+                    end => break end,
+                }
+            };
+            if let Err(error) = end {
+                let text = error.to_string();
+                let heard = ["that was all", "breaks the protocol", "the server says"];
+                let expected = heard.iter().any(|words| text.contains(words))
+                    || error.kind() == ErrorKind::Unsupported;
+                assert!(expected, "message {number}: {text}");
+            }
+        }
+    }
+}
