@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use super::error;
+use super::foresight;
 use super::habits::Habits;
 use super::lanes::Lanes;
 use super::session::{Room, Server, Session};
@@ -89,6 +90,10 @@ impl SftpHost {
     }
 
     async fn try_resolve(&self, path: &[u8]) -> Result<Resolved> {
+        if !path_on_server(path).starts_with(b"~") {
+            let asked = Bytes::copy_from_slice(path_on_server(path));
+            self.lanes.foresee(foresight::of_source(&asked));
+        }
         let session = self.session().await?;
         let asked = self.asked(&session, path).await?;
         let absolute = session.request(&Request::Realpath(asked.clone()));
@@ -97,9 +102,17 @@ impl SftpHost {
         let kind = self.kind("open", there.answer().await?, &asked)?;
         let path = match absolute {
             // Some servers have no realpath for what does not exist.
-            Response::Status { .. } if kind.is_none() => asked,
+            Response::Status { .. } if kind.is_none() => asked.clone(),
             other => self.absolute(other, &asked)?,
         };
+        // There is no link at the end of a path that was resolved.
+        session.same_as_foreseen(|early| {
+            if *early == Request::Stat(asked.clone()) {
+                *early = Request::Lstat(path.clone());
+            } else if *early == Request::Opendir(asked.clone()) {
+                *early = Request::Opendir(path.clone());
+            }
+        });
         Ok(Resolved { path, kind })
     }
 

@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::session::{Room, Session};
+use crate::codec::Request;
 use crate::transport::Dial;
 
 /// Lanes in the making. sshd refuses connections at random above ten that have not authenticated
@@ -52,6 +53,8 @@ struct State {
     failure: Option<Failure>,
     round_trips: u32,
     connect: Option<Duration>,
+    /// What the first lane is going to be asked.
+    foreseen: Vec<Request>,
 }
 
 #[derive(Debug)]
@@ -79,6 +82,7 @@ impl Lanes {
                 failure: None,
                 round_trips: 0,
                 connect: None,
+                foreseen: Vec::new(),
             }),
             changed: Notify::new(),
             this: this.clone(),
@@ -158,12 +162,33 @@ impl Lanes {
         }
     }
 
+    /// All open lanes but the one that is chosen next, if nothing is under way on any; else none.
+    pub(super) fn others_idle(&self) -> Vec<Arc<Session>> {
+        let state = self.lock();
+        let busy = state.open.iter().any(|lane| lane.outstanding() > 0);
+        state.open.iter().skip(1).filter(|_| !busy).cloned().collect()
+    }
+
+    /// Runs something beside the lanes.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(work);
+    }
+
+    /// Says what the first lane is going to be asked, so that it goes with the greeting. Nothing to
+    /// do where there is a lane, or one is being made.
+    pub(super) fn foresee(&self, questions: Vec<Request>) {
+        let mut state = self.lock();
+        if state.open.is_empty() && state.making == 0 {
+            state.foreseen = questions;
+        }
+    }
+
     /// One more lane, which is not among those that are shared.
     pub(super) async fn open_own(&self) -> Result<Arc<Session>> {
         let dial = Arc::clone(&self.dial);
         let opening = self.runtime.spawn(async move {
-            let channel = dial.dial(&Session::first).await?;
-            Ok(Arc::new(Session::start(channel, &dial.host())))
+            let channel = dial.dial(&|server: &str| Session::first(server, &[])).await?;
+            Ok(Arc::new(Session::start(channel, &dial.host(), Vec::new())))
         });
         opening.await.unwrap_or_else(|failed| {
             let error = Error::new(ErrorKind::Unreachable, "connect");
@@ -200,7 +225,8 @@ impl Lanes {
     fn make(&self, state: &mut State) {
         let Some(this) = self.this.upgrade() else { return };
         state.making += 1;
-        self.runtime.spawn(async move { this.open_one().await });
+        let foreseen = std::mem::take(&mut state.foreseen);
+        self.runtime.spawn(async move { this.open_one(foreseen).await });
     }
 
     /// Waits for the first round trip of the first lane, and makes the others if it is long.
@@ -217,14 +243,16 @@ impl Lanes {
         });
     }
 
-    async fn open_one(self: Arc<Self>) {
+    async fn open_one(self: Arc<Self>, foreseen: Vec<Request>) {
         let began = Instant::now();
-        let dialled = self.dial.dial(&Session::first).await;
+        let questions = foreseen.clone();
+        let first = move |server: &str| Session::first(server, &questions);
+        let dialled = self.dial.dial(&first).await;
         let mut state = self.lock();
         state.making -= 1;
         match dialled {
             Ok(channel) => {
-                let session = Session::start(channel, &self.dial.host());
+                let session = Session::start(channel, &self.dial.host(), foreseen);
                 state.refused_in_a_row = 0;
                 state.failure = None;
                 state.connect.get_or_insert(began.elapsed());

@@ -8,6 +8,7 @@
 mod directories;
 mod entry;
 mod error;
+mod foresight;
 mod habits;
 mod host;
 mod lanes;

@@ -35,6 +35,7 @@ impl SftpFile {
         inner.check_parent(path).await?;
         let on_server = inner.on_server(path);
         let handles = Arc::new(Handles::new(inner, path, on_server.clone(), OpenFlags::READ));
+        handles.open_ahead();
         let attrs = handles.open_first().await?;
         let entry = entry::entry(path.clone(), &attrs);
         // Nobody else has it yet, so nobody has set it.
@@ -203,7 +204,14 @@ pub(super) struct Handles {
 #[derive(Debug, Clone)]
 struct OnLane {
     session: Weak<Session>,
-    handle: Arc<OnceCell<Handle>>,
+    handle: Arc<OnceCell<Opened>>,
+}
+
+#[derive(Debug, Clone)]
+struct Opened {
+    handle: Handle,
+    /// What was found there when it was opened, if that was looked at.
+    found: Option<Identity>,
 }
 
 impl Handles {
@@ -273,19 +281,39 @@ impl Handles {
 
     /// The handle on a lane; opens the file there if it is not open yet.
     pub(super) async fn on(&self, session: &Arc<Session>) -> Result<Handle> {
+        let Opened { handle, found } = self.opened(session).await?;
+        match (self.version.get(), &found) {
+            (Some(version), Some(found)) if version != found => {
+                Err(self.inner.at(changed(version, found), &self.path))
+            }
+            _ => Ok(handle),
+        }
+    }
+
+    async fn opened(&self, session: &Arc<Session>) -> Result<Opened> {
         let on_lane = self.on_lane(session);
         let open = async || {
             let (attrs, handle) = self.open_on(session, self.flags).await?;
             let found = entry::entry(self.path.clone(), &attrs).identity();
-            match self.version.get() {
-                Some(version) if *version != found => {
-                    session.post(&Request::Close(handle));
-                    Err(self.inner.at(changed(version, &found), &self.path))
-                }
-                _ => Ok(handle),
-            }
+            Ok(Opened { handle, found: Some(found) })
         };
         on_lane.handle.get_or_try_init(open).await.cloned()
+    }
+
+    /// Opens it on the other lanes while it is opened on the first, if nothing is moved yet: then
+    /// they would have to wait for that a round trip later.
+    fn open_ahead(self: &Arc<Self>) {
+        let host = &self.inner.host;
+        if host.habits.are_handles_few() {
+            return;
+        }
+        for session in host.lanes.others_idle() {
+            let handles = Arc::clone(self);
+            host.lanes.spawn(async move {
+                // Whoever needs it there tries again, and hears what is wrong.
+                drop(handles.opened(&session).await);
+            });
+        }
     }
 
     /// Opens the file on its first lane, and says what it is.
@@ -309,14 +337,14 @@ impl Handles {
     pub(super) fn adopt(&self, session: &Arc<Session>, handle: Handle) {
         let on_lane = self.on_lane(session);
         // It is new, so nobody has set it.
-        drop(on_lane.handle.set(handle));
+        drop(on_lane.handle.set(Opened { handle, found: None }));
     }
 
     /// The handles that are open, with their lanes.
     pub(super) fn all(&self) -> Vec<(Arc<Session>, Handle)> {
         let open = self.lock();
         let live = open.values().filter_map(|on_lane| {
-            Some((on_lane.session.upgrade()?, on_lane.handle.get()?.clone()))
+            Some((on_lane.session.upgrade()?, on_lane.handle.get()?.handle.clone()))
         });
         live.filter(|(session, _)| !session.is_ended()).collect()
     }

@@ -22,6 +22,7 @@ use haul_storage::{Block, Error, ErrorKind, Result};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
+use super::foresight::Foresight;
 use crate::codec::{
     Deframer, Extended, Extensions, LEAST_PACKET, Limits, OPENSSH_PACKET_MAX, Request, Response,
     VERSION, name,
@@ -61,6 +62,7 @@ pub(super) struct Session {
     /// Round trips that connecting took.
     pub(super) round_trips: u32,
     gauge: Option<Gauge>,
+    foresight: Foresight<Pending>,
     /// What the server says it is.
     pub(super) identification: String,
 }
@@ -124,7 +126,7 @@ pub(super) struct Server {
 
 impl Session {
     /// Begins a session on a channel to which [`Session::first`] was sent. It can be used at once.
-    pub(super) fn start(channel: Channel, host: &str) -> Self {
+    pub(super) fn start(channel: Channel, host: &str, foreseen: Vec<Request>) -> Self {
         let Channel { incoming, outgoing, server, round_trip, round_trips, gauge } = channel;
         let (queue, queued) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
@@ -144,27 +146,42 @@ impl Session {
         });
         let limits =
             is_eager(&server).then(|| shared.expect(&Request::Extended(Extended::Limits), None).1);
+        let foreseen = foreseen.into_iter().filter(|request| goes_early(&server, request));
+        let foreseen = foreseen.map(|request| {
+            let answer = shared.expect(&request, None).1;
+            (request, answer)
+        });
+        let foresight = Foresight::new(foreseen.collect());
         let writer = tokio::spawn(write(Arc::clone(&shared), outgoing, queued)).abort_handle();
         let greeting = Greeting { limits };
         let reader = tokio::spawn(read(Arc::clone(&shared), incoming, greeting)).abort_handle();
         let identification = server;
-        Self { shared, tasks: [writer, reader], round_trips, gauge, identification }
+        Self { shared, tasks: [writer, reader], round_trips, gauge, identification, foresight }
     }
 
-    /// What goes to a server first: the greeting, and to those that are known to answer an extension
-    /// which they may not have, the question for their limits.
-    pub(super) fn first(server: &str) -> Bytes {
+    /// What goes to a server first: the greeting, and to those that are known to answer whatever
+    /// they are asked, the question for their limits and what is foreseen.
+    pub(super) fn first(server: &str, foreseen: &[Request]) -> Bytes {
         let init = Request::Init { version: VERSION, extensions: Extensions::default() };
         let mut first = init.encode(0).to_vec();
         if is_eager(server) {
             first.extend_from_slice(&Request::Extended(Extended::Limits).encode(FIRST_ID));
+        }
+        let early = foreseen.iter().filter(|request| goes_early(server, request));
+        for (id, request) in (FIRST_ID + 1..).zip(early) {
+            first.extend_from_slice(&request.encode(id));
         }
         first.into()
     }
 
     /// Queues a request; the answer is the future's. Failure statuses are answers, too.
     pub(super) fn request(&self, request: &Request) -> Pending {
-        self.shared.request(request)
+        self.foresight.take(request).unwrap_or_else(|| self.shared.request(request))
+    }
+
+    /// What was asked early of one path is what would be asked of another one.
+    pub(super) fn same_as_foreseen(&self, change: impl FnMut(&mut Request)) {
+        self.foresight.change(change);
     }
 
     /// Keeps room for what is going to be asked for.
@@ -393,6 +410,15 @@ impl Pace {
         }
         self.carried += bytes;
         self.carried.max(self.before)
+    }
+}
+
+/// Whether a question goes to a server together with the greeting. What is asked of a handle that
+/// is not known yet goes to OpenSSH only, whose first handle is always the same.
+fn goes_early(server: &str, request: &Request) -> bool {
+    match request {
+        Request::Readdir(_) => server.starts_with("SSH-2.0-OpenSSH_"),
+        _ => is_eager(server),
     }
 }
 
