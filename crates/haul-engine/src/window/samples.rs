@@ -38,7 +38,12 @@ impl Samples {
     /// noise, that from neighbouring means does not mind a slow round that a fast one makes up for
     /// (a lost segment that comes late).
     pub(super) fn noise(&self) -> f64 {
-        let recent = &self.0[self.0.len().saturating_sub(8 * JUDGED_ROUNDS)..];
+        self.noise_of(8 * JUDGED_ROUNDS)
+    }
+
+    /// The same of so many samples.
+    pub(super) fn noise_of(&self, rounds: usize) -> f64 {
+        let recent = &self.0[self.0.len().saturating_sub(rounds.min(8 * JUDGED_ROUNDS))..];
         let means: Vec<f64> = recent
             .rchunks_exact(JUDGED_ROUNDS)
             .map(|chunk| chunk.iter().sum::<f64>() / JUDGED_ROUNDS as f64)

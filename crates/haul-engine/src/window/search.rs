@@ -496,7 +496,8 @@ impl Search {
 
     fn try_lanes(&mut self, goodput: f64, view: View, lanes: &mut Lanes, bounds: &Bounds) {
         self.next_lane_trial = None;
-        if view.full == Some(true) && self.samples.noise() < CALM {
+        // What was before the window was set says nothing of it.
+        if view.full == Some(true) && self.samples.noise_of(self.fresh) < CALM {
             self.next_lane_trial = Some(view.now + LANE_TRIAL_PAUSE);
             return;
         }

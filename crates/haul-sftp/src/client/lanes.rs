@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use haul_storage::{Error, ErrorKind, LinkStatus, Result};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use super::session::{Room, Session};
 use crate::codec::Request;
@@ -21,6 +22,11 @@ const MAKING: usize = 8;
 
 /// From this round trip on a transfer opens lanes side by side from the beginning.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(20);
+
+/// While lanes are being opened none is given more than this, in thousandths of what it carries in
+/// two round trips: the first one would have everything, and take long for it.
+const ENOUGH: u64 = 2000;
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -142,7 +148,9 @@ impl Lanes {
             {
                 let mut state = self.lock();
                 self.tend(&mut state);
-                if let Some(least) = state.open.iter().min_by_key(|lane| lane.load()) {
+                let least = state.open.iter().min_by_key(|lane| lane.load());
+                let more_come = state.making > 0;
+                if let Some(least) = least.filter(|lane| !more_come || lane.load() < ENOUGH) {
                     return Ok(least.reserve(bytes));
                 }
                 if state.making == 0 {
@@ -158,7 +166,8 @@ impl Lanes {
                     }
                 }
             }
-            changed.await;
+            // What lanes have carried is not announced.
+            drop(timeout(LOOK_AGAIN, changed).await);
         }
     }
 
