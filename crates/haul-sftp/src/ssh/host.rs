@@ -57,7 +57,7 @@ pub struct SshHost {
     failures: AtomicU64,
     /// Whether the number of a channel may be guessed: it has not been guessed wrong.
     guesses: AtomicBool,
-    memory: Memory,
+    memory: Arc<Memory>,
     /// The round trip of the first connection, as soon as it is known.
     first_round_trip: watch::Sender<Option<Duration>>,
 }
@@ -115,7 +115,7 @@ impl SshHost {
             finding: tokio::sync::Mutex::default(),
             failures: AtomicU64::new(0),
             guesses: AtomicBool::new(true),
-            memory: Memory::default(),
+            memory: Arc::new(Memory::new()),
             first_round_trip: watch::Sender::new(None),
             config,
         })
@@ -192,12 +192,10 @@ impl SshHost {
             Some(_) => None,
             None => Some(Gathering(tokio::spawn(identity::gather(self.config.clone())))),
         };
-        let expected = self.memory.expected().is_some();
+        let surprises = self.memory.surprises();
         let (mut handshake, way) = match self.reach(&round_trips).await {
             // What was expected of the server is not so any more.
-            Err(_) if expected && self.memory.expected().is_none() => {
-                self.reach(&round_trips).await?
-            }
+            Err(_) if self.memory.surprises() != surprises => self.reach(&round_trips).await?,
             reached => reached?,
         };
         if let Some((subsystem, first)) = wanted {
@@ -220,7 +218,7 @@ impl SshHost {
         match (&self.config.route, &self.jump) {
             (Route::Command(command), _) => {
                 let (process, words) = proxy::start(command)?;
-                let opened = self.open(process, known.await?, round_trips).await;
+                let opened = self.open(process, known.await?, round_trips, None).await;
                 let handshake = match opened {
                     Ok(handshake) => handshake,
                     Err(error) => return Err(self.behind_command(error, words).await),
@@ -231,9 +229,9 @@ impl SshHost {
             (Route::Jump(_), Some(jump)) => {
                 let (tunnel, known) = tokio::try_join!(self.tunnel(jump, round_trips), known)?;
                 let (tunnel, round_trip) = tunnel;
+                let handshake = self.open(tunnel, known, round_trips, Some(round_trip)).await?;
                 // The first part of the way says nothing of the rest.
-                let way = Way { round_trip, gauge: None };
-                Ok((self.open(tunnel, known, round_trips).await?, way))
+                Ok((handshake, Way { round_trip, gauge: None }))
             }
             (Route::Direct | Route::Jump(_), _) => {
                 let (dialled, known) = tokio::try_join!(dial::dial(&self.config), known)?;
@@ -243,8 +241,9 @@ impl SshHost {
                 });
                 // Without it the way is judged by what arrives alone.
                 let gauge = Gauge::of(&dialled.stream).ok();
-                let handshake = self.open(link::tcp(dialled.stream), known, round_trips).await?;
-                Ok((handshake, Way { round_trip: dialled.round_trip, gauge }))
+                let (link, round_trip) = (link::tcp(dialled.stream), dialled.round_trip);
+                let handshake = self.open(link, known, round_trips, Some(round_trip)).await?;
+                Ok((handshake, Way { round_trip, gauge }))
             }
         }
     }
@@ -280,6 +279,7 @@ impl SshHost {
         link: Link,
         known: KnownHosts,
         round_trips: &RoundTrips,
+        round_trip: Option<Duration>,
     ) -> Result<Handshake> {
         let algorithms = Algorithms::choose(&self.config, &known.key_types(&self.judge.host))?;
         let opening = Opening {
@@ -290,7 +290,8 @@ impl SshHost {
             greeter: Arc::clone(&self.greeter),
             location: self.location.clone(),
             round_trips: round_trips.clone(),
-            memory: &self.memory,
+            memory: Arc::clone(&self.memory),
+            round_trip,
         };
         Box::pin(transport::open(link, opening)).await
     }

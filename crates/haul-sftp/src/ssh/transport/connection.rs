@@ -224,11 +224,6 @@ impl Connection {
     pub fn agreed_on_compression(&self) -> bool {
         self.agreed.get().is_some_and(|agreed| agreed.deflate)
     }
-
-    /// The key exchange that was agreed on.
-    pub fn kex(&self) -> Option<&'static str> {
-        self.agreed.get().map(|agreed| agreed.kex)
-    }
 }
 
 impl Output {

@@ -25,6 +25,7 @@ mod host_key;
 mod inflow;
 mod kex;
 pub mod link;
+mod memory;
 mod negotiation;
 mod packet;
 mod receiver;
@@ -35,8 +36,9 @@ mod state;
 mod tests;
 mod wire;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use haul_storage::Result;
 use tokio::sync::mpsc;
@@ -46,9 +48,10 @@ use self::connection::Connection;
 use self::end::End;
 pub use self::handshake::{Answer, Handshake, PublicHalf, Questions, SignWith, known_methods};
 use self::link::Link;
+pub use self::memory::Memory;
 use self::negotiation::Offer;
 use self::receiver::{Alive, Host, Receiver};
-use self::session::{Knife, is_openssh};
+use self::session::Knife;
 pub use self::session::{Opened, Session};
 pub use self::state::Greeter;
 use self::state::{Phase, State};
@@ -101,25 +104,9 @@ pub struct Opening<'a> {
     /// Where round trips are counted.
     pub round_trips: RoundTrips,
     /// What the server has agreed on before.
-    pub memory: &'a Memory,
-}
-
-/// The key exchange that a server has agreed on. It will do so again, so that the next connection
-/// can send its half together with the offer: the server reads both one after the other, and a
-/// message of the key exchange is what may follow a KEXINIT (RFC 4253, 7.1). The server's own
-/// KEXINIT tells when it does not, and that connection is lost.
-#[derive(Debug, Default)]
-pub struct Memory(Mutex<Option<&'static str>>);
-
-impl Memory {
-    /// What is going to be agreed on.
-    pub fn expected(&self) -> Option<&'static str> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn keep(&self, kex: Option<&'static str>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = kex;
-    }
+    pub memory: Arc<Memory>,
+    /// How long the way is, if that is known.
+    pub round_trip: Option<Duration>,
 }
 
 /// Exchanges versions and keys, and has the host key judged.
@@ -136,10 +123,11 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     let offer = Offer::new(opening.algorithms, certified);
     let connection = Arc::new(Connection::new(State::new(opening.location), offer, rekey));
     let state = &connection.state;
-    let expected = opening.memory.expected();
-    connection.greet(IDENTIFICATION, expected).map_err(|end| end.before_keys(state))?;
+    let expected = opening.memory.expected(opening.round_trip).await;
+    connection.greet(IDENTIFICATION, expected.kex).map_err(|end| end.before_keys(state))?;
     let (answers, heard) = mpsc::channel(ANSWERS);
-    let host = Host { judge: opening.judge, known: opening.known };
+    let host =
+        Host { judge: opening.judge, known: opening.known, memory: Arc::clone(&opening.memory) };
     let alive = Alive {
         interval: config.alive_interval,
         // The last interval is that in which nobody answers any more.
@@ -157,15 +145,11 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     state.patiently(config.connect_timeout, "connect", state.reached(Phase::Ready)).await?;
     if let Some(end) = state.end().filter(|_| state.session_id.get().is_none()) {
         if matches!(end, End::Unexpected) {
-            opening.memory.keep(None);
+            opening.memory.surprised();
         }
         return Err(end.before_keys(state));
     }
-    // Of other servers it is not known whether they read so far ahead.
-    if is_openssh(state.server_version()) {
-        opening.memory.keep(connection.kex());
-    }
     // Versions and algorithms cross each other; then the keys, if they were not sent as well.
-    opening.round_trips.add(if expected.is_some() { 1 } else { 2 });
+    opening.round_trips.add(if expected.kex.is_some() { 1 } else { 2 });
     Ok(Handshake::new(knife, heard, config, opening.round_trips))
 }

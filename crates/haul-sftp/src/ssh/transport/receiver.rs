@@ -16,6 +16,7 @@ use super::end::{End, violation};
 use super::inflow::Inflow;
 use super::kex::{Exchange, Exchanged};
 use super::link::Source;
+use super::memory::Memory;
 use super::negotiation::Agreed;
 use super::packet::{Opened, Opener};
 use super::state::{Greeter, Phase, printable};
@@ -36,11 +37,13 @@ const TOO_MANY: [&str; 2] = ["Exceeded MaxStartups", "Not allowed at this time"]
 /// somebody keeps would keep all of the buffer.
 const SHORT: usize = 4 << 10;
 
-/// Who has a say in whether the host is the right one.
+/// What is known of the host, and who has a say in whether it is the right one.
 #[derive(Debug)]
 pub struct Host {
     pub judge: Arc<HostKeyJudge>,
     pub known: Arc<KnownHosts>,
+    /// What the server has agreed on before.
+    pub memory: Arc<Memory>,
 }
 
 /// When a silent server is asked whether it is there, and after how many questions it is given up.
@@ -307,6 +310,7 @@ impl Receiver {
         output.begin_exchange(&connection.offer)?;
         let ours = output.take_offered().ok_or_else(|| violation("KEXINIT came twice"))?;
         let exchange = output.take_begun(agreed.kex)?;
+        self.host.memory.agreed(connection.state.server_version(), agreed.kex);
         drop(output);
         connection.send();
         self.skip = agreed.skip;
