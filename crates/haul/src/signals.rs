@@ -65,8 +65,9 @@ impl Signals {
                     process::exit(i32::from(exit.status()));
                 }
                 self.status.store(exit.status(), Ordering::Release);
-                self.cancel.cancel();
+                // Before the work stops: with it the program ends, and this thread too.
                 printer.error(message);
+                self.cancel.cancel();
             }
         });
     }
