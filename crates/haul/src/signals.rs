@@ -37,7 +37,7 @@ impl Signals {
         let thread = thread::Builder::new().name("signals".to_owned());
         drop(thread.spawn(move || heard.hear(&printer, message, listening)));
         // An error says that nobody listens, and nobody ever will.
-        drop(is_listening.recv());
+        let _ = is_listening.recv();
         signals
     }
 
@@ -64,7 +64,7 @@ impl Signals {
                 return;
             };
             // Whoever is told that the program is at work may send a signal from then on.
-            drop(listening.send(()));
+            let _ = listening.send(());
             loop {
                 let exit = tokio::select! {
                     Some(()) = interrupt.recv() => Exit::Interrupted,
@@ -89,7 +89,7 @@ fn say(printer: Printer, message: &'static str) {
     let thread = thread::Builder::new().name("message".to_owned());
     let thread = thread.spawn(move || {
         printer.error(message);
-        drop(said.send(()));
+        let _ = said.send(());
     });
     // An error of either kind: there is nothing to wait for.
     drop(thread.map(|_| is_said.recv_timeout(PATIENCE)));

@@ -251,15 +251,18 @@ fn start(
     let most = served.share.options.sessions.saturating_add(SPARE_CONNECTIONS);
     let (observer, stopping) = (served.observer.clone(), stopping.clone());
     spawn(Box::new(move |runtime| {
-        runtime.block_on(accept(listener, workers, most, observer, stopping))
+        runtime.block_on(accept(listener, workers, most, observer, stopping));
     }))?;
     Ok(threads)
 }
 
+/// A connection, and where it comes from.
+type Arrival = (StdTcpStream, SocketAddr);
+
 /// Accepts connections and gives each to the thread that has fewest.
 async fn accept(
     listener: StdTcpListener,
-    workers: Vec<(Arc<AtomicUsize>, UnboundedSender<(StdTcpStream, SocketAddr)>)>,
+    workers: Vec<(Arc<AtomicUsize>, UnboundedSender<Arrival>)>,
     most: usize,
     observer: Observer,
     mut stopping: watch::Receiver<bool>,
@@ -301,7 +304,7 @@ struct Worker {
 }
 
 impl Worker {
-    async fn run(self, mut arrivals: UnboundedReceiver<(StdTcpStream, SocketAddr)>) {
+    async fn run(self, mut arrivals: UnboundedReceiver<Arrival>) {
         let mut connections = JoinSet::new();
         let mut stopping = self.stopping.clone();
         loop {

@@ -19,7 +19,6 @@ pub struct ClientEvent {
 
 /// What happened. Names come from the client as they are: nothing is escaped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum ClientAction {
     /// It has connected.
     Connected,
