@@ -35,7 +35,7 @@ impl Signals {
         let (heard, printer) = (signals.clone(), printer.clone());
         let (listening, is_listening) = channel();
         let thread = thread::Builder::new().name("signals".to_owned());
-        drop(thread.spawn(move || heard.hear(&printer, message, listening)));
+        drop(thread.spawn(move || heard.hear(&printer, message, &listening)));
         // An error says that nobody listens, and nobody ever will.
         let _ = is_listening.recv();
         signals
@@ -52,7 +52,7 @@ impl Signals {
         [Exit::Interrupted, Exit::Terminated].into_iter().find(|exit| exit.status() == status)
     }
 
-    fn hear(&self, printer: &Printer, message: &'static str, listening: Sender<()>) {
+    fn hear(&self, printer: &Printer, message: &'static str, listening: &Sender<()>) {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else {
             return;
         };

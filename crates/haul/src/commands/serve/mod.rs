@@ -20,7 +20,7 @@ use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 use crate::signals::Signals;
 
-use log::{Log, LogEnd};
+use log::Log;
 
 /// What is printed when it serves.
 #[derive(Debug, Serialize)]
@@ -83,7 +83,9 @@ async fn sftp(args: &ServeSftpArgs, printer: &Printer) -> Result<Exit, Stop> {
     print(&serving, printer);
     signals.cancel().cancelled().await;
     server.stop().await;
-    log_end.map(LogEnd::wait);
+    if let Some(end) = log_end {
+        end.wait();
+    }
     Ok(Exit::Done)
 }
 
