@@ -152,9 +152,9 @@ fn the_hosts_ask_for_their_passwords_one_at_a_time() {
 fn a_host_whose_name_does_not_exist_fails_at_once_alone_and_among_others() {
     // A label longer than there may be, so that no resolver has to be asked.
     let name = "a".repeat(64);
-    let session = crate::session::Session::new().file("src", "content");
+    let session = Session::new().file("src", "content");
     let ran = session.haul(&format!("cp --json -F none src {name}:f")).status(1);
-    let events = |ran: &crate::session::Ran, event: &str| {
+    let events = |ran: &Ran, event: &str| {
         ran.objects().into_iter().filter(|one| one["event"] == event).collect::<Vec<_>>()
     };
     assert!(events(&ran, "retry").is_empty(), "{}", ran.out());
@@ -163,7 +163,7 @@ fn a_host_whose_name_does_not_exist_fails_at_once_alone_and_among_others() {
     assert!(said.contains("Name or service not known"), "{said}");
 
     // Beside one that is there, and both of a list that are not.
-    std::fs::create_dir_all(session.path("near")).unwrap();
+    fs::create_dir_all(session.path("near")).unwrap();
     let near = session.path("near");
     let config = format!(
         "[remote.n1]\nurl = \"{}\"\n[remote.n2]\nurl = \"sftp://{name}/\"\n\
