@@ -6,13 +6,18 @@
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 use haul_engine::Cancel;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exit::Exit;
 use crate::output::Printer;
+
+/// How long the work goes on while the message cannot be written.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What was heard so far.
 #[derive(Debug, Clone, Default)]
@@ -23,13 +28,16 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Begins to listen; `message` is printed at the first signal. Where that is impossible a
-    /// signal just ends the program, which loses nothing but the message.
+    /// Listens from its return on; `message` is printed at the first signal. Where that is impossible
+    /// a signal just ends the program, which loses nothing but the message.
     pub(crate) fn listen(printer: &Printer, message: &'static str) -> Self {
         let signals = Self::default();
         let (heard, printer) = (signals.clone(), printer.clone());
+        let (listening, is_listening) = channel();
         let thread = thread::Builder::new().name("signals".to_owned());
-        drop(thread.spawn(move || heard.hear(&printer, message)));
+        drop(thread.spawn(move || heard.hear(&printer, message, &listening)));
+        // An error says that nobody listens, and nobody ever will.
+        let _ = is_listening.recv();
         signals
     }
 
@@ -44,7 +52,7 @@ impl Signals {
         [Exit::Interrupted, Exit::Terminated].into_iter().find(|exit| exit.status() == status)
     }
 
-    fn hear(&self, printer: &Printer, message: &str) {
+    fn hear(&self, printer: &Printer, message: &'static str, listening: &Sender<()>) {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else {
             return;
         };
@@ -55,6 +63,8 @@ impl Signals {
             else {
                 return;
             };
+            // Whoever is told that the program is at work may send a signal from then on.
+            let _ = listening.send(());
             loop {
                 let exit = tokio::select! {
                     Some(()) = interrupt.recv() => Exit::Interrupted,
@@ -65,9 +75,22 @@ impl Signals {
                     process::exit(i32::from(exit.status()));
                 }
                 self.status.store(exit.status(), Ordering::Release);
+                say(printer.clone(), message);
                 self.cancel.cancel();
-                printer.error(message);
             }
         });
     }
+}
+
+/// Says it before the work stops, for the program ends with the work. An output that nobody reads
+/// keeps neither the work going nor the next signal waiting.
+fn say(printer: Printer, message: &'static str) {
+    let (said, is_said) = channel();
+    let thread = thread::Builder::new().name("message".to_owned());
+    let thread = thread.spawn(move || {
+        printer.error(message);
+        let _ = said.send(());
+    });
+    // An error of either kind: there is nothing to wait for.
+    drop(thread.map(|_| is_said.recv_timeout(PATIENCE)));
 }

@@ -13,7 +13,8 @@ use crate::plan::Item;
 use crate::retry::Retries;
 use crate::{Action, FileEvent, Overwrite};
 
-/// How often a file is started anew because it changed while it was read.
+/// How often a file is started anew because it changed while it was read, or what was written of it is
+/// lost.
 const ANEW: u32 = 3;
 
 /// Does whatever the item needs. Its event is sent here; a failure is the caller's to report.
@@ -194,7 +195,8 @@ async fn unchanged(context: &Context, item: &Item, bytes: u64) -> Result<Option<
     Ok(moved.digest)
 }
 
-/// Moves the bytes, again after failures that may pass, anew after changes of the source.
+/// Moves the bytes, again after failures that may pass, anew after changes of the source
+/// and when what was written is lost.
 async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
     let settings = &context.settings;
     let mut retries = Retries::new(settings.retries, settings.retry_pause, item.source.size);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::join;
 use haul_storage::{
     Block, DigestKind, Error, ErrorKind, Medium, Range, ReadAt, Result, Retry, WriteAt, Writes,
 };
@@ -218,18 +219,18 @@ impl<'a> FileInMotion<'a> {
     /// Hashes and writes a block that is in hand, and journals it.
     async fn put(&self, offset: u64, block: Block, permit: Permit) -> Result<()> {
         let range = Range::new(offset, block.len() as u64);
-        let (hashed, written) = tokio::join!(
-            async {
-                match &self.hasher {
-                    Some(hasher) => {
-                        let update = hasher.update(offset, block.clone());
-                        self.unless_stopped(update).await.unwrap_or(Ok(()))
-                    }
-                    None => Ok(()),
+        let hash = async {
+            match &self.hasher {
+                Some(hasher) => {
+                    let update = hasher.update(offset, block.clone());
+                    self.unless_stopped(update).await.unwrap_or(Ok(()))
                 }
-            },
-            self.write(offset, block.clone()),
-        );
+                None => Ok(()),
+            }
+        };
+        // In this order: a write that fails stops the hashing in the same turn, so that its error
+        // comes before those of the ranges which it interrupts.
+        let (written, hashed) = join(self.write(offset, block.clone()), hash).await;
         hashed?;
         written?;
         self.arrived_at_destination(range, permit).await
@@ -253,7 +254,10 @@ impl<'a> FileInMotion<'a> {
             let pause = retries.next(&error).filter(|_| !self.is_stopped());
             let Some(pause) = pause else {
                 self.stopped.cancel();
-                return Err(error.with_retry(Retry::Never));
+                // The range is not read again for it. Where what was written is lost, the file is
+                // started anew.
+                let is_lost = error.retry() == Retry::FromStart;
+                return Err(if is_lost { error } else { error.with_retry(Retry::Never) });
             };
             self.context.flow.failed(error.kind());
             self.context.tally.retry(error, retries.attempt(), pause);

@@ -1,9 +1,8 @@
 //! One SSH connection: who logs in, and which channels become SFTP sessions.
 
 use std::collections::HashMap;
-use std::net::{Shutdown, TcpStream as StdTcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream as StdTcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,8 +23,9 @@ use super::limits;
 use super::line::Line;
 use super::session::serve_channel;
 use super::share::Share;
+use super::visitor::{Observer, Proof, Visitor};
 
-/// How long a client may take to log in, and a channel to say what it is for.
+/// How long a channel may take to say what it is for.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// How long a client has to take the end of a session, or to close when the server stops.
@@ -47,6 +47,9 @@ pub(super) struct Served {
     pub(super) share: Arc<Share>,
     pub(super) credentials: Credentials,
     pub(super) config: Arc<Config>,
+    /// How long a client may take to log in.
+    pub(super) login_grace: Duration,
+    pub(super) observer: Observer,
     /// A permit for each session that there may be.
     pub(super) sessions: Arc<Semaphore>,
 }
@@ -55,6 +58,7 @@ pub(super) struct Served {
 pub(super) async fn serve(
     served: Arc<Served>,
     socket: StdTcpStream,
+    address: SocketAddr,
     mut stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     socket.set_nonblocking(true)?;
@@ -62,17 +66,18 @@ pub(super) async fn serve(
     // The SSH library's task owns the socket; this cuts it from outside.
     let cut = Cut(socket.try_clone()?);
     let line = Line::new(TcpStream::from_std(socket)?);
-    let is_in = Arc::new(AtomicBool::new(false));
+    let visitor = Arc::new(Visitor::new(served.observer.clone(), address));
+    let login_grace = served.login_grace;
     let hopeless = Arc::new(Notify::new());
     let config = Arc::clone(&served.config);
     let connection = Connection {
         served,
-        is_in: Arc::clone(&is_in),
+        visitor: Arc::clone(&visitor),
         hopeless: Arc::clone(&hopeless),
         channels: Arc::new(Semaphore::new(limits::CHANNELS)),
         waiting: HashMap::new(),
     };
-    let too_late = sleep(GRACE);
+    let too_late = sleep(login_grace);
     tokio::pin!(too_late);
     let mut running = tokio::select! {
         // Who does not speak SSH, or is gone already, is not worth a word.
@@ -80,7 +85,10 @@ pub(super) async fn serve(
             Ok(running) => running,
             Err(_) => return Ok(()),
         },
-        () = &mut too_late => return Ok(()),
+        () = &mut too_late => {
+            visitor.too_late();
+            return Ok(());
+        }
         _ = stop.wait_for(|is_stopping| *is_stopping) => return Ok(()),
     };
     let handle = running.handle();
@@ -91,7 +99,8 @@ pub(super) async fn serve(
             _ = &mut running => return Ok(()),
             () = hopeless.notified() => return Ok(()),
             () = &mut too_late, if !is_checked => {
-                if !is_in.load(Ordering::Relaxed) {
+                if !visitor.is_in() {
+                    visitor.too_late();
                     return Ok(());
                 }
                 is_checked = true;
@@ -123,7 +132,7 @@ impl Drop for Cut {
 /// What the SSH library asks about a connection.
 struct Connection {
     served: Arc<Served>,
-    is_in: Arc<AtomicBool>,
+    visitor: Arc<Visitor>,
     /// Told by a session whose client takes nothing, not even its end.
     hopeless: Arc<Notify>,
     /// A permit for each channel that there may be.
@@ -133,12 +142,14 @@ struct Connection {
 }
 
 impl Connection {
-    fn judge(&self, is_right: bool) -> Auth {
-        if is_right { Auth::Accept } else { Auth::reject() }
+    /// What a refusal looks like is the same for all causes; only the observer hears more.
+    fn refuse_login(&self, user: &str, with: Proof) -> Auth {
+        self.visitor.refused(user, with);
+        Auth::reject()
     }
 
-    fn judge_key(&self, user: &str, key: &PublicKey, algorithm: &Algorithm) -> Auth {
-        self.judge(self.served.credentials.allows_key(user, key, algorithm))
+    fn allows_key(&self, user: &str, key: &PublicKey, algorithm: &Algorithm) -> bool {
+        self.served.credentials.allows_key(user, key, algorithm)
     }
 
     /// Says why something is refused, and closes the channel.
@@ -161,7 +172,11 @@ impl Handler for Connection {
     type Error = russh::Error;
 
     async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Self::Error> {
-        Ok(self.judge(self.served.credentials.allows_password(user, password)))
+        if !self.served.credentials.allows_password(user, password) {
+            return Ok(self.refuse_login(user, Proof::Password));
+        }
+        self.visitor.logged_in(user, Proof::Password);
+        Ok(Auth::Accept)
     }
 
     async fn auth_publickey_offered(
@@ -169,7 +184,11 @@ impl Handler for Connection {
         user: &str,
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, Self::Error> {
-        Ok(self.judge_key(user, offer.public_key, offer.algorithm))
+        if !self.allows_key(user, offer.public_key, offer.algorithm) {
+            return Ok(self.refuse_login(user, Proof::key(offer.public_key)));
+        }
+        // It may sign.
+        Ok(Auth::Accept)
     }
 
     async fn auth_publickey(
@@ -177,12 +196,11 @@ impl Handler for Connection {
         user: &str,
         key: VerifiedPublicKey<'_>,
     ) -> Result<Auth, Self::Error> {
-        Ok(self.judge_key(user, key.public_key, key.algorithm))
-    }
-
-    async fn auth_succeeded(&mut self, _session: &mut Session) -> Result<(), Self::Error> {
-        self.is_in.store(true, Ordering::Relaxed);
-        Ok(())
+        if !self.allows_key(user, key.public_key, key.algorithm) {
+            return Ok(self.refuse_login(user, Proof::key(key.public_key)));
+        }
+        self.visitor.logged_in(user, Proof::key(key.public_key));
+        Ok(Auth::Accept)
     }
 
     async fn channel_open_session(

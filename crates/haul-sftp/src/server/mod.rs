@@ -10,7 +10,8 @@
 //! - `jail` is the only way into the directory; `names`, `handles` and `files` do by name and by handle
 //!   what is asked, as OpenSSH's server does it; `listing` and `status` put it into the protocol's words.
 //! - `order` says which requests may run at once, `limits` how much of everything there may be.
-//! - `connection` and `transport` are the SSH side, `credentials` and `host_key` who is who.
+//! - `connection` and `transport` are the SSH side, `credentials` and `host_key` who is who, `visitor`
+//!   what is told about clients.
 
 mod answers;
 mod connection;
@@ -30,6 +31,7 @@ mod session;
 mod share;
 mod status;
 mod transport;
+mod visitor;
 
 pub use answers::{Closed, Outgoing};
 pub use credentials::{AuthorizedKeys, Credentials, Password, RefusedLine};
@@ -37,3 +39,4 @@ pub use host_key::HostKey;
 pub use running::{SftpServer, SftpServerBuilder};
 pub use session::{SessionError, serve_channel};
 pub use share::{Share, ShareOptions};
+pub use visitor::{ClientAction, ClientEvent, Proof};

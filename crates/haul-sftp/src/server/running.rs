@@ -26,6 +26,7 @@ use super::credentials::Credentials;
 use super::host_key::HostKey;
 use super::share::{Share, ShareOptions};
 use super::transport;
+use super::visitor::{ClientAction, ClientEvent, Observer};
 
 /// Connections beyond one for each session: clients that open one and then another, and those that
 /// have not logged in.
@@ -33,6 +34,10 @@ const SPARE_CONNECTIONS: usize = 32;
 
 /// How long nothing is accepted after that failed: mostly there are no descriptors left.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a client may take to log in. sshd allows two minutes (`LoginGraceTime`), within which
+/// somebody types; here most have a key.
+const LOGIN_GRACE: Duration = Duration::from_secs(60);
 
 /// Threads for connections, at most.
 const THREADS: usize = 16;
@@ -44,6 +49,8 @@ pub struct SftpServerBuilder {
     listen: SocketAddr,
     credentials: Option<Credentials>,
     host_key: Option<HostKey>,
+    login_grace: Duration,
+    observer: Observer,
     options: ShareOptions,
 }
 
@@ -66,6 +73,8 @@ impl SftpServer {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             credentials: None,
             host_key: None,
+            login_grace: LOGIN_GRACE,
+            observer: Observer::default(),
             options: ShareOptions::default(),
         }
     }
@@ -126,6 +135,20 @@ impl SftpServerBuilder {
         self
     }
 
+    /// Cuts who has not logged in after so long; a minute if nothing is said.
+    #[must_use]
+    pub const fn login_grace(mut self, grace: Duration) -> Self {
+        self.login_grace = grace;
+        self
+    }
+
+    /// Tells what clients do. The server's threads call `told`: it must not block.
+    #[must_use]
+    pub fn observer(mut self, told: impl Fn(ClientEvent) + Send + Sync + 'static) -> Self {
+        self.observer = Observer::new(told);
+        self
+    }
+
     /// Refuses every change.
     #[must_use]
     pub const fn read_only(mut self, read_only: bool) -> Self {
@@ -180,6 +203,8 @@ impl SftpServerBuilder {
             sessions: Arc::new(Semaphore::new(self.options.sessions)),
             share,
             credentials,
+            login_grace: self.login_grace,
+            observer: self.observer,
         });
         let (stop, stopping) = watch::channel(false);
         let threads = start(&served, listener, &stopping)?;
@@ -224,16 +249,22 @@ fn start(
         workers.push((load, connections));
     }
     let most = served.share.options.sessions.saturating_add(SPARE_CONNECTIONS);
-    let stopping = stopping.clone();
-    spawn(Box::new(move |runtime| runtime.block_on(accept(listener, workers, most, stopping))))?;
+    let (observer, stopping) = (served.observer.clone(), stopping.clone());
+    spawn(Box::new(move |runtime| {
+        runtime.block_on(accept(listener, workers, most, observer, stopping));
+    }))?;
     Ok(threads)
 }
+
+/// A connection, and where it comes from.
+type Arrival = (StdTcpStream, SocketAddr);
 
 /// Accepts connections and gives each to the thread that has fewest.
 async fn accept(
     listener: StdTcpListener,
-    workers: Vec<(Arc<AtomicUsize>, UnboundedSender<StdTcpStream>)>,
+    workers: Vec<(Arc<AtomicUsize>, UnboundedSender<Arrival>)>,
     most: usize,
+    observer: Observer,
     mut stopping: watch::Receiver<bool>,
 ) {
     let Ok(listener) = TcpListener::from_std(listener) else { return };
@@ -242,7 +273,8 @@ async fn accept(
             accepted = listener.accept() => accepted,
             _ = stopping.wait_for(|is_stopping| *is_stopping) => return,
         };
-        let Ok(mut socket) = accepted.and_then(|(socket, _)| socket.into_std()) else {
+        let accepted = accepted.and_then(|(socket, from)| Ok((socket.into_std()?, from)));
+        let Ok((mut socket, from)) = accepted else {
             sleep(PAUSE).await;
             continue;
         };
@@ -251,6 +283,7 @@ async fn accept(
             // RFC 4253, section 4.2, lets a server say something before its version. Whether it
             // arrives is the client's loss.
             drop(socket.write_all(b"haul: too many connections; try again later\r\n"));
+            observer.tell(from, ClientAction::TurnedAway);
             continue;
         }
         if let Some((load, worker)) =
@@ -258,7 +291,7 @@ async fn accept(
         {
             load.fetch_add(1, Ordering::Relaxed);
             // A thread ends only when the server stops.
-            drop(worker.send(socket));
+            drop(worker.send((socket, from)));
         }
     }
 }
@@ -271,14 +304,14 @@ struct Worker {
 }
 
 impl Worker {
-    async fn run(self, mut arrivals: UnboundedReceiver<StdTcpStream>) {
+    async fn run(self, mut arrivals: UnboundedReceiver<Arrival>) {
         let mut connections = JoinSet::new();
         let mut stopping = self.stopping.clone();
         loop {
             tokio::select! {
-                Some(socket) = arrivals.recv() => {
-                    let connection =
-                        connection::serve(Arc::clone(&self.served), socket, self.stopping.clone());
+                Some((socket, from)) = arrivals.recv() => {
+                    let served = Arc::clone(&self.served);
+                    let connection = connection::serve(served, socket, from, self.stopping.clone());
                     let load = Loaded(Arc::clone(&self.load));
                     connections.spawn(async move {
                         // A socket that fails before it is used is a client that is gone.

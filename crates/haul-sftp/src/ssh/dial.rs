@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use haul_storage::{Error, ErrorKind, Result};
+use haul_storage::{Error, ErrorKind, Result, Retry};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -29,15 +29,18 @@ pub struct Dialled {
 /// Connects to the host of a configuration.
 ///
 /// # Errors
-/// `Unreachable`, with what became of every address.
+/// `Unreachable`, with what became of every address. A name that does not exist will not exist a
+/// moment later: that is not to be tried again.
 pub async fn dial(config: &HostConfig) -> Result<Dialled> {
     let unreachable = || {
         let error = Error::new(ErrorKind::Unreachable, "connect");
         error.at(with_port(&config.host_name, config.port))
     };
     let attempt = async {
-        let addresses =
-            addresses(config).await.map_err(|error| unreachable().with_source(error))?;
+        let addresses = addresses(config).await.map_err(|error| {
+            let retry = if may_pass(&error) { Retry::Later } else { Retry::Never };
+            unreachable().with_source(error).with_retry(retry)
+        })?;
         race(&addresses, config).await.map_err(|failures| unreachable().because(failures))
     };
     match config.connect_timeout {
@@ -60,6 +63,17 @@ async fn addresses(config: &HostConfig) -> io::Result<Vec<SocketAddr>> {
         return Err(io::Error::other("the name has no address of the wanted kind"));
     }
     Ok(found)
+}
+
+/// Whether a failed lookup may succeed later. The standard library keeps the number of
+/// getaddrinfo(3) to itself and gives its words, which are never translated here: nothing sets a
+/// locale. These are those of `EAI_AGAIN` in glibc, in musl, and in the BSDs and macOS. A number of the
+/// system, as in "too many open files", is there for `EAI_SYSTEM` only.
+fn may_pass(error: &io::Error) -> bool {
+    const AGAIN: [&str; 3] =
+        ["Temporary failure in name resolution", "Try again", "temporarily unavailable"];
+    let words = error.to_string();
+    error.raw_os_error().is_some() || AGAIN.iter().any(|again| words.contains(again))
 }
 
 /// Families in turn, beginning with that of the first address (RFC 8305, 4).
@@ -174,5 +188,29 @@ mod tests {
         for address in addresses {
             assert!(failures.contains(&address.to_string()), "{failures}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_does_not_exist_is_not_tried_again() {
+        let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
+        // Longer than a label may be (RFC 1035, 2.3.4): no resolver has to be asked.
+        let name = "a".repeat(64);
+        let error = dial(&config::resolve(None, &name, None, &options).unwrap()).await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.retry()),
+            (ErrorKind::Unreachable, Retry::Never),
+            "{error}"
+        );
+        assert!(error.to_string().contains(&format!("{name}:22")), "{error}");
+    }
+
+    #[test]
+    fn a_lookup_that_failed_for_the_moment_is_tried_again() {
+        let failed = |words: &str| io::Error::other(format!("failed to lookup: {words}"));
+        assert!(may_pass(&failed("Temporary failure in name resolution")));
+        assert!(may_pass(&io::Error::from_raw_os_error(24)));
+        assert!(!may_pass(&failed("Name or service not known")));
+        assert!(!may_pass(&failed("No address associated with hostname")));
+        assert!(!may_pass(&io::Error::other("the name has no address of the wanted kind")));
     }
 }

@@ -8,4 +8,5 @@ mod login;
 mod names;
 mod order;
 mod pipe;
+mod visitors;
 mod wire;

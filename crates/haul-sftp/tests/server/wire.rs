@@ -112,6 +112,34 @@ async fn who_does_not_take_answers_gets_no_more_than_the_budget_and_is_cut_in_th
 }
 
 #[tokio::test]
+async fn who_sends_without_end_what_has_to_wait_for_answers_that_it_does_not_take_is_cut() {
+    let ground = Ground::new();
+    fs::write(ground.path("file"), vec![1; 300_000]).unwrap();
+    let share = ground.share(ShareOptions::default());
+    let mut client = Client::begin(&share).await;
+    let handle = client.open("file", OpenFlags::READ.and(OpenFlags::WRITE)).await;
+    // More reads than have room, so that the writes behind them on the same handle cannot be done.
+    let read = Request::Read { handle: handle.clone(), offset: 0, length: 261_120 };
+    for _ in 0..100 {
+        client.send(&read);
+    }
+    let block = Bytes::from(vec![2; 261_120]);
+    // A quarter of 64 MiB is held gladly, all of it and more is not.
+    for _ in 0..64 {
+        client.send(&write(&handle, 0, block.clone()));
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!client.task.is_finished());
+    for _ in 0..256 {
+        client.send(&write(&handle, 0, block.clone()));
+    }
+    while client.answer().await.is_some() {}
+    assert_eq!(client.task.await.unwrap(), Err(SessionError::TooManyBytes));
+    let mut other = Client::begin(&share).await;
+    assert_eq!(other.content("file").await.len(), 200_000, "nobody else notices");
+}
+
+#[tokio::test]
 async fn a_full_disk_is_told_to_the_write_that_met_it() {
     let ground = Ground::new();
     let small = Mounted::tmpfs(&ground.path("small"), "1m");

@@ -67,4 +67,8 @@ in; a warning says so.
 
 Prints its address and the fingerprint of its host key, then serves until Ctrl-C. With --json that
 is an object: event (serving), protocol, address, url, directory, user, password (if it was made),
-fingerprint, host_key, read_only.";
+fingerprint, host_key, read_only.
+
+With -v it says who connects from where, logs in as whom and with what, is refused, and leaves. With
+--json these are objects: event (client), address, action (connected, logged in, refused, too late,
+turned away, left), user, with, seconds.";

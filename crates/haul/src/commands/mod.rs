@@ -25,7 +25,7 @@ pub(crate) async fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {
         Command::Ls(args) => ls::run(&args, &config()?, printer).await,
         Command::Verify(args) => verify::run(&args, &config()?, printer).await,
         Command::Serve(args) => serve::run(&args, printer).await,
-        Command::Demo(args) => demo::run(&args, printer),
+        Command::Demo(args) => demo::run(&args, printer).await,
         Command::Completions(args) => Ok(man::completions(&args, printer)),
         Command::Man(args) => man::manual(&args, printer),
     }

@@ -10,9 +10,48 @@ fn every_step_is_a_row_and_nothing_stays() {
     }
     let ran = session.haul("demo --source data --dir tmp").status(0);
     let out = ran.out();
-    let steps: Vec<_> = out.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
-    assert_eq!(steps, ["step", "copy", "again", "verify", "compare"]);
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let rows: Vec<_> = out.lines().map(words).collect();
+    let steps: Vec<_> = rows.iter().map(|row| format!("{} {}", row[0], row[1])).collect();
+    let expected = [
+        "over step",
+        "local copy",
+        "local again",
+        "local verify",
+        "local compare",
+        "sftp up",
+        "sftp down",
+        "sftp compare",
+    ];
+    assert_eq!(steps, expected, "{out}");
     assert!(out.contains("20 as listed"), "{out}");
+    // Files, and bytes with their unit: all of them went there and back.
+    for row in &rows[5..] {
+        assert_eq!(row[2..5], ["20", "1.91", "MiB"], "{out}");
+    }
+    assert_eq!(session.haul("ls tmp").out(), "");
+    assert!(!session.has("home"), "the children have a home of their own");
+}
+
+#[test]
+fn links_modes_and_fractions_of_seconds_are_no_difference_over_sftp() {
+    let session = Session::new()
+        .directory("tmp")
+        .file("data/run", "x")
+        .file("data/sub/secret", "y")
+        .link("data/link", "run")
+        .link("data/sub/dangling", "/no/where");
+    session.tool("chmod 750 data/run");
+    session.tool("chmod 400 data/sub/secret");
+    session.tool("chmod 555 data/sub");
+    session.tool("touch -d 2001-02-03T04:05:06.789 data/run");
+    let ran = session.haul("demo --source data --dir tmp --json").status(0);
+    session.tool("chmod 755 data/sub");
+    let objects = ran.objects();
+    let sftp: Vec<_> = objects.iter().filter(|object| object["over"] == "sftp").collect();
+    let steps: Vec<_> = sftp.iter().map(|object| object["step"].as_str().unwrap()).collect();
+    assert_eq!(steps, ["up", "down", "compare"]);
+    assert!(sftp.iter().all(|object| object["bytes"] == 2), "{}", ran.out());
     assert_eq!(session.haul("ls tmp").out(), "");
 }
 

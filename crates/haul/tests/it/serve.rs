@@ -10,7 +10,7 @@ struct Serving {
     child: Child,
     said: String,
     /// Kept open: a server whose output nobody reads is another test.
-    _stdout: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Serving {
@@ -24,7 +24,7 @@ impl Serving {
         for _ in 0..lines {
             stdout.read_line(&mut said).unwrap();
         }
-        Self { child, said, _stdout: stdout }
+        Self { child, said, stdout }
     }
 
     fn json(session: &Session, line: &str) -> (Self, serde_json::Value) {
@@ -33,10 +33,23 @@ impl Serving {
         (serving, object)
     }
 
-    /// Ends it with a signal; its status and what it said besides its result.
-    fn end(mut self, signal: &str) -> (Option<i32>, String) {
+    /// Ends it with a signal; what else it printed as its result.
+    fn rest(mut self, signal: &str) -> String {
+        self.signal(signal);
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut self.stdout, &mut rest).unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        rest
+    }
+
+    fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+    }
+
+    /// Ends it with a signal; its status and what it said besides its result.
+    fn end(mut self, signal: &str) -> (Option<i32>, String) {
+        self.signal(signal);
         let mut said = String::new();
         let mut stderr = self.child.stderr.take().unwrap();
         std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
@@ -63,6 +76,12 @@ fn session() -> Session {
     let session = Session::new().file("data/file", "content").directory("home");
     make_key(&session, "key");
     session
+}
+
+/// Makes the key of a server known.
+fn trust(session: &Session, object: &serde_json::Value) {
+    let key = object["host_key"].as_str().unwrap();
+    session.write("known", format!("[127.0.0.1]:{} {key}\n", port(object)));
 }
 
 fn sftp(session: &Session, port: u64, batch: &str) -> (bool, String) {
@@ -98,9 +117,7 @@ fn a_directory_is_served_until_a_signal() {
         assert_eq!(object["event"], "serving");
         assert_eq!(object["user"], "me");
         assert_eq!(object["password"], serde_json::Value::Null);
-        let known =
-            format!("[127.0.0.1]:{} {}\n", port(&object), object["host_key"].as_str().unwrap());
-        session.write("known", known);
+        trust(&session, &object);
         let (worked, said) = sftp(&session, port(&object), "put key.pub up\nget file got\n");
         assert!(worked, "{said}");
         assert_eq!(session.read("got"), "content");
@@ -193,4 +210,78 @@ fn a_line_that_cannot_be_followed_is_warned_of() {
         "haul: warning: keys:2: option 'from' is not supported; this line lets nobody in\n\
          haul: stopping\n"
     );
+}
+
+#[test]
+fn with_v_it_says_who_comes_and_goes_and_who_is_refused() {
+    let session = session();
+    make_key(&session, "host");
+    let line = "serve sftp data -v --listen 127.0.0.1:0 --authorized-keys key.pub --host-key host";
+    let serving = Serving::start(&session, line, 3);
+    let url = serving.said.split_whitespace().find(|word| word.starts_with("sftp://")).unwrap();
+    let port = url.trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap();
+    session.write("known", format!("[127.0.0.1]:{port} {}", session.read("host.pub")));
+    let (worked, said) = sftp(&session, port, "pwd\n");
+    assert!(worked, "{said}");
+    session.write("home/.ssh/known_hosts", session.read("known"));
+    let from = format!("sftp://you@127.0.0.1:{port}/file");
+    session.haul(&format!("cp -F none -i key -o IdentityAgent=none {from} got")).status(1);
+    let (status, said) = serving.end("TERM");
+    assert_eq!(status, Some(0));
+    let listed = session.tool("ssh-keygen -l -f key.pub");
+    let key = listed.split(' ').nth(1).unwrap();
+    let told = said.lines().filter_map(|line| line.strip_prefix("haul: 127.0.0.1:"));
+    let told: Vec<_> = told.map(|line| line.split_once(": ").unwrap().1).collect();
+    let count = |start: &str| told.iter().filter(|line| line.starts_with(start)).count();
+    assert_eq!(count("connected"), 2, "{said}");
+    assert_eq!(count(&format!("logged in as me with key {key}")), 1, "{said}");
+    assert_eq!(count(&format!("refused as you with key {key}")), 1, "{said}");
+    assert_eq!(count("left after "), 2, "{said}");
+    assert_eq!(told.len(), 6, "{said}");
+}
+
+#[test]
+fn with_v_and_json_what_clients_do_are_objects_and_without_v_there_are_none() {
+    let session = session();
+    let line = "serve sftp data --listen 127.0.0.1:0 --authorized-keys key.pub";
+    for (verbose, expected) in [(" -v", &["connected", "logged in", "left"][..]), ("", &[])] {
+        let (serving, object) = Serving::json(&session, &format!("{line}{verbose}"));
+        trust(&session, &object);
+        let (worked, said) = sftp(&session, port(&object), "pwd\n");
+        assert!(worked, "{said}");
+        let rest = serving.rest("INT");
+        let objects = rest.lines().map(|line| serde_json::from_str(line).unwrap());
+        let objects: Vec<serde_json::Value> = objects.collect();
+        let actions: Vec<_> = objects.iter().map(|one| one["action"].as_str().unwrap()).collect();
+        assert_eq!(actions, expected);
+        assert!(objects.iter().all(|one| one["event"] == "client"), "{rest}");
+        assert!(objects.last().is_none_or(|one| one["user"] == "me" && one["seconds"].is_f64()));
+    }
+}
+
+#[test]
+fn the_password_that_a_command_prints_lets_in_and_is_never_shown() {
+    let session = session();
+    session.write("secret", "right horse\nsecond line\n");
+    let line = "serve sftp data -v --listen 127.0.0.1:0 --password-command cat<secret --user ada";
+    let (serving, object) = Serving::json(&session, line);
+    assert_eq!(object["password"], serde_json::Value::Null);
+    trust(&session, &object);
+    let get = |password: &str, to: &str| {
+        let from = format!("sftp://ada@{}/file", object["address"].as_str().unwrap());
+        let options = "-F none -o UserKnownHostsFile=known -o IdentityAgent=none";
+        let mut command = session.command(&format!("cp {options} {from} {to}"));
+        command.env("HAUL_PASSWORD", password).output().unwrap()
+    };
+    let got = get("right horse", "got");
+    assert!(got.status.success(), "{}", String::from_utf8_lossy(&got.stderr));
+    assert_eq!(session.read("got"), "content");
+    for wrong in ["second line", "right horse\nsecond line", "right horse "] {
+        assert_eq!(get(wrong, "other").status.code(), Some(1), "{wrong:?}");
+        assert!(!session.has("other"));
+    }
+    let (said_first, rest) = (serving.said.clone(), serving.rest("INT"));
+    assert!(rest.contains(r#""action":"logged in","user":"ada","with":"password""#), "{rest}");
+    assert!(rest.contains(r#""action":"refused","user":"ada","with":"password""#), "{rest}");
+    assert!(!format!("{said_first}{rest}").contains("horse"), "{said_first}{rest}");
 }

@@ -51,7 +51,12 @@ pub(super) struct Child {
 
 impl Child {
     /// Starts it. On a terminal it shows its own progress.
-    pub(super) fn start(words: &[&str], paths: &[&OsStr], printer: &Printer) -> Result<Self, Stop> {
+    pub(super) fn start(
+        words: &[&str],
+        paths: &[&OsStr],
+        home: &Path,
+        printer: &Printer,
+    ) -> Result<Self, Stop> {
         let failed = |error| Error::from_io("start", error).at("haul");
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = Command::new(program);
@@ -59,8 +64,10 @@ impl Child {
         if !printer.shows_progress() || printer.is_json() {
             command.arg("--no-progress");
         }
-        // What is shown does not depend on a configuration.
-        command.arg("--").args(paths).env("HAUL_CONFIG", "");
+        // What is shown depends neither on a configuration nor on keys of the user, and leaves
+        // nothing in his home.
+        command.arg("--").args(paths).env("HAUL_CONFIG", "").env("HOME", home);
+        command.env_remove("XDG_STATE_HOME").env_remove("SSH_AUTH_SOCK");
         let mut process =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let (sender, lines) = sync_channel(1024);

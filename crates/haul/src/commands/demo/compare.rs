@@ -16,6 +16,15 @@ use crate::signals::Signals;
 const MANIFEST: &str = "SHA256SUMS";
 const BLOCK: usize = 1 << 20;
 
+/// How exactly a copy can have the times of its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Times {
+    /// As a file system keeps them.
+    Nanoseconds,
+    /// As version 3 of SFTP says them.
+    Seconds,
+}
+
 /// What was compared.
 #[derive(Debug, Default)]
 pub(super) struct Compared {
@@ -24,14 +33,20 @@ pub(super) struct Compared {
 }
 
 /// Compares `copy` with `source`; the first difference is an error.
-pub(super) fn compare(source: &Path, copy: &Path, signals: &Signals) -> Result<Compared, Stop> {
+pub(super) fn compare(
+    source: &Path,
+    copy: &Path,
+    times: Times,
+    signals: &Signals,
+) -> Result<Compared, Stop> {
     let buffers = [vec![0; BLOCK], vec![0; BLOCK]];
-    let mut comparison = Comparison { signals, compared: Compared::default(), buffers };
+    let mut comparison = Comparison { times, signals, compared: Compared::default(), buffers };
     comparison.directories(source, copy, true)?;
     Ok(comparison.compared)
 }
 
 struct Comparison<'a> {
+    times: Times,
     signals: &'a Signals,
     compared: Compared,
     buffers: [Vec<u8>; 2],
@@ -81,7 +96,10 @@ impl Comparison<'_> {
         if theirs.permissions().mode() != ours.permissions().mode() {
             return Err(differs(copy, "its mode is not that of its source"));
         }
-        let modified = |metadata: &Metadata| (metadata.mtime(), metadata.mtime_nsec());
+        let modified = |metadata: &Metadata| match self.times {
+            Times::Nanoseconds => (metadata.mtime(), metadata.mtime_nsec()),
+            Times::Seconds => (metadata.mtime(), 0),
+        };
         if modified(&theirs) != modified(&ours) {
             return Err(differs(copy, "its time is not that of its source"));
         }
@@ -156,9 +174,26 @@ mod tests {
         };
         set_time();
         fs::write(b.join(MANIFEST), "").unwrap();
-        assert_eq!(compare(&a, &b, &Signals::default()).unwrap().bytes, 3);
+        let compare = |times| compare(&a, &b, times, &Signals::default());
+        assert_eq!(compare(Times::Nanoseconds).unwrap().bytes, 3);
         fs::write(b.join("f"), "xyy").unwrap();
         set_time();
-        assert!(compare(&a, &b, &Signals::default()).is_err());
+        assert!(compare(Times::Nanoseconds).is_err());
+        assert!(compare(Times::Seconds).is_err());
+    }
+
+    #[test]
+    fn a_fraction_of_a_second_makes_a_difference_where_times_have_one() {
+        use std::time::{Duration, UNIX_EPOCH};
+        let directory = tempfile::tempdir().unwrap();
+        let (a, b) = (directory.path().join("a"), directory.path().join("b"));
+        for (path, time_ms) in [(&a, 7_250), (&b, 7_000)] {
+            fs::create_dir(path).unwrap();
+            let file = File::create(path.join("f")).unwrap();
+            file.set_modified(UNIX_EPOCH + Duration::from_millis(time_ms)).unwrap();
+        }
+        let compare = |times| compare(&a, &b, times, &Signals::default());
+        assert!(compare(Times::Nanoseconds).is_err());
+        assert_eq!(compare(Times::Seconds).unwrap().files, 1);
     }
 }

@@ -1,17 +1,21 @@
 //! `haul demo`: the main job on real data of this machine, in a minute, with nothing installed.
 //!
 //! ```text
-//! pick a tree → copy, and kill -9 half way → copy again → verify the manifest → compare the trees
+//! pick a tree → local: copy, and kill -9 half way → copy again → verify the manifest → compare the trees
+//!               sftp:  start a server → copy to it → copy from it → compare the trees
 //! ```
 //!
-//! Every step but the last is a child process of this very program, as a user would run it. What it
-//! makes lies in one temporary directory that is removed at the end, however that comes.
+//! Every step but the last is a child process of this very program, as a user would run it; servers
+//! run in this one. What it makes lies in one temporary directory that is removed at the end, however
+//! that comes.
 
 mod child;
 mod compare;
+mod far;
 mod tree;
 mod workspace;
 
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -24,13 +28,14 @@ use crate::output::{Printer, human};
 use crate::signals::Signals;
 use crate::units::{bytes, duration, per_second, rate};
 
-use child::{Child, Until};
+use child::{Child, Outcome, Until};
+use compare::Times;
+use far::Far;
 use tree::Tree;
 use workspace::Workspace;
 
-/// The ways that data is moved. A further protocol is a further name here, and what has to be
-/// started for it.
-const WAYS: [&str; 1] = ["local"];
+/// Copies that lie there at once: over a network one on the server and one that came back.
+const COPIES: u64 = 2;
 
 /// A line of the table.
 #[derive(Debug, Serialize)]
@@ -46,10 +51,10 @@ struct Row<'a> {
 }
 
 /// Runs it.
-pub(crate) fn run(args: &DemoArgs, printer: &Printer) -> Result<Exit, Stop> {
+pub(crate) async fn run(args: &DemoArgs, printer: &Printer) -> Result<Exit, Stop> {
     let signals = Signals::listen(printer, "interrupted");
     let tree = Tree::find(args.source.as_deref(), args.size.0)?;
-    let workspace = Workspace::new(args.dir.as_deref(), tree.bytes)?;
+    let workspace = Workspace::new(args.dir.as_deref(), tree.bytes * COPIES)?;
     if !printer.is_json() {
         printer.note(format_args!(
             "{}, {} of {}, by way of {}",
@@ -61,7 +66,7 @@ pub(crate) fn run(args: &DemoArgs, printer: &Printer) -> Result<Exit, Stop> {
     }
     let demo = Demo { tree: &tree, workspace: &workspace, printer, signals: &signals };
     demo.head();
-    let outcome = WAYS.iter().try_for_each(|way| demo.over(way));
+    let outcome = demo.everything().await;
     // Removed before the end is reported: after a signal nobody comes back to it.
     drop(workspace);
     match (signals.exit(), outcome) {
@@ -78,30 +83,83 @@ struct Demo<'a> {
 }
 
 impl Demo<'_> {
-    fn over(&self, way: &str) -> Result<(), Stop> {
+    async fn everything(&self) -> Result<(), Stop> {
+        self.local()?;
+        self.sftp().await
+    }
+
+    fn local(&self) -> Result<(), Stop> {
+        let way = "local";
         let copy = self.workspace.path().join(way);
         self.copy(way, &copy)?;
         self.verify(way, &copy)?;
-        self.compare(way, &copy)?;
+        self.compare(way, &copy, Times::Nanoseconds)?;
         self.workspace.empty(&copy)
+    }
+
+    async fn sftp(&self) -> Result<(), Stop> {
+        let way = "sftp";
+        let served = self.workspace.path().join("served");
+        let far = Far::sftp(&served, &self.workspace.home()).await?;
+        let outcome = self.there_and_back(way, &far);
+        far.stop().await;
+        outcome?;
+        self.workspace.empty(&served)
+    }
+
+    /// Copies to a server and from there, and compares what came back.
+    fn there_and_back(&self, way: &str, far: &Far) -> Result<(), Stop> {
+        let back = self.workspace.path().join("back");
+        let there = far.location("copy");
+        let source = self.source();
+        self.over_link(way, "up", [&source, there.as_ref()], "over SSH, to a server of its own")?;
+        let copied = format!("{there}/");
+        self.over_link(way, "down", [copied.as_ref(), back.as_os_str()], "and from there")?;
+        self.compare(way, &back, Times::Seconds)?;
+        self.workspace.empty(&back)
+    }
+
+    fn over_link(
+        &self,
+        way: &str,
+        step: &'static str,
+        paths: [&OsStr; 2],
+        note: &str,
+    ) -> Result<(), Stop> {
+        let started = Instant::now();
+        // No configuration of ssh either; the home says which key and whom to trust.
+        let outcome = self.child(&["cp", "--json", "-F", "none"], &paths, Until::End)?;
+        let summary = outcome.succeeded("copy", &self.tree.root)?;
+        let moved = summary["moved_bytes"].as_u64().unwrap_or_default();
+        self.row(way, step, (outcome.files, moved), started.elapsed(), note.to_owned());
+        Ok(())
+    }
+
+    /// What is in the tree, as a source.
+    fn source(&self) -> OsString {
+        let mut source = self.tree.root.clone().into_os_string();
+        source.push("/");
+        source
+    }
+
+    fn child(&self, words: &[&str], paths: &[&OsStr], until: Until) -> Result<Outcome, Stop> {
+        let child = Child::start(words, paths, &self.workspace.home(), self.printer)?;
+        child.run(until, self.signals)
     }
 
     /// Copies, killed half way, and again to the end.
     fn copy(&self, way: &str, copy: &Path) -> Result<(), Stop> {
-        let mut source = self.tree.root.clone().into_os_string();
-        source.push("/");
+        let source = self.source();
         let line = ["cp", "--json", "--manifest"];
         let half = self.tree.bytes / 2;
 
         let started = Instant::now();
-        let child = Child::start(&line, &[&source, copy.as_os_str()], self.printer)?;
-        let killed = child.run(Until::Bytes(half), self.signals)?;
+        let killed = self.child(&line, &[&source, copy.as_os_str()], Until::Bytes(half))?;
         let note = if killed.completed { "ended before it could be killed" } else { "killed (-9)" };
         self.row(way, "copy", (killed.files, killed.bytes), started.elapsed(), note.to_owned());
 
         let started = Instant::now();
-        let child = Child::start(&line, &[&source, copy.as_os_str()], self.printer)?;
-        let outcome = child.run(Until::End, self.signals)?;
+        let outcome = self.child(&line, &[&source, copy.as_os_str()], Until::End)?;
         let summary = outcome.succeeded("copy", &self.tree.root)?;
         let count = |name: &str| summary[name].as_u64().unwrap_or_default();
         let there = count("bytes").saturating_sub(count("moved_bytes"));
@@ -118,19 +176,22 @@ impl Demo<'_> {
 
     fn verify(&self, way: &str, copy: &Path) -> Result<(), Stop> {
         let started = Instant::now();
-        let child = Child::start(&["verify", "--json"], &[copy.as_os_str()], self.printer)?;
-        let outcome = child.run(Until::End, self.signals)?;
+        let outcome = self.child(&["verify", "--json"], &[copy.as_os_str()], Until::End)?;
         let summary = outcome.succeeded("verify", copy)?;
         let note = format!("{} as listed", summary["matched"]);
         self.row(way, "verify", (outcome.files, outcome.bytes), started.elapsed(), note);
         Ok(())
     }
 
-    fn compare(&self, way: &str, copy: &Path) -> Result<(), Stop> {
+    fn compare(&self, way: &str, copy: &Path, times: Times) -> Result<(), Stop> {
         let started = Instant::now();
-        let compared = compare::compare(&self.tree.root, copy, self.signals)?;
-        let note = "bytes, modes, times and links are equal".to_owned();
-        self.row(way, "compare", (compared.files, compared.bytes), started.elapsed(), note);
+        let compared = compare::compare(&self.tree.root, copy, times, self.signals)?;
+        let note = match times {
+            Times::Nanoseconds => "bytes, modes, times and links are equal",
+            Times::Seconds => "bytes, modes, times (in seconds) and links are equal",
+        };
+        let counted = (compared.files, compared.bytes);
+        self.row(way, "compare", counted, started.elapsed(), note.to_owned());
         Ok(())
     }
 

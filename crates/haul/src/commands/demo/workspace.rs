@@ -59,6 +59,11 @@ impl Workspace {
         self.directory.path()
     }
 
+    /// A home for the children: what a user would have there.
+    pub(super) fn home(&self) -> PathBuf {
+        self.directory.path().join("home")
+    }
+
     /// Removes something in it.
     pub(super) fn empty(&self, path: &Path) -> Result<(), Stop> {
         unlock(path);

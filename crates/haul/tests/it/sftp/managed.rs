@@ -33,13 +33,32 @@ fn a_server_that_appends_whatever_it_is_told_gets_writes_in_order() {
 }
 
 #[test]
-fn an_upload_in_order_that_is_cut_is_an_error_and_a_rerun_starts_it_anew() {
+fn an_upload_in_order_that_is_cut_starts_anew_by_itself() {
+    for options in ["", "--digest sha256", "--digest blake3 --verify"] {
+        let far = far(&[Habit::InOrder(Status::Failure)]).with_proxy();
+        far.session.write("src", content(1, 8 << 20));
+        far.proxy().set(
+            Connections::Nth(1),
+            Direction::ToServer,
+            Fault::CutHard { after: 2 << 20 },
+        );
+        let ran = far.haul(&format!("cp --json {options} src @/f")).status(0);
+        let lost = ran.objects().into_iter().filter(|one| one["event"] == "retry").any(|one| {
+            one["message"].as_str().unwrap().contains("takes a file from its beginning only")
+        });
+        assert!(lost, "{}", ran.out());
+        assert_eq!(ran.summary()["bytes"], 8 << 20);
+        far.session.tool("cmp src far/f");
+        assert_eq!(fs::read_dir(far.far("")).unwrap().count(), 1, "nothing is left over");
+    }
+}
+
+#[test]
+fn an_upload_in_order_that_is_cut_again_and_again_is_an_error_and_a_rerun_starts_it_anew() {
     let far = far(&[Habit::InOrder(Status::Failure)]).with_proxy();
     far.session.write("src", content(1, 8 << 20));
-    for connection in 1..=3 {
-        let cut = Fault::CutHard { after: 2 << 20 };
-        far.proxy().set(Connections::Nth(connection), Direction::ToServer, cut);
-    }
+    let cut = Fault::CutHard { after: 2 << 20 };
+    far.proxy().set(Connections::All, Direction::ToServer, cut);
     let ran = far.haul("cp src @/f").status(1);
     assert!(ran.err().contains("takes a file from its beginning only"), "{}", ran.err());
     assert!(!far.session.has("far/f"));

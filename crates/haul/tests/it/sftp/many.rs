@@ -147,3 +147,38 @@ fn the_hosts_ask_for_their_passwords_one_at_a_time() {
     }
     assert!(!said.lock().unwrap().contains("sesame"));
 }
+
+#[test]
+fn a_host_whose_name_does_not_exist_fails_at_once_alone_and_among_others() {
+    // A label longer than there may be, so that no resolver has to be asked.
+    let name = "a".repeat(64);
+    let session = Session::new().file("src", "content");
+    let ran = session.haul(&format!("cp --json -F none src {name}:f")).status(1);
+    let events = |ran: &Ran, event: &str| {
+        ran.objects().into_iter().filter(|one| one["event"] == event).collect::<Vec<_>>()
+    };
+    assert!(events(&ran, "retry").is_empty(), "{}", ran.out());
+    let said = format!("{}{}", ran.out(), ran.err());
+    assert!(said.contains(&format!("@{name}")), "{said}");
+    assert!(said.contains("Name or service not known"), "{said}");
+
+    // Beside one that is there, and both of a list that are not.
+    fs::create_dir_all(session.path("near")).unwrap();
+    let near = session.path("near");
+    let config = format!(
+        "[remote.n1]\nurl = \"{}\"\n[remote.n2]\nurl = \"sftp://{name}/\"\n\
+         [remote.n3]\nurl = \"sftp://{name}b/\"\n",
+        near.display()
+    );
+    session.write("config.toml", config);
+    let line = "cp --json -F none --config config.toml src n[1-3]:";
+    let ran = session.haul(line).status(1);
+    assert!(events(&ran, "retry").is_empty(), "{}", ran.out());
+    let hosts = events(&ran, "host");
+    let status = |name: &str| {
+        let host = hosts.iter().find(|one| one["host"] == name).unwrap();
+        host["status"].as_str().unwrap().to_owned()
+    };
+    assert_eq!([status("n1"), status("n2"), status("n3")], ["done", "failed", "failed"]);
+    assert_eq!(session.read("near/src"), "content");
+}

@@ -4,6 +4,8 @@
 //! who may log in, host key, address → a running server → one result → until a signal
 //! ```
 
+mod log;
+
 use std::env;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -17,6 +19,8 @@ use crate::args::{ServeArgs, ServeProtocol, ServeSftpArgs};
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 use crate::signals::Signals;
+
+use log::Log;
 
 /// What is printed when it serves.
 #[derive(Debug, Serialize)]
@@ -49,7 +53,14 @@ async fn sftp(args: &ServeSftpArgs, printer: &Printer) -> Result<Exit, Stop> {
         None => HostKey::read_or_create(&usual_host_key()?)?,
     };
     let signals = Signals::listen(printer, "stopping");
-    let server = SftpServer::builder(&args.directory)
+    let mut builder = SftpServer::builder(&args.directory);
+    let mut log_end = None;
+    if printer.is_verbose() {
+        let (log, end) = Log::start(printer)?;
+        builder = builder.observer(move |event| log.note(event));
+        log_end = Some(end);
+    }
+    let server = builder
         .listen(listen)
         .credentials(credentials)
         .host_key(host_key)
@@ -72,6 +83,9 @@ async fn sftp(args: &ServeSftpArgs, printer: &Printer) -> Result<Exit, Stop> {
     print(&serving, printer);
     signals.cancel().cancelled().await;
     server.stop().await;
+    if let Some(end) = log_end {
+        end.wait();
+    }
     Ok(Exit::Done)
 }
 

@@ -1,0 +1,168 @@
+//! What is told about clients, and who is sent away or cut before it has logged in.
+
+use std::fs;
+use std::io::Read;
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use haul_sftp::server::{ClientAction, ClientEvent, Proof, SftpServerBuilder};
+use russh::client::{Config, Handle, Handler, connect};
+
+use crate::login::{PASSWORD, Site};
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<ClientEvent>>>);
+
+impl Log {
+    fn of(&self, builder: SftpServerBuilder) -> SftpServerBuilder {
+        let log = Arc::clone(&self.0);
+        builder.observer(move |event| log.lock().unwrap().push(event))
+    }
+
+    /// What was told, when somebody has left.
+    async fn until_left(&self, count: usize) -> Vec<ClientEvent> {
+        loop {
+            let events = self.0.lock().unwrap().clone();
+            let left = |event: &&ClientEvent| matches!(event.action, ClientAction::Left { .. });
+            if events.iter().filter(left).count() == count {
+                return events;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+struct Trusting;
+
+impl Handler for Trusting {
+    type Error = russh::Error;
+    async fn check_server_key(
+        &mut self,
+        _key: &russh::keys::PublicKeyOrCertificate,
+    ) -> Result<bool, Self::Error> {
+        Ok(true)
+    }
+}
+
+async fn connected(site: &Site) -> Handle<Trusting> {
+    connect(Arc::new(Config::default()), site.server.address(), Trusting).await.unwrap()
+}
+
+#[tokio::test]
+async fn who_comes_with_what_and_goes_is_told() {
+    let log = Log::default();
+    let site = Site::with(|builder| log.of(builder)).await;
+    site.run(site.sftp("pwd")).await;
+    let events = log.until_left(1).await;
+    let mut list = site.command("ssh-keygen");
+    list.args(["-l", "-f"]).arg(site.beside("key"));
+    let listed = site.run(list).await;
+    let fingerprint = listed.split(' ').nth(1).unwrap().to_owned();
+    let actions: Vec<_> = events.iter().map(|event| event.action.clone()).collect();
+    let with = Proof::Key(fingerprint);
+    let user = "me".to_owned();
+    assert_eq!(actions[..2], [ClientAction::Connected, ClientAction::LoggedIn { user, with }]);
+    let [_, _, ClientAction::Left { user, .. }] = &actions[..] else { panic!("{actions:?}") };
+    assert_eq!(user.as_deref(), Some("me"));
+    let address = events[0].address;
+    assert!(address.ip().is_loopback() && address != site.server.address());
+    assert!(events.iter().all(|event| event.address == address));
+}
+
+#[tokio::test]
+async fn every_refusal_is_told_with_the_name_as_it_came() {
+    let log = Log::default();
+    let site = Site::with(|builder| log.of(builder)).await;
+    let mut client = connected(&site).await;
+    for (user, password) in [("you\n\u{1b}[1m", PASSWORD), ("me", "wrong")] {
+        assert!(!client.authenticate_password(user, password).await.unwrap().success());
+    }
+    drop(client);
+    let mut other_key = site.command("ssh-keygen");
+    other_key.args(["-q", "-t", "ed25519", "-N", "", "-f", "other"]);
+    site.run(other_key).await;
+    fs::rename(site.here("other"), site.beside("key")).unwrap();
+    fs::rename(site.here("other.pub"), site.beside("key.pub")).unwrap();
+    site.fails(site.sftp("pwd")).await;
+    let refused: Vec<_> = log
+        .until_left(2)
+        .await
+        .into_iter()
+        .filter_map(|event| match event.action {
+            ClientAction::Refused { user, with } => Some((user, with)),
+            ClientAction::LoggedIn { .. } => panic!("{event:?}"),
+            _ => None,
+        })
+        .collect();
+    let [name, password, key] = &refused[..] else { panic!("{refused:?}") };
+    assert_eq!(*name, ("you\n\u{1b}[1m".to_owned(), Proof::Password));
+    assert_eq!(*password, ("me".to_owned(), Proof::Password));
+    assert!(
+        matches!(key, (user, Proof::Key(print)) if user == "me" && print.starts_with("SHA256:"))
+    );
+    assert!(!format!("{refused:?}").contains("wrong"), "a password is nobody's business");
+}
+
+#[tokio::test]
+async fn who_does_not_log_in_in_time_is_cut_and_who_has_is_not() {
+    let log = Log::default();
+    let grace = Duration::from_millis(700);
+    let site = Site::with(|builder| log.of(builder).login_grace(grace)).await;
+    let mut inside = connected(&site).await;
+    assert!(inside.authenticate_password("me", PASSWORD).await.unwrap().success());
+    // One that says nothing at all, and one that shakes hands and waits.
+    let mut silent = TcpStream::connect(site.server.address()).unwrap();
+    let waiting = connected(&site).await;
+    let events = log.until_left(2).await;
+    let too_late: Vec<_> =
+        events.iter().filter(|event| event.action == ClientAction::TooLate).collect();
+    assert_eq!(too_late.len(), 2, "{events:?}");
+    for event in &events {
+        if let ClientAction::Left { user, after } = &event.action {
+            assert!(user.is_none() && *after >= grace, "{event:?}");
+        }
+    }
+    let mut said = Vec::new();
+    // An end or a reset: either way it is over.
+    drop(silent.read_to_end(&mut said));
+    assert!(said.is_empty() || said.starts_with(b"SSH-2.0-haul"), "{said:?}");
+    drop(waiting);
+    tokio::time::sleep(grace).await;
+    inside.channel_open_session().await.unwrap();
+}
+
+#[tokio::test]
+async fn more_connections_than_there_may_be_are_sent_away_with_a_word() {
+    let log = Log::default();
+    let site = Site::with(|builder| log.of(builder).max_sessions(1)).await;
+    let address = site.server.address();
+    // One for the session, and 32 for those that have not logged in.
+    let held: Vec<_> = (0..33).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let mut said = String::new();
+    TcpStream::connect(address).unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "haul: too many connections; try again later\r\n");
+    drop(held);
+    let events = log.until_left(33).await;
+    assert_eq!(events.iter().filter(|event| event.action == ClientAction::TurnedAway).count(), 1);
+    site.run(site.sftp("pwd")).await;
+}
+
+#[tokio::test]
+async fn a_connection_has_ten_channels_and_gets_one_anew_when_one_is_closed() {
+    let site = Site::new().await;
+    let mut client = connected(&site).await;
+    assert!(client.authenticate_password("me", PASSWORD).await.unwrap().success());
+    let mut channels = Vec::new();
+    for _ in 0..10 {
+        channels.push(client.channel_open_session().await.unwrap());
+    }
+    let refused = client.channel_open_session().await.unwrap_err();
+    assert!(matches!(refused, russh::Error::ChannelOpenFailure(_)), "{refused:?}");
+    let first = channels.remove(0);
+    first.close().await.unwrap();
+    // The server's task of that channel has to end first.
+    while client.channel_open_session().await.is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
