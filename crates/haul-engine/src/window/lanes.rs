@@ -31,6 +31,8 @@ pub(super) struct Lanes {
     link: LinkStatus,
     /// When a lane was last opened, lost, or first asked for.
     changed: Duration,
+    /// Whether anything has arrived: before that no slow start has begun.
+    delivered: bool,
     ceiling: Option<Ceiling>,
     /// How often the ceiling was hit; makes the memory longer.
     strikes: u32,
@@ -49,6 +51,7 @@ impl Lanes {
             wanted: bounds.fixed_lanes.unwrap_or(1),
             link: LinkStatus::default(),
             changed: Duration::ZERO,
+            delivered: false,
             ceiling: None,
             strikes: 0,
         }
@@ -78,6 +81,14 @@ impl Lanes {
                     self.wanted = self.wanted.min(self.ceiling(now));
                 }
             }
+        }
+    }
+
+    /// Bytes have arrived. Slow start begins with the first ones, however long lanes were open.
+    pub(super) fn on_delivery(&mut self, now: Duration) {
+        if !self.delivered {
+            self.delivered = true;
+            self.changed = now;
         }
     }
 

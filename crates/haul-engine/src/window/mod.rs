@@ -156,6 +156,7 @@ impl Window {
             let quickest = self.quickest_answer.map_or(answer, |known| known.min(answer));
             self.quickest_answer = Some(quickest);
         }
+        self.lanes.on_delivery(now);
         let untold = self.meter.complete(now, completion.bytes);
         self.make_room(untold);
         self.tick();
@@ -166,6 +167,7 @@ impl Window {
     /// are counted once.
     pub fn on_progress(&mut self, now: Duration, bytes: u64, in_flight: u64) {
         let now = self.advance(now);
+        self.lanes.on_delivery(now);
         self.meter.progress(now, bytes, in_flight);
         self.make_room(bytes);
         self.tick();
