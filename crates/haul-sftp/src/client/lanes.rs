@@ -28,6 +28,9 @@ const LONG_ROUND_TRIP: Duration = Duration::from_millis(20);
 const ENOUGH: u64 = 2000;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
+/// A file that was opened no longer ago is what a new lane is needed for.
+const LATELY: Duration = Duration::from_secs(2);
+
 /// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -61,6 +64,8 @@ struct State {
     connect: Option<Duration>,
     /// What the first lane is going to be asked.
     foreseen: Vec<Request>,
+    /// What opens the file that was opened last, and since when.
+    opened: Option<(Instant, Vec<Request>)>,
 }
 
 #[derive(Debug)]
@@ -89,6 +94,7 @@ impl Lanes {
                 round_trips: 0,
                 connect: None,
                 foreseen: Vec::new(),
+                opened: None,
             }),
             changed: Notify::new(),
             this: this.clone(),
@@ -192,6 +198,18 @@ impl Lanes {
         }
     }
 
+    /// Says what every lane is going to be asked that is being made now.
+    pub(super) fn foresee_on_new(&self, questions: Vec<Request>) {
+        self.lock().opened = Some((Instant::now(), questions));
+    }
+
+    fn opened_lately(&self) -> Vec<Request> {
+        let mut state = self.lock();
+        let lately = state.opened.take_if(|(since, _)| since.elapsed() > LATELY);
+        drop(lately);
+        state.opened.as_ref().map(|(_, questions)| questions.clone()).unwrap_or_default()
+    }
+
     /// One more lane, which is not among those that are shared.
     pub(super) async fn open_own(&self) -> Result<Arc<Session>> {
         let dial = Arc::clone(&self.dial);
@@ -254,9 +272,17 @@ impl Lanes {
 
     async fn open_one(self: Arc<Self>, foreseen: Vec<Request>) {
         let began = Instant::now();
-        let questions = foreseen.clone();
-        let first = move |server: &str| Session::first(server, &questions);
+        let asked = Arc::new(Mutex::new(foreseen));
+        let (this, early) = (Arc::downgrade(&self), Arc::clone(&asked));
+        let first = move |server: &str| {
+            let mut early = early.lock().unwrap_or_else(PoisonError::into_inner);
+            if early.is_empty() {
+                *early = this.upgrade().map(|this| this.opened_lately()).unwrap_or_default();
+            }
+            Session::first(server, &early)
+        };
         let dialled = self.dial.dial(&first).await;
+        let foreseen = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
         let mut state = self.lock();
         state.making -= 1;
         match dialled {

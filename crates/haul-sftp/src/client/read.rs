@@ -307,6 +307,7 @@ impl Handles {
         if host.habits.are_handles_few() {
             return;
         }
+        host.lanes.foresee_on_new(self.questions(self.flags).into());
         for session in host.lanes.others_idle() {
             let handles = Arc::clone(self);
             host.lanes.spawn(async move {
@@ -359,12 +360,7 @@ impl Handles {
     /// Looks and opens in one round trip. What is there has to be a file, and no link.
     async fn open_on(&self, session: &Session, flags: OpenFlags) -> Result<(Attrs, Handle)> {
         let at = |error: Error| self.inner.at(error, &self.path);
-        let look = session.request(&Request::Lstat(self.on_server.clone()));
-        let open = session.request(&Request::Open {
-            path: self.on_server.clone(),
-            flags,
-            attrs: Attrs::default(),
-        });
+        let [look, open] = self.questions(flags).map(|question| session.request(&question));
         let attrs = error::attrs("open", look.answer().await?).map_err(at)?;
         let handle = error::handle("open", open.answer().await?);
         let kind = match attrs.kind() {
@@ -380,6 +376,11 @@ impl Handles {
             return Err(at(Error::new(kind, "open").because(format!("it is {what}"))));
         }
         Ok((attrs, handle.map_err(at)?))
+    }
+
+    fn questions(&self, flags: OpenFlags) -> [Request; 2] {
+        let (path, attrs) = (self.on_server.clone(), Attrs::default());
+        [Request::Lstat(path.clone()), Request::Open { path, flags, attrs }]
     }
 
     fn on_lane(&self, session: &Arc<Session>) -> OnLane {

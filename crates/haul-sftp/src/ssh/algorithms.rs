@@ -45,6 +45,11 @@ const KEX: Choice = Choice {
     more: &[],
 };
 
+/// The key exchange of a name, if haul has it.
+pub fn kex_named(name: &str) -> Option<&'static str> {
+    KEX.offered.iter().chain(KEX.more).copied().find(|known| *known == name)
+}
+
 const HOST_KEYS: Choice = Choice {
     option: "HostKeyAlgorithms",
     offered: &[

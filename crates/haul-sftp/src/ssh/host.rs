@@ -115,7 +115,7 @@ impl SshHost {
             finding: tokio::sync::Mutex::default(),
             failures: AtomicU64::new(0),
             guesses: AtomicBool::new(true),
-            memory: Arc::new(Memory::new()),
+            memory: Arc::new(Memory::new(kept(options, &config.host_name, config.port))),
             first_round_trip: watch::Sender::new(None),
             config,
         })
@@ -392,6 +392,14 @@ impl SshHost {
     fn error(&self) -> Error {
         Error::new(ErrorKind::Unreachable, "connect").at(&self.location)
     }
+}
+
+/// Where what is known of a server is kept.
+fn kept(options: &SshOptions, host: &str, port: u16) -> Option<PathBuf> {
+    let plain =
+        |byte: char| if byte.is_ascii_alphanumeric() || ".-".contains(byte) { byte } else { '_' };
+    let name: String = host.chars().map(plain).collect();
+    Some(options.memory.as_ref()?.join(format!("{name}_{port}")))
 }
 
 /// Keys being looked for; nobody is left to look when nobody wants them any more.

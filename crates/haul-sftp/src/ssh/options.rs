@@ -26,6 +26,8 @@ pub struct SshOptions {
     /// Where a password comes from without asking. It is for the destination only and is never
     /// shown to a jump host.
     pub password: Option<PasswordSource>,
+    /// A directory for what makes the next connection to a server faster, if it may be kept.
+    pub memory: Option<PathBuf>,
 }
 
 /// Which configuration files are read.

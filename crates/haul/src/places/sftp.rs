@@ -59,6 +59,7 @@ impl Remotes {
             compress: ssh.compress,
             accept_new_host_keys: ssh.accept_new_host_keys,
             password: password.map(|text| PasswordSource::Secret(Secret::new(text))),
+            memory: state("hosts"),
         };
         let terminal = Terminal { quiet: printer.is_quiet() };
         let (printer, opened) = (printer.clone(), Mutex::default());
@@ -204,12 +205,16 @@ fn runtime() -> Result<Runtime> {
         .map_err(|error| Error::from_io("start threads", error))
 }
 
-/// Where journals of uploads lie: `haul/journals` in the XDG state directory. Without a home there
-/// is none, and uploads are not continued.
+/// Where journals of uploads lie. Without a home there is none, and uploads are not continued.
 fn journals() -> Option<PathBuf> {
+    state("journals")
+}
+
+/// A directory of haul's in the XDG state directory.
+fn state(name: &str) -> Option<PathBuf> {
     let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".local/state"));
-    let directory = state.or_else(home)?.join("haul/journals");
+    let directory = state.or_else(home)?.join("haul").join(name);
     fs::create_dir_all(&directory).ok()?;
     Some(directory)
 }

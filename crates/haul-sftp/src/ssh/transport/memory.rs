@@ -7,13 +7,17 @@
 //! fills the segment. The server's KEXINIT tells when it agrees on something else; that connection
 //! is lost, and the next one sends step by step.
 
+use std::fs;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::session::is_openssh;
+use crate::ssh::algorithms;
 
 /// From this round trip on it is worth waiting for what another connection finds out.
 const LONG: Duration = Duration::from_millis(10);
@@ -34,12 +38,18 @@ enum Known {
 pub struct Memory {
     known: watch::Sender<Known>,
     surprises: AtomicU64,
+    /// Where it is kept for the next run.
+    kept: Option<PathBuf>,
 }
 
 impl Memory {
-    /// Of a server of which nothing is known.
-    pub fn new() -> Self {
-        Self { known: watch::Sender::new(Known::Nothing), surprises: AtomicU64::new(0) }
+    /// Of a server of which nothing is known, but for what an earlier run has kept in the file
+    /// `kept`.
+    pub fn new(kept: Option<PathBuf>) -> Self {
+        let known = kept.as_ref().and_then(|path| fs::read_to_string(path).ok());
+        let known = known.and_then(|name| algorithms::kex_named(name.trim()));
+        let known = known.map_or(Known::Nothing, Known::Is);
+        Self { known: watch::Sender::new(known), surprises: AtomicU64::new(0), kept }
     }
 
     /// How often a server did not agree on what was expected.
@@ -72,13 +82,29 @@ impl Memory {
 
     /// A server has agreed on something.
     pub fn agreed(&self, version: &str, kex: &'static str) {
-        self.known.send_replace(if is_openssh(version) { Known::Is(kex) } else { Known::Unsure });
+        let now = if is_openssh(version) { Known::Is(kex) } else { Known::Unsure };
+        let before = self.known.send_replace(now);
+        if before != now {
+            self.keep(is_openssh(version).then_some(kex));
+        }
     }
 
     /// A server has not agreed on what was expected.
     pub fn surprised(&self) {
         self.surprises.fetch_add(1, Ordering::Release);
         self.known.send_replace(Known::Nothing);
+        self.keep(None);
+    }
+
+    /// For the next run. It costs that run two round trips if it cannot be kept, so nobody is told.
+    fn keep(&self, kex: Option<&'static str>) {
+        let (Some(path), Ok(runtime)) = (self.kept.clone(), Handle::try_current()) else { return };
+        runtime.spawn_blocking(move || {
+            drop(match kex {
+                Some(kex) => fs::write(path, kex),
+                None => fs::remove_file(path),
+            });
+        });
     }
 }
 
@@ -114,7 +140,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_comes_second_waits_for_what_the_first_finds_out() {
-        let memory = Memory::new();
+        let memory = Memory::new(None);
         let first = memory.expected(LONG_WAY).await;
         assert_eq!(first.kex, None);
         let (second, ()) = tokio::join!(memory.expected(LONG_WAY), async {
@@ -129,8 +155,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_known_is_kept_for_the_next_run_until_it_is_not_true_any_more() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("host_22");
+        let memory = || Memory::new(Some(path.clone()));
+        let known = async |wanted: Option<&str>| {
+            while memory().expected(None).await.kex != wanted {
+                tokio::task::yield_now().await;
+            }
+        };
+        let first = memory();
+        assert_eq!(first.expected(None).await.kex, None);
+        first.agreed("SSH-2.0-OpenSSH_9.9", "curve25519-sha256");
+        known(Some("curve25519-sha256")).await;
+        memory().surprised();
+        known(None).await;
+        first.agreed("SSH-2.0-dropbear_2022.83", "curve25519-sha256");
+        known(None).await;
+        fs::write(&path, "no such thing").unwrap();
+        known(None).await;
+    }
+
+    #[tokio::test]
     async fn nobody_waits_for_a_connection_that_failed_or_for_another_server_or_on_a_short_way() {
-        let memory = Memory::new();
+        let memory = Memory::new(None);
         let first = memory.expected(LONG_WAY).await;
         assert_eq!(memory.expected(Some(Duration::from_millis(1))).await.kex, None);
         let (second, ()) = tokio::join!(memory.expected(LONG_WAY), async {
