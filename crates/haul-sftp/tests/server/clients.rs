@@ -106,6 +106,28 @@ async fn scp_copies_trees_and_its_old_protocol_is_refused_with_a_reason() {
 }
 
 #[tokio::test]
+async fn scp_and_pscp_get_large_files_whole() {
+    let site = Site::new().await;
+    fs::write(site.served("file"), content(32 << 20)).unwrap();
+    let has_pscp = has("pscp");
+    for _ in 0..4 {
+        let mut down = site.command("scp");
+        down.args(site.ssh_options()).args(["me@127.0.0.1:file", "scp"]);
+        site.run(down).await;
+        same(&site.served("file"), &site.here("scp"));
+        fs::remove_file(site.here("scp")).unwrap();
+        if has_pscp {
+            let mut down = site.command("pscp");
+            down.args(["-sftp", "-P", &site.port().to_string(), "-pw", PASSWORD, "-batch"]);
+            down.args(["-hostkey", site.server.fingerprint(), "me@127.0.0.1:file", "pscp"]);
+            site.run(down).await;
+            same(&site.served("file"), &site.here("pscp"));
+            fs::remove_file(site.here("pscp")).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
 async fn every_cipher_and_compression_carries_the_same_bytes() {
     let site = Site::new().await;
     fs::write(site.here("file"), content(1_000_000)).unwrap();
