@@ -273,6 +273,32 @@ async fn psftp_talks_as_filezilla_does() {
 }
 
 #[tokio::test]
+async fn curl_puts_gets_lists_and_changes_names() {
+    if !has("curl") {
+        return;
+    }
+    let site = Site::new().await;
+    fs::write(site.here("file"), content(3_000_000)).unwrap();
+    let url = |path: &str| format!("sftp://127.0.0.1:{}/{path}", site.port());
+    let fingerprint = site.server.fingerprint().trim_start_matches("SHA256:").to_owned();
+    let curl = |arguments: &[&str]| {
+        let mut command = site.command("curl");
+        command.args(["-q", "-sS", "--user", &format!("me:{PASSWORD}")]);
+        command.args(["--hostpubsha256", &fingerprint]).args(arguments);
+        command
+    };
+    site.run(curl(&["-T", "file", &url("up")])).await;
+    same(&site.here("file"), &site.served("up"));
+    site.run(curl(&["-o", "down", &url("up")])).await;
+    same(&site.here("file"), &site.here("down"));
+    let names = ["-Q", "mkdir /dir", "-Q", "rename /up /dir/moved"];
+    let listed = site.run(curl(&[&names[..], &[url("").as_str()]].concat())).await;
+    assert!(listed.contains("dir") && !listed.contains("up"), "{listed}");
+    site.run(curl(&["-Q", "rm /dir/moved", &url("")])).await;
+    assert!(!site.served("dir/moved").exists() && site.served("dir").is_dir());
+}
+
+#[tokio::test]
 async fn paramiko_reads_ahead_and_writes_behind() {
     let python = "/usr/bin/python3";
     let mut probe = Command::new(python);
