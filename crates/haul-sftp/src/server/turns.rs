@@ -1,5 +1,5 @@
 //! Whose answer is next. READs of one handle are done side by side and answered in the order in which
-//! they came. The protocol does not ask for that, but OpenSSH's scp up to 9.2 at least cuts a file off
+//! they came. The protocol does not ask for that, but OpenSSH's scp, as of 9.2p1, cuts a file off
 //! at the first answer that comes before its time, and says nothing.
 
 use std::collections::{HashMap, VecDeque};
