@@ -9,7 +9,7 @@
 //!
 //! - `jail` is the only way into the directory; `names`, `handles` and `files` do by name and by handle
 //!   what is asked, as OpenSSH's server does it; `listing` and `status` put it into the protocol's words.
-//! - `order` says which requests may run at once, `limits` how much of everything there may be.
+//! - `order` says which requests may run at once, `turns` whose answer is next, `limits` how much of everything there may be.
 //! - `connection` and `transport` are the SSH side, `credentials` and `host_key` who is who, `visitor`
 //!   what is told about clients.
 
@@ -31,6 +31,7 @@ mod session;
 mod share;
 mod status;
 mod transport;
+mod turns;
 mod visitor;
 
 pub use answers::{Closed, Outgoing};

@@ -23,6 +23,11 @@ pub(super) struct Ended {
 pub(super) enum Kind {
     Write,
     Open,
+    /// Answered in its turn.
+    Read {
+        handle: u32,
+        id: u32,
+    },
     Other,
 }
 

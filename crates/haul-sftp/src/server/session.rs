@@ -34,6 +34,7 @@ use super::order::{Order, Scope};
 use super::pending::{Ended, Kind, Outcome, Pending};
 use super::share::Share;
 use super::status::{Refusal, ok, said};
+use super::turns::Turns;
 use crate::codec::{
     self, CodecError, DATA_HEAD, Deframer, Extended, Extensions, Frame, Limits, OpenFlags, Request,
     Response, Status, name,
@@ -106,6 +107,7 @@ struct Session {
     /// Ready, but the budget for their answers is spent.
     starved: VecDeque<Job>,
     budget: Arc<Semaphore>,
+    turns: Turns,
     handles: HashMap<u32, Arc<Open>>,
     /// OPENs on their way.
     opening: usize,
@@ -144,6 +146,7 @@ impl Session {
             order: Order::default(),
             ready: Vec::new(),
             starved: VecDeque::new(),
+            turns: Turns::default(),
             handles: HashMap::new(),
             opening: 0,
             next_handle: 0,
@@ -438,7 +441,14 @@ impl Session {
         };
         let Some(open) = open else { return self.finish_at_once(&job, &Refusal::NO_HANDLE) };
         let share = Arc::clone(&self.share);
-        let pending = self.pending(Kind::Other, &job);
+        let kind = match job.scope {
+            Scope::Look(handle) => {
+                self.turns.begin(handle, job.id);
+                Kind::Read { handle, id: job.id }
+            }
+            _ => Kind::Other,
+        };
+        let pending = self.pending(kind, &job);
         self.share.pool.submit(move || {
             let id = job.id;
             let packet = match &job.request {
@@ -485,11 +495,15 @@ impl Session {
         match ended.kind {
             Kind::Write => self.writing -= 1,
             Kind::Open => self.opening -= 1,
-            Kind::Other => {}
+            Kind::Read { .. } | Kind::Other => {}
         }
         match ended.outcome {
-            Outcome::Packet(packet) => self.answer(packet),
-            Outcome::Packets(packets) => packets.into_iter().for_each(|packet| self.answer(packet)),
+            Outcome::Packet(packet) => self.answer_in_turn(ended.kind, packet),
+            Outcome::Packets(packets) => {
+                for packet in packets {
+                    self.answer_in_turn(ended.kind, packet);
+                }
+            }
             Outcome::Opened { id, outcome } => {
                 let response = match outcome {
                     Ok(open) => Response::Handle(self.name(open)),
@@ -516,6 +530,17 @@ impl Session {
 
     fn open(&self, handle: &[u8]) -> Option<Arc<Open>> {
         self.handles.get(&number(handle).ok()?).cloned()
+    }
+
+    fn answer_in_turn(&mut self, kind: Kind, packet: Bytes) {
+        match kind {
+            Kind::Read { handle, id } => {
+                for packet in self.turns.end(handle, id, packet) {
+                    self.answer(packet);
+                }
+            }
+            _ => self.answer(packet),
+        }
     }
 
     fn answer(&self, packet: Bytes) {

@@ -106,6 +106,28 @@ async fn scp_copies_trees_and_its_old_protocol_is_refused_with_a_reason() {
 }
 
 #[tokio::test]
+async fn scp_and_pscp_get_large_files_whole() {
+    let site = Site::new().await;
+    fs::write(site.served("file"), content(32 << 20)).unwrap();
+    let has_pscp = has("pscp");
+    for _ in 0..4 {
+        let mut down = site.command("scp");
+        down.args(site.ssh_options()).args(["me@127.0.0.1:file", "scp"]);
+        site.run(down).await;
+        same(&site.served("file"), &site.here("scp"));
+        fs::remove_file(site.here("scp")).unwrap();
+        if has_pscp {
+            let mut down = site.command("pscp");
+            down.args(["-sftp", "-P", &site.port().to_string(), "-pw", PASSWORD, "-batch"]);
+            down.args(["-hostkey", site.server.fingerprint(), "me@127.0.0.1:file", "pscp"]);
+            site.run(down).await;
+            same(&site.served("file"), &site.here("pscp"));
+            fs::remove_file(site.here("pscp")).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
 async fn every_cipher_and_compression_carries_the_same_bytes() {
     let site = Site::new().await;
     fs::write(site.here("file"), content(1_000_000)).unwrap();
@@ -247,6 +269,32 @@ async fn psftp_talks_as_filezilla_does() {
     let out = site.run(command).await;
     same(&site.here("file"), &site.here("down"));
     assert!(out.contains("moved"), "{out}");
+    assert!(!site.served("dir/moved").exists() && site.served("dir").is_dir());
+}
+
+#[tokio::test]
+async fn curl_puts_gets_lists_and_changes_names() {
+    if !has("curl") {
+        return;
+    }
+    let site = Site::new().await;
+    fs::write(site.here("file"), content(3_000_000)).unwrap();
+    let url = |path: &str| format!("sftp://127.0.0.1:{}/{path}", site.port());
+    let fingerprint = site.server.fingerprint().trim_start_matches("SHA256:").to_owned();
+    let curl = |arguments: &[&str]| {
+        let mut command = site.command("curl");
+        command.args(["-q", "-sS", "--user", &format!("me:{PASSWORD}")]);
+        command.args(["--hostpubsha256", &fingerprint]).args(arguments);
+        command
+    };
+    site.run(curl(&["-T", "file", &url("up")])).await;
+    same(&site.here("file"), &site.served("up"));
+    site.run(curl(&["-o", "down", &url("up")])).await;
+    same(&site.here("file"), &site.here("down"));
+    let names = ["-Q", "mkdir /dir", "-Q", "rename /up /dir/moved"];
+    let listed = site.run(curl(&[&names[..], &[url("").as_str()]].concat())).await;
+    assert!(listed.contains("dir") && !listed.contains("up"), "{listed}");
+    site.run(curl(&["-Q", "rm /dir/moved", &url("")])).await;
     assert!(!site.served("dir/moved").exists() && site.served("dir").is_dir());
 }
 

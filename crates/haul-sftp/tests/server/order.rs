@@ -127,3 +127,24 @@ async fn reads_are_answered_whole_and_with_their_own_ids() {
     }
     assert_eq!(ends, 1);
 }
+
+#[tokio::test]
+async fn reads_of_one_handle_are_answered_in_the_order_in_which_they_came() {
+    // OpenSSH's scp (9.2) silently cuts a file off at the first answer that comes early.
+    let ground = Ground::new();
+    fs::write(ground.path("file"), vec![1; 300_000]).unwrap();
+    let mut client = ground.session().await;
+    let handle = client.open("file", OpenFlags::READ).await;
+    for _ in 0..100 {
+        // A long one, a short one, and one that finds the end.
+        let reads = [(0, 261_120), (0, 1), (300_000, 1)];
+        let sent = reads.map(|(offset, length)| {
+            client.send(&Request::Read { handle: handle.clone(), offset, length })
+        });
+        let mut answered = Vec::new();
+        for _ in sent {
+            answered.push(client.answer().await.unwrap().0);
+        }
+        assert_eq!(answered, sent);
+    }
+}
