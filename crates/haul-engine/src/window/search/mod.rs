@@ -1,0 +1,286 @@
+//! The search: what each round's goodput means for the window and the lanes.
+//!
+//! ```text
+//! Opening ──flat for 3 rounds──► trial Settle ──► Cruise ◄──► trials: Wider, Narrower, Shrink, Lanes
+//!    ▲                                              │                      │
+//!    └───────────── goodput rises ──────────────────┴──── a trial gained ──┘
+//! ```
+//!
+//! *Opening*: the window is raised to `gain` times what arrives in a round trip while that grows
+//! by a quarter a round. *Settle*: it is cut to a little over one BDP, so that the queue at the
+//! bottleneck drains. *Cruise*: nothing changes until goodput does. A *trial* changes one thing,
+//! waits until data asked for since then has arrived, compares, and takes the change back if it
+//! did not help.
+//!
+//! By Little's law the latency of a request is window / goodput, so with a known window goodput
+//! says both. Whether a window is too large can only be seen by making it smaller: if goodput
+//! stays, the difference was a queue; if goodput falls with it, the path (or the far end's answer
+//! time) is longer than its round trip, and the quotient is remembered as `stretch`.
+
+mod opening;
+mod trial;
+
+use std::time::Duration;
+
+use opening::Opening;
+use trial::{Change, Trial};
+
+use super::bounds::{Bounds, FIRST_WINDOW};
+use super::lanes::Lanes;
+use super::samples::{JUDGED_ROUNDS, Samples};
+
+/// Growth of goodput a round that counts as such while opening (BBR, draft-cardwell-iccrg-bbr).
+const GROWTH: f64 = 1.25;
+
+/// Window in BDPs once settled. Simulated: at 1.1 lossy links lose 2 to 3 % of goodput and uneven
+/// CUBIC lanes make the window move; at 1.5 up to 1.4 % of packets are dropped at the queue.
+const HEADROOM: f64 = 1.3;
+
+/// What noise adds to it, and where that ends: with a queue of one BDP, 2 BDPs fit the path.
+const HEADROOM_FOR_NOISE: f64 = 3.0;
+const MOST_HEADROOM: f64 = 2.0;
+
+/// Where the queue can be seen, noise is no reason to fill it.
+const MOST_HEADROOM_SEEN: f64 = 1.4;
+
+/// Below this many BDPs the headroom is used up: goodput has risen since the window was set.
+const LEAST_HEADROOM: f64 = 1.1;
+
+/// The ends' own share of a round trip: threads to wake, a disk block to write. Covers what keeps
+/// a LAN busy, and is nothing on a long path.
+const ENDS_DELAY: f64 = 0.004;
+
+/// Packets that wait longer than this part of a round trip, and than this, are in a queue. Less is
+/// jitter.
+const QUEUE_PART: u32 = 8;
+const LEAST_QUEUE: Duration = Duration::from_millis(5);
+
+/// Goodput that stays so far above the reference opens the window again, and ...
+const RISE: f64 = 1.06;
+
+/// ... goodput that stays below this part of it narrows the window.
+const FALL: f64 = 0.75;
+
+/// The window is divided by no more than this at a time: a link that stands still for a moment is
+/// no slow link.
+const MOST_SHRINKAGE: u64 = 4;
+
+/// The most that data can be longer under way than the round trip says. A server that thinks 30 ms
+/// on a path of 2 ms has 5.
+const MOST_STRETCH: f64 = 8.0;
+
+/// No server thinks longer than this about a request, in seconds: on a long path data cannot be much
+/// longer under way than the round trip. What looks like it there is a queue, or lanes whose TCP is
+/// still growing (measured over sshd at 200 ms: the window rose to 14 BDPs, and 7 % of the packets
+/// were dropped).
+const MOST_THINKING: f64 = 0.1;
+
+/// If lanes carry this part of what they would if each was as fast as fewer were, the link is not
+/// full yet.
+const LINEAR: f64 = 0.75;
+
+/// A lane that carries less than this in a round trip is held up by losses or a small window.
+const THIN_LANE_BYTES: f64 = (512 << 10) as f64;
+
+/// Measurements are at least this long. On a LAN a round is 10 ms, and noisy.
+const LEAST_MEASUREMENT: Duration = Duration::from_millis(100);
+
+/// From this round trip on a path is long: more lanes are tried without waiting, and stay. An idle
+/// lane costs nothing there, while closing it takes from the kernel what it knew of the path
+/// (simulated: BBR needs 8 round trips for each quarter that the other lanes have to grow).
+const LONG_PATH: Duration = Duration::from_millis(10);
+
+/// What the search sees of the world besides goodput.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::window) struct View {
+    pub(in crate::window) now: Duration,
+    pub(in crate::window) round: Duration,
+    pub(in crate::window) round_trip: Duration,
+    /// Length of the round that was sampled.
+    pub(in crate::window) seconds: f64,
+    /// Whether the path is full, if that can be told.
+    pub(in crate::window) full: Option<bool>,
+}
+
+/// Whether packets wait in a queue on the path, if that can be told: then it is full. On a short
+/// path the ends' own delays are longer than any queue.
+pub(in crate::window) fn is_full(queueing: Option<Duration>, round_trip: Duration) -> Option<bool> {
+    if round_trip < LONG_PATH {
+        return None;
+    }
+    Some(queueing? > (round_trip / QUEUE_PART).max(LEAST_QUEUE))
+}
+
+#[derive(Debug, Clone)]
+pub(in crate::window) struct Search {
+    window: u64,
+    phase: Phase,
+    samples: Samples,
+    /// Samples since the window or the lanes were changed.
+    fresh: usize,
+    /// Goodput that the present window was made for.
+    reference: f64,
+    /// How much longer data is under way than the link's round trip says.
+    stretch: f64,
+    /// What it is at least, by the way the storage works.
+    least_stretch: f64,
+    /// Lanes and goodput before the last change of lanes, if those lanes had ramped up.
+    fewer_lanes: Option<(usize, f64)>,
+    open_lanes: usize,
+    settled_once: bool,
+    next_probe: Duration,
+    futile_probes: u32,
+    next_lane_trial: Option<Duration>,
+    futile_lane_trials: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    Opening(Opening),
+    Cruise,
+    Trial(Trial),
+}
+
+impl Search {
+    pub(in crate::window) fn new(bounds: &Bounds) -> Self {
+        Self {
+            window: bounds.clamp_window(FIRST_WINDOW as f64, 1),
+            phase: Phase::Opening(Opening::default()),
+            samples: Samples::default(),
+            fresh: 0,
+            reference: 0.0,
+            stretch: bounds.least_stretch,
+            least_stretch: bounds.least_stretch,
+            fewer_lanes: None,
+            open_lanes: 1,
+            settled_once: false,
+            next_probe: Duration::ZERO,
+            futile_probes: 0,
+            next_lane_trial: None,
+            futile_lane_trials: 0,
+        }
+    }
+
+    pub(in crate::window) fn window_bytes(&self) -> u64 {
+        self.window
+    }
+
+    pub(in crate::window) fn settled(&self) -> bool {
+        self.settled_once
+    }
+
+    pub(in crate::window) fn goodput(&self) -> f64 {
+        self.samples.mean(JUDGED_ROUNDS)
+    }
+
+    /// One round's goodput in bytes per second.
+    pub(in crate::window) fn on_sample(
+        &mut self,
+        goodput: f64,
+        view: View,
+        lanes: &mut Lanes,
+        bounds: &Bounds,
+    ) {
+        let ramping = lanes.ramping(view.now, view.round_trip);
+        self.note_lanes(lanes);
+        self.open_lanes = lanes.open();
+        self.samples.push(goodput);
+        self.fresh += 1;
+        match self.phase {
+            Phase::Opening(opening) => self.open(opening, goodput, ramping, view, lanes, bounds),
+            Phase::Cruise => self.cruise(view, lanes, bounds),
+            Phase::Trial(trial) => self.judge(trial, goodput, ramping, view, lanes, bounds),
+        }
+    }
+
+    /// Remembers what fewer lanes moved, for the comparison with more of them.
+    fn note_lanes(&mut self, lanes: &Lanes) {
+        let open = lanes.open();
+        let [.., earlier, _, last] = *self.samples.all() else { return };
+        if open > self.open_lanes && !self.settled_once && last < earlier * GROWTH {
+            self.fewer_lanes.get_or_insert((self.open_lanes, last));
+        }
+    }
+
+    /// How much longer than its round trip a path may be at most.
+    fn most_stretch(&self, view: View) -> f64 {
+        if self.least_stretch > 1.0 {
+            return MOST_STRETCH;
+        }
+        let thinking = 1.0 + MOST_THINKING / view.round_trip.as_secs_f64().max(0.001);
+        thinking.min(MOST_STRETCH)
+    }
+
+    /// So many bytes were needed in flight for this goodput.
+    fn stretch_to(&mut self, window: f64, goodput: f64, view: View) {
+        let plain = self.bdp(goodput, view) / self.stretch;
+        let most = self.most_stretch(view).max(self.stretch);
+        self.stretch = (window / plain.max(1.0)).clamp(self.stretch, most);
+    }
+
+    fn cruise(&mut self, view: View, lanes: &mut Lanes, bounds: &Bounds) {
+        let rounds = rounds_of(view);
+        if self.fresh < rounds {
+            return;
+        }
+        let goodput = self.samples.mean(rounds);
+        let (lowest, highest) = self.samples.extremes(rounds);
+        let noise = 2.0 * self.samples.noise();
+        let risen = lowest > self.reference * (RISE + noise);
+        let used_up = LEAST_HEADROOM * self.bdp(lowest, view) > self.window as f64;
+        let wider = bounds.clamp_window(self.window as f64 * GROWTH, lanes.open());
+        if (risen || used_up) && wider > self.window {
+            self.reopen(goodput, bounds);
+        } else if highest < self.reference * (FALL - noise) {
+            // The first of these rounds may have been a mixture.
+            let goodput = self.samples.mean(rounds / 2);
+            let window =
+                bounds.clamp_window(self.headroom(view) * self.bdp(goodput, view), lanes.open());
+            let window = window.clamp(self.window / MOST_SHRINKAGE, self.window);
+            self.begin(Change::Shrink, goodput, window, view);
+        } else if self.next_lane_trial.is_some_and(|due| view.now >= due) {
+            self.try_lanes(goodput, view, lanes, bounds);
+        } else if view.now >= self.next_probe {
+            self.probe(goodput, view, bounds);
+        }
+    }
+
+    /// There is more to have than the window was made for.
+    fn reopen(&mut self, goodput: f64, bounds: &Bounds) {
+        self.phase = Phase::Opening(Opening { mark: goodput, best: goodput, ..Opening::default() });
+        let wider = self.window as f64 * bounds.gain;
+        self.window = bounds.clamp_window(wider, self.open_lanes);
+        self.fresh = 0;
+    }
+
+    /// Whether the last lanes added moved less than their share, so that more can hardly help.
+    fn link_is_full(&self, goodput: f64, lanes: &Lanes) -> bool {
+        self.fewer_lanes.is_some_and(|(fewer, goodput_of_fewer)| {
+            let share = goodput_of_fewer / fewer as f64;
+            lanes.open() > fewer && goodput < LINEAR * share * lanes.open() as f64
+        })
+    }
+
+    /// Bytes that each lane has under way.
+    fn lane_share(&self, goodput: f64, view: View, lanes: &Lanes) -> f64 {
+        goodput * view.round_trip.as_secs_f64() / lanes.open() as f64
+    }
+
+    /// Window in BDPs once settled. Goodput that scatters means that data waits behind what was
+    /// lost or late, and that is bytes in flight as well.
+    fn headroom(&self, view: View) -> f64 {
+        let most = if view.full == Some(true) { MOST_HEADROOM_SEEN } else { MOST_HEADROOM };
+        (HEADROOM + HEADROOM_FOR_NOISE * self.samples.noise()).min(most)
+    }
+
+    /// Bytes under way at this goodput without a queue.
+    fn bdp(&self, goodput: f64, view: View) -> f64 {
+        goodput * (view.round_trip.as_secs_f64() + ENDS_DELAY) * self.stretch
+    }
+}
+
+/// Rounds of a measurement.
+fn rounds_of(view: View) -> usize {
+    let least = LEAST_MEASUREMENT.as_secs_f64() / view.round.as_secs_f64().max(1e-6);
+    (least.ceil() as usize).max(JUDGED_ROUNDS)
+}

@@ -1,0 +1,195 @@
+//! Opening: the window grows until the path is full, or until nothing is gained by it.
+
+use std::time::Duration;
+
+use super::{Change, GROWTH, LONG_PATH, Phase, Search, THIN_LANE_BYTES, View};
+use crate::window::bounds::{Bounds, FIRST_WINDOW, LANE_BYTES};
+use crate::window::lanes::Lanes;
+
+/// Rounds without growth that end the opening (BBR).
+const FLAT_ROUNDS: u32 = 3;
+
+/// While the path is known not to be full, the window is opened by this part of what arrives. What
+/// lanes carry doubles each round trip in their slow start, and so all that has arrived is twice
+/// what arrived in the last one: requests are always one round trip ahead of the doubling. And when
+/// the queue begins to fill, the window is less than the two BDPs that path and queue hold.
+const OPENING_SHARE: f64 = 0.75;
+
+/// ... up to so many times what arrives in a round trip.
+const MOST_AHEAD: f64 = 3.0;
+
+/// While lanes ramp up, the window may be so many times what arrives in a round trip, so that the
+/// lanes that are slow yet do not take it from those that are fast already.
+const RAMPING_GAIN: f64 = 8.0;
+
+/// So many BDPs in flight cannot all be under way: the path has room for 2, if its queue holds one.
+const UNEXPLAINED: f64 = 2.5;
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Opening {
+    /// Goodput of the last round that had grown.
+    pub(super) mark: f64,
+    /// Rounds since.
+    pub(super) flat: u32,
+    /// The highest mean of [`FLAT_ROUNDS`] rounds.
+    pub(super) best: f64,
+    /// Whether it was tried if bytes in flight are only asked for; and with which window and
+    /// goodput, while that trial goes on.
+    pub(super) stretched: bool,
+    pub(super) stretches: Option<(u64, f64)>,
+}
+
+impl Search {
+    pub(super) fn open(
+        &mut self,
+        mut opening: Opening,
+        goodput: f64,
+        ramping: bool,
+        view: View,
+        lanes: &mut Lanes,
+        bounds: &Bounds,
+    ) {
+        // The first time goodput may double each round, and every round counts. Later on it comes
+        // from a known level, and one round that happens to be fast must not widen the window.
+        let first_time = !self.settled_once && !opening.stretched;
+        let goodput = if first_time { goodput } else { self.samples.mean(2) };
+        opening.best = opening.best.max(self.samples.mean(FLAT_ROUNDS as usize));
+        let noise = if first_time { 0.0 } else { self.samples.noise() };
+        let grown = goodput >= opening.mark * (GROWTH + noise);
+        if grown {
+            opening = Opening { mark: goodput, flat: 0, ..opening };
+        } else if view.full == Some(true) {
+            // More in flight would only wait in the queue, until it overflows.
+            opening.flat = FLAT_ROUNDS;
+        } else if !ramping {
+            opening.flat += 1;
+        }
+        self.phase = Phase::Opening(opening);
+        if grown {
+            if let Some((window, goodput_before)) = opening.stretches {
+                self.stretch_to(window as f64, goodput_before, view);
+                self.phase = Phase::Opening(Opening { stretches: None, ..opening });
+            }
+            self.grow(goodput, view, bounds);
+        } else if opening.flat >= FLAT_ROUNDS && !self.helps_otherwise(opening, view, lanes, bounds)
+        {
+            self.settle(opening, view, bounds);
+        }
+        if ramping && !self.settled_once && view.full.is_none() {
+            self.make_room(opening.mark, view, lanes, bounds);
+        }
+    }
+
+    /// A wider window has not helped: perhaps longer answers are the reason, or the lanes.
+    fn helps_otherwise(
+        &mut self,
+        opening: Opening,
+        view: View,
+        lanes: &mut Lanes,
+        bounds: &Bounds,
+    ) -> bool {
+        match view.full {
+            Some(true) => false,
+            // What is in flight and not in a queue waits for the lanes, above all.
+            Some(false) => {
+                self.open_more_lanes(view, lanes, bounds) || self.stretches(opening, view, bounds)
+            }
+            None => {
+                self.stretches(opening, view, bounds) || self.open_more_lanes(view, lanes, bounds)
+            }
+        }
+    }
+
+    /// Bytes have arrived. While the path is known not to be full, they make room for more.
+    pub(in crate::window) fn on_arrival(
+        &mut self,
+        bytes: u64,
+        round_trip: Duration,
+        full: Option<bool>,
+        bounds: &Bounds,
+    ) {
+        let Phase::Opening(opening) = self.phase else { return };
+        if self.settled_once || full != Some(false) {
+            return;
+        }
+        let under_way = opening.mark * round_trip.as_secs_f64();
+        let most = (MOST_AHEAD * under_way).max(FIRST_WINDOW as f64);
+        let wider = (self.window as f64 + OPENING_SHARE * bytes as f64).min(most);
+        self.window = self.window.max(bounds.clamp_window(wider, self.open_lanes));
+    }
+
+    /// Goodput has grown. At most by `gain` at a time: a round can seem to be faster than the
+    /// link, when a lost segment arrives at last and everything behind it counts.
+    fn grow(&mut self, goodput: f64, view: View, bounds: &Bounds) {
+        let mut most = self.bdp(goodput, view);
+        if self.settled_once {
+            most *= self.most_stretch(view) / self.stretch;
+        }
+        let window = bounds.gain * most.min(self.window as f64);
+        self.window = self.window.max(bounds.clamp_window(window, self.open_lanes));
+    }
+
+    /// A window of several BDPs that is not full of goodput: either more of it does not help (a slow
+    /// start that met losses), or bytes in flight are only asked for and not yet under way (one
+    /// request at a time on a lane, a server that thinks). Widening it once tells.
+    fn stretches(&mut self, opening: Opening, view: View, bounds: &Bounds) -> bool {
+        let goodput = opening.best.max(self.samples.mean(FLAT_ROUNDS as usize));
+        let unexplained = self.window as f64 > UNEXPLAINED * self.bdp(goodput, view);
+        if self.settled_once || opening.stretched || !unexplained {
+            return false;
+        }
+        self.phase = Phase::Opening(Opening {
+            mark: goodput,
+            flat: 0,
+            best: goodput,
+            stretched: true,
+            stretches: Some((self.window, goodput)),
+        });
+        let wider = self.window as f64 * bounds.gain;
+        self.window = bounds.clamp_window(wider, self.open_lanes);
+        true
+    }
+
+    /// Room for the lanes of the path, which begin slowly, beside the first one. Lanes that are
+    /// opened later have to show what they are good for in the window that there is.
+    fn make_room(&mut self, goodput: f64, view: View, lanes: &Lanes, bounds: &Bounds) {
+        if self.fewer_lanes.is_some_and(|(fewer, _)| fewer > 1) {
+            return;
+        }
+        let share = (LANE_BYTES * lanes.open() as u64) as f64;
+        let window = share.min(RAMPING_GAIN * self.bdp(goodput, view));
+        self.window = self.window.max(bounds.clamp_window(window, lanes.open()));
+    }
+
+    /// If the lanes that came last brought their full share, or all carry very little, the lanes
+    /// are what limits, and the next ones are opened without settling first.
+    fn open_more_lanes(&mut self, view: View, lanes: &mut Lanes, bounds: &Bounds) -> bool {
+        let goodput = self.samples.mean(FLAT_ROUNDS as usize);
+        let thin = self.lane_share(goodput, view, lanes) < THIN_LANE_BYTES;
+        let proven = self.fewer_lanes.is_some() || thin || view.full == Some(false);
+        if self.settled_once
+            || view.full == Some(true)
+            || !proven
+            || self.link_is_full(goodput, lanes)
+            || view.round_trip < LONG_PATH
+        {
+            return false;
+        }
+        let Some(more) = lanes.next_step(view.now, bounds) else { return false };
+        self.fewer_lanes = Some((lanes.open(), goodput));
+        lanes.want(more, view.now);
+        self.phase = Phase::Opening(Opening { mark: goodput, best: goodput, ..Opening::default() });
+        true
+    }
+
+    fn settle(&mut self, opening: Opening, view: View, bounds: &Bounds) {
+        let mut goodput = self.samples.mean(FLAT_ROUNDS as usize);
+        if view.full == Some(true) {
+            // The last round shows what the path carries; before that the lanes were still growing.
+            goodput = goodput.max(self.samples.mean(1));
+        }
+        let window =
+            bounds.clamp_window(self.headroom(view) * self.bdp(goodput, view), self.open_lanes);
+        self.begin(Change::Settle, goodput.max(opening.best), window, view);
+    }
+}

@@ -1,0 +1,246 @@
+//! Trials: one thing is changed, judged when data asked for since then has arrived, and taken back if
+//! it did not help.
+
+use std::time::Duration;
+
+use super::{GROWTH, LONG_PATH, Phase, Search, THIN_LANE_BYTES, View, rounds_of};
+use crate::window::bounds::{Bounds, LANE_BYTES};
+use crate::window::lanes::Lanes;
+
+/// What a wider window has to gain, what more lanes have to gain, and what a narrower window may
+/// lose; all of them beyond noise.
+const WORTH_A_WIDER_WINDOW: f64 = 1.05;
+const WORTH_MORE_LANES: f64 = 1.1;
+const HARMLESS: f64 = 0.95;
+
+/// A narrower window that leaves less than this proves that bytes in flight are what is short.
+const STARVING: f64 = 0.85;
+
+/// A queue is the whole reason for what is in flight while goodput scatters by less than this; more
+/// are losses, which more lanes share among them.
+const CALM: f64 = 0.04;
+
+/// Lanes that make goodput fall below this part are closed without waiting for the end of the
+/// trial.
+const HARMFUL: f64 = 0.9;
+
+/// Pause between trials of the window, in time and in round trips, whichever is longer. Doubles
+/// up to 8 times while nothing is gained.
+const PROBE_PAUSE: Duration = Duration::from_secs(10);
+const PROBE_ROUND_TRIPS: u32 = 50;
+const MOST_PAUSE_DOUBLINGS: u32 = 3;
+
+/// The first trial after the window was narrowed comes sooner, in case it is too narrow.
+const EARLY_PROBE_ROUNDS: u32 = 16;
+
+/// On a short path more lanes seldom help and cost goodput while they are tried (measured: two
+/// SFTP lanes over loopback move 0.6 of what one moves), so the first trial waits so long.
+const FIRST_LANE_TRIAL: Duration = Duration::from_secs(2);
+
+/// Pause after a trial of lanes that brought nothing; doubles each time, up to 16 times.
+const LANE_TRIAL_PAUSE: Duration = Duration::from_secs(60);
+const MOST_LANE_DOUBLINGS: u32 = 4;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Trial {
+    pub(super) change: Change,
+    pub(super) window_before: u64,
+    pub(super) goodput_before: f64,
+    /// Data that was asked for before the change arrives until then, and ...
+    pub(super) ripe: Duration,
+    /// ... as long as so many bytes are to come.
+    pub(super) to_come: f64,
+    pub(super) sum: f64,
+    pub(super) rounds: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// From the opening's window to the settled one.
+    Settle,
+    /// Goodput fell: a window for what is left of it.
+    Shrink,
+    /// Now and then: is there more to have?
+    Wider,
+    /// Now and then, if the window is larger than the round trip explains: is it still needed?
+    Narrower,
+    /// More lanes than these.
+    Lanes(usize),
+}
+
+impl Search {
+    pub(super) fn try_lanes(
+        &mut self,
+        goodput: f64,
+        view: View,
+        lanes: &mut Lanes,
+        bounds: &Bounds,
+    ) {
+        self.next_lane_trial = None;
+        // What was before the window was set says nothing of it.
+        if view.full == Some(true) && self.samples.noise_of(self.fresh) < CALM {
+            self.next_lane_trial = Some(view.now + LANE_TRIAL_PAUSE);
+            return;
+        }
+        if let Some(more) = lanes.next_step(view.now, bounds) {
+            let before = lanes.wanted();
+            lanes.want(more, view.now);
+            self.begin(Change::Lanes(before), goodput, self.window, view);
+        }
+    }
+
+    pub(super) fn probe(&mut self, goodput: f64, view: View, bounds: &Bounds) {
+        let plain = self.headroom(view) * self.bdp(goodput, view) / self.stretch;
+        let narrower = (self.window as f64 * 0.75).max(plain);
+        let narrower = bounds.clamp_window(narrower, self.open_lanes);
+        let wider = bounds.clamp_window(self.window as f64 * GROWTH, self.open_lanes);
+        // Every other probe looks whether a window that the round trip does not explain is needed.
+        let unexplained = (narrower as f64) < self.window as f64 * 0.9;
+        if unexplained && self.futile_probes % 2 == 1 {
+            self.begin(Change::Narrower, goodput, narrower, view);
+        } else if wider > self.window && view.full != Some(true) {
+            self.begin(Change::Wider, goodput, wider, view);
+        } else {
+            self.plan_probe(view);
+        }
+    }
+
+    pub(super) fn begin(&mut self, change: Change, goodput: f64, window: u64, view: View) {
+        self.phase = Phase::Trial(Trial {
+            change,
+            window_before: self.window,
+            goodput_before: goodput,
+            ripe: view.now + view.round_trip + view.round,
+            to_come: self.window as f64,
+            sum: 0.0,
+            rounds: 0,
+        });
+        self.window = window;
+        self.fresh = 0;
+    }
+
+    pub(super) fn judge(
+        &mut self,
+        mut trial: Trial,
+        goodput: f64,
+        ramping: bool,
+        view: View,
+        lanes: &mut Lanes,
+        bounds: &Bounds,
+    ) {
+        let ramping = ramping && view.full != Some(true);
+        if view.now < trial.ripe || ramping || trial.to_come > 0.0 {
+            trial.to_come -= goodput * view.seconds;
+            self.phase = Phase::Trial(trial);
+            return;
+        }
+        trial.sum += goodput;
+        trial.rounds += 1;
+        self.phase = Phase::Trial(trial);
+        let mean = trial.sum / f64::from(trial.rounds);
+        let gain = mean / trial.goodput_before.max(1.0);
+        let tries_lanes = matches!(trial.change, Change::Lanes(_));
+        let hopeless = tries_lanes && trial.rounds >= 3 && gain < HARMFUL;
+        let rounds = if tries_lanes { 2 * rounds_of(view) } else { rounds_of(view) };
+        if (trial.rounds as usize) < rounds && !hopeless {
+            return;
+        }
+        self.phase = Phase::Cruise;
+        self.fresh = 0;
+        self.reference = mean;
+        // Both means scatter.
+        let noise = self.samples.noise() * std::f64::consts::SQRT_2;
+        match trial.change {
+            Change::Settle | Change::Shrink => {
+                // Without a queue the window cannot have been too wide, so noise is no excuse.
+                let excuse = if view.full == Some(false) { 0.0 } else { noise };
+                if gain < HARMLESS - excuse {
+                    self.restore(trial, view);
+                    if gain < STARVING - noise {
+                        self.reopen(0.0, bounds);
+                    }
+                }
+                if trial.change == Change::Settle {
+                    self.plan_after_settling(view, lanes);
+                }
+                self.futile_probes = 0;
+                self.next_probe = view.now + view.round * EARLY_PROBE_ROUNDS;
+            }
+            Change::Narrower => {
+                self.futile_probes += 1;
+                if gain < HARMLESS - noise {
+                    self.restore(trial, view);
+                } else {
+                    let narrowed = self.window as f64 / trial.window_before as f64;
+                    self.stretch = (self.stretch * narrowed).max(bounds.least_stretch);
+                }
+                self.plan_probe(view);
+            }
+            Change::Wider => {
+                if gain >= WORTH_A_WIDER_WINDOW + noise {
+                    self.futile_probes = 0;
+                    let most = self.most_stretch(view).max(self.stretch);
+                    self.stretch = (self.stretch * GROWTH.min(gain)).min(most);
+                    self.reopen(mean, bounds);
+                } else {
+                    self.window = trial.window_before;
+                    self.reference = trial.goodput_before;
+                    self.futile_probes += 1;
+                }
+                self.plan_probe(view);
+            }
+            Change::Lanes(before) => {
+                self.fewer_lanes = Some((before, trial.goodput_before));
+                if gain >= WORTH_MORE_LANES + noise {
+                    self.futile_lane_trials = 0;
+                    self.reopen(mean, bounds);
+                } else {
+                    let doublings = self.futile_lane_trials.min(MOST_LANE_DOUBLINGS);
+                    self.futile_lane_trials += 1;
+                    let mut pause = LANE_TRIAL_PAUSE * 2u32.pow(doublings);
+                    let thin = self.lane_share(mean, view, lanes) < THIN_LANE_BYTES / 4.0;
+                    if view.round_trip < LONG_PATH || thin {
+                        lanes.want(before, view.now);
+                        self.reference = trial.goodput_before;
+                    } else {
+                        pause *= 10;
+                    }
+                    self.next_lane_trial = Some(view.now + pause);
+                }
+            }
+        }
+    }
+
+    /// The smaller window cost goodput: what was under way before is what is needed.
+    fn restore(&mut self, trial: Trial, view: View) {
+        self.window = trial.window_before;
+        self.reference = trial.goodput_before;
+        let needed = trial.window_before as f64 / self.headroom(view);
+        self.stretch_to(needed, trial.goodput_before, view);
+    }
+
+    fn plan_after_settling(&mut self, view: View, lanes: &Lanes) {
+        self.settled_once = true;
+        let share = self.lane_share(self.reference, view, lanes);
+        let may_be_capped = share >= LANE_BYTES as f64 / 2.0;
+        // What fewer lanes moved proves nothing of losses: they may not have met any yet.
+        let full = self.link_is_full(self.reference, lanes);
+        let due = if full && share >= THIN_LANE_BYTES {
+            view.now + LANE_TRIAL_PAUSE
+        } else if view.full.is_some() {
+            // By then it can be seen whether there is a queue.
+            view.now + view.round * EARLY_PROBE_ROUNDS
+        } else if view.round_trip >= LONG_PATH || may_be_capped {
+            view.now
+        } else {
+            FIRST_LANE_TRIAL.max(view.now)
+        };
+        self.next_lane_trial.get_or_insert(due);
+    }
+
+    fn plan_probe(&mut self, view: View) {
+        let pause = PROBE_PAUSE.max(view.round_trip * PROBE_ROUND_TRIPS);
+        let doublings = self.futile_probes.min(MOST_PAUSE_DOUBLINGS);
+        self.next_probe = view.now + pause * 2u32.pow(doublings);
+    }
+}
