@@ -12,6 +12,10 @@
 //! waits until data asked for since then has arrived, compares, and takes the change back if it
 //! did not help.
 //!
+//! Where the kernel's round trips are known, they tell whether packets wait in a queue, and that is
+//! all there is to know: a path with a queue is full, and one without is not. Opening then follows what
+//! arrives and ends when the queue begins; without that, as follows.
+//!
 //! By Little's law the latency of a request is window / goodput, so with a known window goodput
 //! says both. Whether a window is too large can only be seen by making it smaller: if goodput
 //! stays, the difference was a queue; if goodput falls with it, the path (or the far end's answer
