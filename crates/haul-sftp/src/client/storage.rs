@@ -292,8 +292,17 @@ impl Inner {
 
     async fn make_dir(&self, path: &RelPath) -> Result<()> {
         self.check_parent(path).await?;
-        let request = Request::Mkdir(self.on_server(path), Attrs::default());
-        match error::done("create directory", self.host.tell(&request).await?) {
+        let on_server = self.on_server(path);
+        let session = self.host.session().await?;
+        let before = session.request(&Request::Lstat(on_server.clone()));
+        let made = session.request(&Request::Mkdir(on_server, Attrs::default()));
+        let (before, made) = (before.answer().await?, made.answer().await?);
+        match error::done("create directory", made) {
+            // Some servers are content to make what is there.
+            Ok(()) if matches!(before, Response::Attrs(_)) => {
+                let error = Error::new(ErrorKind::AlreadyExists, "create directory");
+                Err(self.at(error.because("it was there before"), path))
+            }
             Ok(()) => {
                 self.directories.learn(path.clone());
                 Ok(())

@@ -130,3 +130,16 @@ fn from_one_place_of_such_a_server_to_another() {
         far.same("src", "far/copy/src");
     }
 }
+
+#[test]
+fn a_directory_that_a_server_makes_again_is_not_taken_for_new() {
+    let far = far(&[Habit::MakesAgain]);
+    far.session.write("src/d/f", b"new");
+    far.session.write("far/src/d/f", b"older");
+    far.haul("cp --overwrite never src @/").status(0);
+    assert_eq!(fs::read(far.far("src/d/f")).unwrap(), b"older");
+    far.haul("cp src @/").status(0);
+    far.same("src", "far/src");
+    let again = far.haul("cp --json src @/").status(0);
+    assert_eq!(again.summary()["moved_bytes"], 0, "{}", again.out());
+}

@@ -69,6 +69,8 @@ pub(super) enum Habit {
     FailsToClose,
     /// Attributes cannot be set.
     NoAttributes,
+    /// MKDIR of what is there succeeds.
+    MakesAgain,
 }
 
 use Habit as H;
@@ -269,6 +271,7 @@ impl Serving<'_> {
                 _ => Err(io::ErrorKind::InvalidInput.into()),
             },
             Request::Remove(of) => fs::remove_file(path(&of)).and(ok),
+            Request::Mkdir(of, _) if self.server.has(H::MakesAgain) && path(&of).is_dir() => ok,
             Request::Mkdir(of, _) => fs::create_dir(path(&of)).and(ok),
             Request::Rmdir(of) => fs::remove_dir(path(&of)).and(ok),
             Request::Rename { to, .. } if path(&to).exists() => Ok(status(Status::Failure)),
