@@ -207,16 +207,16 @@ fn runtime() -> Result<Runtime> {
 
 /// Where journals of uploads lie. Without a home there is none, and uploads are not continued.
 fn journals() -> Option<PathBuf> {
-    state("journals")
+    let directory = state("journals")?;
+    fs::create_dir_all(&directory).ok()?;
+    Some(directory)
 }
 
-/// A directory of haul's in the XDG state directory.
+/// A directory of haul's in the XDG state directory, which need not be there.
 fn state(name: &str) -> Option<PathBuf> {
     let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".local/state"));
-    let directory = state.or_else(home)?.join("haul").join(name);
-    fs::create_dir_all(&directory).ok()?;
-    Some(directory)
+    Some(state.or_else(home)?.join("haul").join(name))
 }
 
 /// The location of a storage's root, for people.

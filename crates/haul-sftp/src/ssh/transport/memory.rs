@@ -101,7 +101,10 @@ impl Memory {
         let (Some(path), Ok(runtime)) = (self.kept.clone(), Handle::try_current()) else { return };
         runtime.spawn_blocking(move || {
             drop(match kex {
-                Some(kex) => fs::write(path, kex),
+                Some(kex) => {
+                    let directory = path.parent().map_or(Ok(()), fs::create_dir_all);
+                    directory.and_then(|()| fs::write(path, kex))
+                }
                 None => fs::remove_file(path),
             });
         });
