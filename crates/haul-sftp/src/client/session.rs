@@ -211,7 +211,8 @@ impl Session {
 
     /// Whether a file or directory is open, or may be about to be.
     pub(super) fn is_crowded(&self) -> bool {
-        self.shared.open_handles.load(Ordering::Relaxed) > 0 || !self.shared.lock().by_id.is_empty()
+        let waiting = self.shared.lock();
+        self.shared.open_handles.load(Ordering::Relaxed) > 0 || !waiting.by_id.is_empty()
     }
 
     /// How busy the lane is, in thousandths of what it can carry in a round trip. A lane that has
@@ -316,6 +317,10 @@ impl Shared {
         let (id, pending) = self.expect(request, Some(Instant::now()));
         let payload = request.payload().cloned().unwrap_or_default();
         self.push(Outbound { head: request.encode(id), payload });
+        if let Request::Close(_) = request {
+            // What is asked from now on comes after it.
+            self.open_handles.fetch_sub(1, Ordering::Relaxed);
+        }
         pending
     }
 
@@ -325,9 +330,6 @@ impl Shared {
         let (sender, answer) = oneshot::channel();
         let weight = weight(request);
         self.outstanding.fetch_add(weight, Ordering::Relaxed);
-        if let Request::Close(_) = request {
-            self.open_handles.fetch_sub(1, Ordering::Relaxed);
-        }
         {
             let mut waiting = self.lock();
             // Where the session has ended the sender is dropped here, and its receiver says so.
@@ -378,6 +380,10 @@ impl Shared {
             let Some(waiter) = waiting.by_id.remove(&id) else {
                 return Err(protocol(format!("an answer to request {id}, which nobody made")));
             };
+            // Counted while nobody can see that the question is answered.
+            if let Response::Handle(_) = response {
+                self.open_handles.fetch_add(1, Ordering::Relaxed);
+            }
             if waiter.weight > 0 {
                 let round_trip = self.round_trip_ns.load(Ordering::Relaxed);
                 let carried = waiting.pace.carry(waiter.weight, Duration::from_nanos(round_trip));
@@ -386,9 +392,6 @@ impl Shared {
             }
             waiter
         };
-        if let Response::Handle(_) = response {
-            self.open_handles.fetch_add(1, Ordering::Relaxed);
-        }
         if let Some(asked) = waiter.asked {
             self.round_trip_ns.fetch_min(nanos(asked.elapsed()), Ordering::Relaxed);
         }
