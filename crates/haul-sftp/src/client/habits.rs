@@ -119,8 +119,6 @@ pub(super) fn may_be_too_many(error: &Error) -> bool {
 #[derive(Debug)]
 pub(super) struct Lane {
     session: Arc<Session>,
-    /// Something else was open on it, or about to be.
-    crowded: bool,
     own: Option<Own>,
     _room: Option<Room>,
 }
@@ -173,12 +171,7 @@ impl Opening<'_> {
             let bytes = if self.brief { LIKELY } else { 0 };
             let room = self.host.choose(bytes).await?;
             let session = Arc::clone(&room);
-            return Ok(Lane {
-                crowded: session.is_crowded(),
-                session,
-                own: None,
-                _room: Some(room),
-            });
+            return Ok(Lane { session, own: None, _room: Some(room) });
         }
         let lane = self.host.own_lane(self.brief).await;
         lane.map_err(|error| self.refused.take().unwrap_or(error))
@@ -198,7 +191,7 @@ impl Opening<'_> {
         }
         // What is not allowed is said by another status than what is too much.
         let too_many = may_be_too_many(&error) && error.kind() != ErrorKind::PermissionDenied;
-        if lane.own.is_some() || !too_many || !lane.crowded {
+        if lane.own.is_some() || !too_many {
             return Err(error);
         }
         self.refused = Some(error);
@@ -228,6 +221,6 @@ impl SftpHost {
             }
         };
         let own = Some(Own { idle, _turn: turn });
-        Ok(Lane { session, crowded: false, own, _room: None })
+        Ok(Lane { session, own, _room: None })
     }
 }

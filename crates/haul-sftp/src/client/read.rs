@@ -233,18 +233,15 @@ impl Handles {
         let host = &self.inner.host;
         if !host.habits.are_handles_few() {
             let room = host.choose(bytes).await?;
-            let crowded = room.is_crowded();
             match self.on(&room).await {
                 Ok(handle) => return Ok((room, handle)),
                 Err(error) if !may_be_too_many(&error) => return Err(error),
-                Err(error) => match self.all().pop() {
-                    Some((session, handle)) => {
+                Err(_) => {
+                    if let Some((session, handle)) = self.all().pop() {
                         host.habits.learn_one_handle_a_file();
                         return Ok((session.reserve(bytes), handle));
                     }
-                    None if !crowded => return Err(error),
-                    None => {}
-                },
+                }
             }
         }
         let _opening = self.opening.lock().await;

@@ -74,8 +74,6 @@ struct Shared {
     next_id: AtomicU32,
     waiting: Mutex<Waiting>,
     outstanding: AtomicU64,
-    /// Files and directories that are open.
-    open_handles: AtomicU64,
     /// Bytes that the lane may be expected to carry in a round trip.
     allowance: AtomicU64,
     /// Shortest time from a short question to its answer, in nanoseconds.
@@ -139,7 +137,6 @@ impl Session {
                 pace: Pace { began: Instant::now(), carried: 0, before: 0 },
             }),
             outstanding: AtomicU64::new(0),
-            open_handles: AtomicU64::new(0),
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
             round_trip_ns: AtomicU64::new(round_trip.map_or(u64::MAX, nanos)),
             server: watch::Sender::new(None),
@@ -207,12 +204,6 @@ impl Session {
     /// Bytes that were asked for or sent and not yet answered.
     pub(super) fn outstanding(&self) -> u64 {
         self.shared.outstanding.load(Ordering::Relaxed)
-    }
-
-    /// Whether a file or directory is open, or may be about to be.
-    pub(super) fn is_crowded(&self) -> bool {
-        let waiting = self.shared.lock();
-        self.shared.open_handles.load(Ordering::Relaxed) > 0 || !waiting.by_id.is_empty()
     }
 
     /// How busy the lane is, in thousandths of what it can carry in a round trip. A lane that has
@@ -317,10 +308,6 @@ impl Shared {
         let (id, pending) = self.expect(request, Some(Instant::now()));
         let payload = request.payload().cloned().unwrap_or_default();
         self.push(Outbound { head: request.encode(id), payload });
-        if let Request::Close(_) = request {
-            // What is asked from now on comes after it.
-            self.open_handles.fetch_sub(1, Ordering::Relaxed);
-        }
         pending
     }
 
@@ -380,10 +367,6 @@ impl Shared {
             let Some(waiter) = waiting.by_id.remove(&id) else {
                 return Err(protocol(format!("an answer to request {id}, which nobody made")));
             };
-            // Counted while nobody can see that the question is answered.
-            if let Response::Handle(_) = response {
-                self.open_handles.fetch_add(1, Ordering::Relaxed);
-            }
             if waiter.weight > 0 {
                 let round_trip = self.round_trip_ns.load(Ordering::Relaxed);
                 let carried = waiting.pace.carry(waiter.weight, Duration::from_nanos(round_trip));
