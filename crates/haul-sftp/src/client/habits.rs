@@ -2,7 +2,7 @@
 //! take a file's bytes in order only, some take one handle at a time.
 //!
 //! Writes are tried out once, before anything depends on them. That handles are few shows when one
-//! is refused while another one is open: the file is read and written over one lane then, or, where
+//! is refused on a lane that is shared and given on one where nothing else is open: the file is read and written over one lane then, or, where
 //! a session may have one handle whatever it is of, every file and listing gets a lane of its own.
 
 use std::ops::Deref;
@@ -160,7 +160,7 @@ impl Drop for Lane {
 pub(super) struct Opening<'a> {
     host: &'a SftpHost,
     brief: bool,
-    /// Why it was refused on a lane on which other things are open.
+    /// Why it was refused on a lane that is shared.
     refused: Option<Error>,
 }
 

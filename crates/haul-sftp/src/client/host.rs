@@ -96,8 +96,8 @@ impl SftpHost {
         }
         let session = self.session().await?;
         let asked = self.asked(&session, path).await?;
-        let absolute = session.request(&Request::Realpath(asked.clone()));
-        let there = session.request(&Request::Stat(asked.clone()));
+        let absolute = session.request_or_foreseen(&Request::Realpath(asked.clone()));
+        let there = session.request_or_foreseen(&Request::Stat(asked.clone()));
         let absolute = absolute.answer().await?;
         let kind = self.kind("open", there.answer().await?, &asked)?;
         let path = match absolute {
@@ -254,6 +254,11 @@ impl SftpHost {
                 outcome => return outcome,
             }
         }
+    }
+
+    /// What was found at a path when it was resolved a moment ago, once.
+    pub(super) async fn foreseen(&self, request: &Request) -> Option<Response> {
+        self.session().await.ok()?.foreseen(request)?.answer().await.ok()
     }
 
     /// Asks for something to be done, once.

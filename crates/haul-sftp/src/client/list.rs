@@ -78,7 +78,7 @@ async fn open_on(
     session: &Session,
 ) -> Result<Handle> {
     let look = (!path.is_root()).then(|| session.request(&Request::Lstat(on_server.clone())));
-    let open = session.request(&Request::Opendir(on_server.clone()));
+    let open = session.request_or_foreseen(&Request::Opendir(on_server.clone()));
     if let Some(look) = look {
         let attrs = error::attrs("list", look.answer().await?).map_err(|e| inner.at(e, path))?;
         if attrs.kind() != Some(FileKind::Directory) {
@@ -111,7 +111,7 @@ struct Opened {
 
 impl Opened {
     fn ask(&self) -> Pending {
-        self.lane.request(&Request::Readdir(self.handle.clone()))
+        self.lane.request_or_foreseen(&Request::Readdir(self.handle.clone()))
     }
 }
 

@@ -290,7 +290,7 @@ impl Handles {
     async fn opened(&self, session: &Arc<Session>) -> Result<Opened> {
         let on_lane = self.on_lane(session);
         let open = async || {
-            let (attrs, handle) = self.open_on(session, self.flags).await?;
+            let (attrs, handle) = self.open_on(session, true).await?;
             let found = entry::entry(self.path.clone(), &attrs).identity();
             Ok(Opened { handle, found: Some(found) })
         };
@@ -304,7 +304,7 @@ impl Handles {
         if host.habits.are_handles_few() {
             return;
         }
-        host.lanes.foresee_on_new(self.questions(self.flags).into());
+        host.lanes.foresee_on_new(self.questions().into());
         for session in host.lanes.others_idle() {
             let handles = Arc::clone(self);
             host.lanes.spawn(async move {
@@ -319,7 +319,7 @@ impl Handles {
         let mut opening = self.inner.host.opening(false);
         loop {
             let lane = opening.lane().await?;
-            match self.open_on(&lane, self.flags).await {
+            match self.open_on(&lane, false).await {
                 Ok((attrs, handle)) => {
                     opening.opened();
                     self.adopt(&lane, handle);
@@ -354,10 +354,14 @@ impl Handles {
         all
     }
 
-    /// Looks and opens in one round trip. What is there has to be a file, and no link.
-    async fn open_on(&self, session: &Session, flags: OpenFlags) -> Result<(Attrs, Handle)> {
+    /// Looks and opens in one round trip. What is there has to be a file, and no link. `early`: as it
+    /// was found a moment ago will do, because it is compared with what the first lane found.
+    async fn open_on(&self, session: &Session, early: bool) -> Result<(Attrs, Handle)> {
         let at = |error: Error| self.inner.at(error, &self.path);
-        let [look, open] = self.questions(flags).map(|question| session.request(&question));
+        let [look, open] = self.questions().map(|question| match early {
+            true => session.request_or_foreseen(&question),
+            false => session.request(&question),
+        });
         let attrs = error::attrs("open", look.answer().await?).map_err(at)?;
         let handle = error::handle("open", open.answer().await?);
         let kind = match attrs.kind() {
@@ -375,8 +379,8 @@ impl Handles {
         Ok((attrs, handle.map_err(at)?))
     }
 
-    fn questions(&self, flags: OpenFlags) -> [Request; 2] {
-        let (path, attrs) = (self.on_server.clone(), Attrs::default());
+    fn questions(&self) -> [Request; 2] {
+        let (path, flags, attrs) = (self.on_server.clone(), self.flags, Attrs::default());
         [Request::Lstat(path.clone()), Request::Open { path, flags, attrs }]
     }
 

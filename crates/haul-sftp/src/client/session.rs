@@ -173,7 +173,18 @@ impl Session {
 
     /// Queues a request; the answer is the future's. Failure statuses are answers, too.
     pub(super) fn request(&self, request: &Request) -> Pending {
-        self.foresight.take(request).unwrap_or_else(|| self.shared.request(request))
+        self.shared.request(request)
+    }
+
+    /// The same where an answer will do that was asked for a moment ago: not where somebody looks
+    /// whether something has changed.
+    pub(super) fn request_or_foreseen(&self, request: &Request) -> Pending {
+        self.foreseen(request).unwrap_or_else(|| self.request(request))
+    }
+
+    /// The answer to what was asked early.
+    pub(super) fn foreseen(&self, request: &Request) -> Option<Pending> {
+        self.foresight.take(request)
     }
 
     /// What was asked early of one path is what would be asked of another one.
@@ -189,7 +200,7 @@ impl Session {
 
     /// Queues a request whose answer does not matter.
     pub(super) fn post(&self, request: &Request) {
-        drop(self.shared.request(request));
+        drop(self.request(request));
     }
 
     /// What the server can do; waits for its greeting.

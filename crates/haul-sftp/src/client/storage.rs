@@ -381,7 +381,11 @@ impl Storage for SftpStorage {
 
     async fn stat(&self, path: &RelPath) -> Result<Entry> {
         self.inner.check_parent(path).await?;
-        self.inner.look(path).await
+        let early = Request::Lstat(self.inner.on_server(path));
+        match self.inner.host.foreseen(&early).await {
+            Some(Response::Attrs(attrs)) => Ok(entry::entry(path.clone(), &attrs)),
+            _ => self.inner.look(path).await,
+        }
     }
 
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {

@@ -13,6 +13,7 @@
 //! - `connection` and `transport` are the SSH side, `credentials` and `host_key` who is who, `visitor`
 //!   what is told about clients.
 
+mod admission;
 mod answers;
 mod connection;
 mod credentials;

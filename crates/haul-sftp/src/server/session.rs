@@ -25,6 +25,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use super::admission::{admit, number, version};
 use super::answers::{Budgeted, Outgoing, hand_on};
 use super::files::Open;
 use super::handles;
@@ -35,10 +36,7 @@ use super::pending::{Ended, Kind, Outcome, Pending};
 use super::share::Share;
 use super::status::{Refusal, ok, said};
 use super::turns::Turns;
-use crate::codec::{
-    self, CodecError, DATA_HEAD, Deframer, Extended, Extensions, Frame, Limits, OpenFlags, Request,
-    Response, Status, name,
-};
+use crate::codec::{CodecError, DATA_HEAD, Deframer, Extended, Frame, Request, Response, Status};
 
 /// The most that an answer to READDIR takes: names of 255 bytes, twice, and numbers.
 const LISTING: usize = limits::ENTRIES * 700;
@@ -249,7 +247,8 @@ impl Session {
             }
         };
         self.unanswered.fetch_add(1, Ordering::Relaxed);
-        match self.admit(&request) {
+        let writes = |handle| self.handles.get(&handle).is_some_and(|open| open.writes());
+        match admit(&request, &self.share.options, writes) {
             Ok(scope) => {
                 self.held += length;
                 self.share.hold(length);
@@ -259,62 +258,6 @@ impl Session {
             Err(response) => self.answer(response.encode(id)),
         }
         Ok(())
-    }
-
-    /// What a request touches; or its answer if there is nothing to be done for it.
-    fn admit(&self, request: &Request) -> Result<Scope, Response> {
-        let read_only = self.share.options.read_only;
-        let scope = match request {
-            Request::Read { handle, .. } | Request::Fstat(handle) => Scope::Look(number(handle)?),
-            Request::Extended(Extended::Fstatvfs(handle)) => Scope::Look(number(handle)?),
-            Request::Readdir(handle) => Scope::Move(number(handle)?),
-            Request::Close(handle) => {
-                let handle = number(handle)?;
-                match self.handles.get(&handle) {
-                    Some(open) if open.writes() => Scope::Change(handle),
-                    _ => Scope::Move(handle),
-                }
-            }
-            Request::Write { handle, .. } | Request::Fsetstat(handle, _) if !read_only => {
-                Scope::Change(number(handle)?)
-            }
-            Request::Extended(Extended::Fsync(handle)) => Scope::Change(number(handle)?),
-            Request::Extended(Extended::CopyData { from, to, .. }) if !read_only => {
-                number(from).and(number(to))?;
-                Scope::ChangeNames
-            }
-            Request::Open { flags, .. } => {
-                let changes = [OpenFlags::CREATE, OpenFlags::TRUNCATE];
-                let writes = [OpenFlags::WRITE, OpenFlags::APPEND];
-                let is_any = |flags_of: [OpenFlags; 2]| flags_of.iter().any(|f| flags.has(*f));
-                match (is_any(changes), is_any(writes)) {
-                    (false, false) => Scope::LookAtNames,
-                    _ if read_only => return Err(Refusal::READ_ONLY.response()),
-                    (false, true) => Scope::LookAtNames,
-                    (true, _) => Scope::ChangeNames,
-                }
-            }
-            Request::Extended(Extended::Limits) => {
-                let limits = Limits {
-                    packet: u64::from(limits::PACKET),
-                    read: u64::from(limits::PAYLOAD),
-                    write: u64::from(limits::PAYLOAD),
-                    handles: self.share.options.handles as u64,
-                };
-                return Err(Response::Extended(limits.encode()));
-            }
-            Request::Extended(Extended::Unknown { .. }) => {
-                return Err(said(Status::Unsupported, "no such extension"));
-            }
-            request if names::changes(request) => {
-                if read_only {
-                    return Err(Refusal::READ_ONLY.response());
-                }
-                Scope::ChangeNames
-            }
-            _ => Scope::LookAtNames,
-        };
-        Ok(scope)
     }
 
     fn start_ready(&mut self) {
@@ -554,30 +497,6 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.share.release(self.held);
     }
-}
-
-fn version() -> Response {
-    let extensions = [
-        (name::POSIX_RENAME, "1"),
-        (name::STATVFS, "2"),
-        (name::FSTATVFS, "2"),
-        (name::HARDLINK, "1"),
-        (name::FSYNC, "1"),
-        (name::LSETSTAT, "1"),
-        (name::LIMITS, "1"),
-        (name::EXPAND_PATH, "1"),
-        (name::COPY_DATA, "1"),
-    ];
-    let extensions = extensions
-        .into_iter()
-        .map(|(name, version)| (Bytes::from_static(name), Bytes::from_static(version.as_bytes())));
-    Response::Version { version: codec::VERSION, extensions: Extensions(extensions.collect()) }
-}
-
-/// The number of a handle that this server gave out, or could have.
-fn number(handle: &[u8]) -> Result<u32, Response> {
-    let number = <[u8; 4]>::try_from(handle).map(u32::from_be_bytes);
-    number.map_err(|_| Refusal::NO_HANDLE.response())
 }
 
 async fn next(incoming: &mut Option<impl Stream<Item = Bytes> + Unpin>) -> Option<Bytes> {

@@ -6,10 +6,12 @@
 mod pipe;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::StreamExt;
 use haul_sftp::{SftpHost, SftpStorage};
 use haul_storage::conformance;
-use haul_storage::{Location, Storage, Writes};
+use haul_storage::{Location, Range, RelPath, Storage, Writes};
 use pipe::SftpServerProcess;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -54,4 +56,22 @@ async fn it_conforms_on_a_server_whose_name_says_that_it_takes_writes_in_order()
     assert_eq!(storage.capabilities().writes, Writes::InOrder);
     assert!(!storage.capabilities().resume);
     conformance::run_all(storage).await;
+}
+
+#[tokio::test]
+async fn a_change_is_seen_on_a_lane_that_has_opened_the_file_early() {
+    let openssh = SftpServerProcess { server: "SSH-2.0-OpenSSH_9.2", refuse: "" };
+    let ([dir, _journals], storage) = storage(openssh).await;
+    std::fs::write(dir.path().join("f"), vec![1; 4 << 20]).unwrap();
+    let file = storage.open(&RelPath::parse("f").unwrap()).await.unwrap();
+    // The first lane has much to do, so the second one, which was told to open the file, is asked.
+    let mut blocks = file.read_at(Range::new(0, 4 << 20));
+    blocks.next().await.unwrap().unwrap();
+    storage.set_lanes(2);
+    while storage.link().open < 2 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    std::fs::write(dir.path().join("f"), b"other").unwrap();
+    assert_ne!(file.recheck().await.unwrap(), *file.identity());
 }

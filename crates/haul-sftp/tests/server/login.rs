@@ -7,6 +7,8 @@ use std::process::{Command, Output, Stdio};
 use haul_sftp::server::{AuthorizedKeys, Credentials, Password, SftpServer, SftpServerBuilder};
 use tempfile::TempDir;
 
+use crate::visitors::Trusting;
+
 /// A server, a directory for it and one for its client.
 pub(crate) struct Site {
     pub(crate) server: SftpServer,
@@ -152,17 +154,7 @@ async fn the_host_key_is_the_one_that_is_announced() {
 
 #[tokio::test]
 async fn wrong_passwords_are_refused_six_times_and_the_right_one_is_taken() {
-    use russh::client::{Config, Handler, connect};
-    struct Trusting;
-    impl Handler for Trusting {
-        type Error = russh::Error;
-        async fn check_server_key(
-            &mut self,
-            _key: &russh::keys::PublicKeyOrCertificate,
-        ) -> Result<bool, Self::Error> {
-            Ok(true)
-        }
-    }
+    use russh::client::{Config, connect};
     let site = Site::new().await;
     let config = std::sync::Arc::new(Config::default());
     let address = site.server.address();

@@ -1,0 +1,96 @@
+//! What becomes of a request before anything is done: what it touches, which decides when it may be
+//! done, or its answer at once. And what the server says of itself.
+
+use bytes::Bytes;
+
+use super::limits;
+use super::names;
+use super::order::Scope;
+use super::share::ShareOptions;
+use super::status::{Refusal, said};
+use crate::codec::{
+    self, Extended, Extensions, Limits, OpenFlags, Request, Response, Status, name,
+};
+
+/// What a request touches; or its answer if there is nothing to be done for it. `writes`: whether
+/// something open was opened for writing.
+pub(super) fn admit(
+    request: &Request,
+    options: &ShareOptions,
+    writes: impl Fn(u32) -> bool,
+) -> Result<Scope, Response> {
+    let read_only = options.read_only;
+    let scope = match request {
+        Request::Read { handle, .. } | Request::Fstat(handle) => Scope::Look(number(handle)?),
+        Request::Extended(Extended::Fstatvfs(handle)) => Scope::Look(number(handle)?),
+        Request::Readdir(handle) => Scope::Move(number(handle)?),
+        Request::Close(handle) => {
+            let handle = number(handle)?;
+            if writes(handle) { Scope::Change(handle) } else { Scope::Move(handle) }
+        }
+        Request::Write { handle, .. } | Request::Fsetstat(handle, _) if !read_only => {
+            Scope::Change(number(handle)?)
+        }
+        Request::Extended(Extended::Fsync(handle)) => Scope::Change(number(handle)?),
+        Request::Extended(Extended::CopyData { from, to, .. }) if !read_only => {
+            number(from).and(number(to))?;
+            Scope::ChangeNames
+        }
+        Request::Open { flags, .. } => {
+            let changes = [OpenFlags::CREATE, OpenFlags::TRUNCATE];
+            let writes = [OpenFlags::WRITE, OpenFlags::APPEND];
+            let is_any = |flags_of: [OpenFlags; 2]| flags_of.iter().any(|f| flags.has(*f));
+            match (is_any(changes), is_any(writes)) {
+                (false, false) => Scope::LookAtNames,
+                _ if read_only => return Err(Refusal::READ_ONLY.response()),
+                (false, true) => Scope::LookAtNames,
+                (true, _) => Scope::ChangeNames,
+            }
+        }
+        Request::Extended(Extended::Limits) => {
+            let limits = Limits {
+                packet: u64::from(limits::PACKET),
+                read: u64::from(limits::PAYLOAD),
+                write: u64::from(limits::PAYLOAD),
+                handles: options.handles as u64,
+            };
+            return Err(Response::Extended(limits.encode()));
+        }
+        Request::Extended(Extended::Unknown { .. }) => {
+            return Err(said(Status::Unsupported, "no such extension"));
+        }
+        request if names::changes(request) => {
+            if read_only {
+                return Err(Refusal::READ_ONLY.response());
+            }
+            Scope::ChangeNames
+        }
+        _ => Scope::LookAtNames,
+    };
+    Ok(scope)
+}
+
+/// The greeting.
+pub(super) fn version() -> Response {
+    let extensions = [
+        (name::POSIX_RENAME, "1"),
+        (name::STATVFS, "2"),
+        (name::FSTATVFS, "2"),
+        (name::HARDLINK, "1"),
+        (name::FSYNC, "1"),
+        (name::LSETSTAT, "1"),
+        (name::LIMITS, "1"),
+        (name::EXPAND_PATH, "1"),
+        (name::COPY_DATA, "1"),
+    ];
+    let extensions = extensions
+        .into_iter()
+        .map(|(name, version)| (Bytes::from_static(name), Bytes::from_static(version.as_bytes())));
+    Response::Version { version: codec::VERSION, extensions: Extensions(extensions.collect()) }
+}
+
+/// The number of a handle that this server gave out, or could have.
+pub(super) fn number(handle: &[u8]) -> Result<u32, Response> {
+    let number = <[u8; 4]>::try_from(handle).map(u32::from_be_bytes);
+    number.map_err(|_| Refusal::NO_HANDLE.response())
+}
