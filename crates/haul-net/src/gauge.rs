@@ -7,15 +7,22 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// Reads the round trips of one connection. It holds the socket open.
+/// Reads the round trips of one connection, for as long as that is open.
 #[derive(Debug)]
 pub struct Gauge {
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux is asked"))]
-    socket: OwnedFd,
+    socket: Weak<OwnedFd>,
     last: Mutex<Option<Mean>>,
+}
+
+/// A second descriptor of a socket. Whoever ends the connection drops it as well: the far end
+/// learns of the end when all are gone.
+#[derive(Debug)]
+pub struct Hold {
+    _socket: Arc<OwnedFd>,
 }
 
 /// The kernel's running mean, and how many packets it has seen arrive.
@@ -38,15 +45,18 @@ pub struct RoundTrips {
 }
 
 impl Gauge {
-    /// For a connected TCP socket.
+    /// For a connected TCP socket, until what comes with it is dropped.
     ///
     /// # Errors
     /// No descriptors are left.
-    pub fn of(socket: &impl AsFd) -> io::Result<Self> {
-        Ok(Self { socket: socket.as_fd().try_clone_to_owned()?, last: Mutex::default() })
+    pub fn of(socket: &impl AsFd) -> io::Result<(Self, Hold)> {
+        let socket = Arc::new(socket.as_fd().try_clone_to_owned()?);
+        let gauge = Self { socket: Arc::downgrade(&socket), last: Mutex::default() };
+        Ok((gauge, Hold { _socket: socket }))
     }
 
-    /// What is known now; `None` where the system does not tell, or has not yet measured anything.
+    /// What is known now; `None` where the system does not tell, or has not yet measured anything,
+    /// and when the connection is closed.
     pub fn round_trips(&self) -> Option<RoundTrips> {
         let info = self.info()?;
         let micros = f64::from(info.mean_us);
@@ -67,7 +77,7 @@ impl Gauge {
 
     fn info(&self) -> Option<TcpInfo> {
         #[cfg(target_os = "linux")]
-        return crate::tcp_info::read(&self.socket);
+        return crate::tcp_info::read(self.socket.upgrade()?.as_ref());
         #[cfg(not(target_os = "linux"))]
         None
     }
@@ -111,7 +121,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
-        let gauge = Gauge::of(&near).unwrap();
+        let (gauge, hold) = Gauge::of(&near).unwrap();
         for _ in 0..100 {
             near.write_all(b"question").unwrap();
             far.read_exact(&mut [0; 8]).unwrap();
@@ -128,6 +138,9 @@ mod tests {
         std::thread::sleep(Duration::from_millis(60));
         let later = gauge.round_trips().unwrap().idle;
         assert!(later >= idle + Duration::from_millis(40), "{idle:?} {later:?}");
+        drop((near, hold));
+        assert_eq!(far.read(&mut [0]).unwrap(), 0);
+        assert_eq!(gauge.round_trips(), None);
     }
 
     #[test]
@@ -145,6 +158,7 @@ mod tests {
     #[test]
     fn a_socket_that_is_not_connected_tells_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert_eq!(Gauge::of(&listener).unwrap().round_trips(), None);
+        let (gauge, _hold) = Gauge::of(&listener).unwrap();
+        assert_eq!(gauge.round_trips(), None);
     }
 }

@@ -4,4 +4,4 @@ mod gauge;
 #[cfg(target_os = "linux")]
 mod tcp_info;
 
-pub use gauge::{Gauge, RoundTrips};
+pub use gauge::{Gauge, Hold, RoundTrips};

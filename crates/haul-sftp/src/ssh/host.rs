@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use haul_net::Gauge;
 use haul_storage::{Error, ErrorKind, Result, Retry};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -239,9 +238,8 @@ impl SshHost {
                 self.first_round_trip.send_if_modified(|first| {
                     first.is_none() && first.replace(dialled.round_trip).is_none()
                 });
-                // Without it the way is judged by what arrives alone.
-                let gauge = Gauge::of(&dialled.stream).ok();
-                let (link, round_trip) = (link::tcp(dialled.stream), dialled.round_trip);
+                let round_trip = dialled.round_trip;
+                let (link, gauge) = link::tcp(dialled.stream);
                 let handshake = self.open(link, known, round_trips, Some(round_trip)).await?;
                 Ok((handshake, Way { round_trip, gauge }))
             }

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use haul_net::{Gauge, Hold};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -15,7 +16,10 @@ use super::channel::{Incoming, Outgoing};
 /// Where bytes come from.
 #[derive(Debug)]
 pub enum Source {
-    Tcp(OwnedReadHalf),
+    Tcp {
+        stream: OwnedReadHalf,
+        _hold: Option<Hold>,
+    },
     /// The command lives as long as either half.
     Process {
         output: ChildStdout,
@@ -36,10 +40,12 @@ pub enum Sink {
 /// Both halves.
 pub type Link = (Source, Sink);
 
-/// Over a socket.
-pub fn tcp(stream: TcpStream) -> Link {
+/// Over a socket, with what tells of its round trips.
+pub fn tcp(stream: TcpStream) -> (Link, Option<Gauge>) {
+    // Without it the way is judged by what arrives alone.
+    let (gauge, hold) = Gauge::of(&stream).ok().unzip();
     let (read, write) = stream.into_split();
-    (Source::Tcp(read), Sink::Tcp(write))
+    ((Source::Tcp { stream: read, _hold: hold }, Sink::Tcp(write)), gauge)
 }
 
 /// Over the input and output of a command, which is killed when both halves are dropped.
@@ -52,7 +58,7 @@ impl Source {
     /// Reads into the room that `buffer` has; 0 at the end.
     pub async fn read(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.read_buf(buffer).await,
+            Self::Tcp { stream, .. } => stream.read_buf(buffer).await,
             Self::Process { output, .. } => output.read_buf(buffer).await,
             Self::Tunnel(incoming, rest) => {
                 if rest.is_empty() {

@@ -21,6 +21,8 @@ pub async fn run(connection: Arc<Connection>, mut sink: Sink) {
             biased;
             written = sink.write(&output) => written,
             () = overtime(&connection) => break,
+            // A far end that takes nothing would hold the writer, and the writer the link.
+            () = connection.state.ended() => break,
         };
         if let Err(error) = written {
             // What the server said before it closed explains more.
