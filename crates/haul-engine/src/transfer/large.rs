@@ -38,6 +38,8 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
         return Err(interrupted());
     }
     let opened = open(context, item).await?;
+    // What the link is like is known since it was opened, and how long ranges are depends on it.
+    context.flow.tick();
     let writer = Arc::clone(&opened.writer);
     let journal_path = opened.journal_path.clone();
     let resumed_bytes = opened.written.total();

@@ -5,13 +5,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::codec::{Handle, Request};
+use bytes::Bytes;
+use haul_storage::Range;
+
+use crate::codec::{Attrs, Handle, OpenFlags, Request};
 
 /// An answer that nobody wanted for so long may not be true any more.
-const FRESH: Duration = Duration::from_secs(2);
+pub(super) const FRESH: Duration = Duration::from_secs(2);
 
 /// The handle that OpenSSH gives first.
 const FIRST_HANDLE: [u8; 4] = [0; 4];
+
+/// Bytes of a file that every lane is asked for with its greeting: about what TCP carries in its
+/// first two round trips.
+pub(super) const PIECE: u64 = 64 << 10;
 
 /// Questions and the answers that are on their way.
 #[derive(Debug)]
@@ -31,6 +38,17 @@ impl<A> Foresight<A> {
         }
     }
 
+    /// Whether nothing was asked, or everything was taken.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Acquire)
+    }
+
+    /// Whether there is an answer to this.
+    pub(super) fn has(&self, request: &Request) -> bool {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        Instant::now() <= self.until && asked.iter().any(|(early, _)| early == request)
+    }
+
     /// The answer to a question that was asked early, once.
     pub(super) fn take(&self, request: &Request) -> Option<A> {
         if !self.any.load(Ordering::Acquire) {
@@ -46,6 +64,29 @@ impl<A> Foresight<A> {
         found
     }
 
+    /// What was read ahead of a file that was opened ahead, and turned out to have `handle`.
+    pub(super) fn take_pieces(&self, handle: &Handle) -> Vec<(Range, A)> {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut pieces, mut rest) = (Vec::new(), Vec::new());
+        for (request, answer) in asked.drain(..) {
+            match request {
+                Request::Read { handle: of, offset, length } if of == *handle => {
+                    pieces.push((Range::new(offset, length.into()), answer));
+                }
+                request => rest.push((request, answer)),
+            }
+        }
+        *asked = rest;
+        pieces
+    }
+
+    /// The answers that nobody wanted in time.
+    pub(super) fn rest(&self) -> Vec<A> {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        self.any.store(false, Ordering::Release);
+        asked.drain(..).map(|(_, answer)| answer).collect()
+    }
+
     /// Changes what the answers that are left are taken for.
     pub(super) fn change(&self, mut change: impl FnMut(&mut Request)) {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,8 +95,8 @@ impl<A> Foresight<A> {
 }
 
 /// What finds out what a path of a user's is, and lists it if it is a directory.
-pub(super) fn of_source(asked: &bytes::Bytes) -> Vec<Request> {
-    let names = || Request::Readdir(Handle::from(bytes::Bytes::from_static(&FIRST_HANDLE)));
+pub(super) fn of_source(asked: &Bytes) -> Vec<Request> {
+    let names = || Request::Readdir(first_handle());
     vec![
         Request::Realpath(asked.clone()),
         Request::Stat(asked.clone()),
@@ -65,6 +106,34 @@ pub(super) fn of_source(asked: &bytes::Bytes) -> Vec<Request> {
         names(),
         names(),
     ]
+}
+
+/// What opens a path of a user's if it is a file. Nothing else may be open on the lane.
+pub(super) fn of_file(asked: &Bytes) -> Vec<Request> {
+    let (path, flags, attrs) = (asked.clone(), OpenFlags::READ, Attrs::default());
+    vec![Request::Stat(asked.clone()), Request::Open { path, flags, attrs }]
+}
+
+/// What reads a piece of the file that was opened first on a lane.
+pub(super) fn of_piece(number: u64) -> Request {
+    let length = u32::try_from(PIECE).unwrap_or(u32::MAX);
+    Request::Read { handle: first_handle(), offset: number * PIECE, length }
+}
+
+/// What was asked of a path as it was written is what would be asked of `path`, which it leads to,
+/// with no link at its end.
+pub(super) fn resolved(early: &mut Request, asked: &Bytes, path: &Bytes) {
+    match early {
+        Request::Stat(of) if of == asked => *early = Request::Lstat(path.clone()),
+        Request::Opendir(of) | Request::Open { path: of, .. } if of == asked => {
+            of.clone_from(path);
+        }
+        _ => {}
+    }
+}
+
+fn first_handle() -> Handle {
+    Handle::from(Bytes::from_static(&FIRST_HANDLE))
 }
 
 #[cfg(test)]

@@ -177,6 +177,11 @@ impl Opening<'_> {
         lane.map_err(|error| self.refused.take().unwrap_or(error))
     }
 
+    /// A lane on which it was opened ahead.
+    pub(super) const fn ahead(session: Arc<Session>) -> Lane {
+        Lane { session, own: None, _room: None }
+    }
+
     /// It was opened.
     pub(super) fn opened(&self) {
         if self.refused.is_some() {

@@ -9,7 +9,6 @@ use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use super::error;
-use super::foresight;
 use super::habits::Habits;
 use super::lanes::Lanes;
 use super::session::{Room, Server, Session};
@@ -92,9 +91,9 @@ impl SftpHost {
     async fn try_resolve(&self, path: &[u8]) -> Result<Resolved> {
         if !path_on_server(path).starts_with(b"~") {
             let asked = Bytes::copy_from_slice(path_on_server(path));
-            self.lanes.foresee(foresight::of_source(&asked));
+            self.lanes.foresee_source(&asked);
         }
-        let session = self.session().await?;
+        let session = self.lanes.lead().await?;
         let asked = self.asked(&session, path).await?;
         let absolute = session.request_or_foreseen(&Request::Realpath(asked.clone()));
         let there = session.request_or_foreseen(&Request::Stat(asked.clone()));
@@ -105,14 +104,7 @@ impl SftpHost {
             Response::Status { .. } if kind.is_none() => asked.clone(),
             other => self.absolute(other, &asked)?,
         };
-        // There is no link at the end of a path that was resolved.
-        session.same_as_foreseen(|early| {
-            if *early == Request::Stat(asked.clone()) {
-                *early = Request::Lstat(path.clone());
-            } else if *early == Request::Opendir(asked.clone()) {
-                *early = Request::Opendir(path.clone());
-            }
-        });
+        self.lanes.resolved(asked, path.clone());
         Ok(Resolved { path, kind })
     }
 
@@ -258,7 +250,7 @@ impl SftpHost {
 
     /// What was found at a path when it was resolved a moment ago, once.
     pub(super) async fn foreseen(&self, request: &Request) -> Option<Response> {
-        self.session().await.ok()?.foreseen(request)?.answer().await.ok()
+        self.lanes.ahead(request)?.foreseen(request)?.answer().await.ok()
     }
 
     /// Asks for something to be done, once.

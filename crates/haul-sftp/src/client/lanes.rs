@@ -7,11 +7,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use haul_storage::{Error, ErrorKind, LinkStatus, Result};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::foresight;
 use super::session::{Room, Session};
 use crate::codec::Request;
 use crate::transport::Dial;
@@ -64,8 +66,22 @@ struct State {
     connect: Option<Duration>,
     /// What the first lane is going to be asked.
     foreseen: Vec<Request>,
-    /// What opens the file that was opened last, and since when.
-    opened: Option<(Instant, Vec<Request>)>,
+    /// The lane that was asked that, and whether it is being made.
+    lead: Weak<Session>,
+    leading: bool,
+    /// What lanes that are being made are going to be asked: to open the file that is wanted.
+    opened: Option<Ahead>,
+    /// Where a path of a user's leads to.
+    resolved: Option<(Bytes, Bytes)>,
+}
+
+/// What opens a file on a new lane.
+#[derive(Debug)]
+struct Ahead {
+    since: Instant,
+    questions: Vec<Request>,
+    /// The piece of the file that the next lane is to read, if nobody reads it yet.
+    piece: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -94,7 +110,10 @@ impl Lanes {
                 round_trips: 0,
                 connect: None,
                 foreseen: Vec::new(),
+                lead: Weak::new(),
+                leading: false,
                 opened: None,
+                resolved: None,
             }),
             changed: Notify::new(),
             this: this.clone(),
@@ -180,7 +199,7 @@ impl Lanes {
     /// All open lanes but the one that is chosen next, if nothing is under way on any; else none.
     pub(super) fn others_idle(&self) -> Vec<Arc<Session>> {
         let state = self.lock();
-        let busy = state.open.iter().any(|lane| lane.outstanding() > 0);
+        let busy = state.open.iter().any(|lane| lane.outstanding() > foresight::PIECE);
         state.open.iter().skip(1).filter(|_| !busy).cloned().collect()
     }
 
@@ -198,16 +217,74 @@ impl Lanes {
         }
     }
 
+    /// The same for a path that is going to be looked at, and copied if much is going to be moved:
+    /// then the other lanes are asked for a part of it, too, in case it is a file.
+    pub(super) fn foresee_source(&self, asked: &Bytes) {
+        let mut questions = foresight::of_source(asked);
+        {
+            let mut state = self.lock();
+            if state.open.is_empty() && state.making == 0 && state.expected > 1 {
+                let file = foresight::of_file(asked);
+                questions.extend(file.iter().cloned());
+                questions.push(foresight::of_piece(0));
+                state.opened =
+                    Some(Ahead { since: Instant::now(), questions: file, piece: Some(1) });
+            }
+        }
+        self.foresee(questions);
+    }
+
+    /// The lane with the least to do; the one that was asked something with its greeting if there is
+    /// one, even if others are open before it.
+    pub(super) async fn lead(&self) -> Result<Arc<Session>> {
+        let first = self.choose(0).await?;
+        loop {
+            let changed = self.changed.notified();
+            {
+                let state = self.lock();
+                if let Some(lead) = state.lead.upgrade().filter(|lead| !lead.is_ended()) {
+                    return Ok(lead);
+                }
+                if !state.leading {
+                    return Ok(Arc::clone(&first));
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// A lane that was asked this with its greeting.
+    pub(super) fn ahead(&self, request: &Request) -> Option<Arc<Session>> {
+        let state = self.lock();
+        let lanes = state.lead.upgrade().into_iter().chain(state.open.iter().cloned());
+        lanes.into_iter().find(|lane| !lane.is_ended() && lane.foresees(request))
+    }
+
+    /// Says where a path of a user's leads to: what was asked of it is an answer for that.
+    pub(super) fn resolved(&self, asked: Bytes, path: Bytes) {
+        let mut state = self.lock();
+        for lane in &state.open {
+            lane.same_as_foreseen(|early| foresight::resolved(early, &asked, &path));
+        }
+        state.resolved = Some((asked, path));
+    }
+
     /// Says what every lane is going to be asked that is being made now.
     pub(super) fn foresee_on_new(&self, questions: Vec<Request>) {
-        self.lock().opened = Some((Instant::now(), questions));
+        self.lock().opened = Some(Ahead { since: Instant::now(), questions, piece: None });
     }
 
     fn opened_lately(&self) -> Vec<Request> {
         let mut state = self.lock();
-        let lately = state.opened.take_if(|(since, _)| since.elapsed() > LATELY);
+        let lately = state.opened.take_if(|ahead| ahead.since.elapsed() > LATELY);
         drop(lately);
-        state.opened.as_ref().map(|(_, questions)| questions.clone()).unwrap_or_default()
+        let Some(ahead) = &mut state.opened else { return Vec::new() };
+        let mut questions = ahead.questions.clone();
+        if let Some(piece) = &mut ahead.piece {
+            questions.push(foresight::of_piece(*piece));
+            *piece += 1;
+        }
+        questions
     }
 
     /// One more lane, which is not among those that are shared.
@@ -253,6 +330,7 @@ impl Lanes {
         let Some(this) = self.this.upgrade() else { return };
         state.making += 1;
         let foreseen = std::mem::take(&mut state.foreseen);
+        state.leading |= !foreseen.is_empty();
         self.runtime.spawn(async move { this.open_one(foreseen).await });
     }
 
@@ -272,6 +350,7 @@ impl Lanes {
 
     async fn open_one(self: Arc<Self>, foreseen: Vec<Request>) {
         let began = Instant::now();
+        let leads = !foreseen.is_empty();
         let asked = Arc::new(Mutex::new(foreseen));
         let (this, early) = (Arc::downgrade(&self), Arc::clone(&asked));
         let first = move |server: &str| {
@@ -285,6 +364,7 @@ impl Lanes {
         let foreseen = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
         let mut state = self.lock();
         state.making -= 1;
+        state.leading &= !leads;
         match dialled {
             Ok(channel) => {
                 let session = Session::start(channel, &self.dial.host(), foreseen);
@@ -294,7 +374,14 @@ impl Lanes {
                 if state.round_trips == 0 {
                     state.round_trips = session.round_trips;
                 }
-                state.open.push(Arc::new(session));
+                if let Some((asked, path)) = &state.resolved {
+                    session.same_as_foreseen(|early| foresight::resolved(early, asked, path));
+                }
+                let session = Arc::new(session);
+                if leads {
+                    state.lead = Arc::downgrade(&session);
+                }
+                state.open.push(session);
             }
             Err(error) => {
                 state.refused += 1;

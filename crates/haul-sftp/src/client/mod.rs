@@ -5,14 +5,17 @@
 //! what is a directory and no link, `habits` what a server does not announce; `entry` and `error`
 //! translate.
 
+mod behind;
 mod directories;
 mod entry;
 mod error;
 mod foresight;
 mod habits;
+mod handles;
 mod host;
 mod lanes;
 mod list;
+mod part;
 mod read;
 mod session;
 mod storage;

@@ -18,14 +18,15 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use haul_net::Gauge;
-use haul_storage::{Block, Error, ErrorKind, Result};
+use haul_storage::{Block, Error, ErrorKind, Range, Result};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
+use tokio::time::sleep;
 
-use super::foresight::Foresight;
+use super::foresight::{FRESH, Foresight};
 use crate::codec::{
-    Deframer, Extended, Extensions, LEAST_PACKET, Limits, OPENSSH_PACKET_MAX, Request, Response,
-    VERSION, name,
+    Deframer, Extended, Extensions, Handle, LEAST_PACKET, Limits, OPENSSH_PACKET_MAX, Request,
+    Response, VERSION, name,
 };
 use crate::transport::{Channel, Outgoing};
 
@@ -46,7 +47,7 @@ const GROWTH: u64 = 2;
 const LEAST_ROUND: Duration = Duration::from_millis(10);
 
 /// A round trip of packets is not older than this, or than two of them.
-const FRESH: Duration = Duration::from_millis(100);
+const RECENT: Duration = Duration::from_millis(100);
 
 /// The id of the first request.
 const FIRST_ID: u32 = 1;
@@ -58,11 +59,11 @@ const HEAD: u64 = 1024;
 #[derive(Debug)]
 pub(super) struct Session {
     shared: Arc<Shared>,
-    tasks: [AbortHandle; 2],
+    tasks: Vec<AbortHandle>,
     /// Round trips that connecting took.
     pub(super) round_trips: u32,
     gauge: Option<Gauge>,
-    foresight: Foresight<Pending>,
+    foresight: Arc<Foresight<Pending>>,
     /// What the server says it is.
     pub(super) identification: String,
 }
@@ -148,12 +149,17 @@ impl Session {
             let answer = shared.expect(&request, None).1;
             (request, answer)
         });
-        let foresight = Foresight::new(foreseen.collect());
+        let foresight = Arc::new(Foresight::new(foreseen.collect()));
         let writer = tokio::spawn(write(Arc::clone(&shared), outgoing, queued)).abort_handle();
         let greeting = Greeting { limits };
         let reader = tokio::spawn(read(Arc::clone(&shared), incoming, greeting)).abort_handle();
+        let mut tasks = vec![writer, reader];
+        if !foresight.is_empty() {
+            let forgetting = forget(Arc::clone(&shared), Arc::clone(&foresight));
+            tasks.push(tokio::spawn(forgetting).abort_handle());
+        }
         let identification = server;
-        Self { shared, tasks: [writer, reader], round_trips, gauge, identification, foresight }
+        Self { shared, tasks, round_trips, gauge, identification, foresight }
     }
 
     /// What goes to a server first: the greeting, and to those that are known to answer whatever
@@ -187,9 +193,25 @@ impl Session {
         self.foresight.take(request)
     }
 
+    /// Whether this was asked early, and nobody has taken the answer.
+    pub(super) fn foresees(&self, request: &Request) -> bool {
+        self.foresight.has(request)
+    }
+
     /// What was asked early of one path is what would be asked of another one.
     pub(super) fn same_as_foreseen(&self, change: impl FnMut(&mut Request)) {
         self.foresight.change(change);
+    }
+
+    /// What was read ahead of a file that was opened ahead.
+    pub(super) fn pieces(&self, handle: &Handle) -> Vec<(Range, Pending)> {
+        self.foresight.take_pieces(handle)
+    }
+
+    /// Whether the server does what it is asked one after the other, so that what is seen is not
+    /// older than what was read before it.
+    pub(super) fn is_in_turn(&self) -> bool {
+        is_openssh(&self.identification)
     }
 
     /// Keeps room for what is going to be asked for.
@@ -235,7 +257,7 @@ impl Session {
     /// way.
     pub(super) fn queueing(&self) -> Option<Duration> {
         let seen = self.gauge.as_ref()?.round_trips()?;
-        let fresh = seen.idle <= (seen.shortest * 2).max(FRESH);
+        let fresh = seen.idle <= (seen.shortest * 2).max(RECENT);
         fresh.then(|| seen.now - seen.shortest)
     }
 
@@ -414,8 +436,22 @@ impl Pace {
 /// is not known yet goes to OpenSSH only, whose first handle is always the same.
 fn goes_early(server: &str, request: &Request) -> bool {
     match request {
-        Request::Readdir(_) => server.starts_with("SSH-2.0-OpenSSH_"),
+        Request::Readdir(_) | Request::Read { .. } => is_openssh(server),
         _ => is_eager(server),
+    }
+}
+
+fn is_openssh(server: &str) -> bool {
+    server.starts_with("SSH-2.0-OpenSSH_")
+}
+
+/// Gives up what was asked early and nobody has wanted. What was opened is closed.
+async fn forget(shared: Arc<Shared>, foresight: Arc<Foresight<Pending>>) {
+    sleep(FRESH).await;
+    for early in foresight.rest() {
+        if let Ok(Response::Handle(handle)) = early.answer().await {
+            drop(shared.request(&Request::Close(handle)));
+        }
     }
 }
 

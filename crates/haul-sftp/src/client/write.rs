@@ -15,7 +15,8 @@ use haul_storage::{
 use super::entry;
 use super::error;
 use super::habits::{Lane, may_be_too_many};
-use super::read::{Handles, SftpFile};
+use super::handles::Handles;
+use super::read::SftpFile;
 use super::session::{Room, Session};
 use super::storage::Inner;
 use crate::codec::{Attrs, Extended, FileKind, Handle, OpenFlags, Request, Response, Status, name};

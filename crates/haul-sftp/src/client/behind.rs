@@ -1,0 +1,84 @@
+//! Looks at a file that are made behind its last READs, so that to know whether it has changed
+//! meanwhile takes no round trip of its own.
+//!
+//! A server that does one after the other has answered all READs of a lane when it looks. So from
+//! when the end of the file has been asked for, every lane looks behind its last READ. What the
+//! looks see together is what one look after the last READ would see.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use haul_storage::Result;
+use tokio::task::JoinHandle;
+
+use super::part::Part;
+use super::session::Session;
+use crate::codec::{Request, Response};
+
+/// On a shorter way a look of its own costs nothing.
+const LONG: Duration = Duration::from_millis(10);
+
+/// The last look on each lane, once the end of the file has been asked for.
+#[derive(Debug, Default)]
+pub(super) struct Behind(Mutex<Option<HashMap<usize, Look>>>);
+
+#[derive(Debug)]
+struct Look {
+    answer: JoinHandle<(Result<Response>, Instant)>,
+    round_trip: Duration,
+}
+
+impl Behind {
+    /// Looks behind `part`, if the end was asked for; behind everything, if it is the end.
+    pub(super) fn look(
+        &self,
+        part: &Part,
+        is_end: bool,
+        lanes: impl FnOnce() -> Vec<Arc<Session>>,
+        question: &Request,
+    ) {
+        let mut looks = self.lock();
+        if is_end && looks.is_none() {
+            let others = lanes().into_iter().filter(|lane| lane.id() != part.session.id());
+            let looked = others.filter_map(|lane| Some((lane.id(), look_on(&lane, question)?)));
+            *looks = Some(looked.collect());
+        }
+        if let Some(looks) = &mut *looks
+            && let Some(look) = look_on(&part.session, question)
+        {
+            looks.insert(part.session.id(), look);
+        }
+    }
+
+    /// What was seen, if that is as new as an answer to a question of now would be: the last look is
+    /// no older than a round trip.
+    pub(super) async fn seen(&self) -> Option<Vec<Response>> {
+        let asked = Instant::now();
+        let looks = self.lock().take()?;
+        let mut newest: Option<Instant> = None;
+        let mut longest = Duration::ZERO;
+        let mut seen = Vec::new();
+        for look in looks.into_values() {
+            let (answer, at) = look.answer.await.ok()?;
+            seen.push(answer.ok()?);
+            newest = newest.max(Some(at));
+            longest = longest.max(look.round_trip);
+        }
+        newest.filter(|newest| *newest + longest >= asked).map(|_| seen)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<HashMap<usize, Look>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks on a lane where that tells something and is worth it.
+fn look_on(lane: &Session, question: &Request) -> Option<Look> {
+    let round_trip = lane.round_trip().filter(|_| lane.is_in_turn())?;
+    (round_trip >= LONG).then(|| {
+        let pending = lane.request(question);
+        let answer = tokio::spawn(async move { (pending.answer().await, Instant::now()) });
+        Look { answer, round_trip }
+    })
+}

@@ -1,0 +1,296 @@
+//! A file's handles: each lane opens it for itself when it first has to, or ahead.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use bytes::Bytes;
+use haul_storage::{Error, ErrorKind, Identity, Range, RelPath, Result};
+use tokio::sync::OnceCell;
+
+use super::behind::Behind;
+use super::entry;
+use super::error;
+use super::habits::{Lane, Opening, may_be_too_many};
+use super::part::{Part, Pieces};
+use super::session::{Pending, Room, Session};
+use super::storage::Inner;
+use crate::codec::{Attrs, FileKind, Handle, OpenFlags, Request, Response};
+
+/// A file's handles, one a lane. Dropped, they are closed.
+#[derive(Debug)]
+pub(super) struct Handles {
+    inner: Arc<Inner>,
+    path: RelPath,
+    on_server: Bytes,
+    flags: OpenFlags,
+    /// What every lane has to find there.
+    version: OnceLock<Identity>,
+    open: Mutex<HashMap<usize, OnLane>>,
+    /// Lanes of its own, where a server wants that.
+    own: Mutex<Vec<Lane>>,
+    /// Held by who opens it where handles are few.
+    opening: tokio::sync::Mutex<()>,
+    pieces: Pieces,
+    behind: Behind,
+}
+
+#[derive(Debug, Clone)]
+struct OnLane {
+    session: Weak<Session>,
+    handle: Arc<OnceCell<Opened>>,
+}
+
+#[derive(Debug, Clone)]
+struct Opened {
+    handle: Handle,
+    /// What was found there when it was opened, if that was looked at.
+    found: Option<Identity>,
+}
+
+impl Handles {
+    /// No handle yet; lanes open `on_server` with `flags`.
+    pub(super) fn new(
+        inner: &Arc<Inner>,
+        path: &RelPath,
+        on_server: Bytes,
+        flags: OpenFlags,
+    ) -> Self {
+        let inner = Arc::clone(inner);
+        let (version, open, own, opening, pieces, behind) = Default::default();
+        let path = path.clone();
+        Self { inner, path, on_server, flags, version, open, own, opening, pieces, behind }
+    }
+
+    /// Says what every lane has to find.
+    pub(super) fn expect(&self, version: Identity) {
+        // Only who opens it says it, once.
+        drop(self.version.set(version));
+    }
+
+    /// A part that was read ahead, with which `range` begins.
+    pub(super) fn take_piece(&self, range: Range) -> Option<Part> {
+        self.pieces.take(range, self.version.get()?)
+    }
+
+    /// What asks for what is there now.
+    pub(super) fn look(&self) -> Request {
+        Request::Lstat(self.on_server.clone())
+    }
+
+    /// Looks behind a READ if it is one of the last.
+    pub(super) fn look_behind(&self, part: &Part) {
+        let is_end = self.version.get().is_some_and(|version| version.size == part.range.end());
+        let lanes = || self.all().into_iter().map(|(session, _)| session).collect();
+        self.behind.look(part, is_end, lanes, &self.look());
+    }
+
+    /// What was seen behind the last READs.
+    pub(super) async fn seen_behind(&self) -> Option<Vec<Response>> {
+        self.behind.seen().await
+    }
+
+    /// A lane for so many bytes and the handle on it: the lane with the least to do, unless handles
+    /// are few.
+    pub(super) async fn any(&self, bytes: u64) -> Result<(Room, Handle)> {
+        let host = &self.inner.host;
+        if !host.habits.are_handles_few() {
+            let room = host.choose(bytes).await?;
+            match self.on(&room).await {
+                Ok(handle) => return Ok((room, handle)),
+                Err(error) if !may_be_too_many(&error) => return Err(error),
+                Err(_) => {
+                    if let Some((session, handle)) = self.all().pop() {
+                        host.habits.learn_one_handle_a_file();
+                        return Ok((session.reserve(bytes), handle));
+                    }
+                }
+            }
+        }
+        let _opening = self.opening.lock().await;
+        if let Some((session, handle)) = self.all().pop() {
+            return Ok((session.reserve(bytes), handle));
+        }
+        let mut opening = host.opening(false);
+        loop {
+            let lane = opening.lane().await?;
+            match self.on(&lane).await {
+                Ok(handle) => {
+                    opening.opened();
+                    let room = lane.reserve(bytes);
+                    self.keep(lane);
+                    return Ok((room, handle));
+                }
+                Err(error) => opening.refused(&lane, error)?,
+            }
+        }
+    }
+
+    /// A lane that is open; does not open another one.
+    pub(super) fn first(&self) -> Option<(Arc<Session>, Handle)> {
+        self.all().pop()
+    }
+
+    /// Keeps a lane of its own for as long as the file is open; others may be closed meanwhile.
+    pub(super) fn keep(&self, lane: Lane) {
+        if !lane.is_own() {
+            return;
+        }
+        self.own.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
+    }
+
+    /// The handle on a lane; opens the file there if it is not open yet.
+    pub(super) async fn on(&self, session: &Arc<Session>) -> Result<Handle> {
+        let Opened { handle, found } = self.opened(session).await?;
+        match (self.version.get(), &found) {
+            (Some(version), Some(found)) if version != found => {
+                Err(self.inner.at(changed(version, found), &self.path))
+            }
+            _ => Ok(handle),
+        }
+    }
+
+    async fn opened(&self, session: &Arc<Session>) -> Result<Opened> {
+        let on_lane = self.on_lane(session);
+        let open = async || {
+            let (attrs, handle) = self.open_on(session).await?;
+            let found = self.found(&attrs);
+            self.pieces.add(session, &handle, &found);
+            Ok(Opened { handle, found: Some(found) })
+        };
+        on_lane.handle.get_or_try_init(open).await.cloned()
+    }
+
+    /// Opens it on the other lanes while it is opened on the first, if nothing is moved yet: then
+    /// they would have to wait for that a round trip later.
+    pub(super) fn open_ahead(self: &Arc<Self>) {
+        let host = &self.inner.host;
+        if host.habits.are_handles_few() {
+            return;
+        }
+        host.lanes.foresee_on_new(self.questions().into());
+        for session in host.lanes.others_idle() {
+            let handles = Arc::clone(self);
+            host.lanes.spawn(async move {
+                // Whoever needs it there tries again, and hears what is wrong.
+                drop(handles.opened(&session).await);
+            });
+        }
+    }
+
+    /// Opens the file on its first lane, and says what it is.
+    pub(super) async fn open_first(&self) -> Result<Attrs> {
+        let mut opening = self.inner.host.opening(false);
+        let [_, open] = self.questions();
+        let mut ahead = self.inner.host.lanes.ahead(&open);
+        loop {
+            let lane = match ahead.take() {
+                Some(session) => Opening::ahead(session),
+                None => opening.lane().await?,
+            };
+            match self.open_on(&lane).await {
+                Ok((attrs, handle)) => {
+                    opening.opened();
+                    self.pieces.add(&lane, &handle, &self.found(&attrs));
+                    self.adopt(&lane, handle);
+                    self.keep(lane);
+                    return Ok(attrs);
+                }
+                Err(error) => opening.refused(&lane, error)?,
+            }
+        }
+    }
+
+    /// Takes over a handle that was opened otherwise.
+    pub(super) fn adopt(&self, session: &Arc<Session>, handle: Handle) {
+        let on_lane = self.on_lane(session);
+        // It is new, so nobody has set it.
+        drop(on_lane.handle.set(Opened { handle, found: None }));
+    }
+
+    /// The handles that are open, with their lanes.
+    pub(super) fn all(&self) -> Vec<(Arc<Session>, Handle)> {
+        let open = self.lock();
+        let live = open.values().filter_map(|on_lane| {
+            Some((on_lane.session.upgrade()?, on_lane.handle.get()?.handle.clone()))
+        });
+        live.filter(|(session, _)| !session.is_ended()).collect()
+    }
+
+    /// Gives all handles away: they are no longer closed by this.
+    pub(super) fn take_all(&self) -> Vec<(Arc<Session>, Handle)> {
+        let all = self.all();
+        self.lock().clear();
+        all
+    }
+
+    /// Looks and opens in one round trip, or takes it that both were done a moment ago: what is
+    /// moved is what is found then. What is there has to be a file, and no link.
+    async fn open_on(&self, session: &Session) -> Result<(Attrs, Handle)> {
+        let [look, open] = self.questions().map(|question| session.foreseen(&question));
+        if let (Some(look), Some(open)) = (look, open)
+            && let Ok(opened) = self.opened_by(session, look, open).await
+        {
+            return Ok(opened);
+        }
+        // It may be there meanwhile.
+        let [look, open] = self.questions().map(|question| session.request(&question));
+        self.opened_by(session, look, open).await
+    }
+
+    async fn opened_by(
+        &self,
+        session: &Session,
+        look: Pending,
+        open: Pending,
+    ) -> Result<(Attrs, Handle)> {
+        let at = |error: Error| self.inner.at(error, &self.path);
+        let attrs = error::attrs("open", look.answer().await?).map_err(at)?;
+        let handle = error::handle("open", open.answer().await?);
+        let kind = match attrs.kind() {
+            Some(FileKind::File) | None => None,
+            Some(FileKind::Directory) => Some((ErrorKind::IsADirectory, "a directory")),
+            Some(FileKind::Symlink) => Some((ErrorKind::InvalidInput, "a symbolic link")),
+            Some(_) => Some((ErrorKind::InvalidInput, "no regular file")),
+        };
+        if let Some((kind, what)) = kind {
+            if let Ok(handle) = handle {
+                session.post(&Request::Close(handle));
+            }
+            return Err(at(Error::new(kind, "open").because(format!("it is {what}"))));
+        }
+        Ok((attrs, handle.map_err(at)?))
+    }
+
+    fn found(&self, attrs: &Attrs) -> Identity {
+        entry::entry(self.path.clone(), attrs).identity()
+    }
+
+    fn questions(&self) -> [Request; 2] {
+        let (path, flags, attrs) = (self.on_server.clone(), self.flags, Attrs::default());
+        [Request::Lstat(path.clone()), Request::Open { path, flags, attrs }]
+    }
+
+    fn on_lane(&self, session: &Arc<Session>) -> OnLane {
+        let mut open = self.lock();
+        open.retain(|_, on_lane| on_lane.session.strong_count() > 0);
+        let new = || OnLane { session: Arc::downgrade(session), handle: Arc::default() };
+        open.entry(session.id()).or_insert_with(new).clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<usize, OnLane>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        for (session, handle) in self.all() {
+            session.post(&Request::Close(handle));
+        }
+    }
+}
+
+fn changed(was: &Identity, is: &Identity) -> Error {
+    Error::new(ErrorKind::Changed, "read")
+        .because(format!("it changed while being read: {was} became {is}"))
+}
