@@ -78,6 +78,12 @@ pub trait Storage: Any + Debug + Send + Sync {
     /// Opens a file for reading.
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>>;
 
+    /// Says that `path` is going to be looked at, and unless the same file is there already, created.
+    /// What that needs to know may be asked for now. Nothing to do for a disk.
+    fn foresee(&self, path: &RelPath) {
+        let _ = path;
+    }
+
     /// Starts, or with `options.resume` continues, a part file for `path`. `Busy` if another run
     /// holds it.
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>>;
@@ -263,6 +269,10 @@ pub trait StorageExt: Storage {
     /// Makes a directory and those above it that are missing, up to the root. Whether the last one
     /// was made now.
     async fn create_dir_all(&self, path: &RelPath) -> Result<bool> {
+        // The root was opened as a directory.
+        if path.is_root() {
+            return Ok(false);
+        }
         let mut missing = Vec::new();
         let mut current = path.clone();
         loop {

@@ -110,6 +110,9 @@ async fn link_name(
 /// What is at the destination, unless that is known to be nothing. Refuses what cannot be replaced
 /// by a file.
 async fn existing(context: &Context, item: &Item) -> Result<Option<Entry>> {
+    if !is_small(context, item) {
+        item.job.job.destination.foresee(&item.destination);
+    }
     if item.fresh {
         return Ok(None);
     }

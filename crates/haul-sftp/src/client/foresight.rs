@@ -2,7 +2,7 @@
 //! takes no round trip of its own. Whoever asks the same soon after gets the answer to that.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -24,18 +24,31 @@ pub(super) const PIECE: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Foresight<A> {
     any: AtomicBool,
-    asked: Mutex<Vec<(Request, A)>>,
+    asked: Mutex<Vec<Early<A>>>,
+}
+
+#[derive(Debug)]
+struct Early<A> {
+    question: Request,
+    answer: A,
     until: Instant,
 }
 
 impl<A> Foresight<A> {
     /// Of what has just been asked.
     pub(super) fn new(asked: Vec<(Request, A)>) -> Self {
-        Self {
-            any: AtomicBool::new(!asked.is_empty()),
-            asked: Mutex::new(asked),
-            until: Instant::now() + FRESH,
-        }
+        let foresight = Self { any: AtomicBool::new(false), asked: Mutex::default() };
+        asked.into_iter().for_each(|(question, answer)| foresight.add(question, answer));
+        foresight
+    }
+
+    /// Something has just been asked early.
+    pub(super) fn add(&self, question: Request, answer: A) {
+        let mut asked = self.lock();
+        let now = Instant::now();
+        asked.retain(|early| early.until >= now);
+        asked.push(Early { question, answer, until: now + FRESH });
+        self.any.store(true, Ordering::Release);
     }
 
     /// Whether nothing was asked, or everything was taken.
@@ -44,36 +57,34 @@ impl<A> Foresight<A> {
     }
 
     /// Whether there is an answer to this.
-    pub(super) fn has(&self, request: &Request) -> bool {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        Instant::now() <= self.until && asked.iter().any(|(early, _)| early == request)
+    pub(super) fn has(&self, question: &Request) -> bool {
+        let now = Instant::now();
+        self.lock().iter().any(|early| early.question == *question && early.until >= now)
     }
 
     /// The answer to a question that was asked early, once.
-    pub(super) fn take(&self, request: &Request) -> Option<A> {
-        if !self.any.load(Ordering::Acquire) {
+    pub(super) fn take(&self, question: &Request) -> Option<A> {
+        if self.is_empty() {
             return None;
         }
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if Instant::now() > self.until {
-            asked.clear();
-        }
-        let at = asked.iter().position(|(early, _)| early == request);
-        let found = at.map(|at| asked.remove(at).1);
+        let mut asked = self.lock();
+        let now = Instant::now();
+        let fresh = |early: &Early<A>| early.question == *question && early.until >= now;
+        let found = asked.iter().position(fresh).map(|at| asked.remove(at).answer);
         self.any.store(!asked.is_empty(), Ordering::Release);
         found
     }
 
     /// What was read ahead of a file that was opened ahead, and turned out to have `handle`.
     pub(super) fn take_pieces(&self, handle: &Handle) -> Vec<(Range, A)> {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = self.lock();
         let (mut pieces, mut rest) = (Vec::new(), Vec::new());
-        for (request, answer) in asked.drain(..) {
-            match request {
+        for early in asked.drain(..) {
+            match early.question {
                 Request::Read { handle: of, offset, length } if of == *handle => {
-                    pieces.push((Range::new(offset, length.into()), answer));
+                    pieces.push((Range::new(offset, length.into()), early.answer));
                 }
-                request => rest.push((request, answer)),
+                question => rest.push(Early { question, ..early }),
             }
         }
         *asked = rest;
@@ -82,15 +93,22 @@ impl<A> Foresight<A> {
 
     /// The answers that nobody wanted in time.
     pub(super) fn rest(&self) -> Vec<A> {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        self.any.store(false, Ordering::Release);
-        asked.drain(..).map(|(_, answer)| answer).collect()
+        let mut asked = self.lock();
+        let now = Instant::now();
+        let (late, rest) = asked.drain(..).partition(|early| early.until < now);
+        *asked = rest;
+        self.any.store(!asked.is_empty(), Ordering::Release);
+        let late: Vec<Early<A>> = late;
+        late.into_iter().map(|early| early.answer).collect()
     }
 
     /// Changes what the answers that are left are taken for.
     pub(super) fn change(&self, mut change: impl FnMut(&mut Request)) {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.iter_mut().for_each(|(early, _)| change(early));
+        self.lock().iter_mut().for_each(|early| change(&mut early.question));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Early<A>>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -106,6 +124,14 @@ pub(super) fn of_source(asked: &Bytes) -> Vec<Request> {
         names(),
         names(),
     ]
+}
+
+/// What finds the directory nearest to a path that is to be written, of all on the way to it.
+pub(super) fn of_destination(asked: &Bytes, on_the_way: &[(Bytes, usize)]) -> Vec<Request> {
+    let both = |path: &Bytes| [Request::Realpath(path.clone()), Request::Stat(path.clone())];
+    let mut questions: Vec<_> = on_the_way.iter().flat_map(|(path, _)| both(path)).collect();
+    questions.push(Request::Lstat(asked.clone()));
+    questions
 }
 
 /// What opens a path of a user's if it is a file. Nothing else may be open on the lane.
@@ -164,10 +190,24 @@ mod tests {
     }
 
     #[test]
+    fn pieces_are_of_the_file_that_has_the_handle() {
+        let asked = of_file(&Bytes::from_static(b"/a")).into_iter().chain([of_piece(3)]);
+        let foresight = Foresight::new(asked.zip(0..).collect());
+        let other = Handle::from(Bytes::from_static(b"other"));
+        assert_eq!(foresight.take_pieces(&other), []);
+        assert_eq!(foresight.take_pieces(&first_handle()), [(Range::new(3 * PIECE, PIECE), 2)]);
+        assert_eq!(foresight.take_pieces(&first_handle()), []);
+    }
+
+    #[test]
     fn an_answer_that_is_old_is_not_given() {
         let asked = Bytes::from_static(b"/a");
-        let mut foresight = Foresight::new(vec![(Request::Stat(asked.clone()), 1)]);
-        foresight.until = Instant::now() - Duration::from_millis(1);
+        let foresight = Foresight::new(vec![(Request::Stat(asked.clone()), 1)]);
+        assert!(foresight.has(&Request::Stat(asked.clone())) && foresight.rest().is_empty());
+        foresight.lock()[0].until = Instant::now() - Duration::from_millis(1);
+        assert!(!foresight.has(&Request::Stat(asked.clone())));
         assert_eq!(foresight.take(&Request::Stat(asked)), None);
+        assert_eq!(foresight.rest(), [1]);
+        assert!(foresight.is_empty());
     }
 }

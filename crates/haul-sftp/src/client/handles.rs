@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use haul_storage::{Error, ErrorKind, Identity, Range, RelPath, Result};
 use tokio::sync::OnceCell;
+use tokio::time::sleep;
 
 use super::behind::Behind;
 use super::entry;
@@ -161,19 +163,35 @@ impl Handles {
     }
 
     /// Opens it on the other lanes while it is opened on the first, if nothing is moved yet: then
-    /// they would have to wait for that a round trip later.
-    pub(super) fn open_ahead(self: &Arc<Self>) {
+    /// they would have to wait for that a round trip later. `after` that pause, if it is created on
+    /// the first, so that it is there.
+    pub(super) fn open_ahead(self: &Arc<Self>, after: Duration) {
         let host = &self.inner.host;
         if host.habits.are_handles_few() {
             return;
         }
-        host.lanes.foresee_on_new(self.questions().into());
         for session in host.lanes.others_idle() {
             let handles = Arc::clone(self);
             host.lanes.spawn(async move {
+                sleep(after).await;
                 // Whoever needs it there tries again, and hears what is wrong.
                 drop(handles.opened(&session).await);
             });
+        }
+    }
+
+    /// Opens it with the greeting on lanes that are being made.
+    pub(super) fn open_on_new(&self) {
+        let host = &self.inner.host;
+        if !host.habits.are_handles_few() {
+            host.lanes.foresee_on_new(self.questions().into());
+        }
+    }
+
+    /// Whatever was opened ahead may be another file of that name, which is gone.
+    pub(super) fn open_anew(&self) {
+        for (session, handle) in self.take_all() {
+            session.post(&Request::Close(handle));
         }
     }
 

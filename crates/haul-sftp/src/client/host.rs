@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use super::error;
+use super::foresight;
 use super::habits::Habits;
 use super::lanes::Lanes;
 use super::session::{Room, Server, Session};
@@ -121,19 +122,21 @@ impl SftpHost {
     }
 
     async fn try_nearest(&self, path: &[u8]) -> Result<Nearest> {
-        let session = self.session().await?;
-        let asked = self.asked(&session, path).await?;
-        let slash = asked.iter().rposition(|byte| *byte != b'/');
-        let asked = asked.slice(..slash.map_or(asked.len().min(1), |end| end + 1));
+        if !path_on_server(path).starts_with(b"~") {
+            let asked = trimmed(&Bytes::copy_from_slice(path_on_server(path)));
+            self.lanes.foresee(foresight::of_destination(&asked, &prefixes(&asked)));
+        }
+        let session = self.lanes.lead().await?;
+        let asked = trimmed(&self.asked(&session, path).await?);
         let prefixes = prefixes(&asked);
         let questions: Vec<_> = prefixes
             .iter()
             .map(|(prefix, _)| {
-                let absolute = session.request(&Request::Realpath(prefix.clone()));
-                (absolute, session.request(&Request::Stat(prefix.clone())))
+                let absolute = session.request_or_foreseen(&Request::Realpath(prefix.clone()));
+                (absolute, session.request_or_foreseen(&Request::Stat(prefix.clone())))
             })
             .collect();
-        let itself = session.request(&Request::Lstat(asked.clone()));
+        let itself = session.request_or_foreseen(&Request::Lstat(asked.clone()));
         let mut nearest = None;
         let mut kind = None;
         for ((prefix, after), (absolute, there)) in prefixes.iter().zip(questions) {
@@ -306,6 +309,12 @@ fn path_on_server(path: &[u8]) -> &[u8] {
         None if matches!(path, b"" | b"~" | b"/~") => b".",
         None => path,
     }
+}
+
+/// A path without slashes at its end.
+fn trimmed(path: &Bytes) -> Bytes {
+    let last = path.iter().rposition(|byte| *byte != b'/');
+    path.slice(..last.map_or(path.len().min(1), |last| last + 1))
 }
 
 /// A path and all above it, from the top, each with where what follows it begins.

@@ -253,7 +253,15 @@ impl Lanes {
         }
     }
 
-    /// A lane that was asked this with its greeting.
+    /// Asks early on the lane with the least to do, if one is open.
+    pub(super) fn ask_early(&self, request: Request) {
+        let least = self.lock().open.iter().min_by_key(|lane| lane.load()).cloned();
+        if let Some(lane) = least.filter(|lane| !lane.is_ended()) {
+            lane.foresee(request);
+        }
+    }
+
+    /// A lane that was asked this early.
     pub(super) fn ahead(&self, request: &Request) -> Option<Arc<Session>> {
         let state = self.lock();
         let lanes = state.lead.upgrade().into_iter().chain(state.open.iter().cloned());

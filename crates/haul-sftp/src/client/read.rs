@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
@@ -32,7 +33,8 @@ impl SftpFile {
         inner.check_parent(path).await?;
         let on_server = inner.on_server(path);
         let handles = Arc::new(Handles::new(inner, path, on_server, OpenFlags::READ));
-        handles.open_ahead();
+        handles.open_on_new();
+        handles.open_ahead(Duration::ZERO);
         let attrs = handles.open_first().await?;
         let entry = entry::entry(path.clone(), &attrs);
         handles.expect(entry.identity());

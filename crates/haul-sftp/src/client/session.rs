@@ -193,6 +193,12 @@ impl Session {
         self.foresight.take(request)
     }
 
+    /// Asks early: whoever asks the same soon gets this answer.
+    pub(super) fn foresee(&self, request: Request) {
+        let answer = self.request(&request);
+        self.foresight.add(request, answer);
+    }
+
     /// Whether this was asked early, and nobody has taken the answer.
     pub(super) fn foresees(&self, request: &Request) -> bool {
         self.foresight.has(request)
@@ -447,7 +453,7 @@ fn is_openssh(server: &str) -> bool {
 
 /// Gives up what was asked early and nobody has wanted. What was opened is closed.
 async fn forget(shared: Arc<Shared>, foresight: Arc<Foresight<Pending>>) {
-    sleep(FRESH).await;
+    sleep(FRESH + RECENT).await;
     for early in foresight.rest() {
         if let Ok(Response::Handle(handle)) = early.answer().await {
             drop(shared.request(&Request::Close(handle)));

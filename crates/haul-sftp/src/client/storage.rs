@@ -20,6 +20,7 @@ use super::error;
 use super::host::SftpHost;
 use super::list;
 use super::read::SftpFile;
+use super::session::{Pending, Session};
 use super::whole;
 use super::write::{SftpUpload, part_of};
 use crate::codec::{
@@ -222,6 +223,24 @@ impl Inner {
         Ok(())
     }
 
+    /// Asks on a lane that what is complete at `from` gets its name, behind everything else that is
+    /// asked there; where the server does one after the other, and can do it in one step.
+    pub(super) fn rename_behind(
+        &self,
+        session: &Session,
+        from: &Bytes,
+        path: &RelPath,
+        options: &CommitOptions,
+    ) -> Option<Pending> {
+        let (from, to) = (from.clone(), self.on_server(path));
+        let request = match options.replace {
+            true => Request::Extended(Extended::PosixRename { from, to }),
+            false => Request::Rename { from, to },
+        };
+        let can = session.is_in_turn() && (!options.replace || self.has(name::POSIX_RENAME));
+        can.then(|| session.request(&request))
+    }
+
     /// Whether the part file of `path`, which could not get its name, is all that there is: without a
     /// rename that replaces, the old file had to go first.
     pub(super) async fn is_only_copy(&self, path: &RelPath, replace: bool) -> bool {
@@ -306,6 +325,10 @@ impl Inner {
             Ok(()) => {
                 self.directories.learn(path.clone());
                 Ok(())
+            }
+            Err(error) if matches!(before, Response::Attrs(_)) => {
+                let error = Error::new(ErrorKind::AlreadyExists, error.operation());
+                Err(self.at(error.because("there is something of that name"), path))
             }
             Err(error) => Err(self.in_the_way(error, path).await),
         }
@@ -525,6 +548,13 @@ impl Storage for SftpStorage {
 
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
         Ok(Arc::new(SftpFile::open(&self.inner, path).await?))
+    }
+
+    fn foresee(&self, path: &RelPath) {
+        // A name that is too long for a part file is an error when it is created.
+        if let Ok(part) = part_of(path) {
+            self.inner.host.lanes.ask_early(Request::Lstat(self.inner.on_server(&part)));
+        }
     }
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {

@@ -102,7 +102,7 @@ pub(super) async fn write(
     inner.check_parent(path).await?;
     let part = inner.on_server(&part_of(path).map_err(|error| inner.at(error, path))?);
     let mode = options.metadata.mode.map_or(inner.default_mode, |mode| mode & 0o7777);
-    let (session, handle) = match open_part(inner, &part, mode, true).await {
+    let (session, handle, _) = match open_part(inner, &part, mode, true).await {
         Ok(opened) => opened,
         Err(error) => return Err(inner.explain_full(error, path).await),
     };

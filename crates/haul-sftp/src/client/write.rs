@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -24,6 +25,10 @@ use crate::codec::{Attrs, Extended, FileKind, Handle, OpenFlags, Request, Respon
 /// Only this user reads what is not finished.
 const PART_MODE: u32 = 0o600;
 
+/// So long after its creation was asked for a file may be opened on other lanes, where that may be
+/// done sooner. If it is too soon the file is not there, and opened once more when it has to be.
+const CREATED: Duration = Duration::from_millis(10);
+
 /// So long a file has room for the byte with which the order of writes is tried out.
 const TRIED_BYTES: u64 = 2;
 
@@ -35,7 +40,7 @@ pub(super) struct SftpUpload {
     part: RelPath,
     part_on_server: Bytes,
     journal: Option<PathBuf>,
-    handles: Handles,
+    handles: Arc<Handles>,
     resumed: bool,
     /// The server takes bytes from the first to the last only, on one handle.
     in_order: bool,
@@ -55,22 +60,31 @@ impl SftpUpload {
         let part = part_of(path).map_err(|error| inner.at(error, path))?;
         inner.check_parent(path).await?;
         let part_on_server = inner.on_server(&part);
-        let handles = Handles::new(inner, &part, part_on_server.clone(), OpenFlags::WRITE);
+        let flags = OpenFlags::WRITE;
+        let handles = Arc::new(Handles::new(inner, &part, part_on_server.clone(), flags));
         let habits = &inner.host.habits;
         // What was begun with one handle cannot be read to be continued.
         let can_resume = habits.writes() != Some(Writes::InOrder) && !habits.are_handles_few();
         let resumed = options.resume && can_resume && is_file(inner, &part_on_server).await?;
         if resumed {
             // Opens it, too: nothing is made, and a link is refused.
+            handles.open_ahead(Duration::ZERO);
             handles.any(0).await?;
         } else {
             let open = async || {
                 let opened = open_part(inner, &part_on_server, PART_MODE, false).await;
                 opened.map_err(|error| inner.at(error, path))
             };
-            let (mut lane, mut handle) = open().await?;
             let unknown = habits.writes().is_none() && !inner.has_file_system();
             let room = options.size.is_some_and(|size| size >= TRIED_BYTES);
+            if !unknown && habits.writes() != Some(Writes::InOrder) {
+                handles.open_ahead(CREATED);
+            }
+            let (mut lane, mut handle, is_first) = open().await?;
+            if !is_first {
+                handles.open_anew();
+            }
+            handles.open_on_new();
             let writes = match unknown && room {
                 true => try_order(inner, &lane, &handle).await?,
                 false => Writes::AnyOrder,
@@ -78,7 +92,7 @@ impl SftpUpload {
             if writes == Writes::InOrder {
                 // It is started anew, so it does not matter what becomes of it.
                 drop(lane.request(&Request::Close(handle)).answer().await);
-                (lane, handle) = open().await?;
+                (lane, handle, _) = open().await?;
             }
             handles.adopt(&lane, handle);
             handles.keep(lane);
@@ -241,6 +255,10 @@ impl WriteAt for SftpUpload {
         let synced = (options.sync && self.inner.has(name::FSYNC))
             .then(|| session.request(&Request::Extended(Extended::Fsync(handle))));
         let closed = self.close_all();
+        // All bytes are there. Only what may still take some of that back is waited for.
+        let renamed = (!sized && synced.is_none())
+            .then(|| self.inner.rename_behind(&session, &self.part_on_server, &self.path, options))
+            .flatten();
         let set = error::done("set attributes", set.answer().await?);
         let set = self.inner.host.habits.allow_no_attributes(set, sized);
         set.map_err(|error| self.at(error))?;
@@ -248,6 +266,15 @@ impl WriteAt for SftpUpload {
             error::done("sync", synced.answer().await?).map_err(|error| self.at(error))?;
         }
         closed.await?;
+        let renamed = match renamed {
+            Some(renamed) => error::done("rename", renamed.answer().await?).is_ok(),
+            None => false,
+        };
+        if renamed {
+            self.inner.directories.forget(&self.path);
+            return Ok(());
+        }
+        // Something is in the way, or a file that is open anywhere cannot be renamed there.
         let named = self.inner.take_name(&self.part_on_server, &self.path, options.replace).await;
         if named.is_err() {
             let only = self.inner.is_only_copy(&self.path, options.replace).await;
@@ -274,20 +301,20 @@ impl WriteAt for SftpUpload {
     }
 }
 
-/// Opens a new part file on whichever lane that can be done.
+/// Opens a new part file on whichever lane that can be done. Whether nothing had its name before.
 pub(super) async fn open_part(
     inner: &Inner,
     part: &Bytes,
     mode: u32,
     brief: bool,
-) -> Result<(Lane, Handle)> {
+) -> Result<(Lane, Handle, bool)> {
     let mut opening = inner.host.opening(brief);
     loop {
         let lane = opening.lane().await?;
         match create_part(&lane, part, mode).await {
-            Ok(handle) => {
+            Ok((handle, is_first)) => {
                 opening.opened();
-                return Ok((lane, handle));
+                return Ok((lane, handle, is_first));
             }
             Err(error) => opening.refused(&lane, error)?,
         }
@@ -295,13 +322,13 @@ pub(super) async fn open_part(
 }
 
 /// Opens a new part file, whatever had its name before: a link of that name is not followed.
-async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<Handle> {
+async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<(Handle, bool)> {
     let flags = OpenFlags::WRITE.and(OpenFlags::CREATE).and(OpenFlags::EXCLUSIVE);
     let attrs = Attrs { permissions: Some(mode), ..Attrs::default() };
     let create = Request::Open { path: part.clone(), flags, attrs };
     let answer = session.request(&create).answer().await?;
     let first = match answer {
-        Response::Handle(handle) => return Ok(handle),
+        Response::Handle(handle) => return Ok((handle, true)),
         other => error::unexpected("create", other),
     };
     if first.kind() == ErrorKind::NotFound || first.kind() == ErrorKind::PermissionDenied {
@@ -313,7 +340,10 @@ async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<Handl
     let removed = error::done("create", removed.answer().await?);
     let created = error::handle("create", created.answer().await?);
     // Whatever was in the way may have gone by itself.
-    created.map_err(|second| if removed.is_ok() { second } else { first })
+    match created {
+        Ok(handle) => Ok((handle, false)),
+        Err(second) => Err(if removed.is_ok() { second } else { first }),
+    }
 }
 
 pub(super) fn part_of(path: &RelPath) -> Result<RelPath> {
@@ -354,7 +384,13 @@ fn is_lost(error: &Error) -> bool {
 }
 
 async fn is_file(inner: &Inner, path: &Bytes) -> Result<bool> {
-    match inner.host.ask(&Request::Lstat(path.clone())).await? {
+    let look = Request::Lstat(path.clone());
+    let foreseen = inner.host.foreseen(&look).await;
+    let found = match foreseen {
+        Some(found) => found,
+        None => inner.host.ask(&look).await?,
+    };
+    match found {
         Response::Attrs(attrs) => Ok(attrs.kind() == Some(FileKind::File)),
         Response::Status { status: Status::NoSuchFile, .. } => Ok(false),
         other => Err(inner.at_root(error::unexpected("look at", other))),

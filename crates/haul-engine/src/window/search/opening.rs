@@ -15,8 +15,9 @@ const FLAT_ROUNDS: u32 = 3;
 /// the queue begins to fill, the window is less than the two BDPs that path and queue hold.
 const OPENING_SHARE: f64 = 0.75;
 
-/// ... up to so many times what arrives in a round trip.
-const MOST_AHEAD: f64 = 3.0;
+/// ... up to so many times what arrived in the last round trip, beside what the window began with:
+/// while that doubles, four times as much is on its way a round trip later.
+const MOST_AHEAD: f64 = 4.0;
 
 /// While lanes ramp up, the window may be so many times what arrives in a round trip, so that the
 /// lanes that are slow yet do not take it from those that are fast already.
@@ -113,7 +114,7 @@ impl Search {
             return;
         }
         let under_way = opening.mark * round_trip.as_secs_f64();
-        let most = (MOST_AHEAD * under_way).max(FIRST_WINDOW as f64);
+        let most = MOST_AHEAD * under_way + FIRST_WINDOW as f64;
         let wider = (self.window as f64 + OPENING_SHARE * bytes as f64).min(most);
         self.window = self.window.max(bounds.clamp_window(wider, self.open_lanes));
     }
