@@ -140,6 +140,7 @@ impl Window {
             let known = self.round_trip.replace(measured);
             if known.is_none() {
                 self.lanes.want_for_path(measured, &self.bounds);
+                self.search.start_for_lanes(self.lanes.wanted(), &self.bounds);
                 self.files.start_for_path(measured, &self.bounds);
             }
         }

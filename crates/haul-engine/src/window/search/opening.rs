@@ -17,7 +17,10 @@ const OPENING_SHARE: f64 = 0.75;
 
 /// ... up to so many times what arrived in the last round trip, beside what the window began with:
 /// while that doubles, four times as much is on its way a round trip later.
-const MOST_AHEAD: f64 = 4.0;
+const MOST_AHEAD: f64 = 3.0;
+
+/// With what each lane of a long path begins: what TCP carries in its first five round trips.
+const FIRST_LANE_BYTES: u64 = 512 << 10;
 
 /// While lanes ramp up, the window may be so many times what arrives in a round trip, so that the
 /// lanes that are slow yet do not take it from those that are fast already.
@@ -101,6 +104,15 @@ impl Search {
         }
     }
 
+    /// A long path deserves so many lanes: each should have enough to double what it carries while
+    /// nothing is known yet.
+    pub(in crate::window) fn start_for_lanes(&mut self, lanes: usize, bounds: &Bounds) {
+        if !self.settled_once {
+            let window = (FIRST_LANE_BYTES * lanes as u64) as f64;
+            self.window = self.window.max(bounds.clamp_window(window, self.open_lanes));
+        }
+    }
+
     /// Bytes have arrived. While the path is known not to be full, they make room for more.
     pub(in crate::window) fn on_arrival(
         &mut self,
@@ -114,7 +126,7 @@ impl Search {
             return;
         }
         let under_way = opening.mark * round_trip.as_secs_f64();
-        let most = MOST_AHEAD * under_way + FIRST_WINDOW as f64;
+        let most = (MOST_AHEAD * under_way).max(FIRST_WINDOW as f64);
         let wider = (self.window as f64 + OPENING_SHARE * bytes as f64).min(most);
         self.window = self.window.max(bounds.clamp_window(wider, self.open_lanes));
     }
