@@ -188,6 +188,7 @@ impl WriteAt for SftpUpload {
         let source: &dyn std::any::Any = source;
         let Some(source) = source.downcast_ref::<SftpFile>() else { return Ok(false) };
         if self.in_order
+            || self.inner.host.habits.are_handles_few()
             || !source.is_on(&self.inner)
             || !self.inner.has(name::COPY_DATA)
             || range.is_empty()
@@ -195,8 +196,13 @@ impl WriteAt for SftpUpload {
             return Ok(false);
         }
         let session = self.inner.host.session().await?;
-        let from = source.handles().on(&session).await?;
-        let to = self.handles.on(&session).await?;
+        let [from, to] =
+            match [source.handles().on(&session).await, self.handles.on(&session).await] {
+                [Ok(from), Ok(to)] => [from, to],
+                // One of them may be open elsewhere; there the bytes can be read and written.
+                [Err(error), _] | [_, Err(error)] if may_be_too_many(&error) => return Ok(false),
+                [Err(error), _] | [_, Err(error)] => return Err(error),
+            };
         let request = Request::Extended(Extended::CopyData {
             from,
             from_offset: range.start(),
