@@ -143,3 +143,23 @@ fn a_directory_that_a_server_makes_again_is_not_taken_for_new() {
     let again = far.haul("cp --json src @/").status(0);
     assert_eq!(again.summary()["moved_bytes"], 0, "{}", again.out());
 }
+
+/// As paramiko's server does it: what had been continued was a file of zeros in the end.
+#[test]
+fn a_server_that_empties_a_file_to_set_its_length_gets_what_is_continued_and_what_ends_in_a_hole() {
+    let far = far(&[Habit::EmptiesToSetLength]).with_proxy();
+    far.session.write("src", content(1, 24 << 20));
+    let cut = Fault::CutHard { after: 12 << 20 };
+    far.proxy().set(Connections::All, Direction::ToServer, cut);
+    far.haul("cp --retries 0 src @/f").status(1);
+    far.proxy().clear();
+    let ran = far.haul("cp --json src @/f").status(0);
+    assert!(ran.summary()["resumed_bytes"].as_u64().unwrap() > 0, "{}", ran.out());
+    far.session.tool("cmp src far/f");
+
+    let hole = fs::File::create(far.session.path("hole")).unwrap();
+    std::io::Write::write_all(&mut &hole, &content(2, 5 << 20)).unwrap();
+    hole.set_len((9 << 20) + 5).unwrap();
+    far.haul("cp hole @/hole").status(0);
+    far.session.tool("cmp hole far/hole");
+}

@@ -67,6 +67,8 @@ pub(super) enum Habit {
     OneHandleASession,
     /// What is written fails to become a file when it is closed.
     FailsToClose,
+    /// A file whose length is set is emptied first.
+    EmptiesToSetLength,
     /// Attributes cannot be set.
     NoAttributes,
     /// MKDIR of what is there succeeds.
@@ -441,6 +443,9 @@ impl Serving<'_> {
             return Ok(status(Status::Unsupported));
         }
         if let Some(size) = attrs.size {
+            if self.server.has(H::EmptiesToSetLength) {
+                file.set_len(0)?;
+            }
             file.set_len(size)?;
         }
         if let Some(mode) = attrs.permissions {
