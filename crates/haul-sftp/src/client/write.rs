@@ -353,19 +353,29 @@ pub(super) async fn sync(session: &Session, handle: &Handle) -> Result<()> {
 /// part file. If it does, nothing is in the file that should not be.
 async fn try_order(inner: &Inner, session: &Session, handle: &Handle) -> Result<Writes> {
     let written = zero_at(session, handle, TRIED_BYTES - 1);
-    let length = session.request(&Request::Fstat(handle.clone()));
+    let look = || session.request(&Request::Fstat(handle.clone()));
+    let length = look();
     let written = written.await;
-    let length = length.answer().await.and_then(|answer| error::attrs("look at", answer));
+    let mut length = length.answer().await;
+    if written.is_ok() && !has_tried_length(&length) {
+        // Some servers look before they have written what came before (those of Go's sftp package).
+        length = look().answer().await;
+    }
     let written = match written {
         // That says nothing; where it happens again it is the server's way of refusing.
         Err(error) if is_lost(&error) && inner.host.habits.is_first_loss() => return Err(error),
         written => written,
     };
     // A server that puts bytes where they do not belong says that all is well.
-    let fits = length.is_ok_and(|attrs| attrs.size == Some(TRIED_BYTES));
+    let fits = has_tried_length(&length);
     let writes = if written.is_ok() && fits { Writes::AnyOrder } else { Writes::InOrder };
     inner.host.habits.learn_writes(writes);
     Ok(writes)
+}
+
+/// Whether that is what is there when the order of writes was tried out and any will do.
+fn has_tried_length(there: &Result<Response>) -> bool {
+    matches!(there, Ok(Response::Attrs(attrs)) if attrs.size == Some(TRIED_BYTES))
 }
 
 /// Writes a zero; it is asked for at once.
