@@ -144,7 +144,7 @@ fn a_directory_that_a_server_makes_again_is_not_taken_for_new() {
     assert_eq!(again.summary()["moved_bytes"], 0, "{}", again.out());
 }
 
-/// As sftpgo and rclone do it, whose parts run side by side: each was taken for one that takes bytes
+/// As sftpgo does it, whose parts run side by side: it was taken for one that takes bytes
 /// in order only.
 #[test]
 fn a_server_that_looks_before_it_has_written_is_asked_again_and_gets_what_is_continued() {
