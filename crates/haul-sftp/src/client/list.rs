@@ -79,15 +79,24 @@ async fn open_on(
 ) -> Result<Handle> {
     let look = (!path.is_root()).then(|| session.request(&Request::Lstat(on_server.clone())));
     let open = session.request_or_foreseen(&Request::Opendir(on_server.clone()));
+    let look = match look {
+        Some(look) => Some(look.answer().await?),
+        None => None,
+    };
+    // Before the lane is given back nothing is open there that nobody wants.
+    let opened = error::handle("list", open.answer().await?);
     if let Some(look) = look {
-        let attrs = error::attrs("list", look.answer().await?).map_err(|e| inner.at(e, path))?;
-        if attrs.kind() != Some(FileKind::Directory) {
-            let error = Error::new(ErrorKind::NotADirectory, "list");
+        let attrs = error::attrs("list", look);
+        if !matches!(&attrs, Ok(attrs) if attrs.kind() == Some(FileKind::Directory)) {
+            if let Ok(handle) = opened {
+                session.post(&Request::Close(handle));
+            }
+            let error = attrs.err().unwrap_or(Error::new(ErrorKind::NotADirectory, "list"));
             return Err(inner.at(error, path));
         }
         inner.directories.learn(path.clone());
     }
-    error::handle("list", open.answer().await?).map_err(|e| inner.at(e, path))
+    opened.map_err(|error| inner.at(error, path))
 }
 
 struct Listing {

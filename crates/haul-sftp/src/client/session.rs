@@ -339,6 +339,11 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         self.shared.outstanding.fetch_sub(self.weight, Ordering::Relaxed);
+        // From here on the reader closes what is opened for nobody; before, it has handed it over.
+        self.answer.close();
+        if let Ok(Ok(Response::Handle(handle))) = self.answer.try_recv() {
+            drop(self.shared.request(&Request::Close(handle)));
+        }
     }
 }
 
@@ -612,4 +617,65 @@ impl Server {
 
 fn protocol(cause: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Protocol, "read an answer").because(cause.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use futures_util::stream;
+
+    use super::*;
+    use crate::codec::Handle;
+
+    #[derive(Debug)]
+    struct Sent(mpsc::UnboundedSender<Bytes>);
+
+    #[async_trait]
+    impl Outgoing for Sent {
+        async fn send(&self, pieces: &[Bytes]) -> Result<()> {
+            self.0.send(pieces.concat().into()).unwrap();
+            Ok(())
+        }
+    }
+
+    /// An answer that lay ready when its future was dropped was neither taken nor given back, and
+    /// the server kept what was open for as long as the lane lasted.
+    #[tokio::test]
+    async fn what_was_opened_for_somebody_who_has_gone_is_closed() {
+        let (sent, mut requests) = mpsc::unbounded_channel();
+        let (answers, incoming) = mpsc::unbounded_channel();
+        let incoming = stream::unfold(incoming, |mut incoming| async move {
+            incoming.recv().await.map(|bytes| (Ok(bytes), incoming))
+        });
+        let channel = Channel {
+            incoming: incoming.boxed(),
+            outgoing: Box::new(Sent(sent)),
+            server: String::new(),
+            round_trip: None,
+            round_trips: 0,
+            gauge: None,
+        };
+        let session = Session::start(channel, "test", Vec::new());
+        let version = Response::Version { version: VERSION, extensions: Extensions::default() };
+        answers.send(version.encode(0)).unwrap();
+        session.server().await.unwrap();
+        let [early, late] = [1, 2].map(|number| Handle::from(Bytes::from(vec![number])));
+        let open = Request::Opendir(Bytes::from_static(b"/"));
+
+        let pending = session.request(&open);
+        answers.send(Response::Handle(early.clone()).encode(FIRST_ID)).unwrap();
+        while !session.shared.lock().by_id.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        drop(pending);
+        assert_eq!(requests.recv().await.unwrap(), open.encode(FIRST_ID));
+        let closed = Request::Close(early).encode(FIRST_ID + 1);
+        assert_eq!(requests.recv().await.unwrap(), closed);
+
+        drop(session.request(&open));
+        answers.send(Response::Handle(late.clone()).encode(FIRST_ID + 2)).unwrap();
+        assert_eq!(requests.recv().await.unwrap(), open.encode(FIRST_ID + 2));
+        let closed = Request::Close(late).encode(FIRST_ID + 3);
+        assert_eq!(requests.recv().await.unwrap(), closed);
+    }
 }

@@ -44,9 +44,9 @@ pub(super) struct Inner {
     pub(super) default_mode: u32,
     location: Location,
     root: Bytes,
-    /// What the server can do, by its [`Habits`](super::habits::Habits): the usual, with writes in
-    /// order, without attributes, with both.
-    capabilities: [Capabilities; 4],
+    /// What the server can do, by its [`Habits`](super::habits::Habits): the usual, with few
+    /// handles, with writes in order; and the same without attributes.
+    capabilities: [Capabilities; 6],
     extensions: Extensions,
     journals: Option<PathBuf>,
 }
@@ -117,8 +117,11 @@ impl Inner {
     /// What the server can do, as far as it is known now.
     fn capabilities(&self) -> &Capabilities {
         let habits = &self.host.habits;
-        let in_order = usize::from(habits.writes() == Some(Writes::InOrder));
-        &self.capabilities[in_order + 2 * usize::from(habits.has_no_attributes())]
+        let writes = match habits.writes() {
+            Some(Writes::InOrder) => 2,
+            _ => usize::from(habits.are_handles_few()),
+        };
+        &self.capabilities[writes + 3 * usize::from(habits.has_no_attributes())]
     }
 
     /// Whether what it announces is only there where files lie on a file system: bytes can be
@@ -296,11 +299,18 @@ impl Inner {
     }
 
     async fn is_empty(&self, path: &RelPath) -> Result<bool> {
-        let session = self.host.session().await?;
-        let open = session.request(&Request::Opendir(self.on_server(path))).answer().await?;
-        let handle = error::handle("list", open)?;
-        let first = session.request(&Request::Readdir(handle.clone())).answer().await;
-        session.post(&Request::Close(handle));
+        let open = Request::Opendir(self.on_server(path));
+        let mut opening = self.host.opening(true);
+        let (lane, handle) = loop {
+            let lane = opening.lane().await?;
+            match error::handle("list", lane.request(&open).answer().await?) {
+                Ok(handle) => break (lane, handle),
+                Err(error) => opening.refused(&lane, error)?,
+            }
+        };
+        opening.opened();
+        let first = lane.request(&Request::Readdir(handle.clone())).answer().await;
+        lane.post(&Request::Close(handle));
         Ok(match first? {
             Response::Names(names) => {
                 names.iter().all(|name| matches!(&name.name[..], b"." | b".."))
@@ -587,15 +597,12 @@ impl Storage for SftpStorage {
     }
 }
 
-fn by_habits(usual: &Capabilities) -> [Capabilities; 4] {
-    let in_order = |of: &Capabilities| Capabilities {
-        writes: Writes::InOrder,
-        resume: false,
-        server_copy: false,
-        ..of.clone()
-    };
+fn by_habits(usual: &Capabilities) -> [Capabilities; 6] {
     let bare = Capabilities { times: false, mode: false, owner: false, ..usual.clone() };
-    [usual.clone(), in_order(usual), bare.clone(), in_order(&bare)]
+    // What is continued is read while it is written, and what is copied has two files open.
+    let few = |of: &Capabilities| Capabilities { resume: false, server_copy: false, ..of.clone() };
+    let in_order = |of: &Capabilities| Capabilities { writes: Writes::InOrder, ..few(of) };
+    [usual.clone(), few(usual), in_order(usual), bare.clone(), few(&bare), in_order(&bare)]
 }
 
 fn unsupported(inner: &Inner, operation: &'static str, path: &RelPath) -> Error {

@@ -35,10 +35,17 @@ async fn read_at_once(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<
         let look = lane.request(&Request::Lstat(on_server.clone()));
         let (flags, attrs) = (OpenFlags::READ, Attrs::default());
         let open = lane.request(&Request::Open { path: on_server.clone(), flags, attrs });
-        let before = file_entry(path, look.answer().await?)?;
-        match error::handle("open", open.answer().await?) {
-            Ok(handle) => break (lane, before, handle),
-            Err(error) => opening.refused(&lane, error)?,
+        let before = file_entry(path, look.answer().await?);
+        // Before the lane is given back nothing is open there that nobody wants.
+        match (before, error::handle("open", open.answer().await?)) {
+            (Ok(before), Ok(handle)) => break (lane, before, handle),
+            (Ok(_), Err(error)) => opening.refused(&lane, error)?,
+            (Err(error), opened) => {
+                if let Ok(handle) = opened {
+                    lane.post(&Request::Close(handle));
+                }
+                return Err(error);
+            }
         }
     };
     opening.opened();

@@ -146,16 +146,32 @@ impl SftpUpload {
         }
     }
 
-    /// Length and attributes, on one handle, before the file gets its name.
-    fn finish(&self, size: u64, options: &CommitOptions) -> Attrs {
+    /// What is to be set before the file gets its name. The length is among it only where the file
+    /// is too long, because some servers empty a file whose length is set (paramiko's); what is too
+    /// short gets its last zero.
+    async fn finish(
+        &self,
+        (session, handle): (&Session, &Handle),
+        size: u64,
+        options: &CommitOptions,
+    ) -> Result<Attrs> {
         let mut attrs = entry::attrs(&options.metadata);
-        if self.resumed || self.end.load(Ordering::Relaxed) != size {
-            attrs.size = Some(size);
-        }
         if attrs.permissions.is_none() {
             attrs.permissions = Some(self.inner.default_mode);
         }
-        attrs
+        if !self.resumed && self.end.load(Ordering::Relaxed) == size {
+            return Ok(attrs);
+        }
+        let there = session.request(&Request::Fstat(handle.clone())).answer().await?;
+        let there = error::attrs("look at", there).map_err(|error| self.at(error))?.size;
+        match there {
+            Some(there) if there == size => {}
+            Some(there) if there < size && !self.in_order => {
+                zero_at(session, handle, size - 1).await.map_err(|error| self.at(error))?;
+            }
+            _ => attrs.size = Some(size),
+        }
+        Ok(attrs)
     }
 }
 
@@ -203,6 +219,7 @@ impl WriteAt for SftpUpload {
         let source: &dyn std::any::Any = source;
         let Some(source) = source.downcast_ref::<SftpFile>() else { return Ok(false) };
         if self.in_order
+            || self.inner.host.habits.are_handles_few()
             || !source.is_on(&self.inner)
             || !self.inner.has(name::COPY_DATA)
             || range.is_empty()
@@ -210,8 +227,13 @@ impl WriteAt for SftpUpload {
             return Ok(false);
         }
         let session = self.inner.host.session().await?;
-        let from = source.handles().on(&session).await?;
-        let to = self.handles.on(&session).await?;
+        let [from, to] =
+            match [source.handles().on(&session).await, self.handles.on(&session).await] {
+                [Ok(from), Ok(to)] => [from, to],
+                // One of them may be open elsewhere; there the bytes can be read and written.
+                [Err(error), _] | [_, Err(error)] if may_be_too_many(&error) => return Ok(false),
+                [Err(error), _] | [_, Err(error)] => return Err(error),
+            };
         let request = Request::Extended(Extended::CopyData {
             from,
             from_offset: range.start(),
@@ -249,7 +271,7 @@ impl WriteAt for SftpUpload {
 
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
         let (session, handle) = self.lane(0).await?;
-        let attrs = self.finish(size, options);
+        let attrs = self.finish((&session, &handle), size, options).await?;
         let sized = attrs.size.is_some();
         let set = session.request(&Request::Fsetstat(handle.clone(), attrs));
         let synced = (options.sync && self.inner.has(name::FSYNC))
@@ -361,22 +383,42 @@ pub(super) async fn sync(session: &Session, handle: &Handle) -> Result<()> {
 /// Finds out whether the server takes bytes in any order, with a zero behind the first byte of a new
 /// part file. If it does, nothing is in the file that should not be.
 async fn try_order(inner: &Inner, session: &Session, handle: &Handle) -> Result<Writes> {
-    let zero = Block::from(Bytes::from_static(&[0]));
-    let write = Request::Write { handle: handle.clone(), offset: TRIED_BYTES - 1, data: zero };
-    let written = session.request(&write);
-    let length = session.request(&Request::Fstat(handle.clone()));
-    let written = written.answer().await.and_then(|answer| error::done("write", answer));
-    let length = length.answer().await.and_then(|answer| error::attrs("look at", answer));
+    let written = zero_at(session, handle, TRIED_BYTES - 1);
+    let look = || session.request(&Request::Fstat(handle.clone()));
+    let length = look();
+    let written = written.await;
+    let mut length = length.answer().await;
+    if written.is_ok() && !has_tried_length(&length) {
+        // Some servers look before they have written what came before (those of Go's sftp package).
+        length = look().answer().await;
+    }
     let written = match written {
         // That says nothing; where it happens again it is the server's way of refusing.
         Err(error) if is_lost(&error) && inner.host.habits.is_first_loss() => return Err(error),
         written => written,
     };
     // A server that puts bytes where they do not belong says that all is well.
-    let fits = length.is_ok_and(|attrs| attrs.size == Some(TRIED_BYTES));
+    let fits = has_tried_length(&length);
     let writes = if written.is_ok() && fits { Writes::AnyOrder } else { Writes::InOrder };
     inner.host.habits.learn_writes(writes);
     Ok(writes)
+}
+
+/// Whether that is what is there when the order of writes was tried out and any will do.
+fn has_tried_length(there: &Result<Response>) -> bool {
+    matches!(there, Ok(Response::Attrs(attrs)) if attrs.size == Some(TRIED_BYTES))
+}
+
+/// Writes a zero; it is asked for at once.
+fn zero_at(
+    session: &Session,
+    handle: &Handle,
+    offset: u64,
+) -> impl Future<Output = Result<()>> + Send + use<> {
+    let zero = Block::from(Bytes::from_static(&[0]));
+    let write = Request::Write { handle: handle.clone(), offset, data: zero };
+    let written = session.request(&write);
+    async move { error::done("write", written.answer().await?) }
 }
 
 fn is_lost(error: &Error) -> bool {

@@ -13,7 +13,7 @@
 //! Their bytes count against the session's budget until whoever carries them lets them go. Payloads
 //! of WRITE go to the disk in the pieces in which they came, consecutive ones together.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -109,6 +109,12 @@ struct Session {
     handles: HashMap<u32, Arc<Open>>,
     /// OPENs on their way.
     opening: usize,
+    /// How many requests have come.
+    count: u64,
+    /// CLOSEs that have come and not begun, by when they came.
+    closes: BTreeSet<u64>,
+    /// OPENs that have no room before a CLOSE that came earlier.
+    unopened: Vec<Job>,
     next_handle: u32,
     is_begun: bool,
     /// Bytes received and not yet done with.
@@ -125,6 +131,8 @@ struct Session {
 #[derive(Debug)]
 struct Job {
     id: u32,
+    /// How many came before it.
+    number: u64,
     scope: Scope,
     request: Request,
     /// Bytes that it holds.
@@ -147,6 +155,9 @@ impl Session {
             turns: Turns::default(),
             handles: HashMap::new(),
             opening: 0,
+            count: 0,
+            closes: BTreeSet::new(),
+            unopened: Vec::new(),
             next_handle: 0,
             is_begun: false,
             held: 0,
@@ -252,7 +263,12 @@ impl Session {
             Ok(scope) => {
                 self.held += length;
                 self.share.hold(length);
-                let job = Job { id, scope, request, held: length };
+                let number = self.count;
+                self.count += 1;
+                if matches!(request, Request::Close(_)) {
+                    self.closes.insert(number);
+                }
+                let job = Job { id, number, scope, request, held: length };
                 self.order.push(scope, job, &mut self.ready);
             }
             Err(response) => self.answer(response.encode(id)),
@@ -264,6 +280,9 @@ impl Session {
         while !self.ready.is_empty() {
             for job in std::mem::take(&mut self.ready) {
                 self.start(job);
+            }
+            for job in std::mem::take(&mut self.unopened) {
+                self.start_open(job);
             }
         }
     }
@@ -281,6 +300,7 @@ impl Session {
             Request::Write { .. } => self.start_write(job),
             Request::Open { .. } | Request::Opendir(_) => self.start_open(job),
             Request::Close(handle) => {
+                self.closes.remove(&job.number);
                 let closed = number(handle).ok().and_then(|handle| self.handles.remove(&handle));
                 // The last one who holds it closes it, and that may take time.
                 self.submit(job, move |_, _| {
@@ -306,6 +326,11 @@ impl Session {
 
     fn start_open(&mut self, job: Job) {
         if self.handles.len() + self.opening >= self.share.options.handles {
+            // Whoever closes before opening has room, even if the handle is busy for a moment.
+            if self.closes.first().is_some_and(|first| *first < job.number) {
+                self.unopened.push(job);
+                return;
+            }
             let refusal = Refusal::Server(Status::Failure, "too many open handles");
             return self.finish_at_once(&job, &refusal);
         }

@@ -1,14 +1,21 @@
-//! The client against OpenSSH's sftp-server, in what it can do and in what it is made to refuse.
+//! The client against OpenSSH's sftp-server, in what it can do and in what it is made to refuse; and
+//! over SSH against the servers that people run.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stderr, reason = "a skipped test says so, and a failed one shows a log")]
 
+mod over_ssh;
 #[path = "../support/pipe.rs"]
 mod pipe;
+#[path = "../support/sshd.rs"]
+#[expect(dead_code, reason = "the tests of SSH and of the program use the rest")]
+mod sshd;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use haul_sftp::transport::Dial;
 use haul_sftp::{SftpHost, SftpStorage};
 use haul_storage::conformance;
 use haul_storage::{Location, Range, RelPath, Storage, Writes};
@@ -18,12 +25,17 @@ use tokio::runtime::Handle;
 
 async fn storage(server: SftpServerProcess) -> ([TempDir; 2], Arc<SftpStorage>) {
     let [dir, journals] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let host = SftpHost::new(Arc::new(server), Handle::current());
-    let resolved = host.resolve(dir.path().as_os_str().as_encoded_bytes()).await.unwrap();
+    let storage = opened(server, dir.path().as_os_str().as_encoded_bytes(), &journals).await;
+    ([dir, journals], storage)
+}
+
+/// The directory `path` of a server as a storage, with its journals in a directory of this machine.
+async fn opened(dial: impl Dial + 'static, path: &[u8], journals: &TempDir) -> Arc<SftpStorage> {
+    let host = SftpHost::new(Arc::new(dial), Handle::current());
+    let resolved = host.resolve(path).await.unwrap();
     let location = Location::parse("sftp://sftp-server/").unwrap();
     let place = Some(journals.path().to_owned());
-    let storage = SftpStorage::open(host, location, resolved.path, place).await.unwrap();
-    ([dir, journals], storage)
+    SftpStorage::open(host, location, resolved.path, place).await.unwrap()
 }
 
 async fn conforms(server: SftpServerProcess) {
@@ -35,7 +47,8 @@ async fn conforms(server: SftpServerProcess) {
 
 #[tokio::test]
 async fn it_conforms_on_openssh() {
-    conforms(SftpServerProcess { server: "SSH-2.0-OpenSSH_9.2", refuse: "" }).await;
+    conforms(SftpServerProcess { server: "SSH-2.0-OpenSSH_9.2", ..SftpServerProcess::default() })
+        .await;
 }
 
 #[tokio::test]
@@ -46,12 +59,21 @@ async fn it_conforms_on_a_server_of_which_nothing_is_known() {
 #[tokio::test]
 async fn it_conforms_without_extensions() {
     let refuse = "posix-rename,statvfs,fstatvfs,hardlink,fsync,lsetstat,limits,expand-path,copy-data,home-directory,users-groups-by-id";
-    conforms(SftpServerProcess { server: "", refuse }).await;
+    conforms(SftpServerProcess { refuse, ..SftpServerProcess::default() }).await;
+}
+
+#[tokio::test]
+async fn it_conforms_on_a_server_that_has_few_handles() {
+    for descriptors in [5, 6] {
+        let descriptors = Some(descriptors);
+        conforms(SftpServerProcess { descriptors, ..SftpServerProcess::default() }).await;
+    }
 }
 
 #[tokio::test]
 async fn it_conforms_on_a_server_whose_name_says_that_it_takes_writes_in_order() {
-    let server = SftpServerProcess { server: "SSH-2.0-AWS_SFTP_1.1", refuse: "" };
+    let server =
+        SftpServerProcess { server: "SSH-2.0-AWS_SFTP_1.1", ..SftpServerProcess::default() };
     let (_dirs, storage) = storage(server).await;
     assert_eq!(storage.capabilities().writes, Writes::InOrder);
     assert!(!storage.capabilities().resume);
@@ -60,7 +82,8 @@ async fn it_conforms_on_a_server_whose_name_says_that_it_takes_writes_in_order()
 
 #[tokio::test]
 async fn a_change_is_seen_on_a_lane_that_has_opened_the_file_early() {
-    let openssh = SftpServerProcess { server: "SSH-2.0-OpenSSH_9.2", refuse: "" };
+    let openssh =
+        SftpServerProcess { server: "SSH-2.0-OpenSSH_9.2", ..SftpServerProcess::default() };
     let ([dir, _journals], storage) = storage(openssh).await;
     std::fs::write(dir.path().join("f"), vec![1; 4 << 20]).unwrap();
     let file = storage.open(&RelPath::parse("f").unwrap()).await.unwrap();

@@ -4,8 +4,9 @@ use std::fs;
 
 use bytes::Bytes;
 use haul_sftp::codec::{Attrs, Extended, OpenFlags, Request, Response, Status};
+use haul_sftp::server::ShareOptions;
 
-use crate::pipe::{Ground, NEW, bytes, posix_rename, write};
+use crate::pipe::{Client, Ground, NEW, bytes, open, posix_rename, write};
 
 #[tokio::test]
 async fn a_chain_of_requests_on_one_file_is_done_in_its_order() {
@@ -146,5 +147,32 @@ async fn reads_of_one_handle_are_answered_in_the_order_in_which_they_came() {
             answered.push(client.answer().await.unwrap().0);
         }
         assert_eq!(answered, sent);
+    }
+}
+
+/// With room for one handle only, so that it shows whether the first one still counts.
+#[tokio::test]
+async fn a_handle_does_not_count_any_more_for_what_comes_after_its_close() {
+    let ground = Ground::new();
+    fs::write(ground.path("file"), vec![1; 300_000]).unwrap();
+    let options = ShareOptions { handles: 1, ..ShareOptions::default() };
+    let mut client = Client::begin(&ground.share(options)).await;
+    let mut handle = client.open("file", OpenFlags::READ).await;
+    for _ in 0..100 {
+        for n in 0..10 {
+            let (handle, offset) = (handle.clone(), n * 30_000);
+            client.send(&Request::Read { handle, offset, length: 30_000 });
+        }
+        client.send(&Request::Close(handle.clone()));
+        let opened = client.send(&open("file", OpenFlags::READ));
+        let mut next = None;
+        for _ in 0..12 {
+            match client.answer().await.unwrap() {
+                (id, Response::Handle(handle)) if id == opened => next = Some(handle),
+                (_, Response::Data(_) | Response::Status { status: Status::Ok, .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        handle = next.unwrap();
     }
 }

@@ -22,12 +22,21 @@ pub struct SftpServerProcess {
     pub server: &'static str,
     /// Requests that it refuses, as `sftp-server -P` takes them.
     pub refuse: &'static str,
+    /// How many descriptors the process may have; some four are not handles.
+    pub descriptors: Option<u32>,
 }
 
 #[async_trait]
 impl Dial for SftpServerProcess {
     async fn dial(&self, first: &First) -> Result<Channel> {
-        let mut command = Command::new(SFTP_SERVER);
+        let mut command = match self.descriptors {
+            None => Command::new(SFTP_SERVER),
+            Some(most) => {
+                let mut command = Command::new("prlimit");
+                command.args([&format!("--nofile={most}"), SFTP_SERVER]);
+                command
+            }
+        };
         command.arg("-e");
         if !self.refuse.is_empty() {
             command.args(["-P", self.refuse]);

@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 use haul_sftp::ssh::{ConfigFile, SshOptions};
 use tempfile::TempDir;
 
+/// Where Debian has it.
+const SSHD: &str = "/usr/sbin/sshd";
+
 /// How long a server may take to start.
 const START: Duration = Duration::from_secs(20);
 
@@ -40,6 +43,15 @@ pub struct Builder {
 }
 
 impl Sshd {
+    /// Whether there is an sshd on this machine; if not, what is skipped is said.
+    pub fn is_here() -> bool {
+        let here = Path::new(SSHD).exists();
+        if !here {
+            eprintln!("SKIPPED: {SSHD} is not installed");
+        }
+        here
+    }
+
     /// A server with one ed25519 host key that lets the test's own user in with [`Sshd::user_key`].
     pub fn start() -> Self {
         Self::builder().start()
@@ -180,7 +192,7 @@ impl Sshd {
                 script.push_str(&format!("mount --bind {directory}/{private} {real} && "));
             }
         }
-        let sshd = format!("exec /usr/sbin/sshd -D -e -f {directory}/sshd_config");
+        let sshd = format!("exec {SSHD} -D -e -f {directory}/sshd_config");
         let mut command = if script.is_empty() {
             Command::new("sh")
         } else {

@@ -67,6 +67,11 @@ pub(super) enum Habit {
     OneHandleASession,
     /// What is written fails to become a file when it is closed.
     FailsToClose,
+    /// FSTAT does not wait for a WRITE that came before it: behind one of a single byte it gives the
+    /// length from before.
+    LooksEarly,
+    /// A file whose length is set is emptied first.
+    EmptiesToSetLength,
     /// Attributes cannot be set.
     NoAttributes,
     /// MKDIR of what is there succeeds.
@@ -118,6 +123,8 @@ struct Serving<'a> {
     handles: HashMap<Handle, Open>,
     opened: u64,
     reads: usize,
+    /// The length that the next FSTAT gives.
+    early: Option<u64>,
 }
 
 enum Open {
@@ -136,8 +143,14 @@ impl Server {
 
     fn serve(&self, stream: TcpStream) {
         stream.set_nodelay(true).unwrap();
-        let mut serving =
-            Serving { server: self, stream, handles: HashMap::new(), opened: 0, reads: 0 };
+        let mut serving = Serving {
+            server: self,
+            stream,
+            handles: HashMap::new(),
+            opened: 0,
+            reads: 0,
+            early: None,
+        };
         // A session that ends from either side ends.
         drop(serving.run());
         let handles = std::mem::take(&mut serving.handles);
@@ -246,12 +259,19 @@ impl Serving<'_> {
                 }
             }
             Request::Read { handle, offset, length } => self.read(&handle, offset, length as usize),
-            Request::Write { handle, offset, data } => self.write(&handle, offset, data),
+            Request::Write { handle, offset, data } => {
+                if self.server.has(H::LooksEarly) && data.len() == 1 {
+                    self.early = Some(self.file(&handle)?.0.metadata()?.len());
+                }
+                self.write(&handle, offset, data)
+            }
             Request::Lstat(of) => Ok(Response::Attrs(attrs(&fs::symlink_metadata(path(&of))?))),
             Request::Stat(of) => Ok(Response::Attrs(attrs(&fs::metadata(path(&of))?))),
             Request::Fstat(handle) => {
                 let (file, _) = self.file(&handle)?;
-                Ok(Response::Attrs(attrs(&file.metadata()?)))
+                let mut attrs = attrs(&file.metadata()?);
+                attrs.size = self.early.take().or(attrs.size);
+                Ok(Response::Attrs(attrs))
             }
             Request::Setstat(of, attrs) => {
                 let file = File::open(path(&of))?;
@@ -441,6 +461,9 @@ impl Serving<'_> {
             return Ok(status(Status::Unsupported));
         }
         if let Some(size) = attrs.size {
+            if self.server.has(H::EmptiesToSetLength) {
+                file.set_len(0)?;
+            }
             file.set_len(size)?;
         }
         if let Some(mode) = attrs.permissions {

@@ -1,0 +1,121 @@
+//! The conformance kit over SSH: haul's own client against haul's own server, as `haul serve sftp`
+//! serves, and through OpenSSH's sshd, with everything that a connection brings with it: the flight of
+//! first questions, what is remembered of a server, keys that are exchanged anew, compression, a root
+//! of its own, few handles and few sessions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use haul_sftp::SshDial;
+use haul_sftp::server::{ClientAction, Credentials, Password, SftpServer, SftpServerBuilder};
+use haul_sftp::ssh::{ConfigFile, Nobody, PasswordSource, Secret, SshHost, SshOptions};
+use haul_storage::{Storage, conformance};
+
+use crate::opened;
+use crate::pipe::SFTP_SERVER;
+use crate::sshd::{Builder, Sshd};
+
+/// How many lanes the storage is told to have.
+const LANES: usize = 3;
+
+/// Runs the kit in the directory `path` of a server.
+async fn conforms(host: SshHost, path: &str) {
+    let journals = tempfile::tempdir().unwrap();
+    let storage = opened(SshDial::new(Arc::new(host)), path.as_bytes(), &journals).await;
+    storage.set_lanes(LANES);
+    conformance::run_all(storage).await;
+}
+
+/// Runs the kit against haul's own server.
+async fn conforms_on_haul(settings: impl FnOnce(SftpServerBuilder) -> SftpServerBuilder) {
+    let [served, here] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let credentials = Credentials::new("me").with_password(Password::new("correct horse"));
+    let builder = SftpServer::builder(served.path()).credentials(credentials);
+    let server = settings(builder).bind().await.unwrap();
+    let port = server.address().port();
+    let known = here.path().join("known_hosts");
+    std::fs::write(&known, format!("[127.0.0.1]:{port} {}\n", server.public_key())).unwrap();
+    let options = SshOptions {
+        config: ConfigFile::None,
+        options: vec![
+            format!("UserKnownHostsFile={}", known.display()),
+            "GlobalKnownHostsFile=none".to_owned(),
+            "IdentityAgent=none".to_owned(),
+            "PubkeyAuthentication=no".to_owned(),
+        ],
+        password: Some(PasswordSource::Secret(Secret::new("correct horse"))),
+        memory: Some(here.path().join("memory")),
+        ..SshOptions::default()
+    };
+    let host =
+        SshHost::resolve(Some("me"), "127.0.0.1", Some(port), &options, Arc::new(Nobody)).unwrap();
+    conforms(host, "/").await;
+    assert_eq!(std::fs::read_dir(served.path()).unwrap().count(), 0, "something was left");
+    server.stop().await;
+}
+
+/// Runs the kit through an sshd; `path` is where the client finds the directory `served` of its own.
+async fn conforms_through_sshd(
+    builder: Builder,
+    more: &[&str],
+    path: impl FnOnce(&Sshd) -> String,
+) {
+    let sshd = builder.start();
+    std::fs::create_dir(sshd.path("served")).unwrap();
+    let mut options = sshd.options();
+    options.options.extend(more.iter().map(|&option| option.to_owned()));
+    options.memory = Some(sshd.path("memory"));
+    let host = SshHost::resolve(None, &sshd.host(), Some(sshd.port()), &options, Arc::new(Nobody))
+        .unwrap();
+    conforms(host, &path(&sshd)).await;
+    assert!(sshd.connections() >= LANES, "each lane is a connection");
+    assert_eq!(std::fs::read_dir(sshd.path("served")).unwrap().count(), 0, "something was left");
+}
+
+fn served(sshd: &Sshd) -> String {
+    sshd.path("served").display().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_conforms_on_hauls_own_server() {
+    let logins = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&logins);
+    conforms_on_haul(|builder| {
+        builder.observer(move |event| {
+            if matches!(event.action, ClientAction::LoggedIn { .. }) {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    })
+    .await;
+    assert!(logins.load(Ordering::Relaxed) >= LANES, "each lane is a connection");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_conforms_on_hauls_own_server_where_a_session_has_few_handles() {
+    // The kit writes twenty files at once, each on a lane of its own then.
+    for handles in [1, 2] {
+        conforms_on_haul(|builder| builder.max_handles(handles).max_sessions(64)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_conforms_on_hauls_own_server_where_there_is_one_session() {
+    conforms_on_haul(|builder| builder.max_sessions(1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_conforms_through_openssh_sshd() {
+    if Sshd::is_here() {
+        conforms_through_sshd(Sshd::builder(), &[], served).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_conforms_through_openssh_sshd_and_its_sftp_server_with_new_keys_and_compression() {
+    if Sshd::is_here() {
+        let subsystem = format!("Subsystem sftp {SFTP_SERVER}");
+        let builder = Sshd::builder().line(&subsystem).line("RekeyLimit 1M");
+        conforms_through_sshd(builder, &["RekeyLimit=1500K", "Compression=yes"], served).await;
+    }
+}
