@@ -53,7 +53,7 @@ impl Manifest {
         plan: &Plan,
         places: &Places<'_>,
     ) -> Result<(Arc<dyn Storage>, RelPath, bool)> {
-        let place = places.destination(&Location::Local(file)).await?;
+        let place = places.destination(&Location::Local(file), None).await?;
         let inside = plan.local_base.as_ref().zip(place.local.as_ref()).and_then(|(base, file)| {
             let rest = file.strip_prefix(base).ok()?;
             RelPath::parse(rest.as_os_str().as_encoded_bytes()).ok()

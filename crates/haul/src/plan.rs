@@ -73,7 +73,7 @@ pub(crate) async fn copy(
     destination: &Location,
     rules: &Rules,
 ) -> Result<Plan, Stop> {
-    let target = places.destination(destination).await?;
+    let target = places.destination(destination, only_name(sources.iter())).await?;
     let sources = Sources::open(places, sources).await;
     let plan = place(&sources, target, destination, rules)?;
     Ok(Plan { failures: sources.failures, ..plan })
@@ -86,7 +86,9 @@ pub(crate) async fn copy_opened(
     destination: &Location,
     rules: &Rules,
 ) -> Result<Plan, Stop> {
-    let target = places.destination(destination).await?;
+    let target = places
+        .destination(destination, only_name(sources.opened.iter().map(|(location, _)| location)))
+        .await?;
     place(sources, target, destination, rules)
 }
 
@@ -141,13 +143,19 @@ pub(crate) async fn sync(
     if !place.is_directory {
         return Err(Stop::Usage(format!("{source}: is no directory; use haul cp for a file")));
     }
-    let target = places.destination(destination).await?;
+    let target = places.destination(destination, None).await?;
     if target.exists && !target.is_directory {
         return Err(Error::new(ErrorKind::NotADirectory, "sync into").at(destination).into());
     }
     let path = target.path.clone();
     let jobs = vec![job(place, &target, path)];
     Ok(finish(jobs, target, true, Vec::new()))
+}
+
+/// The name of the only source.
+fn only_name<'a>(mut sources: impl Iterator<Item = &'a Location>) -> Option<&'a [u8]> {
+    let name = sources.next()?.base_name();
+    (sources.next().is_none() && !name.is_empty()).then_some(name)
 }
 
 /// The name under which a source arrives; empty if only its content does.

@@ -126,11 +126,19 @@ pub(super) fn of_source(asked: &Bytes) -> Vec<Request> {
     ]
 }
 
-/// What finds the directory nearest to a path that is to be written, of all on the way to it.
-pub(super) fn of_destination(asked: &Bytes, on_the_way: &[(Bytes, usize)]) -> Vec<Request> {
+/// What finds the directory nearest to a path that is to be written, of all on the way to it; and
+/// what is at the `names` in it, if it is a directory.
+pub(super) fn of_destination(
+    asked: &Bytes,
+    on_the_way: &[(Bytes, usize)],
+    names: &[Vec<u8>],
+) -> Vec<Request> {
     let both = |path: &Bytes| [Request::Realpath(path.clone()), Request::Stat(path.clone())];
     let mut questions: Vec<_> = on_the_way.iter().flat_map(|(path, _)| both(path)).collect();
     questions.push(Request::Lstat(asked.clone()));
+    let slash: &[u8] = if asked.ends_with(b"/") { b"" } else { b"/" };
+    let within = names.iter().map(|name| Request::Lstat([asked, slash, name].concat().into()));
+    questions.extend(within);
     questions
 }
 
@@ -153,6 +161,12 @@ pub(super) fn resolved(early: &mut Request, asked: &Bytes, path: &Bytes) {
         Request::Stat(of) if of == asked => *early = Request::Lstat(path.clone()),
         Request::Opendir(of) | Request::Open { path: of, .. } if of == asked => {
             of.clone_from(path);
+        }
+        Request::Lstat(of) => {
+            let below = of.strip_prefix(&asked[..]).filter(|below| below.starts_with(b"/"));
+            if let Some(below) = below.filter(|_| asked != path) {
+                *of = [&path[..], below].concat().into();
+            }
         }
         _ => {}
     }

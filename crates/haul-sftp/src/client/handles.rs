@@ -156,7 +156,6 @@ impl Handles {
         let open = async || {
             let (attrs, handle) = self.open_on(session).await?;
             let found = self.found(&attrs);
-            self.pieces.add(session, &handle, &found);
             Ok(Opened { handle, found: Some(found) })
         };
         on_lane.handle.get_or_try_init(open).await.cloned()
@@ -208,7 +207,6 @@ impl Handles {
             match self.open_on(&lane).await {
                 Ok((attrs, handle)) => {
                     opening.opened();
-                    self.pieces.add(&lane, &handle, &self.found(&attrs));
                     self.adopt(&lane, handle);
                     self.keep(lane);
                     return Ok(attrs);
@@ -243,12 +241,14 @@ impl Handles {
 
     /// Looks and opens in one round trip, or takes it that both were done a moment ago: what is
     /// moved is what is found then. What is there has to be a file, and no link.
-    async fn open_on(&self, session: &Session) -> Result<(Attrs, Handle)> {
+    async fn open_on(&self, session: &Arc<Session>) -> Result<(Attrs, Handle)> {
         let [look, open] = self.questions().map(|question| session.foreseen(&question));
         if let (Some(look), Some(open)) = (look, open)
-            && let Ok(opened) = self.opened_by(session, look, open).await
+            && let Ok((attrs, handle)) = self.opened_by(session, look, open).await
         {
-            return Ok(opened);
+            // What was read with it was read of this file, and of no other that has the handle later.
+            self.pieces.add(session, &handle, &self.found(&attrs));
+            return Ok((attrs, handle));
         }
         // It may be there meanwhile.
         let [look, open] = self.questions().map(|question| session.request(&question));

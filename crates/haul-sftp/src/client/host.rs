@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry};
+use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry, part_name};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
@@ -110,21 +110,24 @@ impl SftpHost {
     }
 
     /// Where something is to be written: the directory nearest to `path` that is there. All
-    /// directories on the way are asked for at once.
-    pub async fn nearest(&self, path: &[u8]) -> Result<Nearest> {
+    /// directories on the way are asked for at once. If `path` is a directory, a file `name` in it is
+    /// likely to be written, and what that needs to know is asked for with it.
+    pub async fn nearest(&self, path: &[u8], name: Option<&[u8]>) -> Result<Nearest> {
         let mut tries = self.tries();
         loop {
-            match self.try_nearest(path).await {
+            match self.try_nearest(path, name).await {
                 Err(error) if tries.again(&error).await => {}
                 outcome => return outcome,
             }
         }
     }
 
-    async fn try_nearest(&self, path: &[u8]) -> Result<Nearest> {
+    async fn try_nearest(&self, path: &[u8], name: Option<&[u8]>) -> Result<Nearest> {
         if !path_on_server(path).starts_with(b"~") {
             let asked = trimmed(&Bytes::copy_from_slice(path_on_server(path)));
-            self.lanes.foresee(foresight::of_destination(&asked, &prefixes(&asked)));
+            let names = name.map(|name| [part_name(name), name.to_vec()]);
+            let names = names.as_ref().map_or(&[][..], |names| names);
+            self.lanes.foresee(foresight::of_destination(&asked, &prefixes(&asked), names));
         }
         let session = self.lanes.lead().await?;
         let asked = trimmed(&self.asked(&session, path).await?);
@@ -165,6 +168,9 @@ impl SftpHost {
         if rest.iter().any(|name| &name[..] == b"..") {
             // What `..` means below something that does not exist, nobody can say.
             return Err(self.at(Error::new(ErrorKind::NotFound, "open"), &asked));
+        }
+        if rest.is_empty() {
+            self.lanes.resolved(asked, directory.clone());
         }
         Ok(Nearest { directory, rest, kind, exists })
     }

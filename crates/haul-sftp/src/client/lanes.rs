@@ -253,8 +253,11 @@ impl Lanes {
         }
     }
 
-    /// Asks early on the lane with the least to do, if one is open.
+    /// Asks early on the lane with the least to do, if one is open and it was not asked before.
     pub(super) fn ask_early(&self, request: Request) {
+        if self.ahead(&request).is_some() {
+            return;
+        }
         let least = self.lock().open.iter().min_by_key(|lane| lane.load()).cloned();
         if let Some(lane) = least.filter(|lane| !lane.is_ended()) {
             lane.foresee(request);

@@ -114,11 +114,19 @@ impl<'a> Places<'a> {
     }
 
     /// Opens a place to write to, which need not exist. A link to a directory is followed; a link
-    /// to anything else is what will be replaced.
-    pub(crate) async fn destination(&self, location: &Location) -> Result<Place> {
+    /// to anything else is what will be replaced. `name` is that of the only source: it is likely to
+    /// be written there.
+    pub(crate) async fn destination(
+        &self,
+        location: &Location,
+        name: Option<&[u8]>,
+    ) -> Result<Place> {
         match location {
             Location::Local(path) => self.local_destination(location, path).await,
-            _ => self.remotes.destination(location).await.map_err(|error| explain(error, location)),
+            _ => {
+                let place = self.remotes.destination(location, name).await;
+                place.map_err(|error| explain(error, location))
+            }
         }
     }
 

@@ -95,11 +95,15 @@ impl Remotes {
         Ok(Place { storage, path: name, is_directory, exists: true, local: None })
     }
 
-    /// Opens a place to write to, which need not exist.
-    pub(super) async fn destination(&self, location: &Location) -> Result<Place> {
+    /// Opens a place to write to, which need not exist. `name` is that of the only source.
+    pub(super) async fn destination(
+        &self,
+        location: &Location,
+        name: Option<&[u8]>,
+    ) -> Result<Place> {
         let (key, path) = self.parts(location)?;
         let host = self.host(&key)?;
-        let Nearest { directory, rest, kind, exists } = host.nearest(path).await?;
+        let Nearest { directory, rest, kind, exists } = host.nearest(path, name).await?;
         if exists && !rest.is_empty() && location.has_trailing_slash() {
             return Err(Error::new(ErrorKind::NotADirectory, "open").at(location));
         }

@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
+use haul_fault_proxy::{Connections, Direction, Fault};
+
 use super::sshd::Sshd;
 use super::{Far, content, unfinished};
 use crate::faults::{Mounted, is_root};
@@ -83,8 +85,13 @@ fn a_source_that_changes_while_it_is_read_arrives_in_one_version() {
         ("shrinks", |far| far.session.write("far/f", content(1, 3 << 20))),
         ("is rewritten", |far| far.session.write("far/f", content(2, 6 << 20))),
     ];
-    for (name, change) in changes {
-        let far = Far::start();
+    // Over a long way it is looked at behind the last reads.
+    let ways = [Duration::ZERO, Duration::from_millis(15)];
+    for ((name, change), way) in changes.into_iter().flat_map(|c| ways.map(|way| (c, way))) {
+        let far = Far::behind_proxy();
+        for direction in Direction::BOTH {
+            far.proxy().set(Connections::All, direction, Fault::delay(way));
+        }
         far.session.write("far/f", content(1, 6 << 20));
         // Version 3 has times of whole seconds.
         let earlier = SystemTime::now() - Duration::from_secs(100);
