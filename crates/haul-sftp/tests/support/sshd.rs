@@ -244,6 +244,12 @@ impl Builder {
     }
 
     /// Listens on ::1.
+    /// Listens on this address instead of loopback.
+    pub fn on(mut self, host: IpAddr) -> Self {
+        self.host = host;
+        self
+    }
+
     pub fn ipv6(mut self) -> Self {
         self.host = Ipv6Addr::LOCALHOST.into();
         self

@@ -50,37 +50,6 @@ fn a_slow_link_is_no_error_while_bytes_move() {
 }
 
 #[test]
-fn over_a_long_way_where_much_is_asked_ahead_every_file_gets_its_own_bytes() {
-    let far = Far::behind_proxy();
-    for direction in Direction::BOTH {
-        far.proxy().set(Connections::All, direction, Fault::delay(Duration::from_millis(15)));
-    }
-    tree(&far, 3 << 20);
-    both_ways(&far, "");
-    // Alone, a file is opened and read with the greeting of every lane; of each length in between.
-    for (n, length) in [0, 1, 60_000, 65_536, 70_000, 300_000, 600_000, 5 << 20].iter().enumerate()
-    {
-        far.session.write("src/one", content(n as u64, *length));
-        far.session.write("far/src/one", content(n as u64, *length));
-        far.haul("cp @/src/one one").status(0);
-        far.same("src/one", "one");
-        far.haul("cp src/one @/up/").status(0);
-        far.same("src/one", "far/up/one");
-    }
-    // A link is followed, what it leads to has another name; and a part file of other bytes, which
-    // cannot be continued, is made anew while other lanes open it.
-    std::os::unix::fs::symlink("one", far.far("src/link")).unwrap();
-    far.haul("cp @/src/link linked").status(0);
-    far.same("src/one", "linked");
-    far.session.write("far/up/.two.haul-part", content(9, 6 << 20));
-    far.session.write("src/two", content(10, 5 << 20));
-    far.haul("cp src/two @/up/").status(0);
-    far.same("src/two", "far/up/two");
-    far.haul("cp src/one @/up/two").status(0);
-    far.same("src/one", "far/up/two");
-}
-
-#[test]
 fn a_very_slow_link_is_no_error_while_bytes_move() {
     let far = slow_link(20 << 10, 140 << 10);
     let patience = "-o ServerAliveInterval=1 -o ServerAliveCountMax=2";

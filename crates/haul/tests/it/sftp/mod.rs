@@ -12,6 +12,7 @@ mod cuts;
 mod files;
 mod limits;
 mod login;
+mod long;
 mod lying;
 mod managed;
 mod many;

@@ -1,0 +1,96 @@
+//! A long way, on which lanes are opened side by side and everything is asked for as early as it can
+//! be: a client and a server with network stacks of their own, and the link between them.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use haul_bench::link::{LinkSpec, Means, Namespace, Network};
+
+use super::files::arrives_in_one_version;
+use super::limits::{both_ways, tree};
+use super::sshd::Sshd;
+use super::{Far, content};
+
+/// Runs `test` at the near end of a long way. Without the right to make namespaces it is skipped,
+/// and says so.
+fn far_away(test: impl FnOnce(&Far) + Send) {
+    if let Err(error) = Namespace::new() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let way = LinkSpec::new(Duration::from_millis(50), Some(3e8));
+    let network = Network::new(&[way], Means::of_this_machine()).unwrap();
+    let link = &network.links()[0];
+    let sshd = || Sshd::builder().on(IpAddr::V4(link.address())).start();
+    let far = Far::on(link.server().within(sshd).unwrap());
+    network.client().within(|| test(&far)).unwrap();
+}
+
+#[test]
+fn every_file_gets_its_own_bytes() {
+    far_away(|far| {
+        tree(far, 3 << 20);
+        both_ways(far, "");
+    });
+}
+
+#[test]
+fn a_file_alone_gets_its_own_bytes_whatever_its_length() {
+    far_away(|far| {
+        // It is opened, and a piece of it read, with the greeting of every lane.
+        for (n, length) in [0, 1, 60_000, 65_536, 70_000, 600_000, 5 << 20].into_iter().enumerate()
+        {
+            far.session.write("src/one", content(n as u64, length));
+            far.session.write("far/src/one", content(n as u64, length));
+            far.haul("cp @/src/one one").status(0);
+            far.same("src/one", "one");
+            far.haul("cp src/one @/up/").status(0);
+            far.same("src/one", "far/up/one");
+        }
+        std::os::unix::fs::symlink("one", far.far("src/link")).unwrap();
+        far.haul("cp @/src/link linked").status(0);
+        far.same("src/one", "linked");
+    });
+}
+
+#[test]
+fn a_part_file_that_is_made_anew_is_not_the_one_that_was_there_on_any_lane() {
+    far_away(|far| {
+        far.session.write("src/one", content(1, 12 << 20));
+        for other in [content(2, 14 << 20), Vec::new()] {
+            // Nothing tells where it comes from, so it is not continued.
+            far.session.write("far/up/.one.haul-part", other);
+            far.haul("cp src/one @/up/").status(0);
+            far.same("src/one", "far/up/one");
+            std::fs::remove_file(far.far("up/one")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_source_that_changes_while_it_is_read_arrives_in_one_version() {
+    // Whether it has changed is looked at behind the last reads.
+    far_away(arrives_in_one_version);
+}
+
+#[test]
+fn a_run_that_was_killed_is_continued() {
+    far_away(|far| {
+        far.session.write("src/one", content(1, 24 << 20));
+        far.session.write("far/src/one", content(1, 24 << 20));
+        for (running, rerun, one, other) in [
+            ("cp --bwlimit 8M @/src/one .", "cp --json @/src/one .", "src/one", "one"),
+            ("cp --bwlimit 8M src/one @/up/", "cp --json src/one @/up/", "src/one", "far/up/one"),
+        ] {
+            let running = far.spawn(running);
+            std::thread::sleep(Duration::from_millis(2500));
+            running.kill();
+            let again = far.haul(rerun).status(0).out();
+            let resumed = again.lines().any(|line| {
+                line.contains("resumed_bytes") && !line.contains("\"resumed_bytes\":0")
+            });
+            assert!(resumed, "{again}");
+            far.same(one, other);
+        }
+    });
+}
