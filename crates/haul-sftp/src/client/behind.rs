@@ -16,8 +16,8 @@ use super::part::Part;
 use super::session::Session;
 use crate::codec::{Request, Response};
 
-/// On a shorter way a look of its own costs nothing.
-const LONG: Duration = Duration::from_millis(10);
+/// On a shorter way a round trip more costs nothing.
+pub(super) const LONG: Duration = Duration::from_millis(10);
 
 /// The last look on each lane, once the end of the file has been asked for.
 #[derive(Debug, Default)]

@@ -136,6 +136,8 @@ pub(super) fn of_destination(
     let both = |path: &Bytes| [Request::Realpath(path.clone()), Request::Stat(path.clone())];
     let mut questions: Vec<_> = on_the_way.iter().flat_map(|(path, _)| both(path)).collect();
     questions.push(Request::Lstat(asked.clone()));
+    // Once more, for the storage that is opened there.
+    questions.push(Request::Stat(asked.clone()));
     let slash: &[u8] = if asked.ends_with(b"/") { b"" } else { b"/" };
     let within = names.iter().map(|name| Request::Lstat([asked, slash, name].concat().into()));
     questions.extend(within);

@@ -1,6 +1,7 @@
 //! A file's handles: each lane opens it for itself when it first has to, or ahead.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -9,9 +10,10 @@ use haul_storage::{Error, ErrorKind, Identity, Range, RelPath, Result};
 use tokio::sync::OnceCell;
 use tokio::time::sleep;
 
-use super::behind::Behind;
+use super::behind::{Behind, LONG};
 use super::entry;
 use super::error;
+use super::foresight::PIECE;
 use super::habits::{Lane, Opening, may_be_too_many};
 use super::part::{Part, Pieces};
 use super::session::{Pending, Room, Session};
@@ -33,6 +35,7 @@ pub(super) struct Handles {
     /// Held by who opens it where handles are few.
     opening: tokio::sync::Mutex<()>,
     pieces: Pieces,
+    next_piece: AtomicU64,
     behind: Behind,
 }
 
@@ -58,9 +61,19 @@ impl Handles {
         flags: OpenFlags,
     ) -> Self {
         let inner = Arc::clone(inner);
-        let (version, open, own, opening, pieces, behind) = Default::default();
-        let path = path.clone();
-        Self { inner, path, on_server, flags, version, open, own, opening, pieces, behind }
+        Self {
+            inner,
+            path: path.clone(),
+            on_server,
+            flags,
+            version: OnceLock::new(),
+            open: Mutex::default(),
+            own: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            pieces: Pieces::default(),
+            next_piece: AtomicU64::new(0),
+            behind: Behind::default(),
+        }
     }
 
     /// Says what every lane has to find.
@@ -251,8 +264,26 @@ impl Handles {
             return Ok((attrs, handle));
         }
         // It may be there meanwhile.
+        let next = self.next_piece(session);
         let [look, open] = self.questions().map(|question| session.request(&question));
-        self.opened_by(session, look, open).await
+        let piece = next.map(|(handle, range)| Part::ask(session, &handle, range));
+        let (attrs, handle) = self.opened_by(session, look, open).await?;
+        if let Some(piece) = piece.filter(|piece| piece.handle == handle) {
+            self.pieces.put(self.found(&attrs), piece);
+        }
+        Ok((attrs, handle))
+    }
+
+    /// What to read of the file behind its opening on a lane, if that is likely to succeed, and worth
+    /// it: while it is opened for the first time, over a long way.
+    fn next_piece(&self, session: &Session) -> Option<(Handle, Range)> {
+        let is_long = session.round_trip().is_some_and(|round_trip| round_trip >= LONG);
+        if self.flags != OpenFlags::READ || self.version.get().is_some() || !is_long {
+            return None;
+        }
+        let handle = session.next_handle()?;
+        let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
+        Some((handle, Range::new(number * PIECE, PIECE)))
     }
 
     async fn opened_by(

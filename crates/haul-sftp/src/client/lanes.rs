@@ -223,7 +223,9 @@ impl Lanes {
         let mut questions = foresight::of_source(asked);
         {
             let mut state = self.lock();
-            if state.open.is_empty() && state.making == 0 && state.expected > 1 {
+            let is_directory = asked.ends_with(b"/");
+            let much = state.expected > 1 && !is_directory;
+            if state.open.is_empty() && state.making == 0 && much {
                 let file = foresight::of_file(asked);
                 questions.extend(file.iter().cloned());
                 questions.push(foresight::of_piece(0));

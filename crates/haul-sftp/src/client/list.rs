@@ -15,7 +15,7 @@ use haul_storage::{
 
 use super::entry;
 use super::error;
-use super::habits::Lane;
+use super::habits::{Lane, Opening};
 use super::host::Tries;
 use super::session::{Pending, Session};
 use super::storage::Inner;
@@ -59,8 +59,12 @@ async fn open(inner: &Arc<Inner>, path: &RelPath) -> Result<Opened> {
     inner.check_parent(path).await?;
     let on_server = inner.on_server(path);
     let mut opening = inner.host.opening(false);
+    let mut ahead = inner.host.lanes.ahead(&Request::Opendir(on_server.clone()));
     loop {
-        let lane = opening.lane().await?;
+        let lane = match ahead.take() {
+            Some(session) => Opening::ahead(session),
+            None => opening.lane().await?,
+        };
         match open_on(inner, path, &on_server, &lane).await {
             Ok(handle) => {
                 opening.opened();

@@ -19,6 +19,7 @@ mod part;
 mod read;
 mod session;
 mod storage;
+mod table;
 mod whole;
 mod write;
 

@@ -40,6 +40,11 @@ impl Pieces {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(pieces);
     }
 
+    /// Takes over what was read ahead of what was `found`.
+    pub(super) fn put(&self, found: Identity, part: Part) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((found, part));
+    }
+
     /// A piece of this very version with which `range` begins.
     pub(super) fn take(&self, range: Range, version: &Identity) -> Option<Part> {
         let mut pieces = self.0.lock().unwrap_or_else(PoisonError::into_inner);

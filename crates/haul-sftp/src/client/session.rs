@@ -24,6 +24,7 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use super::foresight::{FRESH, Foresight};
+use super::table::Table;
 use crate::codec::{
     Deframer, Extended, Extensions, Handle, LEAST_PACKET, Limits, OPENSSH_PACKET_MAX, Request,
     Response, VERSION, name,
@@ -80,6 +81,7 @@ struct Shared {
     /// Shortest time from a short question to its answer, in nanoseconds.
     round_trip_ns: AtomicU64,
     server: watch::Sender<Option<Arc<Server>>>,
+    table: Table,
 }
 
 /// Answers that are awaited; `Err` with the cause once the session has ended.
@@ -141,6 +143,7 @@ impl Session {
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
             round_trip_ns: AtomicU64::new(round_trip.map_or(u64::MAX, nanos)),
             server: watch::Sender::new(None),
+            table: Table::default(),
         });
         let limits =
             is_eager(&server).then(|| shared.expect(&Request::Extended(Extended::Limits), None).1);
@@ -212,6 +215,11 @@ impl Session {
     /// What was read ahead of a file that was opened ahead.
     pub(super) fn pieces(&self, handle: &Handle) -> Vec<(Range, Pending)> {
         self.foresight.take_pieces(handle)
+    }
+
+    /// The handle of what is going to be opened next, if that is likely.
+    pub(super) fn next_handle(&self) -> Option<Handle> {
+        self.shared.table.next().filter(|_| self.is_in_turn())
     }
 
     /// Whether the server does what it is asked one after the other, so that what is seen is not
@@ -324,6 +332,8 @@ struct Waiter {
     answer: oneshot::Sender<Result<Response>>,
     asked: Option<Instant>,
     weight: u64,
+    /// It opens something.
+    opens: bool,
 }
 
 impl Pending {
@@ -366,7 +376,8 @@ impl Shared {
             // Where the session has ended the sender is dropped here, and its receiver says so.
             if waiting.ended.is_none() {
                 let asked = sent.filter(|_| weight == 0);
-                waiting.by_id.insert(id, Waiter { answer: sender, asked, weight });
+                let opens = self.table.asked(request);
+                waiting.by_id.insert(id, Waiter { answer: sender, asked, weight, opens });
             }
         }
         (id, Pending { shared: Arc::clone(self), answer, weight })
@@ -419,6 +430,9 @@ impl Shared {
             }
             waiter
         };
+        if waiter.opens {
+            self.table.answered(&response);
+        }
         if let Some(asked) = waiter.asked {
             self.round_trip_ns.fetch_min(nanos(asked.elapsed()), Ordering::Relaxed);
         }

@@ -320,6 +320,10 @@ impl Inner {
     }
 
     async fn make_dir(&self, path: &RelPath) -> Result<()> {
+        if path.is_root() {
+            let error = Error::new(ErrorKind::AlreadyExists, "create directory");
+            return Err(self.at(error.because("it was opened as a directory"), path));
+        }
         self.check_parent(path).await?;
         let on_server = self.on_server(path);
         let session = self.host.session().await?;
@@ -536,10 +540,15 @@ impl Storage for SftpStorage {
     async fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
         let inner = &self.inner;
         inner.check_parent(path).await?;
-        let there = inner.host_lstat(path).await.map_err(|error| inner.at(error, path))?;
+        // What is known to be a directory is no link.
+        let kind = if inner.directories.unknown(path).is_empty() {
+            Some(FileKind::Directory)
+        } else {
+            inner.host_lstat(path).await.map_err(|error| inner.at(error, path))?.kind()
+        };
         let on_server = inner.on_server(path);
         let mut attrs = entry::attrs(metadata);
-        let request = if there.kind() == Some(FileKind::Symlink) {
+        let request = if kind == Some(FileKind::Symlink) {
             // A link has no mode of its own, and SETSTAT would follow it.
             attrs.permissions = None;
             if attrs == Attrs::default() || !inner.has(name::LSETSTAT) {
