@@ -9,6 +9,9 @@ use crate::window::lanes::Lanes;
 /// Rounds without growth that end the opening (BBR).
 const FLAT_ROUNDS: u32 = 3;
 
+/// A round that has not grown while the path is full counts as so many of them.
+const FULL_COUNTS: u32 = 2;
+
 /// While the path is known not to be full, the window is opened by this part of what arrives. What
 /// lanes carry doubles each round trip in their slow start, and so all that has arrived is twice
 /// what arrived in the last one: requests are always one round trip ahead of the doubling. And when
@@ -64,7 +67,8 @@ impl Search {
             opening = Opening { mark: goodput, flat: 0, ..opening };
         } else if view.full == Some(true) {
             // More in flight would only wait in the queue, until it overflows.
-            opening.flat = FLAT_ROUNDS;
+            // One round may only have seen packets that were lost and sent again.
+            opening.flat += FULL_COUNTS;
         } else if !ramping {
             opening.flat += 1;
         }
