@@ -46,7 +46,7 @@ impl Context {
         pool: WorkPool,
     ) -> Self {
         let mut links = Vec::new();
-        let mut in_order = false;
+        let (mut in_order, mut writes) = (false, false);
         for job in jobs {
             for storage in [&job.source, &job.destination] {
                 let is_link = storage.capabilities().medium == Medium::Link;
@@ -54,6 +54,7 @@ impl Context {
                     links.push(Arc::clone(storage));
                 }
             }
+            writes |= job.destination.capabilities().medium == Medium::Link;
             in_order |= job.destination.capabilities().writes == haul_storage::Writes::InOrder;
         }
         // Between disks two files keep both stages busy; more only spread the heads. Over a link a
@@ -65,7 +66,7 @@ impl Context {
         };
         let large = settings.files.fixed().map_or(large, |files| files.min(large));
         Self {
-            flow: Flow::new(&settings, links),
+            flow: Flow::new(&settings, links, writes),
             settings,
             tally,
             cancel,

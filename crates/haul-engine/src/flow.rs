@@ -62,8 +62,9 @@ struct Waiter {
 }
 
 impl Flow {
-    /// The gate for a transfer over `links` (none of them if both sides are disks).
-    pub fn new(settings: &Settings, links: Vec<Arc<dyn Storage>>) -> Arc<Self> {
+    /// The gate for a transfer over `links` (none of them if both sides are disks); `writes`: to one
+    /// of them.
+    pub fn new(settings: &Settings, links: Vec<Arc<dyn Storage>>, writes: bool) -> Arc<Self> {
         let (pace, decision) = if links.is_empty() {
             (Pace::Disk, disk_decision(settings))
         } else {
@@ -77,6 +78,7 @@ impl Flow {
                 max_lanes: most.unwrap_or(64),
                 profile: settings.profile,
             });
+            let window = if writes { window.written_to() } else { window };
             let decision = window.decision();
             (Pace::Link(Box::new(window)), decision)
         };

@@ -27,6 +27,10 @@ const MOST_RANGE: u64 = 16 << 20;
 /// So many ranges of each lane fit the window, that no lane waits for its next one.
 const RANGES_PER_LANE: u64 = 4;
 
+/// To receive takes a server longer than to send takes haul, and a connection is one processor's work
+/// there. Measured on loopback with sshd: 1.17 instead of 1.50 s for 800 MB.
+const LANES_FOR_WRITING: usize = 2;
+
 /// Window in BDPs that one request at a time on each lane asks for: lanes wait a round trip between
 /// two ranges, and only with ranges that take several round trips does that not matter much.
 const ONE_REQUEST_STRETCH: f64 = 4.0;
@@ -36,6 +40,8 @@ const ONE_REQUEST_STRETCH: f64 = 4.0;
 pub(super) struct Bounds {
     pub(super) max_lanes: usize,
     pub(super) fixed_lanes: Option<usize>,
+    /// Lanes that any path deserves, however short.
+    least_lanes: usize,
     /// Lanes that are opened for the round trip alone, before more is known.
     pub(super) most_first_lanes: usize,
     /// The rate, in bytes per second, that those lanes are meant for.
@@ -67,6 +73,7 @@ impl Bounds {
         Self {
             max_lanes: fixed_lanes.unwrap_or(storage_lanes.min(profile_lanes)),
             fixed_lanes,
+            least_lanes: 1,
             most_first_lanes,
             hoped_rate,
             gain,
@@ -85,6 +92,10 @@ impl Bounds {
         self.least_stretch = ONE_REQUEST_STRETCH;
     }
 
+    pub(super) const fn written_to(&mut self) {
+        self.least_lanes = LANES_FOR_WRITING;
+    }
+
     /// The nearest window that is allowed with so many lanes: every lane has something to do and
     /// something waiting.
     pub(super) fn clamp_window(&self, bytes: f64, lanes: usize) -> u64 {
@@ -98,10 +109,11 @@ impl Bounds {
 
     /// Lanes that a path of this round trip deserves before anything else is known: enough for
     /// the hoped-for rate (a gigabit by default), if each carries [`LANE_BYTES`] a round trip.
-    /// One up to 16 ms, 3 at 50 ms, 12 at 200 ms.
+    /// One up to 16 ms (two to write), 3 at 50 ms, 12 at 200 ms.
     pub(super) fn lanes_for_path(&self, round_trip: Duration) -> usize {
         let lanes = (round_trip.as_secs_f64() * self.hoped_rate / LANE_BYTES as f64).ceil();
-        (lanes as usize).clamp(1, self.most_first_lanes.min(self.max_lanes))
+        let most = self.most_first_lanes.min(self.max_lanes);
+        (lanes as usize).clamp(self.least_lanes.min(most), most)
     }
 
     /// Bytes of a range: every lane has several in the window.

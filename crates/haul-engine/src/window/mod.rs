@@ -124,6 +124,13 @@ impl Window {
         }
     }
 
+    /// For a link that is written to. To be said at the start.
+    #[must_use]
+    pub const fn written_to(mut self) -> Self {
+        self.bounds.written_to();
+        self
+    }
+
     /// For a storage whose lanes take one request at a time, like those of HTTP/1.1: ranges are as
     /// large as the window allows for, and the window is several BDPs. To be said at the start.
     #[must_use]

@@ -196,6 +196,9 @@ fn a_long_path_gets_several_lanes_at_once_and_a_short_one_gets_one() {
         window.on_link(Duration::ZERO, link(1, 0, 0, round_trip_ms));
         // One is open, and 8 are in the making at most.
         assert_eq!(window.decision().lanes, lanes, "{round_trip_ms} ms");
+        let mut window = Window::new(limits()).written_to();
+        window.on_link(Duration::ZERO, link(1, 0, 0, round_trip_ms));
+        assert_eq!(window.decision().lanes, lanes.max(2), "{round_trip_ms} ms, to write");
     }
 }
 

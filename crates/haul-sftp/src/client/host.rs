@@ -12,7 +12,8 @@ use super::error;
 use super::foresight;
 use super::habits::Habits;
 use super::lanes::Lanes;
-use super::session::{Room, Server, Session};
+use super::server::Server;
+use super::session::{Room, Session};
 use crate::codec::{Extended, FileKind, Request, Response, Status, name};
 use crate::transport::Dial;
 

@@ -24,10 +24,12 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use super::foresight::{FRESH, Foresight};
+use super::pace::Pace;
+use super::server::{Server, goes_early, is_eager, is_openssh};
 use super::table::Table;
 use crate::codec::{
-    Deframer, Extended, Extensions, Handle, LEAST_PACKET, Limits, OPENSSH_PACKET_MAX, Request,
-    Response, VERSION, name,
+    Deframer, Extended, Extensions, Handle, Limits, OPENSSH_PACKET_MAX, Request, Response, VERSION,
+    name,
 };
 use crate::transport::{Channel, Outgoing};
 
@@ -35,26 +37,17 @@ use crate::transport::{Channel, Outgoing};
 /// what they are asked for without counting their own head.
 const ANSWER_MAX: u32 = OPENSSH_PACKET_MAX + 4096;
 
-/// What any server reads and writes at a time (draft 02, section 3).
-const LEAST_PAYLOAD: u64 = 32_768;
-
 /// What a lane is trusted with, whatever it has carried.
 const FIRST_ALLOWANCE: u64 = 256 << 10;
 
 /// A lane that grows carries so many times what it carried in the last round trip: TCP's slow start.
 const GROWTH: u64 = 2;
 
-/// On a short path what a lane carries is measured over this time.
-const LEAST_ROUND: Duration = Duration::from_millis(10);
-
 /// A round trip of packets is not older than this, or than two of them.
 const RECENT: Duration = Duration::from_millis(100);
 
 /// The id of the first request.
 const FIRST_ID: u32 = 1;
-
-/// What is between head and payload of the longest READ answer or WRITE.
-const HEAD: u64 = 1024;
 
 /// One SFTP session.
 #[derive(Debug)]
@@ -92,15 +85,6 @@ struct Waiting {
     pace: Pace,
 }
 
-/// What a lane carries in a round trip.
-#[derive(Debug)]
-struct Pace {
-    began: Instant,
-    /// In this round trip, and in the last one that is over.
-    carried: u64,
-    before: u64,
-}
-
 /// Why a session has ended.
 #[derive(Debug, Clone)]
 struct Ended {
@@ -114,17 +98,6 @@ struct Outbound {
     payload: Block,
 }
 
-/// What a server can do.
-#[derive(Debug, Clone)]
-pub(super) struct Server {
-    /// Bytes in one READ.
-    pub(super) read: u32,
-    /// Bytes in one WRITE.
-    pub(super) write: u32,
-    /// What it announced.
-    pub(super) extensions: Extensions,
-}
-
 impl Session {
     /// Begins a session on a channel to which [`Session::first`] was sent. It can be used at once.
     pub(super) fn start(channel: Channel, host: &str, foreseen: Vec<Request>) -> Self {
@@ -134,11 +107,7 @@ impl Session {
             host: host.to_owned(),
             queue,
             next_id: AtomicU32::new(FIRST_ID),
-            waiting: Mutex::new(Waiting {
-                by_id: HashMap::new(),
-                ended: None,
-                pace: Pace { began: Instant::now(), carried: 0, before: 0 },
-            }),
+            waiting: Mutex::new(Waiting { by_id: HashMap::new(), ended: None, pace: Pace::new() }),
             outstanding: AtomicU64::new(0),
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
             round_trip_ns: AtomicU64::new(round_trip.map_or(u64::MAX, nanos)),
@@ -444,32 +413,6 @@ impl Shared {
     }
 }
 
-impl Pace {
-    /// Counts what was carried; gives what is carried in a round trip.
-    fn carry(&mut self, bytes: u64, round_trip: Duration) -> u64 {
-        let now = Instant::now();
-        let round = round_trip.clamp(LEAST_ROUND, Duration::from_secs(1));
-        if now.duration_since(self.began) >= round {
-            (self.before, self.carried, self.began) = (self.carried, 0, now);
-        }
-        self.carried += bytes;
-        self.carried.max(self.before)
-    }
-}
-
-/// Whether a question goes to a server together with the greeting. What is asked of a handle that
-/// is not known yet goes to OpenSSH only, whose first handle is always the same.
-fn goes_early(server: &str, request: &Request) -> bool {
-    match request {
-        Request::Readdir(_) | Request::Read { .. } => is_openssh(server),
-        _ => is_eager(server),
-    }
-}
-
-fn is_openssh(server: &str) -> bool {
-    server.starts_with("SSH-2.0-OpenSSH_")
-}
-
 /// Gives up what was asked early and nobody has wanted. What was opened is closed.
 async fn forget(shared: Arc<Shared>, foresight: Arc<Foresight<Pending>>) {
     sleep(FRESH + RECENT).await;
@@ -478,11 +421,6 @@ async fn forget(shared: Arc<Shared>, foresight: Arc<Foresight<Pending>>) {
             drop(shared.request(&Request::Close(handle)));
         }
     }
-}
-
-/// Whether a server is known to answer whatever it is asked.
-fn is_eager(server: &str) -> bool {
-    server.contains("OpenSSH") || server.contains("haul")
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -600,33 +538,6 @@ async fn learn(shared: Arc<Shared>, extensions: Extensions, limits: Option<Pendi
         }
         unknown
     });
-}
-
-impl Server {
-    fn new(extensions: Extensions, limits: Option<Limits>) -> Self {
-        let packet = match limits.map(|limits| limits.packet) {
-            None | Some(0) => u64::from(LEAST_PACKET),
-            Some(packet) => packet.min(u64::from(OPENSSH_PACKET_MAX)),
-        };
-        let most = packet.saturating_sub(HEAD).max(1024);
-        let length = |limit: Option<u64>| {
-            let length = match limit {
-                None => LEAST_PAYLOAD,
-                Some(0) => most,
-                Some(limit) => limit.min(most),
-            };
-            u32::try_from(length).unwrap_or(u32::MAX)
-        };
-        Self {
-            read: length(limits.map(|limits| limits.read)),
-            write: length(limits.map(|limits| limits.write)),
-            extensions,
-        }
-    }
-
-    fn unknown() -> Self {
-        Self::new(Extensions::default(), None)
-    }
 }
 
 fn protocol(cause: impl std::fmt::Display) -> Error {
