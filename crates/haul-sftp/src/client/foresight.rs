@@ -44,10 +44,8 @@ impl<A> Foresight<A> {
 
     /// Something has just been asked early.
     pub(super) fn add(&self, question: Request, answer: A) {
-        let mut asked = self.lock();
-        let now = Instant::now();
-        asked.retain(|early| early.until >= now);
-        asked.push(Early { question, answer, until: now + FRESH });
+        self.forget();
+        self.lock().push(Early { question, answer, until: Instant::now() + FRESH });
         self.any.store(true, Ordering::Release);
     }
 
@@ -91,15 +89,12 @@ impl<A> Foresight<A> {
         pieces
     }
 
-    /// The answers that nobody wanted in time.
-    pub(super) fn rest(&self) -> Vec<A> {
+    /// Gives up the answers that nobody wanted in time.
+    pub(super) fn forget(&self) {
         let mut asked = self.lock();
         let now = Instant::now();
-        let (late, rest) = asked.drain(..).partition(|early| early.until < now);
-        *asked = rest;
+        asked.retain(|early| early.until >= now);
         self.any.store(!asked.is_empty(), Ordering::Release);
-        let late: Vec<Early<A>> = late;
-        late.into_iter().map(|early| early.answer).collect()
     }
 
     /// Changes what the answers that are left are taken for.
@@ -219,11 +214,13 @@ mod tests {
     fn an_answer_that_is_old_is_not_given() {
         let asked = Bytes::from_static(b"/a");
         let foresight = Foresight::new(vec![(Request::Stat(asked.clone()), 1)]);
-        assert!(foresight.has(&Request::Stat(asked.clone())) && foresight.rest().is_empty());
+        foresight.forget();
+        assert!(foresight.has(&Request::Stat(asked.clone())) && !foresight.is_empty());
         foresight.lock()[0].until = Instant::now() - Duration::from_millis(1);
         assert!(!foresight.has(&Request::Stat(asked.clone())));
         assert_eq!(foresight.take(&Request::Stat(asked)), None);
-        assert_eq!(foresight.rest(), [1]);
-        assert!(foresight.is_empty());
+        assert!(!foresight.is_empty());
+        foresight.forget();
+        assert!(foresight.is_empty() && foresight.lock().is_empty());
     }
 }

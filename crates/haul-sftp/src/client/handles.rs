@@ -15,9 +15,9 @@ use super::entry;
 use super::error;
 use super::foresight::PIECE;
 use super::habits::{Lane, Opening, may_be_too_many};
+use super::inner::Inner;
 use super::part::{Part, Pieces};
 use super::session::{Pending, Room, Session};
-use super::storage::Inner;
 use crate::codec::{Attrs, FileKind, Handle, OpenFlags, Request, Response};
 
 /// A file's handles, one a lane. Dropped, they are closed.

@@ -236,23 +236,27 @@ impl Lanes {
         self.foresee(questions);
     }
 
-    /// The lane with the least to do; the one that was asked something with its greeting if there is
-    /// one, even if others are open before it.
+    /// The lane that was asked something with its greeting, if it opens soon after the first; else
+    /// the one with the least to do. Asking anew takes a round trip, listing a second one: for the
+    /// answers that are under way nobody waits longer.
     pub(super) async fn lead(&self) -> Result<Arc<Session>> {
         let first = self.choose(0).await?;
-        loop {
-            let changed = self.changed.notified();
-            {
-                let state = self.lock();
-                if let Some(lead) = state.lead.upgrade().filter(|lead| !lead.is_ended()) {
-                    return Ok(lead);
+        let worth = 2 * first.round_trip().unwrap_or_default();
+        let lead = async {
+            loop {
+                let changed = self.changed.notified();
+                {
+                    let state = self.lock();
+                    let lead = state.lead.upgrade().filter(|lead| !lead.is_ended());
+                    if lead.is_some() || !state.leading {
+                        return lead;
+                    }
                 }
-                if !state.leading {
-                    return Ok(Arc::clone(&first));
-                }
+                changed.await;
             }
-            changed.await;
-        }
+        };
+        let lead = timeout(worth, lead).await.ok().flatten();
+        Ok(lead.unwrap_or_else(|| Arc::clone(&first)))
     }
 
     /// Asks early on the lane with the least to do, if one is open and it was not asked before.

@@ -17,8 +17,8 @@ use super::entry;
 use super::error;
 use super::habits::{Lane, Opening};
 use super::host::Tries;
+use super::inner::Inner;
 use super::session::{Pending, Session};
-use super::storage::Inner;
 use crate::codec::{FileKind, Handle, Name, Request, Response, Status};
 
 /// READDIRs under way at most. The first is alone, since most directories are short; with each

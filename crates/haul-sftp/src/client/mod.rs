@@ -13,6 +13,7 @@ mod foresight;
 mod habits;
 mod handles;
 mod host;
+mod inner;
 mod lanes;
 mod list;
 mod pace;

@@ -13,8 +13,8 @@ use haul_storage::{
 use super::entry;
 use super::error;
 use super::handles::Handles;
+use super::inner::Inner;
 use super::part::Part;
-use super::storage::Inner;
 use crate::codec::{OpenFlags, Response, Status};
 
 /// A file opened for reading.

@@ -127,8 +127,7 @@ impl Session {
         let reader = tokio::spawn(read(Arc::clone(&shared), incoming, greeting)).abort_handle();
         let mut tasks = vec![writer, reader];
         if !foresight.is_empty() {
-            let forgetting = forget(Arc::clone(&shared), Arc::clone(&foresight));
-            tasks.push(tokio::spawn(forgetting).abort_handle());
+            tasks.push(tokio::spawn(forget(Arc::clone(&foresight))).abort_handle());
         }
         let identification = server;
         Self { shared, tasks, round_trips, gauge, identification, foresight }
@@ -414,13 +413,9 @@ impl Shared {
 }
 
 /// Gives up what was asked early and nobody has wanted. What was opened is closed.
-async fn forget(shared: Arc<Shared>, foresight: Arc<Foresight<Pending>>) {
+async fn forget(foresight: Arc<Foresight<Pending>>) {
     sleep(FRESH + RECENT).await;
-    for early in foresight.rest() {
-        if let Ok(Response::Handle(handle)) = early.answer().await {
-            drop(shared.request(&Request::Close(handle)));
-        }
-    }
+    foresight.forget();
 }
 
 fn nanos(time: Duration) -> u64 {

@@ -10,9 +10,9 @@ use haul_storage::{
 
 use super::entry;
 use super::error;
+use super::inner::Inner;
 use super::read::SftpFile;
 use super::session::Session;
-use super::storage::Inner;
 use super::write::{open_part, part_of, sync};
 use crate::codec::{Attrs, FileKind, Handle, OpenFlags, Request, Response, Status, name};
 

@@ -17,9 +17,9 @@ use super::entry;
 use super::error;
 use super::habits::{Lane, may_be_too_many};
 use super::handles::Handles;
+use super::inner::Inner;
 use super::read::SftpFile;
 use super::session::{Room, Session};
-use super::storage::Inner;
 use crate::codec::{Attrs, Extended, FileKind, Handle, OpenFlags, Request, Response, Status, name};
 
 /// Only this user reads what is not finished.
@@ -77,14 +77,17 @@ impl SftpUpload {
             };
             let unknown = habits.writes().is_none() && !inner.has_file_system();
             let room = options.size.is_some_and(|size| size >= TRIED_BYTES);
-            if !unknown && habits.writes() != Some(Writes::InOrder) {
+            let any_lane = !unknown && habits.writes() != Some(Writes::InOrder);
+            if any_lane {
                 handles.open_ahead(CREATED);
             }
             let (mut lane, mut handle, is_first) = open().await?;
             if !is_first {
                 handles.open_anew();
             }
-            handles.open_on_new();
+            if any_lane {
+                handles.open_on_new();
+            }
             let writes = match unknown && room {
                 true => try_order(inner, &lane, &handle).await?,
                 false => Writes::AnyOrder,

@@ -1,0 +1,331 @@
+//! What a storage and its files share: where paths are on the server, what is there, and how things
+//! get their names.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use haul_storage::{
+    Capabilities, CommitOptions, Entry, EntryKind, Error, ErrorKind, LinkKind, Location, RelPath,
+    Result, Writes, journal_name,
+};
+
+use super::directories::Directories;
+use super::entry;
+use super::error;
+use super::host::SftpHost;
+use super::session::{Pending, Session};
+use super::write::part_of;
+use crate::codec::{Attrs, Extended, Extensions, FileKind, Request, Response, StatVfs, name};
+
+/// What a storage and its files share.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) host: Arc<SftpHost>,
+    pub(super) directories: Directories,
+    pub(super) default_mode: u32,
+    pub(super) location: Location,
+    pub(super) root: Bytes,
+    /// What the server can do, by its [`Habits`](super::habits::Habits): the usual, with few
+    /// handles, with writes in order; and the same without attributes.
+    pub(super) capabilities: [Capabilities; 6],
+    pub(super) extensions: Extensions,
+    pub(super) journals: Option<PathBuf>,
+}
+
+impl Inner {
+    /// Where a path is on the server.
+    pub(super) fn on_server(&self, path: &RelPath) -> Bytes {
+        if path.is_root() {
+            return self.root.clone();
+        }
+        let slash: &[u8] = if self.root.ends_with(b"/") { b"" } else { b"/" };
+        [&self.root, slash, path.as_bytes()].concat().into()
+    }
+
+    /// What the server can do, as far as it is known now.
+    pub(super) fn capabilities(&self) -> &Capabilities {
+        let habits = &self.host.habits;
+        let writes = match habits.writes() {
+            Some(Writes::InOrder) => 2,
+            _ => usize::from(habits.are_handles_few()),
+        };
+        &self.capabilities[writes + 3 * usize::from(habits.has_no_attributes())]
+    }
+
+    /// Whether what it announces is only there where files lie on a file system: bytes can be
+    /// written in any order then.
+    pub(super) fn has_file_system(&self) -> bool {
+        self.has(name::FSYNC) && self.has(name::HARDLINK)
+    }
+
+    /// Whether the server announced an extension.
+    pub(super) fn has(&self, name: &[u8]) -> bool {
+        self.extensions.has(name)
+    }
+
+    /// Says where an error is.
+    pub(super) fn at(&self, error: Error, path: &RelPath) -> Error {
+        error.at(self.location.display(path))
+    }
+
+    /// Says that an error is somewhere here.
+    pub(super) fn at_root(&self, error: Error) -> Error {
+        error.at(&self.location)
+    }
+
+    /// Where the journal of an upload lies on this machine.
+    pub(super) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
+        let name = format!("{}\0{}", self.host.lanes.host(), self.on_server(path).escape_ascii());
+        // FNV-1a, twice with different starts: stable, and long enough that two paths do not meet.
+        let hash = |start: u64| {
+            name.bytes()
+                .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        };
+        let (high, low) = (hash(0xcbf2_9ce4_8422_2325), hash(0x9e37_79b9_7f4a_7c15));
+        let name = journal_name(format!("{high:016x}{low:016x}").as_bytes());
+        Some(self.journals.as_ref()?.join(OsStr::from_bytes(&name)))
+    }
+
+    /// That everything above `path` is a directory and no link.
+    pub(super) async fn check_parent(&self, path: &RelPath) -> Result<()> {
+        let Some(parent) = path.parent() else { return Ok(()) };
+        let unknown = self.directories.unknown(&parent);
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let looks = unknown.iter().map(|directory| self.host_lstat(directory));
+        for (directory, attrs) in unknown.iter().zip(join_all(looks).await) {
+            match attrs.map_err(|error| self.at(error, directory))?.kind() {
+                Some(FileKind::Directory) => self.directories.learn(directory.clone()),
+                kind => {
+                    let what = match kind {
+                        Some(FileKind::Symlink) => "it is a symbolic link, which is not followed",
+                        _ => "it is no directory",
+                    };
+                    let error = Error::new(ErrorKind::NotADirectory, "open").because(what);
+                    return Err(self.at(error, directory));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is at `path`; the target of a link with it.
+    pub(super) async fn look(&self, path: &RelPath) -> Result<Entry> {
+        let attrs = self.host_lstat(path).await.map_err(|error| self.at(error, path))?;
+        let mut entry = entry::entry(path.clone(), &attrs);
+        if let EntryKind::Symlink(target) = &mut entry.kind {
+            *target = self.read_link(path).await?;
+        }
+        Ok(entry)
+    }
+
+    /// What a link points to.
+    pub(super) async fn read_link(&self, path: &RelPath) -> Result<Vec<u8>> {
+        let answer = self.host.ask(&Request::Readlink(self.on_server(path))).await?;
+        let name = error::one_name("read the link", answer).map_err(|e| self.at(e, path))?;
+        Ok(name.name.to_vec())
+    }
+
+    /// Gives what is complete at `from` its name.
+    pub(super) async fn take_name(
+        &self,
+        from: &Bytes,
+        path: &RelPath,
+        replace: bool,
+    ) -> Result<()> {
+        let to = self.on_server(path);
+        let rename = Request::Rename { from: from.clone(), to: to.clone() };
+        let posix = Request::Extended(Extended::PosixRename { from: from.clone(), to: to.clone() });
+        let answer = if replace && self.has(name::POSIX_RENAME) {
+            self.host.tell(&posix).await?
+        } else if replace {
+            // Without that extension the old one has to go first.
+            let session = self.host.session().await?;
+            session.post(&Request::Remove(to.clone()));
+            session.request(&rename).answer().await?
+        } else {
+            self.host.tell(&rename).await?
+        };
+        if let Err(error) = error::done("rename", answer) {
+            return Err(self.why_not(error, path).await);
+        }
+        self.directories.forget(path);
+        Ok(())
+    }
+
+    /// Asks on a lane that what is complete at `from` gets its name, behind everything else that is
+    /// asked there; where the server does one after the other, and can do it in one step.
+    pub(super) fn rename_behind(
+        &self,
+        session: &Session,
+        from: &Bytes,
+        path: &RelPath,
+        options: &CommitOptions,
+    ) -> Option<Pending> {
+        let (from, to) = (from.clone(), self.on_server(path));
+        let request = match options.replace {
+            true => Request::Extended(Extended::PosixRename { from, to }),
+            false => Request::Rename { from, to },
+        };
+        let can = session.is_in_turn() && (!options.replace || self.has(name::POSIX_RENAME));
+        can.then(|| session.request(&request))
+    }
+
+    /// Whether the part file of `path`, which could not get its name, is all that there is: without a
+    /// rename that replaces, the old file had to go first.
+    pub(super) async fn is_only_copy(&self, path: &RelPath, replace: bool) -> bool {
+        replace && !self.has(name::POSIX_RENAME) && self.look(path).await.is_err()
+    }
+
+    /// Version 3 says "failure" where something is in the way; looking tells what.
+    pub(super) async fn why_not(&self, error: Error, path: &RelPath) -> Error {
+        if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Busy) {
+            return self.at(error, path);
+        }
+        let kind = match self.host_lstat(path).await {
+            Ok(there) if there.kind() == Some(FileKind::Directory) => ErrorKind::IsADirectory,
+            Ok(_) => ErrorKind::AlreadyExists,
+            Err(_) => return self.at(error, path),
+        };
+        self.at(Error::new(kind, error.operation()).because(error.cause()), path)
+    }
+
+    /// As [`Inner::why_not`] for what never replaces: whatever is there is in the way.
+    pub(super) async fn in_the_way(&self, error: Error, path: &RelPath) -> Error {
+        let error = self.why_not(error, path).await;
+        if error.kind() != ErrorKind::IsADirectory {
+            return error;
+        }
+        let kind = ErrorKind::AlreadyExists;
+        self.at(Error::new(kind, error.operation()).because(error.cause()), path)
+    }
+
+    /// A write that failed may have met a full disk, for which version 3 has no word either.
+    pub(super) async fn explain_full(&self, error: Error, path: &RelPath) -> Error {
+        let unclear = matches!(error.kind(), ErrorKind::Other);
+        if unclear && self.has(name::STATVFS) && self.is_full().await.unwrap_or(false) {
+            let cause = format!("no space left on the server ({})", error.cause());
+            let full = Error::new(ErrorKind::NoSpace, error.operation()).because(cause);
+            return self.at(full, path);
+        }
+        self.at(error, path)
+    }
+
+    pub(super) async fn is_full(&self) -> Result<bool> {
+        let request = Request::Extended(Extended::Statvfs(self.root.clone()));
+        match self.host.ask(&request).await? {
+            Response::Extended(reply) => Ok(StatVfs::decode(reply)
+                .is_ok_and(|fs| fs.bavail == 0 || (fs.files > 0 && fs.favail == 0))),
+            other => Err(error::unexpected("look at the file system", other)),
+        }
+    }
+
+    pub(super) async fn host_lstat(&self, path: &RelPath) -> Result<Attrs> {
+        let answer = self.host.ask(&Request::Lstat(self.on_server(path))).await?;
+        error::attrs("look at", answer)
+    }
+
+    pub(super) async fn is_empty(&self, path: &RelPath) -> Result<bool> {
+        let open = Request::Opendir(self.on_server(path));
+        let mut opening = self.host.opening(true);
+        let (lane, handle) = loop {
+            let lane = opening.lane().await?;
+            match error::handle("list", lane.request(&open).answer().await?) {
+                Ok(handle) => break (lane, handle),
+                Err(error) => opening.refused(&lane, error)?,
+            }
+        };
+        opening.opened();
+        let first = lane.request(&Request::Readdir(handle.clone())).answer().await;
+        lane.post(&Request::Close(handle));
+        Ok(match first? {
+            Response::Names(names) => {
+                names.iter().all(|name| matches!(&name.name[..], b"." | b".."))
+            }
+            _ => true,
+        })
+    }
+
+    pub(super) async fn make_dir(&self, path: &RelPath) -> Result<()> {
+        if path.is_root() {
+            let error = Error::new(ErrorKind::AlreadyExists, "create directory");
+            return Err(self.at(error.because("it was opened as a directory"), path));
+        }
+        self.check_parent(path).await?;
+        let on_server = self.on_server(path);
+        let session = self.host.session().await?;
+        let before = session.request(&Request::Lstat(on_server.clone()));
+        let made = session.request(&Request::Mkdir(on_server, Attrs::default()));
+        let (before, made) = (before.answer().await?, made.answer().await?);
+        match error::done("create directory", made) {
+            // Some servers are content to make what is there.
+            Ok(()) if matches!(before, Response::Attrs(_)) => {
+                let error = Error::new(ErrorKind::AlreadyExists, "create directory");
+                Err(self.at(error.because("it was there before"), path))
+            }
+            Ok(()) => {
+                self.directories.learn(path.clone());
+                Ok(())
+            }
+            Err(error) if matches!(before, Response::Attrs(_)) => {
+                let error = Error::new(ErrorKind::AlreadyExists, error.operation());
+                Err(self.at(error.because("there is something of that name"), path))
+            }
+            Err(error) => Err(self.in_the_way(error, path).await),
+        }
+    }
+
+    pub(super) async fn try_remove(&self, path: &RelPath) -> Result<()> {
+        self.check_parent(path).await?;
+        let on_server = self.on_server(path);
+        let attrs = self.host_lstat(path).await.map_err(|error| self.at(error, path))?;
+        let is_directory = attrs.kind() == Some(FileKind::Directory);
+        let request = match is_directory {
+            true => Request::Rmdir(on_server),
+            false => Request::Remove(on_server),
+        };
+        self.directories.forget(path);
+        match error::done("remove", self.host.tell(&request).await?) {
+            Err(error) if is_directory && error.kind() == ErrorKind::Other => {
+                let full = !self.is_empty(path).await.unwrap_or(true);
+                let kind = if full { ErrorKind::NotEmpty } else { error.kind() };
+                Err(self.at(Error::new(kind, "remove").because(error.cause()), path))
+            }
+            outcome => outcome.map_err(|error| self.at(error, path)),
+        }
+    }
+
+    /// Makes a link beside its name, and gives it its name.
+    pub(super) async fn replace_by_link(&self, path: &RelPath, link: &LinkKind) -> Result<()> {
+        let part = self.on_server(&part_of(path).map_err(|error| self.at(error, path))?);
+        if let Err(error) = self.make_link(&part, link).await {
+            // Something is left of an earlier run, or it cannot be done at all.
+            let removed = self.host.tell(&Request::Remove(part.clone())).await?;
+            error::done("remove", removed).map_err(|_| self.at(error, path))?;
+            self.make_link(&part, link).await.map_err(|error| self.at(error, path))?;
+        }
+        let taken = self.take_name(&part, path, true).await;
+        // A rename of one name of a file to another of its names does nothing and says so to
+        // nobody (rename(2)); and after a failure it must not stay either.
+        self.host.tell(&Request::Remove(part)).await?;
+        taken
+    }
+
+    pub(super) async fn make_link(&self, path: &Bytes, link: &LinkKind) -> Result<()> {
+        let to = path.clone();
+        let request = match link {
+            LinkKind::Symbolic(target) => {
+                Request::Symlink { target: Bytes::copy_from_slice(target), link: to }
+            }
+            LinkKind::Hard(file) => {
+                Request::Extended(Extended::Hardlink { from: self.on_server(file), to })
+            }
+        };
+        error::done("make a link", self.host.tell(&request).await?)
+    }
+}
