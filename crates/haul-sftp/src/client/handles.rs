@@ -333,6 +333,7 @@ impl Handles {
 
 impl Drop for Handles {
     fn drop(&mut self) {
+        self.inner.host.lanes.give_up(&self.questions());
         for (session, handle) in self.all() {
             session.post(&Request::Close(handle));
         }

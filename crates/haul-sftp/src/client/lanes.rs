@@ -291,6 +291,18 @@ impl Lanes {
         self.lock().opened = Some(Ahead { since: Instant::now(), questions, piece: None });
     }
 
+    /// A file is closed: what opens it on lanes that are being made, or has opened it there for
+    /// nobody yet, is given up.
+    pub(super) fn give_up(&self, questions: &[Request]) {
+        let mut state = self.lock();
+        drop(state.opened.take_if(|ahead| ahead.questions == questions));
+        let lanes = state.open.clone();
+        drop(state);
+        for lane in lanes {
+            questions.iter().for_each(|question| drop(lane.foreseen(question)));
+        }
+    }
+
     fn opened_lately(&self) -> Vec<Request> {
         let mut state = self.lock();
         let lately = state.opened.take_if(|ahead| ahead.since.elapsed() > LATELY);
@@ -384,6 +396,7 @@ impl Lanes {
         state.leading &= !leads;
         match dialled {
             Ok(channel) => {
+                let early = foreseen.clone();
                 let session = Session::start(channel, &self.dial.host(), foreseen);
                 state.refused_in_a_row = 0;
                 state.failure = None;
@@ -393,6 +406,11 @@ impl Lanes {
                 }
                 if let Some((asked, path)) = &state.resolved {
                     session.same_as_foreseen(|early| foresight::resolved(early, asked, path));
+                }
+                if !leads && !state.wants(&early) {
+                    for question in state.as_resolved(&early) {
+                        drop(session.foreseen(&question));
+                    }
                 }
                 let session = Arc::new(session);
                 if leads {
@@ -421,6 +439,23 @@ impl Lanes {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether the file is still open that a new lane was told to open.
+    fn wants(&self, early: &[Request]) -> bool {
+        let Some(ahead) = &self.opened else { return false };
+        self.as_resolved(early).starts_with(&self.as_resolved(&ahead.questions))
+    }
+
+    /// What was asked of a path of a user's, as what would be asked of where it leads to.
+    fn as_resolved(&self, questions: &[Request]) -> Vec<Request> {
+        let mut questions = questions.to_vec();
+        if let Some((asked, path)) = &self.resolved {
+            questions.iter_mut().for_each(|early| foresight::resolved(early, asked, path));
+        }
+        questions
     }
 }
 
