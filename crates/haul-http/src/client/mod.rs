@@ -1,0 +1,1 @@
+//! The client: lanes, requests, files.
