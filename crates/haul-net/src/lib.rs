@@ -1,7 +1,13 @@
-//! What haul's backends share of TCP.
+//! What haul's backends share of the network: reaching a host, TLS, passwords, and what the kernel
+//! knows of a connection.
 
+mod dial;
 mod gauge;
+mod secret;
 #[cfg(target_os = "linux")]
 mod tcp_info;
+pub mod tls;
 
+pub use dial::{DialOptions, Dialled, Family, dial, with_port};
 pub use gauge::{Gauge, Hold, RoundTrips};
+pub use secret::{Nobody, PasswordSource, Prompter, Secret};

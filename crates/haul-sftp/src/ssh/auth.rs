@@ -10,11 +10,9 @@
 //! steps that led to success are a [`Credential`], with which further connections repeat them at
 //! once.
 
-use std::process::Stdio;
 use std::sync::Arc;
 
 use haul_storage::{Error, ErrorKind, Result, Retry};
-use tokio::process::Command;
 
 use super::config::{HostConfig, Method};
 use super::identity::{Asking, Candidate, Identities};
@@ -272,7 +270,7 @@ impl<'a> Attempts<'a> {
     async fn password(&mut self, handshake: &mut Handshake) -> Result<Option<(Answer, Step)>> {
         let (secret, from) = if let Some(source) = self.source.take() {
             self.source_sent = true;
-            self.fetch(source).await?
+            self.fetch(&source).await?
         } else {
             self.prompts_left -= 1;
             let config = self.applicant.config;
@@ -318,7 +316,7 @@ impl<'a> Attempts<'a> {
         if let [(_, false)] = questions.prompts.as_slice()
             && let Some(source) = self.source.take()
         {
-            let (secret, from) = self.fetch(source).await?;
+            let (secret, from) = self.fetch(&source).await?;
             self.tried.push(from.to_owned());
             return Ok(vec![secret]);
         }
@@ -344,15 +342,13 @@ impl<'a> Attempts<'a> {
         Ok(answers)
     }
 
-    async fn fetch(&self, source: PasswordSource) -> Result<(Secret, &'static str)> {
-        match source {
-            PasswordSource::Secret(secret) => Ok((secret, "the password of HAUL_PASSWORD")),
-            PasswordSource::Command(command) => {
-                let fetched = run(&command).await;
-                let secret = fetched.map_err(|cause| self.applicant.denied(cause))?;
-                Ok((secret, "the password of password_command"))
-            }
-        }
+    async fn fetch(&self, source: &PasswordSource) -> Result<(Secret, &'static str)> {
+        let name = match source {
+            PasswordSource::Secret(_) => "the password of HAUL_PASSWORD",
+            PasswordSource::Command(_) => "the password of password_command",
+        };
+        let fetched = source.fetch().await;
+        Ok((fetched.map_err(|cause| self.applicant.denied(cause))?, name))
     }
 
     fn exhausted(&self) -> Error {
@@ -388,27 +384,4 @@ impl Applicant<'_> {
             .because(cause)
             .with_retry(Retry::Never)
     }
-}
-
-/// The first line that a command prints.
-async fn run(command: &str) -> Result<Secret, String> {
-    let output = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .map_err(|error| format!("password_command cannot be started: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("password_command failed ({})", output.status));
-    }
-    let text = zeroize::Zeroizing::new(output.stdout);
-    let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let line = std::str::from_utf8(line).map_err(|_| "password_command printed no text")?;
-    if line.is_empty() {
-        return Err("password_command printed nothing".to_owned());
-    }
-    Ok(Secret::new(line))
 }

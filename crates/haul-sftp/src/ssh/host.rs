@@ -14,23 +14,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use haul_net::{DialOptions, dial, with_port};
 use haul_storage::{Error, ErrorKind, Result, Retry};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::algorithms::Algorithms;
 use super::auth::{Applicant, Credential, Outcome, Step};
-use super::config::{self, Hop, HostConfig, Method, Route, with_port};
+use super::config::{self, Hop, HostConfig, Method, Route};
 use super::connection::{SshConnection, Way};
 use super::host_key::HostKeyJudge;
 use super::identity::{self, Identities};
 use super::known_hosts::KnownHosts;
 use super::options::{PasswordSource, Prompter, SshOptions};
+use super::proxy;
 use super::transport::link::{self, Link};
 use super::transport::{
     self, Channel, Greeter, Handshake, Memory, Opened, Opening, RoundTrips, Session,
 };
-use super::{dial, proxy};
 use crate::transport::First;
 
 /// How many hosts may lie on the way to another. OpenSSH has no limit; a configuration in which
@@ -233,7 +234,15 @@ impl SshHost {
                 Ok((handshake, Way { round_trip, gauge: None }))
             }
             (Route::Direct | Route::Jump(_), _) => {
-                let (dialled, known) = tokio::try_join!(dial::dial(&self.config), known)?;
+                let config = &self.config;
+                let options = DialOptions {
+                    family: config.family,
+                    bind: config.bind_address.clone(),
+                    limit: config.connect_timeout,
+                    silence: config.silence_limit(),
+                };
+                let (dialled, known) =
+                    tokio::try_join!(dial(&config.host_name, config.port, &options), known)?;
                 round_trips.add(1);
                 self.first_round_trip.send_if_modified(|first| {
                     first.is_none() && first.replace(dialled.round_trip).is_none()

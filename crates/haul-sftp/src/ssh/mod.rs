@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! SshOptions → config → SshHost::connect → SshConnection::subsystem → Channel { incoming, outgoing }
-//!                         ├ dial, proxy, jump hosts       a stream of bytes
+//!                         ├ haul_net::dial, proxy, jump hosts       a stream of bytes
 //!                         ├ host_key, known_hosts         is it the right host?
 //!                         ├ identity, auth                how do we prove who we are?
 //!                         └ transport                     the protocol
@@ -16,7 +16,6 @@ mod algorithms;
 mod auth;
 mod config;
 mod connection;
-mod dial;
 mod host;
 mod host_key;
 mod identity;

@@ -1,12 +1,9 @@
 //! What the user said about SSH, before any configuration file is read, and who is asked for the
 //! rest. The command line fills [`SshOptions`] once; every host of the run shares it.
 
-use std::fmt;
 use std::path::PathBuf;
 
-use async_trait::async_trait;
-use haul_storage::Result;
-use zeroize::Zeroizing;
+pub use haul_net::{Nobody, PasswordSource, Prompter, Secret};
 
 /// What the user said about SSH (command line, configuration), shared by all hosts.
 #[derive(Clone, Debug, Default)]
@@ -53,95 +50,16 @@ impl From<&str> for ConfigFile {
     }
 }
 
-/// Where a password comes from without asking anybody.
-#[derive(Clone)]
-pub enum PasswordSource {
-    /// The password itself (from the environment).
-    Secret(Secret),
-    /// A command line for `sh -c`; the first line that it prints is the password.
-    Command(String),
-}
-
-impl fmt::Debug for PasswordSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Secret(_) => "Secret(***)",
-            Self::Command(_) => "Command(***)",
-        })
-    }
-}
-
-/// A password or passphrase. Its memory is wiped when it is dropped, and it is never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Zeroizing<String>);
-
-impl Secret {
-    /// Takes over the text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(Zeroizing::new(text.into()))
-    }
-
-    /// The text itself, for whoever has to send it.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
-/// Asks the person at the terminal. The program implements it; tests do too.
-#[async_trait]
-pub trait Prompter: Send + Sync + fmt::Debug {
-    /// Asks for something that is not shown while it is typed. `None`: nobody is there, or they
-    /// have given up.
-    ///
-    /// # Errors
-    /// Those of reading from the terminal.
-    async fn secret(&self, prompt: &str) -> Result<Option<Secret>>;
-
-    /// Asks for something that may be seen. `None` as in [`Prompter::secret`].
-    ///
-    /// # Errors
-    /// Those of reading from the terminal.
-    async fn visible(&self, prompt: &str) -> Result<Option<String>>;
-
-    /// Shows what a server or haul has to say: banners, a new host key that was taken.
-    async fn notice(&self, text: &str);
-}
-
-/// Nobody to ask: every question gets no answer.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Nobody;
-
-#[async_trait]
-impl Prompter for Nobody {
-    async fn secret(&self, _prompt: &str) -> Result<Option<Secret>> {
-        Ok(None)
-    }
-
-    async fn visible(&self, _prompt: &str) -> Result<Option<String>> {
-        Ok(None)
-    }
-
-    async fn notice(&self, _text: &str) {}
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn neither_a_secret_nor_its_source_shows_in_debug_output() {
+    fn a_password_does_not_show_in_debug_output() {
         let options = SshOptions {
             password: Some(PasswordSource::Secret(Secret::new("hunter2"))),
             ..SshOptions::default()
         };
         assert!(!format!("{options:?}").contains("hunter2"));
-        let command = PasswordSource::Command("echo hunter2".to_owned());
-        assert!(!format!("{command:?} {:?}", Secret::new("hunter2")).contains("hunter2"));
     }
 }

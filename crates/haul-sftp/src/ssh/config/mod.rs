@@ -18,11 +18,12 @@ mod world;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use haul_net::Family;
 use haul_storage::{Error, ErrorKind, Result};
 
 pub use self::jump::Hop;
 use self::reader::{Query, Reader, World};
-pub use self::settings::{Family, StrictHostKeys};
+pub use self::settings::StrictHostKeys;
 use self::settings::{Proxy, Settings};
 use self::world::RealWorld;
 use super::options::{ConfigFile, SshOptions};
@@ -119,12 +120,6 @@ impl Method {
             Self::Password => "password",
         }
     }
-}
-
-/// `host:port`, with brackets around an IPv6 address; port 0 is none.
-pub fn with_port(host: &str, port: u16) -> String {
-    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    if port == 0 { host } else { format!("{host}:{port}") }
 }
 
 /// Reads the configuration for one host.

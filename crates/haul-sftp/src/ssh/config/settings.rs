@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use haul_net::Family;
+
 use super::expand::Tokens;
 use super::lexer::Line;
 use super::reader::Query;
@@ -69,14 +71,6 @@ pub enum StrictHostKeys {
     AcceptNew,
     /// Take it. haul refuses a changed one even so: nothing it does is worth less without.
     No,
-}
-
-/// Which kind of addresses is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    Any,
-    V4,
-    V6,
 }
 
 impl Settings {

@@ -14,7 +14,7 @@ use super::handshake::{EARLY, Early};
 use super::link::{Link, Sink, Source};
 use super::state::printable;
 use super::wire::{Put, message};
-use crate::ssh::config::with_port;
+use haul_net::with_port;
 
 /// How long the far end may take to see a farewell.
 const FAREWELL: Duration = Duration::from_secs(1);

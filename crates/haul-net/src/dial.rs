@@ -12,10 +12,33 @@ use haul_storage::{Error, ErrorKind, Result, Retry};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::config::{Family, HostConfig, with_port};
-
 /// "Connection Attempt Delay" of RFC 8305, 5.
 const STAGGER: Duration = Duration::from_millis(250);
+
+/// How to reach a host.
+#[derive(Debug, Clone, Default)]
+pub struct DialOptions {
+    /// Which kind of addresses is used.
+    pub family: Family,
+    /// The address of this machine to come from.
+    pub bind: Option<String>,
+    /// How long it may take until a connection is there.
+    pub limit: Option<Duration>,
+    /// After this long without a sign of life of bytes that were sent the connection is lost.
+    pub silence: Option<Duration>,
+}
+
+/// Which kind of addresses is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Family {
+    /// IPv4 and IPv6.
+    #[default]
+    Any,
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
 
 /// A connection, and how long its handshake took: one round trip.
 #[derive(Debug)]
@@ -26,24 +49,24 @@ pub struct Dialled {
     pub round_trip: Duration,
 }
 
-/// Connects to the host of a configuration.
+/// Connects to a host.
 ///
 /// # Errors
 /// `Unreachable`, with what became of every address. A name that does not exist will not exist a
 /// moment later: that is not to be tried again.
-pub async fn dial(config: &HostConfig) -> Result<Dialled> {
+pub async fn dial(host: &str, port: u16, options: &DialOptions) -> Result<Dialled> {
     let unreachable = || {
         let error = Error::new(ErrorKind::Unreachable, "connect");
-        error.at(with_port(&config.host_name, config.port))
+        error.at(with_port(host, port))
     };
     let attempt = async {
-        let addresses = addresses(config).await.map_err(|error| {
+        let addresses = addresses(host, port, options.family).await.map_err(|error| {
             let retry = if may_pass(&error) { Retry::Later } else { Retry::Never };
             unreachable().with_source(error).with_retry(retry)
         })?;
-        race(&addresses, config).await.map_err(|failures| unreachable().because(failures))
+        race(&addresses, options).await.map_err(|failures| unreachable().because(failures))
     };
-    match config.connect_timeout {
+    match options.limit {
         None => attempt.await,
         Some(limit) => timeout(limit, attempt).await.unwrap_or_else(|_| {
             Err(unreachable().because(format!("no answer within {} s", limit.as_secs())))
@@ -51,9 +74,15 @@ pub async fn dial(config: &HostConfig) -> Result<Dialled> {
     }
 }
 
-async fn addresses(config: &HostConfig) -> io::Result<Vec<SocketAddr>> {
-    let found = tokio::net::lookup_host((config.host_name.as_str(), config.port)).await?;
-    let wanted = |address: &SocketAddr| match config.family {
+/// `host:port`, an IPv6 address in its brackets.
+pub fn with_port(host: &str, port: u16) -> String {
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    if port == 0 { host } else { format!("{host}:{port}") }
+}
+
+async fn addresses(host: &str, port: u16, family: Family) -> io::Result<Vec<SocketAddr>> {
+    let found = tokio::net::lookup_host((host, port)).await?;
+    let wanted = |address: &SocketAddr| match family {
         Family::Any => true,
         Family::V4 => address.is_ipv4(),
         Family::V6 => address.is_ipv6(),
@@ -97,13 +126,13 @@ fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
 }
 
 /// The first that succeeds, or all failures in words.
-async fn race(addresses: &[SocketAddr], config: &HostConfig) -> Result<Dialled, String> {
+async fn race(addresses: &[SocketAddr], options: &DialOptions) -> Result<Dialled, String> {
     let mut waiting = addresses.iter();
     let mut attempts = FuturesUnordered::new();
     let mut failures = Vec::new();
     loop {
         if let Some(&address) = waiting.next() {
-            attempts.push(async move { (address, connect(address, config).await) });
+            attempts.push(async move { (address, connect(address, options).await) });
         } else if attempts.is_empty() {
             return Err(failures.join("; "));
         }
@@ -118,27 +147,27 @@ async fn race(addresses: &[SocketAddr], config: &HostConfig) -> Result<Dialled, 
     }
 }
 
-async fn connect(address: SocketAddr, config: &HostConfig) -> io::Result<Dialled> {
+async fn connect(address: SocketAddr, options: &DialOptions) -> io::Result<Dialled> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    if let Some(bind) = &config.bind_address {
+    if let Some(bind) = &options.bind {
         let local: IpAddr = bind
             .parse()
-            .map_err(|_| io::Error::other(format!("BindAddress {bind} is not an address")))?;
+            .map_err(|_| io::Error::other(format!("{bind} is not an address to connect from")))?;
         socket.bind(SocketAddr::new(local, 0))?;
     }
     let start = Instant::now();
     let stream = socket.connect(address).await?;
     let round_trip = start.elapsed();
     stream.set_nodelay(true)?;
-    limit_silence(&stream, config)?;
+    limit_silence(&stream, options.silence)?;
     Ok(Dialled { stream, round_trip })
 }
 
 /// Keepalives tell a dead link only to who is reading. Whoever has bytes under way that nobody
 /// confirms is told by the kernel after the same time; a slow link that moves bytes is not dead.
 #[cfg(target_os = "linux")]
-fn limit_silence(stream: &TcpStream, config: &HostConfig) -> io::Result<()> {
-    if let Some(limit) = config.silence_limit() {
+fn limit_silence(stream: &TcpStream, limit: Option<Duration>) -> io::Result<()> {
+    if let Some(limit) = limit {
         let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
         rustix::net::sockopt::set_tcp_user_timeout(stream, millis)?;
     }
@@ -146,15 +175,13 @@ fn limit_silence(stream: &TcpStream, config: &HostConfig) -> io::Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn limit_silence(_stream: &TcpStream, _config: &HostConfig) -> io::Result<()> {
+fn limit_silence(_stream: &TcpStream, _options: &DialOptions) -> io::Result<()> {
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ssh::config;
-    use crate::ssh::options::{ConfigFile, SshOptions};
 
     #[test]
     fn addresses_are_dialled_with_families_in_turn() {
@@ -167,24 +194,20 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_that_does_not_answer_does_not_hold_up_the_next() {
-        let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
-        let config = config::resolve(None, "h", None, &options).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let there = listener.local_addr().unwrap();
         // Of TEST-NET-1 (RFC 5737): nobody is there, and mostly nobody says so.
         let silent: SocketAddr = "192.0.2.1:9".parse().unwrap();
-        let dialled = race(&[silent, there], &config).await.unwrap();
+        let dialled = race(&[silent, there], &DialOptions::default()).await.unwrap();
         assert_eq!(dialled.stream.peer_addr().unwrap(), there);
     }
 
     #[tokio::test]
     async fn when_no_address_answers_all_failures_are_named() {
-        let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
-        let config = config::resolve(None, "h", None, &options).unwrap();
         let free =
             |address: &str| std::net::TcpListener::bind(address).unwrap().local_addr().unwrap();
         let addresses = [free("127.0.0.1:0"), free("[::1]:0")];
-        let failures = race(&addresses, &config).await.unwrap_err();
+        let failures = race(&addresses, &DialOptions::default()).await.unwrap_err();
         for address in addresses {
             assert!(failures.contains(&address.to_string()), "{failures}");
         }
@@ -192,10 +215,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_does_not_exist_is_not_tried_again() {
-        let options = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
         // Longer than a label may be (RFC 1035, 2.3.4): no resolver has to be asked.
         let name = "a".repeat(64);
-        let error = dial(&config::resolve(None, &name, None, &options).unwrap()).await.unwrap_err();
+        let error = dial(&name, 22, &DialOptions::default()).await.unwrap_err();
         assert_eq!(
             (error.kind(), error.retry()),
             (ErrorKind::Unreachable, Retry::Never),

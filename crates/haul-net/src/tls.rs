@@ -1,0 +1,235 @@
+//! TLS as a client: whom to trust, and who we are.
+//!
+//! ```text
+//! TlsOptions → client_config → a handshake → explain (why it failed, in words)
+//! ```
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use haul_storage::{Error, ErrorKind, Result, Retry};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
+
+/// What the user said about TLS.
+#[derive(Debug, Clone, Default)]
+pub struct TlsOptions {
+    /// Files with certificates (PEM) of authorities that are trusted instead of the system's.
+    pub authorities: Vec<PathBuf>,
+    /// Talk to whoever answers.
+    pub insecure: bool,
+    /// Who we are, to servers that ask: a certificate with what leads to it, and its key (PEM).
+    pub identity: Option<Identity>,
+}
+
+/// A certificate and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The certificate and those that lead to it.
+    pub certificate: PathBuf,
+    /// The private key; may be the same file.
+    pub key: PathBuf,
+}
+
+impl TlsOptions {
+    /// A configuration that offers these protocols by ALPN (RFC 7301), the best first. Connections
+    /// that share it resume each other's sessions.
+    ///
+    /// # Errors
+    /// A file that cannot be read or has no certificate in it; a system without trusted authorities.
+    pub fn client_config(&self, protocols: &[&[u8]]) -> Result<Arc<ClientConfig>> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(unusable)?;
+        let builder = if self.insecure {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody { provider }))
+        } else {
+            builder.with_root_certificates(self.roots()?)
+        };
+        let mut config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let chain = certificates(&identity.certificate)?;
+                let key = PrivateKeyDer::from_pem_file(&identity.key)
+                    .map_err(|error| unreadable(&identity.key, "no private key", error))?;
+                builder.with_client_auth_cert(chain, key).map_err(|error| {
+                    Error::new(ErrorKind::InvalidInput, "use the client certificate")
+                        .at(identity.certificate.display())
+                        .with_source(error)
+                })?
+            }
+        };
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        Ok(Arc::new(config))
+    }
+
+    fn roots(&self) -> Result<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        for file in &self.authorities {
+            for certificate in certificates(file)? {
+                roots.add(certificate).map_err(|error| {
+                    Error::new(ErrorKind::InvalidInput, "trust the authority")
+                        .at(file.display())
+                        .with_source(error)
+                })?;
+            }
+        }
+        if self.authorities.is_empty() {
+            let found = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(found.certs);
+            if roots.is_empty() {
+                let why = found.errors.first().map(|error| format!(" ({error})"));
+                return Err(Error::new(ErrorKind::NotFound, "load trusted authorities").because(
+                    format!(
+                        "this system has none{}; name them with --cacert FILE",
+                        why.unwrap_or_default()
+                    ),
+                ));
+            }
+        }
+        Ok(roots)
+    }
+}
+
+/// The name that a host's certificate has to be for.
+///
+/// # Errors
+/// It is neither a name nor an address.
+pub fn server_name(host: &str) -> Result<ServerName<'static>> {
+    ServerName::try_from(host.to_owned())
+        .map_err(|error| Error::new(ErrorKind::InvalidInput, "connect").at(host).with_source(error))
+}
+
+/// Why a handshake with a host failed. A certificate that is refused will be refused again.
+pub fn explain(error: io::Error, host: &str) -> Error {
+    let tls = error.get_ref().and_then(|source| source.downcast_ref::<rustls::Error>());
+    let refused = |cause: String| {
+        Error::new(ErrorKind::Unauthenticated, "verify the certificate")
+            .at(host)
+            .because(format!("{cause}; nothing was sent"))
+            .with_retry(Retry::Never)
+    };
+    match tls {
+        Some(rustls::Error::InvalidCertificate(why)) => refused(in_words(why, host)),
+        Some(rustls::Error::AlertReceived(alert)) => {
+            Error::new(ErrorKind::Unauthenticated, "agree on TLS")
+                .at(host)
+                .because(format!("the server refuses: {alert:?}"))
+                .with_retry(Retry::Never)
+        }
+        Some(other) => Error::new(ErrorKind::Protocol, "agree on TLS")
+            .at(host)
+            .because(format!("{other}; is it a TLS port?"))
+            .with_retry(Retry::Never),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Error::new(ErrorKind::Unreachable, "agree on TLS")
+                .at(host)
+                .because("the server closed the connection")
+        }
+        None => Error::from_io("agree on TLS", error).at(host),
+    }
+}
+
+fn in_words(why: &CertificateError, host: &str) -> String {
+    match why {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the server's certificate has expired".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "the server's certificate is not valid yet: is this machine's clock right?".to_owned()
+        }
+        CertificateError::NotValidForName => {
+            format!("the server's certificate is not for {host}")
+        }
+        CertificateError::NotValidForNameContext { presented, .. } if !presented.is_empty() => {
+            let most = presented.len().min(5);
+            format!(
+                "the server's certificate is not for {host} but for {}",
+                presented[..most].join(", ")
+            )
+        }
+        CertificateError::NotValidForNameContext { .. } => {
+            format!("the server's certificate is not for {host}")
+        }
+        CertificateError::UnknownIssuer => "the server's certificate is not from an authority \
+            that is trusted here; name its authority with --cacert FILE"
+            .to_owned(),
+        CertificateError::Revoked => "the server's certificate has been revoked".to_owned(),
+        other => format!("the server's certificate is refused: {other}"),
+    }
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = read.map_err(|error| unreadable(file, "no certificate", error))?;
+    if certificates.is_empty() {
+        let error = Error::new(ErrorKind::InvalidInput, "read").at(file.display());
+        return Err(error.because("there is no certificate in it (PEM is expected)"));
+    }
+    Ok(certificates)
+}
+
+fn unreadable(file: &Path, what: &str, error: rustls::pki_types::pem::Error) -> Error {
+    use rustls::pki_types::pem::Error as Pem;
+    match error {
+        Pem::Io(error) => Error::from_io("read", error).at(file.display()),
+        other => Error::new(ErrorKind::InvalidInput, "read")
+            .at(file.display())
+            .because(format!("{what} is in it (PEM is expected)"))
+            .with_source(other),
+    }
+}
+
+fn unusable(error: rustls::Error) -> Error {
+    Error::new(ErrorKind::Other, "set up TLS").with_source(error)
+}
+
+/// Takes any certificate (`--insecure`), but not a signature that its key has not made.
+#[derive(Debug)]
+struct Anybody {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, dss, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, dss, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
