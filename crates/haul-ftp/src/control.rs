@@ -12,7 +12,7 @@ use haul_storage::{Error, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::error::{broken, lost, protocol};
+use crate::error::{broken, lost, protocol, wants_resumption};
 use crate::stream::{Security, Stream};
 use crate::wire::{Command, Reply, ReplyParser};
 
@@ -146,8 +146,8 @@ impl Control {
                 if !reply.is_preliminary() {
                     self.owed = self.owed.saturating_sub(1);
                 }
-                if reply.code() == 421 {
-                    // It means good-bye, whatever was asked.
+                if reply.code() == 421 || wants_resumption(&reply) {
+                    // It means good-bye, whatever was asked; or there is no ticket left for TLS.
                     self.stream = None;
                 }
                 return Ok(reply);

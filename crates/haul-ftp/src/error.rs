@@ -44,12 +44,21 @@ pub(crate) fn is_too_many(reply: &Reply) -> bool {
     reply.code() == 421 || (!reply.is_done() && words.iter().any(|word| text.contains(word)))
 }
 
+/// Whether a data connection was refused because it did not resume the control connection's TLS
+/// session. A new lane has a new session.
+pub(crate) fn wants_resumption(reply: &Reply) -> bool {
+    reply.code() == 522 && reply.text().to_ascii_lowercase().contains("reuse")
+}
+
 fn kind_of(reply: &Reply) -> (ErrorKind, Retry) {
     if let Some(kind) = by_words(reply) {
         return (kind, Retry::Never);
     }
     if is_too_many(reply) {
         return (ErrorKind::Busy, Retry::Later);
+    }
+    if wants_resumption(reply) {
+        return (ErrorKind::Unreachable, Retry::Later);
     }
     match reply.code() {
         425 | 426 => (ErrorKind::Unreachable, Retry::Later),
@@ -114,6 +123,7 @@ mod tests {
             ("552 quota", ErrorKind::NoSpace, Retry::Never),
             ("530 Login incorrect.", ErrorKind::Unauthenticated, Retry::Never),
             ("530 Sorry, the maximum number of clients", ErrorKind::Busy, Retry::Later),
+            ("522 SSL connection failed: session reuse", ErrorKind::Unreachable, Retry::Later),
             ("550 /a: No such file or directory", ErrorKind::NotFound, Retry::Never),
             ("550 Permission denied.", ErrorKind::PermissionDenied, Retry::Never),
             ("550 Failed to open file.", ErrorKind::Other, Retry::Never),

@@ -212,6 +212,12 @@ impl FtpHost {
         Ok(Writing { host: Arc::clone(self), part: part.to_vec() })
     }
 
+    /// The same without waiting; `None` if somebody writes it.
+    pub(crate) fn try_begin_writing(self: &Arc<Self>, part: &[u8]) -> Option<Writing> {
+        let begun = self.written().insert(part.to_vec());
+        begun.then(|| Writing { host: Arc::clone(self), part: part.to_vec() })
+    }
+
     fn written(&self) -> std::sync::MutexGuard<'_, HashSet<Vec<u8>>> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -115,8 +115,18 @@ impl Inner {
         self.directories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// That something may get this name.
+    pub(crate) fn check_new_name(&self, path: &RelPath) -> Result<()> {
+        if self.server.any_names || std::str::from_utf8(path.name()).is_ok() {
+            return Ok(());
+        }
+        let invalid = Error::new(ErrorKind::InvalidInput, "create");
+        Err(self.at(invalid.because("the server's names are UTF-8, and this one is not"), path))
+    }
+
     /// Where the part file of `path` is.
     pub(crate) fn part_of(&self, path: &RelPath) -> Result<RelPath> {
+        self.check_new_name(path)?;
         path.with_name(part_name(path.name())).map_err(|error| {
             let invalid = Error::new(ErrorKind::InvalidInput, "create");
             self.at(invalid.because(format!("the name {error}")), path)

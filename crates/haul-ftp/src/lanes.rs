@@ -80,6 +80,8 @@ struct State {
     round_trip: Option<Duration>,
     connect: Option<Duration>,
     gauges: Vec<Weak<Gauge>>,
+    /// The last download that was left standing was of no use.
+    stood_in_vain: bool,
 }
 
 #[derive(Debug)]
@@ -142,6 +144,13 @@ impl Lanes {
     /// Whether there ever was a lane.
     pub(crate) fn have_been_open(&self) -> bool {
         self.lock().connect.is_some()
+    }
+
+    /// Whether a download that has come to the end of its range is to be left standing: the next range
+    /// often begins there where there is one lane. Where there are several it was worth it last time.
+    pub(crate) fn leave_standing(&self) -> bool {
+        let state = self.lock();
+        state.wished == 1 || !state.stood_in_vain
     }
 
     /// Runs something beside.
@@ -289,6 +298,8 @@ impl Lanes {
             }
             if session.control.is_broken() {
                 state.refused += 1;
+            } else if session.is_worn_out() {
+                // It is replaced, and nothing was wrong with it.
             } else if session.is_usable() {
                 let stands = session.parked_for().is_some();
                 state.idle.push(session);
@@ -406,6 +417,7 @@ impl State {
             at.as_ref().is_some_and(|(path, offset)| session.is_parked_at(path, *offset))
         };
         if let Some(found) = self.idle.iter().position(stands_there) {
+            self.stood_in_vain = false;
             return Some(self.idle.remove(found));
         }
         loop {
@@ -417,6 +429,7 @@ impl State {
             }
             self.refused += 1;
         }
+        self.stood_in_vain |= at.is_some() && !self.idle.is_empty();
         (!self.idle.is_empty()).then(|| self.idle.remove(0))
     }
 

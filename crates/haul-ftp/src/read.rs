@@ -186,9 +186,12 @@ impl Reading {
             if !hand_on(&mut lane, sender, piece).await {
                 return lane.stop(data).await;
             }
-            if last {
+            if last && (self.inner.server.in_turn || self.inner.host.lanes.leave_standing()) {
                 lane.park(path, at, data);
                 return Ok(());
+            }
+            if last {
+                return lane.stop(data).await;
             }
         }
     }

@@ -21,6 +21,11 @@ pub(crate) struct Server {
     pub(crate) home: Vec<u8>,
     /// A rename replaces what is there, because rename(2) does.
     pub(crate) rename_replaces: bool,
+    /// Does one thing after another, so that a command may be sent while a transfer is being broken
+    /// off: the answer to it comes after the last word on the transfer.
+    pub(crate) in_turn: bool,
+    /// Names are bytes to it; otherwise they are UTF-8, and what is not may become another name.
+    pub(crate) any_names: bool,
     set_time: Option<SetTime>,
     times_refused: AtomicBool,
 }
@@ -36,8 +41,18 @@ impl Server {
         // FileZilla says "UNIX emulated by FileZilla".
         let system = system.to_ascii_lowercase();
         let rename_replaces = system.contains("unix") && !system.contains("emulated");
-        let times_refused = AtomicBool::new(false);
-        Self { features, home, rename_replaces, set_time, times_refused }
+        // These have a process for each session. pyftpdlib forgets a transfer's last word when the next
+        // one is prepared first.
+        let in_turn = ["vsFTPd", "ProFTPD", "Pure-FTPd"].iter().any(|name| greeting.contains(name));
+        Self {
+            features,
+            home,
+            rename_replaces,
+            in_turn,
+            any_names: is_vsftpd || !features.utf8,
+            set_time,
+            times_refused: AtomicBool::new(false),
+        }
     }
 
     /// How a file gets its time, if it can be set at all.

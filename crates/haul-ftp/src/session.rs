@@ -40,6 +40,8 @@ pub(crate) struct Session {
     /// Where the control connection goes.
     peer: SocketAddr,
     extended: bool,
+    /// Not to be used again.
+    worn_out: bool,
     gauge: Arc<Gauge>,
     _hold: Hold,
     /// A download that was stopped and can be gone on with.
@@ -66,7 +68,17 @@ impl Session {
         let extended = server.features.epsv;
         let parked = None;
         let gauge = Arc::new(gauge);
-        Self { control, server, security, peer, extended, gauge, _hold: hold, parked }
+        Self {
+            control,
+            server,
+            security,
+            peer,
+            extended,
+            worn_out: false,
+            gauge,
+            _hold: hold,
+            parked,
+        }
     }
 
     /// Reads the round trips of the control connection.
@@ -77,6 +89,11 @@ impl Session {
     /// Whether the next command gets the next reply, at once or after a parked download is ended.
     pub(crate) const fn is_usable(&self) -> bool {
         self.control.is_in_step() || (self.parked.is_some() && !self.control.is_broken())
+    }
+
+    /// Whether nothing should be asked over it any more.
+    pub(crate) const fn is_worn_out(&self) -> bool {
+        self.worn_out
     }
 
     /// Sends commands and gives their replies.
@@ -136,6 +153,11 @@ impl Session {
                 },
             }
         };
+        if outcome.is_err() && security.is_some() {
+            // The handshake that was broken off took a ticket with it, and each is good for one. When
+            // they run out a server that demands resumption refuses what is right.
+            self.worn_out = true;
+        }
         match outcome? {
             Ok(Ok(stream)) => Ok(stream),
             failed => {
@@ -147,7 +169,7 @@ impl Session {
 
     /// Asks for a port to connect to. A download that stands still is ended with the same round trip.
     async fn passive(&mut self, operation: &'static str) -> Result<SocketAddr> {
-        if !self.extended || !self.control.takes_several() {
+        if !self.extended || !self.server.in_turn {
             self.unpark().await?;
         }
         if self.extended {

@@ -118,6 +118,7 @@ impl Storage for FtpStorage {
             let error = Error::new(ErrorKind::AlreadyExists, "create directory");
             return Err(inner.at(error.because("it was opened as a directory"), path));
         }
+        inner.check_new_name(path)?;
         let make = Command::new("MKD", inner.on_server(path));
         let make = [make.map_err(|error| inner.at(error, path))?];
         let mut tries = inner.host.tries();
@@ -195,6 +196,7 @@ impl Storage for FtpStorage {
 
     async fn rename(&self, from: &RelPath, to: &RelPath) -> Result<()> {
         let inner = &self.inner;
+        inner.check_new_name(to)?;
         let found = inner.look(from).await?;
         if to.starts_with(from) && to != from && found.is_dir() {
             let error = Error::new(ErrorKind::InvalidInput, "rename");

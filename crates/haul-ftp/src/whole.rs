@@ -6,11 +6,15 @@ use bytes::Bytes;
 use haul_storage::{Block, CommitOptions, Entry, Error, ErrorKind, RelPath, Result, Whole};
 
 use crate::data::{end_upload, reason, receive, send};
+use crate::host::Writing;
 use crate::inner::Inner;
 use crate::lanes::Lane;
 use crate::look;
 use crate::read::file_entry;
 use crate::wire::Command;
+
+/// Part files of one name that may be written at once.
+const OTHERS: usize = 9;
 
 /// Looks, reads, and looks again whether it changed.
 pub(crate) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Whole> {
@@ -87,10 +91,8 @@ pub(crate) async fn write(
     bytes: Bytes,
     options: &CommitOptions,
 ) -> Result<()> {
-    let part = inner.on_server(&inner.part_of(path)?);
+    let (part, _writing) = begin_writing(inner, path)?;
     Command::new("STOR", &part).map_err(|error| inner.at(error, path))?;
-    let writing = inner.host.begin_writing(&part).await;
-    let _writing = writing.map_err(|error| inner.at(error, path))?;
     let block = Block::from(bytes);
     let mut tries = inner.host.tries();
     let written = loop {
@@ -116,6 +118,29 @@ pub(crate) async fn write(
         drop(inner.host.tell(&[Command::new("DELE", &part)?]).await);
     }
     Err(error)
+}
+
+/// The part file to write, which nobody else of this process writes: where a long upload of that name
+/// is under way, it has its own.
+fn begin_writing(inner: &Inner, path: &RelPath) -> Result<(Vec<u8>, Writing)> {
+    let usual = inner.on_server(&inner.part_of(path)?);
+    if let Some(writing) = inner.host.try_begin_writing(&usual) {
+        return Ok((usual, writing));
+    }
+    for n in 2..=OTHERS {
+        let name = [path.name(), format!(".{n}").as_bytes()].concat();
+        let other = path.with_name(name).map_err(|_| busy(inner, path))?;
+        let other = inner.on_server(&inner.part_of(&other)?);
+        if let Some(writing) = inner.host.try_begin_writing(&other) {
+            return Ok((other, writing));
+        }
+    }
+    Err(busy(inner, path))
+}
+
+fn busy(inner: &Inner, path: &RelPath) -> Error {
+    let error = Error::new(ErrorKind::Busy, "create").because("it is being written already");
+    inner.at(error, path)
 }
 
 async fn write_part(

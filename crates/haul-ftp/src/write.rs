@@ -38,8 +38,6 @@ pub(crate) struct FtpUpload {
     /// The length of the part file that was found.
     found: Option<u64>,
     state: Mutex<State>,
-    /// Shared with the task that writes, which may outlive this.
-    writing: Arc<Writing>,
 }
 
 #[derive(Debug)]
@@ -52,6 +50,8 @@ struct State {
     broken: bool,
     /// The part file is all that there is: the old file had to go first.
     only_copy: bool,
+    /// Shared with the task that writes, which may outlive this; `None` when all is over.
+    writing: Option<Arc<Writing>>,
 }
 
 /// The way to the task that holds the lane.
@@ -93,8 +93,8 @@ impl FtpUpload {
                 begun: found.is_some(),
                 broken: false,
                 only_copy: false,
+                writing: Some(Arc::new(writing)),
             }),
-            writing: Arc::new(writing),
         })
     }
 
@@ -109,7 +109,7 @@ impl FtpUpload {
         let (end, ended) = oneshot::channel();
         let inner = Arc::clone(&self.inner);
         let on_server = self.on_server.clone();
-        let writing = Arc::clone(&self.writing);
+        let writing = state.writing.clone();
         self.inner.host.lanes.spawn(async move {
             let outcome = upload(&inner, &on_server, offset, receiver, started).await;
             drop(writing);
@@ -246,6 +246,10 @@ impl WriteAt for FtpUpload {
             let gone = self.inner.find(&self.path).await.is_ok_and(|found| found.is_none());
             state.only_copy = gone;
         }
+        if named.is_ok() {
+            state.writing = None;
+            state.broken = true;
+        }
         named
     }
 
@@ -254,6 +258,8 @@ impl WriteAt for FtpUpload {
         // Whether it ended well matters to nobody any more.
         drop(self.end(&mut state).await);
         state.broken = true;
+        // The name is free for the next writer when nothing more is done here.
+        let _writing = state.writing.take();
         if keep || state.only_copy || !state.begun {
             return Ok(());
         }

@@ -24,11 +24,11 @@ fn host(port: u16, options: FtpOptions) -> Arc<FtpHost> {
     FtpHost::new("127.0.0.1", Some(port), options, Arc::new(Nobody), Handle::current())
 }
 
-/// Its root as a storage, with its journals in a directory of this machine.
+/// Its directory `/up` as a storage, with its journals in a directory of this machine.
 async fn opened(host: &Arc<FtpHost>) -> (TempDir, Arc<FtpStorage>) {
     let journals = tempfile::tempdir().unwrap();
-    let resolved = host.resolve(b"/").await.unwrap();
-    let location = Location::parse("ftp://server/").unwrap();
+    let resolved = host.resolve(b"/up").await.unwrap();
+    let location = Location::parse("ftp://server/up").unwrap();
     let place = Some(journals.path().to_owned());
     let storage = FtpStorage::open(Arc::clone(host), location, resolved.path, place).await;
     (journals, storage.unwrap())

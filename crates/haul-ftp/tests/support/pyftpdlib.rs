@@ -32,8 +32,8 @@ impl Pyftpdlib {
         }
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
-        fs::create_dir(&root).unwrap();
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/pyftpdlib.py");
+        fs::create_dir_all(root.join("up")).unwrap();
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/serve.py");
         let port = free_port();
         let mut command = Command::new(PYTHON);
         command.arg(script).arg(port.to_string()).arg(&root);
@@ -55,9 +55,9 @@ impl Pyftpdlib {
         self.port
     }
 
-    /// The directory that it serves.
+    /// The directory `/up` of the server.
     pub fn root(&self) -> PathBuf {
-        self.dir.path().join("root")
+        self.dir.path().join("root/up")
     }
 
     /// The certificate to be trusted.

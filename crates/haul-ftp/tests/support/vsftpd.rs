@@ -40,8 +40,11 @@ impl Vsftpd {
         fs::create_dir(&root).unwrap();
         fs::create_dir(&empty).unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        // The user "ftp" has to be able to write; what is in it is nobody else's.
-        fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
+        // The user "ftp" has to be able to write, and vsftpd wants the root itself to be safe from it.
+        let below = root.join("up");
+        fs::create_dir(&below).unwrap();
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(&below, fs::Permissions::from_mode(0o777)).unwrap();
         let port = free_port();
         let mut configuration = format!(
             "background=NO\nlisten=YES\nlisten_address=127.0.0.1\nlisten_port={port}\n\
@@ -86,9 +89,9 @@ impl Vsftpd {
         self.port
     }
 
-    /// The directory that it serves.
+    /// The directory `/up` of the server.
     pub fn root(&self) -> PathBuf {
-        self.dir.path().join("root")
+        self.dir.path().join("root/up")
     }
 
     /// The certificate to be trusted.
