@@ -42,8 +42,7 @@ fn by_commands(size: &Reply, time: &Reply, directory: &Reply) -> Result<Option<F
         return Ok(Some(Found::of(EntryKind::Directory)));
     }
     if size.is_done() {
-        let digits = std::str::from_utf8(size.last_line().trim_ascii());
-        let bytes = digits.ok().and_then(|digits| digits.parse().ok());
+        let bytes = self::size(size);
         let bytes = bytes.ok_or_else(|| protocol("look at", format!("no size is in: {size}")))?;
         let modified = time.is_done().then(|| parse_time(time.last_line())).flatten();
         return Ok(Some(Found { size: Some(bytes), modified, ..Found::of(EntryKind::File) }));
@@ -53,6 +52,12 @@ fn by_commands(size: &Reply, time: &Reply, directory: &Reply) -> Result<Option<F
             .because(format!("the server tells no sizes: {size}")));
     }
     unless_absent(refused("look at", size), size)
+}
+
+/// The bytes in an answer to `SIZE`.
+pub(crate) fn size(reply: &Reply) -> Option<u64> {
+    let digits = std::str::from_utf8(reply.last_line().trim_ascii()).ok()?;
+    digits.parse().ok().filter(|_| reply.is_done())
 }
 
 /// 550 is what servers say of what is not there, most of them without a reason.

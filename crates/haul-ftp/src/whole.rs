@@ -156,9 +156,18 @@ async fn write_part(
         return Err(reason(&mut lane, data, error).await);
     }
     end_upload(&mut lane, data).await?;
-    if let Some(command) = time {
-        let replies = lane.exchange(&[command]).await?;
-        replies.iter().try_for_each(|reply| inner.time_was_set(reply))?;
+    let mut questions = Vec::new();
+    if inner.server.features.size {
+        questions.push(Command::new("SIZE", part)?);
     }
-    Ok(())
+    questions.extend(time);
+    let mut replies = lane.exchange(&questions).await?.into_iter();
+    if inner.server.features.size
+        && let Some(size) = replies.next().as_ref().and_then(look::size)
+        && size != block.len() as u64
+    {
+        let cause = format!("the server has {size} bytes of it, and {} were sent", block.len());
+        return Err(Error::new(ErrorKind::Changed, "write").because(cause));
+    }
+    replies.try_for_each(|reply| inner.time_was_set(&reply))
 }

@@ -4,8 +4,11 @@
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
 mod conforming;
+mod faults;
 #[path = "../support/pyftpdlib.rs"]
 mod pyftpdlib;
+#[path = "../support/scripted.rs"]
+mod scripted;
 #[path = "../support/vsftpd.rs"]
 mod vsftpd;
 
