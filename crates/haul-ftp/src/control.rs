@@ -4,20 +4,14 @@
 //! travelled once. `owed` counts the replies that have not come yet, so that whoever takes the
 //! connection over knows whether it is in step.
 
-use std::time::Duration;
-
 use bytes::{Buf, BytesMut};
 use futures_util::FutureExt;
 use haul_storage::{Error, Result};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::timeout;
+use tokio::io::AsyncReadExt;
 
-use crate::error::{broken, lost, protocol, wants_resumption};
+use crate::error::{lost, protocol, wants_resumption};
 use crate::stream::{Security, Stream};
 use crate::wire::{Command, Reply, ReplyParser};
-
-/// So long nothing at all may come from a server that owes an answer, or go to one.
-pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 
 /// The longest line of a reply: a path of Linux has 4 096 bytes, each of which a server may double.
 const LONGEST_LINE: usize = 16 << 10;
@@ -84,7 +78,7 @@ impl Control {
 
     /// Goes on with TLS. What came in plain text behind the reply was put there by somebody else.
     pub(crate) async fn secure(&mut self, security: &Security) -> std::io::Result<bool> {
-        let plain = self.stream.take().and_then(Stream::into_plain);
+        let plain = self.stream.take();
         let Some(plain) = plain.filter(|_| self.received.is_empty() && self.owed == 0) else {
             return Ok(false);
         };
@@ -117,14 +111,7 @@ impl Control {
             commands.iter().flat_map(|command| command.line().iter().copied()).collect();
         self.owed += commands.len();
         let Some(stream) = &mut self.stream else { return Err(gone()) };
-        let sent = timeout(SILENCE, async {
-            stream.write_all(&lines).await?;
-            stream.flush().await
-        });
-        let outcome = match sent.await {
-            Ok(sent) => sent.map_err(|error| broken("send a command", error)),
-            Err(_) => Err(lost("send a command", silent())),
-        };
+        let outcome = stream.send("send a command", &lines).await;
         self.unless_broken(outcome)
     }
 
@@ -153,11 +140,10 @@ impl Control {
                 return Ok(reply);
             }
             let Some(stream) = &mut self.stream else { return Err(gone()) };
-            let outcome = match timeout(SILENCE, stream.read_buf(&mut self.received)).await {
-                Ok(Ok(0)) => Err(lost("wait for an answer", "the server closed the connection")),
-                Ok(Ok(_)) => Ok(()),
-                Ok(Err(error)) => Err(broken("wait for an answer", error)),
-                Err(_) => Err(lost("wait for an answer", silent())),
+            let outcome = match stream.receive("wait for an answer", &mut self.received).await {
+                Ok(0) => Err(lost("wait for an answer", "the server closed the connection")),
+                Ok(_) => Ok(()),
+                Err(error) => Err(error),
             };
             self.unless_broken(outcome)?;
         }
@@ -193,9 +179,4 @@ impl Control {
 
 fn gone() -> Error {
     lost("send a command", "the connection is lost")
-}
-
-/// What is said of a server that does not answer.
-pub(crate) fn silent() -> String {
-    format!("nothing came or went for {} s", SILENCE.as_secs())
 }

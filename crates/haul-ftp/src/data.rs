@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::FutureExt;
 use haul_storage::{Block, Error, Result};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use crate::lanes::Lane;
-use crate::session::within;
 use crate::stream::Stream;
 
 /// What is handed on at once, if as much has come.
@@ -25,41 +24,29 @@ const ENDING: Duration = Duration::from_secs(5);
 /// nothing is waited for.
 pub(crate) async fn receive(data: &mut Stream, most: u64) -> Result<Bytes> {
     let most = usize::try_from(most).unwrap_or(usize::MAX).min(PIECE);
-    let mut piece = BytesMut::with_capacity(most);
-    let mut limited = data.take(most as u64);
-    within("read", limited.read_buf(&mut piece)).await?;
-    while !piece.is_empty() && piece.len() < most {
-        match limited.read_buf(&mut piece).now_or_never() {
+    let mut piece = BytesMut::with_capacity(most).limit(most);
+    data.receive("read", &mut piece).await?;
+    while !piece.get_ref().is_empty() && piece.has_remaining_mut() {
+        match data.read_buf(&mut piece).now_or_never() {
             Some(Ok(length)) if length > 0 => {}
             // An end or an error comes again when it is asked for.
             _ => break,
         }
     }
-    Ok(piece.freeze())
+    Ok(piece.into_inner().freeze())
 }
 
-/// Writes a block. A slow connection may take its time, a dead one may not.
+/// Writes a block.
 pub(crate) async fn send(data: &mut Stream, block: &Block) -> Result<()> {
     for piece in block.pieces() {
-        let mut rest = &piece[..];
-        while !rest.is_empty() {
-            let written = within("write", data.write(rest)).await?;
-            if written == 0 {
-                return Err(crate::error::lost("write", "the data connection takes no more"));
-            }
-            rest = &rest[written..];
-        }
+        data.send("write", piece).await?;
     }
     Ok(())
 }
 
 /// Ends an upload: the server has all of it when it says so.
 pub(crate) async fn end_upload(lane: &mut Lane, mut data: Stream) -> Result<()> {
-    let ended = async {
-        within("write", data.flush()).await?;
-        within("write", data.shutdown()).await
-    };
-    if let Err(error) = ended.await {
+    if let Err(error) = data.end("write").await {
         return Err(reason(lane, data, error).await);
     }
     if data.is_secure() {

@@ -16,8 +16,8 @@ use haul_storage::{Error, ErrorKind, Result, Retry};
 use rustls::ClientConfig;
 use tokio::sync::OnceCell;
 
-use crate::control::{Control, SILENCE};
-use crate::error::{is_too_many, lost, protocol, refused};
+use crate::control::Control;
+use crate::error::{is_too_many, protocol, refused};
 use crate::options::{FtpOptions, TlsMode};
 use crate::server::Server;
 use crate::session::Session;
@@ -27,6 +27,9 @@ use crate::wire::{Command, Features, Reply};
 const ANONYMOUS: &str = "anonymous";
 /// What is customary as its password: who we are. Some servers look for the `@`.
 const ANONYMOUS_PASSWORD: &str = "haul@";
+
+/// So long nothing at all may come from a server that owes something, or go to it.
+const SILENCE: Duration = Duration::from_secs(60);
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 
@@ -82,9 +85,10 @@ impl Login {
     }
 
     async fn try_open(&self) -> Result<Opened> {
+        let silence = self.options.silence.unwrap_or(SILENCE);
         let options = DialOptions {
             limit: Some(CONNECT_LIMIT),
-            silence: Some(SILENCE),
+            silence: Some(silence),
             ..DialOptions::default()
         };
         let Dialled { stream, round_trip } = dial(&self.host, self.port, &options).await?;
@@ -92,15 +96,11 @@ impl Login {
         let gauge = Gauge::of(&stream).map_err(|error| Error::from_io("connect", error))?;
         let implicit = self.options.is_implicit(self.port);
         let mut security = None;
-        let stream = if implicit {
-            let secure = security.insert(self.security()?);
-            let handshake = tokio::time::timeout(SILENCE, secure.secure(stream));
-            let silent = |_| lost("agree on TLS", crate::control::silent());
-            let done = handshake.await.map_err(silent)?;
-            done.map_err(|error| tls::explain(error, &self.host))?
-        } else {
-            Stream::Plain(stream)
-        };
+        let mut stream = Stream::plain(stream, silence);
+        if implicit {
+            let secured = security.insert(self.security()?).secure(stream).await;
+            stream = secured.map_err(|error| tls::explain(error, &self.host))?;
+        }
         let mut control = Control::new(stream);
         let greeting = control.last_reply().await?;
         if !greeting.is_done() {
@@ -115,7 +115,7 @@ impl Login {
         }
         self.log_in(&mut control, security.is_some()).await?;
         let server = self.server(&mut control, &greeting).await?;
-        let session = Session::new(control, server, security, peer, gauge);
+        let session = Session::new(control, server, security, (peer, silence), gauge);
         Ok(Opened { session, round_trip })
     }
 
@@ -134,9 +134,8 @@ impl Login {
             )));
         }
         let security = self.security()?;
-        let handshake = tokio::time::timeout(SILENCE, control.secure(&security)).await;
-        let done = handshake.map_err(|_| lost("agree on TLS", crate::control::silent()))?;
-        if !done.map_err(|error| tls::explain(error, &self.host))? {
+        let secured = control.secure(&security).await;
+        if !secured.map_err(|error| tls::explain(error, &self.host))? {
             let cause = "something was put behind the answer to AUTH TLS, in plain text";
             return Err(protocol("agree on TLS", cause));
         }

@@ -1,5 +1,7 @@
 //! How a server is to be talked to.
 
+use std::time::Duration;
+
 use haul_net::PasswordSource;
 use haul_net::tls::TlsOptions;
 
@@ -37,6 +39,9 @@ pub struct FtpOptions {
     pub tls: TlsMode,
     /// Whom to trust, and who we are.
     pub trust: TlsOptions,
+    /// A connection on which nothing moves for so long although something should is lost; 60 s if it
+    /// is not given. A slow one that moves bytes is not.
+    pub silence: Option<Duration>,
 }
 
 impl FtpOptions {

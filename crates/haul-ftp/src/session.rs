@@ -15,7 +15,7 @@ use haul_storage::{Error, ErrorKind, Result, Retry};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::control::{Control, SILENCE};
+use crate::control::Control;
 use crate::error::{done, lost, protocol, refused};
 use crate::server::Server;
 use crate::stream::{Security, Stream};
@@ -39,6 +39,8 @@ pub(crate) struct Session {
     security: Option<Security>,
     /// Where the control connection goes.
     peer: SocketAddr,
+    /// So long a data connection may be silent.
+    silence: Duration,
     extended: bool,
     /// Not to be used again.
     worn_out: bool,
@@ -62,7 +64,7 @@ impl Session {
         control: Control,
         server: Arc<Server>,
         security: Option<Security>,
-        peer: SocketAddr,
+        (peer, silence): (SocketAddr, Duration),
         (gauge, hold): (Gauge, Hold),
     ) -> Self {
         let extended = server.features.epsv;
@@ -73,6 +75,7 @@ impl Session {
             server,
             security,
             peer,
+            silence,
             extended,
             worn_out: false,
             gauge,
@@ -135,7 +138,8 @@ impl Session {
         commands.push(command);
         let security = self.security.clone();
         let outcome = {
-            let mut connecting = pin!(timeout(DATA_LIMIT, connect(address, security.as_ref())));
+            let mut connecting =
+                pin!(timeout(DATA_LIMIT, connect(address, self.silence, security.as_ref())));
             let mut beginning = pin!(begin(&mut self.control, &commands, operation));
             tokio::select! {
                 biased;
@@ -282,12 +286,17 @@ async fn begin(control: &mut Control, commands: &[Command], operation: &'static 
     if reply.is_preliminary() { Ok(()) } else { Err(refused(operation, &reply)) }
 }
 
-async fn connect(address: SocketAddr, security: Option<&Security>) -> io::Result<Stream> {
+async fn connect(
+    address: SocketAddr,
+    silence: Duration,
+    security: Option<&Security>,
+) -> io::Result<Stream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
+    let stream = Stream::plain(stream, silence);
     match security {
         Some(security) => security.secure(stream).await,
-        None => Ok(Stream::Plain(stream)),
+        None => Ok(stream),
     }
 }
 
@@ -308,16 +317,5 @@ fn no_data_connection(
             operation,
             format!("{what} within {} s: is it behind a firewall?", DATA_LIMIT.as_secs()),
         ),
-    }
-}
-
-/// A wait for the data connection, not longer than anything may be silent.
-pub(crate) async fn within<T>(
-    operation: &'static str,
-    moving: impl Future<Output = io::Result<T>>,
-) -> Result<T> {
-    match timeout(SILENCE, moving).await {
-        Ok(moved) => moved.map_err(|error| crate::error::broken(operation, error)),
-        Err(_) => Err(lost(operation, crate::control::silent())),
     }
 }

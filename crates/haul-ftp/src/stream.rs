@@ -4,20 +4,33 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use bytes::BufMut;
+use haul_storage::Result;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+
+use crate::error::{broken, lost};
 
 /// rustls asks for a few thousand bytes at a time; the kernel is asked for this many.
 const RECEIVED: usize = 128 << 10;
 
 /// A connection.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) struct Stream {
+    link: Link,
+    /// So long nothing at all may come where something is awaited, or go where something is sent.
+    silence: Duration,
+}
+
+#[derive(Debug)]
+enum Link {
     Plain(TcpStream),
     Tls(Box<TlsStream<BufReader<TcpStream>>>),
 }
@@ -39,25 +52,69 @@ impl Security {
         Self { config: Arc::new(config), name }
     }
 
-    /// Begins TLS.
-    pub(crate) async fn secure(&self, stream: TcpStream) -> io::Result<Stream> {
+    /// Begins TLS, unless it is there.
+    pub(crate) async fn secure(&self, stream: Stream) -> io::Result<Stream> {
+        let Link::Plain(plain) = stream.link else { return Ok(stream) };
         let connector = TlsConnector::from(Arc::clone(&self.config));
-        let stream = BufReader::with_capacity(RECEIVED, stream);
-        Ok(Stream::Tls(Box::new(connector.connect(self.name.clone(), stream).await?)))
+        let buffered = BufReader::with_capacity(RECEIVED, plain);
+        let handshake = timeout(stream.silence, connector.connect(self.name.clone(), buffered));
+        let secure = handshake.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        Ok(Stream { link: Link::Tls(Box::new(secure)), ..stream })
     }
 }
 
 impl Stream {
-    /// Whether it is encrypted.
-    pub(crate) const fn is_secure(&self) -> bool {
-        matches!(self, Self::Tls(_))
+    /// A connection in plain text, on which nothing may be silent for longer.
+    pub(crate) const fn plain(stream: TcpStream, silence: Duration) -> Self {
+        Self { link: Link::Plain(stream), silence }
     }
 
-    /// The connection below, if it is plain.
-    pub(crate) fn into_plain(self) -> Option<TcpStream> {
-        match self {
-            Self::Plain(stream) => Some(stream),
-            Self::Tls(_) => None,
+    /// Whether it is encrypted.
+    pub(crate) const fn is_secure(&self) -> bool {
+        matches!(self.link, Link::Tls(_))
+    }
+
+    /// Reads what has come; 0 at the end.
+    pub(crate) async fn receive(
+        &mut self,
+        operation: &'static str,
+        buffer: &mut (impl BufMut + Send),
+    ) -> Result<usize> {
+        let silence = self.silence;
+        within(operation, silence, self.read_buf(buffer)).await
+    }
+
+    /// Sends all of it. A slow connection may take its time, a dead one may not.
+    pub(crate) async fn send(&mut self, operation: &'static str, bytes: &[u8]) -> Result<()> {
+        let silence = self.silence;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let sent = within(operation, silence, self.write(rest)).await?;
+            if sent == 0 {
+                return Err(lost(operation, "the connection takes no more"));
+            }
+            rest = &rest[sent..];
+        }
+        within(operation, silence, self.flush()).await
+    }
+
+    /// Says that nothing more comes from here.
+    pub(crate) async fn end(&mut self, operation: &'static str) -> Result<()> {
+        let silence = self.silence;
+        within(operation, silence, self.shutdown()).await
+    }
+}
+
+/// Something that moves bytes, or is over after a while.
+async fn within<T>(
+    operation: &'static str,
+    silence: Duration,
+    moving: impl Future<Output = io::Result<T>>,
+) -> Result<T> {
+    match timeout(silence, moving).await {
+        Ok(moved) => moved.map_err(|error| broken(operation, error)),
+        Err(_) => {
+            Err(lost(operation, format!("nothing came or went for {} s", silence.as_secs_f32())))
         }
     }
 }
@@ -68,9 +125,9 @@ impl AsyncRead for Stream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::Tls(stream) => match Pin::new(stream).poll_read(context, buffer) {
+        match &mut self.get_mut().link {
+            Link::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Link::Tls(stream) => match Pin::new(stream).poll_read(context, buffer) {
                 // Many servers end a data connection without saying so to TLS. Whether all has come
                 // the length tells, and the reply on the control connection.
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -88,23 +145,23 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        match &mut self.get_mut().link {
+            Link::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Link::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        match &mut self.get_mut().link {
+            Link::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Link::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        match &mut self.get_mut().link {
+            Link::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Link::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }

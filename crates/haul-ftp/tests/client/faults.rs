@@ -420,3 +420,46 @@ async fn where_something_is_to_be_written_is_found() {
     assert_eq!(error.kind(), ErrorKind::NotADirectory, "{error}");
     assert_eq!(host.resolve(b"/~/up/f").await.unwrap().path, "/up/f");
 }
+
+/// A server that falls silent, and a client that waits for it for half a second.
+async fn silent(silent_at: &'static str) -> (Scripted, Arc<FtpHost>) {
+    let server = Scripted::start(Script { silent_at, ..Script::default() }).await;
+    server.put("/up/f", &content(1 << 20));
+    let silence = Some(Duration::from_millis(500));
+    let host = host(server.port(), FtpOptions { silence, ..FtpOptions::default() });
+    (server, host)
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_is_given_up() {
+    for verb in ["USER", "PASS", "FEAT"] {
+        let (_server, host) = silent(verb).await;
+        let error = host.resolve(b"/up").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains("nothing came or went"), "{error}");
+    }
+    let (_server, host) = silent("RETR").await;
+    let (_journals, storage) = opened(&host).await;
+    let file = storage.open(&path("f")).await.unwrap();
+    let error = read(&*file, Range::new(0, 1 << 20)).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later), "{error}");
+
+    let (_server, host) = silent("STOR").await;
+    let (_journals, storage) = opened(&host).await;
+    let writer = storage.create(&path("g"), &CreateOptions::default()).await.unwrap();
+    let error = write(&*writer, &content(60 << 20), 0).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_slow_is_waited_for() {
+    let pause = Duration::from_millis(100);
+    let server = Scripted::start(Script { pause, ..Script::default() }).await;
+    let expected = content(12_000);
+    server.put("/up/f", &expected);
+    let silence = Some(Duration::from_millis(500));
+    let host = host(server.port(), FtpOptions { silence, ..FtpOptions::default() });
+    let (_journals, storage) = opened(&host).await;
+    let file = storage.open(&path("f")).await.unwrap();
+    assert_eq!(read(&*file, Range::new(0, 12_000)).await.unwrap(), expected);
+}

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -28,6 +29,10 @@ pub struct Script {
     pub cut_upload: Option<(usize, &'static str)>,
     /// The control connection ends after so many commands.
     pub patience: usize,
+    /// A verb at which it falls silent for ever; with `RETR` and `STOR` in the middle of the data.
+    pub silent_at: &'static str,
+    /// The pause between pieces of a download.
+    pub pause: Duration,
 }
 
 impl Default for Script {
@@ -43,6 +48,8 @@ impl Default for Script {
             cut_download: None,
             cut_upload: None,
             patience: usize::MAX,
+            silent_at: "",
+            pause: Duration::ZERO,
         }
     }
 }
@@ -136,6 +143,10 @@ impl<'a> Visit<'a> {
             let line = String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_owned();
             self.shared.commands.lock().unwrap().push(line.clone());
             let (verb, argument) = line.split_once(' ').unwrap_or((&line, ""));
+            let is_silent = verb == self.shared.script.silent_at;
+            if is_silent && !matches!(verb, "RETR" | "STOR") {
+                std::future::pending::<()>().await;
+            }
             let told = self.shared.script.answers.iter().find(|(of, _)| *of == verb);
             match told {
                 Some((_, answer)) => self.say(answer).await?,
@@ -235,7 +246,16 @@ impl<'a> Visit<'a> {
             Some((most, last)) => (&content[offset..content.len().min(offset + most)], last),
             None => (&content[offset..], "226 That was all."),
         };
-        let sent = data.write_all(rest).await;
+        let script = &self.shared.script;
+        if script.silent_at == "RETR" {
+            data.write_all(&rest[..rest.len() / 2]).await?;
+            std::future::pending::<()>().await;
+        }
+        let mut sent = Ok(());
+        for piece in rest.chunks(if script.pause.is_zero() { usize::MAX } else { 1000 }) {
+            sent = sent.and(data.write_all(piece).await);
+            tokio::time::sleep(script.pause).await;
+        }
         drop(data);
         self.say(if sent.is_ok() { last } else { "426 Gone." }).await
     }
@@ -246,6 +266,9 @@ impl<'a> Visit<'a> {
         self.say("150 Go on.").await?;
         let mut content = self.files().get(path).cloned().unwrap_or_default();
         content.truncate(offset);
+        if self.shared.script.silent_at == "STOR" {
+            std::future::pending::<()>().await;
+        }
         let cut = self.shared.script.cut_upload;
         let cut = cut.filter(|_| self.shared.uploads_cut.fetch_add(1, Ordering::SeqCst) == 0);
         match cut {
