@@ -155,6 +155,9 @@ impl FtpHost {
 
     /// What the server can do.
     pub(crate) async fn server(&self) -> Result<Arc<Server>> {
+        if let Some(known) = self.lanes.known_server() {
+            return Ok(known);
+        }
         let mut tries = self.tries();
         loop {
             match self.lanes.command().await {

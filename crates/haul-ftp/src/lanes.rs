@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use crate::login::{Login, Opened};
+use crate::server::Server;
 use crate::session::Session;
 
 /// Lanes in the making.
@@ -102,6 +103,11 @@ impl Lanes {
     /// The host as errors name it.
     pub(crate) fn host(&self) -> String {
         self.login.name()
+    }
+
+    /// What the server can do, once a lane was open.
+    pub(crate) fn known_server(&self) -> Option<Arc<Server>> {
+        self.login.known_server()
     }
 
     /// Wishes for `lanes` lanes.

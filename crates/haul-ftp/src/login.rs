@@ -79,6 +79,11 @@ impl Login {
         with_port(&self.host, if standard { 0 } else { self.port })
     }
 
+    /// What the server can do, once a lane was open.
+    pub(crate) fn known_server(&self) -> Option<Arc<Server>> {
+        self.server.get().cloned()
+    }
+
     /// Opens a lane.
     pub(crate) async fn open(&self) -> Result<Opened> {
         self.try_open().await.map_err(|error| error.at(self.name()))

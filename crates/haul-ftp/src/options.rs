@@ -62,3 +62,18 @@ impl FtpOptions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tls_comes_first_on_its_port_or_where_that_is_said() {
+        let with = |tls| FtpOptions { tls, ..FtpOptions::default() };
+        assert!(with(TlsMode::Always).is_implicit(990) && !with(TlsMode::Always).is_implicit(21));
+        assert!(with(TlsMode::Implicit).is_implicit(2121));
+        assert!(!with(TlsMode::Auto).is_implicit(990));
+        assert_eq!(with(TlsMode::Implicit).default_port(), 990);
+        assert_eq!(with(TlsMode::Always).default_port(), 21);
+    }
+}
