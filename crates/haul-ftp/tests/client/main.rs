@@ -9,6 +9,7 @@ mod faults;
 mod pyftpdlib;
 #[path = "../support/scripted.rs"]
 mod scripted;
+mod security;
 #[path = "../support/vsftpd.rs"]
 mod vsftpd;
 
