@@ -5,6 +5,7 @@
 
 mod conforming;
 mod faults;
+mod limits;
 #[path = "../support/pyftpdlib.rs"]
 mod pyftpdlib;
 #[path = "../support/scripted.rs"]
