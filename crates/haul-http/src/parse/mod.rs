@@ -1,1 +1,22 @@
 //! What servers send, as text that is not to be trusted: parsed, bounded, checked. No I/O.
+//!
+//! | file | from | to |
+//! |---|---|---|
+//! | [`multistatus`] | a PROPFIND answer, in chunks | [`Resource`]s |
+//! | [`href`] | a link in a listing, the `Location` of a redirect | a name in the directory, a [`Url`] |
+//! | [`ranges`] | `Content-Range`, `Accept-Ranges` | [`ContentRange`] |
+//! | [`retry_after`] | `Retry-After` | how long to wait |
+//! | [`dates`] | a date in any form that servers write | a timestamp |
+//!
+//! A name from a listing becomes a name on this machine's disk, so [`href::resolve`] is the one way
+//! from a link to a name: what it gives is one component below the directory that was asked for.
+
+pub mod dates;
+pub mod href;
+pub mod multistatus;
+pub mod ranges;
+pub mod retry_after;
+
+pub use href::{Base, HrefError, Origin, Target, Url, WebScheme};
+pub use multistatus::{Limits, Multistatus, MultistatusError, Resource};
+pub use ranges::{ContentRange, RangeError};
