@@ -1,1 +1,22 @@
-//! The client: lanes, requests, files.
+//! The client: from a URL to files that are read by ranges and written by streams.
+//!
+//! ```text
+//! HttpHost ── exchange (sign-in, redirects, what may be asked again) ── lanes (connections) ── connect
+//!    │                                                                                  (TCP, proxy, TLS)
+//!    └ HttpStorage: stat, list, open → HttpFile, create → Upload
+//! ```
+
+mod answer;
+mod auth;
+mod body;
+mod connect;
+mod error;
+mod exchange;
+mod facts;
+mod file;
+mod host;
+mod lanes;
+mod options;
+
+pub use host::HttpHost;
+pub use options::HttpOptions;

@@ -1,0 +1,312 @@
+//! A request and its answer: on which lane, signed by whom, along which redirects, and asked again
+//! when that can help.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use haul_net::Prompter;
+use haul_storage::{Error, ErrorKind, Result, Retry, Timestamp};
+use http::header::{AUTHORIZATION, HOST, LOCATION, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
+
+use super::answer::{Answer, SILENCE};
+use super::auth::SignIn;
+use super::body::Payload;
+use super::connect::Connector;
+use super::error;
+use super::lanes::Lanes;
+use super::options::HttpOptions;
+use crate::parse::{Origin, Url, WebScheme, retry_after};
+
+/// As curl and browsers have it, more or less; a loop needs no more.
+const MOST_REDIRECTS: usize = 10;
+
+/// A server that wants to be left alone for longer than this is an error to be told.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// How often a question without a body of its own is asked again.
+const TRIES: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(300);
+
+/// Everything that is asked of anybody.
+#[derive(Debug)]
+pub struct Exchange {
+    connector: Arc<Connector>,
+    runtime: Handle,
+    sign_in: SignIn,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lanes: HashMap<Origin, Arc<Lanes>>,
+    expected: usize,
+    wished: usize,
+    /// Servers that asked to be left alone.
+    quiet_until: HashMap<Origin, Instant>,
+}
+
+/// What to ask.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// The method.
+    pub method: Method,
+    /// Whom, and for what.
+    pub url: Url,
+    /// Header fields.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+    /// What it is for, in errors.
+    pub operation: &'static str,
+}
+
+impl Ask {
+    /// Without header fields and body.
+    pub fn new(method: Method, url: Url, operation: &'static str) -> Self {
+        Self { method, url, headers: HeaderMap::new(), body: Bytes::new(), operation }
+    }
+
+    /// With a header field.
+    #[must_use]
+    pub fn with(mut self, name: impl http::header::IntoHeaderName, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+}
+
+impl Exchange {
+    /// No lane yet. Credentials are for `home`.
+    pub fn new(
+        home: Origin,
+        user: Option<String>,
+        options: &HttpOptions,
+        prompter: Arc<dyn Prompter>,
+        runtime: Handle,
+    ) -> Self {
+        Self {
+            connector: Arc::new(Connector::new(options.tls.clone(), runtime.clone())),
+            sign_in: SignIn::new(home, user, options, prompter),
+            runtime,
+            state: Mutex::default(),
+        }
+    }
+
+    /// The lanes to an origin.
+    pub fn lanes(&self, origin: &Origin) -> Arc<Lanes> {
+        let mut state = self.lock();
+        let (wished, expected) = (state.wished, state.expected);
+        let lanes = state.lanes.entry(origin.clone()).or_insert_with(|| {
+            let connector = Arc::clone(&self.connector);
+            let lanes = Lanes::new(origin.clone(), connector, self.runtime.clone());
+            lanes.expect(expected);
+            lanes.wish(wished);
+            lanes
+        });
+        Arc::clone(lanes)
+    }
+
+    /// Says how many lanes a transfer will want over a long path.
+    pub fn expect(&self, lanes: usize) {
+        self.lock().expected = lanes;
+    }
+
+    /// Wishes for `lanes` lanes to `origin`.
+    pub fn wish(&self, origin: &Origin, lanes: usize) {
+        self.lock().wished = lanes;
+        self.lanes(origin).wish(lanes);
+    }
+
+    /// Asks, again if that may help. What the server says is an answer, whatever it is.
+    ///
+    /// # Errors
+    /// Nobody answers, or the answer cannot be followed.
+    pub async fn patiently(&self, ask: &Ask) -> Result<Answer> {
+        let mut tried = 0;
+        loop {
+            let outcome = self.once(ask).await;
+            tried += 1;
+            let again = match &outcome {
+                Ok(answer) => may_pass(answer.status),
+                Err(error) => error.retry() == Retry::Later,
+            };
+            if !again || tried >= TRIES {
+                return outcome;
+            }
+            if let Ok(answer) = outcome {
+                answer.drain().await;
+            }
+            sleep(FIRST_PAUSE * (1 << (tried - 1))).await;
+        }
+    }
+
+    /// Asks once. Redirects are followed, and challenges answered.
+    ///
+    /// # Errors
+    /// As [`Exchange::patiently`].
+    pub async fn once(&self, ask: &Ask) -> Result<Answer> {
+        let mut url = ask.url.clone();
+        let mut redirects = 0;
+        let mut said = self.sign_in.known(&url);
+        loop {
+            let answer = self.send(ask, &url, said.as_ref()).await?;
+            if answer.status == StatusCode::UNAUTHORIZED {
+                answer.drain().await;
+                said = Some(self.sign_in.answer(&url, said.as_ref()).await?);
+                continue;
+            }
+            let Some(next) = self.redirect(&answer, ask)? else { return Ok(answer) };
+            redirects += 1;
+            if redirects > MOST_REDIRECTS || next == url {
+                return Err(Error::new(ErrorKind::Protocol, ask.operation)
+                    .at(&ask.url)
+                    .because(format!("it is redirected without end, at last to {next}")));
+            }
+            answer.drain().await;
+            said = self.sign_in.known(&next);
+            url = next;
+        }
+    }
+
+    /// Sends a request with a body of its own, which can be sent only once. What is asked before it
+    /// finds out who we are and where it goes.
+    ///
+    /// # Errors
+    /// As [`Exchange::patiently`].
+    pub async fn upload(&self, ask: &Ask, body: Payload) -> Result<Answer> {
+        self.wait_while_quiet(&ask.url.origin).await;
+        let mut lease = self.lanes(&ask.url.origin).lease().await?;
+        let request = self.request(ask, &ask.url, self.sign_in.known(&ask.url).as_ref(), body)?;
+        let Some(sender) = lease.sender() else { return Err(gone(ask)) };
+        match sender.send_request(request).await {
+            Ok(response) => Ok(self.noticed(Answer::new(response, ask.url.clone(), lease))),
+            Err(failed) => Err(error::of_hyper(&failed, ask.operation, &ask.url)),
+        }
+    }
+
+    async fn send(&self, ask: &Ask, url: &Url, said: Option<&HeaderValue>) -> Result<Answer> {
+        self.wait_while_quiet(&url.origin).await;
+        let lanes = self.lanes(&url.origin);
+        loop {
+            let mut lease = lanes.lease().await?;
+            let used = lease.is_used();
+            let body =
+                if ask.body.is_empty() { Payload::Empty } else { Payload::Whole(ask.body.clone()) };
+            let request = self.request(ask, url, said, body)?;
+            let Some(sender) = lease.sender() else { return Err(gone(ask)) };
+            let sent = timeout(SILENCE, sender.send_request(request)).await;
+            match sent {
+                Ok(Ok(response)) => {
+                    return Ok(self.noticed(Answer::new(response, url.clone(), lease)));
+                }
+                // The server closed a connection that it thought idle.
+                Ok(Err(failed)) if used && !failed.is_parse() && repeatable(&ask.method) => {}
+                Ok(Err(failed)) => return Err(error::of_hyper(&failed, ask.operation, url)),
+                Err(_) => return Err(error::silent(ask.operation, url, SILENCE.as_secs())),
+            }
+        }
+    }
+
+    fn request(
+        &self,
+        ask: &Ask,
+        url: &Url,
+        said: Option<&HeaderValue>,
+        body: Payload,
+    ) -> Result<Request<Payload>> {
+        let host = HeaderValue::try_from(url.origin.authority());
+        let request = Request::builder().method(&ask.method).uri(url.target()).body(body);
+        let (Ok(host), Ok(mut request)) = (host, request) else {
+            return Err(Error::new(ErrorKind::InvalidInput, ask.operation)
+                .at(url)
+                .because("this cannot be asked over HTTP"));
+        };
+        let headers = request.headers_mut();
+        headers.insert(HOST, host);
+        headers.insert(
+            USER_AGENT,
+            HeaderValue::from_static(concat!("haul/", env!("CARGO_PKG_VERSION"))),
+        );
+        headers.extend(ask.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+        if let Some(said) = said {
+            headers.insert(AUTHORIZATION, said.clone());
+        }
+        Ok(request)
+    }
+
+    /// Remembers what an answer says of the server's load.
+    fn noticed(&self, answer: Answer) -> Answer {
+        let busy = matches!(answer.status.as_u16(), 429 | 503);
+        if busy {
+            let origin = &answer.url.origin;
+            self.lanes(origin).refused();
+            if let Some(pause) = wanted_pause(&answer) {
+                let until = Instant::now() + pause;
+                self.lock().quiet_until.insert(origin.clone(), until);
+            }
+        }
+        answer
+    }
+
+    async fn wait_while_quiet(&self, origin: &Origin) {
+        let until = self.lock().quiet_until.get(origin).copied();
+        if let Some(pause) = until.map(|until| until.saturating_duration_since(Instant::now())) {
+            sleep(pause).await;
+        }
+    }
+
+    fn redirect(&self, answer: &Answer, ask: &Ask) -> Result<Option<Url>> {
+        let follows = match answer.status.as_u16() {
+            301 | 302 | 307 | 308 => true,
+            303 => ask.method == Method::GET || ask.method == Method::HEAD,
+            _ => false,
+        };
+        let Some(location) = answer.header(&LOCATION).filter(|_| follows) else { return Ok(None) };
+        let next = answer.url.join(location).map_err(|cause| {
+            Error::new(ErrorKind::Protocol, ask.operation)
+                .at(&ask.url)
+                .because(format!("the server redirects to where nobody can follow: {cause}"))
+        })?;
+        let tls = |url: &Url| url.origin.scheme() == WebScheme::Https;
+        if tls(&answer.url) && !tls(&next) {
+            return Err(Error::new(ErrorKind::PermissionDenied, ask.operation)
+                .at(&ask.url)
+                .because(format!("the server redirects from HTTPS to plain HTTP, to {next}")));
+        }
+        if repeatable(&ask.method) || matches!(answer.status.as_u16(), 307 | 308) {
+            return Ok(Some(next));
+        }
+        Err(Error::new(ErrorKind::Protocol, ask.operation)
+            .at(&ask.url)
+            .because(format!("the server says that it is elsewhere: name {next} instead")))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether an answer may be another one a moment later.
+pub fn may_pass(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 408 | 425 | 429 | 500 | 502 | 503 | 504)
+}
+
+/// How long the server wants to be left alone (RFC 9110, 10.2.3).
+fn wanted_pause(answer: &Answer) -> Option<Duration> {
+    let now = Timestamp::from(SystemTime::now());
+    let pause = retry_after::parse(answer.header(&RETRY_AFTER)?, now)?;
+    Some(pause.min(LONGEST_WAIT))
+}
+
+/// Whether asking twice is the same as asking once (RFC 9110, 9.2.2).
+fn repeatable(method: &Method) -> bool {
+    matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND" | "DELETE" | "PROPPATCH")
+}
+
+fn gone(ask: &Ask) -> Error {
+    Error::new(ErrorKind::Unreachable, ask.operation).at(&ask.url)
+}

@@ -1,0 +1,56 @@
+//! A host: its lanes, and what is asked of it.
+
+use std::sync::Arc;
+
+use haul_net::Prompter;
+use haul_storage::{LinkStatus, Result};
+use tokio::runtime::Handle;
+
+use super::exchange::Exchange;
+use super::file::{HttpFile, Opened};
+use super::options::HttpOptions;
+use crate::parse::{Origin, Url};
+
+/// A host that is spoken to over HTTP, as one user.
+#[derive(Debug)]
+pub struct HttpHost {
+    origin: Origin,
+    exchange: Arc<Exchange>,
+}
+
+impl HttpHost {
+    /// Nothing is opened yet. Lanes run on `runtime`.
+    pub fn new(
+        origin: Origin,
+        user: Option<String>,
+        options: &HttpOptions,
+        prompter: Arc<dyn Prompter>,
+        runtime: Handle,
+    ) -> Arc<Self> {
+        let exchange = Exchange::new(origin.clone(), user, options, prompter, runtime);
+        Arc::new(Self { origin, exchange: Arc::new(exchange) })
+    }
+
+    /// How it is named.
+    pub fn name(&self) -> String {
+        self.origin.to_string()
+    }
+
+    /// Says how many lanes a transfer will want over a long path.
+    pub fn expect(&self, lanes: usize) {
+        self.exchange.expect(lanes);
+    }
+
+    /// What the link looks like.
+    pub fn link(&self) -> LinkStatus {
+        self.exchange.lanes(&self.origin).status()
+    }
+
+    /// Opens what is at a URL.
+    ///
+    /// # Errors
+    /// It is not there, or may not be read.
+    pub async fn open(&self, url: &Url) -> Result<Opened> {
+        HttpFile::open(&self.exchange, url, true).await
+    }
+}
