@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use haul_net::Prompter;
-use haul_storage::{LinkStatus, Result};
+use haul_storage::LinkStatus;
 use tokio::runtime::Handle;
 
 use super::exchange::Exchange;
-use super::file::{HttpFile, Opened};
 use super::options::HttpOptions;
-use crate::parse::{Origin, Url};
+use crate::parse::Origin;
 
 /// A host that is spoken to over HTTP, as one user.
 #[derive(Debug)]
@@ -46,11 +45,12 @@ impl HttpHost {
         self.exchange.lanes(&self.origin).status()
     }
 
-    /// Opens what is at a URL.
-    ///
-    /// # Errors
-    /// It is not there, or may not be read.
-    pub async fn open(&self, url: &Url) -> Result<Opened> {
-        HttpFile::open(&self.exchange, url, true).await
+    /// Wishes for lanes.
+    pub fn wish(&self, lanes: usize) {
+        self.exchange.wish(&self.origin, lanes);
+    }
+
+    pub(super) const fn exchange(&self) -> &Arc<Exchange> {
+        &self.exchange
     }
 }

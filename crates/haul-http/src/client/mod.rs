@@ -16,7 +16,12 @@ mod facts;
 mod file;
 mod host;
 mod lanes;
+mod list;
+mod look;
 mod options;
+mod storage;
 
 pub use host::HttpHost;
+pub use look::Found;
 pub use options::HttpOptions;
+pub use storage::HttpStorage;

@@ -60,6 +60,7 @@ impl SftpStorage {
             owner: true,
             xattrs: false,
             digests: Vec::new(),
+            pipelined: true,
             max_lanes: None,
             max_file_size: None,
             whole_limit: u64::from(server.read.min(server.write)) - 1,

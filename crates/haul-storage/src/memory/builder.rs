@@ -145,6 +145,7 @@ fn everything() -> Capabilities {
         owner: true,
         xattrs: true,
         digests: Vec::new(),
+        pipelined: true,
         max_lanes: None,
         max_file_size: None,
         whole_limit: 64 << 10,

@@ -72,6 +72,12 @@ impl Url {
         self.target.split_once('?').map(|(_, query)| query)
     }
 
+    /// Another path of the same server, without a query.
+    #[must_use]
+    pub fn with_path(&self, path: &str) -> Self {
+        Self { origin: self.origin.clone(), target: encode_target(path) }
+    }
+
     /// Path and query, for a request line.
     pub fn target(&self) -> &str {
         &self.target
