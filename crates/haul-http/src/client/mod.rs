@@ -24,4 +24,4 @@ mod storage;
 pub use host::HttpHost;
 pub use look::Found;
 pub use options::HttpOptions;
-pub use storage::HttpStorage;
+pub use storage::{HttpStorage, Manner};

@@ -3,7 +3,10 @@
 //! Local storages are opened on canonical roots (no links, no `..`), so that the engine can see
 //! when source and destination are the same or one lies in the other.
 
+mod http;
+mod remotes;
 mod sftp;
+mod threads;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -17,8 +20,8 @@ use std::thread;
 use haul_local::{LocalOptions, LocalStorage, SplitMode, SplitStorage};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Scheme, Storage, WorkPool};
 
-use self::sftp::Remotes;
-use crate::args::SshArgs;
+use self::remotes::Remotes;
+use crate::args::RemoteArgs;
 use crate::config::{Config, Remote};
 use crate::exit::Stop;
 use crate::options::SplitArg;
@@ -67,11 +70,11 @@ impl<'a> Places<'a> {
         config: &'a Config,
         block_size: u64,
         split: SplitArg,
-        ssh: &SshArgs,
+        remote: &RemoteArgs,
         printer: &Printer,
         lanes: usize,
     ) -> Self {
-        let remotes = Remotes::new(ssh, printer, lanes);
+        let remotes = Remotes::new(remote, printer, lanes);
         Self { config, block_size, split, sources: Mutex::default(), remotes }
     }
 
@@ -94,10 +97,8 @@ impl<'a> Places<'a> {
             _ => location,
         };
         let protocol = match &location {
-            Location::Local(_) | Location::Remote { scheme: Scheme::Sftp, .. } => {
-                return Ok(location);
-            }
-            Location::Remote { scheme, .. } => scheme.name(),
+            Location::Remote { scheme: scheme @ (Scheme::Ftp | Scheme::Ftps), .. } => scheme.name(),
+            Location::Local(_) | Location::Remote { .. } => return Ok(location),
             Location::Named { .. } => "sftp",
             Location::Peer { .. } => "a peer's ticket",
         };
@@ -350,7 +351,7 @@ mod tests {
         let config: Config = toml::from_str(config).unwrap();
         let printer = Printer::new(OutputArgs::default());
         let places =
-            Places::new(&config, 1 << 20, SplitArg::Auto, &SshArgs::default(), &printer, 0);
+            Places::new(&config, 1 << 20, SplitArg::Auto, &RemoteArgs::default(), &printer, 0);
         match places.locate(OsStr::new(argument)) {
             Ok(location) => Ok(location.to_string()),
             Err(Stop::Usage(message)) => Err(message),

@@ -1,0 +1,179 @@
+//! Places on servers of HTTP and WebDAV. One host is one set of lanes, however many locations are on
+//! it.
+
+use std::collections::{HashMap, HashSet};
+use std::env;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use haul_http::client::{Found, HttpHost, HttpOptions, HttpStorage, Manner};
+use haul_http::parse::{Origin, Url, WebScheme};
+use haul_net::tls::{Identity, TlsOptions};
+use haul_net::{PasswordSource, Secret};
+use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Scheme};
+
+use super::Place;
+use super::sftp::{at_root, rel_path};
+use super::threads::LaneThreads;
+use crate::args::TlsArgs;
+use crate::output::{Printer, human};
+use crate::terminal::Terminal;
+
+/// Opens hosts, each once.
+#[derive(Debug)]
+pub(super) struct HttpPlaces {
+    options: HttpOptions,
+    terminal: Terminal,
+    printer: Printer,
+    /// Lanes that a transfer will want over a long path; 0 for what moves little.
+    lanes: usize,
+    threads: Arc<LaneThreads>,
+    opened: Mutex<Opened>,
+}
+
+#[derive(Debug, Default)]
+struct Opened {
+    hosts: HashMap<HostKey, Arc<HttpHost>>,
+    password_commands: HashMap<HostKey, String>,
+    /// Of which it was said how they were reached.
+    introduced: HashSet<HostKey>,
+    warned: bool,
+}
+
+/// What makes one host different from another.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct HostKey {
+    user: Option<String>,
+    origin: Origin,
+}
+
+impl HttpPlaces {
+    /// Hosts as the options say, and the environment.
+    pub(super) fn new(
+        tls: &TlsArgs,
+        printer: &Printer,
+        lanes: usize,
+        threads: Arc<LaneThreads>,
+    ) -> Self {
+        let secret = |name| {
+            let text = env::var(name).ok().filter(|text| !text.is_empty())?;
+            Some(PasswordSource::Secret(Secret::new(text)))
+        };
+        let options = HttpOptions {
+            tls: tls_options(tls),
+            password: secret("HAUL_PASSWORD"),
+            token: secret("HAUL_TOKEN"),
+        };
+        let terminal = Terminal { quiet: printer.is_quiet() };
+        let (printer, opened) = (printer.clone(), Mutex::default());
+        Self { options, terminal, printer, lanes, threads, opened }
+    }
+
+    /// Remembers what prints the password of a host.
+    pub(super) fn password_command(&self, location: &Location, command: &str) {
+        // A location that names no host is refused when it is opened.
+        if let Ok((key, _)) = parts(location) {
+            self.lock().password_commands.insert(key, command.to_owned());
+        }
+    }
+
+    /// Opens what is there.
+    pub(super) async fn existing(&self, location: &Location) -> Result<Place> {
+        let (key, url) = parts(location)?;
+        let host = self.host(&key, location)?;
+        let found = host.find(&url).await?;
+        self.introduce(&key, &host);
+        match found {
+            Found::File(file) => {
+                let (directory, _) = split(url.path());
+                let root = url.with_path(directory);
+                let name = match location.base_name() {
+                    b"" => &b"index.html"[..],
+                    name => name,
+                };
+                let path = rel_path(location, &[name])?;
+                let at = at_root(location, parent(location.path_bytes()));
+                let storage = HttpStorage::new(host, at, root, Manner::Web, file.is_ranged());
+                let given = (url.query().is_some() || file.found() != url).then_some(url);
+                storage.put(path.clone(), *file, given);
+                Ok(Place { storage, path, is_directory: false, exists: true, local: None })
+            }
+            Found::Directory(root) => {
+                let storage = HttpStorage::new(host, location.clone(), root, Manner::Web, true);
+                let path = RelPath::root();
+                Ok(Place { storage, path, is_directory: true, exists: true, local: None })
+            }
+        }
+    }
+
+    /// Opens a place to write to, which need not exist.
+    pub(super) async fn destination(&self, location: &Location) -> Result<Place> {
+        Err(Error::new(ErrorKind::Unsupported, "write").at(location))
+    }
+
+    fn host(&self, key: &HostKey, location: &Location) -> Result<Arc<HttpHost>> {
+        let mut opened = self.lock();
+        if let Some(host) = opened.hosts.get(key) {
+            return Ok(Arc::clone(host));
+        }
+        if self.options.tls.insecure && !std::mem::replace(&mut opened.warned, true) {
+            let message = "--insecure: nobody knows who the server is, nor who reads along";
+            self.printer.warning(&location.to_string(), message);
+        }
+        let mut options = self.options.clone();
+        if let Some(command) = opened.password_commands.get(key) {
+            options.password = Some(PasswordSource::Command(command.clone()));
+        }
+        let terminal = Arc::new(self.terminal);
+        let threads = self.threads.handle()?;
+        let host = HttpHost::new(key.origin.clone(), key.user.clone(), &options, terminal, threads);
+        host.expect(self.lanes);
+        opened.hosts.insert(key.clone(), Arc::clone(&host));
+        Ok(host)
+    }
+
+    fn introduce(&self, key: &HostKey, host: &HttpHost) {
+        let first = self.lock().introduced.insert(key.clone());
+        if first && self.printer.is_verbose() && !self.printer.is_json() {
+            self.printer.note(human::reached(&host.name(), &host.link()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn parts(location: &Location) -> Result<(HostKey, Url)> {
+    // `Remotes` lets nothing else through.
+    let Location::Remote { scheme, user, host, port, path, .. } = location else {
+        return Err(Error::new(ErrorKind::Unsupported, "open").at(location));
+    };
+    let scheme = match scheme {
+        Scheme::Https | Scheme::Davs => WebScheme::Https,
+        _ => WebScheme::Http,
+    };
+    let wrong = |error: haul_http::parse::HrefError| {
+        Error::new(ErrorKind::InvalidInput, "open").at(location).because(error.to_string())
+    };
+    let origin = Origin::new(scheme, host, *port).map_err(wrong)?;
+    let url = Url::new(origin.clone(), path, None).map_err(wrong)?;
+    Ok((HostKey { user: user.clone(), origin }, url))
+}
+
+fn tls_options(tls: &TlsArgs) -> TlsOptions {
+    let identity = tls.certificate.clone().map(|certificate| Identity {
+        key: tls.key.clone().unwrap_or_else(|| certificate.clone()),
+        certificate,
+    });
+    TlsOptions { authorities: tls.authorities.clone(), insecure: tls.insecure, identity }
+}
+
+/// The directory of an encoded path, with its slash, and the name in it.
+fn split(path: &str) -> (&str, &str) {
+    path.split_at(path.rfind('/').map_or(0, |slash| slash + 1))
+}
+
+/// The directory of a path as written, with its slash.
+fn parent(path: &[u8]) -> &[u8] {
+    &path[..path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)]
+}
