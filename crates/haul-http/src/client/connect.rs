@@ -35,11 +35,11 @@ pub struct Connector {
     runtime: Handle,
 }
 
-/// A connection that can be used.
+/// A connection that bytes go through.
 #[derive(Debug)]
-pub struct Connected {
-    /// Takes requests.
-    pub sender: SendRequest<Payload>,
+pub struct Connected<T> {
+    /// The connection.
+    pub stream: T,
     /// The round trip of the TCP handshake.
     pub round_trip: Duration,
     /// What the kernel knows of it.
@@ -52,12 +52,31 @@ impl Connector {
         Self { options, tls: Mutex::default(), runtime }
     }
 
-    /// Connects. `dialled` learns the round trip as soon as it is known.
+    /// Connects, for requests one after the other. `dialled` learns the round trip as soon as it is
+    /// known.
     pub async fn connect(
         &self,
         origin: &Origin,
         dialled: impl FnOnce(Duration) + Send,
-    ) -> Result<Connected> {
+    ) -> Result<Connected<SendRequest<Payload>>> {
+        let Connected { stream, round_trip, gauge } = self.reach(origin, dialled).await?;
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(READ_MOST);
+        let shaken = builder.handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = shaken.map_err(|error| {
+            Error::new(ErrorKind::Unreachable, "connect").at(origin).with_source(error)
+        })?;
+        // What ends a connection is told to whoever has a request on it.
+        self.runtime.spawn(async move { drop(connection.await) });
+        Ok(Connected { stream: sender, round_trip, gauge })
+    }
+
+    /// Connects, and says nothing yet.
+    pub async fn reach(
+        &self,
+        origin: &Origin,
+        dialled: impl FnOnce(Duration) + Send,
+    ) -> Result<Connected<Link>> {
         let options = DialOptions {
             limit: Some(PATIENCE),
             silence: Some(PATIENCE),
@@ -77,15 +96,7 @@ impl Connector {
         } else {
             Way::Plain(tcp.stream)
         };
-        let stream = TokioIo::new(Held { way, _hold: hold });
-        let mut builder = http1::Builder::new();
-        builder.max_buf_size(READ_MOST);
-        let (sender, connection) = builder.handshake(stream).await.map_err(|error| {
-            Error::new(ErrorKind::Unreachable, "connect").at(origin).with_source(error)
-        })?;
-        // What ends a connection is told to whoever has a request on it.
-        self.runtime.spawn(async move { drop(connection.await) });
-        Ok(Connected { sender, round_trip: tcp.round_trip, gauge })
+        Ok(Connected { stream: Link { way, _hold: hold }, round_trip: tcp.round_trip, gauge })
     }
 
     fn tls(&self) -> Result<Arc<ClientConfig>> {
@@ -99,17 +110,19 @@ impl Connector {
 }
 
 /// A stream, and what of it has to end with it.
-struct Held {
+#[derive(Debug)]
+pub struct Link {
     way: Way,
     _hold: Option<Hold>,
 }
 
+#[derive(Debug)]
 enum Way {
     Plain(TcpStream),
     Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
 }
 
-impl AsyncRead for Held {
+impl AsyncRead for Link {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -122,7 +135,7 @@ impl AsyncRead for Held {
     }
 }
 
-impl AsyncWrite for Held {
+impl AsyncWrite for Link {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -2,24 +2,26 @@
 //! when that can help.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use haul_net::Prompter;
-use haul_storage::{Error, ErrorKind, Result, Retry, Timestamp};
+use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry, Timestamp};
 use http::header::{AUTHORIZATION, HOST, LOCATION, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
-use super::answer::{Answer, SILENCE};
+use super::answer::{Answer, Head, SILENCE};
 use super::auth::SignIn;
 use super::body::Payload;
 use super::connect::Connector;
 use super::error;
 use super::lanes::Lanes;
 use super::options::HttpOptions;
+use super::pipe::{Part, Pipe};
+use super::pipes::Pipes;
 use crate::parse::{Origin, Url, WebScheme, retry_after};
 
 /// As curl and browsers have it, more or less; a loop needs no more.
@@ -39,11 +41,15 @@ pub struct Exchange {
     runtime: Handle,
     sign_in: SignIn,
     state: Mutex<State>,
+    this: Weak<Self>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     lanes: HashMap<Origin, Arc<Lanes>>,
+    pipes: HashMap<Origin, Arc<Pipes>>,
+    /// Where parts of files were asked for last: it is that link that is measured.
+    busiest: Option<Origin>,
     expected: usize,
     wished: usize,
     /// Servers that asked to be left alone.
@@ -87,13 +93,14 @@ impl Exchange {
         options: &HttpOptions,
         prompter: Arc<dyn Prompter>,
         runtime: Handle,
-    ) -> Self {
-        Self {
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
             connector: Arc::new(Connector::new(options.tls.clone(), runtime.clone())),
             sign_in: SignIn::new(home, user, options, prompter),
             runtime,
             state: Mutex::default(),
-        }
+            this: this.clone(),
+        })
     }
 
     /// The lanes to an origin.
@@ -103,7 +110,10 @@ impl Exchange {
         let lanes = state.lanes.entry(origin.clone()).or_insert_with(|| {
             let connector = Arc::clone(&self.connector);
             let lanes = Lanes::new(origin.clone(), connector, self.runtime.clone());
-            lanes.expect(expected);
+            if let Some(this) = self.this.upgrade().filter(|_| expected > 1) {
+                let origin = origin.clone();
+                lanes.when_long(move || this.pipes(&origin).open_now(expected));
+            }
             lanes.wish(wished);
             lanes
         });
@@ -115,10 +125,64 @@ impl Exchange {
         self.lock().expected = lanes;
     }
 
-    /// Wishes for `lanes` lanes to `origin`.
-    pub fn wish(&self, origin: &Origin, lanes: usize) {
-        self.lock().wished = lanes;
-        self.lanes(origin).wish(lanes);
+    /// Wishes for `lanes` lanes.
+    pub fn wish(&self, lanes: usize) {
+        let (all, pipes): (Vec<_>, Vec<_>) = {
+            let mut state = self.lock();
+            state.wished = lanes;
+            (state.lanes.values().cloned().collect(), state.pipes.values().cloned().collect())
+        };
+        all.iter().for_each(|one| one.wish(lanes));
+        pipes.iter().for_each(|one| one.wish(lanes));
+    }
+
+    /// What the link to `origin` looks like, or where that has redirected to.
+    pub fn status(&self, origin: &Origin) -> LinkStatus {
+        let at = self.lock().busiest.clone().unwrap_or_else(|| origin.clone());
+        let (lanes, pipes) = (self.lanes(&at).status(), self.pipes(&at).status());
+        LinkStatus {
+            open: if pipes.open > 0 { pipes.open } else { lanes.open },
+            opening: lanes.opening.max(pipes.opening),
+            refused: lanes.refused + pipes.refused,
+            round_trip: lanes.round_trip.into_iter().chain(pipes.round_trip).min(),
+            connect: lanes.connect.or(pipes.connect),
+            queueing: pipes.queueing.or(lanes.queueing),
+        }
+    }
+
+    /// The lanes to an origin that parts of files are asked for on.
+    pub fn pipes(&self, origin: &Origin) -> Arc<Pipes> {
+        let mut state = self.lock();
+        let wished = state.wished;
+        let pipes = state.pipes.entry(origin.clone()).or_insert_with(|| {
+            let connector = Arc::clone(&self.connector);
+            let pipes = Pipes::new(origin.clone(), connector, self.runtime.clone());
+            pipes.wish(wished);
+            pipes
+        });
+        Arc::clone(pipes)
+    }
+
+    /// Asks for a part of a file of `expected` bytes behind what was asked before. Gives the answer,
+    /// which begins with its head, and the lane that it comes on.
+    ///
+    /// # Errors
+    /// No lane is open and none can be opened.
+    pub async fn part(&self, ask: &Ask, expected: u64) -> Result<(Part, Arc<Pipe>)> {
+        let origin = &ask.url.origin;
+        self.wait_while_quiet(origin).await;
+        self.lock().busiest = Some(origin.clone());
+        let request =
+            self.request(ask, &ask.url, self.sign_in.known(&ask.url).as_ref(), Payload::Empty)?;
+        self.pipes(origin).ask(&ask.url, request.headers(), expected).await
+    }
+
+    /// Remembers that the server has too much to do, and for how long it wants to be left alone.
+    pub fn busy(&self, head: &Head) {
+        if let Some(pause) = wanted_pause(head) {
+            let until = Instant::now() + pause;
+            self.lock().quiet_until.insert(head.url.origin.clone(), until);
+        }
     }
 
     /// Asks, again if that may help. What the server says is an answer, whatever it is.
@@ -244,10 +308,7 @@ impl Exchange {
         if busy {
             let origin = &answer.url.origin;
             self.lanes(origin).refused();
-            if let Some(pause) = wanted_pause(&answer) {
-                let until = Instant::now() + pause;
-                self.lock().quiet_until.insert(origin.clone(), until);
-            }
+            self.busy(&answer);
         }
         answer
     }
@@ -296,7 +357,7 @@ pub fn may_pass(status: StatusCode) -> bool {
 }
 
 /// How long the server wants to be left alone (RFC 9110, 10.2.3).
-fn wanted_pause(answer: &Answer) -> Option<Duration> {
+fn wanted_pause(answer: &Head) -> Option<Duration> {
     let now = Timestamp::from(SystemTime::now());
     let pause = retry_after::parse(answer.header(&RETRY_AFTER)?, now)?;
     Some(pause.min(LONGEST_WAIT))

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures_util::stream::try_unfold;
 use haul_storage::{
     Block, BlockStream, Error, ErrorKind, Identity, Metadata, Range, ReadAt, Result,
@@ -22,6 +23,7 @@ use super::answer::Answer;
 use super::error;
 use super::exchange::{Ask, Exchange, may_pass};
 use super::facts::{Facts, check_part};
+use super::pipe::{Broken, Part};
 use crate::parse::Url;
 
 /// How much of a file is asked for before it is known how long it is.
@@ -30,6 +32,12 @@ pub const FIRST: u64 = 1 << 20;
 /// Bytes of a block, if they come within [`GATHERED`]: a write to a disk is worth its way to a thread.
 const BLOCK: usize = 512 << 10;
 const GATHERED: Duration = Duration::from_millis(30);
+
+/// How often a part is asked for on another lane because the server has too much to do.
+const REFUSALS_MOST: u32 = 16;
+
+/// How often a part is asked for anew because the connection ended before its answer began.
+const LOST_MOST: u32 = 8;
 
 /// A file whose length is not said is held in memory up to this many bytes.
 const UNSAID_MOST: usize = 16 << 20;
@@ -56,10 +64,37 @@ struct Inner {
 /// The beginning of the file, on its way already.
 #[derive(Debug)]
 struct Kept {
-    answer: Answer,
+    source: Source,
     range: Range,
     /// Bytes that have been read of it already.
     ahead: Block,
+}
+
+/// Where bytes come from.
+#[derive(Debug)]
+enum Source {
+    /// A request that had a lane of its own.
+    Answer(Answer),
+    /// A request behind others.
+    Part(Part, Url),
+}
+
+impl Source {
+    async fn next(&mut self) -> Result<Option<Bytes>> {
+        match self {
+            Self::Answer(answer) => answer.next("read").await,
+            Self::Part(part, url) => {
+                part.next().await.map_err(|broken| error::of_broken(&broken, "read", url))
+            }
+        }
+    }
+
+    const fn url(&self) -> &Url {
+        match self {
+            Self::Answer(answer) => answer.url(),
+            Self::Part(_, url) => url,
+        }
+    }
 }
 
 /// What was found at a URL.
@@ -126,7 +161,7 @@ impl HttpFile {
             check_part(&answer, range, &facts)?;
         }
         let identity = facts.identity();
-        let kept = Kept { answer, range, ahead };
+        let kept = Kept { source: Source::Answer(answer), range, ahead };
         let inner = Inner {
             exchange: Arc::clone(exchange),
             url: url.clone(),
@@ -226,10 +261,10 @@ impl Reading {
         let mut block = std::mem::take(&mut kept.ahead);
         let most = usize::try_from(self.wanted.len()).unwrap_or(usize::MAX);
         if block.is_empty() {
-            gather(&mut kept.answer, &mut block, most.min(BLOCK)).await?;
+            gather(&mut kept.source, &mut block, most.min(BLOCK)).await?;
         }
         if block.is_empty() {
-            return Err(Error::new(ErrorKind::Unreachable, "read").at(&kept.answer.url).because(
+            return Err(Error::new(ErrorKind::Unreachable, "read").at(kept.source.url()).because(
                 format!(
                     "the answer ends at byte {} and should go on to {}",
                     self.wanted.start(),
@@ -268,12 +303,12 @@ impl Reading {
 }
 
 /// Puts what comes into a block until there is enough, or it takes too long.
-async fn gather(answer: &mut Answer, block: &mut Block, enough: usize) -> Result<()> {
+async fn gather(source: &mut Source, block: &mut Block, enough: usize) -> Result<()> {
     let mut until = None;
     while block.len() < enough {
         let next = match until {
-            None => answer.next("read").await?,
-            Some(until) => match timeout_at(until, answer.next("read")).await {
+            None => source.next().await?,
+            Some(until) => match timeout_at(until, source.next()).await {
                 Ok(next) => next?,
                 Err(_) => return Ok(()),
             },
@@ -290,26 +325,56 @@ impl Inner {
         if !self.ranged {
             return self.pass_over(range).await;
         }
-        let mut found = self.found();
+        let (mut refusals, mut lost) = (0, 0);
         loop {
+            let found = self.found();
             let ask = part(&found, range, self.facts.if_range());
-            let answer = self.exchange.once(&ask).await?;
-            // What a redirect led to may be good for some minutes only.
-            let expired = matches!(answer.status.as_u16(), 401 | 403 | 404 | 410);
-            if expired && found != self.url {
-                answer.drain().await;
-                found = self.url.clone();
-                continue;
+            let (mut part, lane) = self.exchange.part(&ask, range.len()).await?;
+            let head = match part.head().await {
+                Ok(head) => head,
+                // Servers end a connection after so many requests (nginx 1000, Apache 100), or rest.
+                Err(Broken::Lost) if lost < LOST_MOST => {
+                    lost += 1;
+                    continue;
+                }
+                Err(broken) => return Err(error::of_broken(&broken, "read", &found)),
+            };
+            match head.status.as_u16() {
+                // As many lanes as there are now are too many, but others go on.
+                429 | 503 => {
+                    self.exchange.busy(&head);
+                    refusals += 1;
+                    let others = self.exchange.pipes(&found.origin).refused(&lane);
+                    if !others || refusals > REFUSALS_MOST {
+                        return Err(error::of_status(head.status, "read", &found));
+                    }
+                }
+                // Who we are, and where it is, is found out by a request of its own.
+                300..=399 | 401 | 403 | 404 | 407 | 410 => return self.ask_alone(range).await,
+                _ => {
+                    if may_pass(head.status) {
+                        return Err(error::of_status(head.status, "read", &found));
+                    }
+                    check_part(&head, range, &self.facts)?;
+                    let source = Source::Part(part, found);
+                    return Ok(Kept { source, range, ahead: Block::new() });
+                }
             }
-            if may_pass(answer.status) {
-                let error = error::of_status(answer.status, "read", &answer.url);
-                answer.drain().await;
-                return Err(error);
-            }
-            check_part(&answer, range, &self.facts)?;
-            *self.lock_found() = answer.url.clone();
-            return Ok(Kept { answer, range, ahead: Block::new() });
         }
+    }
+
+    /// Asks the server that the user knows.
+    async fn ask_alone(&self, range: Range) -> Result<Kept> {
+        let ask = part(&self.url, range, self.facts.if_range());
+        let answer = self.exchange.once(&ask).await?;
+        if may_pass(answer.status) {
+            let error = error::of_status(answer.status, "read", &answer.url);
+            answer.drain().await;
+            return Err(error);
+        }
+        check_part(&answer, range, &self.facts)?;
+        *self.lock_found() = answer.url.clone();
+        Ok(Kept { source: Source::Answer(answer), range, ahead: Block::new() })
     }
 
     /// From a server that sends only whole files: what is before the range is read and thrown away.
@@ -334,7 +399,8 @@ impl Inner {
             at = end;
         }
         let size = self.facts.size.unwrap_or_default();
-        Ok(Kept { answer, range: Range::between(range.start(), size), ahead })
+        let range = Range::between(range.start(), size);
+        Ok(Kept { source: Source::Answer(answer), range, ahead })
     }
 
     fn found(&self) -> Url {

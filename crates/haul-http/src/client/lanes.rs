@@ -3,6 +3,7 @@
 //! that is free, first come, first served.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,8 @@ use crate::parse::Origin;
 /// Lanes in the making: enough to open all that a long path needs at once.
 const MAKING: usize = 16;
 
-/// From this round trip on a transfer opens lanes side by side from the beginning.
+/// From this round trip on a path is long: what a transfer needs is opened side by side from the
+/// beginning.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(20);
 
 /// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
@@ -45,8 +47,7 @@ struct State {
     busy: usize,
     making: usize,
     wished: usize,
-    /// Lanes that a transfer will want over a long path.
-    expected: usize,
+    when_long: Option<WhenLong>,
     waiting: VecDeque<oneshot::Sender<Result<Lane>>>,
     refused: usize,
     refused_in_a_row: u32,
@@ -54,6 +55,15 @@ struct State {
     round_trip: Option<Duration>,
     connect: Option<Duration>,
     gauges: Vec<Arc<Option<Gauge>>>,
+}
+
+/// What is to be done once, over a long path.
+struct WhenLong(Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for WhenLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WhenLong")
+    }
 }
 
 /// A connection.
@@ -91,9 +101,9 @@ impl Lanes {
         self.tend(&mut state);
     }
 
-    /// Says that much is going to be moved, and over `lanes` lanes where the path is long.
-    pub fn expect(&self, lanes: usize) {
-        self.lock().expected = lanes;
+    /// Does something as soon as it is known that the path is long.
+    pub fn when_long(&self, then: impl FnOnce() + Send + 'static) {
+        self.lock().when_long = Some(WhenLong(Box::new(then)));
     }
 
     /// What the link looks like.
@@ -189,7 +199,7 @@ impl Lanes {
                 state.gauges.push(Arc::clone(&gauge));
                 self.hand_out(
                     &mut state,
-                    Lane { sender: connected.sender, _gauge: gauge, used: false },
+                    Lane { sender: connected.stream, _gauge: gauge, used: false },
                 );
             }
             Err(error) => {
@@ -202,14 +212,16 @@ impl Lanes {
         }
     }
 
-    /// A first round trip is known: over a long path all lanes are made at once.
+    /// A round trip is known.
     fn dialled(&self, round_trip: Duration) {
-        let mut state = self.lock();
-        let first = state.round_trip.is_none();
-        state.round_trip = Some(state.round_trip.map_or(round_trip, |known| known.min(round_trip)));
-        if first && round_trip >= LONG_ROUND_TRIP && state.expected > state.wished {
-            state.wished = state.expected;
-            self.tend(&mut state);
+        let when_long = {
+            let mut state = self.lock();
+            let known = state.round_trip.unwrap_or(round_trip);
+            state.round_trip = Some(known.min(round_trip));
+            state.when_long.take()
+        };
+        if let Some(then) = when_long.filter(|_| round_trip >= LONG_ROUND_TRIP) {
+            then.0();
         }
     }
 

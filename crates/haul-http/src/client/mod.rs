@@ -19,6 +19,8 @@ mod lanes;
 mod list;
 mod look;
 mod options;
+mod pipe;
+mod pipes;
 mod storage;
 
 pub use host::HttpHost;

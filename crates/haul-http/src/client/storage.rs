@@ -79,7 +79,7 @@ impl HttpStorage {
             owner: false,
             xattrs: false,
             digests: Vec::new(),
-            pipelined: false,
+            pipelined: true,
             max_lanes: None,
             max_file_size: None,
             whole_limit: WHOLE,
