@@ -48,6 +48,11 @@ impl SignIn {
         if url.origin != self.origin { None } else { self.lock().clone() }
     }
 
+    /// Whether there is something to say that was not asked for yet.
+    pub fn is_needed(&self) -> bool {
+        (self.user.is_some() || self.token.is_some()) && self.lock().is_none()
+    }
+
     /// What to answer to a challenge; `refused` is what was said and not accepted.
     ///
     /// # Errors

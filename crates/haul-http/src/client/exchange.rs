@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use haul_net::Prompter;
-use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry, Timestamp};
+use haul_storage::{Error, ErrorKind, LinkStatus, Range, Result, Retry, Timestamp};
 use http::header::{AUTHORIZATION, HOST, LOCATION, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use tokio::runtime::Handle;
@@ -29,6 +29,11 @@ const MOST_REDIRECTS: usize = 10;
 
 /// A server that wants to be left alone for longer than this is an error to be told.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// Lanes that are opened over a long path: as many as a gigabit needs, as the window has it, and a
+/// third more, because the beginning is slower than the rest. Browsers open six.
+const LANES_A_SECOND: f64 = 80.0;
+const FIRST_LANES: usize = 6;
 
 /// How often a question without a body of its own is asked again.
 const TRIES: u32 = 5;
@@ -112,7 +117,9 @@ impl Exchange {
             let lanes = Lanes::new(origin.clone(), connector, self.runtime.clone());
             if let Some(this) = self.this.upgrade().filter(|_| expected > 1) {
                 let origin = origin.clone();
-                lanes.when_long(move || this.pipes(&origin).open_now(expected));
+                lanes.when_long(move |round_trip| {
+                    this.pipes(&origin).open_now(lanes_for(round_trip, expected));
+                });
             }
             lanes.wish(wished);
             lanes
@@ -175,6 +182,26 @@ impl Exchange {
         let request =
             self.request(ask, &ask.url, self.sign_in.known(&ask.url).as_ref(), Payload::Empty)?;
         self.pipes(origin).ask(&ask.url, request.headers(), expected).await
+    }
+
+    /// Asks for the beginning of a file on every lane that is going to be opened, in case it is a file
+    /// that can be read by parts.
+    pub fn foresee(&self, ask: &Ask) {
+        let state = self.lock();
+        let expected = state.expected;
+        drop(state);
+        if expected <= 1 || self.sign_in.is_needed() {
+            return;
+        }
+        let url = &ask.url;
+        if let Ok(request) = self.request(ask, url, None, Payload::Empty) {
+            self.pipes(&url.origin).foresee(url.clone(), request.headers().clone());
+        }
+    }
+
+    /// What was asked for by [`Exchange::foresee`].
+    pub fn foreseen(&self, url: &Url) -> Vec<(Range, Part)> {
+        self.pipes(&url.origin).foreseen(url)
     }
 
     /// Remembers that the server has too much to do, and for how long it wants to be left alone.
@@ -349,6 +376,13 @@ impl Exchange {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How many lanes a path deserves before anything else is known of it: what one carries in a round
+/// trip is little at first.
+fn lanes_for(round_trip: Duration, most: usize) -> usize {
+    let lanes = (round_trip.as_secs_f64() * LANES_A_SECOND) as usize;
+    lanes.clamp(FIRST_LANES.min(most), most)
 }
 
 /// Whether an answer may be another one a moment later.

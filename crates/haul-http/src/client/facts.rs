@@ -110,6 +110,11 @@ impl Facts {
     }
 }
 
+/// A range as a request has it (RFC 9110, 14.1.2). It must not be empty.
+pub fn bytes_of(range: Range) -> String {
+    format!("bytes={}-{}", range.start(), range.end().saturating_sub(1))
+}
+
 /// Checks that an answer is the part of the file that was asked for, of the version that is being
 /// read. `asked` is cut at the end of the file.
 ///

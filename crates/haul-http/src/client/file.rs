@@ -22,12 +22,13 @@ use tokio::time::{Instant, timeout_at};
 use super::answer::Answer;
 use super::error;
 use super::exchange::{Ask, Exchange, may_pass};
-use super::facts::{Facts, check_part};
+use super::facts::{Facts, bytes_of, check_part};
 use super::pipe::{Broken, Part};
+use super::pipes::PIECE;
 use crate::parse::Url;
 
 /// How much of a file is asked for before it is known how long it is.
-pub const FIRST: u64 = 1 << 20;
+const FIRST: u64 = PIECE;
 
 /// Bytes of a block, if they come within [`GATHERED`]: a write to a disk is worth its way to a thread.
 const BLOCK: usize = 512 << 10;
@@ -58,7 +59,7 @@ struct Inner {
     found: Mutex<Url>,
     facts: Facts,
     ranged: bool,
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Vec<Kept>>,
 }
 
 /// The beginning of the file, on its way already.
@@ -77,13 +78,15 @@ enum Source {
     Answer(Answer),
     /// A request behind others.
     Part(Part, Url),
+    /// One whose head has not been looked at.
+    Foreseen(Part, Url),
 }
 
 impl Source {
     async fn next(&mut self) -> Result<Option<Bytes>> {
         match self {
             Self::Answer(answer) => answer.next("read").await,
-            Self::Part(part, url) => {
+            Self::Part(part, url) | Self::Foreseen(part, url) => {
                 part.next().await.map_err(|broken| error::of_broken(&broken, "read", url))
             }
         }
@@ -92,7 +95,7 @@ impl Source {
     const fn url(&self) -> &Url {
         match self {
             Self::Answer(answer) => answer.url(),
-            Self::Part(_, url) => url,
+            Self::Part(_, url) | Self::Foreseen(_, url) => url,
         }
     }
 }
@@ -113,6 +116,7 @@ impl HttpFile {
     /// It is not there, or may not be read.
     pub async fn open(exchange: &Arc<Exchange>, url: &Url, page: bool) -> Result<Opened> {
         let ask = part(url, Range::new(0, FIRST), None);
+        exchange.foresee(&ask);
         let answer = exchange.patiently(&ask).await?;
         if answer.status == StatusCode::RANGE_NOT_SATISFIABLE {
             // Nothing to ask a part of: it is empty, or was at that moment.
@@ -161,14 +165,22 @@ impl HttpFile {
             check_part(&answer, range, &facts)?;
         }
         let identity = facts.identity();
-        let kept = Kept { source: Source::Answer(answer), range, ahead };
+        let mut kept = vec![Kept { source: Source::Answer(answer), range, ahead }];
+        if partial {
+            let end_of = |range: Range| range.end().min(size);
+            for (range, part) in exchange.foreseen(&found) {
+                let range = Range::between(range.start().min(size), end_of(range));
+                let source = Source::Foreseen(part, found.clone());
+                kept.push(Kept { source, range, ahead: Block::new() });
+            }
+        }
         let inner = Inner {
             exchange: Arc::clone(exchange),
             url: url.clone(),
             found: Mutex::new(found),
             ranged: partial || facts.ranged == Some(true),
             facts,
-            kept: Mutex::new(Some(kept)),
+            kept: Mutex::new(kept),
         };
         Ok(Opened::File(Self { inner: Arc::new(inner), identity }))
     }
@@ -240,6 +252,7 @@ struct Reading {
 }
 
 struct Following {
+    from: u64,
     asking: JoinHandle<Result<Kept>>,
 }
 
@@ -282,23 +295,31 @@ impl Reading {
 
     /// The part that begins where something is wanted.
     async fn next_part(&mut self) -> Result<Kept> {
-        if let Some(mut following) = self.following.take() {
+        let start = self.wanted.start();
+        if let Some(mut following) = self.following.take_if(|following| following.from == start) {
             return (&mut following.asking).await.unwrap_or_else(|failed| {
                 let error = Error::new(ErrorKind::Unreachable, "read").at(&self.inner.url);
                 Err(error.with_source(failed))
             });
         }
-        let start = self.wanted.start();
-        let kept = self.inner.kept().take_if(|kept| kept.range.start() == start);
-        let Some(kept) = kept else {
-            return Arc::clone(&self.inner).ask(self.wanted).await;
-        };
-        let rest = Range::between(kept.range.end(), self.wanted.end());
-        if !rest.is_empty() && self.inner.ranged {
-            let asking = tokio::spawn(Arc::clone(&self.inner).ask(rest));
-            self.following = Some(Following { asking });
+        loop {
+            let start = self.wanted.start();
+            let (kept, until) = self.inner.take_kept(start);
+            let Some(kept) = kept else { break };
+            // What was kept ends somewhere, and what comes then is asked for meanwhile.
+            let rest = Range::between(until, self.wanted.end());
+            if !rest.is_empty() && self.inner.ranged && self.following.is_none() {
+                let asking = tokio::spawn(Arc::clone(&self.inner).ask(rest));
+                self.following = Some(Following { from: rest.start(), asking });
+            }
+            if let Some(kept) = self.inner.looked_at(kept).await {
+                return Ok(kept);
+            }
+            // It was not what it should have been: it is asked for as if it had never been.
+            self.inner.forget_kept();
+            self.following = None;
         }
-        Ok(kept)
+        Arc::clone(&self.inner).ask(self.wanted).await
     }
 }
 
@@ -377,6 +398,37 @@ impl Inner {
         Ok(Kept { source: Source::Answer(answer), range, ahead: Block::new() })
     }
 
+    /// The piece that was kept and begins at `start`, and where the last of those ends that follow
+    /// each other from there.
+    fn take_kept(&self, start: u64) -> (Option<Kept>, u64) {
+        let mut all = self.kept();
+        let found = all.iter().position(|kept| kept.range.start() == start);
+        let kept = found.map(|at| all.remove(at)).filter(|kept| !kept.range.is_empty());
+        let mut until = kept.as_ref().map_or(start, |kept| kept.range.end());
+        while let Some(next) = all.iter().find(|kept| kept.range.start() == until) {
+            if next.range.is_empty() {
+                break;
+            }
+            until = next.range.end();
+        }
+        (kept, until)
+    }
+
+    fn forget_kept(&self) {
+        self.kept().clear();
+    }
+
+    /// Looks at the head of what was asked for before anything was known of the file.
+    async fn looked_at(&self, kept: Kept) -> Option<Kept> {
+        let Kept { source, range, ahead } = kept;
+        let Source::Foreseen(mut part, url) = source else {
+            return Some(Kept { source, range, ahead });
+        };
+        let head = part.head().await.ok()?;
+        check_part(&head, range, &self.facts).ok()?;
+        Some(Kept { source: Source::Part(part, url), range, ahead })
+    }
+
     /// From a server that sends only whole files: what is before the range is read and thrown away.
     async fn pass_over(&self, range: Range) -> Result<Kept> {
         let mut answer = self.exchange.once(&whole(&self.found())).await?;
@@ -411,16 +463,14 @@ impl Inner {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<Kept>> {
+    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn part(url: &Url, range: Range, version: Option<HeaderValue>) -> Ask {
     let ask = whole(url);
-    let bytes = format!("bytes={}-{}", range.start(), range.end().saturating_sub(1));
-    // Digits, an equals sign and a hyphen.
-    let ask = match HeaderValue::from_str(&bytes) {
+    let ask = match HeaderValue::try_from(bytes_of(range)) {
         Ok(bytes) => ask.with(RANGE, bytes),
         Err(_) => ask,
     };

@@ -12,6 +12,7 @@ use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry};
 use hyper::client::conn::http1::SendRequest;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 use super::body::Payload;
 use super::connect::Connector;
@@ -58,7 +59,8 @@ struct State {
 }
 
 /// What is to be done once, over a long path.
-struct WhenLong(Box<dyn FnOnce() + Send>);
+#[derive(Clone)]
+struct WhenLong(Arc<dyn Fn(Duration) + Send + Sync>);
 
 impl fmt::Debug for WhenLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -101,9 +103,21 @@ impl Lanes {
         self.tend(&mut state);
     }
 
-    /// Does something as soon as it is known that the path is long.
-    pub fn when_long(&self, then: impl FnOnce() + Send + 'static) {
-        self.lock().when_long = Some(WhenLong(Box::new(then)));
+    /// Does something as soon as it is known that the path is long: with its round trip, or before
+    /// that is known with the time that the first connection has taken so far.
+    pub fn when_long(&self, then: impl Fn(Duration) + Send + Sync + 'static) {
+        self.lock().when_long = Some(WhenLong(Arc::new(then)));
+        let Some(this) = self.this.upgrade() else { return };
+        self.runtime.spawn(async move {
+            sleep(LONG_ROUND_TRIP).await;
+            let when_long = {
+                let state = this.lock();
+                state.when_long.clone().filter(|_| state.round_trip.is_none() && state.making > 0)
+            };
+            if let Some(then) = when_long {
+                then.0(LONG_ROUND_TRIP);
+            }
+        });
     }
 
     /// What the link looks like.
@@ -221,7 +235,7 @@ impl Lanes {
             state.when_long.take()
         };
         if let Some(then) = when_long.filter(|_| round_trip >= LONG_ROUND_TRIP) {
-            then.0();
+            then.0(round_trip);
         }
     }
 

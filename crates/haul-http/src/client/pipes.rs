@@ -4,13 +4,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use haul_storage::{BufferPool, Error, LinkStatus, Result, Retry};
-use http::HeaderMap;
+use haul_storage::{BufferPool, Error, LinkStatus, Range, Result, Retry};
+use http::header::RANGE;
+use http::{HeaderMap, HeaderValue};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::connect::Connector;
+use super::facts::bytes_of;
 use super::pipe::{Part, Pipe};
 use crate::parse::{Origin, Url};
 
@@ -25,6 +27,12 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Bytes that every new lane is asked for before anything is known of the file.
+pub const PIECE: u64 = 64 << 10;
+
+/// How long after it was looked at a file is what a new lane is needed for.
+const LATELY: Duration = Duration::from_secs(2);
 
 /// Buffers that are kept for when they are needed again.
 const BUFFERS_KEPT: usize = 32;
@@ -53,6 +61,19 @@ struct State {
     /// Why the last lane could not be opened, while there is none.
     failure: Option<Error>,
     connect: Option<Duration>,
+    /// Lanes that are not given up however little the window wishes for: it has not measured
+    /// anything yet when they are opened.
+    least: usize,
+    foresight: Option<Foresight>,
+}
+
+/// What new lanes are asked at once.
+#[derive(Debug)]
+struct Foresight {
+    url: Url,
+    headers: HeaderMap,
+    since: Instant,
+    parts: Vec<(Range, Part)>,
 }
 
 impl Pipes {
@@ -80,10 +101,24 @@ impl Pipes {
         self.tend(&mut state);
     }
 
+    /// Says what new lanes are to ask for at once: one piece of a file each, from the second on.
+    pub fn foresee(&self, url: Url, headers: HeaderMap) {
+        let since = Instant::now();
+        self.lock().foresight = Some(Foresight { url, headers, since, parts: Vec::new() });
+    }
+
+    /// The pieces of a file that have been asked for, in order.
+    pub fn foreseen(&self, url: &Url) -> Vec<(Range, Part)> {
+        let foresight = self.lock().foresight.take();
+        foresight
+            .filter(|foresight| foresight.url == *url)
+            .map_or(Vec::new(), |foresight| foresight.parts)
+    }
+
     /// Opens `lanes` lanes now, if there are not as many: a transfer is about to begin.
     pub fn open_now(&self, lanes: usize) {
         let mut state = self.lock();
-        state.wished = state.wished.max(lanes);
+        state.least = state.least.max(lanes);
         if state.open.is_empty() && state.making == 0 {
             self.make(&mut state);
         }
@@ -151,7 +186,8 @@ impl Pipes {
     /// Forgets lanes that have ended, closes what is too much, makes what is missing.
     fn tend(&self, state: &mut State) {
         state.open.retain(|lane| !lane.is_ended());
-        while state.open.len() > state.wished {
+        let wished = state.wished.max(state.least);
+        while state.open.len() > wished {
             let Some(idle) = state.open.iter().rposition(|lane| lane.outstanding() == 0) else {
                 break;
             };
@@ -160,10 +196,7 @@ impl Pipes {
         let paused = state.paused_until.is_some_and(|until| until > Instant::now());
         // The first lane opens when somebody needs it, and the others are worth it only then.
         let begun = !state.open.is_empty() || state.making > 0;
-        while begun
-            && !paused
-            && state.making < MAKING
-            && state.open.len() + state.making < state.wished
+        while begun && !paused && state.making < MAKING && state.open.len() + state.making < wished
         {
             self.make(state);
         }
@@ -186,6 +219,7 @@ impl Pipes {
                 state.failure = None;
                 state.connect.get_or_insert(began.elapsed());
                 let pipe = Pipe::start(connected, self.buffers.clone(), &self.runtime);
+                state.ask_ahead(&pipe);
                 state.open.push(Arc::new(pipe));
             }
             Err(error) => {
@@ -194,6 +228,7 @@ impl Pipes {
                     state.failure = Some(error);
                 } else if error.retry() == Retry::Never {
                     state.wished = state.open.len().max(1);
+                    state.least = 0;
                 }
             }
         }
@@ -207,9 +242,22 @@ impl Pipes {
 }
 
 impl State {
+    /// Asks a new lane for the next piece of what is going to be read.
+    fn ask_ahead(&mut self, pipe: &Pipe) {
+        drop(self.foresight.take_if(|foresight| foresight.since.elapsed() > LATELY));
+        let Some(foresight) = &mut self.foresight else { return };
+        let start = (foresight.parts.len() as u64 + 1) * PIECE;
+        let range = Range::new(start, PIECE);
+        let Ok(bytes) = HeaderValue::try_from(bytes_of(range)) else { return };
+        foresight.headers.insert(RANGE, bytes);
+        let part = pipe.ask(&foresight.url, &foresight.headers, range.len());
+        foresight.parts.push((range, part));
+    }
+
     fn refuse(&mut self) {
         self.refused += 1;
         self.refused_in_a_row += 1;
+        self.least = 0;
         let factor = 1u32 << (self.refused_in_a_row - 1).min(5);
         self.paused_until = Some(Instant::now() + (PAUSE * factor).min(LONGEST_PAUSE));
     }

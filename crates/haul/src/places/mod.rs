@@ -28,7 +28,7 @@ use crate::options::SplitArg;
 use crate::output::Printer;
 
 /// Lanes that whoever moves much will want over a long path.
-pub(crate) const MANY_LANES: usize = 8;
+pub(crate) const MANY_LANES: usize = 16;
 
 /// Something in an opened storage.
 #[derive(Debug, Clone)]
