@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`multistatus`] | a PROPFIND answer, in chunks | [`Resource`]s |
 //! | [`href`] | a link in a listing, the `Location` of a redirect | a name in the directory, a [`Url`] |
+//! | [`index`] | a directory as an HTML page | [`Listed`] entries |
 //! | [`ranges`] | `Content-Range`, `Accept-Ranges` | [`ContentRange`] |
 //! | [`retry_after`] | `Retry-After` | how long to wait |
 //! | [`dates`] | a date in any form that servers write | a timestamp |
@@ -13,10 +14,12 @@
 
 pub mod dates;
 pub mod href;
+pub mod index;
 pub mod multistatus;
 pub mod ranges;
 pub mod retry_after;
 
 pub use href::{Base, HrefError, Origin, Target, Url, WebScheme};
+pub use index::{Index, IndexError, Listed};
 pub use multistatus::{Limits, Multistatus, MultistatusError, Resource};
 pub use ranges::{ContentRange, RangeError};
