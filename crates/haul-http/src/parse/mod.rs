@@ -8,6 +8,7 @@
 //! | [`disposition`] | `Content-Disposition`, the end of a URL | what to call a file |
 //! | [`challenge`] | `WWW-Authenticate`, `Proxy-Authenticate` | [`Challenge`]s |
 //! | [`netrc`] | `~/.netrc` | users and passwords |
+//! | [`proxy`] | `http_proxy` and its like | [`Proxy`] |
 //! | [`ranges`] | `Content-Range`, `Accept-Ranges` | [`ContentRange`] |
 //! | [`retry_after`] | `Retry-After` | how long to wait |
 //! | [`dates`] | a date in any form that servers write | a timestamp |
@@ -26,6 +27,7 @@ pub mod href;
 pub mod index;
 pub mod multistatus;
 pub mod netrc;
+pub mod proxy;
 pub mod ranges;
 pub mod retry_after;
 
@@ -35,4 +37,5 @@ pub use href::{Base, HrefError, Origin, Target, Url, WebScheme};
 pub use index::{Index, IndexError, Listed};
 pub use multistatus::{Limits, Multistatus, MultistatusError, Resource};
 pub use netrc::{Netrc, NetrcError};
+pub use proxy::{Proxy, ProxyError};
 pub use ranges::{ContentRange, RangeError};
