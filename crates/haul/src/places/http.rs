@@ -145,7 +145,7 @@ impl HttpPlaces {
 
 fn parts(location: &Location) -> Result<(HostKey, Url)> {
     // `Remotes` lets nothing else through.
-    let Location::Remote { scheme, user, host, port, path, .. } = location else {
+    let Location::Remote { scheme, user, host, port, path, query } = location else {
         return Err(Error::new(ErrorKind::Unsupported, "open").at(location));
     };
     let scheme = match scheme {
@@ -156,7 +156,7 @@ fn parts(location: &Location) -> Result<(HostKey, Url)> {
         Error::new(ErrorKind::InvalidInput, "open").at(location).because(error.to_string())
     };
     let origin = Origin::new(scheme, host, *port).map_err(wrong)?;
-    let url = Url::new(origin.clone(), path, None).map_err(wrong)?;
+    let url = Url::new(origin.clone(), path, query.as_deref()).map_err(wrong)?;
     Ok((HostKey { user: user.clone(), origin }, url))
 }
 
