@@ -183,12 +183,11 @@ impl Lanes {
         state.idle.retain(|lane| !lane.sender.is_closed());
         // A lane that has gone has left its gauge.
         state.gauges.retain(|gauge| Arc::strong_count(gauge) > 1);
-        while state.open() > state.wished.max(state.waiting.len().min(1))
-            && state.idle.pop().is_some()
-        {}
-        let begun = state.open() + state.making > 0 || !state.waiting.is_empty();
         let paused = state.paused_until.is_some_and(|until| until > Instant::now());
-        while begun && state.making < MAKING && state.open() + state.making < state.wished {
+        // As many as somebody waits for: most of what is moved goes through other connections.
+        while state.making < state.waiting.len().min(MAKING)
+            && state.open() + state.making < state.wished
+        {
             // One lane has to be there, whatever was refused.
             if paused && state.open() + state.making > 0 {
                 break;
