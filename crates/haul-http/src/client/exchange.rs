@@ -8,13 +8,13 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use haul_net::Prompter;
 use haul_storage::{Error, ErrorKind, LinkStatus, Range, Result, Retry, Timestamp};
-use http::header::{AUTHORIZATION, HOST, LOCATION, RETRY_AFTER, USER_AGENT};
+use http::header::{AUTHORIZATION, HOST, LOCATION, PROXY_AUTHORIZATION, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 use super::answer::{Answer, Head, SILENCE};
-use super::auth::SignIn;
+use super::auth::{Said, SignIn};
 use super::body::Payload;
 use super::connect::Connector;
 use super::error;
@@ -22,6 +22,7 @@ use super::lanes::Lanes;
 use super::options::HttpOptions;
 use super::pipe::{Part, Pipe};
 use super::pipes::Pipes;
+use super::proxy;
 use crate::parse::{Origin, Url, WebScheme, retry_after};
 
 /// As curl and browsers have it, more or less; a loop needs no more.
@@ -100,7 +101,7 @@ impl Exchange {
         runtime: Handle,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
-            connector: Arc::new(Connector::new(options.tls.clone(), runtime.clone())),
+            connector: Arc::new(Connector::new(options, runtime.clone())),
             sign_in: SignIn::new(home, user, options, prompter),
             runtime,
             state: Mutex::default(),
@@ -179,9 +180,9 @@ impl Exchange {
         let origin = &ask.url.origin;
         self.wait_while_quiet(origin).await;
         self.lock().busiest = Some(origin.clone());
-        let request =
-            self.request(ask, &ask.url, self.sign_in.known(&ask.url).as_ref(), Payload::Empty)?;
-        self.pipes(origin).ask(&ask.url, request.headers(), expected).await
+        let said = self.sign_in.first(&ask.method, &ask.url).await?;
+        let request = self.request(ask, &ask.url, said.as_ref(), Payload::Empty)?;
+        self.pipes(origin).ask(&request, &ask.url, expected).await
     }
 
     /// Asks for the beginning of a file on every lane that is going to be opened, in case it is a file
@@ -195,7 +196,7 @@ impl Exchange {
         }
         let url = &ask.url;
         if let Ok(request) = self.request(ask, url, None, Payload::Empty) {
-            self.pipes(&url.origin).foresee(url.clone(), request.headers().clone());
+            self.pipes(&url.origin).foresee(url.clone(), request);
         }
     }
 
@@ -242,12 +243,13 @@ impl Exchange {
     pub async fn once(&self, ask: &Ask) -> Result<Answer> {
         let mut url = ask.url.clone();
         let mut redirects = 0;
-        let mut said = self.sign_in.known(&url);
+        let mut said = self.sign_in.first(&ask.method, &url).await?;
         loop {
             let answer = self.send(ask, &url, said.as_ref()).await?;
             if answer.status == StatusCode::UNAUTHORIZED {
+                self.sign_in.challenged(&answer, said.as_ref()).await?;
                 answer.drain().await;
-                said = Some(self.sign_in.answer(&url, said.as_ref()).await?);
+                said = self.sign_in.known(&ask.method, &url)?;
                 continue;
             }
             let Some(next) = self.redirect(&answer, ask)? else { return Ok(answer) };
@@ -258,7 +260,7 @@ impl Exchange {
                     .because(format!("it is redirected without end, at last to {next}")));
             }
             answer.drain().await;
-            said = self.sign_in.known(&next);
+            said = self.sign_in.first(&ask.method, &next).await?;
             url = next;
         }
     }
@@ -271,7 +273,8 @@ impl Exchange {
     pub async fn upload(&self, ask: &Ask, body: Payload) -> Result<Answer> {
         self.wait_while_quiet(&ask.url.origin).await;
         let mut lease = self.lanes(&ask.url.origin).lease().await?;
-        let request = self.request(ask, &ask.url, self.sign_in.known(&ask.url).as_ref(), body)?;
+        let said = self.sign_in.first(&ask.method, &ask.url).await?;
+        let request = self.request(ask, &ask.url, said.as_ref(), body)?;
         let Some(sender) = lease.sender() else { return Err(gone(ask)) };
         match sender.send_request(request).await {
             Ok(response) => Ok(self.noticed(Answer::new(response, ask.url.clone(), lease))),
@@ -279,7 +282,7 @@ impl Exchange {
         }
     }
 
-    async fn send(&self, ask: &Ask, url: &Url, said: Option<&HeaderValue>) -> Result<Answer> {
+    async fn send(&self, ask: &Ask, url: &Url, said: Option<&Said>) -> Result<Answer> {
         self.wait_while_quiet(&url.origin).await;
         let lanes = self.lanes(&url.origin);
         loop {
@@ -306,11 +309,17 @@ impl Exchange {
         &self,
         ask: &Ask,
         url: &Url,
-        said: Option<&HeaderValue>,
+        said: Option<&Said>,
         body: Payload,
     ) -> Result<Request<Payload>> {
         let host = HeaderValue::try_from(url.origin.authority());
-        let request = Request::builder().method(&ask.method).uri(url.target()).body(body);
+        let proxy = self.connector.proxy_of_plain(&url.origin)?;
+        // A proxy has to be told whom to ask (RFC 9112, 3.2.2).
+        let target = match proxy {
+            Some(_) => url.absolute(),
+            None => url.target().to_owned(),
+        };
+        let request = Request::builder().method(&ask.method).uri(target).body(body);
         let (Ok(host), Ok(mut request)) = (host, request) else {
             return Err(Error::new(ErrorKind::InvalidInput, ask.operation)
                 .at(url)
@@ -323,8 +332,13 @@ impl Exchange {
             HeaderValue::from_static(concat!("haul/", env!("CARGO_PKG_VERSION"))),
         );
         headers.extend(ask.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+        if let Some(proxy) = &proxy
+            && let Some(value) = proxy::authorization(proxy)?
+        {
+            headers.insert(PROXY_AUTHORIZATION, value);
+        }
         if let Some(said) = said {
-            headers.insert(AUTHORIZATION, said.clone());
+            headers.insert(AUTHORIZATION, said.value.clone());
         }
         Ok(request)
     }

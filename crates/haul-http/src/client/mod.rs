@@ -21,9 +21,11 @@ mod look;
 mod options;
 mod pipe;
 mod pipes;
+mod proxy;
 mod storage;
 
 pub use host::HttpHost;
 pub use look::Found;
 pub use options::HttpOptions;
+pub use proxy::Proxies;
 pub use storage::{HttpStorage, Manner};

@@ -19,13 +19,14 @@ use bytes::{Buf, Bytes, BytesMut};
 use haul_net::{Gauge, Pace};
 use haul_storage::BufferPool;
 use http::header::{CONNECTION, HeaderName, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 
 use super::answer::{Head, SILENCE};
+use super::body::Payload;
 use super::connect::{Connected, Link};
 use crate::parse::Url;
 
@@ -127,10 +128,10 @@ impl Pipe {
     }
 
     /// Asks for a part of `expected` bytes.
-    pub fn ask(&self, url: &Url, headers: &HeaderMap, expected: u64) -> Part {
+    pub fn ask(&self, request: &Request<Payload>, url: &Url, expected: u64) -> Part {
         let (pieces, receiver) = unbounded_channel();
         self.shared.outstanding.fetch_add(expected, Ordering::Relaxed);
-        let bytes = request(url, headers);
+        let bytes = as_sent(request);
         let question = Question { bytes, url: url.clone(), pieces, expected };
         if let Err(refused) = self.questions.send(question) {
             self.shared.outstanding.fetch_sub(expected, Ordering::Relaxed);
@@ -194,9 +195,9 @@ impl Part {
     }
 }
 
-fn request(url: &Url, headers: &HeaderMap) -> Vec<u8> {
-    let mut bytes = format!("GET {} HTTP/1.1\r\n", url.target()).into_bytes();
-    for (name, value) in headers {
+fn as_sent(request: &Request<Payload>) -> Vec<u8> {
+    let mut bytes = format!("GET {} HTTP/1.1\r\n", request.uri()).into_bytes();
+    for (name, value) in request.headers() {
         bytes.extend_from_slice(name.as_str().as_bytes());
         bytes.extend_from_slice(b": ");
         bytes.extend_from_slice(value.as_bytes());

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use haul_storage::{BufferPool, Error, LinkStatus, Range, Result, Retry};
 use http::header::RANGE;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderValue, Request};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::body::Payload;
 use super::connect::Connector;
 use super::facts::bytes_of;
 use super::pipe::{Part, Pipe};
@@ -71,7 +72,7 @@ struct State {
 #[derive(Debug)]
 struct Foresight {
     url: Url,
-    headers: HeaderMap,
+    request: Request<Payload>,
     since: Instant,
     parts: Vec<(Range, Part)>,
 }
@@ -102,9 +103,9 @@ impl Pipes {
     }
 
     /// Says what new lanes are to ask for at once: one piece of a file each, from the second on.
-    pub fn foresee(&self, url: Url, headers: HeaderMap) {
+    pub fn foresee(&self, url: Url, request: Request<Payload>) {
         let since = Instant::now();
-        self.lock().foresight = Some(Foresight { url, headers, since, parts: Vec::new() });
+        self.lock().foresight = Some(Foresight { url, request, since, parts: Vec::new() });
     }
 
     /// The pieces of a file that have been asked for, in order.
@@ -147,8 +148,8 @@ impl Pipes {
     /// No lane is open and none can be opened.
     pub async fn ask(
         &self,
+        request: &Request<Payload>,
         url: &Url,
-        headers: &HeaderMap,
         expected: u64,
     ) -> Result<(Part, Arc<Pipe>)> {
         loop {
@@ -159,7 +160,7 @@ impl Pipes {
                 let least = state.open.iter().min_by_key(|lane| lane.load());
                 let more_come = state.making > 0;
                 if let Some(least) = least.filter(|lane| !more_come || lane.load() < ENOUGH) {
-                    return Ok((least.ask(url, headers, expected), Arc::clone(least)));
+                    return Ok((least.ask(request, url, expected), Arc::clone(least)));
                 }
                 if state.making == 0 {
                     if let Some(failure) = state.failure.take() {
@@ -249,8 +250,8 @@ impl State {
         let start = (foresight.parts.len() as u64 + 1) * PIECE;
         let range = Range::new(start, PIECE);
         let Ok(bytes) = HeaderValue::try_from(bytes_of(range)) else { return };
-        foresight.headers.insert(RANGE, bytes);
-        let part = pipe.ask(&foresight.url, &foresight.headers, range.len());
+        foresight.request.headers_mut().insert(RANGE, bytes);
+        let part = pipe.ask(&foresight.request, &foresight.url, range.len());
         foresight.parts.push((range, part));
     }
 
