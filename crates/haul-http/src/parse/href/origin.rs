@@ -73,7 +73,7 @@ impl Origin {
     }
 
     /// `host`, `host:port`, `[address]:port`. No user is accepted before them.
-    pub(super) fn parse(scheme: WebScheme, authority: &str) -> Result<Self, HrefError> {
+    pub fn parse(scheme: WebScheme, authority: &str) -> Result<Self, HrefError> {
         if authority.contains('@') {
             return Err(HrefError::Credentials);
         }
