@@ -96,6 +96,20 @@ impl Answer {
         Ok(whole)
     }
 
+    /// Says that the body is kept for somebody who may not come.
+    pub fn keep(&mut self) {
+        if let Some(lease) = &mut self.lease {
+            lease.hold();
+        }
+    }
+
+    /// Says that the body is read now.
+    pub fn unkeep(&mut self) {
+        if let Some(lease) = &mut self.lease {
+            lease.release();
+        }
+    }
+
     /// Reads what nobody wants, if that is cheaper than a new connection.
     pub async fn drain(mut self) {
         let known = self.body.size_hint().upper();

@@ -96,8 +96,10 @@ impl Facts {
         {
             return Some(format!("it had {was} bytes and has {is}"));
         }
+        // Apache calls a tag weak for a second after the file was modified (RFC 9110, 8.8.3.2).
+        let opaque = |tag: &str| tag.trim_start_matches("W/").to_owned();
         if let (Some(was), Some(is)) = (&self.tag, &now.tag)
-            && was != is
+            && opaque(was) != opaque(is)
         {
             return Some(format!("its ETag was {was} and is {is}"));
         }

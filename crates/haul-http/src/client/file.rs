@@ -126,6 +126,7 @@ impl HttpFile {
             check_part(&answer, range, &facts)?;
         }
         let identity = facts.identity();
+        answer.keep();
         let kept = Kept { answer, range, ahead };
         let inner = Inner {
             exchange: Arc::clone(exchange),
@@ -136,6 +137,14 @@ impl HttpFile {
             kept: Mutex::new(Some(kept)),
         };
         Ok(Opened::File(Self { inner: Arc::new(inner), identity }))
+    }
+
+    /// The same without its ETag in its identity, for where listings have another one or none. A
+    /// file of which only the ETag is another one later has changed all the same.
+    #[must_use]
+    pub fn without_tag(mut self) -> Self {
+        self.identity.tag = None;
+        self
     }
 
     /// Whether parts of it can be asked for.
@@ -177,7 +186,8 @@ impl ReadAt for HttpFile {
         now.size = now.size.or(inner.facts.size);
         now.modified = now.modified.or(inner.facts.modified);
         now.tag = now.tag.or_else(|| inner.facts.tag.clone());
-        Ok(now.identity())
+        let is_same = inner.facts.differs(&now).is_none();
+        Ok(if is_same { self.identity.clone() } else { now.identity() })
     }
 
     fn read_at(&self, range: Range) -> BlockStream {
@@ -255,9 +265,10 @@ impl Reading {
         }
         let start = self.wanted.start();
         let kept = self.inner.kept().take_if(|kept| kept.range.start() == start);
-        let Some(kept) = kept else {
+        let Some(mut kept) = kept else {
             return Arc::clone(&self.inner).ask(self.wanted).await;
         };
+        kept.answer.unkeep();
         let rest = Range::between(kept.range.end(), self.wanted.end());
         if !rest.is_empty() && self.inner.ranged {
             let asking = tokio::spawn(Arc::clone(&self.inner).ask(rest));

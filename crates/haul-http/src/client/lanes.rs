@@ -45,6 +45,8 @@ struct State {
     busy: usize,
     making: usize,
     wished: usize,
+    /// Lanes that are busy for as long as somebody else likes; others are made in their place.
+    held: usize,
     /// Lanes that a transfer will want over a long path.
     expected: usize,
     waiting: VecDeque<oneshot::Sender<Result<Lane>>>,
@@ -69,6 +71,7 @@ pub struct Lane {
 #[derive(Debug)]
 pub struct Lease {
     lane: Option<Lane>,
+    held: bool,
     lanes: Arc<Lanes>,
 }
 
@@ -129,7 +132,7 @@ impl Lanes {
             match state.take_idle() {
                 Some(lane) => {
                     state.busy += 1;
-                    return Ok(Lease { lane: Some(lane), lanes: Arc::clone(self) });
+                    return Ok(Lease { lane: Some(lane), held: false, lanes: Arc::clone(self) });
                 }
                 None => {
                     let (sender, receiver) = oneshot::channel();
@@ -140,7 +143,7 @@ impl Lanes {
             }
         };
         let lane = Waiting { lanes: self, receiver: waiting }.lane().await?;
-        Ok(Lease { lane: Some(lane), lanes: Arc::clone(self) })
+        Ok(Lease { lane: Some(lane), held: false, lanes: Arc::clone(self) })
     }
 
     /// The server has refused a request because there are too many: fewer lanes.
@@ -159,12 +162,12 @@ impl Lanes {
         state.idle.retain(|lane| !lane.sender.is_closed());
         // A lane that has gone has left its gauge.
         state.gauges.retain(|gauge| Arc::strong_count(gauge) > 1);
-        while state.open() > state.wished.max(state.waiting.len().min(1))
+        while state.open() > state.allowed().max(state.waiting.len().min(1))
             && state.idle.pop().is_some()
         {}
         let begun = state.open() + state.making > 0 || !state.waiting.is_empty();
         let paused = state.paused_until.is_some_and(|until| until > Instant::now());
-        while begun && state.making < MAKING && state.open() + state.making < state.wished {
+        while begun && state.making < MAKING && state.open() + state.making < state.allowed() {
             // One lane has to be there, whatever was refused.
             if paused && state.open() + state.making > 0 {
                 break;
@@ -240,6 +243,10 @@ impl State {
         self.idle.len() + self.busy
     }
 
+    const fn allowed(&self) -> usize {
+        self.wished + self.held
+    }
+
     fn take_idle(&mut self) -> Option<Lane> {
         // The one that was used last is least likely to have been closed.
         while let Some(lane) = self.idle.pop() {
@@ -301,6 +308,23 @@ impl Lease {
         self.lane.as_mut().map(|lane| &mut lane.sender)
     }
 
+    /// Says that it waits for something else than the network: bytes to send, or somebody who wants
+    /// those that have come. That may need a lane itself, so one more may be open meanwhile.
+    pub fn hold(&mut self) {
+        if !std::mem::replace(&mut self.held, true) {
+            let mut state = self.lanes.lock();
+            state.held += 1;
+            self.lanes.tend(&mut state);
+        }
+    }
+
+    /// It is a lane like others again.
+    pub fn release(&mut self) {
+        if std::mem::take(&mut self.held) {
+            self.lanes.lock().held -= 1;
+        }
+    }
+
     /// Whether the lane has answered before, and so may be closed already at the other end.
     pub fn is_used(&self) -> bool {
         self.lane.as_ref().is_some_and(|lane| lane.used)
@@ -313,6 +337,7 @@ impl Lease {
 
     /// All of the answer has been read: the lane is free for the next.
     pub fn give_back(mut self) {
+        self.release();
         let Some(mut lane) = self.lane.take() else { return };
         lane.used = true;
         let lanes = Arc::clone(&self.lanes);
@@ -333,6 +358,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.release();
         if self.lane.take().is_some() {
             self.lanes.lost();
         }
@@ -343,7 +369,7 @@ impl Lanes {
     fn returned(&self, lane: Lane) {
         let mut state = self.lock();
         state.busy -= 1;
-        if state.open() >= state.wished && state.waiting.is_empty() {
+        if state.open() >= state.allowed() && state.waiting.is_empty() {
             return;
         }
         self.hand_out(&mut state, lane);

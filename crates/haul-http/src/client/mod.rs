@@ -9,19 +9,24 @@
 mod answer;
 mod auth;
 mod body;
+mod change;
 mod connect;
+mod dav;
+mod directories;
 mod error;
 mod exchange;
 mod facts;
 mod file;
+mod habits;
 mod host;
 mod lanes;
 mod list;
 mod look;
 mod options;
 mod storage;
+mod upload;
 
 pub use host::HttpHost;
-pub use look::Found;
+pub use look::{Found, Nearest};
 pub use options::HttpOptions;
 pub use storage::{HttpStorage, Manner};
