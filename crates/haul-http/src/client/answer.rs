@@ -110,6 +110,13 @@ impl Answer {
         }
     }
 
+    /// Says whether somebody waits for what comes next.
+    pub fn stall(&mut self, stalled: bool) {
+        if let Some(lease) = &mut self.lease {
+            lease.stall(stalled);
+        }
+    }
+
     /// Reads what nobody wants, if that is cheaper than a new connection.
     pub async fn drain(mut self) {
         let known = self.body.size_hint().upper();

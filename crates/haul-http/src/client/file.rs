@@ -233,6 +233,7 @@ impl Reading {
             self.current = Some(self.next_part().await?);
         }
         let Some(kept) = &mut self.current else { return Ok(None) };
+        kept.answer.stall(false);
         let mut block = std::mem::take(&mut kept.ahead);
         let most = usize::try_from(self.wanted.len()).unwrap_or(usize::MAX);
         if block.is_empty() {
@@ -249,6 +250,7 @@ impl Reading {
         }
         block.truncate(most);
         self.wanted = self.wanted.split_at(block.len() as u64).1;
+        kept.answer.stall(true);
         if self.wanted.start() >= kept.range.end() {
             self.current = None;
         }

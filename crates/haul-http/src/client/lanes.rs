@@ -3,6 +3,7 @@
 //! that is free, first come, first served.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry};
 use hyper::client::conn::http1::SendRequest;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::body::Payload;
 use super::connect::Connector;
@@ -25,6 +27,9 @@ const LONG_ROUND_TRIP: Duration = Duration::from_millis(20);
 /// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Whoever has waited for a lane for so long gets one more, if one of the others waits for its reader.
+const STARVED: Duration = Duration::from_secs(1);
 
 /// How old a round trip of a packet may be that is shown as that of now.
 const RECENT: Duration = Duration::from_millis(200);
@@ -47,6 +52,8 @@ struct State {
     wished: usize,
     /// Lanes that are busy for as long as somebody else likes; others are made in their place.
     held: usize,
+    /// Lanes whose answers nobody reads at this moment.
+    stalled: usize,
     /// Lanes that a transfer will want over a long path.
     expected: usize,
     waiting: VecDeque<oneshot::Sender<Result<Lane>>>,
@@ -72,6 +79,7 @@ pub struct Lane {
 pub struct Lease {
     lane: Option<Lane>,
     held: bool,
+    stalled: bool,
     lanes: Arc<Lanes>,
 }
 
@@ -132,7 +140,12 @@ impl Lanes {
             match state.take_idle() {
                 Some(lane) => {
                     state.busy += 1;
-                    return Ok(Lease { lane: Some(lane), held: false, lanes: Arc::clone(self) });
+                    return Ok(Lease {
+                        lane: Some(lane),
+                        held: false,
+                        stalled: false,
+                        lanes: Arc::clone(self),
+                    });
                 }
                 None => {
                     let (sender, receiver) = oneshot::channel();
@@ -142,8 +155,19 @@ impl Lanes {
                 }
             }
         };
-        let lane = Waiting { lanes: self, receiver: waiting }.lane().await?;
-        Ok(Lease { lane: Some(lane), held: false, lanes: Arc::clone(self) })
+        let mut lane = pin!(Waiting { lanes: self, receiver: waiting }.lane());
+        let mut lease = Lease { lane: None, held: false, stalled: false, lanes: Arc::clone(self) };
+        loop {
+            match timeout(STARVED, &mut lane).await {
+                Ok(lane) => {
+                    lease.lane = Some(lane?);
+                    return Ok(lease);
+                }
+                // Whoever does not read may wait for this very request.
+                Err(_) if self.lock().stalled > 0 => lease.hold(),
+                Err(_) => {}
+            }
+        }
     }
 
     /// The server has refused a request because there are too many: fewer lanes.
@@ -318,6 +342,14 @@ impl Lease {
         }
     }
 
+    /// Says whether somebody reads what comes on it.
+    pub fn stall(&mut self, stalled: bool) {
+        if std::mem::replace(&mut self.stalled, stalled) != stalled {
+            let mut state = self.lanes.lock();
+            state.stalled = if stalled { state.stalled + 1 } else { state.stalled - 1 };
+        }
+    }
+
     /// It is a lane like others again.
     pub fn release(&mut self) {
         if std::mem::take(&mut self.held) {
@@ -338,6 +370,7 @@ impl Lease {
     /// All of the answer has been read: the lane is free for the next.
     pub fn give_back(mut self) {
         self.release();
+        self.stall(false);
         let Some(mut lane) = self.lane.take() else { return };
         lane.used = true;
         let lanes = Arc::clone(&self.lanes);
@@ -359,6 +392,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.release();
+        self.stall(false);
         if self.lane.take().is_some() {
             self.lanes.lost();
         }
