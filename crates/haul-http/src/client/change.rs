@@ -37,6 +37,13 @@ impl Inner {
         if path.is_root() {
             return Err(at(ErrorKind::AlreadyExists));
         }
+        let there = match self.habits.tells_made {
+            true => None,
+            false => self.look_by_properties(path, "create directory").await?,
+        };
+        if there.is_some() {
+            return Err(at(ErrorKind::AlreadyExists));
+        }
         let ask = Ask::new(method("MKCOL"), self.directory_url(path), "create directory");
         match self.tell(&ask).await {
             Ok(()) => {

@@ -22,10 +22,11 @@ pub const OVERWRITE: HeaderName = HeaderName::from_static("overwrite");
 const ONE_MOST: usize = 1 << 20;
 
 /// By name, because "all" is much more with some servers, and in it are names that nginx does not
-/// escape.
+/// escape. Without the ETag: rclone has to read a file for it, and ends the listing when that is being
+/// written.
 const PROPERTIES: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\
     <D:propfind xmlns:D=\"DAV:\"><D:prop><D:resourcetype/><D:getcontentlength/>\
-    <D:getlastmodified/><D:getetag/></D:prop></D:propfind>";
+    <D:getlastmodified/></D:prop></D:propfind>";
 
 /// What was found, and where.
 #[derive(Debug)]

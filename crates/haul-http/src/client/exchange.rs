@@ -7,8 +7,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use haul_net::Prompter;
 use haul_storage::{Block, Error, ErrorKind, Result, Retry, Timestamp};
-use http::header::{AUTHORIZATION, HOST, IF_NONE_MATCH, LOCATION, RETRY_AFTER, USER_AGENT};
+use http::header::{
+    AUTHORIZATION, CONTENT_LENGTH, HOST, IF_NONE_MATCH, LOCATION, RETRY_AFTER, USER_AGENT,
+};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http_body::Body;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
@@ -239,6 +242,8 @@ impl Exchange {
         body: Payload,
     ) -> Result<Request<Payload>> {
         let host = HeaderValue::try_from(url.origin.authority());
+        // nginx fails when it is not said that a file is empty.
+        let is_empty = ask.method == Method::PUT && body.is_end_stream();
         let request = Request::builder().method(&ask.method).uri(url.target()).body(body);
         let (Ok(host), Ok(mut request)) = (host, request) else {
             return Err(Error::new(ErrorKind::InvalidInput, ask.operation)
@@ -251,6 +256,9 @@ impl Exchange {
             USER_AGENT,
             HeaderValue::from_static(concat!("haul/", env!("CARGO_PKG_VERSION"))),
         );
+        if is_empty {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
         headers.extend(ask.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         if let Some(said) = said {
             headers.insert(AUTHORIZATION, said.clone());

@@ -273,7 +273,12 @@ impl Reading {
         kept.answer.unkeep();
         let rest = Range::between(kept.range.end(), self.wanted.end());
         if !rest.is_empty() && self.inner.ranged {
-            let asking = tokio::spawn(Arc::clone(&self.inner).ask(rest));
+            let asking = Arc::clone(&self.inner).ask(rest);
+            let asking = tokio::spawn(async move {
+                let mut kept = asking.await?;
+                kept.answer.stall(true);
+                Ok(kept)
+            });
             self.following = Some(Following { asking });
         }
         Ok(kept)

@@ -53,6 +53,8 @@ pub struct Habits {
     pub chunks: Option<Url>,
     /// Whether a PUT appears whole under its name or not at all.
     pub puts_whole: bool,
+    /// Whether MKCOL says so when something is there (RFC 4918, 9.3). rclone does not.
+    pub tells_made: bool,
     /// Whether a PUT can be made to replace nothing.
     pub conditional: bool,
     /// How times are set, if they can be.
@@ -68,6 +70,7 @@ impl Habits {
             partial: None,
             chunks: None,
             puts_whole: false,
+            tells_made: false,
             conditional: false,
             times: None,
             moves: true,
@@ -87,15 +90,15 @@ impl Habits {
         }
         if dav.contains("<http://apache.org/dav/propset/fs/1>") {
             habits.partial = Some(Partial::ContentRange);
-            (habits.puts_whole, habits.conditional) = (true, true);
+            (habits.puts_whole, habits.conditional, habits.tells_made) = (true, true, true);
         } else if allow.starts_with("get,head,put,delete,mkcol,copy,move,propfind,options") {
-            habits.puts_whole = true;
+            (habits.puts_whole, habits.tells_made) = (true, true);
         } else if is_own_cloud(&dav, root) {
-            (habits.puts_whole, habits.conditional) = (true, true);
+            (habits.puts_whole, habits.conditional, habits.tells_made) = (true, true, true);
             habits.times = Some(Times::OwnCloud);
             habits.chunks = chunks(root);
         } else if server.starts_with("haul/") {
-            (habits.puts_whole, habits.conditional) = (true, true);
+            (habits.puts_whole, habits.conditional, habits.tells_made) = (true, true, true);
             habits.times = Some(Times::Win32);
         }
         // Plain servers say what they have, and that there is no MOVE.

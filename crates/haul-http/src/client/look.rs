@@ -105,7 +105,9 @@ impl HttpHost {
             }
             let (above, name) = parent(&current).ok_or_else(|| nothing("open", url))?;
             rest.push(name);
-            current = above;
+            // Without its slash, or a file would be nothing.
+            let path = above.path();
+            current = above.with_path(if path == "/" { path } else { path.trim_end_matches('/') });
         }
     }
 }

@@ -184,9 +184,9 @@ async fn a_range_that_is_cut_off_leaves_the_part_file_of_apache() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     drop(raw);
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let rest = Block::from(bytes::Bytes::from_static(&[7; 1000]));
+    let rest = Block::from(bytes::Bytes::from_static(&[7; 100_000]));
     writer.write_at(1000, rest).await.unwrap();
-    writer.commit(2000, &replacing()).await.unwrap();
-    let expected = [[5; 1000], [7; 1000]].concat();
+    writer.commit(101_000, &replacing()).await.unwrap();
+    let expected = [&[5; 1000][..], &[7; 100_000]].concat();
     assert_eq!(storage.read_whole(&path("file"), 1 << 20).await.unwrap().bytes, expected);
 }

@@ -3,21 +3,37 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use futures_util::future::try_join;
 use haul_storage::{
     CommitOptions, Entry, EntryKind, Error, ErrorKind, RelPath, Result, journal_name, part_name,
 };
 use http::Method;
+use tokio::time::sleep;
 
 use super::super::exchange::Ask;
 use super::super::storage::Inner;
+
+/// How long a server may take to notice that an upload was cut off.
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
+const BUSY_TRIES: u32 = 25;
 
 impl Inner {
     /// The part file of `path`.
     pub(super) fn part_of(&self, path: &RelPath) -> Result<RelPath> {
         path.with_name(part_name(path.name())).map_err(|error| {
             Error::new(ErrorKind::InvalidInput, "create")
+                .at(self.location.display(path))
+                .because(format!("the name {error}"))
+        })
+    }
+
+    /// Where a small file is until it is complete: not where a writer of a large one of that name may
+    /// be at work. No journal is ever on a server, so the name is free, and known for what it is.
+    pub(super) fn small_part_of(&self, path: &RelPath) -> Result<RelPath> {
+        path.with_name(journal_name(path.name())).map_err(|error| {
+            Error::new(ErrorKind::InvalidInput, "write")
                 .at(self.location.display(path))
                 .because(format!("the name {error}"))
         })
@@ -64,11 +80,19 @@ impl Inner {
         self.move_to(&source, path, there, options.replace).await
     }
 
-    /// Removes a part file, if it is there.
+    /// Removes a part file, if it is there. A server may still be busy with an upload that was cut
+    /// off.
     pub(super) async fn remove_part(&self, part: &RelPath) -> Result<()> {
-        match self.tell(&Ask::new(Method::DELETE, self.url(part), "remove")).await {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        let mut tries = 0;
+        loop {
+            match self.tell(&Ask::new(Method::DELETE, self.url(part), "remove")).await {
+                Err(error) if error.kind() == ErrorKind::Busy && tries < BUSY_TRIES => {
+                    tries += 1;
+                    sleep(BUSY_PAUSE).await;
+                }
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => return Ok(()),
+            }
         }
     }
 

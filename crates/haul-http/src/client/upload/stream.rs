@@ -133,7 +133,12 @@ impl StreamUpload {
             },
             _ => self.inner.why_not(error, &self.path).await,
         };
-        if error.retry() == Retry::Later { error.with_retry(Retry::FromStart) } else { error }
+        // An upload of ours that was cut off may still have the part file locked.
+        if error.retry() == Retry::Later || error.kind() == ErrorKind::Busy {
+            error.with_retry(Retry::FromStart)
+        } else {
+            error
+        }
     }
 
     fn invalid(&self, cause: String) -> Error {

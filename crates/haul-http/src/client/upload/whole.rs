@@ -29,7 +29,7 @@ pub async fn write_whole(
     if directly || !habits.moves {
         return put_directly(inner, path, bytes, options).await;
     }
-    let part = inner.part_of(path)?;
+    let part = inner.small_part_of(path)?;
     let size = bytes.len() as u64;
     let put = put(inner, &part, bytes, options.metadata.modified);
     let look = inner.look_by_properties(path, "write");
