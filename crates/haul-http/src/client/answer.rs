@@ -120,6 +120,13 @@ impl Answer {
         Ok(whole)
     }
 
+    /// Says that the body is read as fast as somebody else likes.
+    pub fn hold(&mut self) {
+        if let Some(lease) = &mut self.lease {
+            lease.hold();
+        }
+    }
+
     /// Reads what nobody wants, if that is cheaper than a new connection.
     pub async fn drain(mut self) {
         let known = self.body.size_hint().upper();

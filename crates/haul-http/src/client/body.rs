@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use haul_storage::Block;
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
@@ -13,9 +14,26 @@ pub enum Payload {
     /// Nothing.
     Empty,
     /// All of it.
-    Whole(Bytes),
+    Whole(Whole),
     /// What comes through a channel.
     Stream(Stream),
+}
+
+/// Bytes that are in memory, in as many pieces as they were read in.
+#[derive(Debug)]
+pub struct Whole {
+    pieces: std::vec::IntoIter<Bytes>,
+    left: u64,
+}
+
+impl From<&Block> for Payload {
+    fn from(block: &Block) -> Self {
+        if block.is_empty() {
+            return Self::Empty;
+        }
+        let pieces = block.pieces().to_vec().into_iter();
+        Self::Whole(Whole { pieces, left: block.len() as u64 })
+    }
 }
 
 /// Bytes that are sent as they come.
@@ -51,10 +69,10 @@ impl Body for Payload {
     ) -> Poll<Option<Result<Frame<Bytes>, GivenUp>>> {
         match &mut *self {
             Self::Empty => Poll::Ready(None),
-            Self::Whole(bytes) => {
-                let bytes = std::mem::take(bytes);
-                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
-            }
+            Self::Whole(whole) => Poll::Ready(whole.pieces.next().map(|piece| {
+                whole.left -= piece.len() as u64;
+                Ok(Frame::data(piece))
+            })),
             Self::Stream(stream) => {
                 if stream.finished {
                     return Poll::Ready(None);
@@ -81,7 +99,7 @@ impl Body for Payload {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
-            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Whole(whole) => whole.left == 0,
             Self::Stream(stream) => stream.finished || stream.left == Some(0),
         }
     }
@@ -89,7 +107,7 @@ impl Body for Payload {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Empty => SizeHint::with_exact(0),
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Whole(whole) => SizeHint::with_exact(whole.left),
             Self::Stream(stream) => {
                 stream.left.map_or_else(SizeHint::default, SizeHint::with_exact)
             }

@@ -5,11 +5,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use bytes::Bytes;
 use haul_net::Prompter;
-use haul_storage::{Error, ErrorKind, LinkStatus, Range, Result, Retry, Timestamp};
-use http::header::{AUTHORIZATION, HOST, LOCATION, PROXY_AUTHORIZATION, RETRY_AFTER, USER_AGENT};
+use haul_storage::{Block, Error, ErrorKind, LinkStatus, Range, Result, Retry, Timestamp};
+use http::header::{
+    AUTHORIZATION, CONTENT_LENGTH, HOST, IF_NONE_MATCH, LOCATION, PROXY_AUTHORIZATION, RETRY_AFTER,
+    USER_AGENT,
+};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http_body::Body;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
@@ -30,6 +33,9 @@ const MOST_REDIRECTS: usize = 10;
 
 /// A server that wants to be left alone for longer than this is an error to be told.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// Bytes per second of a lane that is still taken for a living one.
+const SLOWEST: u64 = 4096;
 
 /// Lanes that are opened over a long path: as many as a gigabit needs, as the window has it, and a
 /// third more, because the beginning is slower than the rest. Browsers open six.
@@ -72,7 +78,9 @@ pub struct Ask {
     /// Header fields.
     pub headers: HeaderMap,
     /// The body.
-    pub body: Bytes,
+    pub body: Block,
+    /// How long the server may take to answer when it has all of it.
+    pub patience: Duration,
     /// What it is for, in errors.
     pub operation: &'static str,
 }
@@ -80,7 +88,8 @@ pub struct Ask {
 impl Ask {
     /// Without header fields and body.
     pub fn new(method: Method, url: Url, operation: &'static str) -> Self {
-        Self { method, url, headers: HeaderMap::new(), body: Bytes::new(), operation }
+        let (headers, body) = (HeaderMap::new(), Block::new());
+        Self { method, url, headers, body, patience: SILENCE, operation }
     }
 
     /// With a header field.
@@ -88,6 +97,18 @@ impl Ask {
     pub fn with(mut self, name: impl http::header::IntoHeaderName, value: HeaderValue) -> Self {
         self.headers.insert(name, value);
         self
+    }
+
+    /// Whether it does the same when it reaches the server twice.
+    fn is_repeatable(&self) -> bool {
+        let is_put = self.method == Method::PUT || self.method == Method::PATCH;
+        // What was only to be made if nothing is there is in its own way the second time.
+        repeatable(&self.method) || is_put && !self.headers.contains_key(IF_NONE_MATCH)
+    }
+
+    /// How long it may take altogether: what is sent may be slow, but not dead.
+    fn limit(&self) -> Duration {
+        self.patience + Duration::from_secs(self.body.len() as u64 / SLOWEST)
     }
 }
 
@@ -273,6 +294,8 @@ impl Exchange {
     pub async fn upload(&self, ask: &Ask, body: Payload) -> Result<Answer> {
         self.wait_while_quiet(&ask.url.origin).await;
         let mut lease = self.lanes(&ask.url.origin).lease().await?;
+        // It has the lane for as long as it likes.
+        lease.hold();
         let said = self.sign_in.first(&ask.method, &ask.url).await?;
         let request = self.request(ask, &ask.url, said.as_ref(), body)?;
         let Some(sender) = lease.sender() else { return Err(gone(ask)) };
@@ -288,19 +311,20 @@ impl Exchange {
         loop {
             let mut lease = lanes.lease().await?;
             let used = lease.is_used();
-            let body =
-                if ask.body.is_empty() { Payload::Empty } else { Payload::Whole(ask.body.clone()) };
-            let request = self.request(ask, url, said, body)?;
+            let request = self.request(ask, url, said, Payload::from(&ask.body))?;
             let Some(sender) = lease.sender() else { return Err(gone(ask)) };
-            let sent = timeout(SILENCE, sender.send_request(request)).await;
+            let sent = timeout(ask.limit(), sender.send_request(request)).await;
             match sent {
                 Ok(Ok(response)) => {
                     return Ok(self.noticed(Answer::new(response, url.clone(), lease)));
                 }
                 // The server closed a connection that it thought idle.
-                Ok(Err(failed)) if used && !failed.is_parse() && repeatable(&ask.method) => {}
+                Ok(Err(failed))
+                    if used
+                        && !failed.is_parse()
+                        && (failed.is_canceled() || ask.is_repeatable()) => {}
                 Ok(Err(failed)) => return Err(error::of_hyper(&failed, ask.operation, url)),
-                Err(_) => return Err(error::silent(ask.operation, url, SILENCE.as_secs())),
+                Err(_) => return Err(error::silent(ask.operation, url, ask.limit().as_secs())),
             }
         }
     }
@@ -313,6 +337,8 @@ impl Exchange {
         body: Payload,
     ) -> Result<Request<Payload>> {
         let host = HeaderValue::try_from(url.origin.authority());
+        // nginx fails when it is not said that a file is empty.
+        let is_empty = ask.method == Method::PUT && body.is_end_stream();
         let proxy = self.connector.proxy_of_plain(&url.origin)?;
         // A proxy has to be told whom to ask (RFC 9112, 3.2.2).
         let target = match proxy {
@@ -331,6 +357,9 @@ impl Exchange {
             USER_AGENT,
             HeaderValue::from_static(concat!("haul/", env!("CARGO_PKG_VERSION"))),
         );
+        if is_empty {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
         headers.extend(ask.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         if let Some(proxy) = &proxy
             && let Some(value) = proxy::authorization(proxy)?

@@ -4,7 +4,7 @@ use haul_storage::{
     Entry, EntryKind, Error, ErrorKind, Identity, Range, RelPath, Result, Timestamp,
 };
 use http::header::{
-    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_RANGE, ETAG, HeaderName, LAST_MODIFIED,
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_RANGE, DATE, ETAG, HeaderName, LAST_MODIFIED,
 };
 use http::{HeaderValue, StatusCode};
 
@@ -12,6 +12,10 @@ use super::answer::Head;
 use super::error;
 use crate::parse::Url;
 use crate::parse::{dates, ranges, ranges::ContentRange};
+
+/// A file that was modified longer ago than this is another one if its date is another one (RFC 9110,
+/// 8.8.2.2).
+const SETTLED_SECONDS: i64 = 60;
 
 /// What is known of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub struct Facts {
     pub tag: Option<String>,
     /// Whether parts of it can be asked for, if that is known.
     pub ranged: Option<bool>,
+    /// Whether the last modification was so long ago that it tells this version from all others.
+    settled: bool,
     /// How the last modification was written, for comparing.
     last_modified: Option<HeaderValue>,
 }
@@ -53,9 +59,15 @@ impl Facts {
         } else {
             (answer.length(), accepts)
         };
+        let modified = answer.header(&LAST_MODIFIED).and_then(dates::parse);
+        let now = answer.header(&DATE).and_then(dates::parse);
+        let settled = modified.zip(now).is_some_and(|(modified, now)| {
+            modified.seconds.saturating_add(SETTLED_SECONDS) <= now.seconds
+        });
         Ok(Self {
             size,
-            modified: answer.header(&LAST_MODIFIED).and_then(dates::parse),
+            modified,
+            settled,
             tag: text(answer, &ETAG),
             ranged,
             last_modified: answer.headers.get(LAST_MODIFIED).cloned(),
@@ -80,12 +92,15 @@ impl Facts {
         entry
     }
 
-    /// What makes a server send a part only if the file is still this one (RFC 9110, 13.1.5).
+    /// What makes a server send a part only if the file is still this one (RFC 9110, 13.1.5). If there
+    /// is nothing, what it sends is compared all the same.
     pub fn if_range(&self) -> Option<HeaderValue> {
         match &self.tag {
             // A weak one is good for nothing here, and a server would send the whole file.
             Some(tag) if !tag.starts_with("W/") => HeaderValue::from_str(tag).ok(),
-            _ => self.last_modified.clone(),
+            // So would Apache for a date that it holds for too young.
+            _ if self.settled => self.last_modified.clone(),
+            _ => None,
         }
     }
 
@@ -96,8 +111,10 @@ impl Facts {
         {
             return Some(format!("it had {was} bytes and has {is}"));
         }
+        // Apache calls a tag weak for a second after the file was modified (RFC 9110, 8.8.3.2).
+        let opaque = |tag: &str| tag.trim_start_matches("W/").to_owned();
         if let (Some(was), Some(is)) = (&self.tag, &now.tag)
-            && was != is
+            && opaque(was) != opaque(is)
         {
             return Some(format!("its ETag was {was} and is {is}"));
         }

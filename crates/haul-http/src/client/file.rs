@@ -29,6 +29,7 @@ use crate::parse::Url;
 
 /// How much of a file is asked for before it is known how long it is.
 const FIRST: u64 = PIECE;
+const EARLY_MOST: usize = PIECE as usize;
 
 /// Bytes of a block, if they come within [`GATHERED`]: a write to a disk is worth its way to a thread.
 const BLOCK: usize = 512 << 10;
@@ -80,12 +81,50 @@ enum Source {
     Part(Part, Url),
     /// One whose head has not been looked at.
     Foreseen(Part, Url),
+    /// One that is read before anybody wants it, so that its lane is free.
+    Early(Early),
+}
+
+/// The beginning of a file, which is short.
+#[derive(Debug)]
+struct Early {
+    reading: JoinHandle<Result<Vec<u8>>>,
+    taken: bool,
+    url: Url,
+}
+
+impl Early {
+    fn read(mut answer: Answer) -> Self {
+        let url = answer.url.clone();
+        let reading = tokio::spawn(async move { answer.whole("read", EARLY_MOST).await });
+        Self { reading, taken: false, url }
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>> {
+        // A task that has given its bytes has no more.
+        if self.taken {
+            return Ok(None);
+        }
+        let read = (&mut self.reading).await;
+        self.taken = true;
+        let failed =
+            |error| Error::new(ErrorKind::Unreachable, "read").at(&self.url).with_source(error);
+        let bytes = read.map_err(failed)??;
+        Ok((!bytes.is_empty()).then(|| bytes.into()))
+    }
+}
+
+impl Drop for Early {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
 }
 
 impl Source {
     async fn next(&mut self) -> Result<Option<Bytes>> {
         match self {
             Self::Answer(answer) => answer.next("read").await,
+            Self::Early(early) => early.next().await,
             Self::Part(part, url) | Self::Foreseen(part, url) => {
                 part.next().await.map_err(|broken| error::of_broken(&broken, "read", url))
             }
@@ -95,6 +134,7 @@ impl Source {
     const fn url(&self) -> &Url {
         match self {
             Self::Answer(answer) => answer.url(),
+            Self::Early(early) => &early.url,
             Self::Part(_, url) | Self::Foreseen(_, url) => url,
         }
     }
@@ -165,7 +205,13 @@ impl HttpFile {
             check_part(&answer, range, &facts)?;
         }
         let identity = facts.identity();
-        let mut kept = vec![Kept { source: Source::Answer(answer), range, ahead }];
+        let source = if partial {
+            Source::Early(Early::read(answer))
+        } else {
+            answer.hold();
+            Source::Answer(answer)
+        };
+        let mut kept = vec![Kept { source, range, ahead }];
         if partial {
             let end_of = |range: Range| range.end().min(size);
             for (range, part) in exchange.foreseen(&found) {
@@ -183,6 +229,14 @@ impl HttpFile {
             kept: Mutex::new(kept),
         };
         Ok(Opened::File(Self { inner: Arc::new(inner), identity }))
+    }
+
+    /// The same without its ETag in its identity, for where listings have another one or none. A
+    /// file of which only the ETag is another one later has changed all the same.
+    #[must_use]
+    pub fn without_tag(mut self) -> Self {
+        self.identity.tag = None;
+        self
     }
 
     /// Whether parts of it can be asked for.
@@ -224,7 +278,8 @@ impl ReadAt for HttpFile {
         now.size = now.size.or(inner.facts.size);
         now.modified = now.modified.or(inner.facts.modified);
         now.tag = now.tag.or_else(|| inner.facts.tag.clone());
-        Ok(now.identity())
+        let is_same = inner.facts.differs(&now).is_none();
+        Ok(if is_same { self.identity.clone() } else { now.identity() })
     }
 
     fn read_at(&self, range: Range) -> BlockStream {
@@ -439,6 +494,7 @@ impl Inner {
         if let Some(how) = self.facts.differs(&now) {
             return Err(Error::new(ErrorKind::Changed, "read").at(&answer.url).because(how));
         }
+        answer.hold();
         let mut at = 0;
         let mut ahead = Block::new();
         while at < range.start() {

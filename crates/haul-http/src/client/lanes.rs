@@ -49,6 +49,8 @@ struct State {
     making: usize,
     wished: usize,
     when_long: Option<WhenLong>,
+    /// Lanes that are busy for as long as somebody else likes; others are made in their place.
+    held: usize,
     waiting: VecDeque<oneshot::Sender<Result<Lane>>>,
     refused: usize,
     refused_in_a_row: u32,
@@ -81,6 +83,7 @@ pub struct Lane {
 #[derive(Debug)]
 pub struct Lease {
     lane: Option<Lane>,
+    held: bool,
     lanes: Arc<Lanes>,
 }
 
@@ -153,7 +156,7 @@ impl Lanes {
             match state.take_idle() {
                 Some(lane) => {
                     state.busy += 1;
-                    return Ok(Lease { lane: Some(lane), lanes: Arc::clone(self) });
+                    return Ok(Lease { lane: Some(lane), held: false, lanes: Arc::clone(self) });
                 }
                 None => {
                     let (sender, receiver) = oneshot::channel();
@@ -164,7 +167,7 @@ impl Lanes {
             }
         };
         let lane = Waiting { lanes: self, receiver: waiting }.lane().await?;
-        Ok(Lease { lane: Some(lane), lanes: Arc::clone(self) })
+        Ok(Lease { lane: Some(lane), held: false, lanes: Arc::clone(self) })
     }
 
     /// The server has refused a request because there are too many: fewer lanes.
@@ -186,7 +189,7 @@ impl Lanes {
         let paused = state.paused_until.is_some_and(|until| until > Instant::now());
         // As many as somebody waits for: most of what is moved goes through other connections.
         while state.making < state.waiting.len().min(MAKING)
-            && state.open() + state.making < state.wished
+            && state.open() + state.making < state.wished + state.held
         {
             // One lane has to be there, whatever was refused.
             if paused && state.open() + state.making > 0 {
@@ -336,8 +339,22 @@ impl Lease {
         &self.lanes
     }
 
+    /// Says that the lane is busy for as long as somebody else likes.
+    pub fn hold(&mut self) {
+        if !std::mem::replace(&mut self.held, true) {
+            self.lanes.lock().held += 1;
+        }
+    }
+
+    fn release(&mut self) {
+        if std::mem::take(&mut self.held) {
+            self.lanes.lock().held -= 1;
+        }
+    }
+
     /// All of the answer has been read: the lane is free for the next.
     pub fn give_back(mut self) {
+        self.release();
         let Some(mut lane) = self.lane.take() else { return };
         lane.used = true;
         let lanes = Arc::clone(&self.lanes);
@@ -358,6 +375,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.release();
         if self.lane.take().is_some() {
             self.lanes.lost();
         }
@@ -368,7 +386,7 @@ impl Lanes {
     fn returned(&self, lane: Lane) {
         let mut state = self.lock();
         state.busy -= 1;
-        if state.open() >= state.wished && state.waiting.is_empty() {
+        if state.open() >= state.wished + state.held && state.waiting.is_empty() {
             return;
         }
         self.hand_out(&mut state, lane);

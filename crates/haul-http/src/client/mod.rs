@@ -9,11 +9,15 @@
 mod answer;
 mod auth;
 mod body;
+mod change;
 mod connect;
+mod dav;
+mod directories;
 mod error;
 mod exchange;
 mod facts;
 mod file;
+mod habits;
 mod host;
 mod lanes;
 mod list;
@@ -23,9 +27,10 @@ mod pipe;
 mod pipes;
 mod proxy;
 mod storage;
+mod upload;
 
 pub use host::HttpHost;
-pub use look::Found;
+pub use look::{Found, Nearest};
 pub use options::HttpOptions;
 pub use proxy::Proxies;
 pub use storage::{HttpStorage, Manner};

@@ -1,26 +1,32 @@
 //! A directory of a server as a [`Storage`].
+//!
+//! What is read is the same for web servers and WebDAV; what is listed and written is in files of its
+//! own. A WebDAV storage leaves ETags out of identities, see [`super::dav::entry`]; they are still
+//! compared while a file is read.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream, Error, ErrorKind,
-    LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result, SmallFile,
-    Storage, StorageExt, Whole, WriteAt, Writes,
+    LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Storage,
+    StorageExt, Whole, WriteAt,
 };
+use http::Method;
 
+use super::directories::Directories;
 use super::error;
-use super::exchange::Exchange;
+use super::exchange::{Ask, Exchange};
 use super::facts::Facts;
 use super::file::{HttpFile, Opened, whole};
+use super::habits::{Habits, of_web};
 use super::host::HttpHost;
+use super::upload;
 use crate::parse::Url;
 use crate::parse::href::encode_path;
-
-/// Files up to this length are fetched and stored by one request.
-const WHOLE: u64 = 256 << 10;
 
 /// What is at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +51,12 @@ pub struct Inner {
     /// The directory; it ends with a slash.
     pub(super) root: Url,
     pub(super) manner: Manner,
+    pub(super) habits: Habits,
     pub(super) capabilities: Capabilities,
+    /// Where the journals of uploads are, on this machine.
+    pub(super) journals: Option<PathBuf>,
+    /// Directories that are known to be there.
+    pub(super) directories: Directories,
     /// Files that were opened when they were looked at, for who opens them next.
     opened: Mutex<HashMap<RelPath, HttpFile>>,
     /// URLs that are not what the path says: of what was given with a query.
@@ -53,7 +64,37 @@ pub struct Inner {
 }
 
 impl HttpStorage {
-    /// The directory at `root`. `ranged`: parts of its files can be asked for.
+    /// The directory at `root`, of a server that lists its files on pages. `ranged`: parts of its
+    /// files can be asked for.
+    pub fn open_web(host: Arc<HttpHost>, location: Location, root: Url, ranged: bool) -> Arc<Self> {
+        let habits = Habits::unknown();
+        Self::with(host, location, root, Manner::Web, habits, of_web(ranged), None)
+    }
+
+    /// The directory at `root` of a WebDAV server, which is asked what it can do. `journals` is a
+    /// directory of this machine for the journals of unfinished uploads.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or lets nobody in.
+    pub async fn open_dav(
+        host: Arc<HttpHost>,
+        location: Location,
+        root: Url,
+        journals: Option<PathBuf>,
+    ) -> Result<Arc<Self>> {
+        let ask = Ask::new(Method::OPTIONS, root.clone(), "open");
+        let answer = host.exchange().patiently(&ask).await?;
+        // A server that does not let itself be asked is taken as it comes.
+        let habits = match answer.status.is_success() {
+            true => Habits::of(&answer.headers, &root),
+            false => Habits::unknown(),
+        };
+        answer.drain().await;
+        let capabilities = habits.capabilities();
+        Ok(Self::with(host, location, root, Manner::Dav, habits, capabilities, journals))
+    }
+
+    /// As [`HttpStorage::open_web`].
     pub fn new(
         host: Arc<HttpHost>,
         location: Location,
@@ -61,36 +102,28 @@ impl HttpStorage {
         manner: Manner,
         ranged: bool,
     ) -> Arc<Self> {
-        let dav = manner == Manner::Dav;
-        let capabilities = Capabilities {
-            medium: Medium::Link,
-            ranged_reads: ranged,
-            writes: Writes::InOrder,
-            rename: dav,
-            server_copy: dav,
-            symlinks: false,
-            hard_links: false,
-            sync: false,
-            resume: false,
-            lock: false,
-            times: false,
-            time_precision_ns: 1_000_000_000,
-            mode: false,
-            owner: false,
-            xattrs: false,
-            digests: Vec::new(),
-            pipelined: true,
-            max_lanes: None,
-            max_file_size: None,
-            whole_limit: WHOLE,
-        };
+        Self::with(host, location, root, manner, Habits::unknown(), of_web(ranged), None)
+    }
+
+    fn with(
+        host: Arc<HttpHost>,
+        location: Location,
+        root: Url,
+        manner: Manner,
+        habits: Habits,
+        capabilities: Capabilities,
+        journals: Option<PathBuf>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             inner: Arc::new(Inner {
                 host,
                 location,
                 root,
                 manner,
+                habits,
                 capabilities,
+                journals,
+                directories: Directories::default(),
                 opened: Mutex::default(),
                 given: Mutex::default(),
             }),
@@ -102,7 +135,7 @@ impl HttpStorage {
         if let Some(url) = given {
             self.inner.given().insert(path.clone(), url);
         }
-        self.inner.opened().insert(path, file);
+        self.inner.opened().insert(path, self.inner.as_listed(file));
     }
 }
 
@@ -134,6 +167,25 @@ impl Inner {
         Error::new(ErrorKind::Unsupported, operation).at(self.location.display(path))
     }
 
+    /// What it means that a file cannot be read: rclone says 405 of directories.
+    async fn why_unreadable(&self, error: Error, path: &RelPath) -> Error {
+        let unclear = matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied);
+        if self.manner == Manner::Dav
+            && unclear
+            && let Ok(Some(there)) = self.look_by_properties(path, error.operation()).await
+            && there.is_dir()
+        {
+            let error = Error::new(ErrorKind::IsADirectory, error.operation());
+            return error.at(self.location.display(path));
+        }
+        error
+    }
+
+    /// A file as the listings of its server know it.
+    fn as_listed(&self, file: HttpFile) -> HttpFile {
+        if self.manner == Manner::Dav { file.without_tag() } else { file }
+    }
+
     fn opened(&self) -> MutexGuard<'_, HashMap<RelPath, HttpFile>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -163,7 +215,9 @@ impl Storage for HttpStorage {
 
     async fn stat(&self, path: &RelPath) -> Result<Entry> {
         if let Some(file) = self.inner.opened().get(path) {
-            return Ok(file.facts().entry(path));
+            let mut entry = file.facts().entry(path);
+            entry.tag.clone_from(&file.identity().tag);
+            return Ok(entry);
         }
         if path.is_root() {
             return Ok(Entry::new(path.clone(), EntryKind::Directory, 0));
@@ -176,7 +230,7 @@ impl Storage for HttpStorage {
     }
 
     async fn create_dir(&self, path: &RelPath) -> Result<()> {
-        Err(self.inner.unsupported("create directory", path))
+        self.inner.make_dir(path).await
     }
 
     async fn create_link(&self, path: &RelPath, _link: &LinkKind, _replace: bool) -> Result<()> {
@@ -184,23 +238,23 @@ impl Storage for HttpStorage {
     }
 
     async fn remove(&self, path: &RelPath) -> Result<()> {
-        Err(self.inner.unsupported("remove", path))
+        self.inner.remove(path).await
     }
 
-    async fn rename(&self, from: &RelPath, _to: &RelPath) -> Result<()> {
-        Err(self.inner.unsupported("rename", from))
+    async fn rename(&self, from: &RelPath, to: &RelPath) -> Result<()> {
+        self.inner.rename(from, to).await
     }
 
-    async fn copy(&self, from: &RelPath, _to: &RelPath) -> Result<()> {
-        Err(self.inner.unsupported("copy", from))
+    async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
+        self.inner.copy(from, to).await
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
         Ok(self.stat(path).await?.metadata())
     }
 
-    async fn set_metadata(&self, path: &RelPath, _metadata: &Metadata) -> Result<()> {
-        self.stat(path).await.map(drop)
+    async fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        self.inner.set_metadata(path, metadata).await
     }
 
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
@@ -209,8 +263,13 @@ impl Storage for HttpStorage {
             return Ok(Arc::new(file));
         }
         let url = self.inner.url(path);
-        match HttpFile::open(self.inner.exchange(), &url, true).await? {
-            Opened::File(file) => Ok(Arc::new(file)),
+        let found = HttpFile::open(self.inner.exchange(), &url, true).await;
+        let found = match found {
+            Err(error) => return Err(self.inner.why_unreadable(error, path).await),
+            Ok(found) => found,
+        };
+        match found {
+            Opened::File(file) => Ok(Arc::new(self.inner.as_listed(file))),
             Opened::Page(answer) => {
                 answer.drain().await;
                 let error = Error::new(ErrorKind::IsADirectory, "open");
@@ -219,8 +278,8 @@ impl Storage for HttpStorage {
         }
     }
 
-    async fn create(&self, path: &RelPath, _options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
-        Err(self.inner.unsupported("write", path))
+    async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
+        upload::create(&self.inner, path, options).await
     }
 
     async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
@@ -229,7 +288,10 @@ impl Storage for HttpStorage {
         if !answer.status.is_success() {
             let error = error::of_status(answer.status, "read", &answer.url);
             answer.drain().await;
-            return Err(error);
+            return Err(self.inner.why_unreadable(error, path).await);
+        }
+        if answer.url.path().ends_with('/') {
+            return Err(Error::new(ErrorKind::IsADirectory, "read").at(at()));
         }
         let mut facts = Facts::of(&answer, "read")?;
         let longer = || {
@@ -253,7 +315,10 @@ impl Storage for HttpStorage {
                 .at(at())
                 .because(format!("the answer ends after {} of {size} bytes", bytes.len())));
         }
-        let identity = facts.identity();
+        let mut identity = facts.identity();
+        if self.inner.manner == Manner::Dav {
+            identity.tag = None;
+        }
         let metadata = Metadata { modified: identity.modified, ..Metadata::default() };
         Ok(Whole { bytes: bytes.into(), identity, metadata })
     }
@@ -261,10 +326,10 @@ impl Storage for HttpStorage {
     async fn write_whole(
         &self,
         path: &RelPath,
-        _bytes: Bytes,
-        _options: &CommitOptions,
+        bytes: Bytes,
+        options: &CommitOptions,
     ) -> Result<()> {
-        Err(self.inner.unsupported("write", path))
+        upload::write_whole(&self.inner, path, bytes, options).await
     }
 
     async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {
