@@ -45,6 +45,8 @@ impl Jail {
         if path.len() > limits::PATH {
             return Err(Errno::NAMETOOLONG);
         }
+        // `dav-server` knows the parent of what is at the top by no name.
+        let path = if path.is_empty() { b"/" } else { path };
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         for _ in 0..RACES {
             match openat2(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
