@@ -26,7 +26,7 @@ use super::names;
 use super::properties::is_within;
 use super::propfind::propfind;
 use super::proppatch::proppatch;
-use super::received::Received;
+use super::received::{Lent, Received};
 use super::refusal;
 use super::share::Share;
 use super::visitor::{Observer, Told};
@@ -72,14 +72,11 @@ impl Handler {
             path,
             Arc::clone(&received),
         );
-        let body = Received::new(body, received);
+        let body = Received::new(body, &head.headers, received);
         let mut response = match self.gate.admit(&head, from).await {
             Ok(principal) => self.perform(principal, head, body).await,
             Err(refused) => {
-                // Who waits to be told to go on has sent nothing yet.
-                if !head.headers.contains_key(header::EXPECT) {
-                    body.drain().await;
-                }
+                body.let_run_out();
                 refused
             }
         };
@@ -118,9 +115,7 @@ impl Handler {
             _ => return self.no_such_method(),
         }
         if self.share.read_only {
-            if !head.headers.contains_key(header::EXPECT) {
-                body.drain().await;
-            }
+            body.let_run_out();
             return refusal::said(StatusCode::FORBIDDEN, "this server is read-only\n");
         }
         match method {
@@ -154,9 +149,13 @@ impl Handler {
             None => None,
         };
         let intent = Intent { modified, replaces: false };
+        let (body, lender) = Lent::new(body);
         let request = Request::from_parts(head, body);
         let response = self.dav.handle_guarded(request, principal.to_owned(), intent).await;
         let mut response = ours(response);
+        if let Some(body) = lender.take_back() {
+            body.let_run_out();
+        }
         if modified.is_some() && response.status().is_success() {
             response.headers_mut().insert(X_OC_MTIME, HeaderValue::from_static("accepted"));
         }

@@ -92,7 +92,7 @@ fn davfs2_mounts_it() {
     fs::create_dir(home.join("on")).unwrap();
     let cache = home.join("cache");
     let conf = format!(
-        "ask_auth 0\ncache_dir {0}\nbackup_dir lost\ndelay_upload 0\ndav_user root\ndav_group root\n",
+        "ask_auth 0\ncache_dir {0}\nbackup_dir lost\ndelay_upload 0\n",
         cache.display()
     );
     fs::write(home.join("conf"), conf).unwrap();
