@@ -2,9 +2,18 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use haul_http::server::ServerTls;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::TlsConnector;
 
 use crate::site::{Site, has_tool, run};
 
@@ -42,26 +51,46 @@ fn who_trusts_the_certificate_gets_files_by_both_versions_of_http() {
 
 #[test]
 fn who_speaks_only_http2_is_understood() {
-    let has = has_tool("curl") && run(Path::new("/"), "curl", &["-V"]).1.contains("HTTP2");
-    if !has {
-        eprintln!("SKIPPED: curl does not speak HTTP/2");
-        return;
-    }
     let site = secure();
     let content: Vec<u8> = (0..5_000_000u32).map(|at| (at % 251) as u8).collect();
     site.write("large", &content);
-    // Without TLS's choice of protocol curl would speak HTTP/1.1: it is told to know better.
-    let args = ["--http2-prior-knowledge", "--cacert", "ca.pem", "-w", "%{http_version}"];
-    let (worked, said) = curl(&site, &[&args[..], &["-o", "got", &site.url("large")]].concat());
-    if said.starts_with("1.1") {
-        eprintln!("SKIPPED: this curl offers HTTP/1.1 whatever it is told");
-        return;
-    }
-    assert!(worked && said == "2", "{said}");
-    assert!(fs::read(site.outside("got")).unwrap() == content);
-    let (worked, said) = curl(&site, &[&args[..], &["-T", "got", &site.url("up")]].concat());
-    assert!(worked, "{said}");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let mut sender = http2(&site).await;
+        let ask = |method: &str, path: &str, body: Bytes| {
+            let request = Request::builder().method(method).uri(site.url(path));
+            sender.clone().send_request(request.body(Full::new(body)).unwrap())
+        };
+        let (got, put, listed) = tokio::join!(
+            ask("GET", "large", Bytes::new()),
+            ask("PUT", "up", content.clone().into()),
+            ask("GET", "", Bytes::new()),
+        );
+        assert!(got.unwrap().into_body().collect().await.unwrap().to_bytes() == content);
+        assert_eq!(put.unwrap().status(), 201);
+        assert_eq!(listed.unwrap().status(), 200);
+        let foreign = Request::get("https://evil.example/large").body(Full::new(Bytes::new()));
+        assert_eq!(sender.send_request(foreign.unwrap()).await.unwrap().status(), 421);
+    });
     assert!(fs::read(site.path("up")).unwrap() == content);
+}
+
+/// A connection by HTTP/2 alone, to whoever has the certificate.
+async fn http2(site: &Site) -> SendRequest<Full<Bytes>> {
+    let mut roots = RootCertStore::empty();
+    let pem = fs::read(site.outside("ca.pem")).unwrap();
+    roots.add(CertificateDer::from_pem_slice(&pem).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let mut config = config.unwrap().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let socket = tokio::net::TcpStream::connect(site.server().address()).await.unwrap();
+    let name = "127.0.0.1".try_into().unwrap();
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await.unwrap();
+    let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
 }
 
 #[test]
