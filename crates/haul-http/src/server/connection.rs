@@ -80,7 +80,8 @@ async fn speak_http1(
         .header_read_timeout(limits::HEAD_TIME)
         .max_header_size(limits::HEAD)
         .max_buf_size(limits::RECEIVED)
-        .half_close(false)
+        // Who has asked may say that it asks no more, and still wants the answer.
+        .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
     drive(connection, stop, |connection| connection.graceful_shutdown()).await;
 }

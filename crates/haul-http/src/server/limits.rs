@@ -37,9 +37,11 @@ pub(super) const BLOCK: usize = 256 << 10;
 /// Blocks that are read ahead of what is being sent.
 pub(super) const AHEAD: usize = 3;
 
-/// Bytes of an upload that are written at once, and how many such writes may be under way.
-pub(super) const WRITE: usize = 1 << 20;
-pub(super) const WRITES: usize = 3;
+/// Bytes of an upload that are written at once, and how many such writes may be under way: of one
+/// upload, and of all.
+pub(super) const WRITE: usize = 512 << 10;
+pub(super) const WRITES: usize = 4;
+pub(super) const ALL_WRITES: usize = 128;
 
 /// Entries of a directory that are read at once.
 pub(super) const ENTRIES: usize = 256;

@@ -3,9 +3,11 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use haul_storage::{BufferPool, Error, Result, WorkPool};
+use tokio::sync::Semaphore;
 
 use super::jail::Jail;
 use super::limits;
@@ -18,6 +20,9 @@ pub(super) struct Share {
     pub(super) read_only: bool,
     pub(super) pool: WorkPool,
     pub(super) buffers: BufferPool,
+    /// A permit for each write of an upload that may be under way: slow disks slow uploads, and do not
+    /// fill the memory.
+    pub(super) writes: Arc<Semaphore>,
     pub(super) locks: Locks,
     pub(super) properties: Properties,
 }
@@ -39,6 +44,7 @@ impl Share {
             read_only,
             pool,
             buffers,
+            writes: Arc::new(Semaphore::new(limits::ALL_WRITES)),
             locks: Locks::default(),
             properties: Properties::default(),
         })

@@ -5,7 +5,7 @@
 //! do so at once.
 //!
 //! ```text
-//! pieces as they arrive → gathered to a MiB → disk threads, a few at once → flushed: named
+//! pieces as they arrive → gathered to half a MiB → disk threads, a few at once → flushed: named
 //! ```
 
 use std::collections::VecDeque;
@@ -91,16 +91,18 @@ impl Upload {
         self.length += piece.len();
         self.gathered.push(piece);
         if self.length >= limits::WRITE {
-            self.submit();
+            self.submit().await;
         }
-        while self.writes.len() > limits::WRITES {
+        while self.writes.len() >= limits::WRITES {
             self.wait().await?;
         }
         Ok(())
     }
 
     /// Has what is gathered written.
-    fn submit(&mut self) {
+    async fn submit(&mut self) {
+        // The semaphore is never closed.
+        let place = Arc::clone(&self.share.writes).acquire_owned().await;
         let (file, offset) = (Arc::clone(&self.file), self.offset);
         let pieces = std::mem::take(&mut self.gathered);
         self.offset += self.length as u64;
@@ -109,6 +111,7 @@ impl Upload {
         self.share.pool.submit(move || {
             // Nobody waits for it if the upload broke off.
             drop(sender.send(write_all(&file, &pieces, offset)));
+            drop((pieces, place));
         });
         self.writes.push_back(receiver);
     }
@@ -125,7 +128,7 @@ impl Upload {
 
     async fn finish(&mut self) -> FsResult<()> {
         if !self.gathered.is_empty() {
-            self.submit();
+            self.submit().await;
         }
         while !self.writes.is_empty() {
             self.wait().await?;
