@@ -80,6 +80,8 @@ impl FileSystem {
             owner: self.unix,
             xattrs: self.xattrs,
             digests: Vec::new(),
+            pipelined_reads: true,
+            pipelined_writes: true,
             max_lanes: Some(1),
             max_file_size: self.max_file_size,
             whole_limit: WHOLE_LIMIT,

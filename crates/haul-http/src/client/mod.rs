@@ -1,1 +1,37 @@
-//! The client: lanes, requests, files.
+//! The client: from a URL to files that are read by ranges and written by streams.
+//!
+//! ```text
+//! HttpHost ── exchange (sign-in, redirects, what may be asked again) ── lanes (connections) ── connect
+//!    │                                                                                  (TCP, proxy, TLS)
+//!    └ HttpStorage: stat, list, open → HttpFile, create → Upload
+//! ```
+
+mod answer;
+mod auth;
+mod body;
+mod change;
+mod connect;
+mod dav;
+mod directories;
+mod error;
+mod exchange;
+mod facts;
+mod file;
+mod habits;
+mod host;
+mod lanes;
+mod list;
+mod look;
+mod options;
+mod pipe;
+mod pipes;
+mod proxy;
+mod storage;
+mod upload;
+
+pub use file::HttpFile;
+pub use host::HttpHost;
+pub use look::{Found, Nearest};
+pub use options::HttpOptions;
+pub use proxy::Proxies;
+pub use storage::HttpStorage;

@@ -60,6 +60,8 @@ impl SftpStorage {
             owner: true,
             xattrs: false,
             digests: Vec::new(),
+            pipelined_reads: true,
+            pipelined_writes: true,
             max_lanes: None,
             max_file_size: None,
             whole_limit: u64::from(server.read.min(server.write)) - 1,

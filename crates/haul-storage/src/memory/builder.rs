@@ -145,6 +145,8 @@ fn everything() -> Capabilities {
         owner: true,
         xattrs: true,
         digests: Vec::new(),
+        pipelined_reads: true,
+        pipelined_writes: true,
         max_lanes: None,
         max_file_size: None,
         whole_limit: 64 << 10,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::{HostArgs, SshArgs, TransferArgs};
+use super::{HostArgs, RemoteArgs, TransferArgs};
 
 /// Arguments of `haul cp`.
 #[derive(Debug, Args)]
@@ -25,7 +25,7 @@ pub(crate) struct CpArgs {
     pub(crate) transfer: TransferArgs,
 
     #[command(flatten)]
-    pub(crate) ssh: SshArgs,
+    pub(crate) remote: RemoteArgs,
 }
 
 const WHERE: &str = "\

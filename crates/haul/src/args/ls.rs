@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::SshArgs;
+use super::RemoteArgs;
 
 /// Arguments of `haul ls`.
 #[derive(Debug, Args)]
@@ -23,7 +23,7 @@ pub(crate) struct LsArgs {
     pub(crate) recursive: bool,
 
     #[command(flatten)]
-    pub(crate) ssh: SshArgs,
+    pub(crate) remote: RemoteArgs,
 }
 
 const FORM: &str = "\

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::{SshArgs, TransferArgs};
+use super::{RemoteArgs, TransferArgs};
 
 /// Arguments of `haul sync`.
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ pub(crate) struct SyncArgs {
     pub(crate) transfer: TransferArgs,
 
     #[command(flatten)]
-    pub(crate) ssh: SshArgs,
+    pub(crate) remote: RemoteArgs,
 }
 
 const MEANING: &str = "\

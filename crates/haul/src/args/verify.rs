@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::SshArgs;
+use super::RemoteArgs;
 
 /// Arguments of `haul verify`.
 #[derive(Debug, Args)]
@@ -19,5 +19,5 @@ pub(crate) struct VerifyArgs {
     pub(crate) strict: bool,
 
     #[command(flatten)]
-    pub(crate) ssh: SshArgs,
+    pub(crate) remote: RemoteArgs,
 }

@@ -13,7 +13,7 @@ pub(crate) async fn run(args: &CpArgs, config: &Config, printer: &Printer) -> Re
     let resolved = settings::resolve(&args.transfer, config).map_err(Stop::Usage)?;
     let lanes = resolved.engine.lanes.fixed().unwrap_or(MANY_LANES);
     let (block_size, split) = (resolved.engine.block_size, resolved.split);
-    let places = Places::new(config, block_size, split, &args.ssh, printer, lanes);
+    let places = Places::new(config, block_size, split, &args.remote, printer, lanes);
     if let Some(many) = hosts::find(args, &places)? {
         return fan::run(args, &many, resolved, &places, printer).await;
     }

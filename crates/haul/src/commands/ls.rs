@@ -22,7 +22,7 @@ pub(crate) async fn run(args: &LsArgs, config: &Config, printer: &Printer) -> Re
         config,
         haul_engine::Settings::default().block_size,
         SplitArg::Auto,
-        &args.ssh,
+        &args.remote,
         printer,
         0,
     );

@@ -14,7 +14,7 @@ pub(crate) async fn run(args: &SyncArgs, config: &Config, printer: &Printer) -> 
     resolved.engine.delete = args.delete;
     let lanes = resolved.engine.lanes.fixed().unwrap_or(MANY_LANES);
     let (block_size, split) = (resolved.engine.block_size, resolved.split);
-    let places = Places::new(config, block_size, split, &args.ssh, printer, lanes);
+    let places = Places::new(config, block_size, split, &args.remote, printer, lanes);
     let source = places.locate(&args.source)?;
     let destination = places.locate(&args.destination)?;
     let plan = plan::sync(&places, &source, &destination).await?;

@@ -30,7 +30,7 @@ pub(crate) async fn run(
 ) -> Result<Exit, Stop> {
     let defaults = Settings::default();
     let places =
-        Places::new(config, defaults.block_size, SplitArg::Auto, &args.ssh, printer, MANY_LANES);
+        Places::new(config, defaults.block_size, SplitArg::Auto, &args.remote, printer, MANY_LANES);
     let location = places.locate(&args.target)?;
     let place = places.existing(&location).await?;
     let manifests = if place.is_directory {

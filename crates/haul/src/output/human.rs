@@ -69,6 +69,18 @@ pub(crate) fn connected(host: &str, link: &LinkStatus, round_trips: u32) -> Stri
     line
 }
 
+/// How a server was reached whose lanes are made as they are needed.
+pub(crate) fn reached(host: &str, link: &LinkStatus) -> String {
+    let mut line = format!("{host}: connected");
+    if let Some(connect) = link.connect {
+        line.push_str(&format!(" in {}", duration(connect)));
+    }
+    if let Some(round_trip) = link.round_trip {
+        line.push_str(&format!("; {}", latency(round_trip)));
+    }
+    line
+}
+
 /// How a transfer ended, in one line.
 pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String {
     let mut parts = vec![format!("{}, {}", plural(summary.files, "file"), bytes(summary.bytes))];

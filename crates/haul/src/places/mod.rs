@@ -3,7 +3,11 @@
 //! Local storages are opened on canonical roots (no links, no `..`), so that the engine can see
 //! when source and destination are the same or one lies in the other.
 
+mod ftp;
+mod http;
+mod remotes;
 mod sftp;
+mod threads;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -17,15 +21,15 @@ use std::thread;
 use haul_local::{LocalOptions, LocalStorage, SplitMode, SplitStorage};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Scheme, Storage, WorkPool};
 
-use self::sftp::Remotes;
-use crate::args::SshArgs;
+use self::remotes::Remotes;
+use crate::args::RemoteArgs;
 use crate::config::{Config, Remote};
 use crate::exit::Stop;
 use crate::options::SplitArg;
 use crate::output::Printer;
 
 /// Lanes that whoever moves much will want over a long path.
-pub(crate) const MANY_LANES: usize = 8;
+pub(crate) const MANY_LANES: usize = 16;
 
 /// Something in an opened storage.
 #[derive(Debug, Clone)]
@@ -67,11 +71,11 @@ impl<'a> Places<'a> {
         config: &'a Config,
         block_size: u64,
         split: SplitArg,
-        ssh: &SshArgs,
+        remote: &RemoteArgs,
         printer: &Printer,
         lanes: usize,
     ) -> Self {
-        let remotes = Remotes::new(ssh, printer, lanes);
+        let remotes = Remotes::new(remote, printer, lanes);
         Self { config, block_size, split, sources: Mutex::default(), remotes }
     }
 
@@ -94,10 +98,7 @@ impl<'a> Places<'a> {
             _ => location,
         };
         let protocol = match &location {
-            Location::Local(_) | Location::Remote { scheme: Scheme::Sftp, .. } => {
-                return Ok(location);
-            }
-            Location::Remote { scheme, .. } => scheme.name(),
+            Location::Local(_) | Location::Remote { .. } => return Ok(location),
             Location::Named { .. } => "sftp",
             Location::Peer { .. } => "a peer's ticket",
         };
@@ -270,7 +271,8 @@ fn refuse_special(path: &Path, location: &Location) -> Result<()> {
 
 /// Who writes `a:b` may have meant a file of this machine.
 fn explain(error: Error, location: &Location) -> Error {
-    let Location::Remote { scheme: Scheme::Sftp, user: None, host, port: None, path } = location
+    let Location::Remote { scheme: Scheme::Sftp, user: None, host, port: None, path, .. } =
+        location
     else {
         return error;
     };
@@ -329,12 +331,13 @@ fn below(name: &str, remote: &Remote, base: Location, path: &[u8]) -> Result<Loc
             let path = joined(root.as_os_str().as_bytes());
             Ok(Location::Local(PathBuf::from(OsStr::from_bytes(&path))))
         }
-        Location::Remote { scheme, user, host, port, path } => Ok(Location::Remote {
+        Location::Remote { scheme, user, host, port, path, query } => Ok(Location::Remote {
             scheme,
             user: user.or_else(|| remote.user.clone()),
             host,
             port: port.or(remote.port),
             path: joined(&path),
+            query,
         }),
         Location::Peer { ticket, path } => Ok(Location::Peer { ticket, path: joined(&path) }),
         other @ Location::Named { .. } => Ok(other),
@@ -350,7 +353,7 @@ mod tests {
         let config: Config = toml::from_str(config).unwrap();
         let printer = Printer::new(OutputArgs::default());
         let places =
-            Places::new(&config, 1 << 20, SplitArg::Auto, &SshArgs::default(), &printer, 0);
+            Places::new(&config, 1 << 20, SplitArg::Auto, &RemoteArgs::default(), &printer, 0);
         match places.locate(OsStr::new(argument)) {
             Ok(location) => Ok(location.to_string()),
             Err(Stop::Usage(message)) => Err(message),
@@ -374,8 +377,9 @@ mod tests {
 
     #[test]
     fn a_location_of_another_protocol_is_named_in_the_refusal() {
-        let error = locate("", "ftp://host/x").unwrap_err();
-        assert_eq!(error, "ftp://host/x: ftp is not supported by this build");
+        let error = locate("", "haul1abc/x").unwrap_err();
+        assert!(error.ends_with("a peer's ticket is not supported by this build"), "{error}");
+        assert_eq!(locate("", "ftp://host/x"), Ok("ftp://host/x".to_owned()));
         assert_eq!(locate("", "host:x"), Ok("sftp://host/~/x".to_owned()));
     }
 }

@@ -3,35 +3,34 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{env, fs, thread};
+use std::{env, fs};
 
 use haul_sftp::codec::FileKind;
 use haul_sftp::ssh::{ConfigFile, PasswordSource, Secret, SshHost, SshOptions};
 use haul_sftp::{Nearest, SftpHost, SftpStorage, SshDial};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage};
-use tokio::runtime::{Builder, Runtime};
 
 use super::Place;
+use super::threads::LaneThreads;
 use crate::args::SshArgs;
 use crate::output::{Printer, human};
 use crate::terminal::Terminal;
 
 /// Opens hosts, each once.
 #[derive(Debug)]
-pub(super) struct Remotes {
+pub(super) struct SftpPlaces {
     options: SshOptions,
     port: Option<u16>,
     terminal: Terminal,
     printer: Printer,
     /// Lanes that a transfer will want over a long path; 0 for what moves little.
     lanes: usize,
+    threads: Arc<LaneThreads>,
     opened: Mutex<Opened>,
 }
 
 #[derive(Debug, Default)]
 struct Opened {
-    /// Lanes encrypt on threads of their own.
-    runtime: Option<Runtime>,
     hosts: HashMap<HostKey, Arc<SftpHost>>,
     password_commands: HashMap<HostKey, String>,
     storages: HashMap<(HostKey, Vec<u8>), Arc<SftpStorage>>,
@@ -47,9 +46,14 @@ struct HostKey {
     port: Option<u16>,
 }
 
-impl Remotes {
+impl SftpPlaces {
     /// Hosts as the options say, and the environment.
-    pub(super) fn new(ssh: &SshArgs, printer: &Printer, lanes: usize) -> Self {
+    pub(super) fn new(
+        ssh: &SshArgs,
+        printer: &Printer,
+        lanes: usize,
+        threads: Arc<LaneThreads>,
+    ) -> Self {
         let password = env::var("HAUL_PASSWORD").ok().filter(|text| !text.is_empty());
         let options = SshOptions {
             identities: ssh.identities.clone(),
@@ -63,7 +67,7 @@ impl Remotes {
         };
         let terminal = Terminal { quiet: printer.is_quiet() };
         let (printer, opened) = (printer.clone(), Mutex::default());
-        Self { options, port: ssh.port, terminal, printer, lanes, opened }
+        Self { options, port: ssh.port, terminal, printer, lanes, threads, opened }
     }
 
     /// Remembers what prints the password of a host.
@@ -129,10 +133,7 @@ impl Remotes {
         if let Some(host) = opened.hosts.get(key) {
             return Ok(Arc::clone(host));
         }
-        let runtime = match &opened.runtime {
-            Some(runtime) => runtime.handle().clone(),
-            None => opened.runtime.insert(runtime()?).handle().clone(),
-        };
+        let runtime = self.threads.handle()?;
         let mut options = self.options.clone();
         if let Some(command) = opened.password_commands.get(key) {
             options.password = Some(PasswordSource::Command(command.clone()));
@@ -190,27 +191,8 @@ impl Remotes {
     }
 }
 
-impl Drop for Remotes {
-    fn drop(&mut self) {
-        // Nobody waits for connections to be closed politely: the process ends.
-        if let Some(runtime) = self.lock().runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-fn runtime() -> Result<Runtime> {
-    let threads = thread::available_parallelism().map_or(2, usize::from).clamp(2, 4);
-    Builder::new_multi_thread()
-        .worker_threads(threads)
-        .thread_name("lanes")
-        .enable_all()
-        .build()
-        .map_err(|error| Error::from_io("start threads", error))
-}
-
 /// Where journals of uploads lie. Without a home there is none, and uploads are not continued.
-fn journals() -> Option<PathBuf> {
+pub(super) fn journals() -> Option<PathBuf> {
     let directory = state("journals")?;
     fs::create_dir_all(&directory).ok()?;
     Some(directory)
@@ -224,7 +206,7 @@ fn state(name: &str) -> Option<PathBuf> {
 }
 
 /// The location of a storage's root, for people.
-fn at_root(location: &Location, root: &[u8]) -> Location {
+pub(super) fn at_root(location: &Location, root: &[u8]) -> Location {
     let mut at = location.clone();
     if let Location::Remote { path, .. } = &mut at {
         *path = root.to_owned();
@@ -233,12 +215,12 @@ fn at_root(location: &Location, root: &[u8]) -> Location {
 }
 
 /// The directory of an absolute path, and the name in it.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     (&path[..slash.max(1)], &path[(slash + 1).min(path.len())..])
 }
 
-fn rel_path(location: &Location, names: &[&[u8]]) -> Result<RelPath> {
+pub(super) fn rel_path(location: &Location, names: &[&[u8]]) -> Result<RelPath> {
     let mut path = RelPath::root();
     for name in names {
         path = path.join(name).map_err(|error| super::invalid(location, error))?;

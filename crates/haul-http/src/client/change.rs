@@ -1,0 +1,355 @@
+//! Directories made, names given and taken away, times set.
+//!
+//! Servers give different statuses for the same thing (a file in the way of MKCOL is 405, 400 or
+//! 409), and some do more than they were asked: rclone replaces a directory by a file, nginx makes
+//! what is missing above. So it is looked before anything that could do harm, and after a failure, for
+//! what it means.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use futures_util::future::try_join;
+use haul_storage::{Entry, Error, ErrorKind, Metadata, RelPath, Result, Retry, Timestamp};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, StatusCode};
+
+use super::answer::Answer;
+use super::dav::{self, DESTINATION, OVERWRITE, method};
+use super::error;
+use super::exchange::Ask;
+use super::habits::Times;
+use super::storage::{Inner, Manner};
+use crate::parse::href::{Base, resolve};
+use crate::parse::{Limits, Multistatus, Target, Url};
+
+/// An answer that says why something failed is not longer.
+const WHY_MOST: usize = 1 << 20;
+
+/// A server may have to copy a file to move it.
+const MOVED: Duration = Duration::from_secs(600);
+
+/// The last second of the year 9999, after which dates have another form.
+const LAST_SECOND: i64 = 253_402_300_799;
+
+impl Inner {
+    pub(super) async fn make_dir(&self, path: &RelPath) -> Result<()> {
+        self.writable("create directory", path)?;
+        let at = |kind| Error::new(kind, "create directory").at(self.location.display(path));
+        if path.is_root() {
+            return Err(at(ErrorKind::AlreadyExists));
+        }
+        let there = match self.habits.tells_made {
+            true => None,
+            false => self.look_by_properties(path, "create directory").await?,
+        };
+        if there.is_some() {
+            return Err(at(ErrorKind::AlreadyExists));
+        }
+        let ask = Ask::new(method("MKCOL"), self.directory_url(path), "create directory");
+        match self.tell(&ask).await {
+            Ok(()) => {
+                self.directories.learn(path.clone());
+                Ok(())
+            }
+            Err(error) => {
+                let error = self.why_not(error, path).await;
+                match error.kind() {
+                    ErrorKind::IsADirectory => Err(at(ErrorKind::AlreadyExists)),
+                    _ => Err(error),
+                }
+            }
+        }
+    }
+
+    /// Removes a file or an empty directory. Whether it is empty is asked before: a server removes
+    /// directories with all that is in them.
+    pub(super) async fn remove(&self, path: &RelPath) -> Result<()> {
+        self.writable("remove", path)?;
+        let at = |kind| Error::new(kind, "remove").at(self.location.display(path));
+        let url = match self.directories.has(path) {
+            true => self.directory_url(path),
+            false => self.url(path),
+        };
+        let url = match self.what_is_in(url).await? {
+            Inside::Nothing => return Err(at(ErrorKind::NotFound)),
+            Inside::Something => return Err(at(ErrorKind::NotEmpty)),
+            Inside::IsFile => self.url(path),
+            Inside::IsEmpty => self.directory_url(path),
+        };
+        self.directories.forget(path);
+        match self.tell(&Ask::new(http::Method::DELETE, url, "remove")).await {
+            Err(error) => Err(error.at(self.location.display(path))),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    pub(super) async fn rename(&self, from: &RelPath, to: &RelPath) -> Result<()> {
+        self.writable("rename", from)?;
+        if !self.capabilities.rename {
+            return Err(self.unsupported("rename", from));
+        }
+        let at = |kind, path| Error::new(kind, "rename").at(self.location.display(path));
+        if from == to {
+            return self.look(from).await.map(drop);
+        }
+        if from.is_root() || to.starts_with(from) || from.starts_with(to) {
+            return Err(at(ErrorKind::InvalidInput, from));
+        }
+        self.check_parent(to, "rename").await?;
+        let looks = try_join(
+            self.look_by_properties(from, "rename"),
+            self.look_by_properties(to, "rename"),
+        );
+        let (source, there) = looks.await?;
+        let Some(source) = source else { return Err(at(ErrorKind::NotFound, from)) };
+        if there.is_some() && source.is_dir() {
+            return Err(at(ErrorKind::AlreadyExists, to));
+        }
+        self.move_to(&source, to, there, true).await
+    }
+
+    /// Gives what is at `source` another name. `there` is what was seen of that name.
+    pub(super) async fn move_to(
+        &self,
+        source: &Entry,
+        to: &RelPath,
+        mut there: Option<Entry>,
+        replace: bool,
+    ) -> Result<()> {
+        let from = &source.path;
+        let at = |kind| Error::new(kind, "rename").at(self.location.display(to));
+        // Something may come between a look and the move; that it does so again is nobody's luck.
+        for _ in 0..3 {
+            let overwrite = match &there {
+                Some(entry) if entry.is_dir() => return Err(at(ErrorKind::IsADirectory)),
+                Some(_) if !replace => return Err(at(ErrorKind::AlreadyExists)),
+                Some(_) => "T",
+                None => "F",
+            };
+            let mut ask = self.with_destination("MOVE", source, to, overwrite)?;
+            ask.patience = MOVED;
+            let error = match self.tell(&ask).await {
+                Ok(()) => {
+                    self.directories.forget(from);
+                    self.directories.forget(to);
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            there = self.look_by_properties(to, "rename").await?;
+            match &there {
+                // The answer was lost, and the move was not.
+                Some(entry) if self.has_moved(source, entry, &error).await => return Ok(()),
+                Some(_) if overwrite == "F" => {}
+                _ => return Err(error.at(self.location.display(to))),
+            }
+        }
+        Err(at(ErrorKind::AlreadyExists))
+    }
+
+    async fn has_moved(&self, source: &Entry, there: &Entry, error: &Error) -> bool {
+        error.kind() == ErrorKind::Unreachable
+            && there.kind == source.kind
+            && there.size == source.size
+            && matches!(self.look_by_properties(&source.path, "rename").await, Ok(None))
+    }
+
+    pub(super) async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
+        self.writable("copy", from)?;
+        if !self.capabilities.server_copy {
+            return Err(self.unsupported("copy", from));
+        }
+        let at = |kind, path| Error::new(kind, "copy").at(self.location.display(path));
+        self.check_parent(to, "copy").await?;
+        let Some(source) = self.look_by_properties(from, "copy").await? else {
+            return Err(at(ErrorKind::NotFound, from));
+        };
+        if source.is_dir() {
+            return Err(at(ErrorKind::IsADirectory, from));
+        }
+        let mut ask = self.with_destination("COPY", &source, to, "F")?;
+        ask.patience = MOVED;
+        match self.tell(&ask).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let error = self.why_not(error, to).await;
+                match error.kind() {
+                    ErrorKind::IsADirectory => Err(at(ErrorKind::AlreadyExists, to)),
+                    _ => Err(error),
+                }
+            }
+        }
+    }
+
+    pub(super) async fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        match (metadata.modified, self.habits.times) {
+            (Some(time), Some(_)) => self.set_time(path, time).await,
+            _ if path.is_root() => Ok(()),
+            _ => self.look(path).await.map(drop),
+        }
+    }
+
+    /// Sets a modification time, where the server can.
+    pub(super) async fn set_time(&self, path: &RelPath, time: Timestamp) -> Result<()> {
+        let operation = "set the time";
+        let Some(times) = self.habits.times else { return Ok(()) };
+        let mut ask = Ask::new(method("PROPPATCH"), self.url(path), operation)
+            .with(CONTENT_TYPE, HeaderValue::from_static("application/xml; charset=utf-8"));
+        ask.body.push(time_patch(times, time).into());
+        let mut answer = self.exchange().patiently(&ask).await?;
+        if answer.status != StatusCode::MULTI_STATUS {
+            let error = error::of_status(answer.status, operation, &answer.url);
+            let done = answer.status.is_success();
+            answer.drain().await;
+            return if done { Ok(()) } else { Err(error) };
+        }
+        match failed_part(&mut answer, operation).await? {
+            None => Ok(()),
+            Some(status) => Err(error::of_status(status, operation, &answer.url)),
+        }
+    }
+
+    /// What a failure to make something at `path` means.
+    pub(super) async fn why_not(&self, error: Error, path: &RelPath) -> Error {
+        let plain = [
+            ErrorKind::Unreachable,
+            ErrorKind::Busy,
+            ErrorKind::NoSpace,
+            ErrorKind::Unauthenticated,
+            ErrorKind::Interrupted,
+        ];
+        if plain.contains(&error.kind()) && error.retry() != Retry::Never {
+            return error.at(self.location.display(path));
+        }
+        let kind = match self.look_by_properties(path, error.operation()).await {
+            Ok(Some(there)) if there.is_dir() => ErrorKind::IsADirectory,
+            Ok(Some(_)) => ErrorKind::AlreadyExists,
+            Ok(None) => {
+                if let Some(parent) = path.parent() {
+                    self.directories.forget(&parent);
+                }
+                match self.check_parent(path, error.operation()).await {
+                    Err(missing) if missing.kind() != ErrorKind::Unreachable => return missing,
+                    _ => return error.at(self.location.display(path)),
+                }
+            }
+            Err(_) => return error.at(self.location.display(path)),
+        };
+        Error::new(kind, error.operation()).at(self.location.display(path)).because(error.cause())
+    }
+
+    /// Asks for something to be done, and that it was done.
+    pub(super) async fn tell(&self, ask: &Ask) -> Result<()> {
+        let mut answer = self.exchange().once(ask).await?;
+        let status = answer.status;
+        if status == StatusCode::MULTI_STATUS {
+            // Something of it was not done.
+            let failed = failed_part(&mut answer, ask.operation).await?;
+            let status = failed.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            return Err(error::of_status(status, ask.operation, &answer.url));
+        }
+        let url = answer.url.clone();
+        answer.drain().await;
+        if status.is_success() {
+            return Ok(());
+        }
+        Err(error::of_status(status, ask.operation, &url))
+    }
+
+    /// That this storage is one that can be written to.
+    pub(super) fn writable(&self, operation: &'static str, path: &RelPath) -> Result<()> {
+        match self.manner {
+            Manner::Dav => Ok(()),
+            Manner::Web => Err(self.unsupported(operation, path)),
+        }
+    }
+
+    fn with_destination(
+        &self,
+        name: &'static str,
+        source: &Entry,
+        to: &RelPath,
+        overwrite: &'static str,
+    ) -> Result<Ask> {
+        let operation = if name == "MOVE" { "rename" } else { "copy" };
+        // nginx wants a slash behind both of them, or neither.
+        let (from, to) = match source.is_dir() {
+            true => (self.directory_url(&source.path), self.directory_url(to)),
+            false => (self.url(&source.path), self.url(to)),
+        };
+        let destination = HeaderValue::try_from(to.absolute()).map_err(|_| {
+            Error::new(ErrorKind::InvalidInput, operation).at(&to).because("its URL is no URL")
+        })?;
+        Ok(Ask::new(method(name), from, operation)
+            .with(DESTINATION, destination)
+            .with(OVERWRITE, HeaderValue::from_static(overwrite)))
+    }
+
+    async fn what_is_in(&self, url: Url) -> Result<Inside> {
+        let ask = dav::propfind(url, "1", "remove");
+        let mut answer = self.exchange().patiently(&ask).await?;
+        if matches!(answer.status.as_u16(), 400 | 404 | 410) {
+            answer.drain().await;
+            return Ok(Inside::Nothing);
+        }
+        dav::expect_multistatus(&answer, "remove")?;
+        let base = Base::from_url(&answer.url).map_err(|error| {
+            Error::new(ErrorKind::Protocol, "remove").at(&answer.url).because(error.to_string())
+        })?;
+        let mut parser = Multistatus::new(Limits::default());
+        let mut itself = None;
+        while let Some(bytes) = answer.next("remove").await? {
+            let resources = parser.push(&bytes);
+            let resources = resources.map_err(|e| dav::malformed(&answer.url, "remove", e))?;
+            for resource in resources {
+                if resolve(&base, resource.href.as_bytes()) != Ok(Target::This) {
+                    // Whatever it is.
+                    answer.drain().await;
+                    return Ok(Inside::Something);
+                }
+                itself = Some(resource);
+            }
+        }
+        parser.finish().map_err(|error| dav::malformed(&answer.url, "remove", error))?;
+        Ok(match itself {
+            Some(resource) if resource.status == Some(404) => Inside::Nothing,
+            Some(resource) if resource.collection => Inside::IsEmpty,
+            Some(_) => Inside::IsFile,
+            None => Inside::Nothing,
+        })
+    }
+}
+
+/// What is at a path, as far as removing it goes.
+enum Inside {
+    Nothing,
+    IsFile,
+    IsEmpty,
+    Something,
+}
+
+/// The first status in a multistatus that is no success.
+async fn failed_part(answer: &mut Answer, operation: &'static str) -> Result<Option<StatusCode>> {
+    let body = answer.whole(operation, WHY_MOST).await?;
+    let resources = dav::parse(&body);
+    let resources = resources.map_err(|error| dav::malformed(&answer.url, operation, error))?;
+    let statuses = resources.iter().flat_map(|found| [found.status, found.property_status]);
+    let mut statuses = statuses.flatten().filter_map(|status| StatusCode::from_u16(status).ok());
+    Ok(statuses.find(|status| !status.is_success()))
+}
+
+fn time_patch(times: Times, time: Timestamp) -> String {
+    let seconds = time.seconds.clamp(0, LAST_SECOND);
+    let (namespace, property) = match times {
+        Times::OwnCloud => ("DAV:", format!("<t:lastmodified>{seconds}</t:lastmodified>")),
+        Times::Win32 => {
+            let date = UNIX_EPOCH + Duration::from_secs(seconds.unsigned_abs());
+            let date = httpdate::fmt_http_date(date);
+            let name = "t:Win32LastModifiedTime";
+            ("urn:schemas-microsoft-com:", format!("<{name}>{date}</{name}>"))
+        }
+    };
+    format!(
+        "<?xml version=\"1.0\" encoding=\"utf-8\"?><D:propertyupdate xmlns:D=\"DAV:\" \
+         xmlns:t=\"{namespace}\"><D:set><D:prop>{property}</D:prop></D:set></D:propertyupdate>"
+    )
+}

@@ -1,0 +1,133 @@
+//! Questions of WebDAV (RFC 4918), and what their answers say.
+
+use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath, Result};
+use http::header::CONTENT_TYPE;
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+
+use super::answer::Answer;
+use super::error;
+use super::exchange::{Ask, Exchange};
+use crate::parse::{Limits, Multistatus, MultistatusError, Resource, Url};
+
+/// How deep a question goes.
+pub const DEPTH: HeaderName = HeaderName::from_static("depth");
+
+/// Where to (RFC 4918, 10.3).
+pub const DESTINATION: HeaderName = HeaderName::from_static("destination");
+
+/// Whether something may be replaced (RFC 4918, 10.6): `T` or `F`.
+pub const OVERWRITE: HeaderName = HeaderName::from_static("overwrite");
+
+/// The answer about one thing is not longer.
+const ONE_MOST: usize = 1 << 20;
+
+/// By name, because "all" is much more with some servers, and in it are names that nginx does not
+/// escape. Without the ETag: rclone has to read a file for it, and ends the listing when that is being
+/// written.
+const PROPERTIES: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\
+    <D:propfind xmlns:D=\"DAV:\"><D:prop><D:resourcetype/><D:getcontentlength/>\
+    <D:getlastmodified/></D:prop></D:propfind>";
+
+/// What was found, and where.
+#[derive(Debug)]
+pub struct Seen {
+    /// What the server says of it.
+    pub resource: Resource,
+    /// Its URL, at the end of all redirects.
+    pub url: Url,
+}
+
+/// `PROPFIND` of a thing alone ("0"), or with what is in it ("1").
+pub fn propfind(url: Url, depth: &'static str, operation: &'static str) -> Ask {
+    let mut ask = Ask::new(method("PROPFIND"), url, operation)
+        .with(DEPTH, HeaderValue::from_static(depth))
+        .with(CONTENT_TYPE, HeaderValue::from_static("application/xml; charset=utf-8"));
+    ask.body.push(PROPERTIES.into());
+    ask
+}
+
+/// A method that has no name in `http`. All that are used are made of letters.
+pub fn method(name: &'static str) -> Method {
+    Method::from_bytes(name.as_bytes()).unwrap_or_default()
+}
+
+/// What is at a URL; `None` if nothing is.
+///
+/// # Errors
+/// It cannot be known, or the server does not speak WebDAV.
+pub async fn look(exchange: &Exchange, url: Url, operation: &'static str) -> Result<Option<Seen>> {
+    let mut answer = exchange.patiently(&propfind(url, "0", operation)).await?;
+    if is_nothing(answer.status) {
+        answer.drain().await;
+        return Ok(None);
+    }
+    expect_multistatus(&answer, operation)?;
+    let body = answer.whole(operation, ONE_MOST).await?;
+    let resources = parse(&body).map_err(|error| malformed(&answer.url, operation, error))?;
+    let Some(resource) = resources.into_iter().next() else {
+        return Err(Error::new(ErrorKind::Protocol, operation)
+            .at(&answer.url)
+            .because("the server says nothing about it"));
+    };
+    match resource.status.and_then(|status| StatusCode::from_u16(status).ok()) {
+        Some(status) if is_nothing(status) => Ok(None),
+        Some(status) if !status.is_success() => {
+            Err(error::of_status(status, operation, &answer.url))
+        }
+        _ => Ok(Some(Seen { resource, url: answer.url.clone() })),
+    }
+}
+
+/// Whether a status means that nothing is there. Apache says 400 of what would be below a file.
+fn is_nothing(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 400 | 404 | 410)
+}
+
+/// That an answer is a list of properties.
+///
+/// # Errors
+/// It is something else.
+pub fn expect_multistatus(answer: &Answer, operation: &'static str) -> Result<()> {
+    match answer.status {
+        StatusCode::MULTI_STATUS => Ok(()),
+        status if status.is_success() => Err(no_webdav(answer, operation)),
+        StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
+            Err(no_webdav(answer, operation))
+        }
+        status => Err(error::of_status(status, operation, &answer.url)),
+    }
+}
+
+fn no_webdav(answer: &Answer, operation: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, operation)
+        .at(&answer.url)
+        .because(format!("the server does not speak WebDAV there (PROPFIND: {})", answer.status))
+}
+
+/// An answer that is no multistatus.
+pub fn malformed(url: &Url, operation: &'static str, error: MultistatusError) -> Error {
+    Error::new(ErrorKind::Protocol, operation).at(url).because(error.to_string())
+}
+
+/// A whole multistatus.
+///
+/// # Errors
+/// It is none.
+pub fn parse(body: &[u8]) -> Result<Vec<Resource>, MultistatusError> {
+    let mut parser = Multistatus::new(Limits::default());
+    let resources = parser.push(body)?;
+    parser.finish()?;
+    Ok(resources)
+}
+
+/// What is said of something, as an entry. Without its ETag: servers give another one, or none, in
+/// listings than with a file. `None` if it is a file of unknown length.
+pub fn entry(path: RelPath, resource: &Resource) -> Option<Entry> {
+    let mut entry = if resource.collection {
+        Entry::new(path, EntryKind::Directory, 0)
+    } else {
+        Entry::new(path, EntryKind::File, resource.size?)
+    };
+    entry.modified = resource.modified;
+    Some(entry)
+}

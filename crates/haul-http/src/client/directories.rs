@@ -1,0 +1,64 @@
+//! Which directories are known to be there.
+//!
+//! Some servers make what is missing above a new file (nginx, if told so), some fail with 500. So
+//! before anything is made in a directory it is looked at, once.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use haul_storage::{Error, ErrorKind, RelPath, Result};
+
+use super::storage::Inner;
+
+/// As many directories are remembered; beyond that all are asked for anew.
+const MOST: usize = 16_384;
+
+/// Directories that have been seen.
+#[derive(Debug, Default)]
+pub struct Directories {
+    known: Mutex<HashSet<RelPath>>,
+}
+
+impl Directories {
+    /// Whether it has been seen.
+    pub fn has(&self, directory: &RelPath) -> bool {
+        directory.is_root() || self.lock().contains(directory)
+    }
+
+    /// Remembers one.
+    pub fn learn(&self, directory: RelPath) {
+        let mut known = self.lock();
+        if known.len() >= MOST {
+            known.clear();
+        }
+        known.insert(directory);
+    }
+
+    /// Forgets what is at `path` and below it.
+    pub fn forget(&self, path: &RelPath) {
+        let mut known = self.lock();
+        if known.contains(path) {
+            known.retain(|known| !known.starts_with(path));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<RelPath>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// That what `path` would be in is a directory.
+    pub(super) async fn check_parent(&self, path: &RelPath, operation: &'static str) -> Result<()> {
+        let Some(parent) = path.parent() else { return Ok(()) };
+        if self.directories.has(&parent) || !self.habits.moves {
+            return Ok(());
+        }
+        let kind = match self.look_by_properties(&parent, operation).await? {
+            Some(entry) if entry.is_dir() => return Ok(()),
+            Some(_) => ErrorKind::NotADirectory,
+            None => ErrorKind::NotFound,
+        };
+        Err(Error::new(kind, operation).at(self.location.display(&parent)))
+    }
+}

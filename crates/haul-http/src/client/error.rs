@@ -1,0 +1,73 @@
+//! What a status, or a connection that broke, means.
+
+use haul_storage::{Error, ErrorKind, Retry};
+use http::StatusCode;
+
+use super::pipe::Broken;
+use crate::parse::Url;
+
+/// What a status means that is no success.
+pub fn of_status(status: StatusCode, operation: &'static str, url: &Url) -> Error {
+    use ErrorKind as Kind;
+    let kind = match status.as_u16() {
+        401 | 407 => Kind::Unauthenticated,
+        403 => Kind::PermissionDenied,
+        404 | 410 => Kind::NotFound,
+        405 | 501 => Kind::Unsupported,
+        // RFC 4918, 9.3.1 and 9.7.1: what should be above is not there.
+        409 => Kind::NotFound,
+        412 => Kind::AlreadyExists,
+        413 | 507 => Kind::NoSpace,
+        416 => Kind::Changed,
+        423 | 429 | 503 => Kind::Busy,
+        408 | 425 | 500 | 502 | 504 => Kind::Unreachable,
+        400..=499 => Kind::InvalidInput,
+        200..=399 => Kind::Protocol,
+        _ => Kind::Other,
+    };
+    let error = Error::new(kind, operation).at(url).because(format!("the server says {status}"));
+    // Somebody holds a lock on it (RFC 4918, 11.3); waiting for people helps nobody.
+    if status.as_u16() == 423 { error.with_retry(Retry::Never) } else { error }
+}
+
+/// What it means that hyper gave up.
+pub fn of_hyper(error: &hyper::Error, operation: &'static str, url: &Url) -> Error {
+    let kind = if error.is_parse() { ErrorKind::Protocol } else { ErrorKind::Unreachable };
+    let words = in_words(error);
+    Error::new(kind, operation).at(url).because(words)
+}
+
+/// What it means that an answer ended too early.
+pub fn of_broken(broken: &Broken, operation: &'static str, url: &Url) -> Error {
+    let (kind, words) = match broken {
+        Broken::Lost => (ErrorKind::Unreachable, "the connection ended".to_owned()),
+        Broken::Within(how) => {
+            (ErrorKind::Unreachable, format!("the answer ends too early: {how}"))
+        }
+        Broken::Unreadable(how) => {
+            (ErrorKind::Protocol, format!("the answer cannot be read: {how}"))
+        }
+    };
+    Error::new(kind, operation).at(url).because(words)
+}
+
+/// The error and what is underneath, once each.
+fn in_words(error: &hyper::Error) -> String {
+    let mut words = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        let next = error.to_string();
+        if !words.contains(&next) {
+            words = format!("{words}: {next}");
+        }
+        source = error.source();
+    }
+    words
+}
+
+/// Nothing came for too long.
+pub fn silent(operation: &'static str, url: &Url, seconds: u64) -> Error {
+    Error::new(ErrorKind::Unreachable, operation)
+        .at(url)
+        .because(format!("nothing has come for {seconds} s"))
+}

@@ -1,0 +1,450 @@
+//! A request and its answer: on which lane, signed by whom, along which redirects, and asked again
+//! when that can help.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+use haul_net::Prompter;
+use haul_storage::{Block, Error, ErrorKind, LinkStatus, Range, Result, Retry, Timestamp};
+use http::header::{
+    AUTHORIZATION, CONTENT_LENGTH, HOST, IF_NONE_MATCH, LOCATION, PROXY_AUTHORIZATION, RETRY_AFTER,
+    USER_AGENT,
+};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http_body::Body;
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
+
+use super::answer::{Answer, Head, SILENCE};
+use super::auth::{Said, SignIn};
+use super::body::Payload;
+use super::connect::Connector;
+use super::error;
+use super::lanes::Lanes;
+use super::options::HttpOptions;
+use super::pipe::{Part, Pipe};
+use super::pipes::Pipes;
+use super::proxy;
+use crate::parse::{Origin, Url, WebScheme, retry_after};
+
+/// As curl and browsers have it, more or less; a loop needs no more.
+const MOST_REDIRECTS: usize = 10;
+
+/// A server that wants to be left alone for longer than this is an error to be told.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// Bytes per second of a lane that is still taken for a living one.
+const SLOWEST: u64 = 4096;
+
+/// Lanes that are opened over a long path: as many as a gigabit needs, as the window has it, and a
+/// third more, because the beginning is slower than the rest. Browsers open six.
+const LANES_A_SECOND: f64 = 80.0;
+const FIRST_LANES: usize = 6;
+
+/// How often a question without a body of its own is asked again.
+const TRIES: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(300);
+
+/// Everything that is asked of anybody.
+#[derive(Debug)]
+pub struct Exchange {
+    connector: Arc<Connector>,
+    runtime: Handle,
+    sign_in: SignIn,
+    state: Mutex<State>,
+    this: Weak<Self>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lanes: HashMap<Origin, Arc<Lanes>>,
+    pipes: HashMap<Origin, Arc<Pipes>>,
+    /// Where parts of files were asked for last: it is that link that is measured.
+    busiest: Option<Origin>,
+    expected: usize,
+    wished: usize,
+    /// Servers that asked to be left alone.
+    quiet_until: HashMap<Origin, Instant>,
+}
+
+/// What to ask.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// The method.
+    pub method: Method,
+    /// Whom, and for what.
+    pub url: Url,
+    /// Header fields.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Block,
+    /// How long the server may take to answer when it has all of it.
+    pub patience: Duration,
+    /// What it is for, in errors.
+    pub operation: &'static str,
+}
+
+impl Ask {
+    /// Without header fields and body.
+    pub fn new(method: Method, url: Url, operation: &'static str) -> Self {
+        let (headers, body) = (HeaderMap::new(), Block::new());
+        Self { method, url, headers, body, patience: SILENCE, operation }
+    }
+
+    /// With a header field.
+    #[must_use]
+    pub fn with(mut self, name: impl http::header::IntoHeaderName, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
+    /// Whether it does the same when it reaches the server twice.
+    fn is_repeatable(&self) -> bool {
+        let is_put = self.method == Method::PUT || self.method == Method::PATCH;
+        // What was only to be made if nothing is there is in its own way the second time.
+        repeatable(&self.method) || is_put && !self.headers.contains_key(IF_NONE_MATCH)
+    }
+
+    /// How long it may take altogether: what is sent may be slow, but not dead.
+    fn limit(&self) -> Duration {
+        self.patience + Duration::from_secs(self.body.len() as u64 / SLOWEST)
+    }
+}
+
+impl Exchange {
+    /// No lane yet. Credentials are for `home`.
+    pub fn new(
+        home: Origin,
+        user: Option<String>,
+        options: &HttpOptions,
+        prompter: Arc<dyn Prompter>,
+        runtime: Handle,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            connector: Arc::new(Connector::new(options, runtime.clone())),
+            sign_in: SignIn::new(home, user, options, prompter),
+            runtime,
+            state: Mutex::default(),
+            this: this.clone(),
+        })
+    }
+
+    /// The lanes to an origin.
+    pub fn lanes(&self, origin: &Origin) -> Arc<Lanes> {
+        let mut state = self.lock();
+        let (wished, expected) = (state.wished, state.expected);
+        let lanes = state.lanes.entry(origin.clone()).or_insert_with(|| {
+            let connector = Arc::clone(&self.connector);
+            let lanes = Lanes::new(origin.clone(), connector, self.runtime.clone());
+            if let Some(this) = self.this.upgrade().filter(|_| expected > 1) {
+                let origin = origin.clone();
+                lanes.when_long(move |round_trip| {
+                    this.pipes(&origin).open_now(lanes_for(round_trip, expected));
+                });
+            }
+            lanes.wish(wished);
+            lanes
+        });
+        Arc::clone(lanes)
+    }
+
+    /// Says how many lanes a transfer will want over a long path.
+    pub fn expect(&self, lanes: usize) {
+        self.lock().expected = lanes;
+    }
+
+    /// Wishes for `lanes` lanes.
+    pub fn wish(&self, lanes: usize) {
+        let (all, pipes): (Vec<_>, Vec<_>) = {
+            let mut state = self.lock();
+            state.wished = lanes;
+            (state.lanes.values().cloned().collect(), state.pipes.values().cloned().collect())
+        };
+        all.iter().for_each(|one| one.wish(lanes));
+        pipes.iter().for_each(|one| one.wish(lanes));
+    }
+
+    /// What the link to `origin` looks like, or where that has redirected to.
+    pub fn status(&self, origin: &Origin) -> LinkStatus {
+        let at = self.lock().busiest.clone().unwrap_or_else(|| origin.clone());
+        let (lanes, pipes) = (self.lanes(&at).status(), self.pipes(&at).status());
+        LinkStatus {
+            open: if pipes.open > 0 { pipes.open } else { lanes.open },
+            opening: lanes.opening.max(pipes.opening),
+            refused: lanes.refused + pipes.refused,
+            round_trip: lanes.round_trip.into_iter().chain(pipes.round_trip).min(),
+            connect: lanes.connect.or(pipes.connect),
+            queueing: pipes.queueing.or(lanes.queueing),
+        }
+    }
+
+    /// The lanes to an origin that parts of files are asked for on.
+    pub fn pipes(&self, origin: &Origin) -> Arc<Pipes> {
+        let mut state = self.lock();
+        let wished = state.wished;
+        let pipes = state.pipes.entry(origin.clone()).or_insert_with(|| {
+            let connector = Arc::clone(&self.connector);
+            let pipes = Pipes::new(origin.clone(), connector, self.runtime.clone());
+            pipes.wish(wished);
+            pipes
+        });
+        Arc::clone(pipes)
+    }
+
+    /// Asks for a part of a file of `expected` bytes behind what was asked before. Gives the answer,
+    /// which begins with its head, and the lane that it comes on.
+    ///
+    /// # Errors
+    /// No lane is open and none can be opened.
+    pub async fn part(&self, ask: &Ask, expected: u64) -> Result<(Part, Arc<Pipe>)> {
+        let origin = &ask.url.origin;
+        self.wait_while_quiet(origin).await;
+        self.lock().busiest = Some(origin.clone());
+        let said = self.sign_in.first(&ask.method, &ask.url).await?;
+        let request = self.request(ask, &ask.url, said.as_ref(), Payload::Empty)?;
+        self.pipes(origin).ask(&request, &ask.url, expected).await
+    }
+
+    /// Asks for the beginning of a file on every lane that is going to be opened, in case it is a file
+    /// that can be read by parts.
+    pub fn foresee(&self, ask: &Ask) {
+        let state = self.lock();
+        let expected = state.expected;
+        drop(state);
+        if expected <= 1 || self.sign_in.is_needed() {
+            return;
+        }
+        let url = &ask.url;
+        if let Ok(request) = self.request(ask, url, None, Payload::Empty) {
+            self.pipes(&url.origin).foresee(url.clone(), request);
+        }
+    }
+
+    /// What was asked for by [`Exchange::foresee`].
+    pub fn foreseen(&self, url: &Url) -> Vec<(Range, Part)> {
+        self.pipes(&url.origin).foreseen(url)
+    }
+
+    /// Remembers that the server has too much to do, and for how long it wants to be left alone.
+    pub fn busy(&self, head: &Head) {
+        if let Some(pause) = wanted_pause(head) {
+            let until = Instant::now() + pause;
+            self.lock().quiet_until.insert(head.url.origin.clone(), until);
+        }
+    }
+
+    /// Asks, again if that may help. What the server says is an answer, whatever it is.
+    ///
+    /// # Errors
+    /// Nobody answers, or the answer cannot be followed.
+    pub async fn patiently(&self, ask: &Ask) -> Result<Answer> {
+        let mut tried = 0;
+        loop {
+            let outcome = self.once(ask).await;
+            tried += 1;
+            let again = match &outcome {
+                Ok(answer) => may_pass(answer.status),
+                Err(error) => error.retry() == Retry::Later,
+            };
+            if !again || tried >= TRIES {
+                return outcome;
+            }
+            if let Ok(answer) = outcome {
+                answer.drain().await;
+            }
+            sleep(FIRST_PAUSE * (1 << (tried - 1))).await;
+        }
+    }
+
+    /// Asks once. Redirects are followed, and challenges answered.
+    ///
+    /// # Errors
+    /// As [`Exchange::patiently`].
+    pub async fn once(&self, ask: &Ask) -> Result<Answer> {
+        let mut url = ask.url.clone();
+        let mut redirects = 0;
+        let mut said = self.sign_in.first(&ask.method, &url).await?;
+        loop {
+            let answer = self.send(ask, &url, said.as_ref()).await?;
+            if answer.status == StatusCode::UNAUTHORIZED {
+                self.sign_in.challenged(&answer, said.as_ref()).await?;
+                answer.drain().await;
+                said = self.sign_in.known(&ask.method, &url)?;
+                continue;
+            }
+            let Some(next) = self.redirect(&answer, ask)? else { return Ok(answer) };
+            redirects += 1;
+            if redirects > MOST_REDIRECTS || next == url {
+                return Err(Error::new(ErrorKind::Protocol, ask.operation)
+                    .at(&ask.url)
+                    .because(format!("it is redirected without end, at last to {next}")));
+            }
+            answer.drain().await;
+            said = self.sign_in.first(&ask.method, &next).await?;
+            url = next;
+        }
+    }
+
+    /// Sends a request with a body of its own, which can be sent only once. What is asked before it
+    /// finds out who we are and where it goes.
+    ///
+    /// # Errors
+    /// As [`Exchange::patiently`].
+    pub async fn upload(&self, ask: &Ask, body: Payload) -> Result<Answer> {
+        self.wait_while_quiet(&ask.url.origin).await;
+        let mut lease = self.lanes(&ask.url.origin).lease().await?;
+        // It has the lane for as long as it likes.
+        lease.hold();
+        let said = self.sign_in.first(&ask.method, &ask.url).await?;
+        let request = self.request(ask, &ask.url, said.as_ref(), body)?;
+        let Some(sender) = lease.sender() else { return Err(gone(ask)) };
+        match sender.send_request(request).await {
+            Ok(response) => Ok(self.noticed(Answer::new(response, ask.url.clone(), lease))),
+            Err(failed) => Err(error::of_hyper(&failed, ask.operation, &ask.url)),
+        }
+    }
+
+    async fn send(&self, ask: &Ask, url: &Url, said: Option<&Said>) -> Result<Answer> {
+        self.wait_while_quiet(&url.origin).await;
+        let lanes = self.lanes(&url.origin);
+        loop {
+            let mut lease = lanes.lease().await?;
+            let used = lease.is_used();
+            let request = self.request(ask, url, said, Payload::from(&ask.body))?;
+            let Some(sender) = lease.sender() else { return Err(gone(ask)) };
+            let sent = timeout(ask.limit(), sender.send_request(request)).await;
+            match sent {
+                Ok(Ok(response)) => {
+                    return Ok(self.noticed(Answer::new(response, url.clone(), lease)));
+                }
+                // The server closed a connection that it thought idle.
+                Ok(Err(failed))
+                    if used
+                        && !failed.is_parse()
+                        && (failed.is_canceled() || ask.is_repeatable()) => {}
+                Ok(Err(failed)) => return Err(error::of_hyper(&failed, ask.operation, url)),
+                Err(_) => return Err(error::silent(ask.operation, url, ask.limit().as_secs())),
+            }
+        }
+    }
+
+    fn request(
+        &self,
+        ask: &Ask,
+        url: &Url,
+        said: Option<&Said>,
+        body: Payload,
+    ) -> Result<Request<Payload>> {
+        let host = HeaderValue::try_from(url.origin.authority());
+        // nginx fails when it is not said that a file is empty.
+        let is_empty = ask.method == Method::PUT && body.is_end_stream();
+        let proxy = self.connector.proxy_of_plain(&url.origin)?;
+        // A proxy has to be told whom to ask (RFC 9112, 3.2.2).
+        let target = match proxy {
+            Some(_) => url.absolute(),
+            None => url.target().to_owned(),
+        };
+        let request = Request::builder().method(&ask.method).uri(target).body(body);
+        let (Ok(host), Ok(mut request)) = (host, request) else {
+            return Err(Error::new(ErrorKind::InvalidInput, ask.operation)
+                .at(url)
+                .because("this cannot be asked over HTTP"));
+        };
+        let headers = request.headers_mut();
+        headers.insert(HOST, host);
+        headers.insert(
+            USER_AGENT,
+            HeaderValue::from_static(concat!("haul/", env!("CARGO_PKG_VERSION"))),
+        );
+        if is_empty {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        headers.extend(ask.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+        if let Some(proxy) = &proxy
+            && let Some(value) = proxy::authorization(proxy)?
+        {
+            headers.insert(PROXY_AUTHORIZATION, value);
+        }
+        if let Some(said) = said {
+            headers.insert(AUTHORIZATION, said.value.clone());
+        }
+        Ok(request)
+    }
+
+    /// Remembers what an answer says of the server's load.
+    fn noticed(&self, answer: Answer) -> Answer {
+        let busy = matches!(answer.status.as_u16(), 429 | 503);
+        if busy {
+            let origin = &answer.url.origin;
+            self.lanes(origin).refused();
+            self.busy(&answer);
+        }
+        answer
+    }
+
+    async fn wait_while_quiet(&self, origin: &Origin) {
+        let until = self.lock().quiet_until.get(origin).copied();
+        if let Some(pause) = until.map(|until| until.saturating_duration_since(Instant::now())) {
+            sleep(pause).await;
+        }
+    }
+
+    fn redirect(&self, answer: &Answer, ask: &Ask) -> Result<Option<Url>> {
+        let follows = match answer.status.as_u16() {
+            301 | 302 | 307 | 308 => true,
+            303 => ask.method == Method::GET || ask.method == Method::HEAD,
+            _ => false,
+        };
+        let Some(location) = answer.header(&LOCATION).filter(|_| follows) else { return Ok(None) };
+        let next = answer.url.join(location).map_err(|cause| {
+            Error::new(ErrorKind::Protocol, ask.operation)
+                .at(&ask.url)
+                .because(format!("the server redirects to where nobody can follow: {cause}"))
+        })?;
+        let tls = |url: &Url| url.origin.scheme() == WebScheme::Https;
+        if tls(&answer.url) && !tls(&next) {
+            return Err(Error::new(ErrorKind::PermissionDenied, ask.operation)
+                .at(&ask.url)
+                .because(format!("the server redirects from HTTPS to plain HTTP, to {next}")));
+        }
+        if repeatable(&ask.method) || matches!(answer.status.as_u16(), 307 | 308) {
+            return Ok(Some(next));
+        }
+        Err(Error::new(ErrorKind::Protocol, ask.operation)
+            .at(&ask.url)
+            .because(format!("the server says that it is elsewhere: name {next} instead")))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How many lanes a path deserves before anything else is known of it: what one carries in a round
+/// trip is little at first.
+fn lanes_for(round_trip: Duration, most: usize) -> usize {
+    let lanes = (round_trip.as_secs_f64() * LANES_A_SECOND) as usize;
+    lanes.clamp(FIRST_LANES.min(most), most)
+}
+
+/// Whether an answer may be another one a moment later.
+pub fn may_pass(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 408 | 425 | 429 | 500 | 502 | 503 | 504)
+}
+
+/// How long the server wants to be left alone (RFC 9110, 10.2.3).
+fn wanted_pause(answer: &Head) -> Option<Duration> {
+    let now = Timestamp::from(SystemTime::now());
+    let pause = retry_after::parse(answer.header(&RETRY_AFTER)?, now)?;
+    Some(pause.min(LONGEST_WAIT))
+}
+
+/// Whether asking twice is the same as asking once (RFC 9110, 9.2.2).
+fn repeatable(method: &Method) -> bool {
+    matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND" | "DELETE" | "PROPPATCH")
+}
+
+fn gone(ask: &Ask) -> Error {
+    Error::new(ErrorKind::Unreachable, ask.operation).at(&ask.url)
+}

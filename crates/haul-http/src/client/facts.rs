@@ -1,0 +1,198 @@
+//! What the head of an answer says of a file, and whether it is an answer to what was asked.
+
+use haul_storage::{
+    Entry, EntryKind, Error, ErrorKind, Identity, Range, RelPath, Result, Timestamp,
+};
+use http::header::{
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_RANGE, DATE, ETAG, HeaderName, LAST_MODIFIED,
+};
+use http::{HeaderValue, StatusCode};
+
+use super::answer::Head;
+use super::error;
+use crate::parse::Url;
+use crate::parse::{dates, ranges, ranges::ContentRange};
+
+/// A file that was modified longer ago than this is another one if its date is another one (RFC 9110,
+/// 8.8.2.2).
+const SETTLED_SECONDS: i64 = 60;
+
+/// What is known of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// Length of the whole file in bytes, if the server said it.
+    pub size: Option<u64>,
+    /// When it was last modified.
+    pub modified: Option<Timestamp>,
+    /// Its version (ETag), as sent.
+    pub tag: Option<String>,
+    /// Whether parts of it can be asked for, if that is known.
+    pub ranged: Option<bool>,
+    /// Whether the last modification was so long ago that it tells this version from all others.
+    settled: bool,
+    /// How the last modification was written, for comparing.
+    last_modified: Option<HeaderValue>,
+}
+
+impl Facts {
+    /// What an answer that is a success says.
+    ///
+    /// # Errors
+    /// It is not the bytes of the file: they are compressed, or of an unknown part.
+    pub fn of(answer: &Head, operation: &'static str) -> Result<Self> {
+        let wrong = |cause: String| {
+            Error::new(ErrorKind::Protocol, operation).at(&answer.url).because(cause)
+        };
+        if let Some(coding) = answer.header(&CONTENT_ENCODING)
+            && !coding.trim().is_empty()
+            && !coding.eq_ignore_ascii_case("identity")
+        {
+            let coding = coding.escape_debug();
+            return Err(wrong(format!(
+                "the server, or a proxy, sends it encoded ({coding}) although that was not asked for"
+            )));
+        }
+        let accepts = answer.header(&ACCEPT_RANGES).and_then(ranges::accepts_bytes);
+        let (size, ranged) = if answer.status == StatusCode::PARTIAL_CONTENT {
+            let range = content_range(answer).map_err(wrong)?;
+            (range.total(), Some(true))
+        } else {
+            (answer.length(), accepts)
+        };
+        let modified = answer.header(&LAST_MODIFIED).and_then(dates::parse);
+        let now = answer.header(&DATE).and_then(dates::parse);
+        let settled = modified.zip(now).is_some_and(|(modified, now)| {
+            modified.seconds.saturating_add(SETTLED_SECONDS) <= now.seconds
+        });
+        Ok(Self {
+            size,
+            modified,
+            settled,
+            tag: text(answer, &ETAG),
+            ranged,
+            last_modified: answer.headers.get(LAST_MODIFIED).cloned(),
+        })
+    }
+
+    /// Which version it is.
+    pub fn identity(&self) -> Identity {
+        Identity {
+            size: self.size.unwrap_or_default(),
+            modified: self.modified,
+            id: None,
+            tag: self.tag.clone(),
+        }
+    }
+
+    /// As an entry at `path`.
+    pub fn entry(&self, path: &RelPath) -> Entry {
+        let mut entry = Entry::new(path.clone(), EntryKind::File, self.size.unwrap_or_default());
+        entry.modified = self.modified;
+        entry.tag.clone_from(&self.tag);
+        entry
+    }
+
+    /// What makes a server send a part only if the file is still this one (RFC 9110, 13.1.5). If there
+    /// is nothing, what it sends is compared all the same.
+    pub fn if_range(&self) -> Option<HeaderValue> {
+        match &self.tag {
+            // A weak one is good for nothing here, and a server would send the whole file.
+            Some(tag) if !tag.starts_with("W/") => HeaderValue::from_str(tag).ok(),
+            // So would Apache for a date that it holds for too young.
+            _ if self.settled => self.last_modified.clone(),
+            _ => None,
+        }
+    }
+
+    /// Why other facts are those of another version.
+    pub fn differs(&self, now: &Self) -> Option<String> {
+        if let (Some(was), Some(is)) = (self.size, now.size)
+            && was != is
+        {
+            return Some(format!("it had {was} bytes and has {is}"));
+        }
+        // Apache calls a tag weak for a second after the file was modified (RFC 9110, 8.8.3.2).
+        let opaque = |tag: &str| tag.trim_start_matches("W/").to_owned();
+        if let (Some(was), Some(is)) = (&self.tag, &now.tag)
+            && opaque(was) != opaque(is)
+        {
+            return Some(format!("its ETag was {was} and is {is}"));
+        }
+        match (&self.last_modified, &now.last_modified) {
+            (Some(was), Some(is)) if was != is => {
+                Some(format!("it was modified {} and now {}", shown(was), shown(is)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A range as a request has it (RFC 9110, 14.1.2). It must not be empty.
+pub fn bytes_of(range: Range) -> String {
+    format!("bytes={}-{}", range.start(), range.end().saturating_sub(1))
+}
+
+/// Checks that an answer is the part of the file that was asked for, of the version that is being
+/// read. `asked` is cut at the end of the file.
+///
+/// # Errors
+/// `Changed` if the file is another one by now; `Protocol` if the server answers something else.
+pub fn check_part(answer: &Head, asked: Range, version: &Facts) -> Result<()> {
+    let url = &answer.url;
+    let wrong = |cause: String| Error::new(ErrorKind::Protocol, "read").at(url).because(cause);
+    match answer.status {
+        StatusCode::PARTIAL_CONTENT => {}
+        StatusCode::OK => {
+            let now = Facts::of(answer, "read")?;
+            return Err(match version.differs(&now) {
+                Some(how) => changed(url, &how),
+                None => wrong(format!(
+                    "the server sends the whole file although bytes {asked:?} were asked for"
+                )),
+            });
+        }
+        StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PRECONDITION_FAILED => {
+            return Err(changed(url, "what was to be read is not there any more"));
+        }
+        status => return Err(error::of_status(status, "read", url)),
+    }
+    let now = Facts::of(answer, "read")?;
+    if let Some(how) = version.differs(&now) {
+        return Err(changed(url, &how));
+    }
+    let found = content_range(answer).map_err(wrong)?;
+    let ContentRange::Bytes { first, last, .. } = found else {
+        return Err(wrong("the server sends a part that it says does not exist".to_owned()));
+    };
+    if (first, last.saturating_add(1)) != (asked.start(), asked.end()) {
+        return Err(wrong(format!(
+            "the server sends bytes {first} to {last} instead of {} to {}",
+            asked.start(),
+            asked.end() - 1
+        )));
+    }
+    match answer.length() {
+        Some(length) if length != asked.len() => {
+            Err(wrong(format!("the server says {length} bytes for a part of {}", asked.len())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn content_range(answer: &Head) -> Result<ContentRange, String> {
+    let value = answer.header(&CONTENT_RANGE);
+    let value = value.ok_or("the server sends a part, and not which (no Content-Range)")?;
+    ContentRange::parse(value).map_err(|error| format!("{error}: '{}'", value.escape_debug()))
+}
+
+fn changed(url: &Url, how: &str) -> Error {
+    Error::new(ErrorKind::Changed, "read").at(url).because(format!("it has changed: {how}"))
+}
+
+fn text(answer: &Head, name: &HeaderName) -> Option<String> {
+    answer.header(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+fn shown(value: &HeaderValue) -> String {
+    String::from_utf8_lossy(value.as_bytes()).escape_debug().to_string()
+}

@@ -1,0 +1,400 @@
+//! The connections to one origin: as many as the window wishes for, opened side by side in the
+//! background. Each carries one request at a time, and whoever has something to ask waits for a lane
+//! that is free, first come, first served.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use haul_net::Gauge;
+use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry};
+use hyper::client::conn::http1::SendRequest;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::body::Payload;
+use super::connect::Connector;
+use crate::parse::Origin;
+
+/// Lanes in the making: enough to open all that a long path needs at once.
+const MAKING: usize = 16;
+
+/// From this round trip on a path is long: what a transfer needs is opened side by side from the
+/// beginning.
+const LONG_ROUND_TRIP: Duration = Duration::from_millis(20);
+
+/// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How old a round trip of a packet may be that is shown as that of now.
+const RECENT: Duration = Duration::from_millis(200);
+
+/// The lanes to one origin.
+#[derive(Debug)]
+pub struct Lanes {
+    origin: Origin,
+    connector: Arc<Connector>,
+    runtime: Handle,
+    state: Mutex<State>,
+    this: Weak<Self>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: Vec<Lane>,
+    busy: usize,
+    making: usize,
+    wished: usize,
+    when_long: Option<WhenLong>,
+    /// Lanes that are busy for as long as somebody else likes; others are made in their place.
+    held: usize,
+    waiting: VecDeque<oneshot::Sender<Result<Lane>>>,
+    refused: usize,
+    refused_in_a_row: u32,
+    paused_until: Option<Instant>,
+    round_trip: Option<Duration>,
+    connect: Option<Duration>,
+    gauges: Vec<Arc<Option<Gauge>>>,
+}
+
+/// What is to be done once, over a long path.
+#[derive(Clone)]
+struct WhenLong(Arc<dyn Fn(Duration) + Send + Sync>);
+
+impl fmt::Debug for WhenLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WhenLong")
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Lane {
+    sender: SendRequest<Payload>,
+    _gauge: Arc<Option<Gauge>>,
+    /// Whether it has answered before: a server may have closed it meanwhile.
+    used: bool,
+}
+
+/// A lane in the hands of whoever asks on it. Unless it is given back it is closed.
+#[derive(Debug)]
+pub struct Lease {
+    lane: Option<Lane>,
+    held: bool,
+    lanes: Arc<Lanes>,
+}
+
+impl Lanes {
+    /// No lane yet.
+    pub fn new(origin: Origin, connector: Arc<Connector>, runtime: Handle) -> Arc<Self> {
+        let state = Mutex::new(State { wished: 1, ..State::default() });
+        Arc::new_cyclic(|this| Self { origin, connector, runtime, state, this: this.clone() })
+    }
+
+    /// Whom they lead to.
+    pub const fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Wishes for `lanes` lanes; those that are too many are closed once they are free.
+    pub fn wish(&self, lanes: usize) {
+        let mut state = self.lock();
+        state.wished = lanes.max(1);
+        self.tend(&mut state);
+    }
+
+    /// Does something as soon as it is known that the path is long: with its round trip, or before
+    /// that is known with the time that the first connection has taken so far.
+    pub fn when_long(&self, then: impl Fn(Duration) + Send + Sync + 'static) {
+        self.lock().when_long = Some(WhenLong(Arc::new(then)));
+        let Some(this) = self.this.upgrade() else { return };
+        self.runtime.spawn(async move {
+            sleep(LONG_ROUND_TRIP).await;
+            let when_long = {
+                let state = this.lock();
+                state.when_long.clone().filter(|_| state.round_trip.is_none() && state.making > 0)
+            };
+            if let Some(then) = when_long {
+                then.0(LONG_ROUND_TRIP);
+            }
+        });
+    }
+
+    /// What the link looks like.
+    pub fn status(&self) -> LinkStatus {
+        let mut state = self.lock();
+        self.tend(&mut state);
+        let seen = state.gauges.iter().filter_map(|gauge| gauge.as_ref().as_ref()?.round_trips());
+        let (mut shortest, mut queueing) = (state.round_trip, Vec::new());
+        for seen in seen {
+            shortest = Some(shortest.map_or(seen.shortest, |known| known.min(seen.shortest)));
+            if seen.idle <= (seen.shortest * 2).max(RECENT) {
+                queueing.push(seen.now - seen.shortest);
+            }
+        }
+        queueing.sort_unstable();
+        LinkStatus {
+            open: state.open(),
+            opening: state.making,
+            refused: state.refused,
+            round_trip: shortest,
+            connect: state.connect,
+            queueing: queueing.get(queueing.len() / 2).copied(),
+        }
+    }
+
+    /// A lane to ask on, as soon as one is free.
+    ///
+    /// # Errors
+    /// None is open and none can be opened.
+    pub async fn lease(self: &Arc<Self>) -> Result<Lease> {
+        let waiting = {
+            let mut state = self.lock();
+            match state.take_idle() {
+                Some(lane) => {
+                    state.busy += 1;
+                    return Ok(Lease { lane: Some(lane), held: false, lanes: Arc::clone(self) });
+                }
+                None => {
+                    let (sender, receiver) = oneshot::channel();
+                    state.waiting.push_back(sender);
+                    self.tend(&mut state);
+                    receiver
+                }
+            }
+        };
+        let lane = Waiting { lanes: self, receiver: waiting }.lane().await?;
+        Ok(Lease { lane: Some(lane), held: false, lanes: Arc::clone(self) })
+    }
+
+    /// The server has refused a request because there are too many: fewer lanes.
+    pub fn refused(&self) {
+        let mut state = self.lock();
+        state.refuse();
+    }
+
+    /// Lanes that are open.
+    pub fn open(&self) -> usize {
+        self.lock().open()
+    }
+
+    /// Makes what is missing.
+    fn tend(&self, state: &mut State) {
+        state.idle.retain(|lane| !lane.sender.is_closed());
+        // A lane that has gone has left its gauge.
+        state.gauges.retain(|gauge| Arc::strong_count(gauge) > 1);
+        let paused = state.paused_until.is_some_and(|until| until > Instant::now());
+        // As many as somebody waits for: most of what is moved goes through other connections.
+        while state.making < state.waiting.len().min(MAKING)
+            && state.open() + state.making < state.wished + state.held
+        {
+            // One lane has to be there, whatever was refused.
+            if paused && state.open() + state.making > 0 {
+                break;
+            }
+            let Some(this) = self.this.upgrade() else { return };
+            state.making += 1;
+            self.runtime.spawn(this.make());
+        }
+    }
+
+    async fn make(self: Arc<Self>) {
+        let began = Instant::now();
+        let dialled = |round_trip| self.dialled(round_trip);
+        let connected = self.connector.connect(&self.origin, dialled).await;
+        let mut state = self.lock();
+        state.making -= 1;
+        match connected {
+            Ok(connected) => {
+                state.refused_in_a_row = 0;
+                state.connect.get_or_insert(began.elapsed());
+                let gauge = Arc::new(connected.gauge);
+                state.gauges.push(Arc::clone(&gauge));
+                self.hand_out(
+                    &mut state,
+                    Lane { sender: connected.stream, _gauge: gauge, used: false },
+                );
+            }
+            Err(error) => {
+                state.refuse();
+                if state.open() + state.making == 0 {
+                    state.fail_all(&error);
+                }
+                self.tend(&mut state);
+            }
+        }
+    }
+
+    /// A round trip is known.
+    fn dialled(&self, round_trip: Duration) {
+        let when_long = {
+            let mut state = self.lock();
+            let known = state.round_trip.unwrap_or(round_trip);
+            state.round_trip = Some(known.min(round_trip));
+            state.when_long.take()
+        };
+        if let Some(then) = when_long.filter(|_| round_trip >= LONG_ROUND_TRIP) {
+            then.0(round_trip);
+        }
+    }
+
+    /// Gives a free lane to who has waited longest.
+    fn hand_out(&self, state: &mut State, lane: Lane) {
+        let mut lane = lane;
+        while let Some(waiter) = state.waiting.pop_front() {
+            match waiter.send(Ok(lane)) {
+                Ok(()) => {
+                    state.busy += 1;
+                    return;
+                }
+                Err(Ok(back)) => lane = back,
+                Err(Err(_)) => return,
+            }
+        }
+        state.idle.push(lane);
+        self.tend(state);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn open(&self) -> usize {
+        self.idle.len() + self.busy
+    }
+
+    fn take_idle(&mut self) -> Option<Lane> {
+        // The one that was used last is least likely to have been closed.
+        while let Some(lane) = self.idle.pop() {
+            if !lane.sender.is_closed() {
+                return Some(lane);
+            }
+        }
+        None
+    }
+
+    fn refuse(&mut self) {
+        self.refused += 1;
+        self.refused_in_a_row += 1;
+        let factor = 1u32 << (self.refused_in_a_row - 1).min(5);
+        self.paused_until = Some(Instant::now() + (PAUSE * factor).min(LONGEST_PAUSE));
+    }
+
+    fn fail_all(&mut self, error: &Error) {
+        for waiter in self.waiting.drain(..) {
+            let same = Error::new(error.kind(), error.operation())
+                .at(error.location())
+                .because(error.cause())
+                .with_retry(error.retry());
+            // Whoever stopped waiting needs no reason.
+            drop(waiter.send(Err(same)));
+        }
+    }
+}
+
+/// Waits for a lane. If it is dropped when the lane has come already, the lane goes to the next.
+struct Waiting<'a> {
+    lanes: &'a Lanes,
+    receiver: oneshot::Receiver<Result<Lane>>,
+}
+
+impl Waiting<'_> {
+    async fn lane(mut self) -> Result<Lane> {
+        let received = (&mut self.receiver).await;
+        received.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Interrupted, "connect").with_retry(Retry::Never))
+        })
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.receiver.close();
+        if let Ok(Ok(lane)) = self.receiver.try_recv() {
+            let mut state = self.lanes.lock();
+            state.busy -= 1;
+            self.lanes.hand_out(&mut state, lane);
+        }
+    }
+}
+
+impl Lease {
+    /// The connection.
+    pub fn sender(&mut self) -> Option<&mut SendRequest<Payload>> {
+        self.lane.as_mut().map(|lane| &mut lane.sender)
+    }
+
+    /// Whether the lane has answered before, and so may be closed already at the other end.
+    pub fn is_used(&self) -> bool {
+        self.lane.as_ref().is_some_and(|lane| lane.used)
+    }
+
+    /// The lanes that it is one of.
+    pub const fn lanes(&self) -> &Arc<Lanes> {
+        &self.lanes
+    }
+
+    /// Says that the lane is busy for as long as somebody else likes.
+    pub fn hold(&mut self) {
+        if !std::mem::replace(&mut self.held, true) {
+            self.lanes.lock().held += 1;
+        }
+    }
+
+    fn release(&mut self) {
+        if std::mem::take(&mut self.held) {
+            self.lanes.lock().held -= 1;
+        }
+    }
+
+    /// All of the answer has been read: the lane is free for the next.
+    pub fn give_back(mut self) {
+        self.release();
+        let Some(mut lane) = self.lane.take() else { return };
+        lane.used = true;
+        let lanes = Arc::clone(&self.lanes);
+        if lane.sender.is_ready() {
+            return lanes.returned(lane);
+        }
+        // The task of the connection has yet to notice that the answer has ended.
+        let runtime = lanes.runtime.clone();
+        runtime.spawn(async move {
+            if lane.sender.ready().await.is_ok() {
+                lanes.returned(lane);
+            } else {
+                lanes.lost();
+            }
+        });
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.release();
+        if self.lane.take().is_some() {
+            self.lanes.lost();
+        }
+    }
+}
+
+impl Lanes {
+    fn returned(&self, lane: Lane) {
+        let mut state = self.lock();
+        state.busy -= 1;
+        if state.open() >= state.wished + state.held && state.waiting.is_empty() {
+            return;
+        }
+        self.hand_out(&mut state, lane);
+    }
+
+    fn lost(&self) {
+        let mut state = self.lock();
+        state.busy -= 1;
+        self.tend(&mut state);
+    }
+}

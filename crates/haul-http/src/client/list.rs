@@ -1,0 +1,239 @@
+//! What is in a directory: by PROPFIND from a WebDAV server, as the answer comes, and from pages of
+//! links from others ([`index`]).
+
+mod index;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use haul_storage::{Entry, EntryStream, Error, ErrorKind, RelPath, Result, Retry};
+use http::StatusCode;
+use tokio::time::sleep;
+
+use super::answer::Answer;
+use super::dav;
+use super::error;
+use super::storage::{Inner, Manner};
+use crate::parse::href::{Base, resolve};
+use crate::parse::{Limits, Multistatus, Resource, Target};
+
+/// How often a listing is begun anew when its connection is lost.
+const TRIES: u8 = 4;
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// So many names of a directory are remembered, to tell those that come twice, and those that came
+/// before the connection was lost.
+const REMEMBERED: usize = 1 << 18;
+
+/// Files whose length has to be asked for, at once.
+const ASKED: usize = 32;
+
+impl Inner {
+    pub(super) async fn list(self: Arc<Self>, path: &RelPath) -> Result<EntryStream> {
+        if self.manner == Manner::Web {
+            return index::list(self, path).await;
+        }
+        let current = open(&self, path).await?;
+        let listing = Listing {
+            inner: self,
+            path: path.clone(),
+            current: Some(current),
+            pass: 0,
+            names: HashMap::new(),
+            hasher: RandomState::new(),
+        };
+        let batches = stream::unfold(listing, |mut listing| async move {
+            let batch = listing.next().await?;
+            Some((stream::iter(batch), listing))
+        });
+        Ok(batches.flatten().boxed())
+    }
+
+    /// Entries of files whose length is not known, each with what a HEAD says.
+    async fn with_lengths(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
+        let looks = paths.into_iter().map(async |path| self.look_by_head(&path).await);
+        stream::iter(looks).buffer_unordered(ASKED).collect().await
+    }
+}
+
+/// Asks for a directory; the answer is on its way.
+async fn open(inner: &Inner, path: &RelPath) -> Result<Current> {
+    let ask = dav::propfind(inner.directory_url(path), "1", "list");
+    let answer = inner.exchange().patiently(&ask).await?;
+    let failed = match dav::expect_multistatus(&answer, "list") {
+        Ok(()) => {
+            let base = Base::from_url(&answer.url).map_err(|error| {
+                let error = error.to_string();
+                Error::new(ErrorKind::Protocol, "list").at(&answer.url).because(error)
+            })?;
+            return Ok(Current { answer, base, parser: Multistatus::new(Limits::default()) });
+        }
+        Err(error) => error,
+    };
+    answer.drain().await;
+    // With a slash behind its name a file is nothing to most servers, and nonsense to Apache.
+    let at = |kind| Error::new(kind, "list").at(inner.location.display(path));
+    match inner.look_by_properties(path, "list").await {
+        Ok(Some(entry)) if !entry.is_dir() => Err(at(ErrorKind::NotADirectory)),
+        Ok(None) => Err(at(ErrorKind::NotFound)),
+        _ => Err(failed),
+    }
+}
+
+struct Listing {
+    inner: Arc<Inner>,
+    path: RelPath,
+    current: Option<Current>,
+    /// How often it was begun anew.
+    pass: u8,
+    /// Hashes of names, and in which pass they came last.
+    names: HashMap<u64, u8>,
+    hasher: RandomState,
+}
+
+struct Current {
+    answer: Answer,
+    base: Base,
+    parser: Multistatus,
+}
+
+/// A name that is in a listing.
+enum Name {
+    New,
+    /// It was given before the connection was lost.
+    Given,
+    /// It is in the listing twice.
+    Twice,
+}
+
+impl Listing {
+    /// The next entries, and links that cannot be entries.
+    async fn next(&mut self) -> Option<Vec<Result<Vec<Entry>>>> {
+        loop {
+            let current = self.current.as_mut()?;
+            let resources = match current.answer.next("list").await {
+                Ok(Some(bytes)) => current.parser.push(&bytes),
+                Ok(None) => {
+                    let Current { answer, parser, .. } = self.current.take()?;
+                    let error = parser.finish().err()?;
+                    return Some(vec![Err(dav::malformed(&answer.url, "list", error))]);
+                }
+                Err(error) => match self.begin_anew(error).await {
+                    Ok(()) => continue,
+                    Err(error) => return Some(self.end(error)),
+                },
+            };
+            let resources = match resources {
+                Ok(resources) => resources,
+                Err(error) => {
+                    let error = dav::malformed(&current.answer.url, "list", error);
+                    return Some(self.end(error));
+                }
+            };
+            let batch = self.batch(resources).await;
+            if !batch.is_empty() {
+                return Some(batch);
+            }
+        }
+    }
+
+    fn end(&mut self, error: Error) -> Vec<Result<Vec<Entry>>> {
+        self.current = None;
+        vec![Err(error.at(self.inner.location.display(&self.path)))]
+    }
+
+    /// Asks once more, if that may help and it can be told what was given already.
+    async fn begin_anew(&mut self, error: Error) -> Result<()> {
+        let known = self.names.len() < REMEMBERED;
+        if error.retry() != Retry::Later || !known || self.pass >= TRIES {
+            return Err(error);
+        }
+        self.current = None;
+        sleep(PAUSE).await;
+        self.pass += 1;
+        self.current = Some(open(&self.inner, &self.path).await?);
+        Ok(())
+    }
+
+    async fn batch(&mut self, resources: Vec<Resource>) -> Vec<Result<Vec<Entry>>> {
+        let mut batch = Vec::new();
+        let mut entries = Vec::with_capacity(resources.len());
+        let mut unknown = Vec::new();
+        for resource in resources {
+            match self.child(&resource) {
+                Ok(None) => {}
+                Ok(Some(path)) => match dav::entry(path.clone(), &resource) {
+                    Some(entry) => entries.push(entry),
+                    None => unknown.push(path),
+                },
+                Err(error) if error.kind() == ErrorKind::NotADirectory => return self.end(error),
+                Err(error) => batch.push(Err(error)),
+            }
+        }
+        for entry in self.inner.with_lengths(unknown).await {
+            match entry {
+                Ok(entry) => entries.push(Entry { tag: None, ..entry }),
+                Err(error) => batch.push(Err(error)),
+            }
+        }
+        for entry in entries.iter().filter(|entry| entry.is_dir()) {
+            self.inner.directories.learn(entry.path.clone());
+        }
+        if !entries.is_empty() {
+            batch.push(Ok(entries));
+        }
+        batch
+    }
+
+    /// The path of an entry; `None` for the directory itself and for what was given already.
+    fn child(&mut self, resource: &Resource) -> Result<Option<RelPath>> {
+        let Some(current) = &self.current else { return Ok(None) };
+        let name = match resolve(&current.base, resource.href.as_bytes()) {
+            Ok(Target::This) if resource.collection || resource.status.is_some() => {
+                return Ok(None);
+            }
+            Ok(Target::This) => {
+                let error = Error::new(ErrorKind::NotADirectory, "list");
+                return Err(error.at(self.inner.location.display(&self.path)));
+            }
+            Ok(Target::Child { name, .. }) => name,
+            Err(error) => return Err(self.refused(&resource.href, &error.to_string())),
+        };
+        let path = self
+            .path
+            .join(&name)
+            .map_err(|error| self.refused(&resource.href, &format!("a name that {error}")))?;
+        match self.remember(&name) {
+            Name::Given => return Ok(None),
+            Name::Twice => return Err(self.refused(&resource.href, "a name that came before")),
+            Name::New => {}
+        }
+        match resource.status.and_then(|status| StatusCode::from_u16(status).ok()) {
+            Some(status) if !status.is_success() => {
+                let url = self.inner.url(&path);
+                Err(error::of_status(status, "list", &url))
+            }
+            _ => Ok(Some(path)),
+        }
+    }
+
+    fn remember(&mut self, name: &[u8]) -> Name {
+        if self.names.len() >= REMEMBERED {
+            return Name::New;
+        }
+        match self.names.insert(self.hasher.hash_one(name), self.pass) {
+            None => Name::New,
+            Some(pass) if pass < self.pass => Name::Given,
+            Some(_) => Name::Twice,
+        }
+    }
+
+    fn refused(&self, href: &str, why: &str) -> Error {
+        Error::new(ErrorKind::InvalidInput, "list")
+            .at(self.inner.location.display(&self.path))
+            .because(format!("the server lists '{}': {why}", href.escape_debug()))
+    }
+}

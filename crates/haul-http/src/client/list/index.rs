@@ -1,0 +1,68 @@
+//! Directories of a web server, from the pages that list them.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use haul_storage::{Entry, EntryKind, EntryStream, Error, ErrorKind, RelPath, Result};
+use http::header::CONTENT_TYPE;
+
+use super::super::error;
+use super::super::file::whole;
+use super::super::storage::Inner;
+use super::ASKED;
+use crate::parse::href::Base;
+use crate::parse::index::{self, Listed};
+
+/// Reads the page of a directory. It is in memory as a whole, 32 MiB at most; what a page does not say
+/// exactly is asked for while the entries are taken.
+pub(super) async fn list(inner: Arc<Inner>, path: &RelPath) -> Result<EntryStream> {
+    let mut ask = whole(&inner.directory_url(path));
+    ask.operation = "list";
+    let mut answer = inner.exchange().patiently(&ask).await?;
+    let at = |kind| Error::new(kind, "list").at(inner.location.display(path));
+    if !answer.status.is_success() {
+        let error = error::of_status(answer.status, "list", &answer.url);
+        answer.drain().await;
+        return Err(error);
+    }
+    if !answer.url.path().ends_with('/') {
+        return Err(at(ErrorKind::NotADirectory));
+    }
+    let kind = answer.header(&CONTENT_TYPE).unwrap_or_default().to_owned();
+    let page = answer.whole("list", index::LONGEST).await?;
+    if !index::is_index(&kind, &page) {
+        return Err(at(ErrorKind::Unsupported)
+            .because("the server shows a page there that is no list of files"));
+    }
+    let base = Base::from_url(&answer.url).map_err(|error| error.to_string());
+    let base = base.map_err(|cause| at(ErrorKind::Protocol).because(cause))?;
+    let index = index::parse(&base, &page).map_err(|error| error.to_string());
+    let index = index.map_err(|cause| at(ErrorKind::Protocol).because(cause))?;
+    let refused = (index.refused > 0).then(|| {
+        Err(at(ErrorKind::InvalidInput)
+            .because(format!("{} links have names that no file can have", index.refused)))
+    });
+    let path = path.clone();
+    let entries = stream::iter(index.entries)
+        .map(move |listed| {
+            let (inner, path) = (Arc::clone(&inner), path.clone());
+            async move { entry(&inner, &path, listed).await.map(|entry| vec![entry]) }
+        })
+        .buffer_unordered(ASKED);
+    Ok(stream::iter(refused).chain(entries).boxed())
+}
+
+async fn entry(inner: &Inner, directory: &RelPath, listed: Listed) -> Result<Entry> {
+    let path = directory.join(&listed.name).map_err(|error| {
+        Error::new(ErrorKind::InvalidInput, "list")
+            .at(inner.location.display(directory))
+            .because(format!("the server lists a name that {error}"))
+    })?;
+    let mut entry = match (listed.directory, listed.size) {
+        (true, _) => Entry::new(path, EntryKind::Directory, 0),
+        (false, Some(size)) => Entry::new(path, EntryKind::File, size),
+        (false, None) => return inner.look_by_head(&path).await,
+    };
+    entry.modified = listed.modified;
+    Ok(entry)
+}

@@ -1,0 +1,189 @@
+//! What is at a path: asked for before anything is opened, and one by one later.
+
+use std::pin::pin;
+
+use futures_util::future::{Either, select};
+use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath, Result};
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderValue, Method};
+
+use super::dav::{self, Seen};
+use super::error;
+use super::exchange::Ask;
+use super::facts::Facts;
+use super::file::{HttpFile, Opened};
+use super::host::HttpHost;
+use super::storage::{Inner, Manner};
+use crate::parse::Url;
+use crate::parse::href::decode;
+
+/// What is at a URL.
+#[derive(Debug)]
+pub enum Found {
+    /// A file, opened.
+    File(Box<HttpFile>),
+    /// A directory: its URL, with a slash at the end.
+    Directory(Url),
+}
+
+/// The directory nearest to a URL, and what of its path is missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nearest {
+    /// The directory, with a slash at the end.
+    pub directory: Url,
+    /// The names below it, decoded; none if the URL itself is that directory.
+    pub rest: Vec<Vec<u8>>,
+    /// Whether there is a file at the URL. Its name is the only one in `rest` then.
+    pub is_file: bool,
+}
+
+impl HttpHost {
+    /// Finds out what is at a URL of a web server.
+    ///
+    /// # Errors
+    /// Nothing, or nothing that may be read.
+    pub async fn find(&self, url: &Url) -> Result<Found> {
+        match HttpFile::open(self.exchange(), url, true).await? {
+            Opened::File(file) => Ok(Found::File(Box::new(file))),
+            Opened::Page(answer) => {
+                let found = answer.url.clone();
+                answer.drain().await;
+                Ok(Found::Directory(found.with_path(found.path())))
+            }
+        }
+    }
+
+    /// Finds out what is at a URL of a WebDAV server. It is opened at the same time, so that a file
+    /// costs no more than one that is known to be one.
+    ///
+    /// # Errors
+    /// Nothing, or nothing that may be read.
+    pub async fn find_dav(&self, url: &Url) -> Result<Found> {
+        let look = pin!(dav::look(self.exchange(), url.clone(), "open"));
+        let open = pin!(HttpFile::open(self.exchange(), url, true));
+        let (seen, opened) = match select(look, open).await {
+            Either::Left((seen, open)) => match seen? {
+                Some(seen) if seen.resource.collection => return Ok(directory(&seen)),
+                seen => (seen, open.await),
+            },
+            Either::Right((opened, look)) => (look.await?, opened),
+        };
+        let Some(seen) = seen else { return Err(nothing("open", url)) };
+        if seen.resource.collection {
+            return Ok(directory(&seen));
+        }
+        match opened? {
+            Opened::File(file) => Ok(Found::File(Box::new(file))),
+            Opened::Page(_) => Err(Error::new(ErrorKind::Protocol, "open")
+                .at(url)
+                .because("the server calls it a file and shows a page instead")),
+        }
+    }
+
+    /// The directory nearest to a URL that is to be written.
+    ///
+    /// # Errors
+    /// There is none, or a file is where a directory is needed.
+    pub async fn nearest(&self, url: &Url) -> Result<Nearest> {
+        let mut current = url.with_path(url.path());
+        let mut rest = Vec::new();
+        loop {
+            match dav::look(self.exchange(), current.clone(), "open").await {
+                Ok(Some(seen)) if seen.resource.collection => {
+                    rest.reverse();
+                    let directory = with_slash(&seen.url);
+                    return Ok(Nearest { directory, rest, is_file: false });
+                }
+                Ok(Some(_)) if rest.is_empty() => {
+                    let (above, name) = parent(&current).ok_or_else(|| nothing("open", url))?;
+                    return Ok(Nearest { directory: above, rest: vec![name], is_file: true });
+                }
+                Ok(Some(_)) => return Err(Error::new(ErrorKind::NotADirectory, "open").at(current)),
+                Ok(None) => {}
+                // What is above may be nobody's business, but then nothing can be made there.
+                Err(error) => return Err(error),
+            }
+            let (above, name) = parent(&current).ok_or_else(|| nothing("open", url))?;
+            rest.push(name);
+            // Without its slash, or a file would be nothing.
+            let path = above.path();
+            current = above.with_path(if path == "/" { path } else { path.trim_end_matches('/') });
+        }
+    }
+}
+
+fn directory(seen: &Seen) -> Found {
+    Found::Directory(with_slash(&seen.url))
+}
+
+fn nothing(operation: &'static str, url: &Url) -> Error {
+    Error::new(ErrorKind::NotFound, operation).at(url)
+}
+
+/// A directory as it is asked for.
+pub fn with_slash(url: &Url) -> Url {
+    let path = url.path();
+    let slash = if path.ends_with('/') { "" } else { "/" };
+    url.with_path(&format!("{path}{slash}"))
+}
+
+/// The directory above, and the name in it; `None` of the root.
+fn parent(url: &Url) -> Option<(Url, Vec<u8>)> {
+    let path = url.path().trim_end_matches('/');
+    let (above, name) = path.rsplit_once('/')?;
+    Some((url.with_path(&format!("{above}/")), decode(name.as_bytes())?))
+}
+
+impl Inner {
+    /// Describes one entry.
+    pub(super) async fn look(&self, path: &RelPath) -> Result<Entry> {
+        match self.manner {
+            Manner::Web => self.look_by_head(path).await,
+            Manner::Dav => self.look_by_properties(path, "look at").await?.ok_or_else(|| {
+                Error::new(ErrorKind::NotFound, "look at").at(self.location.display(path))
+            }),
+        }
+    }
+
+    /// Describes one entry of a WebDAV server; `None` if nothing is there.
+    pub(super) async fn look_by_properties(
+        &self,
+        path: &RelPath,
+        operation: &'static str,
+    ) -> Result<Option<Entry>> {
+        let seen = dav::look(self.exchange(), self.url(path), operation).await?;
+        let Some(seen) = seen else { return Ok(None) };
+        match dav::entry(path.clone(), &seen.resource) {
+            Some(entry) => {
+                if entry.is_dir() {
+                    self.directories.learn(path.clone());
+                }
+                Ok(Some(entry))
+            }
+            None => {
+                let mut entry = self.look_by_head(path).await?;
+                entry.tag = None;
+                Ok(Some(entry))
+            }
+        }
+    }
+
+    pub(super) async fn look_by_head(&self, path: &RelPath) -> Result<Entry> {
+        let mut ask = Ask::new(Method::HEAD, self.url(path), "look at");
+        ask = ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let answer = self.exchange().patiently(&ask).await?;
+        if !answer.status.is_success() {
+            return Err(error::of_status(answer.status, "look at", &answer.url));
+        }
+        if answer.url.path().ends_with('/') {
+            return Ok(Entry::new(path.clone(), EntryKind::Directory, 0));
+        }
+        let facts = Facts::of(&answer, "look at")?;
+        if facts.size.is_none() {
+            return Err(Error::new(ErrorKind::Unsupported, "look at")
+                .at(self.location.display(path))
+                .because("the server does not say how long it is"));
+        }
+        Ok(facts.entry(path))
+    }
+}

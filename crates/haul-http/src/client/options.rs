@@ -1,0 +1,24 @@
+//! What the user said about HTTP.
+
+use std::sync::Arc;
+
+use haul_net::PasswordSource;
+use haul_net::tls::TlsOptions;
+
+use super::proxy::Proxies;
+use crate::parse::netrc::Netrc;
+
+/// What holds for every host.
+#[derive(Debug, Clone, Default)]
+pub struct HttpOptions {
+    /// Whom to trust, and who we are.
+    pub tls: TlsOptions,
+    /// Where the password of the user in the location comes from.
+    pub password: Option<PasswordSource>,
+    /// A token that is sent instead of a name and a password (RFC 6750).
+    pub token: Option<PasswordSource>,
+    /// Names and passwords of ~/.netrc.
+    pub netrc: Option<Arc<Netrc>>,
+    /// The variables of the environment that say through which proxy whom to reach.
+    pub proxies: Proxies,
+}

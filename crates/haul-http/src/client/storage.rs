@@ -1,0 +1,335 @@
+//! A directory of a server as a [`Storage`].
+//!
+//! What is read is the same for web servers and WebDAV; what is listed and written is in files of its
+//! own. A WebDAV storage leaves ETags out of identities, see [`super::dav::entry`]; they are still
+//! compared while a file is read.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use haul_storage::{
+    Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream, Error, ErrorKind,
+    LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Storage,
+    StorageExt, Whole, WriteAt,
+};
+use http::Method;
+
+use super::directories::Directories;
+use super::error;
+use super::exchange::{Ask, Exchange};
+use super::facts::Facts;
+use super::file::{HttpFile, Opened, whole};
+use super::habits::{Habits, of_web};
+use super::host::HttpHost;
+use super::upload;
+use crate::parse::Url;
+use crate::parse::href::encode_path;
+
+/// What is at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// Files that can be read, and pages that list them.
+    Web,
+    /// WebDAV (RFC 4918).
+    Dav,
+}
+
+/// A directory of a server.
+#[derive(Debug)]
+pub struct HttpStorage {
+    pub(super) inner: Arc<Inner>,
+}
+
+/// What the storage and its listings share.
+#[derive(Debug)]
+pub struct Inner {
+    pub(super) host: Arc<HttpHost>,
+    pub(super) location: Location,
+    /// The directory; it ends with a slash.
+    pub(super) root: Url,
+    pub(super) manner: Manner,
+    pub(super) habits: Habits,
+    pub(super) capabilities: Capabilities,
+    /// Where the journals of uploads are, on this machine.
+    pub(super) journals: Option<PathBuf>,
+    /// Directories that are known to be there.
+    pub(super) directories: Directories,
+    /// Files that were opened when they were looked at, for who opens them next.
+    opened: Mutex<HashMap<RelPath, HttpFile>>,
+    /// URLs that are not what the path says: of what was given with a query.
+    given: Mutex<HashMap<RelPath, Url>>,
+}
+
+impl HttpStorage {
+    /// The directory at `root`, of a server that lists its files on pages. `ranged`: parts of its
+    /// files can be asked for.
+    pub fn open_web(host: Arc<HttpHost>, location: Location, root: Url, ranged: bool) -> Arc<Self> {
+        let habits = Habits::unknown();
+        Self::with(host, location, root, Manner::Web, habits, of_web(ranged), None)
+    }
+
+    /// The directory at `root` of a WebDAV server, which is asked what it can do. `journals` is a
+    /// directory of this machine for the journals of unfinished uploads.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or lets nobody in.
+    pub async fn open_dav(
+        host: Arc<HttpHost>,
+        location: Location,
+        root: Url,
+        journals: Option<PathBuf>,
+    ) -> Result<Arc<Self>> {
+        let ask = Ask::new(Method::OPTIONS, root.clone(), "open");
+        let answer = host.exchange().patiently(&ask).await?;
+        // A server that does not let itself be asked is taken as it comes.
+        let habits = match answer.status.is_success() {
+            true => Habits::of(&answer.headers, &root),
+            false => Habits::unknown(),
+        };
+        answer.drain().await;
+        let capabilities = habits.capabilities();
+        Ok(Self::with(host, location, root, Manner::Dav, habits, capabilities, journals))
+    }
+
+    fn with(
+        host: Arc<HttpHost>,
+        location: Location,
+        root: Url,
+        manner: Manner,
+        habits: Habits,
+        capabilities: Capabilities,
+        journals: Option<PathBuf>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            inner: Arc::new(Inner {
+                host,
+                location,
+                root,
+                manner,
+                habits,
+                capabilities,
+                journals,
+                directories: Directories::default(),
+                opened: Mutex::default(),
+                given: Mutex::default(),
+            }),
+        })
+    }
+
+    /// A file that was found open already, and where it is, if its path does not say that.
+    pub fn put(&self, path: RelPath, file: HttpFile, given: Option<Url>) {
+        if let Some(url) = given {
+            self.inner.given().insert(path.clone(), url);
+        }
+        self.inner.opened().insert(path, self.inner.as_listed(file));
+    }
+}
+
+impl Inner {
+    pub(super) fn exchange(&self) -> &Arc<Exchange> {
+        self.host.exchange()
+    }
+
+    /// The URL of a file.
+    pub(super) fn url(&self, path: &RelPath) -> Url {
+        if let Some(given) = self.given().get(path) {
+            return given.clone();
+        }
+        let target = format!("{}{}", self.root.path(), encode_path(path.as_bytes()));
+        self.root.with_path(&target)
+    }
+
+    /// The URL of a directory, with the slash that makes it one.
+    pub(super) fn directory_url(&self, path: &RelPath) -> Url {
+        if path.is_root() {
+            return self.root.clone();
+        }
+        let target = format!("{}{}/", self.root.path(), encode_path(path.as_bytes()));
+        self.root.with_path(&target)
+    }
+
+    /// An error that names the place as the user knows it.
+    pub(super) fn unsupported(&self, operation: &'static str, path: &RelPath) -> Error {
+        Error::new(ErrorKind::Unsupported, operation).at(self.location.display(path))
+    }
+
+    /// What it means that a file cannot be read: rclone says 405 of directories.
+    async fn why_unreadable(&self, error: Error, path: &RelPath) -> Error {
+        let unclear = matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied);
+        if self.manner == Manner::Dav
+            && unclear
+            && let Ok(Some(there)) = self.look_by_properties(path, error.operation()).await
+            && there.is_dir()
+        {
+            let error = Error::new(ErrorKind::IsADirectory, error.operation());
+            return error.at(self.location.display(path));
+        }
+        error
+    }
+
+    /// A file as the listings of its server know it.
+    fn as_listed(&self, file: HttpFile) -> HttpFile {
+        if self.manner == Manner::Dav { file.without_tag() } else { file }
+    }
+
+    fn opened(&self) -> MutexGuard<'_, HashMap<RelPath, HttpFile>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn given(&self) -> MutexGuard<'_, HashMap<RelPath, Url>> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Storage for HttpStorage {
+    fn location(&self) -> &Location {
+        &self.inner.location
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.inner.capabilities
+    }
+
+    fn set_lanes(&self, lanes: usize) {
+        self.inner.host.wish(lanes);
+    }
+
+    fn link(&self) -> LinkStatus {
+        self.inner.host.link()
+    }
+
+    async fn stat(&self, path: &RelPath) -> Result<Entry> {
+        if let Some(file) = self.inner.opened().get(path) {
+            let mut entry = file.facts().entry(path);
+            entry.tag.clone_from(&file.identity().tag);
+            return Ok(entry);
+        }
+        if path.is_root() {
+            return Ok(Entry::new(path.clone(), EntryKind::Directory, 0));
+        }
+        self.inner.look(path).await
+    }
+
+    async fn list(&self, path: &RelPath) -> Result<EntryStream> {
+        Arc::clone(&self.inner).list(path).await
+    }
+
+    async fn create_dir(&self, path: &RelPath) -> Result<()> {
+        self.inner.make_dir(path).await
+    }
+
+    async fn create_link(&self, path: &RelPath, _link: &LinkKind, _replace: bool) -> Result<()> {
+        Err(self.inner.unsupported("create link", path))
+    }
+
+    async fn remove(&self, path: &RelPath) -> Result<()> {
+        self.inner.remove(path).await
+    }
+
+    async fn rename(&self, from: &RelPath, to: &RelPath) -> Result<()> {
+        self.inner.rename(from, to).await
+    }
+
+    async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
+        self.inner.copy(from, to).await
+    }
+
+    async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
+        Ok(self.stat(path).await?.metadata())
+    }
+
+    async fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        self.inner.set_metadata(path, metadata).await
+    }
+
+    async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
+        let opened = self.inner.opened().remove(path);
+        if let Some(file) = opened {
+            return Ok(Arc::new(file));
+        }
+        let url = self.inner.url(path);
+        let found = HttpFile::open(self.inner.exchange(), &url, true).await;
+        let found = match found {
+            Err(error) => return Err(self.inner.why_unreadable(error, path).await),
+            Ok(found) => found,
+        };
+        match found {
+            Opened::File(file) => Ok(Arc::new(self.inner.as_listed(file))),
+            Opened::Page(answer) => {
+                answer.drain().await;
+                let error = Error::new(ErrorKind::IsADirectory, "open");
+                Err(error.at(self.inner.location.display(path)))
+            }
+        }
+    }
+
+    async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
+        upload::create(&self.inner, path, options).await
+    }
+
+    async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
+        let at = || self.inner.location.display(path);
+        let mut answer = self.inner.exchange().patiently(&whole(&self.inner.url(path))).await?;
+        if !answer.status.is_success() {
+            let error = error::of_status(answer.status, "read", &answer.url);
+            answer.drain().await;
+            return Err(self.inner.why_unreadable(error, path).await);
+        }
+        if answer.url.path().ends_with('/') {
+            return Err(Error::new(ErrorKind::IsADirectory, "read").at(at()));
+        }
+        let mut facts = Facts::of(&answer, "read")?;
+        let longer = || {
+            Error::new(ErrorKind::Changed, "read")
+                .at(at())
+                .because(format!("it has become longer than {limit} bytes"))
+        };
+        if facts.size.is_some_and(|size| size > limit) {
+            return Err(longer());
+        }
+        let mut bytes = Vec::new();
+        while let Some(next) = answer.next("read").await? {
+            if (bytes.len() + next.len()) as u64 > limit {
+                return Err(longer());
+            }
+            bytes.extend_from_slice(&next);
+        }
+        let size = *facts.size.get_or_insert(bytes.len() as u64);
+        if size != bytes.len() as u64 {
+            return Err(Error::new(ErrorKind::Unreachable, "read")
+                .at(at())
+                .because(format!("the answer ends after {} of {size} bytes", bytes.len())));
+        }
+        let mut identity = facts.identity();
+        if self.inner.manner == Manner::Dav {
+            identity.tag = None;
+        }
+        let metadata = Metadata { modified: identity.modified, ..Metadata::default() };
+        Ok(Whole { bytes: bytes.into(), identity, metadata })
+    }
+
+    async fn write_whole(
+        &self,
+        path: &RelPath,
+        bytes: Bytes,
+        options: &CommitOptions,
+    ) -> Result<()> {
+        upload::write_whole(&self.inner, path, bytes, options).await
+    }
+
+    async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {
+        self.read_each(paths, limit).await
+    }
+
+    async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
+        self.write_each(files).await
+    }
+
+    async fn lock(&self, path: &RelPath) -> Result<Lock> {
+        Err(self.inner.unsupported("lock", path))
+    }
+}

@@ -1,0 +1,41 @@
+//! Files that are written.
+//!
+//! ```text
+//! create ─┬ ranges: PUT or PATCH of parts, in any order, over any lane   ┐
+//!         ├ chunks: pieces that the server puts together                 ├→ part file → MOVE → name
+//!         └ stream: one PUT that is fed in order                         ┘
+//! write_whole: one PUT, to the name where that is whole or nothing, else to the part file
+//! ```
+//!
+//! What a server can do decides, see [`super::habits`]. Where there is no MOVE a file is put under
+//! its name directly, and is there half when its upload breaks.
+//!
+//! No `Expect: 100-continue` is sent. Who we are is known before a body is sent, because the server
+//! has been asked something before; and an answer that comes while the body is still being sent
+//! (413, 507) ends it at once.
+
+mod place;
+mod ranges;
+mod stream;
+mod whole;
+
+use std::sync::Arc;
+
+use haul_storage::{CreateOptions, RelPath, Result, WriteAt};
+
+use super::storage::Inner;
+pub use whole::write_whole;
+
+/// Starts, or continues, a part file.
+pub async fn create(
+    inner: &Arc<Inner>,
+    path: &RelPath,
+    options: &CreateOptions,
+) -> Result<Arc<dyn WriteAt>> {
+    inner.writable("create", path)?;
+    inner.check_parent(path, "create").await?;
+    if inner.capabilities.resume {
+        return Ok(Arc::new(ranges::RangeUpload::create(inner, path, options).await?));
+    }
+    Ok(Arc::new(stream::StreamUpload::create(inner, path, options)?))
+}

@@ -1,0 +1,111 @@
+//! From a part file to a file.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::future::try_join;
+use haul_storage::{
+    CommitOptions, Entry, EntryKind, Error, ErrorKind, RelPath, Result, journal_name, part_name,
+};
+use http::Method;
+use tokio::time::sleep;
+
+use super::super::exchange::Ask;
+use super::super::storage::Inner;
+
+/// How long a server may take to notice that an upload was cut off.
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
+const BUSY_TRIES: u32 = 25;
+
+impl Inner {
+    /// The part file of `path`.
+    pub(super) fn part_of(&self, path: &RelPath) -> Result<RelPath> {
+        path.with_name(part_name(path.name())).map_err(|error| {
+            Error::new(ErrorKind::InvalidInput, "create")
+                .at(self.location.display(path))
+                .because(format!("the name {error}"))
+        })
+    }
+
+    /// Where a small file is until it is complete: not where a writer of a large one of that name may
+    /// be at work. No journal is ever on a server, so the name is free, and known for what it is.
+    pub(super) fn small_part_of(&self, path: &RelPath) -> Result<RelPath> {
+        path.with_name(journal_name(path.name())).map_err(|error| {
+            Error::new(ErrorKind::InvalidInput, "write")
+                .at(self.location.display(path))
+                .because(format!("the name {error}"))
+        })
+    }
+
+    /// Gives a part file that is complete its time and its name. Its length, as the server says it,
+    /// has to be `size`.
+    pub(super) async fn place(
+        &self,
+        part: &RelPath,
+        path: &RelPath,
+        size: u64,
+        options: &CommitOptions,
+    ) -> Result<()> {
+        let looks = try_join(
+            self.look_by_properties(part, "commit"),
+            self.look_by_properties(path, "commit"),
+        );
+        let (written, there) = looks.await?;
+        let length = written.map(|entry| entry.size);
+        if length != Some(size) {
+            let length = length.map_or("nothing".to_owned(), |length| format!("{length} bytes"));
+            // Somebody else may be at it; what is there is not what was sent.
+            return Err(Error::new(ErrorKind::Changed, "commit")
+                .at(self.location.display(path))
+                .because(format!("{size} bytes were sent, and the server has {length}")));
+        }
+        self.place_as(part, path, size, there, options).await
+    }
+
+    /// As [`Inner::place`] for what was just stored whole. `there` is what has its name.
+    pub(super) async fn place_as(
+        &self,
+        part: &RelPath,
+        path: &RelPath,
+        size: u64,
+        there: Option<Entry>,
+        options: &CommitOptions,
+    ) -> Result<()> {
+        if let Some(time) = options.metadata.modified {
+            self.set_time(part, time).await?;
+        }
+        let source = Entry::new(part.clone(), EntryKind::File, size);
+        self.move_to(&source, path, there, options.replace).await
+    }
+
+    /// Removes a part file, if it is there. A server may still be busy with an upload that was cut
+    /// off.
+    pub(super) async fn remove_part(&self, part: &RelPath) -> Result<()> {
+        let mut tries = 0;
+        loop {
+            match self.tell(&Ask::new(Method::DELETE, self.url(part), "remove")).await {
+                Err(error) if error.kind() == ErrorKind::Busy && tries < BUSY_TRIES => {
+                    tries += 1;
+                    sleep(BUSY_PAUSE).await;
+                }
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Where the journal of an upload lies on this machine.
+    pub(super) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
+        let name = self.url(path).absolute();
+        // FNV-1a, twice with different starts: stable, and long enough that two paths do not meet.
+        let hash = |start: u64| {
+            name.bytes()
+                .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        };
+        let (high, low) = (hash(0xcbf2_9ce4_8422_2325), hash(0x9e37_79b9_7f4a_7c15));
+        let name = journal_name(format!("{high:016x}{low:016x}").as_bytes());
+        Some(self.journals.as_ref()?.join(OsStr::from_bytes(&name)))
+    }
+}

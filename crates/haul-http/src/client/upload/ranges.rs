@@ -1,0 +1,170 @@
+//! A file that is written in parts, in any order and over any lane: each block is a request of its
+//! own, and when it is answered the bytes are in the part file.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use haul_storage::{
+    Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
+    WriteAt,
+};
+use http::header::{CONTENT_RANGE, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Method};
+
+use super::super::exchange::Ask;
+use super::super::file::{HttpFile, Opened};
+use super::super::habits::Partial;
+use super::super::storage::Inner;
+use super::stream::StreamUpload;
+
+const UPDATE_RANGE: HeaderName = HeaderName::from_static("x-update-range");
+const UPDATE: &str = "application/x-sabredav-partialupdate";
+
+/// A file that is being written.
+#[derive(Debug)]
+pub(super) struct RangeUpload {
+    inner: Arc<Inner>,
+    path: RelPath,
+    part: RelPath,
+    journal: Option<PathBuf>,
+    resumed: bool,
+    /// Where the last byte that was written ends.
+    end: AtomicU64,
+}
+
+impl RangeUpload {
+    /// Starts, or with `options.resume` continues, the part file of `path`.
+    pub(super) async fn create(
+        inner: &Arc<Inner>,
+        path: &RelPath,
+        options: &CreateOptions,
+    ) -> Result<Self> {
+        let part = inner.part_of(path)?;
+        let mut resumed = false;
+        if options.resume {
+            let found = inner.look_by_properties(&part, "create").await?;
+            resumed = found.is_some_and(|entry| entry.is_file());
+        }
+        if !resumed {
+            // Empties what an earlier run has left.
+            let empty = Ask::new(Method::PUT, inner.url(&part), "create");
+            if let Err(error) = inner.tell(&empty).await {
+                return Err(inner.why_not(error, path).await);
+            }
+        }
+        Ok(Self {
+            inner: Arc::clone(inner),
+            path: path.clone(),
+            part,
+            journal: inner.journal_path(path),
+            resumed,
+            end: AtomicU64::new(0),
+        })
+    }
+
+    async fn put(&self, offset: u64, block: Block) -> Result<()> {
+        let last = offset + block.len() as u64 - 1;
+        let url = self.inner.url(&self.part);
+        let range = |text: String| {
+            HeaderValue::try_from(text)
+                .map_err(|error| Error::new(ErrorKind::InvalidInput, "write").with_source(error))
+        };
+        let mut ask = match self.inner.habits.partial {
+            Some(Partial::UpdateRange) => Ask::new(Method::PATCH, url, "write")
+                .with(UPDATE_RANGE, range(format!("bytes={offset}-{last}"))?)
+                .with(CONTENT_TYPE, HeaderValue::from_static(UPDATE)),
+            _ => Ask::new(Method::PUT, url, "write")
+                .with(CONTENT_RANGE, range(format!("bytes {offset}-{last}/*"))?),
+        };
+        ask.body = block;
+        self.inner.tell(&ask).await.map_err(|error| {
+            let error = error.at(self.inner.location.display(&self.path));
+            // Somebody has removed what was written.
+            let gone = error.kind() == ErrorKind::NotFound;
+            if gone { error.with_retry(Retry::FromStart) } else { error }
+        })
+    }
+
+    async fn open(&self) -> Result<HttpFile> {
+        match HttpFile::open(self.inner.exchange(), &self.inner.url(&self.part), false).await? {
+            Opened::File(file) => Ok(file.without_tag()),
+            Opened::Page(answer) => {
+                Err(Error::new(ErrorKind::IsADirectory, "open").at(&answer.url))
+            }
+        }
+    }
+
+    /// Brings the part file to its length. What is too short gets its last zero; no server cuts a
+    /// file, so what is too long is written anew.
+    async fn fit(&self, size: u64) -> Result<()> {
+        let mut length = self.end.load(Ordering::Relaxed);
+        if self.resumed {
+            let found = self.inner.look_by_properties(&self.part, "commit").await?;
+            length = found.map_or(0, |entry| entry.size);
+        }
+        if length < size {
+            return self.put(size - 1, Block::from(Bytes::from_static(&[0]))).await;
+        }
+        if length == size {
+            return Ok(());
+        }
+        let file = self.open().await?;
+        let options = CreateOptions { size: Some(size), ..CreateOptions::default() };
+        let shorter = StreamUpload::create(&self.inner, &self.part, &options)?;
+        let (mut blocks, mut offset) = (file.read_at(Range::new(0, size)), 0);
+        while let Some(block) = blocks.next().await {
+            let block = block?;
+            let length = block.len() as u64;
+            shorter.write_at(offset, block).await?;
+            offset += length;
+        }
+        let replace = CommitOptions { metadata: <_>::default(), replace: true, sync: false };
+        shorter.commit(size, &replace).await
+    }
+}
+
+#[async_trait]
+impl WriteAt for RangeUpload {
+    fn resumed(&self) -> bool {
+        self.resumed
+    }
+
+    fn journal_path(&self) -> Option<&Path> {
+        self.journal.as_deref()
+    }
+
+    async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
+        if block.is_empty() {
+            return Ok(());
+        }
+        let end = offset + block.len() as u64;
+        self.put(offset, block).await?;
+        self.end.fetch_max(end, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn copy_from(&self, _source: &dyn ReadAt, _range: Range) -> Result<bool> {
+        Ok(false)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn reopen(&self, _uncached: bool) -> Result<Arc<dyn ReadAt>> {
+        Ok(Arc::new(self.open().await?))
+    }
+
+    async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
+        self.fit(size).await?;
+        self.inner.place(&self.part, &self.path, size, options).await
+    }
+
+    async fn abort(&self, keep: bool) -> Result<()> {
+        if keep { Ok(()) } else { self.inner.remove_part(&self.part).await }
+    }
+}

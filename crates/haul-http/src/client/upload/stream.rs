@@ -1,0 +1,251 @@
+//! A file that is written from its first byte to its last, by one PUT.
+//!
+//! ```text
+//! write_at → a few pieces that wait → Payload::Stream → lane      (a task of its own)
+//!                                                    ↘ answer: at commit, or early, if it is a refusal
+//! ```
+//!
+//! When the connection is lost, so is all that was sent: nothing can be continued, and the file is
+//! started anew.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use haul_storage::{
+    Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
+    WriteAt,
+};
+use http::Method;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::super::body::{Payload, Stream};
+use super::super::error;
+use super::super::exchange::Ask;
+use super::super::storage::Inner;
+
+/// Pieces that wait to be sent. With those of hyper and of the kernel that is enough for a lane.
+const WAITING: usize = 2;
+
+/// A server may have to copy or scan what it has got before it answers.
+const ANSWERED: Duration = Duration::from_secs(600);
+
+/// Zeros at the end of a file that were not written.
+const ZEROS: &[u8] = &[0; 64 << 10];
+
+/// A file that is being written.
+#[derive(Debug)]
+pub(super) struct StreamUpload {
+    inner: Arc<Inner>,
+    path: RelPath,
+    /// Where it is written to: the part file, or the name itself where there is no MOVE.
+    target: RelPath,
+    length: Option<u64>,
+    sending: Mutex<Sending>,
+}
+
+#[derive(Debug)]
+struct Sending {
+    /// `None` once it has ended.
+    pieces: Option<mpsc::Sender<Bytes>>,
+    put: Option<JoinHandle<Result<()>>>,
+    begun: bool,
+    written: u64,
+}
+
+impl StreamUpload {
+    /// Starts the part file of `path`.
+    pub(super) fn create(
+        inner: &Arc<Inner>,
+        path: &RelPath,
+        options: &CreateOptions,
+    ) -> Result<Self> {
+        let target = if inner.habits.moves { inner.part_of(path)? } else { path.clone() };
+        let sending = Sending { pieces: None, put: None, begun: false, written: 0 };
+        Ok(Self {
+            inner: Arc::clone(inner),
+            path: path.clone(),
+            target,
+            length: options.size,
+            sending: Mutex::new(sending),
+        })
+    }
+
+    /// Begins the PUT, unless that was done.
+    fn begin(&self, sending: &mut Sending) {
+        if std::mem::replace(&mut sending.begun, true) {
+            return;
+        }
+        let (sender, receiver) = mpsc::channel(WAITING);
+        let ask = Ask::new(Method::PUT, self.inner.url(&self.target), "write");
+        let body = match self.length {
+            Some(0) => Payload::Empty,
+            length => Payload::Stream(Stream::new(receiver, length)),
+        };
+        sending.pieces = Some(sender);
+        sending.put = Some(tokio::spawn(put(Arc::clone(&self.inner), ask, body)));
+    }
+
+    async fn send(&self, sending: &mut Sending, piece: Bytes) -> Result<()> {
+        self.begin(sending);
+        let Some(pieces) = &sending.pieces else { return Err(self.lost("it has ended")) };
+        let Some(answer) = &mut sending.put else { return Err(self.lost("it has ended")) };
+        let length = piece.len() as u64;
+        let ended = tokio::select! {
+            biased;
+            ended = &mut *answer => ended,
+            sent = pieces.send(piece) => match sent {
+                Ok(()) => {
+                    sending.written += length;
+                    return Ok(());
+                }
+                // Nobody takes it any more, and the reason is under way.
+                Err(_) => answer.await,
+            },
+        };
+        sending.pieces = None;
+        sending.put = None;
+        Err(match ended {
+            Ok(Ok(())) => self.lost("the server answered before it had all of the file"),
+            Ok(Err(error)) => self.explained(error).await,
+            Err(failed) => self.lost("the upload was stopped").with_source(failed),
+        })
+    }
+
+    /// An error after which the file has to be started anew, as nothing of it can be continued.
+    fn lost(&self, cause: &'static str) -> Error {
+        Error::new(ErrorKind::Unreachable, "write")
+            .with_retry(Retry::FromStart)
+            .at(self.inner.location.display(&self.path))
+            .because(cause)
+    }
+
+    async fn explained(&self, error: Error) -> Error {
+        let error = match error.kind() {
+            // What signs in may be good for a while only. If asking helps, so does starting anew.
+            ErrorKind::Unauthenticated => match self.inner.look(&RelPath::root()).await {
+                Ok(_) => error.with_retry(Retry::FromStart),
+                Err(_) => error,
+            },
+            _ => self.inner.why_not(error, &self.path).await,
+        };
+        // An upload of ours that was cut off may still have the part file locked.
+        if error.retry() == Retry::Later || error.kind() == ErrorKind::Busy {
+            error.with_retry(Retry::FromStart)
+        } else {
+            error
+        }
+    }
+
+    fn invalid(&self, cause: String) -> Error {
+        Error::new(ErrorKind::InvalidInput, "write")
+            .at(self.inner.location.display(&self.path))
+            .because(cause)
+    }
+
+    /// Sends the end, and takes the answer.
+    async fn finish(&self, size: u64) -> Result<()> {
+        let mut sending = self.sending.lock().await;
+        self.begin(&mut sending);
+        let announced = self.length.unwrap_or(size);
+        if sending.written > size || announced != size {
+            let written = sending.written;
+            return Err(self.invalid(format!(
+                "{written} bytes of {announced} were written of a file of {size}"
+            )));
+        }
+        while sending.written < size {
+            let left = usize::try_from(size - sending.written).unwrap_or(usize::MAX);
+            let zeros = Bytes::from_static(&ZEROS[..left.min(ZEROS.len())]);
+            self.send(&mut sending, zeros).await?;
+        }
+        if let Some(pieces) = sending.pieces.take() {
+            // Of an announced length the end is known, and nobody waits for it.
+            drop(pieces.send(Bytes::new()).await);
+        }
+        let Some(answer) = sending.put.take() else { return Err(self.lost("it has ended")) };
+        match timeout(ANSWERED, answer).await {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err(error))) => Err(self.explained(error).await),
+            Ok(Err(failed)) => Err(self.lost("the upload was stopped").with_source(failed)),
+            Err(_) => Err(self.lost("the server has got all of the file, and does not answer")),
+        }
+    }
+}
+
+async fn put(inner: Arc<Inner>, ask: Ask, body: Payload) -> Result<()> {
+    let answer = inner.exchange().upload(&ask, body).await?;
+    let (status, url) = (answer.status, answer.url.clone());
+    if !status.is_success() {
+        // What is left of the body is not sent: the lane ends with the answer.
+        return Err(error::of_status(status, "write", &url));
+    }
+    answer.drain().await;
+    Ok(())
+}
+
+#[async_trait]
+impl WriteAt for StreamUpload {
+    fn resumed(&self) -> bool {
+        false
+    }
+
+    fn journal_path(&self) -> Option<&Path> {
+        None
+    }
+
+    async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
+        let mut sending = self.sending.lock().await;
+        if offset != sending.written {
+            let written = sending.written;
+            return Err(self.invalid(format!("a write at {offset} instead of {written}")));
+        }
+        for piece in block.pieces() {
+            self.send(&mut sending, piece.clone()).await?;
+        }
+        Ok(())
+    }
+
+    async fn copy_from(&self, _source: &dyn ReadAt, _range: Range) -> Result<bool> {
+        Ok(false)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn reopen(&self, _uncached: bool) -> Result<Arc<dyn ReadAt>> {
+        Err(self.inner.unsupported("open", &self.path))
+    }
+
+    async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
+        if self.inner.habits.moves {
+            self.finish(size).await?;
+            return self.inner.place(&self.target, &self.path, size, options).await;
+        }
+        self.finish(size).await?;
+        match options.metadata.modified {
+            Some(time) => self.inner.set_time(&self.path, time).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn abort(&self, _keep: bool) -> Result<()> {
+        let mut sending = self.sending.lock().await;
+        // A body that ends without its end is cut off.
+        sending.pieces = None;
+        if let Some(put) = sending.put.take() {
+            // How it ends does not matter any more, only that it has.
+            drop(timeout(ANSWERED, put).await);
+        }
+        // Under its name is what was there before, unless something was sent.
+        if !sending.begun && self.target == self.path {
+            return Ok(());
+        }
+        self.inner.remove_part(&self.target).await
+    }
+}

@@ -1,0 +1,97 @@
+//! Small files in one go.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::join;
+use haul_storage::{CommitOptions, Error, ErrorKind, RelPath, Result, Timestamp};
+use http::header::IF_NONE_MATCH;
+use http::{HeaderName, HeaderValue, Method};
+
+use super::super::exchange::Ask;
+use super::super::habits::Times;
+use super::super::storage::Inner;
+
+/// The modification time that comes with a PUT, in seconds (ownCloud, Nextcloud).
+pub(super) const OC_MTIME: HeaderName = HeaderName::from_static("x-oc-mtime");
+
+/// Writes a file with one PUT where that is whole or nothing; else by its part file.
+pub async fn write_whole(
+    inner: &Arc<Inner>,
+    path: &RelPath,
+    bytes: Bytes,
+    options: &CommitOptions,
+) -> Result<()> {
+    inner.writable("write", path)?;
+    inner.check_parent(path, "write").await?;
+    let habits = &inner.habits;
+    let directly = habits.puts_whole && (options.replace || habits.conditional);
+    if directly || !habits.moves {
+        return put_directly(inner, path, bytes, options).await;
+    }
+    let part = inner.small_part_of(path)?;
+    let size = bytes.len() as u64;
+    let put = put(inner, &part, bytes, options.metadata.modified);
+    let look = inner.look_by_properties(path, "write");
+    let outcome = match join(put, look).await {
+        (Ok(()), Ok(there)) => inner.place_as(&part, path, size, there, options).await,
+        (Err(error), _) => Err(inner.why_not(error, path).await),
+        (_, Err(error)) => Err(error),
+    };
+    if outcome.as_ref().is_err_and(|error| error.kind() != ErrorKind::Unreachable) {
+        // The first error is the one to report; what is left the next run finds.
+        drop(inner.remove_part(&part).await);
+    }
+    outcome
+}
+
+async fn put_directly(
+    inner: &Inner,
+    path: &RelPath,
+    bytes: Bytes,
+    options: &CommitOptions,
+) -> Result<()> {
+    let mut ask = of_put(inner, path, bytes, options.metadata.modified);
+    if !options.replace {
+        if !inner.habits.conditional && inner.look_by_properties(path, "write").await?.is_some() {
+            return Err(
+                Error::new(ErrorKind::AlreadyExists, "write").at(inner.location.display(path))
+            );
+        }
+        ask = ask.with(IF_NONE_MATCH, HeaderValue::from_static("*"));
+    }
+    if let Err(error) = inner.tell(&ask).await {
+        let error = inner.why_not(error, path).await;
+        // To replace a file is what was asked for.
+        let in_the_way = error.kind() == ErrorKind::AlreadyExists && options.replace;
+        let error = if in_the_way { refused(&error) } else { error };
+        return Err(error);
+    }
+    match options.metadata.modified {
+        Some(time) if inner.habits.times == Some(Times::Win32) => inner.set_time(path, time).await,
+        _ => Ok(()),
+    }
+}
+
+fn refused(error: &Error) -> Error {
+    let kind = ErrorKind::PermissionDenied;
+    Error::new(kind, error.operation()).at(error.location()).because(error.cause())
+}
+
+async fn put(
+    inner: &Inner,
+    path: &RelPath,
+    bytes: Bytes,
+    modified: Option<Timestamp>,
+) -> Result<()> {
+    inner.tell(&of_put(inner, path, bytes, modified)).await
+}
+
+fn of_put(inner: &Inner, path: &RelPath, bytes: Bytes, modified: Option<Timestamp>) -> Ask {
+    let mut ask = Ask::new(Method::PUT, inner.url(path), "write");
+    ask.body.push(bytes);
+    if let (Some(time), Some(Times::OwnCloud)) = (modified, inner.habits.times) {
+        ask = ask.with(OC_MTIME, HeaderValue::from(time.seconds.max(0)));
+    }
+    ask
+}

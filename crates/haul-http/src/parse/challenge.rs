@@ -1,0 +1,174 @@
+//! What a server or a proxy wants to be shown: `WWW-Authenticate` and `Proxy-Authenticate`
+//! (RFC 9110, section 11.6.1), as one header with several challenges or several headers.
+//!
+//! The grammar is awkward: a comma is between challenges and between the parameters of one, so what
+//! follows a comma is a new challenge only if it is a word without `=`.
+
+mod split;
+
+use split::Raw;
+
+/// The longest header that is looked at.
+const LONGEST: usize = 16 * 1024;
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Challenge {
+    /// User and password as they are (RFC 7617).
+    Basic {
+        /// What they are for; for people.
+        realm: Option<String>,
+        /// Whether the server says that it wants UTF-8. There is no other value, and without it
+        /// nothing is said; haul sends UTF-8 always.
+        utf8: bool,
+    },
+    /// A digest of both (RFC 7616).
+    Digest(DigestChallenge),
+    /// A token (RFC 6750).
+    Bearer {
+        /// What it is for; for people.
+        realm: Option<String>,
+        /// Why one that was shown was not accepted: `invalid_token` and others.
+        error: Option<String>,
+    },
+    /// Known, but not spoken here: Negotiate and NTLM (RFC 4559), and anything else.
+    Unsupported {
+        /// Its name as written, cut off if it is long.
+        scheme: String,
+    },
+}
+
+/// What a digest is made with (RFC 7616, section 3.3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DigestChallenge {
+    /// What user and password are for; part of the digest.
+    pub realm: String,
+    /// The server's random text.
+    pub nonce: String,
+    /// To be given back as it is.
+    pub opaque: Option<String>,
+    /// How the digest is made.
+    pub algorithm: Algorithm,
+    /// Whether `qop=auth` is offered. Without any, the form of RFC 2069 is used.
+    pub qop_auth: bool,
+    /// Whether only the nonce was too old, and the same password will do.
+    pub stale: bool,
+    /// Whether the user is to be sent as a digest.
+    pub userhash: bool,
+}
+
+/// How a digest is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Algorithm {
+    /// MD5; what most servers ask for still.
+    Md5,
+    /// MD5, with the nonces in the first part.
+    Md5Sess,
+    /// SHA-256.
+    Sha256,
+    /// SHA-256, with the nonces in the first part.
+    Sha256Sess,
+}
+
+impl Algorithm {
+    const ALL: [Self; 4] = [Self::Md5, Self::Md5Sess, Self::Sha256, Self::Sha256Sess];
+
+    /// As it stands in headers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Md5 => "MD5",
+            Self::Md5Sess => "MD5-sess",
+            Self::Sha256 => "SHA-256",
+            Self::Sha256Sess => "SHA-256-sess",
+        }
+    }
+
+    /// Whether the nonces are in the first part.
+    pub const fn is_session(self) -> bool {
+        matches!(self, Self::Md5Sess | Self::Sha256Sess)
+    }
+}
+
+impl Challenge {
+    /// How good it is: what shows the password to nobody first. `None` if it cannot be met.
+    ///
+    /// Only the strongest that the server offers should be met (RFC 7616, section 5.10), and Basic
+    /// only over TLS or if the user says so, which is not known here.
+    pub const fn strength(&self) -> Option<u8> {
+        match self {
+            Self::Digest(digest) => Some(match digest.algorithm {
+                Algorithm::Sha256 | Algorithm::Sha256Sess => 3,
+                Algorithm::Md5 | Algorithm::Md5Sess => 2,
+            }),
+            Self::Bearer { .. } => Some(1),
+            Self::Basic { .. } => Some(0),
+            Self::Unsupported { .. } => None,
+        }
+    }
+}
+
+/// The challenges of all headers of that name, in their order. What cannot be read is left out.
+pub fn parse<'a>(headers: impl IntoIterator<Item = &'a [u8]>) -> Vec<Challenge> {
+    let mut found = Vec::new();
+    for header in headers {
+        if header.len() > LONGEST || found.len() > 64 {
+            continue;
+        }
+        // A realm can be in any encoding; what is not UTF-8 is Latin-1, as in HTTP's first years.
+        let text = match std::str::from_utf8(header) {
+            Ok(text) => text.to_owned(),
+            Err(_) => header.iter().copied().map(char::from).collect(),
+        };
+        found.extend(split::challenges(&text).iter().filter_map(meaning));
+    }
+    found
+}
+
+fn meaning(raw: &Raw<'_>) -> Option<Challenge> {
+    let is = |scheme: &str| raw.scheme.eq_ignore_ascii_case(scheme);
+    if is("Basic") {
+        let utf8 = raw.value("charset").is_some_and(|value| value.eq_ignore_ascii_case("utf-8"));
+        return Some(Challenge::Basic { realm: raw.value("realm").map(str::to_owned), utf8 });
+    }
+    if is("Digest") {
+        let unsupported = || Challenge::Unsupported { scheme: "Digest".to_owned() };
+        return Some(digest(raw)?.map_or_else(unsupported, Challenge::Digest));
+    }
+    if is("Bearer") {
+        return Some(Challenge::Bearer {
+            realm: raw.value("realm").map(str::to_owned),
+            error: raw.value("error").map(str::to_owned),
+        });
+    }
+    Some(Challenge::Unsupported { scheme: raw.scheme.chars().take(40).collect() })
+}
+
+/// `None` if it is malformed, `Some(None)` if it wants what is not done here: another algorithm, or
+/// `auth-int` only, which would take a digest of the body before it is sent.
+fn digest(raw: &Raw<'_>) -> Option<Option<DigestChallenge>> {
+    let realm = raw.value("realm")?.to_owned();
+    let nonce = raw.value("nonce").filter(|nonce| !nonce.is_empty())?.to_owned();
+    let algorithm = raw.value("algorithm").unwrap_or(Algorithm::Md5.name());
+    let mut all = Algorithm::ALL.into_iter();
+    let Some(algorithm) = all.find(|known| algorithm.eq_ignore_ascii_case(known.name())) else {
+        return Some(None);
+    };
+    let qop = raw.value("qop").unwrap_or_default();
+    let qop_auth = qop.split(',').any(|one| one.trim().eq_ignore_ascii_case("auth"));
+    if !qop_auth && !qop.trim().is_empty() {
+        return Some(None);
+    }
+    let flag = |name| raw.value(name).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    Some(Some(DigestChallenge {
+        realm,
+        nonce,
+        opaque: raw.value("opaque").map(str::to_owned),
+        algorithm,
+        qop_auth,
+        stale: flag("stale"),
+        userhash: flag("userhash"),
+    }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! Dates as servers write them.
+//!
+//! `getlastmodified` and `Last-Modified` should be an IMF-fixdate (RFC 9110, section 5.6.7), which
+//! has two obsolete forms that have to be read. Servers also write ISO 8601 (RFC 3339), where
+//! WebDAV wants the other (`creationdate` has it), and leave out or add a weekday or a zone.
+//!
+//! | form | example |
+//! |---|---|
+//! | IMF-fixdate, RFC 1123 | `Sun, 06 Nov 1994 08:49:37 GMT`, `Sun, 06 Nov 1994 09:49:37 +0100` |
+//! | RFC 850 | `Sunday, 06-Nov-94 08:49:37 GMT` |
+//! | asctime | `Sun Nov  6 08:49:37 1994` |
+//! | ISO 8601 | `1994-11-06T08:49:37Z`, `1994-11-06T08:49:37.25+01:00` |
+
+use haul_storage::Timestamp;
+
+/// Longer than any date in these forms. What is longer is not looked at.
+const LONGEST: usize = 64;
+
+/// Reads a date in any of the forms above; `None` if it is none of them, or a day that no calendar
+/// has.
+pub fn parse(text: &str) -> Option<Timestamp> {
+    let text = text.trim();
+    if text.is_empty() || text.len() > LONGEST || !text.is_ascii() {
+        return None;
+    }
+    if text.as_bytes()[0].is_ascii_digit() && text.as_bytes().get(4) == Some(&b'-') {
+        return iso_8601(text);
+    }
+    with_month_name(text)
+}
+
+/// Day, month and year may come in any order that keeps them apart: the month is the one with a
+/// name, the time the one with colons, the year what comes last of the numbers.
+fn with_month_name(text: &str) -> Option<Timestamp> {
+    let mut numbers = Vec::with_capacity(2);
+    let mut month = None;
+    let mut time = None;
+    let mut offset = 0;
+    for word in text.split([' ', ',', '-']).filter(|word| !word.is_empty()) {
+        if word.contains(':') {
+            time = Some(clock(word)?);
+        } else if word.bytes().all(|byte| byte.is_ascii_digit()) {
+            // After the year, a number of four digits is a zone whose '-' was taken for a hyphen.
+            if numbers.len() == 2 {
+                offset = -zone(&text[text.rfind('-')? + 1..])?;
+            } else {
+                numbers.push(word);
+            }
+        } else if let Some(east) = word.strip_prefix('+') {
+            offset = zone(east)?;
+        } else if let Some(found) = month_number(word) {
+            month = Some(found);
+        }
+    }
+    let [day, year] = numbers[..] else { return None };
+    let year = match (year.len(), year.parse::<i64>().ok()?) {
+        // RFC 9110 compares with today; what is copied today was not written before 1970.
+        (2, short) if short < 70 => 2000 + short,
+        (2, short) => 1900 + short,
+        (4, year) => year,
+        _ => return None,
+    };
+    seconds(year, month?, day.parse().ok()?, time?, offset)
+}
+
+fn iso_8601(text: &str) -> Option<Timestamp> {
+    let (date, rest) = text.split_once(['T', 't', ' '])?;
+    let mut parts = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    let end = rest.find(['Z', 'z', '+', '-', ' ']).unwrap_or(rest.len());
+    let (time, suffix) = rest.split_at(end);
+    let offset = match suffix.as_bytes().first() {
+        Some(b'+') => zone(&suffix[1..])?,
+        Some(b'-') => -zone(&suffix[1..])?,
+        _ => 0,
+    };
+    seconds(year, month, day, clock(time)?, offset)
+}
+
+/// `08:49:37` or `08:49:37.25`, to seconds of the day and nanoseconds.
+fn clock(text: &str) -> Option<(i64, u32)> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let mut parts = whole.splitn(3, ':').map(|part| number(part, 2));
+    let (hour, minute) = (parts.next()??, parts.next()??);
+    let second = parts.next().unwrap_or(Some(0))?;
+    if hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let mut nanos = 0;
+    let mut unit = 100_000_000;
+    for digit in fraction.chars() {
+        nanos += digit.to_digit(10)? * unit;
+        unit /= 10;
+    }
+    // A leap second is the last of its minute here, as in POSIX time.
+    Some((hour * 3600 + minute * 60 + second.min(59), nanos))
+}
+
+/// `0100` or `01:00`, to seconds.
+fn zone(text: &str) -> Option<i64> {
+    let digits = text.replace(':', "");
+    if digits.len() != 4 {
+        return None;
+    }
+    let minutes = number(&digits[..2], 2)? * 60 + number(&digits[2..], 2)?;
+    (minutes <= 24 * 60).then_some(minutes * 60)
+}
+
+fn number(text: &str, digits: usize) -> Option<i64> {
+    let valid = (1..=digits).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+    if valid { text.parse().ok() } else { None }
+}
+
+fn month_number(word: &str) -> Option<i64> {
+    const NAMES: [&str; 12] =
+        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+    let start = word.get(..3)?.to_ascii_lowercase();
+    // `Monday` and `Mon` are no months, and nor is any other weekday.
+    let at = NAMES.iter().position(|name| *name == start)?;
+    i64::try_from(at + 1).ok()
+}
+
+/// A day of the Gregorian calendar and a time, to seconds since 1970.
+fn seconds(
+    year: i64,
+    month: i64,
+    day: i64,
+    time: (i64, u32),
+    offset_seconds: i64,
+) -> Option<Timestamp> {
+    if !(1600..=9999).contains(&year) || !(1..=12).contains(&month) {
+        return None;
+    }
+    if !(1..=days_of_month(year, month)).contains(&day) {
+        return None;
+    }
+    // Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", days_from_civil: the year
+    // begins in March, so that the leap day is its last.
+    let shifted = if month <= 2 { year - 1 } else { year };
+    let era = shifted.div_euclid(400);
+    let year_of_era = shifted.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let days = era * 146_097 + day_of_era - 719_468;
+    Some(Timestamp { seconds: days * 86_400 + time.0 - offset_seconds, nanos: time.1 })
+}
+
+fn days_of_month(year: i64, month: i64) -> i64 {
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    match month {
+        2 if leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(text: &str) -> Option<i64> {
+        parse(text).map(|time| time.seconds)
+    }
+
+    #[test]
+    fn every_form_of_the_example_of_rfc_9110_is_the_same_second() {
+        for text in [
+            "Sun, 06 Nov 1994 08:49:37 GMT",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 1994",
+            "1994-11-06T08:49:37Z",
+            "1994-11-06T09:49:37+01:00",
+            "1994-11-06T08:49:37",
+            "1994-11-06 08:49:37",
+            "Sun, 6 Nov 1994 08:49:37 UTC",
+            "06 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 09:49:37 +0100",
+            "Sun, 06 Nov 1994 07:49:37 -0100",
+            " Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+        ] {
+            assert_eq!(at(text), Some(784_111_777), "{text}");
+        }
+    }
+
+    #[test]
+    fn fractions_and_times_before_1970_are_kept() {
+        let time = parse("1994-11-06T08:49:37.25Z").unwrap();
+        assert_eq!((time.seconds, time.nanos), (784_111_777, 250_000_000));
+        assert_eq!(parse("1994-11-06T08:49:37.123456789123Z").unwrap().nanos, 123_456_789);
+        assert_eq!(at("Wed, 31 Dec 1969 23:59:59 GMT"), Some(-1));
+        assert_eq!(at("Thu, 29 Feb 2024 00:00:00 GMT"), Some(1_709_164_800));
+    }
+
+    #[test]
+    fn what_is_no_date_is_none() {
+        for text in [
+            "",
+            "0",
+            "yesterday",
+            "Sun, 31 Feb 2023 08:49:37 GMT",
+            "Sun, 06 Nov 1994 24:49:37 GMT",
+            "Sun, 06 Nov 1994",
+            "1994-13-06T08:49:37Z",
+            "1994-11-06",
+            "Sun, 06 Nov 199 08:49:37 GMT",
+            "1994-11-06T08:49:37+99:99",
+        ] {
+            assert_eq!(at(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_httpdate_writes_is_read_to_the_same_second(seconds in 0_u64..253_402_300_799) {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            let text = httpdate::fmt_http_date(time);
+            prop_assert_eq!(parse(&text), Some(Timestamp::from(time)), "{}", text);
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "[0-9A-Za-z:+,. -]{0,40}|\\PC{0,70}") {
+            let _ = parse(&text);
+        }
+    }
+}

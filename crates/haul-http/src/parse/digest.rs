@@ -1,0 +1,256 @@
+//! `Authorization: Digest` (RFC 7616, section 3.4), and without `qop` as in RFC 2069.
+//!
+//! A [`DigestSession`] is made of one challenge and used for all requests until the server says that
+//! its nonce is stale. Requests on several connections share it: each takes the next number of the
+//! nonce, which a server may refuse to see twice.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use data_encoding::HEXLOWER;
+use md5::Md5;
+use sha2::Sha256;
+use zeroize::Zeroizing;
+
+use super::challenge::{Algorithm, DigestChallenge};
+
+/// Why no digest is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DigestError {
+    /// In the user, or in what the server sent: it would begin another header.
+    #[error("a control character in the {0} of Digest authentication")]
+    Control(&'static str),
+    /// The number of the nonce has eight digits. A new challenge is needed.
+    #[error("a nonce of Digest authentication was used too often")]
+    Exhausted,
+}
+
+/// What it takes to answer one challenge, again and again.
+pub struct DigestSession {
+    challenge: DigestChallenge,
+    /// As sent: the user, or a digest of it.
+    user: String,
+    /// H(A1). Whoever has it can log in, so it is as secret as the password.
+    secret: Zeroizing<String>,
+    /// This side's random text.
+    cnonce: String,
+    used: AtomicU32,
+}
+
+impl DigestSession {
+    /// Answers `challenge` as `user`. `cnonce` is random text, at least 64 bits of it, in
+    /// characters that need no quoting (hexadecimal, base64).
+    pub fn new(
+        challenge: DigestChallenge,
+        user: &str,
+        password: &str,
+        cnonce: &str,
+    ) -> Result<Self, DigestError> {
+        let opaque = challenge.opaque.as_deref().unwrap_or_default();
+        for (field, text) in [
+            ("user", user),
+            ("realm", &challenge.realm[..]),
+            ("nonce", &challenge.nonce),
+            ("opaque value", opaque),
+            ("client's nonce", cnonce),
+        ] {
+            if text.chars().any(char::is_control) {
+                return Err(DigestError::Control(field));
+            }
+        }
+        let algorithm = challenge.algorithm;
+        let realm = &challenge.realm;
+        let mut secret = hash(algorithm, &[user, realm, password]);
+        if algorithm.is_session() {
+            secret = hash(algorithm, &[&secret, &challenge.nonce, cnonce]);
+        }
+        let user = match challenge.userhash {
+            true => hash(algorithm, &[user, realm]).to_string(),
+            false => user.to_owned(),
+        };
+        let cnonce = cnonce.to_owned();
+        Ok(Self { challenge, user, secret, cnonce, used: AtomicU32::new(0) })
+    }
+
+    /// The header's value for one request; `target` as it stands in the request line.
+    pub fn authorization(&self, method: &str, target: &str) -> Result<String, DigestError> {
+        if target.chars().any(char::is_control) {
+            return Err(DigestError::Control("target"));
+        }
+        let next = |used: u32| used.checked_add(1);
+        let used = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let count = used.map_err(|_| DigestError::Exhausted)? + 1;
+        let count = format!("{count:08x}");
+
+        let DigestChallenge { realm, nonce, opaque, algorithm, qop_auth, userhash, .. } =
+            &self.challenge;
+        let request = hash(*algorithm, &[method, target]);
+        let response = if *qop_auth {
+            hash(*algorithm, &[&self.secret, nonce, &count, &self.cnonce, "auth", &request])
+        } else {
+            hash(*algorithm, &[&self.secret, nonce, &request])
+        };
+        // Which are quoted and which are not: RFC 7616, section 3.4.
+        let mut value = format!(
+            "Digest username={}, realm={}, nonce={}, uri={}, algorithm={}, response=\"{}\"",
+            quoted(&self.user),
+            quoted(realm),
+            quoted(nonce),
+            quoted(target),
+            algorithm.name(),
+            *response,
+        );
+        if *qop_auth {
+            value.push_str(", qop=auth, nc=");
+            value.push_str(&count);
+        }
+        if *qop_auth || algorithm.is_session() {
+            value.push_str(", cnonce=");
+            value.push_str(&quoted(&self.cnonce));
+        }
+        if let Some(opaque) = opaque {
+            value.push_str(", opaque=");
+            value.push_str(&quoted(opaque));
+        }
+        if *userhash {
+            value.push_str(", userhash=true");
+        }
+        Ok(value)
+    }
+}
+
+impl fmt::Debug for DigestSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let algorithm = self.challenge.algorithm;
+        f.debug_struct("DigestSession").field("algorithm", &algorithm).finish_non_exhaustive()
+    }
+}
+
+/// Of the parts with colons between them, in hexadecimal.
+fn hash(algorithm: Algorithm, parts: &[&str]) -> Zeroizing<String> {
+    Zeroizing::new(match algorithm {
+        Algorithm::Md5 | Algorithm::Md5Sess => hash_with::<Md5>(parts),
+        Algorithm::Sha256 | Algorithm::Sha256Sess => hash_with::<Sha256>(parts),
+    })
+}
+
+fn hash_with<D: sha2::Digest>(parts: &[&str]) -> String {
+    let mut state = D::new();
+    for (at, part) in parts.iter().enumerate() {
+        if at > 0 {
+            state.update(b":");
+        }
+        state.update(part.as_bytes());
+    }
+    HEXLOWER.encode(&state.finalize())
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn challenge(realm: &str, nonce: &str, algorithm: Algorithm) -> DigestChallenge {
+        DigestChallenge {
+            realm: realm.to_owned(),
+            nonce: nonce.to_owned(),
+            opaque: Some("op\"aque".to_owned()),
+            algorithm,
+            qop_auth: true,
+            stale: false,
+            userhash: false,
+        }
+    }
+
+    fn rfc_7616(algorithm: Algorithm) -> DigestChallenge {
+        let nonce = "7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v";
+        challenge("http-auth@example.org", nonce, algorithm)
+    }
+
+    const CNONCE: &str = "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ";
+
+    fn answer(challenge: DigestChallenge, password: &str, cnonce: &str) -> String {
+        let session = DigestSession::new(challenge, "Mufasa", password, cnonce).unwrap();
+        session.authorization("GET", "/dir/index.html").unwrap()
+    }
+
+    #[test]
+    fn the_examples_of_rfc_7616_are_met() {
+        for (algorithm, response) in [
+            (Algorithm::Md5, "8ca523f5e9506fed4657c9700eebdbec"),
+            (Algorithm::Sha256, "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"),
+        ] {
+            let value = answer(rfc_7616(algorithm), "Circle of Life", CNONCE);
+            assert!(value.contains(&format!("response=\"{response}\"")), "{value}");
+            assert!(value.contains(", qop=auth, nc=00000001, cnonce=\"f2/"), "{value}");
+            assert!(value.ends_with("opaque=\"op\\\"aque\""), "{value}");
+        }
+    }
+
+    #[test]
+    fn the_example_of_rfc_2617_is_met() {
+        let nonce = "dcd98b7102dd2f0e8b11d0f600bfb0c093";
+        let challenge = challenge("testrealm@host.com", nonce, Algorithm::Md5);
+        let value = answer(challenge, "Circle Of Life", "0a4f113b");
+        assert!(value.contains("response=\"6629fae49393a05397450978507c4ef1\""), "{value}");
+    }
+
+    #[test]
+    fn without_qop_there_is_no_count() {
+        let plain = DigestChallenge { qop_auth: false, opaque: None, ..rfc_7616(Algorithm::Md5) };
+        let value = answer(plain, "Circle of Life", CNONCE);
+        assert!(!value.contains("nc=") && !value.contains("cnonce"), "{value}");
+        let h = |parts: &[&str]| hash(Algorithm::Md5, parts);
+        let first = h(&["Mufasa", "http-auth@example.org", "Circle of Life"]);
+        let nonce = "7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v";
+        let expected = h(&[&first, nonce, &h(&["GET", "/dir/index.html"])]);
+        assert!(value.contains(&*expected), "{value}");
+    }
+
+    #[test]
+    fn a_session_has_the_nonces_in_its_first_part() {
+        let h = |parts: &[&str]| hash(Algorithm::Sha256, parts);
+        let value = answer(rfc_7616(Algorithm::Sha256Sess), "Circle of Life", CNONCE);
+        let nonce = "7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v";
+        let first = h(&["Mufasa", "http-auth@example.org", "Circle of Life"]);
+        let first = h(&[&first, nonce, CNONCE]);
+        let request = h(&["GET", "/dir/index.html"]);
+        let expected = h(&[&first, nonce, "00000001", CNONCE, "auth", &request]);
+        assert!(value.contains(&*expected) && value.contains("algorithm=SHA-256-sess"), "{value}");
+    }
+
+    #[test]
+    fn every_request_has_a_number_of_its_own_until_they_are_used_up() {
+        let session = DigestSession::new(rfc_7616(Algorithm::Md5), "a", "b", "c").unwrap();
+        let first = session.authorization("GET", "/").unwrap();
+        let second = session.authorization("GET", "/").unwrap();
+        assert!(first.contains("nc=00000001") && second.contains("nc=00000002"));
+        session.used.store(u32::MAX, Ordering::Relaxed);
+        assert_eq!(session.authorization("GET", "/"), Err(DigestError::Exhausted));
+    }
+
+    #[test]
+    fn a_user_is_hidden_if_asked_for_and_the_password_always() {
+        let challenge = DigestChallenge { userhash: true, ..rfc_7616(Algorithm::Sha256) };
+        let session = DigestSession::new(challenge, "Mufasa", "Circle of Life", CNONCE).unwrap();
+        let value = session.authorization("GET", "/").unwrap();
+        assert!(!value.contains("Mufasa") && value.ends_with("userhash=true"), "{value}");
+        assert_eq!(format!("{session:?}"), "DigestSession { algorithm: Sha256, .. }");
+    }
+
+    #[test]
+    fn nothing_can_begin_another_header() {
+        let user = DigestSession::new(rfc_7616(Algorithm::Md5), "a\r\nX: y", "b", "c");
+        assert_eq!(user.unwrap_err(), DigestError::Control("user"));
+        let realm = challenge("a\nb", "c", Algorithm::Md5);
+        let realm = DigestSession::new(realm, "a", "b", "c");
+        assert_eq!(realm.unwrap_err(), DigestError::Control("realm"));
+        let session = DigestSession::new(rfc_7616(Algorithm::Md5), "a\"b\\", "b", "c").unwrap();
+        assert_eq!(session.authorization("GET", "/\n"), Err(DigestError::Control("target")));
+        let value = session.authorization("GET", "/").unwrap();
+        assert!(value.starts_with("Digest username=\"a\\\"b\\\\\", realm="), "{value}");
+    }
+}

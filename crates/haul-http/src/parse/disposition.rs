@@ -1,0 +1,195 @@
+//! What to call a file that is downloaded: `Content-Disposition` (RFC 6266), or else the URL.
+//!
+//! The name comes from the server and becomes one on this machine's disk, so it is one component
+//! with nothing in it that could lead elsewhere or steer a terminal. What a header names with a dot
+//! at the beginning is given without the dots: a file that appears in the current directory without
+//! having been asked for by name must not be one that some program reads as its settings
+//! (`.bashrc`, `.npmrc`). What a URL names was asked for.
+
+use super::href::decode;
+
+/// The longest name that file systems take, in bytes.
+const NAME_MAX: usize = 255;
+
+/// The longest header that is looked at.
+const LONGEST: usize = 8 * 1024;
+
+/// The file name that the header gives, made safe; `None` if it gives none that can be used.
+///
+/// `filename*` (RFC 8187) is preferred to `filename` (RFC 6266, section 4.3).
+pub fn file_name(header: &[u8]) -> Option<String> {
+    if header.len() > LONGEST {
+        return None;
+    }
+    // Servers write UTF-8, and older ones Latin-1, which RFC 9110 calls opaque.
+    let header = match std::str::from_utf8(header) {
+        Ok(text) => text.to_owned(),
+        Err(_) => header.iter().copied().map(char::from).collect(),
+    };
+    let mut plain = None;
+    let mut extended = None;
+    for (name, value) in parameters(&header) {
+        if name.eq_ignore_ascii_case("filename*") {
+            extended = extended.or_else(|| decode_extended(&value));
+        } else if name.eq_ignore_ascii_case("filename") {
+            plain = plain.or(Some(value));
+        }
+    }
+    // The path that some programs put in is not wanted (RFC 6266, section 4.3).
+    let last = |name: String| name.rsplit(['/', '\\']).next().map(str::to_owned);
+    let usable = |name: String| safe(last(name)?.trim().trim_start_matches('.'));
+    extended.and_then(usable).or_else(|| plain.and_then(usable))
+}
+
+/// The name at the end of the path (still encoded) of the URL that the user gave, not of one that a
+/// redirect led to; `None` if it ends with a slash or has no name that can be used.
+pub fn name_from_url(path: &str) -> Option<String> {
+    let path = path.split(['?', '#']).next()?;
+    let name = decode(path.rsplit('/').next()?.as_bytes())?;
+    safe(&String::from_utf8(name).ok()?)
+}
+
+/// The name without the spaces around it, if it can be one.
+fn safe(name: &str) -> Option<String> {
+    // What turns the direction of text makes `exe.txt` of `txt.exe`.
+    let is_steering = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if name.chars().any(|c| c.is_control() || is_steering(c) || matches!(c, '/' | '\\')) {
+        return None;
+    }
+    let name = name.trim();
+    let usable = !matches!(name, "" | "." | "..") && name.len() <= NAME_MAX;
+    usable.then(|| name.to_owned())
+}
+
+/// `name=value` behind the type, values without their quotes.
+fn parameters(header: &str) -> Vec<(&str, String)> {
+    let mut found = Vec::new();
+    // Without a type before it, as some servers write it, the first is a parameter.
+    let mut rest = header;
+    loop {
+        rest = rest.trim_start_matches([';', ' ', '\t']);
+        if rest.is_empty() {
+            return found;
+        }
+        let end = rest.find([';', '=']).unwrap_or(rest.len());
+        let name = rest[..end].trim();
+        rest = &rest[end..];
+        let Some(behind) = rest.strip_prefix('=') else { continue };
+        let behind = behind.trim_start();
+        let value;
+        (value, rest) = match behind.strip_prefix('"') {
+            Some(quoted) => unquote(quoted),
+            None => {
+                let end = behind.find(';').unwrap_or(behind.len());
+                (behind[..end].trim().to_owned(), &behind[end..])
+            }
+        };
+        found.push((name, value));
+    }
+}
+
+/// The text up to the closing quote, and what is behind it. A backslash is kept where it quotes
+/// neither itself nor a quote: `"C:\x"` is what it looks like to who wrote it.
+fn unquote(text: &str) -> (String, &str) {
+    let mut value = String::new();
+    let mut chars = text.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return (value, &text[at + 1..]),
+            '\\' => {
+                let quoted = chars.next_if(|(_, next)| matches!(next, '"' | '\\'));
+                value.push(quoted.map_or('\\', |(_, next)| next));
+            }
+            c => value.push(c),
+        }
+    }
+    (value, "")
+}
+
+/// `UTF-8'en'na%C3%AFve`: RFC 8187, section 3.2.1. Latin-1 was allowed by the RFC before it.
+fn decode_extended(value: &str) -> Option<String> {
+    let (charset, rest) = value.split_once('\'')?;
+    let (_, encoded) = rest.split_once('\'')?;
+    let bytes = decode(encoded.as_bytes())?;
+    if charset.eq_ignore_ascii_case("utf-8") {
+        return String::from_utf8(bytes).ok();
+    }
+    charset.eq_ignore_ascii_case("iso-8859-1").then(|| bytes.into_iter().map(char::from).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name(header: &str) -> Option<String> {
+        file_name(header.as_bytes())
+    }
+
+    #[test]
+    fn the_examples_of_rfc_6266_and_what_servers_write_are_read() {
+        for (header, expected) in [
+            ("Attachment; filename=example.html", "example.html"),
+            ("INLINE; FILENAME= \"an example.html\"", "an example.html"),
+            ("attachment; filename*= UTF-8''%e2%82%ac%20rates", "\u{20ac} rates"),
+            (
+                "attachment; filename=\"EURO rates\"; filename*=utf-8''%e2%82%ac%20rates",
+                "\u{20ac} rates",
+            ),
+            ("attachment; filename*=iso-8859-1'en'%A3%20rates", "\u{a3} rates"),
+            ("attachment; filename*=UTF-8''%zz; filename=\"b\"", "b"),
+            ("attachment; filename=\"a\\\"b;c.txt\"; size=3", "a\"b;c.txt"),
+            ("filename=x.bin", "x.bin"),
+            ("attachment;filename=\"r\u{e9}sum\u{e9}.pdf\"", "r\u{e9}sum\u{e9}.pdf"),
+            ("attachment; filename=\"/etc/passwd\"", "passwd"),
+            ("attachment; filename=\"C:\\dir\\file.txt\"", "file.txt"),
+            ("attachment; filename=\"..\\\\..\\\\x\"", "x"),
+            ("attachment; filename=\".bashrc\"", "bashrc"),
+            ("attachment; filename=unclosed\"quote", "unclosed\"quote"),
+        ] {
+            assert_eq!(name(header).as_deref(), Some(expected), "{header}");
+        }
+        assert_eq!(file_name(b"attachment; filename=\"\xe9.txt\"").as_deref(), Some("\u{e9}.txt"));
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_one_is_none() {
+        let long = format!("attachment; filename={}", "x".repeat(256));
+        for header in [
+            "attachment",
+            "",
+            "attachment; filename=\"\"",
+            "attachment; filename=..",
+            "attachment; filename=\"a/\"",
+            "attachment; filename*=UTF-8''a%2f..%0a",
+            "attachment; filename*=UTF-8''a%1b%5b31m",
+            "attachment; filename*=UTF-8''%e2%80%aetxt.exe",
+            "attachment; filename*=UTF-8''%00",
+            &long,
+        ] {
+            assert_eq!(name(header), None, "{header}");
+        }
+    }
+
+    #[test]
+    fn a_url_gives_the_last_component() {
+        assert_eq!(name_from_url("/a/b%20c.iso").as_deref(), Some("b c.iso"));
+        assert_eq!(name_from_url("/a/b.iso?token=/x").as_deref(), Some("b.iso"));
+        assert_eq!(name_from_url("/a/.profile").as_deref(), Some(".profile"));
+        for path in ["/", "/a/", "/a/..", "/a/%2e%2e", "/a/b%2fc", "/a/%ff", "/a/%00", "/a/%", ""] {
+            assert_eq!(name_from_url(path), None, "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_is_one_component(header in "(filename\\*?=|\"|UTF-8''|%2[eF]|[\\\\./;]|\\PC){0,20}") {
+            for name in [name(&header), name_from_url(&header)].into_iter().flatten() {
+                prop_assert!(haul_storage::RelPath::root().join(&name).is_ok(), "{name}");
+                prop_assert!(name.len() <= NAME_MAX);
+            }
+            prop_assert!(name(&header).is_none_or(|name| !name.starts_with('.')));
+        }
+    }
+}

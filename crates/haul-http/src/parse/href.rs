@@ -1,0 +1,169 @@
+//! From a link to a name.
+//!
+//! A listing names what is in a directory by links: absolute URLs (IIS), absolute paths (most) or
+//! names (HTML indexes), with any character percent-encoded or not. [`resolve`] compares a link with
+//! the directory that was asked for and gives a name of one component, or says why not. The
+//! comparison is of decoded bytes, component by component: `/A%2e%2E/`, `/%41/` and `/a b/` are
+//! compared by what they mean. Two links that differ only in their encoding give the same name, so
+//! that whoever collects them can tell that a name came twice.
+//!
+//! What a link could do to leave the directory is an error and never corrected.
+
+mod encoding;
+mod origin;
+mod url;
+
+pub use encoding::{decode, encode_path};
+pub use origin::{Origin, WebScheme};
+pub use url::Url;
+
+/// The longest link that is looked at. Servers refuse requests of some 8 KiB (RFC 9112, section 3
+/// recommends to take 8000 bytes); a path of 4096 bytes is three times as long encoded.
+pub const LONGEST: usize = 16 * 1024;
+
+/// The directory that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Base {
+    /// Where.
+    pub origin: Origin,
+    /// Components of its path, decoded.
+    components: Vec<Vec<u8>>,
+}
+
+/// What a link points to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// The directory itself.
+    This,
+    /// Something in it.
+    Child {
+        /// Its name: one component, without `/` and NUL, and neither `.` nor `..`.
+        name: Vec<u8>,
+        /// Whether the link ends with a slash, as those of directories do.
+        slash: bool,
+    },
+}
+
+/// Why a link is not followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum HrefError {
+    /// There is nothing in it.
+    #[error("an empty link")]
+    Empty,
+    /// Longer than [`LONGEST`].
+    #[error("a link of more than {LONGEST} bytes")]
+    TooLong,
+    /// It has control characters, or a `%` without two digits.
+    #[error("a malformed link")]
+    Malformed,
+    /// A host, port or scheme other than that of the directory.
+    #[error("a link to another server")]
+    OtherServer,
+    /// A scheme other than http and https, or none where one is needed.
+    #[error("a link that is not http or https")]
+    Scheme,
+    /// A user or password in it.
+    #[error("a link with credentials in it")]
+    Credentials,
+    /// A query or a fragment, which no file has.
+    #[error("a link with a query or fragment")]
+    Query,
+    /// Somewhere else on the same server.
+    #[error("a link to outside of the directory")]
+    Outside,
+    /// `..`, encoded or not.
+    #[error("a link with '..' in it")]
+    DotDot,
+    /// A `/` within a name, encoded.
+    #[error("a name with an encoded '/' in it")]
+    Separator,
+    /// A NUL byte in a name.
+    #[error("a name with a NUL byte in it")]
+    Nul,
+    /// Below a directory in the directory.
+    #[error("a link to deeper within the directory")]
+    Deeper,
+}
+
+impl Base {
+    /// The directory at `path`, which is decoded bytes with `/` between components.
+    pub fn new(origin: Origin, path: &[u8]) -> Self {
+        let parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+        Self { origin, components: parts.map(<[u8]>::to_vec).collect() }
+    }
+
+    /// The directory that `url` names; its query is not looked at.
+    pub fn from_url(url: &Url) -> Result<Self, HrefError> {
+        let (components, _) = components(url.path().as_bytes())?;
+        Ok(Self { origin: url.origin.clone(), components })
+    }
+}
+
+/// What `href`, found in the listing of `base`, points to.
+pub fn resolve(base: &Base, href: &[u8]) -> Result<Target, HrefError> {
+    if href.is_empty() {
+        return Err(HrefError::Empty);
+    }
+    if href.len() > LONGEST {
+        return Err(HrefError::TooLong);
+    }
+    if href.iter().any(u8::is_ascii_control) {
+        return Err(HrefError::Malformed);
+    }
+    if href.iter().any(|byte| matches!(byte, b'?' | b'#')) {
+        return Err(HrefError::Query);
+    }
+    let (scheme, rest) = url::split_scheme(href);
+    let scheme = match scheme {
+        Some(scheme) => WebScheme::parse(scheme).ok_or(HrefError::Scheme)?,
+        None => base.origin.scheme(),
+    };
+    let path = if let Some(rest) = rest.strip_prefix(b"//") {
+        let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+        let authority = std::str::from_utf8(&rest[..end]).map_err(|_| HrefError::Malformed)?;
+        if Origin::parse(scheme, authority)? != base.origin {
+            return Err(HrefError::OtherServer);
+        }
+        &rest[end..]
+    } else if rest.len() < href.len() {
+        // `http:name`, which RFC 3986, section 5.2.2, keeps for old parsers only.
+        return Err(HrefError::Malformed);
+    } else {
+        rest
+    };
+    let (parts, slash) = components(path)?;
+    // Behind an authority, no path is the root.
+    let is_absolute = path.is_empty() || path.starts_with(b"/");
+    let above = if is_absolute { base.components.len() } else { 0 };
+    if !parts.starts_with(&base.components[..above]) {
+        return Err(HrefError::Outside);
+    }
+    let mut names = parts.into_iter().skip(above);
+    match (names.next(), names.next()) {
+        (None, _) => Ok(Target::This),
+        (Some(name), None) => Ok(Target::Child { name, slash }),
+        (Some(_), Some(_)) => Err(HrefError::Deeper),
+    }
+}
+
+/// The components of an encoded path, decoded, and whether it ends with a slash. Empty ones and `.`
+/// mean nothing and are left out, `..` is an error.
+fn components(path: &[u8]) -> Result<(Vec<Vec<u8>>, bool), HrefError> {
+    let mut components = Vec::new();
+    let mut slash = true;
+    for part in path.split(|byte| *byte == b'/') {
+        let name = decode(part).ok_or(HrefError::Malformed)?;
+        slash = matches!(&name[..], b"" | b".");
+        match &name[..] {
+            b"" | b"." => continue,
+            b".." => return Err(HrefError::DotDot),
+            name if name.contains(&b'/') => return Err(HrefError::Separator),
+            name if name.contains(&0) => return Err(HrefError::Nul),
+            _ => components.push(name),
+        }
+    }
+    Ok((components, slash))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Scheme, host and port: which server a URL is of (RFC 6454, section 4).
+
+use std::fmt;
+
+use super::HrefError;
+
+/// With or without TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WebScheme {
+    /// Plain.
+    Http,
+    /// Over TLS.
+    Https,
+}
+
+impl WebScheme {
+    /// As it stands in a URL.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// The port if none is said.
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+
+    pub(super) fn parse(name: &[u8]) -> Option<Self> {
+        let all = [Self::Http, Self::Https];
+        all.into_iter().find(|scheme| name.eq_ignore_ascii_case(scheme.name().as_bytes()))
+    }
+}
+
+/// A server. Two are equal if they are the same, however written.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Origin {
+    scheme: WebScheme,
+    /// In lower case, without the brackets of IPv6 and the dot at the end.
+    host: String,
+    port: u16,
+}
+
+impl Origin {
+    /// A server by name or address; an IPv6 address with or without its brackets.
+    pub fn new(scheme: WebScheme, host: &str, port: Option<u16>) -> Result<Self, HrefError> {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let is_address = bare.contains(':');
+        let host = match bare.strip_suffix('.') {
+            Some(name) if !is_address && name.contains('.') => name,
+            _ => bare,
+        };
+        // What could end the host in a URL or in a header of the request. A zone has a '%'.
+        let bad = |c: char| c.is_control() || c.is_whitespace() || "/\\?#@[]<>\"'".contains(c);
+        let zone = if is_address { "" } else { "%" };
+        if host.is_empty() || host.chars().any(|c| bad(c) || zone.contains(c)) {
+            return Err(HrefError::Malformed);
+        }
+        if is_address {
+            let address = host.split('%').next().unwrap_or_default();
+            let address =
+                address.parse::<std::net::Ipv6Addr>().map_err(|_| HrefError::Malformed)?;
+            let zone = &host[host.find('%').unwrap_or(host.len())..];
+            let host = format!("{address}{zone}");
+            return Ok(Self { scheme, host, port: port.unwrap_or(scheme.default_port()) });
+        }
+        let host = host.to_ascii_lowercase();
+        Ok(Self { scheme, host, port: port.unwrap_or(scheme.default_port()) })
+    }
+
+    /// `host`, `host:port`, `[address]:port`. No user is accepted before them.
+    pub fn parse(scheme: WebScheme, authority: &str) -> Result<Self, HrefError> {
+        if authority.contains('@') {
+            return Err(HrefError::Credentials);
+        }
+        let (host, port) = match authority.rfind(':') {
+            Some(colon) if !authority[colon..].contains(']') => {
+                (&authority[..colon], &authority[colon + 1..])
+            }
+            _ => (authority, ""),
+        };
+        // Without brackets, it could not be told where an address ends.
+        if host.contains(':') && !host.starts_with('[') {
+            return Err(HrefError::Malformed);
+        }
+        let port = match port {
+            "" => None,
+            port if port.bytes().all(|byte| byte.is_ascii_digit()) => {
+                let port = port.parse().ok().filter(|port| *port > 0);
+                Some(port.ok_or(HrefError::Malformed)?)
+            }
+            _ => return Err(HrefError::Malformed),
+        };
+        Self::new(scheme, host, port)
+    }
+
+    /// With or without TLS.
+    pub const fn scheme(&self) -> WebScheme {
+        self.scheme
+    }
+
+    /// Host name or address, in lower case, without brackets.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Port.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// For the `Host` header (RFC 9110, section 7.2): without the port where it is the usual one.
+    pub fn authority(&self) -> String {
+        // A zone is of this machine only and not the server's to know.
+        let host = match self.host.split_once('%') {
+            Some((address, _)) => format!("[{address}]"),
+            None if self.host.contains(':') => format!("[{}]", self.host),
+            None => self.host.clone(),
+        };
+        if self.port == self.scheme.default_port() { host } else { format!("{host}:{}", self.port) }
+    }
+}
+
+/// `https://host`, as in a URL.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme.name(), self.authority())
+    }
+}

@@ -1,0 +1,247 @@
+//! Directories as HTML pages, as Apache, nginx, lighttpd, Python, rclone and Caddy write them.
+//!
+//! There is no standard for such pages. What they have in common is a link for each entry, relative
+//! to the directory, with a slash at the end for directories; so that is what is read. Names come
+//! from the links: the text is cut off after some 20 to 50 characters. A link that leads elsewhere,
+//! or has a query (those that sort the page), is none of an entry.
+//!
+//! Sizes and dates, as far as they are exact:
+//!
+//! | server | size | date |
+//! |---|---|---|
+//! | nginx | bytes; rounded with `autoindex_exact_size off` | minutes, without a zone |
+//! | Apache | bytes below 973, else rounded | minutes, in the server's zone |
+//! | lighttpd | rounded | seconds, in the server's zone |
+//! | rclone, Caddy | bytes, in the page's source | seconds with a zone, in the page's source |
+//!
+//! A rounded size is no size ([`Listed::size`] is `None`), and a date without seconds and zone is no
+//! date: a HEAD of the file gives both exactly, and a date that is wrong by hours is worse than none.
+
+mod html;
+
+use std::collections::HashMap;
+
+use haul_storage::Timestamp;
+
+use super::dates;
+use super::href::{Base, HrefError, Target, resolve};
+use html::{Html, Piece, Tag};
+
+/// The longest page that is read: some 200 000 entries.
+pub const LONGEST: usize = 32 << 20;
+
+/// How much of a page [`is_index`] wants to see, if there is as much. rclone's has 10 KiB of style
+/// before anything can be told.
+pub const PREFIX: usize = 64 << 10;
+
+/// Text behind a link that is looked at for a size.
+const TEXT_MAX: usize = 256;
+
+/// What a page lists.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Index {
+    /// The entries in their order, each name once.
+    pub entries: Vec<Listed>,
+    /// How many links could have been entries, but have no name that can be used: with an encoded
+    /// `/` or NUL in it, or a `%` that is no encoding.
+    pub refused: usize,
+}
+
+/// An entry of a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name: one component.
+    pub name: Vec<u8>,
+    /// Whether the link ends with a slash.
+    pub directory: bool,
+    /// Length in bytes, if it is exact.
+    pub size: Option<u64>,
+    /// Last modification, if said with seconds and zone.
+    pub modified: Option<Timestamp>,
+}
+
+/// Why a page is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum IndexError {
+    /// Longer than [`LONGEST`].
+    #[error("an index of more than {LONGEST} bytes")]
+    TooLong,
+}
+
+/// Whether a page is the index of a directory and no document. To be asked only about a URL whose
+/// path ends with a slash: the copy of an index, saved as a file, looks the same.
+///
+/// `prefix` is the beginning of the page, [`PREFIX`] bytes of it.
+pub fn is_index(content_type: &str, prefix: &[u8]) -> bool {
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    let is_html = ["text/html", "application/xhtml+xml"];
+    if !is_html.iter().any(|known| media_type.eq_ignore_ascii_case(known)) {
+        return false;
+    }
+    let prefix = &prefix[..prefix.len().min(PREFIX)];
+    Html::new(prefix).any(|piece| match piece {
+        // With the slash: a document can be about an index of something.
+        Piece::Title(title) => {
+            let title = html::decode(title);
+            let title = title.trim_ascii_start();
+            let known = [&b"Index of /"[..], b"Directory listing for /", b"Directory: /"];
+            known.iter().any(|known| title.starts_with(known))
+        }
+        // rclone's and Caddy's pages have the path as title, and links that sort.
+        Piece::Open(tag) => {
+            tag.is("a") && {
+                let href = tag.attribute("href").unwrap_or_default();
+                let known = [&b"?sort=namedirfirst&order="[..], b"?sort=name&order="];
+                known.iter().any(|known| href.starts_with(known))
+            }
+        }
+        _ => false,
+    })
+}
+
+/// The entries of `page`, which is the index of `base`.
+pub fn parse(base: &Base, page: &[u8]) -> Result<Index, IndexError> {
+    if page.len() > LONGEST {
+        return Err(IndexError::TooLong);
+    }
+    let mut reader = Reader::default();
+    for piece in Html::new(page) {
+        match piece {
+            Piece::Open(tag) => reader.open(base, &tag),
+            Piece::Close(name) if name.eq_ignore_ascii_case(b"tr") => reader.end_entry(),
+            Piece::Close(name) => reader.close(name),
+            Piece::Text(text) => reader.text(text),
+            Piece::Title(_) => {}
+        }
+    }
+    reader.end_entry();
+    Ok(reader.index)
+}
+
+#[derive(Debug, Default)]
+struct Reader {
+    index: Index,
+    /// Where in the entries a name is.
+    places: HashMap<Vec<u8>, usize>,
+    /// The entry that text is about.
+    current: Option<usize>,
+    /// Whether a link is open, whose text is a name that may be cut off.
+    in_link: bool,
+    text: Vec<u8>,
+}
+
+impl Reader {
+    fn open(&mut self, base: &Base, tag: &Tag<'_>) {
+        if tag.is("a") {
+            if let Some(href) = tag.attribute("href") {
+                self.end_entry();
+                self.in_link = true;
+                self.link(base, href.trim_ascii());
+            }
+        } else if tag.is("tr") || tag.is("li") {
+            self.end_entry();
+        } else if let Some(entry) = self.current.and_then(|at| self.index.entries.get_mut(at)) {
+            if tag.is("time") && entry.modified.is_none() {
+                entry.modified = tag.attribute("datetime").and_then(|value| exact_date(&value));
+            } else if tag.is("td") && entry.size.is_none() && !entry.directory {
+                entry.size = tag.attribute("data-size").and_then(|value| number(&value));
+            }
+        }
+        self.separate();
+    }
+
+    fn close(&mut self, name: &[u8]) {
+        if name.eq_ignore_ascii_case(b"a") {
+            self.in_link = false;
+        }
+        if name.eq_ignore_ascii_case(b"size") {
+            // rclone: `<size>1536</size>`, to be made readable by a script.
+            let size = self.text.rsplit(|byte| *byte == b' ').next().and_then(number);
+            self.set_size(size);
+        }
+        self.separate();
+    }
+
+    fn text(&mut self, text: &[u8]) {
+        if self.current.is_some() && !self.in_link {
+            let room = TEXT_MAX.saturating_sub(self.text.len());
+            self.text.extend_from_slice(&text[..text.len().min(room)]);
+        }
+    }
+
+    /// Cells of a table are words of their own.
+    fn separate(&mut self) {
+        if !self.text.is_empty() && self.text.len() < TEXT_MAX && !self.text.ends_with(b" ") {
+            self.text.push(b' ');
+        }
+    }
+
+    fn link(&mut self, base: &Base, href: &[u8]) {
+        match resolve(base, href) {
+            Ok(Target::Child { name, slash }) => {
+                let entries = &mut self.index.entries;
+                let at = *self.places.entry(name).or_insert_with_key(|name| {
+                    let name = name.clone();
+                    entries.push(Listed { name, directory: slash, size: None, modified: None });
+                    entries.len() - 1
+                });
+                // Once as an icon, once as a name.
+                entries[at].directory |= slash;
+                self.current = Some(at);
+            }
+            Err(HrefError::Malformed | HrefError::Separator | HrefError::Nul) => {
+                self.index.refused += 1;
+            }
+            // Up, elsewhere, or the page in another order.
+            Ok(Target::This) | Err(_) => {}
+        }
+    }
+
+    fn end_entry(&mut self) {
+        let size = size_behind_date(&self.text);
+        self.set_size(size);
+        self.current = None;
+        self.in_link = false;
+        self.text.clear();
+    }
+
+    fn set_size(&mut self, size: Option<u64>) {
+        if let Some(entry) = self.current.and_then(|at| self.index.entries.get_mut(at))
+            && !entry.directory
+        {
+            entry.size = entry.size.or(size);
+        }
+    }
+}
+
+/// `29-Feb-2024 12:34   1536`: digits alone, behind a time, are bytes. `1.5K` is rounded.
+fn size_behind_date(text: &[u8]) -> Option<u64> {
+    let mut words = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    words.find(|word| matches!(word, [_, _, b':', ..]) && word[0].is_ascii_digit())?;
+    words.next().and_then(number)
+}
+
+/// A date with seconds and a zone: `2024-02-29T12:34:56Z` (Caddy), and as Go prints a time,
+/// `2024-02-29 12:34:56.5 +0000 UTC` (rclone).
+fn exact_date(value: &[u8]) -> Option<Timestamp> {
+    let value = std::str::from_utf8(value).ok()?.trim();
+    let time = value.get(11..)?;
+    let has_zone = time.contains(['Z', 'z', '+', '-']);
+    if time.as_bytes().get(5) != Some(&b':') || !has_zone {
+        return None;
+    }
+    let mut words = value.splitn(4, ' ');
+    match (words.next(), words.next(), words.next()) {
+        (Some(day), Some(time), Some(zone)) => dates::parse(&format!("{day}T{time}{zone}")),
+        _ => dates::parse(value),
+    }
+}
+
+fn number(text: impl AsRef<[u8]>) -> Option<u64> {
+    let text = std::str::from_utf8(text.as_ref()).ok()?;
+    // `parse` takes a '+'.
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests;

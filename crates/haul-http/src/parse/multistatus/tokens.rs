@@ -1,0 +1,223 @@
+//! Cuts bytes that arrive in chunks into pieces of markup and text (XML 1.0, section 2).
+//!
+//! A piece is given when its end has arrived. Where the search for the end stopped is kept, so that
+//! every byte is looked at once however small the chunks are.
+
+use quick_xml::parser::{ElementParser, Parser};
+
+use super::MultistatusError;
+
+/// A piece of the document, without the signs around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Token<'a> {
+    /// Between markup, with its entities.
+    Text(&'a str),
+    /// `<![CDATA[…]]>`: text as it is.
+    Cdata(&'a str),
+    /// `<name attributes>`.
+    Start(&'a str),
+    /// `<name attributes/>`.
+    Empty(&'a str),
+    /// `</name>`.
+    End(&'a str),
+    /// A comment or a processing instruction: nothing, of so many bytes.
+    Skipped(usize),
+}
+
+/// What the bytes at the front are.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Text,
+    Start(ElementParser),
+    End,
+    Comment,
+    Cdata,
+    Instruction,
+}
+
+const MARK: &[u8] = b"\xef\xbb\xbf";
+const COMMENT: &[u8] = b"<!--";
+const CDATA: &[u8] = b"<![CDATA[";
+
+#[derive(Debug)]
+pub(super) struct Tokens {
+    buffer: Vec<u8>,
+    /// Where the piece at the front begins.
+    start: usize,
+    /// What it is, once that is known.
+    kind: Option<Kind>,
+    /// How far its end was looked for.
+    scanned: usize,
+    limit: usize,
+    /// Whether nothing has been given yet, so that a byte order mark can come.
+    first: bool,
+    /// Whether the document says that it is in an encoding of which only ASCII is understood here.
+    ascii_only: bool,
+}
+
+impl Tokens {
+    pub(super) const fn new(limit: usize) -> Self {
+        Self {
+            buffer: Vec::new(),
+            start: 0,
+            kind: None,
+            scanned: 0,
+            limit,
+            first: true,
+            ascii_only: false,
+        }
+    }
+
+    pub(super) fn push(&mut self, chunk: &[u8]) {
+        self.buffer.drain(..self.start);
+        self.scanned -= self.start;
+        self.start = 0;
+        self.buffer.extend_from_slice(chunk);
+    }
+
+    /// The next piece, if all of it has arrived.
+    pub(super) fn next(&mut self) -> Result<Option<Token<'_>>, MultistatusError> {
+        if self.first && !self.skip_mark()? {
+            return Ok(None);
+        }
+        let kind = match self.kind {
+            Some(kind) => kind,
+            None => match classify(&self.buffer[self.start..])? {
+                Some((kind, head)) => {
+                    self.kind = Some(kind);
+                    self.scanned = self.start + head;
+                    kind
+                }
+                None => return Ok(None),
+            },
+        };
+        let found = self.find_end(kind);
+        let (end, next) = found.unwrap_or((self.buffer.len(), self.buffer.len()));
+        if next - self.start > self.limit {
+            return Err(MultistatusError::TooLarge("bytes"));
+        }
+        if found.is_none() {
+            return Ok(None);
+        }
+        let start = self.start;
+        (self.start, self.scanned, self.kind) = (next, next, None);
+        self.token(kind, start, end).map(Some)
+    }
+
+    /// Whether nothing but white space is left.
+    pub(super) fn rest_is_blank(&self) -> bool {
+        self.buffer[self.start..].iter().all(u8::is_ascii_whitespace)
+    }
+
+    /// Whether the beginning is known; a mark of UTF-8 is skipped, any other refused.
+    fn skip_mark(&mut self) -> Result<bool, MultistatusError> {
+        match &self.buffer[..] {
+            head if head.len() < MARK.len() => return Ok(false),
+            // UTF-16, with a mark or without.
+            [0xfe | 0xff | 0, ..] | [_, 0, ..] => return Err(MultistatusError::Encoding),
+            head if head.starts_with(MARK) => {
+                (self.start, self.scanned) = (MARK.len(), MARK.len());
+            }
+            _ => {}
+        }
+        self.first = false;
+        Ok(true)
+    }
+
+    /// Where what is within the piece ends, and where the next begins.
+    fn find_end(&mut self, kind: Kind) -> Option<(usize, usize)> {
+        let rest = &self.buffer[self.scanned..];
+        let found = match kind {
+            Kind::Text => rest.iter().position(|byte| *byte == b'<').map(|at| (at, at)),
+            Kind::End => rest.iter().position(|byte| *byte == b'>').map(|at| (at, at + 1)),
+            Kind::Start(mut parser) => {
+                let found = parser.feed(rest).map(|at| (at, at + 1));
+                self.kind = Some(Kind::Start(parser));
+                found
+            }
+            Kind::Comment => find(rest, b"-->"),
+            Kind::Cdata => find(rest, b"]]>"),
+            Kind::Instruction => find(rest, b"?>"),
+        };
+        if let Some((end, next)) = found {
+            return Some((self.scanned + end, self.scanned + next));
+        }
+        // The end may have begun to arrive.
+        let kept = match kind {
+            Kind::Comment | Kind::Cdata => rest.len().min(2),
+            Kind::Instruction => rest.len().min(1),
+            Kind::Text | Kind::Start(_) | Kind::End => 0,
+        };
+        self.scanned = self.buffer.len() - kept;
+        None
+    }
+
+    fn token(
+        &mut self,
+        kind: Kind,
+        start: usize,
+        end: usize,
+    ) -> Result<Token<'_>, MultistatusError> {
+        let bytes = &self.buffer[start..end];
+        if self.ascii_only && !bytes.is_ascii() {
+            return Err(MultistatusError::Encoding);
+        }
+        let text = std::str::from_utf8(bytes).map_err(|_| MultistatusError::Encoding)?;
+        Ok(match kind {
+            Kind::Text => Token::Text(text),
+            Kind::Cdata => Token::Cdata(&text[CDATA.len()..]),
+            Kind::End => Token::End(text["</".len()..].trim_end()),
+            Kind::Start(_) => match text.strip_suffix('/') {
+                Some(text) => Token::Empty(&text[1..]),
+                None => Token::Start(&text[1..]),
+            },
+            Kind::Comment => Token::Skipped(text.len()),
+            Kind::Instruction => {
+                let declaration = text.strip_prefix("<?xml");
+                let declaration =
+                    declaration.filter(|rest| rest.starts_with([' ', '\t', '\r', '\n']));
+                if let Some(declaration) = declaration {
+                    self.ascii_only = !is_utf8(declaration)?;
+                }
+                Token::Skipped(text.len())
+            }
+        })
+    }
+}
+
+/// What begins here and where its content does; `None` if too little has arrived to tell.
+fn classify(bytes: &[u8]) -> Result<Option<(Kind, usize)>, MultistatusError> {
+    let arriving = |sign: &[u8]| bytes.len() < sign.len() && sign.starts_with(bytes);
+    Ok(Some(match bytes {
+        [] | [b'<'] => return Ok(None),
+        [b'<', b'/', ..] => (Kind::End, 2),
+        [b'<', b'?', ..] => (Kind::Instruction, 2),
+        [b'<', b'!', ..] if bytes.starts_with(COMMENT) => (Kind::Comment, COMMENT.len()),
+        [b'<', b'!', ..] if bytes.starts_with(CDATA) => (Kind::Cdata, CDATA.len()),
+        [b'<', b'!', ..] if arriving(COMMENT) || arriving(CDATA) => return Ok(None),
+        [b'<', b'!', ..] => return Err(MultistatusError::DocumentType),
+        [b'<', ..] => (Kind::Start(ElementParser::default()), 1),
+        _ => (Kind::Text, 0),
+    }))
+}
+
+/// Where `sign` begins and what is behind it begins.
+fn find(bytes: &[u8], sign: &[u8]) -> Option<(usize, usize)> {
+    let at = bytes.windows(sign.len()).position(|window| window == sign)?;
+    Some((at, at + sign.len()))
+}
+
+/// What an XML declaration says of the encoding: UTF-8, or one that has ASCII in it (`false`).
+fn is_utf8(declaration: &str) -> Result<bool, MultistatusError> {
+    let Some((_, value)) = declaration.split_once("encoding") else { return Ok(true) };
+    let value = value.trim_start().strip_prefix('=').unwrap_or(value).trim_start();
+    let quote = value.chars().next().filter(|quote| "\"'".contains(*quote));
+    let name = quote.and_then(|quote| value[1..].split_once(quote)).map(|(name, _)| name);
+    let name = name.ok_or(MultistatusError::Malformed("an XML declaration"))?.to_ascii_lowercase();
+    const WITH_ASCII: [&str; 4] = ["us-ascii", "ascii", "iso-8859-", "windows-125"];
+    match &name[..] {
+        "utf-8" | "utf8" => Ok(true),
+        name if WITH_ASCII.iter().any(|known| name.starts_with(known)) => Ok(false),
+        _ => Err(MultistatusError::Encoding),
+    }
+}

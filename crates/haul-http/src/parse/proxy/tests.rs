@@ -1,0 +1,131 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn target(scheme: WebScheme, host: &str) -> Origin {
+    Origin::new(scheme, host, None).unwrap()
+}
+
+fn chosen(
+    scheme: WebScheme,
+    host: &str,
+    set: &[(&str, &str)],
+) -> Result<Option<Proxy>, ProxyError> {
+    proxy_for(&target(scheme, host), |name| {
+        set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+    })
+}
+
+fn of_http(set: &[(&str, &str)]) -> Option<String> {
+    chosen(WebScheme::Http, "h", set).unwrap().map(|proxy| proxy.to_string())
+}
+
+#[test]
+fn the_variable_of_the_scheme_goes_first_and_lower_case_before_upper() {
+    let lower = ("http_proxy", "http://lower:1");
+    let upper = ("HTTP_PROXY", "http://upper:1");
+    let all = ("ALL_PROXY", "https://all");
+    assert_eq!(of_http(&[]), None);
+    assert_eq!(of_http(&[all, upper, lower]).as_deref(), Some("http://lower:1"));
+    assert_eq!(of_http(&[all, upper]).as_deref(), Some("http://upper:1"));
+    assert_eq!(of_http(&[all]).as_deref(), Some("https://all"));
+    assert_eq!(of_http(&[("https_proxy", "http://other:1")]), None);
+    // Set to nothing, it says that there is none.
+    assert_eq!(of_http(&[("http_proxy", ""), all]), None);
+    let https = chosen(WebScheme::Https, "h", &[lower, ("HTTPS_PROXY", "p:3128")]).unwrap();
+    assert_eq!(https.unwrap().to_string(), "http://p:3128");
+}
+
+#[test]
+fn a_header_of_a_cgi_request_is_no_variable() {
+    let cgi = ("REQUEST_METHOD", "GET");
+    assert_eq!(of_http(&[cgi, ("HTTP_PROXY", "http://evil:1")]), None);
+    assert_eq!(of_http(&[cgi, ("http_proxy", "good:1")]).as_deref(), Some("http://good:1"));
+}
+
+#[test]
+fn a_proxy_has_scheme_host_port_and_a_login() {
+    let parse = |value| parse("http_proxy", value);
+    for (value, shown) in [
+        ("proxy", "http://proxy:1080"),
+        ("proxy:3128", "http://proxy:3128"),
+        ("http://proxy/", "http://proxy:1080"),
+        ("http://proxy:80/", "http://proxy"),
+        ("HTTPS://Proxy", "https://proxy"),
+        ("http://[2001:db8::1]", "http://[2001:db8::1]:1080"),
+        ("[2001:db8::1]:3128", "http://[2001:db8::1]:3128"),
+    ] {
+        let proxy = parse(value).unwrap();
+        assert_eq!(proxy.to_string(), shown, "{value}");
+        assert_eq!(proxy.user, None);
+    }
+    let proxy = parse("http://ada%40corp:ge%3Ahe/im@proxy:3128").unwrap();
+    assert_eq!(proxy.user.as_deref(), Some("ada@corp"));
+    assert_eq!(proxy.password.as_ref().map(|password| &password[..]), Some("ge:he/im"));
+    assert!(!format!("{proxy:?}").contains("he/im"));
+    assert_eq!(parse("ada@proxy").unwrap().password, None);
+}
+
+#[test]
+fn what_is_no_proxy_is_refused_without_being_repeated() {
+    for (value, error) in [
+        ("socks5://geheim:1080", ProxyError::Socks("http_proxy")),
+        ("SOCKS5h://geheim", ProxyError::Socks("http_proxy")),
+        ("ftp://geheim", ProxyError::Scheme("http_proxy")),
+        ("http://", ProxyError::Malformed("http_proxy")),
+        ("http://geheim:port", ProxyError::Malformed("http_proxy")),
+        ("http://geheim/path", ProxyError::Malformed("http_proxy")),
+        ("http://u:%0d%0a@geheim", ProxyError::Malformed("http_proxy")),
+        ("http://u:%ff@geheim", ProxyError::Malformed("http_proxy")),
+    ] {
+        let failed = parse("http_proxy", value).unwrap_err();
+        assert_eq!(failed, error, "{value}");
+        assert!(!failed.to_string().contains("geheim"));
+    }
+}
+
+#[test]
+fn hosts_of_no_proxy_are_reached_without_one() {
+    let list = "localhost, .example.org internal.test. 192.0.2.0/24,2001:db8::/32 [::1]:8080 \
+                10.1.2.3 web:81 bad/xx 0.0.0.0/99";
+    for (host, port) in [
+        ("localhost", 80),
+        ("LOCALHOST.", 80),
+        ("example.org", 80),
+        ("a.b.Example.org", 443),
+        ("x.internal.test", 80),
+        ("192.0.2.77", 80),
+        ("2001:db8:1::2", 80),
+        ("::1", 8080),
+        ("10.1.2.3", 80),
+        ("web", 81),
+    ] {
+        assert!(bypasses(list, host, port), "{host}:{port}");
+        assert!(bypasses("*", host, port));
+    }
+    for (host, port) in [
+        ("notexample.org", 80),
+        ("example.org.evil", 80),
+        ("192.0.3.1", 80),
+        ("2001:db9::1", 80),
+        ("::1", 80),
+        ("110.1.2.3", 80),
+        ("web", 80),
+        ("xx", 80),
+        ("", 80),
+    ] {
+        assert!(!bypasses(list, host, port), "{host}:{port}");
+        assert!(!bypasses("", host, port));
+    }
+    assert!(bypasses("0.0.0.0/0,::/0", "8.8.8.8", 1) && bypasses("::/0", "fe80::1%eth0", 1));
+    let set = [("http_proxy", "p:1"), ("NO_PROXY", "h")];
+    assert_eq!(of_http(&set), None);
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic(value in "(http://|socks5:|[@:/\\[\\]%,. *]|::1|1|h|\\PC){0,12}") {
+        drop(chosen(WebScheme::Http, "::1", &[("http_proxy", &value), ("no_proxy", &value)]));
+        let _ = bypasses(&value, &value, 80);
+    }
+}

@@ -1,0 +1,192 @@
+//! The WebDAV client against servers that people run, and against one that does what it should not.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stderr, reason = "a skipped test says so")]
+
+mod faults;
+mod scripted;
+mod servers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use haul_http::client::{Found, HttpHost, HttpOptions, HttpStorage, Nearest};
+use haul_http::parse::Url;
+use haul_net::Nobody;
+use haul_storage::{
+    Block, CommitOptions, CreateOptions, Location, Metadata, RelPath, Storage, StorageExt, Writes,
+    conformance,
+};
+use servers::Server;
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+
+fn host(url: &str) -> Arc<HttpHost> {
+    let origin = Url::parse(url).unwrap().origin;
+    HttpHost::new(origin, None, &HttpOptions::default(), Arc::new(Nobody), Handle::current())
+}
+
+async fn storage(url: &str, journals: &TempDir) -> Arc<HttpStorage> {
+    let location = Location::parse("dav://server/").unwrap();
+    let place = Some(journals.path().to_owned());
+    HttpStorage::open_dav(host(url), location, Url::parse(url).unwrap(), place).await.unwrap()
+}
+
+fn path(text: &str) -> RelPath {
+    RelPath::parse(text).unwrap()
+}
+
+fn replacing() -> CommitOptions {
+    CommitOptions { metadata: Metadata::default(), replace: true, sync: false }
+}
+
+async fn conforms(server: Option<Server>, lanes: usize) {
+    let Some(server) = server else { return };
+    let journals = tempfile::tempdir().unwrap();
+    let storage = storage(&server.url, &journals).await;
+    storage.set_lanes(lanes);
+    conformance::run_all(Arc::clone(&storage) as Arc<dyn Storage>).await;
+    assert_eq!(server.names(), Vec::<String>::new(), "what is left on the server");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_conforms_on_apache() {
+    conforms(servers::apache(), 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_conforms_on_apache_over_one_lane() {
+    conforms(servers::apache(), 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_conforms_on_nginx() {
+    conforms(servers::nginx(), 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_conforms_on_rclone() {
+    conforms(servers::rclone(), 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_says_of_itself_decides() {
+    let journals = tempfile::tempdir().unwrap();
+    let can = async |server: Server| storage(&server.url, &journals).await.capabilities().clone();
+    if let Some(server) = servers::apache() {
+        let can = can(server).await;
+        assert!(can.writes == Writes::AnyOrder && can.resume && !can.times && can.rename);
+    }
+    for server in [servers::nginx(), servers::rclone()].into_iter().flatten() {
+        let can = can(server).await;
+        assert!(can.writes == Writes::InOrder && !can.resume && can.rename && can.server_copy);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_directories_and_what_is_missing_are_found() {
+    for server in [servers::apache(), servers::nginx(), servers::rclone()].into_iter().flatten() {
+        let journals = tempfile::tempdir().unwrap();
+        let storage = storage(&server.url, &journals).await;
+        storage.create_dir_all(&path("a b/c")).await.unwrap();
+        storage.write_whole(&path("a b/file"), "12345".into(), &replacing()).await.unwrap();
+        let host = host(&server.url);
+        let at = |below: &str| Url::parse(&format!("{}{below}", server.url)).unwrap();
+        match host.find_dav(&at("a%20b/file")).await.unwrap() {
+            Found::File(file) => assert_eq!(file.facts().size, Some(5)),
+            Found::Directory(url) => panic!("{url} is a directory"),
+        }
+        for directory in ["a%20b", "a%20b/"] {
+            match host.find_dav(&at(directory)).await.unwrap() {
+                Found::Directory(url) => assert_eq!(url, at("a%20b/")),
+                Found::File(file) => panic!("{file:?}"),
+            }
+        }
+        assert!(host.find_dav(&at("nothing")).await.is_err());
+        let nearest = host.nearest(&at("a%20b/x/y%20z")).await.unwrap();
+        let rest = vec![b"x".to_vec(), b"y z".to_vec()];
+        assert_eq!(nearest, Nearest { directory: at("a%20b/"), rest, is_file: false });
+        let nearest = host.nearest(&at("a%20b/file")).await.unwrap();
+        let rest = vec![b"file".to_vec()];
+        assert_eq!(nearest, Nearest { directory: at("a%20b/"), rest, is_file: true });
+        assert_eq!(host.nearest(&at("a%20b")).await.unwrap().rest, Vec::<Vec<u8>>::new());
+        assert!(host.nearest(&at("a%20b/file/x")).await.is_err());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_real_servers_are_listed() {
+    for server in [servers::apache(), servers::nginx(), servers::rclone()].into_iter().flatten() {
+        let journals = tempfile::tempdir().unwrap();
+        let dav = storage(&server.url, &journals).await;
+        dav.create_dir(&path("sub dir")).await.unwrap();
+        for (name, size) in
+            [("a long name & so on, which is cut off in the text of a link.bin", 70_000), ("x", 3)]
+        {
+            dav.write_whole(&path(name), vec![7; size].into(), &replacing()).await.unwrap();
+        }
+        let location = Location::parse("http://server/").unwrap();
+        let root = Url::parse(&server.url).unwrap();
+        let web = HttpStorage::open_web(host(&server.url), location, root, true);
+        let entries = web.list_sorted(&RelPath::root()).await.unwrap();
+        let found: Vec<_> =
+            entries.iter().map(|e| (e.path.to_string(), e.size, e.is_dir())).collect();
+        let long = "a long name & so on, which is cut off in the text of a link.bin".to_owned();
+        let expected = vec![
+            (long, 70_000, false),
+            ("sub dir".to_owned(), 0, true),
+            ("x".to_owned(), 3, false),
+        ];
+        assert_eq!(found, expected, "{}", server.url);
+        assert!(web.list_sorted(&path("sub dir")).await.unwrap().is_empty());
+    }
+}
+
+/// What an engine does when it continues: the part file outlives the storage.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_to_apache_is_continued_by_another_run() {
+    let Some(server) = servers::apache() else { return };
+    let journals = tempfile::tempdir().unwrap();
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
+    let block =
+        |from: usize, to: usize| Block::from(bytes::Bytes::copy_from_slice(&bytes[from..to]));
+    let first = storage(&server.url, &journals).await;
+    let options = CreateOptions { resume: true, size: Some(3_000_000), sparse: false };
+    let writer = first.create(&path("file"), &options).await.unwrap();
+    assert!(!writer.resumed());
+    let place = writer.journal_path().unwrap().to_owned();
+    writer.write_at(2_000_000, block(2_000_000, 3_000_000)).await.unwrap();
+    drop((writer, first));
+    let second = storage(&server.url, &journals).await;
+    let writer = second.create(&path("file"), &options).await.unwrap();
+    assert!(writer.resumed());
+    assert_eq!(writer.journal_path(), Some(&*place));
+    writer.write_at(0, block(0, 2_000_000)).await.unwrap();
+    writer.commit(3_000_000, &replacing()).await.unwrap();
+    assert_eq!(second.read_whole(&path("file"), 4_000_000).await.unwrap().bytes, bytes);
+}
+
+/// Of a part that was cut off, whatever was there before has to stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_range_that_is_cut_off_leaves_the_part_file_of_apache() {
+    use tokio::io::AsyncWriteExt;
+    let Some(server) = servers::apache() else { return };
+    let journals = tempfile::tempdir().unwrap();
+    let storage = storage(&server.url, &journals).await;
+    let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
+    writer.write_at(0, Block::from(bytes::Bytes::from_static(&[5; 1000]))).await.unwrap();
+    let address = server.url.trim_start_matches("http://").trim_end_matches('/');
+    let mut raw = tokio::net::TcpStream::connect(address).await.unwrap();
+    let head = "PUT /.file.haul-part HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\
+                Content-Range: bytes 1000-100999/*\r\n\r\n";
+    raw.write_all(head.as_bytes()).await.unwrap();
+    raw.write_all(&[6; 50_000]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    drop(raw);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let rest = Block::from(bytes::Bytes::from_static(&[7; 100_000]));
+    writer.write_at(1000, rest).await.unwrap();
+    writer.commit(101_000, &replacing()).await.unwrap();
+    let expected = [&[5; 1000][..], &[7; 100_000]].concat();
+    assert_eq!(storage.read_whole(&path("file"), 1 << 20).await.unwrap().bytes, expected);
+}

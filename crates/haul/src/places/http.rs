@@ -1,0 +1,281 @@
+//! Places on servers of HTTP and WebDAV. One host is one set of lanes, however many locations are on
+//! it.
+
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{env, fs, io};
+
+use haul_http::client::{Found, HttpFile, HttpHost, HttpOptions, HttpStorage, Nearest, Proxies};
+use haul_http::parse::href::decode;
+use haul_http::parse::netrc::Netrc;
+use haul_http::parse::{Origin, Url, WebScheme};
+use haul_net::tls::{Identity, TlsOptions};
+use haul_net::{PasswordSource, Secret};
+use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Scheme};
+
+use super::Place;
+use super::sftp::{at_root, journals, rel_path};
+use super::threads::LaneThreads;
+use crate::args::TlsArgs;
+use crate::output::{Printer, human};
+use crate::terminal::Terminal;
+
+/// Opens hosts, each once.
+#[derive(Debug)]
+pub(super) struct HttpPlaces {
+    options: HttpOptions,
+    terminal: Terminal,
+    printer: Printer,
+    /// Lanes that a transfer will want over a long path; 0 for what moves little.
+    lanes: usize,
+    threads: Arc<LaneThreads>,
+    opened: Mutex<Opened>,
+}
+
+#[derive(Debug, Default)]
+struct Opened {
+    hosts: HashMap<HostKey, Arc<HttpHost>>,
+    password_commands: HashMap<HostKey, String>,
+    storages: HashMap<(HostKey, String), Arc<HttpStorage>>,
+    /// Of which it was said how they were reached.
+    introduced: HashSet<HostKey>,
+    warned: bool,
+    /// Once it has been looked for.
+    netrc: Option<Option<Arc<Netrc>>>,
+}
+
+/// What makes one host different from another.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct HostKey {
+    user: Option<String>,
+    origin: Origin,
+}
+
+impl HttpPlaces {
+    /// Hosts as the options say, and the environment.
+    pub(super) fn new(
+        tls: &TlsArgs,
+        printer: &Printer,
+        lanes: usize,
+        threads: Arc<LaneThreads>,
+    ) -> Self {
+        let secret = |name| {
+            let text = env::var(name).ok().filter(|text| !text.is_empty())?;
+            Some(PasswordSource::Secret(Secret::new(text)))
+        };
+        let options = HttpOptions {
+            tls: tls_options(tls),
+            password: secret("HAUL_PASSWORD"),
+            token: secret("HAUL_TOKEN"),
+            netrc: None,
+            proxies: Proxies::of_environment(),
+        };
+        let terminal = Terminal { quiet: printer.is_quiet() };
+        let (printer, opened) = (printer.clone(), Mutex::default());
+        Self { options, terminal, printer, lanes, threads, opened }
+    }
+
+    /// Remembers what prints the password of a host.
+    pub(super) fn password_command(&self, location: &Location, command: &str) {
+        // A location that names no host is refused when it is opened.
+        if let Ok((key, _)) = parts(location) {
+            self.lock().password_commands.insert(key, command.to_owned());
+        }
+    }
+
+    /// Opens what is there.
+    pub(super) async fn existing(&self, location: &Location) -> Result<Place> {
+        let (key, url) = parts(location)?;
+        let host = self.host(&key, location)?;
+        let dav = is_dav(location);
+        let found = if dav { host.find_dav(&url).await? } else { host.find(&url).await? };
+        self.introduce(&key, &host);
+        match found {
+            Found::File(_) if dav && location.has_trailing_slash() => {
+                Err(Error::new(ErrorKind::NotADirectory, "open").at(location))
+            }
+            Found::File(file) => self.file(&host, location, url, *file, dav).await,
+            Found::Directory(root) => {
+                let storage = match dav {
+                    true => self.dav(&key, &host, location, root).await?,
+                    false => HttpStorage::open_web(host, location.clone(), root, true),
+                };
+                let path = RelPath::root();
+                Ok(Place { storage, path, is_directory: true, exists: true, local: None })
+            }
+        }
+    }
+
+    async fn file(
+        &self,
+        host: &Arc<HttpHost>,
+        location: &Location,
+        url: Url,
+        file: HttpFile,
+        dav: bool,
+    ) -> Result<Place> {
+        let (directory, _) = split(url.path());
+        let root = url.with_path(directory);
+        let name = match location.base_name() {
+            b"" => &b"index.html"[..],
+            name => name,
+        };
+        let path = rel_path(location, &[name])?;
+        let at = at_root(location, parent(location.path_bytes()));
+        let storage = match dav {
+            true => HttpStorage::open_dav(Arc::clone(host), at, root, journals()).await?,
+            false => HttpStorage::open_web(Arc::clone(host), at, root, file.is_ranged()),
+        };
+        let given = (url.query().is_some() || file.found() != url).then_some(url);
+        storage.put(path.clone(), file, given);
+        Ok(Place { storage, path, is_directory: false, exists: true, local: None })
+    }
+
+    /// Opens a place to write to, which need not exist.
+    pub(super) async fn destination(&self, location: &Location) -> Result<Place> {
+        let (key, url) = parts(location)?;
+        if url.query().is_some() {
+            let error = Error::new(ErrorKind::InvalidInput, "write").at(location);
+            return Err(error.because("nothing can be written to a URL with a query"));
+        }
+        let host = self.host(&key, location)?;
+        let Nearest { directory, rest, is_file } = host.nearest(&url).await?;
+        self.introduce(&key, &host);
+        if is_file && location.has_trailing_slash() {
+            return Err(Error::new(ErrorKind::NotADirectory, "open").at(location));
+        }
+        let names: Vec<&[u8]> = rest.iter().map(|name| &name[..]).collect();
+        let path = rel_path(location, &names)?;
+        let storage = self.dav(&key, &host, location, directory).await?;
+        Ok(Place {
+            storage,
+            path,
+            is_directory: rest.is_empty(),
+            exists: is_file || rest.is_empty(),
+            local: None,
+        })
+    }
+
+    /// A directory of a WebDAV server, opened once.
+    async fn dav(
+        &self,
+        key: &HostKey,
+        host: &Arc<HttpHost>,
+        location: &Location,
+        root: Url,
+    ) -> Result<Arc<HttpStorage>> {
+        let storage_key = (key.clone(), root.path().to_owned());
+        if let Some(storage) = self.lock().storages.get(&storage_key) {
+            return Ok(Arc::clone(storage));
+        }
+        let decoded = decode(root.path().as_bytes()).unwrap_or_default();
+        let at = at_root(location, &decoded);
+        let storage = HttpStorage::open_dav(Arc::clone(host), at, root, journals()).await?;
+        self.lock().storages.insert(storage_key, Arc::clone(&storage));
+        Ok(storage)
+    }
+
+    fn host(&self, key: &HostKey, location: &Location) -> Result<Arc<HttpHost>> {
+        let mut opened = self.lock();
+        if let Some(host) = opened.hosts.get(key) {
+            return Ok(Arc::clone(host));
+        }
+        if self.options.tls.insecure && !std::mem::replace(&mut opened.warned, true) {
+            let message = "--insecure: nobody knows who the server is, nor who reads along";
+            self.printer.warning(&location.to_string(), message);
+        }
+        let mut options = self.options.clone();
+        let netrc = opened.netrc.get_or_insert_with(|| netrc(&self.printer).map(Arc::new));
+        options.netrc.clone_from(netrc);
+        if let Some(command) = opened.password_commands.get(key) {
+            options.password = Some(PasswordSource::Command(command.clone()));
+        }
+        let terminal = Arc::new(self.terminal);
+        let threads = self.threads.handle()?;
+        let host = HttpHost::new(key.origin.clone(), key.user.clone(), &options, terminal, threads);
+        host.expect(self.lanes);
+        opened.hosts.insert(key.clone(), Arc::clone(&host));
+        Ok(host)
+    }
+
+    fn introduce(&self, key: &HostKey, host: &HttpHost) {
+        let first = self.lock().introduced.insert(key.clone());
+        if first && self.printer.is_verbose() && !self.printer.is_json() {
+            self.printer.note(human::reached(&host.name(), &host.link()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Names and passwords of ~/.netrc, or of the file that NETRC names. One that others can read is not
+/// looked into.
+fn netrc(printer: &Printer) -> Option<Netrc> {
+    let named = env::var_os("NETRC").filter(|name| !name.is_empty()).map(PathBuf::from);
+    let path = match named {
+        Some(path) => path,
+        None => PathBuf::from(env::var_os("HOME")?).join(".netrc"),
+    };
+    let at = path.display().to_string();
+    let text = match fs::metadata(&path) {
+        Ok(found) if found.permissions().mode() & 0o077 != 0 => {
+            printer.warning(&at, "others can read it, so it is not used: chmod 600 it");
+            return None;
+        }
+        Ok(_) => fs::read_to_string(&path),
+        Err(error) => Err(error),
+    };
+    match text {
+        Ok(text) => Netrc::parse(&text)
+            .map_err(|error| printer.warning(&at, &format!("not used: {error}")))
+            .ok(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            printer.warning(&at, &format!("not used: {error}"));
+            None
+        }
+    }
+}
+
+fn parts(location: &Location) -> Result<(HostKey, Url)> {
+    // `Remotes` lets nothing else through.
+    let Location::Remote { scheme, user, host, port, path, query } = location else {
+        return Err(Error::new(ErrorKind::Unsupported, "open").at(location));
+    };
+    let scheme = match scheme {
+        Scheme::Https | Scheme::Davs => WebScheme::Https,
+        _ => WebScheme::Http,
+    };
+    let wrong = |error: haul_http::parse::HrefError| {
+        Error::new(ErrorKind::InvalidInput, "open").at(location).because(error.to_string())
+    };
+    let origin = Origin::new(scheme, host, *port).map_err(wrong)?;
+    let url = Url::new(origin.clone(), path, query.as_deref()).map_err(wrong)?;
+    Ok((HostKey { user: user.clone(), origin }, url))
+}
+
+fn is_dav(location: &Location) -> bool {
+    matches!(location, Location::Remote { scheme: Scheme::Dav | Scheme::Davs, .. })
+}
+
+pub(super) fn tls_options(tls: &TlsArgs) -> TlsOptions {
+    let identity = tls.certificate.clone().map(|certificate| Identity {
+        key: tls.key.clone().unwrap_or_else(|| certificate.clone()),
+        certificate,
+    });
+    TlsOptions { authorities: tls.authorities.clone(), insecure: tls.insecure, identity }
+}
+
+/// The directory of an encoded path, with its slash, and the name in it.
+fn split(path: &str) -> (&str, &str) {
+    path.split_at(path.rfind('/').map_or(0, |slash| slash + 1))
+}
+
+/// The directory of a path as written, with its slash.
+fn parent(path: &[u8]) -> &[u8] {
+    &path[..path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)]
+}
