@@ -18,9 +18,10 @@ use tokio::task::spawn_blocking;
 
 use super::described::Described;
 use super::directory::{Entry, Links, Listing};
+use super::part::copy;
 use super::refusal::fs_error;
 use super::share::Share;
-use super::upload::{Upload, copy};
+use super::upload::Upload;
 
 /// What a request says that `dav-server` does not know.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,9 +3,11 @@
 //! Names are bytes. What is shown of one is what can be shown; the link has every byte of it.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
+use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::BASE64;
 use dav_server::davpath::DavPath;
 use haul_storage::is_part_name;
 use http::header::{self, HeaderName, HeaderValue};
@@ -19,8 +21,18 @@ use super::limits;
 use super::refusal;
 use super::share::Share;
 
-/// The name of the style in the policy: its text is fixed, so that its digest is.
+/// How it looks.
 const STYLE: &str = include_str!("page.css");
+
+/// What a browser may do with a page: show it, in this style. A name that became markup after all could
+/// load nothing and run nothing.
+static POLICY: LazyLock<String> = LazyLock::new(|| {
+    let style = BASE64.encode(digest(&SHA256, STYLE.as_bytes()).as_ref());
+    format!(
+        "default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'; \
+         frame-ancestors 'none'"
+    )
+});
 
 /// What stays as it is in a link: letters, digits, and what RFC 3986 calls unreserved.
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -40,11 +52,9 @@ pub(super) async fn show(share: &Arc<Share>, method: &Method, path: &DavPath) ->
     };
     set(header::CONTENT_TYPE, "text/html; charset=utf-8");
     set(header::CACHE_CONTROL, "no-cache");
-    set(
-        header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; \
-         frame-ancestors 'none'",
-    );
+    if let Ok(policy) = HeaderValue::from_str(&POLICY) {
+        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    }
     response.headers_mut().insert(header::CONTENT_LENGTH, length);
     response
 }
@@ -80,7 +90,7 @@ fn page(path: &[u8], entries: &[Entry], is_all: bool) -> String {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
+         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
     );
     breadcrumb(&mut page, &components);
     page.push_str(

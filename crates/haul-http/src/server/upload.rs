@@ -11,24 +11,19 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, SeekFrom};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::{Buf, Bytes};
 use dav_server::fs::{DavFile, DavMetaData, FsError, FsFuture, FsResult, OpenOptions};
-use haul_storage::part_name;
-use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, copy_file_range, fchmod,
-    fchown, fstat, futimens, ioctl_ficlone, openat, renameat, unlinkat,
-};
-use rustix::io::{Errno, Result};
+use rustix::fs::{fstat, futimens};
+use rustix::io::Errno;
 use tokio::sync::oneshot::{Receiver, channel};
 
 use super::described::Described;
-use super::jail::Jail;
 use super::limits;
+use super::part::{Part, in_place};
 use super::proppatch::modified;
 use super::refusal::{fs_error, io_error};
 use super::share::Share;
@@ -199,154 +194,4 @@ fn write_all(file: &File, pieces: &[Bytes], mut offset: u64) -> io::Result<()> {
         offset += piece.len() as u64;
     }
     Ok(())
-}
-
-/// A file that does not have its name yet.
-#[derive(Debug)]
-struct Part {
-    directory: OwnedFd,
-    name: Vec<u8>,
-    part: Vec<u8>,
-}
-
-impl Part {
-    /// Makes it beside the file that it is to become, as readable to others as that was.
-    fn make(jail: &Jail, path: &[u8], options: &OpenOptions) -> Result<(File, Self)> {
-        // What a link leads to is replaced, and not the link.
-        let path = jail.canonical(path)?;
-        let old = match jail.stat(&path, false) {
-            Ok(stat) => Some(stat),
-            Err(Errno::NOENT) => None,
-            Err(errno) => return Err(errno),
-        };
-        match &old {
-            Some(_) if options.create_new => return Err(Errno::EXIST),
-            Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-                return Err(Errno::EXIST);
-            }
-            Some(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
-                return Err(Errno::ACCESS);
-            }
-            None if !options.create => return Err(Errno::NOENT),
-            _ => {}
-        }
-        Self::beside(jail, &path, old.as_ref())
-    }
-
-    fn beside(jail: &Jail, path: &[u8], old: Option<&Stat>) -> Result<(File, Self)> {
-        let (directory, name) = jail.parent(path)?;
-        // Two may be sending the same file.
-        let mut unique = [0; 8];
-        aws_lc_rs::rand::fill(&mut unique).map_err(|_| Errno::IO)?;
-        let unique = data_encoding::HEXLOWER.encode(&unique);
-        let part = part_name(&[name, b".", unique.as_bytes()].concat());
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&directory, &part[..], flags, Mode::from_raw_mode(0o666))?;
-        let made = Self { directory, name: name.to_vec(), part };
-        if let Some(old) = old {
-            // Only root may give a file away; for others it has been theirs.
-            let _ = fchown(&file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
-            if let Err(errno) = fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o777)) {
-                made.remove();
-                return Err(errno);
-            }
-        }
-        Ok((File::from(file), made))
-    }
-
-    /// Gives it its name.
-    fn name(self) -> Result<()> {
-        let named = renameat(&self.directory, &self.part[..], &self.directory, &self.name[..]);
-        if named.is_err() {
-            self.remove();
-        }
-        named
-    }
-
-    fn remove(&self) {
-        // If it is gone there is nothing to remove.
-        let _ = unlinkat(&self.directory, &self.part[..], AtFlags::empty());
-    }
-}
-
-/// Opens a file to be written in place, or makes an empty one.
-fn in_place(jail: &Jail, path: &[u8], options: &OpenOptions) -> Result<File> {
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    if !options.create_new {
-        match jail.resolve(path, flags) {
-            Ok(file) => {
-                let is_file =
-                    FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile;
-                return if is_file { Ok(File::from(file)) } else { Err(Errno::ACCESS) };
-            }
-            // A pipe that nobody reads.
-            Err(Errno::NXIO) => return Err(Errno::ACCESS),
-            Err(Errno::NOENT) if options.create => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    let (directory, name) = jail.parent(path)?;
-    let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-    match openat(&directory, name, flags, Mode::from_raw_mode(0o666)) {
-        // Another range of the same new file was faster.
-        Err(Errno::EXIST) if !options.create_new => {
-            let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-            Ok(File::from(jail.resolve(path, flags)?))
-        }
-        outcome => Ok(File::from(outcome?)),
-    }
-}
-
-/// Copies a file with its mode and time; what is under the new name is replaced in one step.
-pub(super) fn copy(jail: &Jail, from: &[u8], to: &[u8]) -> Result<()> {
-    let source = jail.resolve(from, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
-    let stat = fstat(&source)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(Errno::ACCESS);
-    }
-    let (target, part) = Part::beside(jail, to, None)?;
-    let copied = copy_content(&File::from(source), &target).and_then(|()| {
-        fchmod(&target, Mode::from_raw_mode(stat.st_mode & 0o777))?;
-        let time = |tv_sec, nanoseconds: u64| Timespec {
-            tv_sec,
-            tv_nsec: i64::try_from(nanoseconds).unwrap_or(0),
-        };
-        futimens(
-            &target,
-            &Timestamps {
-                last_access: time(stat.st_atime, stat.st_atime_nsec),
-                last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
-            },
-        )
-    });
-    match copied {
-        Ok(()) => part.name(),
-        Err(errno) => {
-            part.remove();
-            Err(errno)
-        }
-    }
-}
-
-fn copy_content(source: &File, target: &File) -> Result<()> {
-    // Where both can be one on the disk, nothing is copied.
-    if ioctl_ficlone(target, source).is_ok() {
-        return Ok(());
-    }
-    const PIECE: usize = 64 << 20;
-    let mut is_begun = false;
-    loop {
-        match copy_file_range(source, None, target, None, PIECE) {
-            Ok(0) => return Ok(()),
-            Ok(_) => is_begun = true,
-            Err(Errno::INTR) => {}
-            // Some file systems cannot; then it goes through memory.
-            Err(_) if !is_begun => break,
-            Err(errno) => return Err(errno),
-        }
-    }
-    let (mut source, mut target) = (source, target);
-    let copied = io::copy(&mut source, &mut target);
-    copied.map(drop).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
