@@ -156,16 +156,16 @@ impl Lanes {
             }
         };
         let mut lane = pin!(Waiting { lanes: self, receiver: waiting }.lane());
-        let mut lease = Lease { lane: None, held: false, stalled: false, lanes: Arc::clone(self) };
         loop {
-            match timeout(STARVED, &mut lane).await {
-                Ok(lane) => {
-                    lease.lane = Some(lane?);
-                    return Ok(lease);
-                }
-                // Whoever does not read may wait for this very request.
-                Err(_) if self.lock().stalled > 0 => lease.hold(),
-                Err(_) => {}
+            if let Ok(lane) = timeout(STARVED, &mut lane).await {
+                let (lane, lanes) = (Some(lane?), Arc::clone(self));
+                return Ok(Lease { lane, held: false, stalled: false, lanes });
+            }
+            // Whoever does not read may wait for this very request.
+            let mut state = self.lock();
+            if state.stalled > 0 && state.making == 0 {
+                state.making += 1;
+                self.runtime.spawn(Arc::clone(self).make());
             }
         }
     }

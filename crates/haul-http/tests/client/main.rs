@@ -10,6 +10,7 @@ mod servers;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use haul_http::client::{Found, HttpHost, HttpOptions, HttpStorage, Nearest};
 use haul_http::parse::Url;
 use haul_net::Nobody;
@@ -40,33 +41,69 @@ fn replacing() -> CommitOptions {
     CommitOptions { metadata: Metadata::default(), replace: true, sync: false }
 }
 
-async fn conforms(server: Option<Server>, lanes: usize) {
+/// Runs the kit, but for the cases that a server cannot pass whoever asks it, each with its reason.
+async fn conforms(server: Option<Server>, lanes: usize, known: &[(&str, &str)]) {
     let Some(server) = server else { return };
     let journals = tempfile::tempdir().unwrap();
     let storage = storage(&server.url, &journals).await;
     storage.set_lanes(lanes);
-    conformance::run_all(Arc::clone(&storage) as Arc<dyn Storage>).await;
+    let mut failed = String::new();
+    for case in conformance::cases() {
+        let applies = case.applies(storage.capabilities());
+        if !applies || known.iter().any(|(name, _)| *name == case.name()) {
+            continue;
+        }
+        if let Err(failure) = case.run(Arc::clone(&storage) as Arc<dyn Storage>).await {
+            failed += &format!("\n{}: {failure}", case.name());
+        }
+    }
+    assert_eq!(failed, "", "{}", server.url);
     assert_eq!(server.names(), Vec::<String>::new(), "what is left on the server");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_conforms_on_apache() {
-    conforms(servers::apache(), 3).await;
+    conforms(servers::apache(), 3, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_conforms_on_apache_over_one_lane() {
-    conforms(servers::apache(), 1).await;
+    conforms(servers::apache(), 1, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_conforms_on_nginx() {
-    conforms(servers::nginx(), 3).await;
+    let why = "nginx-dav-ext 3.0 lists no names that begin with a dot";
+    let known = [
+        ("entries::a_listing_and_stat_agree", why),
+        ("names::ordinary_names_are_kept_byte_for_byte", why),
+        ("names::directories_take_the_same_names", why),
+    ];
+    conforms(servers::nginx(), 3, &known).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_conforms_on_rclone() {
-    conforms(servers::rclone(), 3).await;
+    let why = "rclone 1.60 cannot list a directory any more in which it has refused a long name";
+    let known = [("names::the_longest_names_are_kept_or_refused", why)];
+    conforms(servers::rclone(), 3, &known).await;
+}
+
+/// What waits for its reader must not keep those out who would make the reader go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_removed_over_the_only_lane_while_it_is_read() {
+    let Some(server) = servers::apache() else { return };
+    let journals = tempfile::tempdir().unwrap();
+    let storage = storage(&server.url, &journals).await;
+    storage.set_lanes(1);
+    let big = vec![7; 4 << 20].into();
+    storage.write_whole(&path("file"), big, &replacing()).await.unwrap();
+    let file = storage.open(&path("file")).await.unwrap();
+    let mut blocks = file.read_at(haul_storage::Range::new(0, 4 << 20));
+    blocks.next().await.unwrap().unwrap();
+    let name = path("file");
+    let removed = storage.remove(&name);
+    tokio::time::timeout(Duration::from_secs(20), removed).await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
