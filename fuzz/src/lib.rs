@@ -7,6 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use haul_engine::journal::Record;
 use haul_engine::manifest::parse_line;
+use haul_http::parse::digest::DigestSession;
+use haul_http::parse::href::{Base, Origin, Target, Url, WebScheme, encode_path, resolve};
+use haul_http::parse::multistatus::{Limits, Multistatus, MultistatusError, Resource};
+use haul_http::parse::{Challenge, challenge as challenges, disposition, index as indexes};
 use haul_sftp::codec::{Deframer, Frame, Request, Response};
 use haul_storage::{DigestKind, Location, RelPath};
 
@@ -64,6 +68,72 @@ pub fn sftp_response(data: &[u8]) {
             assert!(again == Some(Ok((id, response))), "an answer does not survive its encoding");
         }
     }
+}
+
+/// A WebDAV listing: how it is cut into chunks does not change what it says.
+pub fn multistatus(data: &[u8]) {
+    let Some((size, text)) = data.split_first() else { return };
+    let whole = listing([text]);
+    let pieces = listing(text.chunks(usize::from(*size).max(1)));
+    assert!(whole == pieces, "a listing depends on its chunks");
+}
+
+/// An HTML index: every name that it gives is one component.
+pub fn index(data: &[u8]) {
+    let _ = indexes::is_index("text/html", data);
+    let Some(base) = directory() else { return };
+    let found = indexes::parse(&base, data).unwrap_or_default();
+    for entry in found.entries {
+        assert!(RelPath::root().join(&entry.name).is_ok(), "{:?}", entry.name);
+    }
+}
+
+/// A link: the name that it gives is one component and survives being written as a link again; and
+/// what a redirect leads to can stand in a request.
+pub fn href(data: &[u8]) {
+    let Some(base) = directory() else { return };
+    if let Ok(Target::Child { name, .. }) = resolve(&base, data) {
+        assert!(RelPath::root().join(&name).is_ok(), "{name:?}");
+        let again = resolve(&base, format!("/a/{}", encode_path(&name)).as_bytes());
+        assert!(again == Ok(Target::Child { name, slash: false }), "{again:?}");
+    }
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(url) = Url::parse("http://h/a/b?c").and_then(|from| from.join(text)) {
+        assert!(url.target().bytes().all(|byte| byte.is_ascii_graphic()), "{url}");
+        assert!(Url::parse(&url.absolute()) == Ok(url), "a URL does not survive being written");
+    }
+}
+
+/// What a server asks for: no answer to it can begin another header. And a name for a download.
+pub fn challenge(data: &[u8]) {
+    for asked in challenges::parse(data.split(|byte| *byte == b'\n')) {
+        if let Challenge::Digest(asked) = asked
+            && let Ok(session) = DigestSession::new(asked, "user", "password", "cnonce")
+            && let Ok(answer) = session.authorization("GET", "/")
+        {
+            assert!(!answer.chars().any(char::is_control), "{answer:?}");
+        }
+    }
+    if let Some(name) = disposition::file_name(data) {
+        assert!(RelPath::root().join(&name).is_ok() && !name.starts_with('.'), "{name:?}");
+    }
+}
+
+fn directory() -> Option<Base> {
+    Some(Base::new(Origin::new(WebScheme::Http, "h", None).ok()?, b"/a"))
+}
+
+fn listing<'a>(
+    chunks: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<Vec<Resource>, MultistatusError> {
+    let limits = Limits { element_bytes: 4096, depth: 8, attributes: 8 };
+    let mut parser = Multistatus::new(limits);
+    let mut resources = Vec::new();
+    for chunk in chunks {
+        resources.extend(parser.push(chunk)?);
+    }
+    parser.finish()?;
+    Ok(resources)
 }
 
 /// The packets in `data`, up to the first that is not one.

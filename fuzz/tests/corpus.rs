@@ -38,3 +38,23 @@ fn the_sftp_request_decoder_takes_its_corpus() {
 fn the_sftp_response_decoder_takes_its_corpus() {
     run("sftp_response", haul_fuzz::sftp_response);
 }
+
+#[test]
+fn the_webdav_listing_parser_takes_its_corpus() {
+    run("multistatus", haul_fuzz::multistatus);
+}
+
+#[test]
+fn the_html_index_parser_takes_its_corpus() {
+    run("index", haul_fuzz::index);
+}
+
+#[test]
+fn the_link_parser_takes_its_corpus() {
+    run("href", haul_fuzz::href);
+}
+
+#[test]
+fn the_challenge_parser_takes_its_corpus() {
+    run("challenge", haul_fuzz::challenge);
+}

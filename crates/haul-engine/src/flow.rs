@@ -79,7 +79,10 @@ impl Flow {
                 profile: settings.profile,
             });
             let window = if writes { window.written_to() } else { window };
-            let pipelined = links.iter().all(|link| link.capabilities().pipelined);
+            let pipelined = links.iter().all(|link| {
+                let can = link.capabilities();
+                if writes { can.pipelined_writes } else { can.pipelined_reads }
+            });
             let window = if pipelined { window } else { window.one_request_a_lane() };
             let decision = window.decision();
             (Pace::Link(Box::new(window)), decision)

@@ -3,6 +3,7 @@
 
 mod dial;
 mod gauge;
+mod pace;
 mod secret;
 #[cfg(target_os = "linux")]
 mod tcp_info;
@@ -10,4 +11,5 @@ pub mod tls;
 
 pub use dial::{DialOptions, Dialled, Family, dial, with_port};
 pub use gauge::{Gauge, Hold, RoundTrips};
+pub use pace::Pace;
 pub use secret::{Nobody, PasswordSource, Prompter, Secret};

@@ -10,11 +10,14 @@ use std::sync::Arc;
 
 use haul_storage::{Error, ErrorKind, Result, Retry};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore,
+    SignatureScheme,
 };
 
 /// What the user said about TLS.
@@ -51,7 +54,7 @@ impl TlsOptions {
         let builder = if self.insecure {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody { provider }))
         } else {
-            builder.with_root_certificates(self.roots()?)
+            builder.dangerous().with_custom_certificate_verifier(self.verifier(provider)?)
         };
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
@@ -68,6 +71,18 @@ impl TlsOptions {
         };
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         Ok(Arc::new(config))
+    }
+
+    fn verifier(&self, provider: Arc<CryptoProvider>) -> Result<Arc<Known>> {
+        let mut named = Vec::new();
+        for file in &self.authorities {
+            named.extend(certificates(file)?);
+        }
+        let roots = Arc::new(self.roots()?);
+        let by_authority = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
+        let by_authority = by_authority
+            .map_err(|error| Error::new(ErrorKind::Other, "set up TLS").with_source(error))?;
+        Ok(Arc::new(Known { by_authority, named }))
     }
 
     fn roots(&self) -> Result<RootCertStore> {
@@ -189,6 +204,70 @@ fn unreadable(file: &Path, what: &str, error: rustls::pki_types::pem::Error) -> 
 
 fn unusable(error: rustls::Error) -> Error {
     Error::new(ErrorKind::Other, "set up TLS").with_source(error)
+}
+
+/// Takes certificates of trusted authorities, and those that the user has named themselves. Most
+/// self-signed certificates say that they are authorities, which a server's must not be; whoever names
+/// one means it.
+#[derive(Debug)]
+struct Known {
+    by_authority: Arc<WebPkiServerVerifier>,
+    named: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for Known {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verified = self.by_authority.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
+        match verified {
+            // Whether it is valid at this time has been looked at before that.
+            Err(rustls::Error::InvalidCertificate(CertificateError::Other(why)))
+                if is_authority(&why) && self.named.iter().any(|named| named == end_entity) =>
+            {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            other => other,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.by_authority.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.by_authority.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.by_authority.supported_verify_schemes()
+    }
+}
+
+fn is_authority(why: &OtherError) -> bool {
+    matches!(why.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }
 
 /// Takes any certificate (`--insecure`), but not a signature that its key has not made.

@@ -72,8 +72,10 @@ pub struct Capabilities {
     pub xattrs: bool,
     /// Digests that the far end can make of a file by itself.
     pub digests: Vec<DigestKind>,
-    /// Whether a lane takes more requests while one is being answered.
-    pub pipelined: bool,
+    /// Whether a lane takes more requests to read while one is being answered.
+    pub pipelined_reads: bool,
+    /// The same for requests to write.
+    pub pipelined_writes: bool,
     /// The most lanes that may be open; `None` if there is no known limit.
     pub max_lanes: Option<usize>,
     /// The longest possible file in bytes; `None` if there is no known limit.

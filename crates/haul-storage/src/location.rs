@@ -10,7 +10,10 @@
 //! | `ftp://`, `ftps://` | FTP, FTP over TLS |
 //! | `haul1…[/path]` | a peer's ticket |
 //!
-//! What stands in a URL is percent-decoded; what stands in any other form is taken as it is.
+//! What stands in a URL is percent-decoded; what stands in any other form is taken as it is. A `?` in
+//! the URL of a web page (`http`, `https`) begins a query, which is kept as written: it can be a
+//! signature over itself. A `#` there begins a fragment, which is left out as every client does. In
+//! all other URLs both are part of the path.
 //!
 //! A location has one host. An argument with a list of hosts is a [`ManyHosts`], which becomes a
 //! location when one of them is put in.
@@ -18,7 +21,8 @@
 //! [`ManyHosts`]: crate::hosts::ManyHosts
 //!
 //! A password in a location is refused: arguments can be read by every user of the machine. No
-//! error repeats what could be one, nor a whole ticket.
+//! error repeats what could be one, nor a whole ticket, nor a query, in which signed URLs have their
+//! signatures.
 
 mod display;
 mod parse;
@@ -66,6 +70,11 @@ impl Scheme {
         Self::NAMES.iter().find(|(_, scheme)| *scheme == self).map_or("", |(name, _)| name)
     }
 
+    /// Whether its URLs have a query and a fragment.
+    const fn has_query(self) -> bool {
+        matches!(self, Self::Http | Self::Https)
+    }
+
     fn parse(name: &str) -> Option<Self> {
         let found = Self::NAMES.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
         found.map(|(_, scheme)| *scheme)
@@ -89,6 +98,8 @@ pub enum Location {
         port: Option<u16>,
         /// Path as written, percent-decoded; for SFTP one without a leading `/` is below the home.
         path: Vec<u8>,
+        /// What follows `?` in the URL of a web page, as written; `None` for all other schemes.
+        query: Option<String>,
     },
     /// `name:path`: a remote of the configuration, or else an SSH host. Whoever has the
     /// configuration decides; see [`Location::as_ssh_host`].
@@ -135,7 +146,8 @@ impl Location {
     pub fn as_ssh_host(self) -> Self {
         match self {
             Self::Named { name, path } => {
-                Self::Remote { scheme: Scheme::Sftp, user: None, host: name, port: None, path }
+                let scheme = Scheme::Sftp;
+                Self::Remote { scheme, user: None, host: name, port: None, path, query: None }
             }
             other => other,
         }

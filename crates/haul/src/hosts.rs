@@ -152,8 +152,8 @@ fn directory_of(base: &Location, host: &str) -> Location {
             let path = below(path.as_os_str().as_bytes());
             Location::Local(PathBuf::from(OsStr::from_bytes(&path)))
         }
-        Location::Remote { scheme, user, host, port, path } => {
-            Location::Remote { scheme, user, host, port, path: below(&path) }
+        Location::Remote { scheme, user, host, port, path, query } => {
+            Location::Remote { scheme, user, host, port, path: below(&path), query }
         }
         Location::Named { name, path } => Location::Named { name, path: below(&path) },
         Location::Peer { ticket, path } => Location::Peer { ticket, path: below(&path) },

@@ -1,5 +1,6 @@
 //! An answer: its head, and its body as it comes.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,29 +22,18 @@ pub const SILENCE: Duration = Duration::from_secs(60);
 /// can be used again.
 const DRAINED_MOST: u64 = 64 << 10;
 
-/// What a server answers.
-#[derive(Debug)]
-pub struct Answer {
+/// What a server says before the body.
+#[derive(Debug, Clone)]
+pub struct Head {
     /// The status.
     pub status: StatusCode,
     /// The header fields.
     pub headers: HeaderMap,
     /// Who answered what, at the end of all redirects.
     pub url: Url,
-    body: Incoming,
-    lease: Option<Lease>,
 }
 
-impl Answer {
-    /// The answer to a request on `lease`.
-    pub fn new(response: http::Response<Incoming>, url: Url, lease: Lease) -> Self {
-        let (head, body) = response.into_parts();
-        let mut answer =
-            Self { status: head.status, headers: head.headers, url, body, lease: Some(lease) };
-        answer.free_if_read();
-        answer
-    }
-
+impl Head {
     /// A header field as text; `None` if it is not there or no text.
     pub fn header(&self, name: &HeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
@@ -53,19 +43,53 @@ impl Answer {
     pub fn length(&self) -> Option<u64> {
         self.header(&CONTENT_LENGTH)?.trim().parse().ok()
     }
+}
+
+/// What a server answers.
+#[derive(Debug)]
+pub struct Answer {
+    head: Head,
+    body: Incoming,
+    lease: Option<Lease>,
+}
+
+impl Deref for Answer {
+    type Target = Head;
+
+    fn deref(&self) -> &Head {
+        &self.head
+    }
+}
+
+impl Answer {
+    /// The answer to a request on `lease`.
+    pub fn new(response: http::Response<Incoming>, url: Url, lease: Lease) -> Self {
+        let (head, body) = response.into_parts();
+        let head = Head { status: head.status, headers: head.headers, url };
+        let mut answer = Self { head, body, lease: Some(lease) };
+        answer.free_if_read();
+        answer
+    }
+
+    /// Who answered what.
+    pub const fn url(&self) -> &Url {
+        &self.head.url
+    }
 
     /// The next bytes of the body; `None` at its end.
     pub async fn next(&mut self, operation: &'static str) -> Result<Option<Bytes>> {
         loop {
             let frame = timeout(SILENCE, self.body.frame()).await;
             let frame =
-                frame.map_err(|_| error::silent(operation, &self.url, SILENCE.as_secs()))?;
+                frame.map_err(|_| error::silent(operation, &self.head.url, SILENCE.as_secs()))?;
             match frame {
                 None => {
                     self.free_if_read();
                     return Ok(None);
                 }
-                Some(Err(failed)) => return Err(error::of_hyper(&failed, operation, &self.url)),
+                Some(Err(failed)) => {
+                    return Err(error::of_hyper(&failed, operation, &self.head.url));
+                }
                 Some(Ok(frame)) => {
                     self.free_if_read();
                     // What is no data are trailers.
@@ -88,7 +112,7 @@ impl Answer {
         while let Some(bytes) = self.next(operation).await? {
             if whole.len() + bytes.len() > most {
                 return Err(Error::new(ErrorKind::Protocol, operation)
-                    .at(&self.url)
+                    .at(&self.head.url)
                     .because(format!("the answer is longer than {most} bytes")));
             }
             whole.extend_from_slice(&bytes);
@@ -96,24 +120,10 @@ impl Answer {
         Ok(whole)
     }
 
-    /// Says that the body is kept for somebody who may not come.
-    pub fn keep(&mut self) {
+    /// Says that the body is read as fast as somebody else likes.
+    pub fn hold(&mut self) {
         if let Some(lease) = &mut self.lease {
             lease.hold();
-        }
-    }
-
-    /// Says that the body is read now.
-    pub fn unkeep(&mut self) {
-        if let Some(lease) = &mut self.lease {
-            lease.release();
-        }
-    }
-
-    /// Says whether somebody waits for what comes next.
-    pub fn stall(&mut self, stalled: bool) {
-        if let Some(lease) = &mut self.lease {
-            lease.stall(stalled);
         }
     }
 

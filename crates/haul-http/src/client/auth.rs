@@ -1,14 +1,25 @@
 //! Who we are, to the origin that the user named and to no other.
+//!
+//! ```text
+//! token, user and password, netrc → what is said unasked (over TLS only) → a challenge → what it asks for
+//! ```
+//!
+//! Basic and Bearer are said with every request once they have worked. Digest is computed for each.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use data_encoding::BASE64;
+use data_encoding::HEXLOWER;
 use haul_net::{PasswordSource, Prompter, Secret};
 use haul_storage::{Error, ErrorKind, Result};
-use http::HeaderValue;
+use http::header::WWW_AUTHENTICATE;
+use http::{HeaderValue, Method};
 
+use super::answer::Head;
 use super::options::HttpOptions;
-use crate::parse::{Origin, Url};
+use crate::parse::challenge::{self, Challenge};
+use crate::parse::digest::DigestSession;
+use crate::parse::netrc::Netrc;
+use crate::parse::{Origin, Url, WebScheme, basic};
 
 /// What is needed to sign requests to one origin.
 #[derive(Debug)]
@@ -17,11 +28,41 @@ pub struct SignIn {
     user: Option<String>,
     password: Option<PasswordSource>,
     token: Option<PasswordSource>,
+    netrc: Option<Arc<Netrc>>,
     prompter: Arc<dyn Prompter>,
-    /// What worked, or is being tried.
-    state: Mutex<Option<HeaderValue>>,
-    /// Held by who asks for the password, so that the others do not ask as well.
-    asking: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+    /// Held by who finds out what to say, so that the others do not ask as well.
+    finding: tokio::sync::Mutex<Option<Login>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    way: Option<Arc<Way>>,
+    /// Changes with the way.
+    generation: u64,
+}
+
+/// How requests are signed.
+#[derive(Debug)]
+enum Way {
+    /// The same for all of them.
+    Fixed(HeaderValue),
+    Digest(DigestSession),
+}
+
+/// A name and a password.
+#[derive(Debug, Clone)]
+struct Login {
+    user: String,
+    password: Secret,
+}
+
+/// What was said with a request.
+#[derive(Debug, Clone)]
+pub struct Said {
+    /// The header field.
+    pub value: HeaderValue,
+    generation: u64,
 }
 
 impl SignIn {
@@ -37,82 +78,248 @@ impl SignIn {
             user,
             password: options.password.clone(),
             token: options.token.clone(),
+            netrc: options.netrc.clone(),
             prompter,
             state: Mutex::default(),
-            asking: tokio::sync::Mutex::default(),
+            finding: tokio::sync::Mutex::default(),
         }
     }
 
-    /// What to say with a request before anybody asked: what has worked.
-    pub fn known(&self, url: &Url) -> Option<HeaderValue> {
-        if url.origin != self.origin { None } else { self.lock().clone() }
-    }
-
-    /// What to answer to a challenge; `refused` is what was said and not accepted.
+    /// What to say with a request.
     ///
     /// # Errors
-    /// There is nothing to say, or it is wrong.
-    pub async fn answer(&self, url: &Url, refused: Option<&HeaderValue>) -> Result<HeaderValue> {
-        let denied = |cause: String| {
-            Error::new(ErrorKind::Unauthenticated, "sign in").at(url).because(cause)
-        };
+    /// What there is to say cannot be had, or not be sent.
+    pub async fn first(&self, method: &Method, url: &Url) -> Result<Option<Said>> {
         if url.origin != self.origin {
-            return Err(denied(format!(
-                "{} asks who we are; what signs in to {} is not for it",
-                url.origin, self.origin
-            )));
+            return Ok(None);
         }
-        let _turn = self.asking.lock().await;
-        // Somebody else may have found it out meanwhile.
-        let known = self.lock().clone();
-        match (known, refused) {
-            (Some(known), Some(refused)) if known == refused => {
-                return Err(denied("the server refuses the name or the password".to_owned()));
+        if self.lock().way.is_none() && self.is_private() {
+            let mut login = self.finding.lock().await;
+            if self.lock().way.is_none()
+                && let Some(way) = self.unasked(&mut login).await.map_err(|why| denied(url, why))?
+            {
+                self.set(way);
             }
-            (Some(known), _) => return Ok(known),
-            (None, _) => {}
         }
-        let value = self.value().await.map_err(denied)?;
-        *self.lock() = Some(value.clone());
-        Ok(value)
+        self.known(method, url)
     }
 
-    async fn value(&self) -> Result<HeaderValue, String> {
+    /// What has worked, or is being tried.
+    ///
+    /// # Errors
+    /// It cannot be said of this request.
+    pub fn known(&self, method: &Method, url: &Url) -> Result<Option<Said>> {
+        if url.origin != self.origin {
+            return Ok(None);
+        }
+        let (way, generation) = {
+            let state = self.lock();
+            (state.way.clone(), state.generation)
+        };
+        let value = match way.as_deref() {
+            None => return Ok(None),
+            Some(Way::Fixed(value)) => value.clone(),
+            Some(Way::Digest(session)) => {
+                let text = session.authorization(method.as_str(), url.target());
+                let text = text.map_err(|error| denied(url, error.to_string()))?;
+                header(&text).map_err(|why| denied(url, why))?
+            }
+        };
+        Ok(Some(Said { value, generation }))
+    }
+
+    /// Whether there is something to say that has not been found out yet.
+    pub fn is_needed(&self) -> bool {
+        (self.user.is_some() || self.token.is_some() || self.in_netrc().is_some())
+            && self.lock().way.is_none()
+    }
+
+    /// Finds out what to answer to a challenge.
+    ///
+    /// # Errors
+    /// There is nothing to say, or what was said is wrong.
+    pub async fn challenged(&self, head: &Head, said: Option<&Said>) -> Result<()> {
+        let url = &head.url;
+        if url.origin != self.origin {
+            return Err(denied(
+                url,
+                format!(
+                    "{} asks who we are; what signs in to {} is not for it",
+                    url.origin, self.origin
+                ),
+            ));
+        }
+        let mut login = self.finding.lock().await;
+        let (way, generation) = {
+            let state = self.lock();
+            (state.way.clone(), state.generation)
+        };
+        // Somebody else has found something out since.
+        if way.is_some() && said.is_none_or(|said| said.generation < generation) {
+            return Ok(());
+        }
+        let values = head.headers.get_all(WWW_AUTHENTICATE).iter().map(HeaderValue::as_bytes);
+        let challenges = challenge::parse(values);
+        let refused = |what: &str| denied(url, format!("the server refuses {what}"));
+        if said.is_some() {
+            match way.as_deref() {
+                Some(Way::Digest(_)) if is_stale(&challenges) => {}
+                // What was said unasked may only have been said in the wrong way.
+                Some(Way::Fixed(_)) if login.is_some() && wants_digest_only(&challenges) => {}
+                _ if self.token.is_some() => return Err(refused("the token of HAUL_TOKEN")),
+                _ => return Err(refused("the name or the password")),
+            }
+        }
+        let way = self.answer(&challenges, &mut login).await.map_err(|why| denied(url, why))?;
+        self.set(way);
+        Ok(())
+    }
+
+    /// What is said without being asked: a name and a password that are there, or a token, where
+    /// nobody reads along.
+    async fn unasked(&self, login: &mut Option<Login>) -> Result<Option<Way>, String> {
         if let Some(token) = &self.token {
-            let token = token.fetch().await?;
-            return secret_value(&format!("Bearer {}", token.expose()));
+            return self.bearer(token).await.map(Some);
+        }
+        let is_there = self.password.is_some() && self.user.is_some();
+        if !is_there && self.in_netrc().is_none() {
+            return Ok(None);
+        }
+        let found = self.login().await?;
+        let way = Way::Fixed(header(
+            &basic::authorization(&found.user, found.password.expose())
+                .map_err(|error| error.to_string())?,
+        )?);
+        *login = Some(found);
+        Ok(Some(way))
+    }
+
+    async fn answer(
+        &self,
+        challenges: &[Challenge],
+        login: &mut Option<Login>,
+    ) -> Result<Way, String> {
+        let bearer = challenges.iter().any(|one| matches!(one, Challenge::Bearer { .. }));
+        if let Some(token) = self.token.as_ref().filter(|_| bearer || challenges.is_empty()) {
+            return self.bearer(token).await;
+        }
+        let digests = challenges.iter().filter(|one| matches!(one, Challenge::Digest(_)));
+        let digest = match digests.max_by_key(|one| one.strength()) {
+            Some(Challenge::Digest(digest)) => Some(digest),
+            _ => None,
+        };
+        let has_basic = challenges.iter().any(|one| matches!(one, Challenge::Basic { .. }));
+        if digest.is_none() && !has_basic {
+            let names: Vec<_> = challenges.iter().filter_map(unsupported).collect();
+            return Err(match (names.is_empty(), bearer) {
+                (_, true) => "the server wants a token: put it into HAUL_TOKEN".to_owned(),
+                (false, _) => {
+                    format!("the server asks for {}, which haul has not", names.join(", "))
+                }
+                (true, _) => "the server wants to know who asks, and does not say how".to_owned(),
+            });
+        }
+        if login.is_none() {
+            *login = Some(self.login().await?);
+        }
+        let Some(found) = login.as_ref() else { return Err("there is no login".to_owned()) };
+        match digest {
+            Some(digest) => {
+                let session = DigestSession::new(
+                    digest.clone(),
+                    &found.user,
+                    found.password.expose(),
+                    &random()?,
+                );
+                Ok(Way::Digest(session.map_err(|error| error.to_string())?))
+            }
+            None => {
+                let value = basic::authorization(&found.user, found.password.expose());
+                Ok(Way::Fixed(header(&value.map_err(|error| error.to_string())?)?))
+            }
+        }
+    }
+
+    async fn bearer(&self, token: &PasswordSource) -> Result<Way, String> {
+        let token = token.fetch().await?;
+        Ok(Way::Fixed(header(&format!("Bearer {}", token.expose()))?))
+    }
+
+    async fn login(&self) -> Result<Login, String> {
+        if let (Some(user), Some(source)) = (&self.user, &self.password) {
+            return Ok(Login { user: user.clone(), password: source.fetch().await? });
+        }
+        if let Some(login) = self.in_netrc() {
+            return Ok(login);
         }
         let Some(user) = &self.user else {
-            return Err(
-                "the server wants to know who asks: put USER@ before the host, and the password \
-                 into HAUL_PASSWORD; or a token into HAUL_TOKEN"
-                    .to_owned(),
-            );
+            return Err("the server wants to know who asks: put USER@ before the host and the \
+                        password into HAUL_PASSWORD, or both into ~/.netrc, or a token into \
+                        HAUL_TOKEN"
+                .to_owned());
         };
-        let password = match &self.password {
-            Some(source) => source.fetch().await?,
-            None => self.asked(user).await?,
-        };
-        let pair = zeroize::Zeroizing::new(format!("{user}:{}", password.expose()));
-        secret_value(&format!("Basic {}", BASE64.encode(pair.as_bytes())))
-    }
-
-    async fn asked(&self, user: &str) -> Result<Secret, String> {
         let prompt = format!("Password of {user} at {}: ", self.origin);
         let asked = self.prompter.secret(&prompt).await.map_err(|error| error.to_string())?;
-        asked.ok_or_else(|| {
+        let password = asked.ok_or_else(|| {
             format!("there is no password for {user}, and nobody to ask: set HAUL_PASSWORD")
-        })
+        })?;
+        Ok(Login { user: user.clone(), password })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<HeaderValue>> {
+    fn in_netrc(&self) -> Option<Login> {
+        let machine = self.netrc.as_ref()?.lookup(self.origin.host(), self.user.as_deref())?;
+        let user = self.user.clone().or_else(|| machine.login.clone())?;
+        let password = Secret::new(machine.password.as_ref()?.as_str());
+        Some(Login { user, password })
+    }
+
+    /// Whether nobody reads along.
+    fn is_private(&self) -> bool {
+        self.origin.scheme() == WebScheme::Https
+    }
+
+    fn set(&self, way: Way) {
+        let mut state = self.lock();
+        state.way = Some(Arc::new(way));
+        state.generation += 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn secret_value(text: &str) -> Result<HeaderValue, String> {
+fn unsupported(challenge: &Challenge) -> Option<&str> {
+    match challenge {
+        Challenge::Unsupported { scheme } => Some(scheme),
+        _ => None,
+    }
+}
+
+/// The number that Digest was made with is too old; the password is right.
+fn is_stale(challenges: &[Challenge]) -> bool {
+    challenges.iter().any(|one| matches!(one, Challenge::Digest(digest) if digest.stale))
+}
+
+fn wants_digest_only(challenges: &[Challenge]) -> bool {
+    let basic = challenges.iter().any(|one| matches!(one, Challenge::Basic { .. }));
+    !basic && challenges.iter().any(|one| matches!(one, Challenge::Digest(_)))
+}
+
+fn header(text: &str) -> Result<HeaderValue, String> {
     let mut value = HeaderValue::from_str(text)
         .map_err(|_| "there is something in it that a header cannot have".to_owned())?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+/// A number that nobody can guess, for Digest.
+fn random() -> Result<String, String> {
+    let mut bytes = [0; 16];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| "the system gives no random numbers")?;
+    Ok(HEXLOWER.encode(&bytes))
+}
+
+fn denied(url: &Url, cause: String) -> Error {
+    Error::new(ErrorKind::Unauthenticated, "sign in").at(url).because(cause)
 }

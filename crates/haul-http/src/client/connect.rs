@@ -1,5 +1,6 @@
 //! A connection to an origin: TCP, TLS, HTTP/1.1.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +16,15 @@ use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::body::Payload;
+use super::options::HttpOptions;
+use super::proxy::{Proxies, tunnel};
+use crate::parse::proxy::Proxy;
 use crate::parse::{Origin, WebScheme};
 
 /// How long a connection may take, and how long bytes that were sent may stay unconfirmed.
@@ -31,15 +37,16 @@ const READ_MOST: usize = 512 << 10;
 #[derive(Debug)]
 pub struct Connector {
     options: TlsOptions,
+    proxies: Proxies,
     tls: Mutex<Option<Arc<ClientConfig>>>,
     runtime: Handle,
 }
 
-/// A connection that can be used.
+/// A connection that bytes go through.
 #[derive(Debug)]
-pub struct Connected {
-    /// Takes requests.
-    pub sender: SendRequest<Payload>,
+pub struct Connected<T> {
+    /// The connection.
+    pub stream: T,
     /// The round trip of the TCP handshake.
     pub round_trip: Duration,
     /// What the kernel knows of it.
@@ -48,44 +55,90 @@ pub struct Connected {
 
 impl Connector {
     /// Connections are kept going on `runtime`.
-    pub fn new(options: TlsOptions, runtime: Handle) -> Self {
-        Self { options, tls: Mutex::default(), runtime }
+    pub fn new(options: &HttpOptions, runtime: Handle) -> Self {
+        let (options, proxies) = (options.tls.clone(), options.proxies.clone());
+        Self { options, proxies, tls: Mutex::default(), runtime }
     }
 
-    /// Connects. `dialled` learns the round trip as soon as it is known.
+    /// The proxy that has to be told with each request whom to ask: that of a server without TLS.
+    ///
+    /// # Errors
+    /// The environment names one that cannot be used.
+    pub fn proxy_of_plain(&self, origin: &Origin) -> Result<Option<Proxy>> {
+        if origin.scheme() == WebScheme::Https { Ok(None) } else { self.proxies.of(origin) }
+    }
+
+    /// Connects, for requests one after the other. `dialled` learns the round trip as soon as it is
+    /// known.
     pub async fn connect(
         &self,
         origin: &Origin,
         dialled: impl FnOnce(Duration) + Send,
-    ) -> Result<Connected> {
+    ) -> Result<Connected<SendRequest<Payload>>> {
+        let Connected { stream, round_trip, gauge } = self.reach(origin, dialled).await?;
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(READ_MOST);
+        let shaken = builder.handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = shaken.map_err(|error| {
+            Error::new(ErrorKind::Unreachable, "connect").at(origin).with_source(error)
+        })?;
+        // What ends a connection is told to whoever has a request on it.
+        self.runtime.spawn(async move { drop(connection.await) });
+        Ok(Connected { stream: sender, round_trip, gauge })
+    }
+
+    /// Connects, and says nothing yet.
+    pub async fn reach(
+        &self,
+        origin: &Origin,
+        dialled: impl FnOnce(Duration) + Send,
+    ) -> Result<Connected<Link>> {
         let options = DialOptions {
             limit: Some(PATIENCE),
             silence: Some(PATIENCE),
             ..DialOptions::default()
         };
-        let tcp = dial(origin.host(), origin.port(), &options).await?;
+        let proxy = self.proxies.of(origin)?;
+        let to = proxy.as_ref().map_or(origin, |proxy| &proxy.origin);
+        let tcp = dial(to.host(), to.port(), &options).await?;
         dialled(tcp.round_trip);
         let (gauge, hold) = Gauge::of(&tcp.stream).ok().unzip();
-        let way = if origin.scheme() == WebScheme::Https {
-            let config = self.tls()?;
-            let name = tls::server_name(origin.host())?;
-            let at = with_port(origin.host(), origin.port());
-            let handshake = TlsConnector::from(config).connect(name, tcp.stream);
-            let done = timeout(PATIENCE, handshake).await;
-            let done = done.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            Way::Tls(Box::new(done.map_err(|error| tls::explain(error, &at))?))
-        } else {
-            Way::Plain(tcp.stream)
-        };
-        let stream = TokioIo::new(Held { way, _hold: hold });
-        let mut builder = http1::Builder::new();
-        builder.max_buf_size(READ_MOST);
-        let (sender, connection) = builder.handshake(stream).await.map_err(|error| {
-            Error::new(ErrorKind::Unreachable, "connect").at(origin).with_source(error)
-        })?;
-        // What ends a connection is told to whoever has a request on it.
-        self.runtime.spawn(async move { drop(connection.await) });
-        Ok(Connected { sender, round_trip: tcp.round_trip, gauge })
+        let mut way = Way::Plain(tcp.stream);
+        if let Some(proxy) = &proxy {
+            if proxy.origin.scheme() == WebScheme::Https {
+                way = self.secure(way, &proxy.origin).await?;
+            }
+            if origin.scheme() == WebScheme::Https {
+                let opened = timeout(PATIENCE, tunnel(&mut way, proxy, origin)).await;
+                opened.unwrap_or_else(|_| Err(silent(proxy)))?;
+            }
+        }
+        if origin.scheme() == WebScheme::Https {
+            way = self.secure(way, origin).await?;
+        }
+        Ok(Connected { stream: Link { way, _hold: hold }, round_trip: tcp.round_trip, gauge })
+    }
+
+    async fn secure(&self, way: Way, origin: &Origin) -> Result<Way> {
+        let config = self.tls()?;
+        let name = tls::server_name(origin.host())?;
+        let at = with_port(origin.host(), origin.port());
+        let failed = |error| tls::explain(error, &at);
+        let connector = TlsConnector::from(config);
+        match way {
+            Way::Plain(stream) => {
+                let done = timeout(PATIENCE, connector.connect(name, stream)).await;
+                let stream = in_time(done).map_err(failed)?;
+                Ok(Way::Tls(Box::new(stream)))
+            }
+            // TLS to a proxy, and within that TLS to the server.
+            other => {
+                let inner: Box<dyn Stream> = Box::new(other);
+                let done = timeout(PATIENCE, connector.connect(name, inner)).await;
+                let stream = in_time(done).map_err(failed)?;
+                Ok(Way::Within(Box::new(stream)))
+            }
+        }
     }
 
     fn tls(&self) -> Result<Arc<ClientConfig>> {
@@ -99,38 +152,96 @@ impl Connector {
 }
 
 /// A stream, and what of it has to end with it.
-struct Held {
+#[derive(Debug)]
+pub struct Link {
     way: Way,
     _hold: Option<Hold>,
 }
 
+#[derive(Debug)]
 enum Way {
     Plain(TcpStream),
-    Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<TcpStream>>),
+    Within(Box<TlsStream<Box<dyn Stream>>>),
 }
 
-impl AsyncRead for Held {
+/// What TLS can run over.
+trait Stream: AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin {}
+impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin> Stream for T {}
+
+fn in_time<T>(done: Result<io::Result<T>, Elapsed>) -> io::Result<T> {
+    done.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+fn silent(proxy: &Proxy) -> Error {
+    let error = Error::new(ErrorKind::Unreachable, "connect through the proxy").at(proxy);
+    error.because(format!("no answer within {} s", PATIENCE.as_secs()))
+}
+
+impl AsyncRead for Link {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.way {
-            Way::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Way::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        }
+        Pin::new(&mut self.way).poll_read(context, buffer)
     }
 }
 
-impl AsyncWrite for Held {
+impl AsyncWrite for Link {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.way {
-            Way::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Way::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        Pin::new(&mut self.way).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.way).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.way).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.way).poll_shutdown(context)
+    }
+}
+
+impl AsyncRead for Way {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Within(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Way {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Within(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -139,9 +250,10 @@ impl AsyncWrite for Held {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.way {
-            Way::Plain(stream) => Pin::new(stream).poll_write_vectored(context, pieces),
-            Way::Tls(stream) => Pin::new(stream).poll_write_vectored(context, pieces),
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(context, pieces),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, pieces),
+            Self::Within(stream) => Pin::new(stream).poll_write_vectored(context, pieces),
         }
     }
 
@@ -150,16 +262,18 @@ impl AsyncWrite for Held {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.way {
-            Way::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Way::Tls(stream) => Pin::new(stream).poll_flush(context),
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+            Self::Within(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.way {
-            Way::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Way::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Within(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }

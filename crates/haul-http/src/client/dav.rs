@@ -74,7 +74,7 @@ pub async fn look(exchange: &Exchange, url: Url, operation: &'static str) -> Res
         Some(status) if !status.is_success() => {
             Err(error::of_status(status, operation, &answer.url))
         }
-        _ => Ok(Some(Seen { resource, url: answer.url })),
+        _ => Ok(Some(Seen { resource, url: answer.url.clone() })),
     }
 }
 

@@ -3,6 +3,7 @@
 use haul_storage::{Error, ErrorKind, Retry};
 use http::StatusCode;
 
+use super::pipe::Broken;
 use crate::parse::Url;
 
 /// What a status means that is no success.
@@ -33,6 +34,20 @@ pub fn of_status(status: StatusCode, operation: &'static str, url: &Url) -> Erro
 pub fn of_hyper(error: &hyper::Error, operation: &'static str, url: &Url) -> Error {
     let kind = if error.is_parse() { ErrorKind::Protocol } else { ErrorKind::Unreachable };
     let words = in_words(error);
+    Error::new(kind, operation).at(url).because(words)
+}
+
+/// What it means that an answer ended too early.
+pub fn of_broken(broken: &Broken, operation: &'static str, url: &Url) -> Error {
+    let (kind, words) = match broken {
+        Broken::Lost => (ErrorKind::Unreachable, "the connection ended".to_owned()),
+        Broken::Within(how) => {
+            (ErrorKind::Unreachable, format!("the answer ends too early: {how}"))
+        }
+        Broken::Unreadable(how) => {
+            (ErrorKind::Protocol, format!("the answer cannot be read: {how}"))
+        }
+    };
     Error::new(kind, operation).at(url).because(words)
 }
 

@@ -2,26 +2,30 @@
 //! when that can help.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use haul_net::Prompter;
-use haul_storage::{Block, Error, ErrorKind, Result, Retry, Timestamp};
+use haul_storage::{Block, Error, ErrorKind, LinkStatus, Range, Result, Retry, Timestamp};
 use http::header::{
-    AUTHORIZATION, CONTENT_LENGTH, HOST, IF_NONE_MATCH, LOCATION, RETRY_AFTER, USER_AGENT,
+    AUTHORIZATION, CONTENT_LENGTH, HOST, IF_NONE_MATCH, LOCATION, PROXY_AUTHORIZATION, RETRY_AFTER,
+    USER_AGENT,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body::Body;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
-use super::answer::{Answer, SILENCE};
-use super::auth::SignIn;
+use super::answer::{Answer, Head, SILENCE};
+use super::auth::{Said, SignIn};
 use super::body::Payload;
 use super::connect::Connector;
 use super::error;
 use super::lanes::Lanes;
 use super::options::HttpOptions;
+use super::pipe::{Part, Pipe};
+use super::pipes::Pipes;
+use super::proxy;
 use crate::parse::{Origin, Url, WebScheme, retry_after};
 
 /// As curl and browsers have it, more or less; a loop needs no more.
@@ -32,6 +36,11 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// Bytes per second of a lane that is still taken for a living one.
 const SLOWEST: u64 = 4096;
+
+/// Lanes that are opened over a long path: as many as a gigabit needs, as the window has it, and a
+/// third more, because the beginning is slower than the rest. Browsers open six.
+const LANES_A_SECOND: f64 = 80.0;
+const FIRST_LANES: usize = 6;
 
 /// How often a question without a body of its own is asked again.
 const TRIES: u32 = 5;
@@ -44,11 +53,15 @@ pub struct Exchange {
     runtime: Handle,
     sign_in: SignIn,
     state: Mutex<State>,
+    this: Weak<Self>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     lanes: HashMap<Origin, Arc<Lanes>>,
+    pipes: HashMap<Origin, Arc<Pipes>>,
+    /// Where parts of files were asked for last: it is that link that is measured.
+    busiest: Option<Origin>,
     expected: usize,
     wished: usize,
     /// Servers that asked to be left alone.
@@ -107,13 +120,14 @@ impl Exchange {
         options: &HttpOptions,
         prompter: Arc<dyn Prompter>,
         runtime: Handle,
-    ) -> Self {
-        Self {
-            connector: Arc::new(Connector::new(options.tls.clone(), runtime.clone())),
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            connector: Arc::new(Connector::new(options, runtime.clone())),
             sign_in: SignIn::new(home, user, options, prompter),
             runtime,
             state: Mutex::default(),
-        }
+            this: this.clone(),
+        })
     }
 
     /// The lanes to an origin.
@@ -123,7 +137,12 @@ impl Exchange {
         let lanes = state.lanes.entry(origin.clone()).or_insert_with(|| {
             let connector = Arc::clone(&self.connector);
             let lanes = Lanes::new(origin.clone(), connector, self.runtime.clone());
-            lanes.expect(expected);
+            if let Some(this) = self.this.upgrade().filter(|_| expected > 1) {
+                let origin = origin.clone();
+                lanes.when_long(move |round_trip| {
+                    this.pipes(&origin).open_now(lanes_for(round_trip, expected));
+                });
+            }
             lanes.wish(wished);
             lanes
         });
@@ -135,10 +154,84 @@ impl Exchange {
         self.lock().expected = lanes;
     }
 
-    /// Wishes for `lanes` lanes to `origin`.
-    pub fn wish(&self, origin: &Origin, lanes: usize) {
-        self.lock().wished = lanes;
-        self.lanes(origin).wish(lanes);
+    /// Wishes for `lanes` lanes.
+    pub fn wish(&self, lanes: usize) {
+        let (all, pipes): (Vec<_>, Vec<_>) = {
+            let mut state = self.lock();
+            state.wished = lanes;
+            (state.lanes.values().cloned().collect(), state.pipes.values().cloned().collect())
+        };
+        all.iter().for_each(|one| one.wish(lanes));
+        pipes.iter().for_each(|one| one.wish(lanes));
+    }
+
+    /// What the link to `origin` looks like, or where that has redirected to.
+    pub fn status(&self, origin: &Origin) -> LinkStatus {
+        let at = self.lock().busiest.clone().unwrap_or_else(|| origin.clone());
+        let (lanes, pipes) = (self.lanes(&at).status(), self.pipes(&at).status());
+        LinkStatus {
+            open: if pipes.open > 0 { pipes.open } else { lanes.open },
+            opening: lanes.opening.max(pipes.opening),
+            refused: lanes.refused + pipes.refused,
+            round_trip: lanes.round_trip.into_iter().chain(pipes.round_trip).min(),
+            connect: lanes.connect.or(pipes.connect),
+            queueing: pipes.queueing.or(lanes.queueing),
+        }
+    }
+
+    /// The lanes to an origin that parts of files are asked for on.
+    pub fn pipes(&self, origin: &Origin) -> Arc<Pipes> {
+        let mut state = self.lock();
+        let wished = state.wished;
+        let pipes = state.pipes.entry(origin.clone()).or_insert_with(|| {
+            let connector = Arc::clone(&self.connector);
+            let pipes = Pipes::new(origin.clone(), connector, self.runtime.clone());
+            pipes.wish(wished);
+            pipes
+        });
+        Arc::clone(pipes)
+    }
+
+    /// Asks for a part of a file of `expected` bytes behind what was asked before. Gives the answer,
+    /// which begins with its head, and the lane that it comes on.
+    ///
+    /// # Errors
+    /// No lane is open and none can be opened.
+    pub async fn part(&self, ask: &Ask, expected: u64) -> Result<(Part, Arc<Pipe>)> {
+        let origin = &ask.url.origin;
+        self.wait_while_quiet(origin).await;
+        self.lock().busiest = Some(origin.clone());
+        let said = self.sign_in.first(&ask.method, &ask.url).await?;
+        let request = self.request(ask, &ask.url, said.as_ref(), Payload::Empty)?;
+        self.pipes(origin).ask(&request, &ask.url, expected).await
+    }
+
+    /// Asks for the beginning of a file on every lane that is going to be opened, in case it is a file
+    /// that can be read by parts.
+    pub fn foresee(&self, ask: &Ask) {
+        let state = self.lock();
+        let expected = state.expected;
+        drop(state);
+        if expected <= 1 || self.sign_in.is_needed() {
+            return;
+        }
+        let url = &ask.url;
+        if let Ok(request) = self.request(ask, url, None, Payload::Empty) {
+            self.pipes(&url.origin).foresee(url.clone(), request);
+        }
+    }
+
+    /// What was asked for by [`Exchange::foresee`].
+    pub fn foreseen(&self, url: &Url) -> Vec<(Range, Part)> {
+        self.pipes(&url.origin).foreseen(url)
+    }
+
+    /// Remembers that the server has too much to do, and for how long it wants to be left alone.
+    pub fn busy(&self, head: &Head) {
+        if let Some(pause) = wanted_pause(head) {
+            let until = Instant::now() + pause;
+            self.lock().quiet_until.insert(head.url.origin.clone(), until);
+        }
     }
 
     /// Asks, again if that may help. What the server says is an answer, whatever it is.
@@ -171,12 +264,13 @@ impl Exchange {
     pub async fn once(&self, ask: &Ask) -> Result<Answer> {
         let mut url = ask.url.clone();
         let mut redirects = 0;
-        let mut said = self.sign_in.known(&url);
+        let mut said = self.sign_in.first(&ask.method, &url).await?;
         loop {
             let answer = self.send(ask, &url, said.as_ref()).await?;
             if answer.status == StatusCode::UNAUTHORIZED {
+                self.sign_in.challenged(&answer, said.as_ref()).await?;
                 answer.drain().await;
-                said = Some(self.sign_in.answer(&url, said.as_ref()).await?);
+                said = self.sign_in.known(&ask.method, &url)?;
                 continue;
             }
             let Some(next) = self.redirect(&answer, ask)? else { return Ok(answer) };
@@ -187,7 +281,7 @@ impl Exchange {
                     .because(format!("it is redirected without end, at last to {next}")));
             }
             answer.drain().await;
-            said = self.sign_in.known(&next);
+            said = self.sign_in.first(&ask.method, &next).await?;
             url = next;
         }
     }
@@ -202,7 +296,8 @@ impl Exchange {
         let mut lease = self.lanes(&ask.url.origin).lease().await?;
         // It has the lane for as long as it likes.
         lease.hold();
-        let request = self.request(ask, &ask.url, self.sign_in.known(&ask.url).as_ref(), body)?;
+        let said = self.sign_in.first(&ask.method, &ask.url).await?;
+        let request = self.request(ask, &ask.url, said.as_ref(), body)?;
         let Some(sender) = lease.sender() else { return Err(gone(ask)) };
         match sender.send_request(request).await {
             Ok(response) => Ok(self.noticed(Answer::new(response, ask.url.clone(), lease))),
@@ -210,7 +305,7 @@ impl Exchange {
         }
     }
 
-    async fn send(&self, ask: &Ask, url: &Url, said: Option<&HeaderValue>) -> Result<Answer> {
+    async fn send(&self, ask: &Ask, url: &Url, said: Option<&Said>) -> Result<Answer> {
         self.wait_while_quiet(&url.origin).await;
         let lanes = self.lanes(&url.origin);
         loop {
@@ -238,13 +333,19 @@ impl Exchange {
         &self,
         ask: &Ask,
         url: &Url,
-        said: Option<&HeaderValue>,
+        said: Option<&Said>,
         body: Payload,
     ) -> Result<Request<Payload>> {
         let host = HeaderValue::try_from(url.origin.authority());
         // nginx fails when it is not said that a file is empty.
         let is_empty = ask.method == Method::PUT && body.is_end_stream();
-        let request = Request::builder().method(&ask.method).uri(url.target()).body(body);
+        let proxy = self.connector.proxy_of_plain(&url.origin)?;
+        // A proxy has to be told whom to ask (RFC 9112, 3.2.2).
+        let target = match proxy {
+            Some(_) => url.absolute(),
+            None => url.target().to_owned(),
+        };
+        let request = Request::builder().method(&ask.method).uri(target).body(body);
         let (Ok(host), Ok(mut request)) = (host, request) else {
             return Err(Error::new(ErrorKind::InvalidInput, ask.operation)
                 .at(url)
@@ -260,8 +361,13 @@ impl Exchange {
             headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         headers.extend(ask.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+        if let Some(proxy) = &proxy
+            && let Some(value) = proxy::authorization(proxy)?
+        {
+            headers.insert(PROXY_AUTHORIZATION, value);
+        }
         if let Some(said) = said {
-            headers.insert(AUTHORIZATION, said.clone());
+            headers.insert(AUTHORIZATION, said.value.clone());
         }
         Ok(request)
     }
@@ -272,10 +378,7 @@ impl Exchange {
         if busy {
             let origin = &answer.url.origin;
             self.lanes(origin).refused();
-            if let Some(pause) = wanted_pause(&answer) {
-                let until = Instant::now() + pause;
-                self.lock().quiet_until.insert(origin.clone(), until);
-            }
+            self.busy(&answer);
         }
         answer
     }
@@ -318,13 +421,20 @@ impl Exchange {
     }
 }
 
+/// How many lanes a path deserves before anything else is known of it: what one carries in a round
+/// trip is little at first.
+fn lanes_for(round_trip: Duration, most: usize) -> usize {
+    let lanes = (round_trip.as_secs_f64() * LANES_A_SECOND) as usize;
+    lanes.clamp(FIRST_LANES.min(most), most)
+}
+
 /// Whether an answer may be another one a moment later.
 pub fn may_pass(status: StatusCode) -> bool {
     matches!(status.as_u16(), 408 | 425 | 429 | 500 | 502 | 503 | 504)
 }
 
 /// How long the server wants to be left alone (RFC 9110, 10.2.3).
-fn wanted_pause(answer: &Answer) -> Option<Duration> {
+fn wanted_pause(answer: &Head) -> Option<Duration> {
     let now = Timestamp::from(SystemTime::now());
     let pause = retry_after::parse(answer.header(&RETRY_AFTER)?, now)?;
     Some(pause.min(LONGEST_WAIT))

@@ -8,7 +8,7 @@ use http::header::{
 };
 use http::{HeaderValue, StatusCode};
 
-use super::answer::Answer;
+use super::answer::Head;
 use super::error;
 use crate::parse::Url;
 use crate::parse::{dates, ranges, ranges::ContentRange};
@@ -39,7 +39,7 @@ impl Facts {
     ///
     /// # Errors
     /// It is not the bytes of the file: they are compressed, or of an unknown part.
-    pub fn of(answer: &Answer, operation: &'static str) -> Result<Self> {
+    pub fn of(answer: &Head, operation: &'static str) -> Result<Self> {
         let wrong = |cause: String| {
             Error::new(ErrorKind::Protocol, operation).at(&answer.url).because(cause)
         };
@@ -127,12 +127,17 @@ impl Facts {
     }
 }
 
+/// A range as a request has it (RFC 9110, 14.1.2). It must not be empty.
+pub fn bytes_of(range: Range) -> String {
+    format!("bytes={}-{}", range.start(), range.end().saturating_sub(1))
+}
+
 /// Checks that an answer is the part of the file that was asked for, of the version that is being
 /// read. `asked` is cut at the end of the file.
 ///
 /// # Errors
 /// `Changed` if the file is another one by now; `Protocol` if the server answers something else.
-pub fn check_part(answer: &Answer, asked: Range, version: &Facts) -> Result<()> {
+pub fn check_part(answer: &Head, asked: Range, version: &Facts) -> Result<()> {
     let url = &answer.url;
     let wrong = |cause: String| Error::new(ErrorKind::Protocol, "read").at(url).because(cause);
     match answer.status {
@@ -174,7 +179,7 @@ pub fn check_part(answer: &Answer, asked: Range, version: &Facts) -> Result<()> 
     }
 }
 
-fn content_range(answer: &Answer) -> Result<ContentRange, String> {
+fn content_range(answer: &Head) -> Result<ContentRange, String> {
     let value = answer.header(&CONTENT_RANGE);
     let value = value.ok_or("the server sends a part, and not which (no Content-Range)")?;
     ContentRange::parse(value).map_err(|error| format!("{error}: '{}'", value.escape_debug()))
@@ -184,7 +189,7 @@ fn changed(url: &Url, how: &str) -> Error {
     Error::new(ErrorKind::Changed, "read").at(url).because(format!("it has changed: {how}"))
 }
 
-fn text(answer: &Answer, name: &HeaderName) -> Option<String> {
+fn text(answer: &Head, name: &HeaderName) -> Option<String> {
     answer.header(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures_util::stream::try_unfold;
 use haul_storage::{
     Block, BlockStream, Error, ErrorKind, Identity, Metadata, Range, ReadAt, Result,
@@ -21,15 +22,24 @@ use tokio::time::{Instant, timeout_at};
 use super::answer::Answer;
 use super::error;
 use super::exchange::{Ask, Exchange, may_pass};
-use super::facts::{Facts, check_part};
+use super::facts::{Facts, bytes_of, check_part};
+use super::pipe::{Broken, Part};
+use super::pipes::PIECE;
 use crate::parse::Url;
 
 /// How much of a file is asked for before it is known how long it is.
-pub const FIRST: u64 = 1 << 20;
+const FIRST: u64 = PIECE;
+const EARLY_MOST: usize = PIECE as usize;
 
 /// Bytes of a block, if they come within [`GATHERED`]: a write to a disk is worth its way to a thread.
 const BLOCK: usize = 512 << 10;
 const GATHERED: Duration = Duration::from_millis(30);
+
+/// How often a part is asked for on another lane because the server has too much to do.
+const REFUSALS_MOST: u32 = 16;
+
+/// How often a part is asked for anew because the connection ended before its answer began.
+const LOST_MOST: u32 = 8;
 
 /// A file whose length is not said is held in memory up to this many bytes.
 const UNSAID_MOST: usize = 16 << 20;
@@ -50,16 +60,84 @@ struct Inner {
     found: Mutex<Url>,
     facts: Facts,
     ranged: bool,
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Vec<Kept>>,
 }
 
 /// The beginning of the file, on its way already.
 #[derive(Debug)]
 struct Kept {
-    answer: Answer,
+    source: Source,
     range: Range,
     /// Bytes that have been read of it already.
     ahead: Block,
+}
+
+/// Where bytes come from.
+#[derive(Debug)]
+enum Source {
+    /// A request that had a lane of its own.
+    Answer(Answer),
+    /// A request behind others.
+    Part(Part, Url),
+    /// One whose head has not been looked at.
+    Foreseen(Part, Url),
+    /// One that is read before anybody wants it, so that its lane is free.
+    Early(Early),
+}
+
+/// The beginning of a file, which is short.
+#[derive(Debug)]
+struct Early {
+    reading: JoinHandle<Result<Vec<u8>>>,
+    taken: bool,
+    url: Url,
+}
+
+impl Early {
+    fn read(mut answer: Answer) -> Self {
+        let url = answer.url.clone();
+        let reading = tokio::spawn(async move { answer.whole("read", EARLY_MOST).await });
+        Self { reading, taken: false, url }
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>> {
+        // A task that has given its bytes has no more.
+        if self.taken {
+            return Ok(None);
+        }
+        let read = (&mut self.reading).await;
+        self.taken = true;
+        let failed =
+            |error| Error::new(ErrorKind::Unreachable, "read").at(&self.url).with_source(error);
+        let bytes = read.map_err(failed)??;
+        Ok((!bytes.is_empty()).then(|| bytes.into()))
+    }
+}
+
+impl Drop for Early {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
+impl Source {
+    async fn next(&mut self) -> Result<Option<Bytes>> {
+        match self {
+            Self::Answer(answer) => answer.next("read").await,
+            Self::Early(early) => early.next().await,
+            Self::Part(part, url) | Self::Foreseen(part, url) => {
+                part.next().await.map_err(|broken| error::of_broken(&broken, "read", url))
+            }
+        }
+    }
+
+    const fn url(&self) -> &Url {
+        match self {
+            Self::Answer(answer) => answer.url(),
+            Self::Early(early) => &early.url,
+            Self::Part(_, url) | Self::Foreseen(_, url) => url,
+        }
+    }
 }
 
 /// What was found at a URL.
@@ -78,6 +156,7 @@ impl HttpFile {
     /// It is not there, or may not be read.
     pub async fn open(exchange: &Arc<Exchange>, url: &Url, page: bool) -> Result<Opened> {
         let ask = part(url, Range::new(0, FIRST), None);
+        exchange.foresee(&ask);
         let answer = exchange.patiently(&ask).await?;
         if answer.status == StatusCode::RANGE_NOT_SATISFIABLE {
             // Nothing to ask a part of: it is empty, or was at that moment.
@@ -126,15 +205,28 @@ impl HttpFile {
             check_part(&answer, range, &facts)?;
         }
         let identity = facts.identity();
-        answer.keep();
-        let kept = Kept { answer, range, ahead };
+        let source = if partial {
+            Source::Early(Early::read(answer))
+        } else {
+            answer.hold();
+            Source::Answer(answer)
+        };
+        let mut kept = vec![Kept { source, range, ahead }];
+        if partial {
+            let end_of = |range: Range| range.end().min(size);
+            for (range, part) in exchange.foreseen(&found) {
+                let range = Range::between(range.start().min(size), end_of(range));
+                let source = Source::Foreseen(part, found.clone());
+                kept.push(Kept { source, range, ahead: Block::new() });
+            }
+        }
         let inner = Inner {
             exchange: Arc::clone(exchange),
             url: url.clone(),
             found: Mutex::new(found),
             ranged: partial || facts.ranged == Some(true),
             facts,
-            kept: Mutex::new(Some(kept)),
+            kept: Mutex::new(kept),
         };
         Ok(Opened::File(Self { inner: Arc::new(inner), identity }))
     }
@@ -215,6 +307,7 @@ struct Reading {
 }
 
 struct Following {
+    from: u64,
     asking: JoinHandle<Result<Kept>>,
 }
 
@@ -233,14 +326,13 @@ impl Reading {
             self.current = Some(self.next_part().await?);
         }
         let Some(kept) = &mut self.current else { return Ok(None) };
-        kept.answer.stall(false);
         let mut block = std::mem::take(&mut kept.ahead);
         let most = usize::try_from(self.wanted.len()).unwrap_or(usize::MAX);
         if block.is_empty() {
-            gather(&mut kept.answer, &mut block, most.min(BLOCK)).await?;
+            gather(&mut kept.source, &mut block, most.min(BLOCK)).await?;
         }
         if block.is_empty() {
-            return Err(Error::new(ErrorKind::Unreachable, "read").at(&kept.answer.url).because(
+            return Err(Error::new(ErrorKind::Unreachable, "read").at(kept.source.url()).because(
                 format!(
                     "the answer ends at byte {} and should go on to {}",
                     self.wanted.start(),
@@ -250,7 +342,6 @@ impl Reading {
         }
         block.truncate(most);
         self.wanted = self.wanted.split_at(block.len() as u64).1;
-        kept.answer.stall(true);
         if self.wanted.start() >= kept.range.end() {
             self.current = None;
         }
@@ -259,39 +350,41 @@ impl Reading {
 
     /// The part that begins where something is wanted.
     async fn next_part(&mut self) -> Result<Kept> {
-        if let Some(mut following) = self.following.take() {
+        let start = self.wanted.start();
+        if let Some(mut following) = self.following.take_if(|following| following.from == start) {
             return (&mut following.asking).await.unwrap_or_else(|failed| {
                 let error = Error::new(ErrorKind::Unreachable, "read").at(&self.inner.url);
                 Err(error.with_source(failed))
             });
         }
-        let start = self.wanted.start();
-        let kept = self.inner.kept().take_if(|kept| kept.range.start() == start);
-        let Some(mut kept) = kept else {
-            return Arc::clone(&self.inner).ask(self.wanted).await;
-        };
-        kept.answer.unkeep();
-        let rest = Range::between(kept.range.end(), self.wanted.end());
-        if !rest.is_empty() && self.inner.ranged {
-            let asking = Arc::clone(&self.inner).ask(rest);
-            let asking = tokio::spawn(async move {
-                let mut kept = asking.await?;
-                kept.answer.stall(true);
-                Ok(kept)
-            });
-            self.following = Some(Following { asking });
+        loop {
+            let start = self.wanted.start();
+            let (kept, until) = self.inner.take_kept(start);
+            let Some(kept) = kept else { break };
+            // What was kept ends somewhere, and what comes then is asked for meanwhile.
+            let rest = Range::between(until, self.wanted.end());
+            if !rest.is_empty() && self.inner.ranged && self.following.is_none() {
+                let asking = tokio::spawn(Arc::clone(&self.inner).ask(rest));
+                self.following = Some(Following { from: rest.start(), asking });
+            }
+            if let Some(kept) = self.inner.looked_at(kept).await {
+                return Ok(kept);
+            }
+            // It was not what it should have been: it is asked for as if it had never been.
+            self.inner.forget_kept();
+            self.following = None;
         }
-        Ok(kept)
+        Arc::clone(&self.inner).ask(self.wanted).await
     }
 }
 
 /// Puts what comes into a block until there is enough, or it takes too long.
-async fn gather(answer: &mut Answer, block: &mut Block, enough: usize) -> Result<()> {
+async fn gather(source: &mut Source, block: &mut Block, enough: usize) -> Result<()> {
     let mut until = None;
     while block.len() < enough {
         let next = match until {
-            None => answer.next("read").await?,
-            Some(until) => match timeout_at(until, answer.next("read")).await {
+            None => source.next().await?,
+            Some(until) => match timeout_at(until, source.next()).await {
                 Ok(next) => next?,
                 Err(_) => return Ok(()),
             },
@@ -308,26 +401,87 @@ impl Inner {
         if !self.ranged {
             return self.pass_over(range).await;
         }
-        let mut found = self.found();
+        let (mut refusals, mut lost) = (0, 0);
         loop {
+            let found = self.found();
             let ask = part(&found, range, self.facts.if_range());
-            let answer = self.exchange.once(&ask).await?;
-            // What a redirect led to may be good for some minutes only.
-            let expired = matches!(answer.status.as_u16(), 401 | 403 | 404 | 410);
-            if expired && found != self.url {
-                answer.drain().await;
-                found = self.url.clone();
-                continue;
+            let (mut part, lane) = self.exchange.part(&ask, range.len()).await?;
+            let head = match part.head().await {
+                Ok(head) => head,
+                // Servers end a connection after so many requests (nginx 1000, Apache 100), or rest.
+                Err(Broken::Lost) if lost < LOST_MOST => {
+                    lost += 1;
+                    continue;
+                }
+                Err(broken) => return Err(error::of_broken(&broken, "read", &found)),
+            };
+            match head.status.as_u16() {
+                // As many lanes as there are now are too many, but others go on.
+                429 | 503 => {
+                    self.exchange.busy(&head);
+                    refusals += 1;
+                    let others = self.exchange.pipes(&found.origin).refused(&lane);
+                    if !others || refusals > REFUSALS_MOST {
+                        return Err(error::of_status(head.status, "read", &found));
+                    }
+                }
+                // Who we are, and where it is, is found out by a request of its own.
+                300..=399 | 401 | 403 | 404 | 407 | 410 => return self.ask_alone(range).await,
+                _ => {
+                    if may_pass(head.status) {
+                        return Err(error::of_status(head.status, "read", &found));
+                    }
+                    check_part(&head, range, &self.facts)?;
+                    let source = Source::Part(part, found);
+                    return Ok(Kept { source, range, ahead: Block::new() });
+                }
             }
-            if may_pass(answer.status) {
-                let error = error::of_status(answer.status, "read", &answer.url);
-                answer.drain().await;
-                return Err(error);
-            }
-            check_part(&answer, range, &self.facts)?;
-            *self.lock_found() = answer.url.clone();
-            return Ok(Kept { answer, range, ahead: Block::new() });
         }
+    }
+
+    /// Asks the server that the user knows.
+    async fn ask_alone(&self, range: Range) -> Result<Kept> {
+        let ask = part(&self.url, range, self.facts.if_range());
+        let answer = self.exchange.once(&ask).await?;
+        if may_pass(answer.status) {
+            let error = error::of_status(answer.status, "read", &answer.url);
+            answer.drain().await;
+            return Err(error);
+        }
+        check_part(&answer, range, &self.facts)?;
+        *self.lock_found() = answer.url.clone();
+        Ok(Kept { source: Source::Answer(answer), range, ahead: Block::new() })
+    }
+
+    /// The piece that was kept and begins at `start`, and where the last of those ends that follow
+    /// each other from there.
+    fn take_kept(&self, start: u64) -> (Option<Kept>, u64) {
+        let mut all = self.kept();
+        let found = all.iter().position(|kept| kept.range.start() == start);
+        let kept = found.map(|at| all.remove(at)).filter(|kept| !kept.range.is_empty());
+        let mut until = kept.as_ref().map_or(start, |kept| kept.range.end());
+        while let Some(next) = all.iter().find(|kept| kept.range.start() == until) {
+            if next.range.is_empty() {
+                break;
+            }
+            until = next.range.end();
+        }
+        (kept, until)
+    }
+
+    fn forget_kept(&self) {
+        self.kept().clear();
+    }
+
+    /// Looks at the head of what was asked for before anything was known of the file.
+    async fn looked_at(&self, kept: Kept) -> Option<Kept> {
+        let Kept { source, range, ahead } = kept;
+        let Source::Foreseen(mut part, url) = source else {
+            return Some(Kept { source, range, ahead });
+        };
+        let head = part.head().await.ok()?;
+        check_part(&head, range, &self.facts).ok()?;
+        Some(Kept { source: Source::Part(part, url), range, ahead })
     }
 
     /// From a server that sends only whole files: what is before the range is read and thrown away.
@@ -340,6 +494,7 @@ impl Inner {
         if let Some(how) = self.facts.differs(&now) {
             return Err(Error::new(ErrorKind::Changed, "read").at(&answer.url).because(how));
         }
+        answer.hold();
         let mut at = 0;
         let mut ahead = Block::new();
         while at < range.start() {
@@ -352,7 +507,8 @@ impl Inner {
             at = end;
         }
         let size = self.facts.size.unwrap_or_default();
-        Ok(Kept { answer, range: Range::between(range.start(), size), ahead })
+        let range = Range::between(range.start(), size);
+        Ok(Kept { source: Source::Answer(answer), range, ahead })
     }
 
     fn found(&self) -> Url {
@@ -363,16 +519,14 @@ impl Inner {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<Kept>> {
+    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn part(url: &Url, range: Range, version: Option<HeaderValue>) -> Ask {
     let ask = whole(url);
-    let bytes = format!("bytes={}-{}", range.start(), range.end().saturating_sub(1));
-    // Digits, an equals sign and a hyphen.
-    let ask = match HeaderValue::from_str(&bytes) {
+    let ask = match HeaderValue::try_from(bytes_of(range)) {
         Ok(bytes) => ask.with(RANGE, bytes),
         Err(_) => ask,
     };

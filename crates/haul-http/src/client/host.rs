@@ -27,7 +27,7 @@ impl HttpHost {
         runtime: Handle,
     ) -> Arc<Self> {
         let exchange = Exchange::new(origin.clone(), user, options, prompter, runtime);
-        Arc::new(Self { origin, exchange: Arc::new(exchange) })
+        Arc::new(Self { origin, exchange })
     }
 
     /// How it is named.
@@ -42,12 +42,12 @@ impl HttpHost {
 
     /// What the link looks like.
     pub fn link(&self) -> LinkStatus {
-        self.exchange.lanes(&self.origin).status()
+        self.exchange.status(&self.origin)
     }
 
     /// Wishes for lanes.
     pub fn wish(&self, lanes: usize) {
-        self.exchange.wish(&self.origin, lanes);
+        self.exchange.wish(lanes);
     }
 
     pub(super) const fn exchange(&self) -> &Arc<Exchange> {

@@ -3,7 +3,7 @@
 //! that is free, first come, first served.
 
 use std::collections::VecDeque;
-use std::pin::pin;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry};
 use hyper::client::conn::http1::SendRequest;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 use super::body::Payload;
 use super::connect::Connector;
@@ -21,15 +21,13 @@ use crate::parse::Origin;
 /// Lanes in the making: enough to open all that a long path needs at once.
 const MAKING: usize = 16;
 
-/// From this round trip on a transfer opens lanes side by side from the beginning.
+/// From this round trip on a path is long: what a transfer needs is opened side by side from the
+/// beginning.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(20);
 
 /// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// Whoever has waited for a lane for so long gets one more, if one of the others waits for its reader.
-const STARVED: Duration = Duration::from_secs(1);
 
 /// How old a round trip of a packet may be that is shown as that of now.
 const RECENT: Duration = Duration::from_millis(200);
@@ -50,12 +48,9 @@ struct State {
     busy: usize,
     making: usize,
     wished: usize,
+    when_long: Option<WhenLong>,
     /// Lanes that are busy for as long as somebody else likes; others are made in their place.
     held: usize,
-    /// Lanes whose answers nobody reads at this moment.
-    stalled: usize,
-    /// Lanes that a transfer will want over a long path.
-    expected: usize,
     waiting: VecDeque<oneshot::Sender<Result<Lane>>>,
     refused: usize,
     refused_in_a_row: u32,
@@ -63,6 +58,16 @@ struct State {
     round_trip: Option<Duration>,
     connect: Option<Duration>,
     gauges: Vec<Arc<Option<Gauge>>>,
+}
+
+/// What is to be done once, over a long path.
+#[derive(Clone)]
+struct WhenLong(Arc<dyn Fn(Duration) + Send + Sync>);
+
+impl fmt::Debug for WhenLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WhenLong")
+    }
 }
 
 /// A connection.
@@ -79,7 +84,6 @@ pub struct Lane {
 pub struct Lease {
     lane: Option<Lane>,
     held: bool,
-    stalled: bool,
     lanes: Arc<Lanes>,
 }
 
@@ -102,9 +106,21 @@ impl Lanes {
         self.tend(&mut state);
     }
 
-    /// Says that much is going to be moved, and over `lanes` lanes where the path is long.
-    pub fn expect(&self, lanes: usize) {
-        self.lock().expected = lanes;
+    /// Does something as soon as it is known that the path is long: with its round trip, or before
+    /// that is known with the time that the first connection has taken so far.
+    pub fn when_long(&self, then: impl Fn(Duration) + Send + Sync + 'static) {
+        self.lock().when_long = Some(WhenLong(Arc::new(then)));
+        let Some(this) = self.this.upgrade() else { return };
+        self.runtime.spawn(async move {
+            sleep(LONG_ROUND_TRIP).await;
+            let when_long = {
+                let state = this.lock();
+                state.when_long.clone().filter(|_| state.round_trip.is_none() && state.making > 0)
+            };
+            if let Some(then) = when_long {
+                then.0(LONG_ROUND_TRIP);
+            }
+        });
     }
 
     /// What the link looks like.
@@ -140,12 +156,7 @@ impl Lanes {
             match state.take_idle() {
                 Some(lane) => {
                     state.busy += 1;
-                    return Ok(Lease {
-                        lane: Some(lane),
-                        held: false,
-                        stalled: false,
-                        lanes: Arc::clone(self),
-                    });
+                    return Ok(Lease { lane: Some(lane), held: false, lanes: Arc::clone(self) });
                 }
                 None => {
                     let (sender, receiver) = oneshot::channel();
@@ -155,19 +166,8 @@ impl Lanes {
                 }
             }
         };
-        let mut lane = pin!(Waiting { lanes: self, receiver: waiting }.lane());
-        loop {
-            if let Ok(lane) = timeout(STARVED, &mut lane).await {
-                let (lane, lanes) = (Some(lane?), Arc::clone(self));
-                return Ok(Lease { lane, held: false, stalled: false, lanes });
-            }
-            // Whoever does not read may wait for this very request.
-            let mut state = self.lock();
-            if state.stalled > 0 && state.making == 0 {
-                state.making += 1;
-                self.runtime.spawn(Arc::clone(self).make());
-            }
-        }
+        let lane = Waiting { lanes: self, receiver: waiting }.lane().await?;
+        Ok(Lease { lane: Some(lane), held: false, lanes: Arc::clone(self) })
     }
 
     /// The server has refused a request because there are too many: fewer lanes.
@@ -186,12 +186,11 @@ impl Lanes {
         state.idle.retain(|lane| !lane.sender.is_closed());
         // A lane that has gone has left its gauge.
         state.gauges.retain(|gauge| Arc::strong_count(gauge) > 1);
-        while state.open() > state.allowed().max(state.waiting.len().min(1))
-            && state.idle.pop().is_some()
-        {}
-        let begun = state.open() + state.making > 0 || !state.waiting.is_empty();
         let paused = state.paused_until.is_some_and(|until| until > Instant::now());
-        while begun && state.making < MAKING && state.open() + state.making < state.allowed() {
+        // As many as somebody waits for: most of what is moved goes through other connections.
+        while state.making < state.waiting.len().min(MAKING)
+            && state.open() + state.making < state.wished + state.held
+        {
             // One lane has to be there, whatever was refused.
             if paused && state.open() + state.making > 0 {
                 break;
@@ -216,7 +215,7 @@ impl Lanes {
                 state.gauges.push(Arc::clone(&gauge));
                 self.hand_out(
                     &mut state,
-                    Lane { sender: connected.sender, _gauge: gauge, used: false },
+                    Lane { sender: connected.stream, _gauge: gauge, used: false },
                 );
             }
             Err(error) => {
@@ -229,14 +228,16 @@ impl Lanes {
         }
     }
 
-    /// A first round trip is known: over a long path all lanes are made at once.
+    /// A round trip is known.
     fn dialled(&self, round_trip: Duration) {
-        let mut state = self.lock();
-        let first = state.round_trip.is_none();
-        state.round_trip = Some(state.round_trip.map_or(round_trip, |known| known.min(round_trip)));
-        if first && round_trip >= LONG_ROUND_TRIP && state.expected > state.wished {
-            state.wished = state.expected;
-            self.tend(&mut state);
+        let when_long = {
+            let mut state = self.lock();
+            let known = state.round_trip.unwrap_or(round_trip);
+            state.round_trip = Some(known.min(round_trip));
+            state.when_long.take()
+        };
+        if let Some(then) = when_long.filter(|_| round_trip >= LONG_ROUND_TRIP) {
+            then.0(round_trip);
         }
     }
 
@@ -265,10 +266,6 @@ impl Lanes {
 impl State {
     fn open(&self) -> usize {
         self.idle.len() + self.busy
-    }
-
-    const fn allowed(&self) -> usize {
-        self.wished + self.held
     }
 
     fn take_idle(&mut self) -> Option<Lane> {
@@ -332,31 +329,6 @@ impl Lease {
         self.lane.as_mut().map(|lane| &mut lane.sender)
     }
 
-    /// Says that it waits for something else than the network: bytes to send, or somebody who wants
-    /// those that have come. That may need a lane itself, so one more may be open meanwhile.
-    pub fn hold(&mut self) {
-        if !std::mem::replace(&mut self.held, true) {
-            let mut state = self.lanes.lock();
-            state.held += 1;
-            self.lanes.tend(&mut state);
-        }
-    }
-
-    /// Says whether somebody reads what comes on it.
-    pub fn stall(&mut self, stalled: bool) {
-        if std::mem::replace(&mut self.stalled, stalled) != stalled {
-            let mut state = self.lanes.lock();
-            state.stalled = if stalled { state.stalled + 1 } else { state.stalled - 1 };
-        }
-    }
-
-    /// It is a lane like others again.
-    pub fn release(&mut self) {
-        if std::mem::take(&mut self.held) {
-            self.lanes.lock().held -= 1;
-        }
-    }
-
     /// Whether the lane has answered before, and so may be closed already at the other end.
     pub fn is_used(&self) -> bool {
         self.lane.as_ref().is_some_and(|lane| lane.used)
@@ -367,10 +339,22 @@ impl Lease {
         &self.lanes
     }
 
+    /// Says that the lane is busy for as long as somebody else likes.
+    pub fn hold(&mut self) {
+        if !std::mem::replace(&mut self.held, true) {
+            self.lanes.lock().held += 1;
+        }
+    }
+
+    fn release(&mut self) {
+        if std::mem::take(&mut self.held) {
+            self.lanes.lock().held -= 1;
+        }
+    }
+
     /// All of the answer has been read: the lane is free for the next.
     pub fn give_back(mut self) {
         self.release();
-        self.stall(false);
         let Some(mut lane) = self.lane.take() else { return };
         lane.used = true;
         let lanes = Arc::clone(&self.lanes);
@@ -392,7 +376,6 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.release();
-        self.stall(false);
         if self.lane.take().is_some() {
             self.lanes.lost();
         }
@@ -403,7 +386,7 @@ impl Lanes {
     fn returned(&self, lane: Lane) {
         let mut state = self.lock();
         state.busy -= 1;
-        if state.open() >= state.allowed() && state.waiting.is_empty() {
+        if state.open() >= state.wished + state.held && state.waiting.is_empty() {
             return;
         }
         self.hand_out(&mut state, lane);

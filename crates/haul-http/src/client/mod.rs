@@ -23,10 +23,14 @@ mod lanes;
 mod list;
 mod look;
 mod options;
+mod pipe;
+mod pipes;
+mod proxy;
 mod storage;
 mod upload;
 
 pub use host::HttpHost;
 pub use look::{Found, Nearest};
 pub use options::HttpOptions;
+pub use proxy::Proxies;
 pub use storage::{HttpStorage, Manner};

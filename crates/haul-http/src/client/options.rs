@@ -1,7 +1,12 @@
 //! What the user said about HTTP.
 
+use std::sync::Arc;
+
 use haul_net::PasswordSource;
 use haul_net::tls::TlsOptions;
+
+use super::proxy::Proxies;
+use crate::parse::netrc::Netrc;
 
 /// What holds for every host.
 #[derive(Debug, Clone, Default)]
@@ -12,4 +17,8 @@ pub struct HttpOptions {
     pub password: Option<PasswordSource>,
     /// A token that is sent instead of a name and a password (RFC 6750).
     pub token: Option<PasswordSource>,
+    /// Names and passwords of ~/.netrc.
+    pub netrc: Option<Arc<Netrc>>,
+    /// The variables of the environment that say through which proxy whom to reach.
+    pub proxies: Proxies,
 }

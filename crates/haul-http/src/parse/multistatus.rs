@@ -1,8 +1,8 @@
 //! The answer to a PROPFIND, as it arrives: RFC 4918, section 13 and 14.16 to 14.30.
 //!
 //! Chunks of any size go in, a [`Resource`] comes out for each `response` element as it ends, so a
-//! listing of a million files takes the memory of one. [`tokens`] cuts the bytes into pieces of
-//! markup, [`tree`] follows the elements and their namespaces, and this file holds the two together
+//! listing of a million files takes the memory of one. `tokens` cuts the bytes into pieces of
+//! markup, `tree` follows the elements and their namespaces, and this file holds the two together
 //! and remembers an error, after which nothing more comes.
 //!
 //! An answer is taken from whoever answers, so: a document type is refused, and with it every

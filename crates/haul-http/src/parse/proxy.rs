@@ -5,7 +5,7 @@
 //! | `http_proxy`, `HTTP_PROXY` | `http` |
 //! | `https_proxy`, `HTTPS_PROXY` | `https` |
 //! | `all_proxy`, `ALL_PROXY` | both, where the one above is not set |
-//! | `no_proxy`, `NO_PROXY` | hosts that are reached without one: see [`bypass`] |
+//! | `no_proxy`, `NO_PROXY` | hosts that are reached without one: see [`bypasses`] |
 //!
 //! Lower case goes before upper case, and one that is set to nothing means no proxy. In a CGI
 //! program `HTTP_PROXY` is the `Proxy` header of whoever sent the request, so it is not looked at

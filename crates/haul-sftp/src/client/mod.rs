@@ -16,7 +16,6 @@ mod host;
 mod inner;
 mod lanes;
 mod list;
-mod pace;
 mod part;
 mod read;
 mod server;

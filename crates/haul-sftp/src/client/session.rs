@@ -17,14 +17,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use haul_net::Gauge;
+use haul_net::{Gauge, Pace};
 use haul_storage::{Block, Error, ErrorKind, Range, Result};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use super::foresight::{FRESH, Foresight};
-use super::pace::Pace;
 use super::server::{Server, goes_early, is_eager, is_openssh};
 use super::table::Table;
 use crate::codec::{

@@ -22,7 +22,8 @@ impl fmt::Display for Below<'_> {
             return write!(f, "{}", self.path);
         }
         let slash = if base.is_empty() || base.ends_with(b"/") { "" } else { "/" };
-        write!(f, "{}{slash}", self.location)?;
+        // What is below has no query.
+        write!(f, "{}{slash}", Bare(self.location))?;
         match self.location {
             Location::Remote { path, .. } if path.is_empty() && !self.location.is_sftp() => {
                 f.write_str("/")?;
@@ -34,13 +35,26 @@ impl fmt::Display for Below<'_> {
     }
 }
 
-/// As a user would write it; parsed again it is the same location, but for tickets, which are
-/// secrets, and for control characters and bytes that are not UTF-8 outside of URLs. Safe for
+/// As a user would write it; parsed again it is the same location, but for tickets and queries, which
+/// are secrets, and for control characters and bytes that are not UTF-8 outside of URLs. Safe for
 /// terminals and reports.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Local(path) => {
+        write!(f, "{}", Bare(self))?;
+        // A signed URL has its signature there: whoever has it may do what it allows.
+        let has_query = matches!(self, Self::Remote { query: Some(_), .. });
+        f.write_str(if has_query { "?…" } else { "" })
+    }
+}
+
+/// A location without its query.
+struct Bare<'a>(&'a Location);
+
+impl fmt::Display for Bare<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let location = self.0;
+        match location {
+            Location::Local(path) => {
                 let bytes = path.as_os_str().as_encoded_bytes();
                 // `a:b` and what looks like a ticket would be something else.
                 let unclear = split_scheme(bytes).is_some()
@@ -49,7 +63,7 @@ impl fmt::Display for Location {
                 f.write_str(if unclear { "./" } else { "" })?;
                 write_escaped(if bytes.is_empty() { b"." } else { bytes }, f)
             }
-            Self::Remote { scheme, user, host, port, path } => {
+            Location::Remote { scheme, user, host, port, path, query: _ } => {
                 write!(f, "{}://", scheme.name())?;
                 if let Some(user) = user {
                     write_encoded(user.as_bytes(), f)?;
@@ -64,26 +78,28 @@ impl fmt::Display for Location {
                 if let Some(port) = port {
                     write!(f, ":{port}")?;
                 }
-                if self.is_sftp() && !path.starts_with(b"/") {
+                if location.is_sftp() && !path.starts_with(b"/") {
                     f.write_str("/~/")?;
                 }
-                if !self.is_sftp() && !path.is_empty() && !path.starts_with(b"/") {
+                if !location.is_sftp() && !path.is_empty() && !path.starts_with(b"/") {
                     f.write_str("/")?;
                 }
                 // An absolute path that begins like one below the home.
                 match path.strip_prefix(b"/~") {
-                    Some(rest) if self.is_sftp() && matches!(rest.first(), None | Some(b'/')) => {
+                    Some(rest)
+                        if location.is_sftp() && matches!(rest.first(), None | Some(b'/')) =>
+                    {
                         f.write_str("/%7E")?;
                         write_encoded(rest, f)
                     }
                     _ => write_encoded(path, f),
                 }
             }
-            Self::Named { name, path } => {
+            Location::Named { name, path } => {
                 write!(f, "{name}:")?;
                 write_escaped(path, f)
             }
-            Self::Peer { ticket, path } => {
+            Location::Peer { ticket, path } => {
                 // A ticket is a secret: whoever has it may connect.
                 write!(f, "{}…", shown_of_ticket(ticket))?;
                 if !path.is_empty() {

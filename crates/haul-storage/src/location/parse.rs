@@ -46,6 +46,7 @@ const BAD_HOST: &str = "that is no host name; for a local file whose name has a 
                         './' before it";
 
 fn parse_url(scheme: Scheme, rest: &[u8]) -> Parsed<Location> {
+    let (rest, query) = if scheme.has_query() { split_query(rest)? } else { (rest, None) };
     let slash = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
     let (authority, path) = rest.split_at(slash);
     let authority = std::str::from_utf8(authority).map_err(|_| "the host is not UTF-8")?;
@@ -61,7 +62,19 @@ fn parse_url(scheme: Scheme, rest: &[u8]) -> Parsed<Location> {
     if path.contains(&0) {
         return Err("the path has a NUL byte in it");
     }
-    Ok(Location::Remote { scheme, user, host, port, path })
+    Ok(Location::Remote { scheme, user, host, port, path, query })
+}
+
+/// What is before `?` and `#`, and the query between them, as it is.
+fn split_query(rest: &[u8]) -> Parsed<(&[u8], Option<String>)> {
+    let before = |rest: &[u8], sign| rest.iter().position(|byte| *byte == sign);
+    let rest = &rest[..before(rest, b'#').unwrap_or(rest.len())];
+    let Some(at) = before(rest, b'?') else { return Ok((rest, None)) };
+    let query = std::str::from_utf8(&rest[at + 1..]).map_err(|_| "the query is not UTF-8")?;
+    if query.chars().any(char::is_control) {
+        return Err("the query has control characters");
+    }
+    Ok((&rest[..at], Some(query.to_owned())))
 }
 
 /// What is below the home must not become absolute by a slash too many.
@@ -241,24 +254,39 @@ fn parse_scp(head: &str, path: &[u8]) -> Parsed<Location> {
         return Ok(Location::Named { name: host, path });
     }
     let user = user.map(str::to_owned);
-    Ok(Location::Remote { scheme: Scheme::Sftp, user, host, port: None, path })
+    Ok(Location::Remote { scheme: Scheme::Sftp, user, host, port: None, path, query: None })
 }
 
 /// The argument for an error message, without what could be a secret: everything from the first
-/// colon to the last `@`, and all but the beginning of a ticket.
+/// colon to the last `@`, all but the beginning of a ticket, and the query of a web page.
 fn masked(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes).into_owned();
     if looks_like_ticket(bytes) {
         return format!("{}…", shown_of_ticket(&text));
     }
-    let start = split_scheme(bytes).map_or(0, |(scheme, _)| scheme.len() + "://".len());
-    let Some(at) = text[start..].rfind('@').map(|at| start + at) else { return text };
+    let scheme = split_scheme(bytes).map(|(scheme, _)| scheme);
+    let start = scheme.map_or(0, |scheme| scheme.len() + "://".len());
+    // Of a scheme that is not known it cannot be told.
+    let has_query =
+        scheme.is_some_and(|name| Scheme::parse(name).is_none_or(|scheme| scheme.has_query()));
+    let query = text.find('?').filter(|_| has_query);
+    let shown_to = |end: usize, hidden: &str| format!("{}{hidden}", &text[..end]);
+    let Some(at) = text[start..].rfind('@').map(|at| start + at) else {
+        return query.map_or_else(|| text.clone(), |query| shown_to(query, "?…"));
+    };
     let colon = text[start..at].find(':').map(|colon| start + colon + 1);
     // A colon can be written so, too.
     let encoded = text[start..at].to_ascii_lowercase().find("%3a").map(|colon| start + colon + 3);
-    match colon.into_iter().chain(encoded).min() {
-        Some(secret) => format!("{}***{}", &text[..secret], &text[at..]),
-        None => text,
+    let secret = colon.into_iter().chain(encoded).min();
+    match (secret, query) {
+        // Where the password ends, if it is one, cannot be told from where a query does.
+        (Some(secret), Some(query)) if query < at => shown_to(secret.min(query), "***…"),
+        (Some(secret), Some(query)) => {
+            format!("{}***{}?…", &text[..secret], &text[at..query])
+        }
+        (Some(secret), None) => format!("{}***{}", &text[..secret], &text[at..]),
+        (None, Some(query)) => shown_to(query, "?…"),
+        (None, None) => text,
     }
 }
 

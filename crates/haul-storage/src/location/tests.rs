@@ -37,6 +37,7 @@ fn remote(scheme: Scheme, user: &str, host: &str, port: u16, path: &str) -> Loca
         host: host.to_owned(),
         port: (port != 0).then_some(port),
         path: path.into(),
+        query: None,
     }
 }
 
@@ -156,7 +157,6 @@ fn what_is_no_location_is_refused_with_argument_and_cause() {
         ("-oProxyCommand=x:y", "no host name"),
         ("sftp://-x/y", "no host name"),
         ("sftp://a b/x", "no host name"),
-        ("http://host?query", "no host name"),
         ("my file: notes.txt", "write './' before it"),
         ("sftp://host:0/x", "not a port"),
         ("sftp://host:65536/x", "not a port"),
@@ -240,6 +240,51 @@ fn a_ticket_is_never_repeated_whole() {
         assert!(message.contains("looks like a ticket"), "{message}");
         let shown = message.to_lowercase();
         assert!(!shown.contains(&TICKET[..16]) && !shown.contains(&TICKET[24..]), "{message}");
+    }
+}
+
+#[test]
+fn a_query_is_kept_as_written_and_never_shown() {
+    let query = |text: &str| match parse(text) {
+        Location::Remote { path, query, .. } => (String::from_utf8(path).unwrap(), query),
+        other => panic!("{other:?}"),
+    };
+    for (text, path, kept) in [
+        (
+            "https://host/a%20b?X-Amz-Signature=%2Fgeheim&x=/y",
+            "/a b",
+            "X-Amz-Signature=%2Fgeheim&x=/y",
+        ),
+        ("http://host?geheim", "", "geheim"),
+        ("http://host/a?geheim#b?c", "/a", "geheim"),
+        ("http://host/a?b@c:geheim?", "/a", "b@c:geheim?"),
+    ] {
+        assert_eq!(query(text), (path.to_owned(), Some(kept.to_owned())), "{text}");
+        let below = RelPath::parse("x").unwrap();
+        let location = parse(text);
+        assert!(location.to_string().ends_with("?…"), "{location}");
+        assert!(location.display(&below).to_string().ends_with("/x"), "{location}");
+        assert!(!location.to_string().contains("geheim"), "{location}");
+    }
+    // A fragment is left out; in other URLs, both signs are part of the path.
+    assert_eq!(query("http://host/a#b"), ("/a".to_owned(), None));
+    assert_eq!(query("http://host/a%3Fb%23c"), ("/a?b#c".to_owned(), None));
+    assert_eq!(query("davs://host/a?b#c"), ("/a?b#c".to_owned(), None));
+    assert_eq!(query("sftp://host/a?b#c"), ("/a?b#c".to_owned(), None));
+    assert_eq!(parse("http://host/a/b.iso?c=d/e").base_name(), b"b.iso");
+    assert!(error("http://host/x?a\u{1}b").contains("the query has control characters"));
+    // Nor is it in an error.
+    for text in [
+        "http://host:99999/a?geheim",
+        "https://host/%zz?a=geheim&b=c@d",
+        "http://host:0/a?b=c@geheim",
+        "http://ada:ge@host/?geheim",
+        "http://ada:geheim?x@host/",
+        "http://ada@host:0/?geheim",
+        "ada@host://x/?geheim@",
+        "s3://bucket/x?geheim",
+    ] {
+        assert!(!error(text).contains("geheim"), "{}", error(text));
     }
 }
 
@@ -349,6 +394,8 @@ fn nearly_a_location() -> impl Strategy<Value = String> {
         Just("["),
         Just("]"),
         Just("::1"),
+        Just("?"),
+        Just("#"),
         Just("%"),
         Just("%25"),
         Just("%3A"),
@@ -386,7 +433,7 @@ fn remote_location() -> impl Strategy<Value = Location> {
                 _ if path.is_empty() => path,
                 _ => format!("/{path}"),
             };
-            Location::Remote { scheme, user, host, port, path: path.into_bytes() }
+            Location::Remote { scheme, user, host, port, path: path.into_bytes(), query: None }
         },
     )
 }
@@ -441,7 +488,7 @@ proptest! {
     #[test]
     fn what_was_parsed_is_shown_and_parsed_to_the_same(text in nearly_a_location()) {
         if let Ok(location) = Location::parse(&text)
-            && !matches!(location, Location::Peer { .. })
+            && !matches!(location, Location::Peer { .. } | Location::Remote { query: Some(_), .. })
             && !text.contains('\n')
         {
             let shown = location.to_string();

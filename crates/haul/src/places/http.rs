@@ -2,10 +2,13 @@
 //! it.
 
 use std::collections::{HashMap, HashSet};
-use std::env;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{env, fs, io};
 
-use haul_http::client::{Found, HttpHost, HttpOptions, HttpStorage, Manner};
+use haul_http::client::{Found, HttpHost, HttpOptions, HttpStorage, Manner, Proxies};
+use haul_http::parse::netrc::Netrc;
 use haul_http::parse::{Origin, Url, WebScheme};
 use haul_net::tls::{Identity, TlsOptions};
 use haul_net::{PasswordSource, Secret};
@@ -37,6 +40,8 @@ struct Opened {
     /// Of which it was said how they were reached.
     introduced: HashSet<HostKey>,
     warned: bool,
+    /// Once it has been looked for.
+    netrc: Option<Option<Arc<Netrc>>>,
 }
 
 /// What makes one host different from another.
@@ -62,6 +67,8 @@ impl HttpPlaces {
             tls: tls_options(tls),
             password: secret("HAUL_PASSWORD"),
             token: secret("HAUL_TOKEN"),
+            netrc: None,
+            proxies: Proxies::of_environment(),
         };
         let terminal = Terminal { quiet: printer.is_quiet() };
         let (printer, opened) = (printer.clone(), Mutex::default());
@@ -120,6 +127,8 @@ impl HttpPlaces {
             self.printer.warning(&location.to_string(), message);
         }
         let mut options = self.options.clone();
+        let netrc = opened.netrc.get_or_insert_with(|| netrc(&self.printer).map(Arc::new));
+        options.netrc.clone_from(netrc);
         if let Some(command) = opened.password_commands.get(key) {
             options.password = Some(PasswordSource::Command(command.clone()));
         }
@@ -143,9 +152,38 @@ impl HttpPlaces {
     }
 }
 
+/// Names and passwords of ~/.netrc, or of the file that NETRC names. One that others can read is not
+/// looked into.
+fn netrc(printer: &Printer) -> Option<Netrc> {
+    let named = env::var_os("NETRC").filter(|name| !name.is_empty()).map(PathBuf::from);
+    let path = match named {
+        Some(path) => path,
+        None => PathBuf::from(env::var_os("HOME")?).join(".netrc"),
+    };
+    let at = path.display().to_string();
+    let text = match fs::metadata(&path) {
+        Ok(found) if found.permissions().mode() & 0o077 != 0 => {
+            printer.warning(&at, "others can read it, so it is not used: chmod 600 it");
+            return None;
+        }
+        Ok(_) => fs::read_to_string(&path),
+        Err(error) => Err(error),
+    };
+    match text {
+        Ok(text) => Netrc::parse(&text)
+            .map_err(|error| printer.warning(&at, &format!("not used: {error}")))
+            .ok(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            printer.warning(&at, &format!("not used: {error}"));
+            None
+        }
+    }
+}
+
 fn parts(location: &Location) -> Result<(HostKey, Url)> {
     // `Remotes` lets nothing else through.
-    let Location::Remote { scheme, user, host, port, path, .. } = location else {
+    let Location::Remote { scheme, user, host, port, path, query } = location else {
         return Err(Error::new(ErrorKind::Unsupported, "open").at(location));
     };
     let scheme = match scheme {
@@ -156,7 +194,7 @@ fn parts(location: &Location) -> Result<(HostKey, Url)> {
         Error::new(ErrorKind::InvalidInput, "open").at(location).because(error.to_string())
     };
     let origin = Origin::new(scheme, host, *port).map_err(wrong)?;
-    let url = Url::new(origin.clone(), path, None).map_err(wrong)?;
+    let url = Url::new(origin.clone(), path, query.as_deref()).map_err(wrong)?;
     Ok((HostKey { user: user.clone(), origin }, url))
 }
 

@@ -28,7 +28,7 @@ use crate::options::SplitArg;
 use crate::output::Printer;
 
 /// Lanes that whoever moves much will want over a long path.
-pub(crate) const MANY_LANES: usize = 8;
+pub(crate) const MANY_LANES: usize = 16;
 
 /// Something in an opened storage.
 #[derive(Debug, Clone)]
@@ -271,7 +271,8 @@ fn refuse_special(path: &Path, location: &Location) -> Result<()> {
 
 /// Who writes `a:b` may have meant a file of this machine.
 fn explain(error: Error, location: &Location) -> Error {
-    let Location::Remote { scheme: Scheme::Sftp, user: None, host, port: None, path } = location
+    let Location::Remote { scheme: Scheme::Sftp, user: None, host, port: None, path, .. } =
+        location
     else {
         return error;
     };
@@ -330,12 +331,13 @@ fn below(name: &str, remote: &Remote, base: Location, path: &[u8]) -> Result<Loc
             let path = joined(root.as_os_str().as_bytes());
             Ok(Location::Local(PathBuf::from(OsStr::from_bytes(&path))))
         }
-        Location::Remote { scheme, user, host, port, path } => Ok(Location::Remote {
+        Location::Remote { scheme, user, host, port, path, query } => Ok(Location::Remote {
             scheme,
             user: user.or_else(|| remote.user.clone()),
             host,
             port: port.or(remote.port),
             path: joined(&path),
+            query,
         }),
         Location::Peer { ticket, path } => Ok(Location::Peer { ticket, path: joined(&path) }),
         other @ Location::Named { .. } => Ok(other),

@@ -7,7 +7,7 @@ const LEAST_ROUND: Duration = Duration::from_millis(10);
 
 /// What a lane carries in a round trip.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub struct Pace {
     began: Instant,
     /// In this round trip, and in the last one that is over.
     carried: u64,
@@ -16,12 +16,12 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Of a lane that begins now.
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Self { began: Instant::now(), carried: 0, before: 0 }
     }
 
     /// Counts what was carried; gives what is carried in a round trip.
-    pub(super) fn carry(&mut self, bytes: u64, round_trip: Duration) -> u64 {
+    pub fn carry(&mut self, bytes: u64, round_trip: Duration) -> u64 {
         let now = Instant::now();
         let round = round_trip.clamp(LEAST_ROUND, Duration::from_secs(1));
         if now.duration_since(self.began) >= round {
@@ -29,5 +29,11 @@ impl Pace {
         }
         self.carried += bytes;
         self.carried.max(self.before)
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self::new()
     }
 }

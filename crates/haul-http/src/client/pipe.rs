@@ -1,0 +1,462 @@
+//! Parts of files over one connection, asked for one behind the other (RFC 9112, 9.3.2).
+//!
+//! A lane that asks for a part when the one before has arrived is idle for a round trip each time. Here
+//! the next request is with the server before the answer to the one before has ended, so that the
+//! connection never rests.
+//!
+//! ```text
+//! ask → writer task → server → reader task: head, then blocks → Parts, in order of asking
+//! ```
+//!
+//! The reader always reads on, whoever takes what it has read or not: one part may have to wait for
+//! another one that comes behind it. How much can wait is bounded by what was asked for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes, BytesMut};
+use haul_net::{Gauge, Pace};
+use haul_storage::BufferPool;
+use http::header::{CONNECTION, HeaderName, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
+
+use super::answer::{Head, SILENCE};
+use super::body::Payload;
+use super::connect::{Connected, Link};
+use crate::parse::Url;
+
+/// The longest head that is read.
+const HEAD_MOST: usize = 64 << 10;
+const HEAD_READ: usize = 4 << 10;
+const HEADERS_MOST: usize = 128;
+
+/// Bytes of a block, if they come within [`GATHERED`]: a write to a disk is worth its way to a thread.
+const BLOCK: usize = 256 << 10;
+const GATHERED: Duration = Duration::from_millis(30);
+
+/// What nobody wants any more is read to its end if no more than this is left of it: a new connection
+/// costs more.
+const SKIPPED_MOST: u64 = 1 << 20;
+
+/// What a new lane may be expected to carry in a round trip, and by how much more than it has carried.
+const FIRST_ALLOWANCE: u64 = 256 << 10;
+const GROWTH: u64 = 2;
+
+/// How old a round trip of a packet may be that is shown as that of now.
+const RECENT: Duration = Duration::from_millis(200);
+
+/// A connection that parts are asked for on. It ends when nobody has it any more.
+#[derive(Debug)]
+pub struct Pipe {
+    shared: Arc<Shared>,
+    questions: UnboundedSender<Question>,
+    gauge: Option<Gauge>,
+    round_trip: Duration,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Bytes that were asked for and have not arrived.
+    outstanding: AtomicU64,
+    /// Bytes that the lane may be expected to carry in a round trip.
+    allowance: AtomicU64,
+    ended: AtomicBool,
+}
+
+/// The answer to one request, as it comes.
+#[derive(Debug)]
+pub struct Part {
+    pieces: UnboundedReceiver<Result<Piece, Broken>>,
+}
+
+/// A piece of an answer: its head first.
+#[derive(Debug)]
+pub enum Piece {
+    /// The head.
+    Head(Head),
+    /// Some of the body.
+    Body(Bytes),
+}
+
+/// Why an answer ends too early.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Broken {
+    /// The connection ended before the answer began: nothing is known of the request.
+    Lost,
+    /// Within the answer.
+    Within(String),
+    /// What came is no answer, or none that can be read here.
+    Unreadable(String),
+}
+
+#[derive(Debug)]
+struct Question {
+    bytes: Vec<u8>,
+    url: Url,
+    pieces: UnboundedSender<Result<Piece, Broken>>,
+    expected: u64,
+}
+
+impl Pipe {
+    /// Over a connection. What it does is done on `runtime`.
+    pub fn start(connected: Connected<Link>, buffers: BufferPool, runtime: &Handle) -> Self {
+        let Connected { stream, round_trip, gauge } = connected;
+        let (reading, writing) = tokio::io::split(stream);
+        let (questions, asked) = unbounded_channel();
+        let (written, answered) = unbounded_channel();
+        let shared = Arc::new(Shared {
+            outstanding: AtomicU64::new(0),
+            allowance: AtomicU64::new(FIRST_ALLOWANCE),
+            ended: AtomicBool::new(false),
+        });
+        runtime.spawn(write(writing, asked, written));
+        let reader = Reader {
+            stream: reading,
+            ahead: BytesMut::new(),
+            buffers,
+            shared: Arc::clone(&shared),
+            pace: Pace::new(),
+            round_trip,
+        };
+        runtime.spawn(reader.run(answered));
+        Self { shared, questions, gauge, round_trip }
+    }
+
+    /// Asks for a part of `expected` bytes.
+    pub fn ask(&self, request: &Request<Payload>, url: &Url, expected: u64) -> Part {
+        let (pieces, receiver) = unbounded_channel();
+        self.shared.outstanding.fetch_add(expected, Ordering::Relaxed);
+        let bytes = as_sent(request);
+        let question = Question { bytes, url: url.clone(), pieces, expected };
+        if let Err(refused) = self.questions.send(question) {
+            self.shared.outstanding.fetch_sub(expected, Ordering::Relaxed);
+            drop(refused.0.pieces.send(Err(Broken::Lost)));
+        }
+        Part { pieces: receiver }
+    }
+
+    /// How busy the lane is, in thousandths of what it can carry in a round trip.
+    pub fn load(&self) -> u64 {
+        self.outstanding() * 1000 / self.shared.allowance.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were asked for and have not arrived.
+    pub fn outstanding(&self) -> u64 {
+        self.shared.outstanding.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing can be asked any more.
+    pub fn is_ended(&self) -> bool {
+        self.shared.ended.load(Ordering::Relaxed) || self.questions.is_closed()
+    }
+
+    /// Nothing more is to be asked.
+    pub fn retire(&self) {
+        self.shared.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// The shortest round trip seen.
+    pub fn round_trip(&self) -> Duration {
+        let seen = self.gauge.as_ref().and_then(Gauge::round_trips);
+        seen.map_or(self.round_trip, |seen| seen.shortest.min(self.round_trip))
+    }
+
+    /// How much longer than its shortest a round trip of packets is at present, if some are under
+    /// way.
+    pub fn queueing(&self) -> Option<Duration> {
+        let seen = self.gauge.as_ref()?.round_trips()?;
+        let fresh = seen.idle <= (seen.shortest * 2).max(RECENT);
+        fresh.then(|| seen.now - seen.shortest)
+    }
+}
+
+impl Part {
+    /// The head of the answer.
+    pub async fn head(&mut self) -> Result<Head, Broken> {
+        match self.pieces.recv().await {
+            Some(Ok(Piece::Head(head))) => Ok(head),
+            Some(Ok(Piece::Body(_))) | None => Err(Broken::Lost),
+            Some(Err(broken)) => Err(broken),
+        }
+    }
+
+    /// The next bytes of the body; `None` at its end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Broken> {
+        match self.pieces.recv().await {
+            Some(Ok(Piece::Body(bytes))) => Ok(Some(bytes)),
+            Some(Ok(Piece::Head(_))) | None => Ok(None),
+            Some(Err(broken)) => Err(broken),
+        }
+    }
+}
+
+fn as_sent(request: &Request<Payload>) -> Vec<u8> {
+    let mut bytes = format!("GET {} HTTP/1.1\r\n", request.uri()).into_bytes();
+    for (name, value) in request.headers() {
+        bytes.extend_from_slice(name.as_str().as_bytes());
+        bytes.extend_from_slice(b": ");
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(b"\r\n");
+    bytes
+}
+
+/// Sends what is asked, and hands it on to the reader first, so that no answer comes unexpected.
+async fn write(
+    mut stream: WriteHalf<Link>,
+    mut asked: UnboundedReceiver<Question>,
+    written: UnboundedSender<Question>,
+) {
+    while let Some(question) = asked.recv().await {
+        let mut bytes = question.bytes.clone();
+        if let Err(refused) = written.send(question) {
+            drop(refused.0.pieces.send(Err(Broken::Lost)));
+            break;
+        }
+        while let Ok(next) = asked.try_recv() {
+            bytes.extend_from_slice(&next.bytes);
+            if let Err(refused) = written.send(next) {
+                drop(refused.0.pieces.send(Err(Broken::Lost)));
+            }
+        }
+        // The reader notices that the connection has ended, and tells those who wait.
+        if stream.write_all(&bytes).await.is_err() || stream.flush().await.is_err() {
+            break;
+        }
+    }
+    // Whoever asks from now on learns it at once.
+    asked.close();
+    while let Some(question) = asked.recv().await {
+        drop(question.pieces.send(Err(Broken::Lost)));
+    }
+    drop(stream.shutdown().await);
+}
+
+struct Reader {
+    stream: ReadHalf<Link>,
+    ahead: BytesMut,
+    buffers: BufferPool,
+    shared: Arc<Shared>,
+    pace: Pace,
+    round_trip: Duration,
+}
+
+/// How long a body is.
+enum Length {
+    Known(u64),
+    /// The server says it in a way that only hyper reads.
+    Unknown,
+}
+
+impl Reader {
+    async fn run(mut self, mut answered: UnboundedReceiver<Question>) {
+        while let Some(question) = self.next_question(&mut answered).await {
+            let goes_on = match self.answer(&question).await {
+                Ok(goes_on) => goes_on,
+                Err(broken) => {
+                    drop(question.pieces.send(Err(broken)));
+                    false
+                }
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        self.shared.ended.store(true, Ordering::Relaxed);
+        answered.close();
+        while let Some(question) = answered.recv().await {
+            self.shared.outstanding.fetch_sub(question.expected, Ordering::Relaxed);
+            drop(question.pieces.send(Err(Broken::Lost)));
+        }
+    }
+
+    /// The next question, unless the connection ends while nothing is asked.
+    async fn next_question(
+        &mut self,
+        answered: &mut UnboundedReceiver<Question>,
+    ) -> Option<Question> {
+        if !self.ahead.is_empty() {
+            return answered.recv().await;
+        }
+        tokio::select! {
+            biased;
+            question = answered.recv() => question,
+            // Bytes that nobody asked for may be the beginning of an answer to what is being asked
+            // at this moment; a connection that ended gives none.
+            read = self.stream.read_buf(&mut self.ahead) => match read {
+                Ok(0) | Err(_) => None,
+                Ok(_) => answered.recv().await,
+            }
+        }
+    }
+
+    /// Passes an answer on. Whether the connection goes on.
+    async fn answer(&mut self, question: &Question) -> Result<bool, Broken> {
+        let mut left = Outstanding { shared: &Arc::clone(&self.shared), bytes: question.expected };
+        let (head, length) = self.head(&question.url).await?;
+        let closes = says(&head.headers, &CONNECTION, "close");
+        let wanted = head.status == StatusCode::PARTIAL_CONTENT || head.status == StatusCode::OK;
+        drop(question.pieces.send(Ok(Piece::Head(head))));
+        let Length::Known(mut length) = length else {
+            return Err(Broken::Unreadable("its length is not said".to_owned()));
+        };
+        while length > 0 {
+            if (question.pieces.is_closed() || !wanted) && length > SKIPPED_MOST {
+                return Ok(false);
+            }
+            let bytes = self.body(length).await?;
+            let arrived = bytes.len() as u64;
+            length -= arrived;
+            left.arrived(arrived);
+            let carried = self.pace.carry(arrived, self.round_trip);
+            let allowance = FIRST_ALLOWANCE.max(GROWTH * carried);
+            self.shared.allowance.store(allowance, Ordering::Relaxed);
+            // Whoever does not want it any more does not hinder those behind.
+            drop(question.pieces.send(Ok(Piece::Body(bytes))));
+        }
+        Ok(!closes)
+    }
+
+    /// The next bytes of a body of which `left` are still to come.
+    async fn body(&mut self, left: u64) -> Result<Bytes, Broken> {
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        if !self.ahead.is_empty() {
+            let length = left.min(self.ahead.len());
+            return Ok(self.ahead.split_to(length).freeze());
+        }
+        let mut buffer = self.buffers.take(left.min(BLOCK));
+        let space = buffer.as_mut_slice();
+        let (mut filled, mut first) = (0, None);
+        while filled < space.len() {
+            let read = read(&mut self.stream, &mut space[filled..]).await?;
+            if read == 0 {
+                return Err(Broken::Within("the connection ended".to_owned()));
+            }
+            filled += read;
+            let first = *first.get_or_insert_with(Instant::now);
+            if first.elapsed() > GATHERED {
+                break;
+            }
+        }
+        Ok(buffer.freeze(filled))
+    }
+
+    /// The head of the next answer. Those of provisional ones (1xx) are passed over.
+    async fn head(&mut self, url: &Url) -> Result<(Head, Length), Broken> {
+        loop {
+            if let Some(parsed) = parse(&mut self.ahead, url)? {
+                if parsed.0.status.is_informational() {
+                    continue;
+                }
+                return Ok(parsed);
+            }
+            if self.ahead.len() >= HEAD_MOST {
+                return Err(Broken::Unreadable("its head is too long".to_owned()));
+            }
+            let nothing_yet = self.ahead.is_empty();
+            self.ahead.reserve(HEAD_READ);
+            match timeout(SILENCE, self.stream.read_buf(&mut self.ahead)).await {
+                Ok(Ok(0) | Err(_)) if nothing_yet => return Err(Broken::Lost),
+                Ok(Ok(0)) => return Err(Broken::Within("the connection ended".to_owned())),
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return Err(Broken::Within(error.to_string())),
+                Err(_) => return Err(silent()),
+            }
+        }
+    }
+}
+
+/// Bytes that are under way, until they have arrived or nobody expects them any more.
+struct Outstanding<'a> {
+    shared: &'a Shared,
+    bytes: u64,
+}
+
+impl Outstanding<'_> {
+    fn arrived(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.shared.outstanding.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Outstanding<'_> {
+    fn drop(&mut self) {
+        self.shared.outstanding.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+async fn read(stream: &mut (impl AsyncRead + Unpin), space: &mut [u8]) -> Result<usize, Broken> {
+    match timeout(SILENCE, stream.read(space)).await {
+        Ok(Ok(length)) => Ok(length),
+        Ok(Err(error)) => Err(Broken::Within(error.to_string())),
+        Err(_) => Err(silent()),
+    }
+}
+
+fn silent() -> Broken {
+    Broken::Within(format!("nothing has come for {} s", SILENCE.as_secs()))
+}
+
+/// Takes a head from the beginning of `bytes`, if all of it is there.
+fn parse(bytes: &mut BytesMut, url: &Url) -> Result<Option<(Head, Length)>, Broken> {
+    let mut fields = [httparse::EMPTY_HEADER; HEADERS_MOST];
+    let mut response = httparse::Response::new(&mut fields);
+    let unreadable = |what: &str| Broken::Unreadable(what.to_owned());
+    let length = match response.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(error) => return Err(Broken::Unreadable(error.to_string())),
+    };
+    let status = StatusCode::from_u16(response.code.unwrap_or_default());
+    let status = status.map_err(|_| unreadable("its status is none"))?;
+    let mut headers = HeaderMap::new();
+    for field in response.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes());
+        let value = HeaderValue::from_bytes(field.value);
+        let (Ok(name), Ok(value)) = (name, value) else {
+            return Err(unreadable("a header field is none"));
+        };
+        headers.append(name, value);
+    }
+    let old = response.version != Some(1);
+    bytes.advance(length);
+    if old {
+        // HTTP/1.0 ends the connection with the answer.
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    let head = Head { status, headers, url: url.clone() };
+    let length = body_length(&head)?;
+    Ok(Some((head, length)))
+}
+
+/// RFC 9112, 6.3.
+fn body_length(head: &Head) -> Result<Length, Broken> {
+    let status = head.status;
+    if status.is_informational() || matches!(status.as_u16(), 204 | 304) {
+        return Ok(Length::Known(0));
+    }
+    if head.headers.contains_key(TRANSFER_ENCODING) {
+        return Ok(Length::Unknown);
+    }
+    let mut lengths = head.headers.get_all(http::header::CONTENT_LENGTH).iter();
+    let Some(first) = lengths.next() else { return Ok(Length::Unknown) };
+    let same = lengths.all(|other| other == first);
+    match first.to_str().ok().and_then(|text| text.trim().parse().ok()).filter(|_| same) {
+        Some(length) => Ok(Length::Known(length)),
+        None => Err(Broken::Unreadable("it says a length that is none".to_owned())),
+    }
+}
+
+fn says(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
+    headers.get_all(name).iter().any(|value| {
+        let mut words = value.to_str().unwrap_or_default().split(',');
+        words.any(|found| found.trim().eq_ignore_ascii_case(word))
+    })
+}

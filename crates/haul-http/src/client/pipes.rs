@@ -1,0 +1,265 @@
+//! The lanes to one origin that parts of files are asked for on: as many as the window wishes for,
+//! opened side by side in the background; a lost one is replaced.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use haul_storage::{BufferPool, Error, LinkStatus, Range, Result, Retry};
+use http::header::RANGE;
+use http::{HeaderValue, Request};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::body::Payload;
+use super::connect::Connector;
+use super::facts::bytes_of;
+use super::pipe::{Part, Pipe};
+use crate::parse::{Origin, Url};
+
+/// Lanes in the making: enough to open all that a long path needs at once.
+const MAKING: usize = 16;
+
+/// While lanes are being opened none is given more than this, in thousandths of what it carries in
+/// two round trips: the first one would have everything, and take long for it.
+const ENOUGH: u64 = 2000;
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Bytes that every new lane is asked for before anything is known of the file.
+pub const PIECE: u64 = 64 << 10;
+
+/// How long after it was looked at a file is what a new lane is needed for.
+const LATELY: Duration = Duration::from_secs(2);
+
+/// Buffers that are kept for when they are needed again.
+const BUFFERS_KEPT: usize = 32;
+const BUFFER: usize = 256 << 10;
+
+/// The lanes to one origin.
+#[derive(Debug)]
+pub struct Pipes {
+    origin: Origin,
+    connector: Arc<Connector>,
+    runtime: Handle,
+    buffers: BufferPool,
+    state: Mutex<State>,
+    changed: Notify,
+    this: Weak<Self>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    open: Vec<Arc<Pipe>>,
+    making: usize,
+    wished: usize,
+    refused: usize,
+    refused_in_a_row: u32,
+    paused_until: Option<Instant>,
+    /// Why the last lane could not be opened, while there is none.
+    failure: Option<Error>,
+    connect: Option<Duration>,
+    /// Lanes that are not given up however little the window wishes for: it has not measured
+    /// anything yet when they are opened.
+    least: usize,
+    foresight: Option<Foresight>,
+}
+
+/// What new lanes are asked at once.
+#[derive(Debug)]
+struct Foresight {
+    url: Url,
+    request: Request<Payload>,
+    since: Instant,
+    parts: Vec<(Range, Part)>,
+}
+
+impl Pipes {
+    /// No lane yet.
+    pub fn new(origin: Origin, connector: Arc<Connector>, runtime: Handle) -> Arc<Self> {
+        let state = Mutex::new(State { wished: 1, ..State::default() });
+        let buffers = BufferPool::new(BUFFER, BUFFERS_KEPT);
+        let changed = Notify::new();
+        Arc::new_cyclic(|this| Self {
+            origin,
+            connector,
+            runtime,
+            buffers,
+            state,
+            changed,
+            this: this.clone(),
+        })
+    }
+
+    /// Wishes for `lanes` lanes; those that are too many are closed once nothing is under way on
+    /// them.
+    pub fn wish(&self, lanes: usize) {
+        let mut state = self.lock();
+        state.wished = lanes.max(1);
+        self.tend(&mut state);
+    }
+
+    /// Says what new lanes are to ask for at once: one piece of a file each, from the second on.
+    pub fn foresee(&self, url: Url, request: Request<Payload>) {
+        let since = Instant::now();
+        self.lock().foresight = Some(Foresight { url, request, since, parts: Vec::new() });
+    }
+
+    /// The pieces of a file that have been asked for, in order.
+    pub fn foreseen(&self, url: &Url) -> Vec<(Range, Part)> {
+        let foresight = self.lock().foresight.take();
+        foresight
+            .filter(|foresight| foresight.url == *url)
+            .map_or(Vec::new(), |foresight| foresight.parts)
+    }
+
+    /// Opens `lanes` lanes now, if there are not as many: a transfer is about to begin.
+    pub fn open_now(&self, lanes: usize) {
+        let mut state = self.lock();
+        state.least = state.least.max(lanes);
+        if state.open.is_empty() && state.making == 0 {
+            self.make(&mut state);
+        }
+        self.tend(&mut state);
+    }
+
+    /// What the link looks like.
+    pub fn status(&self) -> LinkStatus {
+        let mut state = self.lock();
+        self.tend(&mut state);
+        let mut queueing: Vec<_> = state.open.iter().filter_map(|lane| lane.queueing()).collect();
+        queueing.sort_unstable();
+        LinkStatus {
+            open: state.open.len(),
+            opening: state.making,
+            refused: state.refused,
+            round_trip: state.open.iter().map(|lane| lane.round_trip()).min(),
+            connect: state.connect,
+            queueing: queueing.get(queueing.len() / 2).copied(),
+        }
+    }
+
+    /// Asks for a part of `expected` bytes on the lane with the least to do. Gives that lane, too.
+    ///
+    /// # Errors
+    /// No lane is open and none can be opened.
+    pub async fn ask(
+        &self,
+        request: &Request<Payload>,
+        url: &Url,
+        expected: u64,
+    ) -> Result<(Part, Arc<Pipe>)> {
+        loop {
+            let changed = self.changed.notified();
+            {
+                let mut state = self.lock();
+                self.tend(&mut state);
+                let least = state.open.iter().min_by_key(|lane| lane.load());
+                let more_come = state.making > 0;
+                if let Some(least) = least.filter(|lane| !more_come || lane.load() < ENOUGH) {
+                    return Ok((least.ask(request, url, expected), Arc::clone(least)));
+                }
+                if state.making == 0 {
+                    if let Some(failure) = state.failure.take() {
+                        return Err(failure);
+                    }
+                    self.make(&mut state);
+                }
+            }
+            // What lanes have carried is not announced.
+            drop(timeout(LOOK_AGAIN, changed).await);
+        }
+    }
+
+    /// The server refuses what is asked on a lane because there are too many. Whether others are
+    /// left.
+    pub fn refused(&self, lane: &Pipe) -> bool {
+        let mut state = self.lock();
+        lane.retire();
+        state.refuse();
+        self.tend(&mut state);
+        !state.open.is_empty()
+    }
+
+    /// Forgets lanes that have ended, closes what is too much, makes what is missing.
+    fn tend(&self, state: &mut State) {
+        state.open.retain(|lane| !lane.is_ended());
+        let wished = state.wished.max(state.least);
+        while state.open.len() > wished {
+            let Some(idle) = state.open.iter().rposition(|lane| lane.outstanding() == 0) else {
+                break;
+            };
+            state.open.remove(idle);
+        }
+        let paused = state.paused_until.is_some_and(|until| until > Instant::now());
+        // The first lane opens when somebody needs it, and the others are worth it only then.
+        let begun = !state.open.is_empty() || state.making > 0;
+        while begun && !paused && state.making < MAKING && state.open.len() + state.making < wished
+        {
+            self.make(state);
+        }
+    }
+
+    fn make(&self, state: &mut State) {
+        let Some(this) = self.this.upgrade() else { return };
+        state.making += 1;
+        self.runtime.spawn(this.open_one());
+    }
+
+    async fn open_one(self: Arc<Self>) {
+        let began = Instant::now();
+        let connected = self.connector.reach(&self.origin, |_| {}).await;
+        let mut state = self.lock();
+        state.making -= 1;
+        match connected {
+            Ok(connected) => {
+                state.refused_in_a_row = 0;
+                state.failure = None;
+                state.connect.get_or_insert(began.elapsed());
+                let pipe = Pipe::start(connected, self.buffers.clone(), &self.runtime);
+                state.ask_ahead(&pipe);
+                state.open.push(Arc::new(pipe));
+            }
+            Err(error) => {
+                state.refuse();
+                if state.open.is_empty() && state.making == 0 {
+                    state.failure = Some(error);
+                } else if error.retry() == Retry::Never {
+                    state.wished = state.open.len().max(1);
+                    state.least = 0;
+                }
+            }
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Asks a new lane for the next piece of what is going to be read.
+    fn ask_ahead(&mut self, pipe: &Pipe) {
+        drop(self.foresight.take_if(|foresight| foresight.since.elapsed() > LATELY));
+        let Some(foresight) = &mut self.foresight else { return };
+        let start = (foresight.parts.len() as u64 + 1) * PIECE;
+        let range = Range::new(start, PIECE);
+        let Ok(bytes) = HeaderValue::try_from(bytes_of(range)) else { return };
+        foresight.request.headers_mut().insert(RANGE, bytes);
+        let part = pipe.ask(&foresight.request, &foresight.url, range.len());
+        foresight.parts.push((range, part));
+    }
+
+    fn refuse(&mut self) {
+        self.refused += 1;
+        self.refused_in_a_row += 1;
+        self.least = 0;
+        let factor = 1u32 << (self.refused_in_a_row - 1).min(5);
+        self.paused_until = Some(Instant::now() + (PAUSE * factor).min(LONGEST_PAUSE));
+    }
+}

@@ -1,0 +1,124 @@
+//! Through whom a server is reached.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use haul_storage::{Error, ErrorKind, Result, Retry};
+use http::HeaderValue;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::parse::proxy::{Proxy, proxy_for};
+use crate::parse::{Origin, basic};
+
+/// The longest answer of a proxy that is read before it lets bytes through.
+const ANSWER_MOST: usize = 16 << 10;
+
+/// Variables of the environment, as they were at the beginning.
+#[derive(Clone, Default)]
+pub struct Proxies {
+    variables: HashMap<String, String>,
+}
+
+/// They may have passwords in them.
+impl fmt::Debug for Proxies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Proxies")
+    }
+}
+
+impl Proxies {
+    /// Those of this process.
+    pub fn of_environment() -> Self {
+        let wanted = |name: &str| {
+            let name = name.to_ascii_lowercase();
+            name.ends_with("_proxy") || name == "request_method"
+        };
+        Self { variables: std::env::vars().filter(|(name, _)| wanted(name)).collect() }
+    }
+
+    /// The proxy for a server.
+    ///
+    /// # Errors
+    /// A variable that names none that can be used.
+    pub fn of(&self, origin: &Origin) -> Result<Option<Proxy>> {
+        let found = proxy_for(origin, |name| self.variables.get(name).cloned());
+        found.map_err(|error| {
+            Error::new(ErrorKind::InvalidInput, "find the proxy")
+                .at(origin)
+                .because(error.to_string())
+        })
+    }
+}
+
+/// What signs in to a proxy.
+///
+/// # Errors
+/// It has characters that cannot be sent.
+pub fn authorization(proxy: &Proxy) -> Result<Option<HeaderValue>> {
+    let Some(user) = &proxy.user else { return Ok(None) };
+    let password = proxy.password.as_ref().map_or("", |password| password.as_str());
+    let wrong = |cause: String| {
+        Error::new(ErrorKind::InvalidInput, "sign in to the proxy").at(proxy).because(cause)
+    };
+    let text = basic::authorization(user, password).map_err(|error| wrong(error.to_string()))?;
+    let mut value = HeaderValue::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+/// Has a proxy let bytes through to a server (RFC 9110, 9.3.6).
+///
+/// # Errors
+/// It refuses, or does not speak HTTP.
+pub async fn tunnel(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    proxy: &Proxy,
+    origin: &Origin,
+) -> Result<()> {
+    let host = match origin.host() {
+        host if host.contains(':') => format!("[{host}]:{}", origin.port()),
+        host => format!("{host}:{}", origin.port()),
+    };
+    let mut request = format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n").into_bytes();
+    if let Some(value) = authorization(proxy)? {
+        request.extend_from_slice(b"Proxy-Authorization: ");
+        request.extend_from_slice(value.as_bytes());
+        request.extend_from_slice(b"\r\n");
+    }
+    request.extend_from_slice(b"\r\n");
+    let failed = |error| Error::from_io("connect through the proxy", error).at(proxy);
+    stream.write_all(&request).await.map_err(failed)?;
+    stream.flush().await.map_err(failed)?;
+    let wrong = |kind, cause: String| {
+        Error::new(kind, "connect through the proxy").at(proxy).because(cause)
+    };
+    let mut answer = Vec::new();
+    loop {
+        // Byte by byte: what comes behind is the server's.
+        let byte = stream.read_u8().await.map_err(failed)?;
+        answer.push(byte);
+        if answer.ends_with(b"\r\n\r\n") {
+            break;
+        }
+        if answer.len() > ANSWER_MOST {
+            return Err(wrong(ErrorKind::Protocol, "its answer is too long".to_owned()));
+        }
+    }
+    let mut fields = [httparse::EMPTY_HEADER; 64];
+    let mut response = httparse::Response::new(&mut fields);
+    let parsed = response.parse(&answer);
+    match (parsed, response.code) {
+        (Ok(_), Some(200..=299)) => Ok(()),
+        (Ok(_), Some(407)) => Err(wrong(
+            ErrorKind::Unauthenticated,
+            "it wants to know who asks: name user and password in the variable".to_owned(),
+        )
+        .with_retry(Retry::Never)),
+        (Ok(_), Some(code @ (502..=504))) => {
+            Err(wrong(ErrorKind::Unreachable, format!("it says {code}")))
+        }
+        (Ok(_), Some(code)) => Err(wrong(ErrorKind::PermissionDenied, format!("it says {code}"))),
+        (Ok(_), None) => Err(wrong(ErrorKind::Protocol, "it says nothing".to_owned())),
+        (Err(error), _) => Err(wrong(ErrorKind::Protocol, error.to_string())),
+    }
+}
