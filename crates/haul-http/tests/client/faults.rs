@@ -304,3 +304,71 @@ async fn nextcloud_gets_times_with_the_file() {
     let patch = String::from_utf8(server.asked("PROPPATCH")[0].body.clone()).unwrap();
     assert!(patch.contains("lastmodified>1234567890<"), "{patch}");
 }
+
+/// A server of Nextcloud, as far as uploads go; the second piece is refused once.
+async fn nextcloud() -> Scripted {
+    let refused = AtomicUsize::new(0);
+    Scripted::start(move |asked| match &asked.method[..] {
+        "OPTIONS" => {
+            let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
+            Reply::Say(200, vec![dav], String::new())
+        }
+        "MKCOL" => Reply::status(201),
+        "PUT" if asked.path.ends_with("00002") && refused.fetch_add(1, Ordering::Relaxed) == 0 => {
+            Reply::status(503)
+        }
+        "PROPFIND" if asked.path.ends_with("/me/") => Reply::listing(&[(&asked.path, None)]),
+        _ => usual(asked),
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_file_for_nextcloud_is_put_together_from_pieces() {
+    const SIZE: u64 = (11 << 20) + 5;
+    let server = nextcloud().await;
+    let root = format!("{}remote.php/dav/files/me/", server.url);
+    let storage = storage(&root, &tempfile::tempdir().unwrap()).await;
+    storage.set_lanes(3);
+    let bytes: Vec<u8> = (0..SIZE).map(|n| (n % 251) as u8).collect();
+    let options = CreateOptions { size: Some(SIZE), ..CreateOptions::default() };
+    let writer = storage.create(&path("big"), &options).await.unwrap();
+    for (n, piece) in bytes.chunks(700_000).enumerate() {
+        let block = Block::from(Bytes::copy_from_slice(piece));
+        writer.write_at(n as u64 * 700_000, block).await.unwrap();
+    }
+    assert!(server.asked("MOVE").is_empty());
+    let modified = Some(Timestamp { seconds: 1_234_567_890, nanos: 0 });
+    let metadata = Metadata { modified, ..Metadata::default() };
+    writer.commit(SIZE, &CommitOptions { metadata, replace: true, sync: false }).await.unwrap();
+
+    let made = &server.asked("MKCOL")[0];
+    assert!(made.path.starts_with("/dav/remote.php/dav/uploads/me/haul-"), "{}", made.path);
+    let mut pieces = server.asked("PUT");
+    assert_eq!(pieces.len(), 4, "three pieces, one of them twice");
+    pieces.sort_by(|a, b| a.path.cmp(&b.path));
+    pieces.dedup_by(|a, b| a.path == b.path);
+    let names: Vec<_> = pieces.iter().map(|put| &put.path[made.path.len()..]).collect();
+    assert_eq!(names, ["00001", "00002", "00003"]);
+    let stored = pieces.iter().map(|put| &put.body[..]).collect::<Vec<_>>().concat();
+    assert!(stored == bytes, "the pieces are not the file");
+    let moved = &server.asked("MOVE")[0];
+    assert_eq!(moved.path, format!("{}.file", made.path));
+    assert_eq!(moved.header("destination"), format!("{root}big"));
+    assert_eq!(moved.header("oc-total-length"), SIZE.to_string());
+    assert_eq!(moved.header("x-oc-mtime"), "1234567890");
+    assert_eq!(moved.header("overwrite"), "F");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pieces_of_an_upload_that_was_given_up_are_removed() {
+    let server = nextcloud().await;
+    let root = format!("{}remote.php/dav/files/me/", server.url);
+    let storage = storage(&root, &tempfile::tempdir().unwrap()).await;
+    let options = CreateOptions { size: Some(20 << 20), ..CreateOptions::default() };
+    let writer = storage.create(&path("big"), &options).await.unwrap();
+    writer.write_at(0, Block::from(Bytes::from(vec![0; 6 << 20]))).await.unwrap();
+    writer.abort(false).await.unwrap();
+    assert_eq!(server.asked("DELETE")[0].path, server.asked("MKCOL")[0].path);
+    assert!(server.asked("MOVE").is_empty());
+}
