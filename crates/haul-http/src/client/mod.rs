@@ -29,8 +29,9 @@ mod proxy;
 mod storage;
 mod upload;
 
+pub use file::HttpFile;
 pub use host::HttpHost;
 pub use look::{Found, Nearest};
 pub use options::HttpOptions;
 pub use proxy::Proxies;
-pub use storage::{HttpStorage, Manner};
+pub use storage::HttpStorage;

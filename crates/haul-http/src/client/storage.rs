@@ -94,17 +94,6 @@ impl HttpStorage {
         Ok(Self::with(host, location, root, Manner::Dav, habits, capabilities, journals))
     }
 
-    /// As [`HttpStorage::open_web`].
-    pub fn new(
-        host: Arc<HttpHost>,
-        location: Location,
-        root: Url,
-        manner: Manner,
-        ranged: bool,
-    ) -> Arc<Self> {
-        Self::with(host, location, root, manner, Habits::unknown(), of_web(ranged), None)
-    }
-
     fn with(
         host: Arc<HttpHost>,
         location: Location,

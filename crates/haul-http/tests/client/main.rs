@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use haul_http::client::{Found, HttpHost, HttpOptions, HttpStorage, Nearest};
 use haul_http::parse::Url;
+use haul_http::server::DavServer;
 use haul_net::Nobody;
 use haul_storage::{
     Block, CommitOptions, CreateOptions, Location, Metadata, RelPath, Storage, StorageExt, Writes,
@@ -80,6 +81,18 @@ async fn it_conforms_on_nginx() {
         ("names::directories_take_the_same_names", why),
     ];
     conforms(servers::nginx(), 3, &known).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_conforms_on_haul() {
+    let [directory, journals] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let server = DavServer::builder(directory.path().to_owned()).bind().await.unwrap();
+    let storage = storage(&format!("http://{}/", server.address()), &journals).await;
+    storage.set_lanes(3);
+    let can = storage.capabilities();
+    assert!(can.writes == Writes::AnyOrder && can.resume && can.times && can.rename);
+    conformance::run_all(Arc::clone(&storage) as Arc<dyn Storage>).await;
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

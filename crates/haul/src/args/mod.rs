@@ -25,7 +25,7 @@ pub(crate) use hosts::HostArgs;
 pub(crate) use ls::LsArgs;
 pub(crate) use man::{CompletionsArgs, ManArgs};
 pub(crate) use remote::{RemoteArgs, TlsArgs};
-pub(crate) use serve::{ServeArgs, ServeProtocol, ServeSftpArgs};
+pub(crate) use serve::{ServeArgs, ServeDavArgs, ServeProtocol, ServeSftpArgs};
 pub(crate) use ssh::SshArgs;
 pub(crate) use sync::SyncArgs;
 pub(crate) use transfer::TransferArgs;

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{env, fs, io};
 
-use haul_http::client::{Found, HttpHost, HttpOptions, HttpStorage, Manner, Proxies};
+use haul_http::client::{Found, HttpFile, HttpHost, HttpOptions, HttpStorage, Nearest, Proxies};
+use haul_http::parse::href::decode;
 use haul_http::parse::netrc::Netrc;
 use haul_http::parse::{Origin, Url, WebScheme};
 use haul_net::tls::{Identity, TlsOptions};
@@ -15,7 +16,7 @@ use haul_net::{PasswordSource, Secret};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Scheme};
 
 use super::Place;
-use super::sftp::{at_root, rel_path};
+use super::sftp::{at_root, journals, rel_path};
 use super::threads::LaneThreads;
 use crate::args::TlsArgs;
 use crate::output::{Printer, human};
@@ -37,6 +38,7 @@ pub(super) struct HttpPlaces {
 struct Opened {
     hosts: HashMap<HostKey, Arc<HttpHost>>,
     password_commands: HashMap<HostKey, String>,
+    storages: HashMap<(HostKey, String), Arc<HttpStorage>>,
     /// Of which it was said how they were reached.
     introduced: HashSet<HostKey>,
     warned: bool,
@@ -87,34 +89,92 @@ impl HttpPlaces {
     pub(super) async fn existing(&self, location: &Location) -> Result<Place> {
         let (key, url) = parts(location)?;
         let host = self.host(&key, location)?;
-        let found = host.find(&url).await?;
+        let dav = is_dav(location);
+        let found = if dav { host.find_dav(&url).await? } else { host.find(&url).await? };
         self.introduce(&key, &host);
         match found {
-            Found::File(file) => {
-                let (directory, _) = split(url.path());
-                let root = url.with_path(directory);
-                let name = match location.base_name() {
-                    b"" => &b"index.html"[..],
-                    name => name,
-                };
-                let path = rel_path(location, &[name])?;
-                let at = at_root(location, parent(location.path_bytes()));
-                let storage = HttpStorage::new(host, at, root, Manner::Web, file.is_ranged());
-                let given = (url.query().is_some() || file.found() != url).then_some(url);
-                storage.put(path.clone(), *file, given);
-                Ok(Place { storage, path, is_directory: false, exists: true, local: None })
+            Found::File(_) if dav && location.has_trailing_slash() => {
+                Err(Error::new(ErrorKind::NotADirectory, "open").at(location))
             }
+            Found::File(file) => self.file(&host, location, url, *file, dav).await,
             Found::Directory(root) => {
-                let storage = HttpStorage::new(host, location.clone(), root, Manner::Web, true);
+                let storage = match dav {
+                    true => self.dav(&key, &host, location, root).await?,
+                    false => HttpStorage::open_web(host, location.clone(), root, true),
+                };
                 let path = RelPath::root();
                 Ok(Place { storage, path, is_directory: true, exists: true, local: None })
             }
         }
     }
 
+    async fn file(
+        &self,
+        host: &Arc<HttpHost>,
+        location: &Location,
+        url: Url,
+        file: HttpFile,
+        dav: bool,
+    ) -> Result<Place> {
+        let (directory, _) = split(url.path());
+        let root = url.with_path(directory);
+        let name = match location.base_name() {
+            b"" => &b"index.html"[..],
+            name => name,
+        };
+        let path = rel_path(location, &[name])?;
+        let at = at_root(location, parent(location.path_bytes()));
+        let storage = match dav {
+            true => HttpStorage::open_dav(Arc::clone(host), at, root, journals()).await?,
+            false => HttpStorage::open_web(Arc::clone(host), at, root, file.is_ranged()),
+        };
+        let given = (url.query().is_some() || file.found() != url).then_some(url);
+        storage.put(path.clone(), file, given);
+        Ok(Place { storage, path, is_directory: false, exists: true, local: None })
+    }
+
     /// Opens a place to write to, which need not exist.
     pub(super) async fn destination(&self, location: &Location) -> Result<Place> {
-        Err(Error::new(ErrorKind::Unsupported, "write").at(location))
+        let (key, url) = parts(location)?;
+        if url.query().is_some() {
+            let error = Error::new(ErrorKind::InvalidInput, "write").at(location);
+            return Err(error.because("nothing can be written to a URL with a query"));
+        }
+        let host = self.host(&key, location)?;
+        let Nearest { directory, rest, is_file } = host.nearest(&url).await?;
+        self.introduce(&key, &host);
+        if is_file && location.has_trailing_slash() {
+            return Err(Error::new(ErrorKind::NotADirectory, "open").at(location));
+        }
+        let names: Vec<&[u8]> = rest.iter().map(|name| &name[..]).collect();
+        let path = rel_path(location, &names)?;
+        let storage = self.dav(&key, &host, location, directory).await?;
+        Ok(Place {
+            storage,
+            path,
+            is_directory: rest.is_empty(),
+            exists: is_file || rest.is_empty(),
+            local: None,
+        })
+    }
+
+    /// A directory of a WebDAV server, opened once.
+    async fn dav(
+        &self,
+        key: &HostKey,
+        host: &Arc<HttpHost>,
+        location: &Location,
+        root: Url,
+    ) -> Result<Arc<HttpStorage>> {
+        let storage_key = (key.clone(), root.path().to_owned());
+        if let Some(storage) = self.lock().storages.get(&storage_key) {
+            return Ok(Arc::clone(storage));
+        }
+        let decoded = decode(root.path().as_bytes()).unwrap_or_default();
+        let at = at_root(location, &decoded);
+        let storage = HttpStorage::open_dav(Arc::clone(host), at, root, journals()).await?;
+        self.lock().storages.insert(storage_key, Arc::clone(&storage));
+        Ok(storage)
     }
 
     fn host(&self, key: &HostKey, location: &Location) -> Result<Arc<HttpHost>> {
@@ -196,6 +256,10 @@ fn parts(location: &Location) -> Result<(HostKey, Url)> {
     let origin = Origin::new(scheme, host, *port).map_err(wrong)?;
     let url = Url::new(origin.clone(), path, query.as_deref()).map_err(wrong)?;
     Ok((HostKey { user: user.clone(), origin }, url))
+}
+
+fn is_dav(location: &Location) -> bool {
+    matches!(location, Location::Remote { scheme: Scheme::Dav | Scheme::Davs, .. })
 }
 
 fn tls_options(tls: &TlsArgs) -> TlsOptions {

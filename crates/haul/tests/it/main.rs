@@ -14,6 +14,7 @@ mod help;
 mod kill;
 mod ls;
 mod serve;
+mod serve_dav;
 mod sftp;
 mod stop;
 mod sync;

@@ -6,16 +6,16 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use crate::session::Session;
 
 /// A server that is serving, and what it printed when it began to.
-struct Serving {
+pub(crate) struct Serving {
     child: Child,
-    said: String,
+    pub(crate) said: String,
     /// Kept open: a server whose output nobody reads is another test.
     stdout: BufReader<ChildStdout>,
 }
 
 impl Serving {
     /// Starts it and waits for its `lines` lines.
-    fn start(session: &Session, line: &str, lines: usize) -> Self {
+    pub(crate) fn start(session: &Session, line: &str, lines: usize) -> Self {
         let mut command = session.command(line);
         command.env("USER", "me").env_remove("XDG_STATE_HOME");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -27,14 +27,14 @@ impl Serving {
         Self { child, said, stdout }
     }
 
-    fn json(session: &Session, line: &str) -> (Self, serde_json::Value) {
+    pub(crate) fn json(session: &Session, line: &str) -> (Self, serde_json::Value) {
         let serving = Self::start(session, &format!("{line} --json"), 1);
         let object = serde_json::from_str(&serving.said).unwrap();
         (serving, object)
     }
 
     /// Ends it with a signal; what else it printed as its result.
-    fn rest(mut self, signal: &str) -> String {
+    pub(crate) fn rest(mut self, signal: &str) -> String {
         self.signal(signal);
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut self.stdout, &mut rest).unwrap();
@@ -48,7 +48,7 @@ impl Serving {
     }
 
     /// Ends it with a signal; its status and what it said besides its result.
-    fn end(mut self, signal: &str) -> (Option<i32>, String) {
+    pub(crate) fn end(mut self, signal: &str) -> (Option<i32>, String) {
         self.signal(signal);
         let mut said = String::new();
         let mut stderr = self.child.stderr.take().unwrap();

@@ -1,0 +1,138 @@
+//! What a refusal means, as an [`Error`].
+//!
+//! FTP has few codes: 550 is "no such file" as well as "permission denied" and "directory not empty".
+//! The words tell on many servers; where they do not, whoever asked looks what is there
+//! ([`Inner::explain`](crate::inner::Inner::explain)).
+
+use std::io;
+
+use haul_storage::{Error, ErrorKind, Result, Retry};
+
+use crate::wire::Reply;
+
+/// The error that a reply stands for.
+pub(crate) fn refused(operation: &'static str, reply: &Reply) -> Error {
+    let (kind, retry) = kind_of(reply);
+    Error::new(kind, operation).because(format!("the server says: {reply}")).with_retry(retry)
+}
+
+/// That a reply says it is done.
+pub(crate) fn done(operation: &'static str, reply: &Reply) -> Result<()> {
+    if reply.is_done() { Ok(()) } else { Err(refused(operation, reply)) }
+}
+
+/// A server that does not keep to the protocol.
+pub(crate) fn protocol(operation: &'static str, cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Protocol, operation).because(cause)
+}
+
+/// A connection that is lost: another one may do.
+pub(crate) fn lost(operation: &'static str, cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unreachable, operation).because(cause)
+}
+
+/// An error of a connection. Whatever it is, another connection may do.
+pub(crate) fn broken(operation: &'static str, error: io::Error) -> Error {
+    Error::new(ErrorKind::Unreachable, operation).with_source(error)
+}
+
+/// Whether a refusal says that there are connections enough.
+pub(crate) fn is_too_many(reply: &Reply) -> bool {
+    let text = reply.text().to_ascii_lowercase();
+    let words =
+        ["too many", "maximum number", "connection limit", "max clients", "maximum allowed"];
+    reply.code() == 421 || (!reply.is_done() && words.iter().any(|word| text.contains(word)))
+}
+
+/// Whether a data connection was refused because it did not resume the control connection's TLS
+/// session. A new lane has a new session.
+pub(crate) fn wants_resumption(reply: &Reply) -> bool {
+    reply.code() == 522 && reply.text().to_ascii_lowercase().contains("reuse")
+}
+
+fn kind_of(reply: &Reply) -> (ErrorKind, Retry) {
+    if let Some(kind) = by_words(reply) {
+        return (kind, Retry::Never);
+    }
+    if is_too_many(reply) {
+        return (ErrorKind::Busy, Retry::Later);
+    }
+    if wants_resumption(reply) {
+        return (ErrorKind::Unreachable, Retry::Later);
+    }
+    match reply.code() {
+        425 | 426 => (ErrorKind::Unreachable, Retry::Later),
+        430 | 530 | 331 | 332 | 532 => (ErrorKind::Unauthenticated, Retry::Never),
+        452 | 552 => (ErrorKind::NoSpace, Retry::Never),
+        451 => (ErrorKind::Io, Retry::Later),
+        400..=499 => (ErrorKind::Busy, Retry::Later),
+        553 => (ErrorKind::PermissionDenied, Retry::Never),
+        521 => (ErrorKind::AlreadyExists, Retry::Never),
+        500 | 502..=504 | 522 | 533..=536 => (ErrorKind::Unsupported, Retry::Never),
+        501 => (ErrorKind::InvalidInput, Retry::Never),
+        500..=599 => (ErrorKind::Other, Retry::Never),
+        _ => (ErrorKind::Protocol, Retry::Never),
+    }
+}
+
+/// What the words of strerror(3) and of Windows tell, which most servers pass on.
+fn by_words(reply: &Reply) -> Option<ErrorKind> {
+    const WORDS: [(&str, ErrorKind); 15] = [
+        ("no such file", ErrorKind::NotFound),
+        ("cannot find", ErrorKind::NotFound),
+        ("not found", ErrorKind::NotFound),
+        ("permission denied", ErrorKind::PermissionDenied),
+        ("access is denied", ErrorKind::PermissionDenied),
+        ("not enough privileges", ErrorKind::PermissionDenied),
+        ("read-only file system", ErrorKind::PermissionDenied),
+        ("file exists", ErrorKind::AlreadyExists),
+        ("already exists", ErrorKind::AlreadyExists),
+        ("not empty", ErrorKind::NotEmpty),
+        ("not a directory", ErrorKind::NotADirectory),
+        ("is a directory", ErrorKind::IsADirectory),
+        ("no space left", ErrorKind::NoSpace),
+        ("quota exceeded", ErrorKind::NoSpace),
+        ("file name too long", ErrorKind::InvalidInput),
+    ];
+    if !matches!(reply.code(), 450..=452 | 550..=553) {
+        return None;
+    }
+    let text = reply.text().to_ascii_lowercase();
+    WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, kind)| *kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::ReplyParser;
+
+    fn error(line: &str) -> Error {
+        refused("store", &ReplyParser::default().line(line.as_bytes()).unwrap().unwrap())
+    }
+
+    #[test]
+    fn codes_and_words_tell_what_went_wrong() {
+        for (line, kind, retry) in [
+            ("421 There are too many connections", ErrorKind::Busy, Retry::Later),
+            ("425 Cannot open data connection", ErrorKind::Unreachable, Retry::Later),
+            ("426 Failure writing network stream", ErrorKind::Unreachable, Retry::Later),
+            ("450 file busy", ErrorKind::Busy, Retry::Later),
+            ("451 local error", ErrorKind::Io, Retry::Later),
+            ("451 No space left on device", ErrorKind::NoSpace, Retry::Never),
+            ("452 full", ErrorKind::NoSpace, Retry::Never),
+            ("552 quota", ErrorKind::NoSpace, Retry::Never),
+            ("530 Login incorrect.", ErrorKind::Unauthenticated, Retry::Never),
+            ("530 Sorry, the maximum number of clients", ErrorKind::Busy, Retry::Later),
+            ("522 SSL connection failed: session reuse", ErrorKind::Unreachable, Retry::Later),
+            ("550 /a: No such file or directory", ErrorKind::NotFound, Retry::Never),
+            ("550 Permission denied.", ErrorKind::PermissionDenied, Retry::Never),
+            ("550 Failed to open file.", ErrorKind::Other, Retry::Never),
+            ("553 Could not create file.", ErrorKind::PermissionDenied, Retry::Never),
+            ("502 not implemented", ErrorKind::Unsupported, Retry::Never),
+        ] {
+            let error = error(line);
+            assert_eq!((error.kind(), error.retry()), (kind, retry), "{line}");
+            assert!(error.to_string().contains(line), "{error}");
+        }
+    }
+}

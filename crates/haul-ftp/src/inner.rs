@@ -1,0 +1,230 @@
+//! What a storage and its files share: where paths are on the server, what is there, and how things
+//! get their names.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use haul_storage::{
+    Capabilities, Error, ErrorKind, Location, RelPath, Result, Timestamp, journal_name, part_name,
+};
+
+use crate::error::{done, refused};
+use crate::host::FtpHost;
+use crate::server::{Server, SetTime};
+use crate::wire::listing::Found;
+use crate::wire::{Command, Reply, format_time};
+
+/// The most directories that are remembered.
+const REMEMBERED: usize = 4096;
+
+/// What a storage and its files share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) host: Arc<FtpHost>,
+    pub(crate) server: Arc<Server>,
+    pub(crate) location: Location,
+    pub(crate) root: Vec<u8>,
+    /// What the server can do; and the same without times.
+    pub(crate) capabilities: [Capabilities; 2],
+    pub(crate) journals: Option<PathBuf>,
+    /// What is known to be a directory.
+    pub(crate) directories: Mutex<HashSet<RelPath>>,
+}
+
+impl Inner {
+    /// Where a path is on the server.
+    pub(crate) fn on_server(&self, path: &RelPath) -> Vec<u8> {
+        if path.is_root() {
+            return self.root.clone();
+        }
+        let slash: &[u8] = if self.root.ends_with(b"/") { b"" } else { b"/" };
+        [&self.root, slash, path.as_bytes()].concat()
+    }
+
+    /// What the server can do, as far as it is known now.
+    pub(crate) fn capabilities(&self) -> &Capabilities {
+        &self.capabilities[usize::from(self.server.set_time().is_none())]
+    }
+
+    /// Says where an error is.
+    pub(crate) fn at(&self, error: Error, path: &RelPath) -> Error {
+        error.at(self.location.display(path))
+    }
+
+    /// Where the journal of an upload lies on this machine.
+    pub(crate) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
+        let name = format!("ftp {}\0{}", self.host.name(), self.on_server(path).escape_ascii());
+        // FNV-1a, twice with different starts: stable, and long enough that two paths do not meet.
+        let hash = |start: u64| {
+            name.bytes()
+                .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        };
+        let (high, low) = (hash(0xcbf2_9ce4_8422_2325), hash(0x9e37_79b9_7f4a_7c15));
+        let name = journal_name(format!("{high:016x}{low:016x}").as_bytes());
+        Some(self.journals.as_ref()?.join(OsStr::from_bytes(&name)))
+    }
+
+    /// What is at a path; `NotFound` if nothing is.
+    pub(crate) async fn look(&self, path: &RelPath) -> Result<Found> {
+        let found = self.find(path).await?;
+        found.ok_or_else(|| self.at(Error::new(ErrorKind::NotFound, "look at"), path))
+    }
+
+    /// What is at a path, if anything is.
+    pub(crate) async fn find(&self, path: &RelPath) -> Result<Option<Found>> {
+        let found = self.host.look(&self.on_server(path)).await;
+        let found = found.map_err(|error| self.at(error, path))?;
+        if found.as_ref().is_some_and(Found::is_dir) {
+            self.learn_directory(path);
+        }
+        Ok(found)
+    }
+
+    /// That `path` could be made: what is above it is a directory.
+    pub(crate) async fn check_parent(&self, path: &RelPath) -> Result<()> {
+        let Some(parent) = path.parent() else { return Ok(()) };
+        if parent.is_root() || self.directories().contains(&parent) {
+            return Ok(());
+        }
+        match self.find(&parent).await? {
+            Some(found) if found.is_dir() => Ok(()),
+            found => {
+                let kind = found.map_or(ErrorKind::NotFound, |_| ErrorKind::NotADirectory);
+                Err(self.at(Error::new(kind, "open"), &parent))
+            }
+        }
+    }
+
+    pub(crate) fn learn_directory(&self, path: &RelPath) {
+        let mut directories = self.directories();
+        if directories.len() >= REMEMBERED {
+            directories.clear();
+        }
+        directories.insert(path.clone());
+    }
+
+    /// Something may be gone, with all that was in it.
+    pub(crate) fn forget(&self, path: &RelPath) {
+        self.directories().retain(|known| !known.starts_with(path));
+    }
+
+    fn directories(&self) -> std::sync::MutexGuard<'_, HashSet<RelPath>> {
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// That something may get this name.
+    pub(crate) fn check_new_name(&self, path: &RelPath) -> Result<()> {
+        if self.server.any_names || std::str::from_utf8(path.name()).is_ok() {
+            return Ok(());
+        }
+        let invalid = Error::new(ErrorKind::InvalidInput, "create");
+        Err(self.at(invalid.because("the server's names are UTF-8, and this one is not"), path))
+    }
+
+    /// Where the part file of `path` is.
+    pub(crate) fn part_of(&self, path: &RelPath) -> Result<RelPath> {
+        self.check_new_name(path)?;
+        path.with_name(part_name(path.name())).map_err(|error| {
+            let invalid = Error::new(ErrorKind::InvalidInput, "create");
+            self.at(invalid.because(format!("the name {error}")), path)
+        })
+    }
+
+    /// A command that sets a file's time, where that can be done.
+    pub(crate) fn set_time(&self, path: &[u8], time: Option<Timestamp>) -> Result<Option<Command>> {
+        let Some((how, time)) = self.server.set_time().zip(time.and_then(format_time)) else {
+            return Ok(None);
+        };
+        let verb = match how {
+            SetTime::Mfmt => "MFMT",
+            SetTime::Mdtm => "MDTM",
+        };
+        Command::new(verb, [time.as_bytes(), b" ", path].concat()).map(Some)
+    }
+
+    /// Takes the answer to such a command. Where nothing announces it, it may turn out not to be so.
+    pub(crate) fn time_was_set(&self, reply: &Reply) -> Result<()> {
+        if !reply.is_done() && self.server.set_time() != Some(SetTime::Mfmt) {
+            self.server.refuses_times();
+            return Ok(());
+        }
+        done("set the time", reply)
+    }
+
+    /// Gives what is at `from` (on the server) the name `to`.
+    pub(crate) async fn take_name(&self, from: &[u8], to: &RelPath, replace: bool) -> Result<()> {
+        let on_server = self.on_server(to);
+        if !replace && self.find(to).await?.is_some() {
+            return Err(self.in_the_way(to));
+        }
+        let commands = [Command::new("RNFR", from)?, Command::new("RNTO", &on_server)?];
+        let Err(error) = self.try_rename(&commands).await else { return Ok(()) };
+        if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NotFound) {
+            return Err(self.explain(error, to).await);
+        }
+        match self.find(to).await? {
+            Some(found) if found.is_dir() => {
+                let kind = ErrorKind::IsADirectory;
+                Err(self.at(Error::new(kind, error.operation()).because(error.cause()), to))
+            }
+            // The server does not replace: for a moment there is nothing of that name.
+            Some(_) if replace => {
+                let removed = self.host.tell(&[Command::new("DELE", &on_server)?]).await?;
+                if !removed.iter().all(Reply::is_done) {
+                    return Err(self.at(error, to));
+                }
+                self.try_rename(&commands).await.map_err(|error| {
+                    let cause = format!(
+                        "the old file had to go first, and the new one is still {}: {}",
+                        String::from_utf8_lossy(from).escape_debug(),
+                        error.cause()
+                    );
+                    self.at(Error::new(error.kind(), error.operation()).because(cause), to)
+                })
+            }
+            Some(_) => Err(self.in_the_way(to)),
+            None => Err(self.explain(error, to).await),
+        }
+    }
+
+    async fn try_rename(&self, commands: &[Command; 2]) -> Result<()> {
+        let replies = self.host.tell(commands).await?;
+        match replies.iter().find(|reply| !reply.is_pending() && !reply.is_done()) {
+            Some(reply) => Err(refused("rename", reply)),
+            None => Ok(()),
+        }
+    }
+
+    fn in_the_way(&self, path: &RelPath) -> Error {
+        let error = Error::new(ErrorKind::AlreadyExists, "rename");
+        self.at(error.because("there is something of that name"), path)
+    }
+
+    /// Finds out why something could not be made or opened at `path`, where the server's words do not
+    /// tell.
+    pub(crate) async fn explain(&self, error: Error, path: &RelPath) -> Error {
+        let unclear = matches!(error.kind(), ErrorKind::Other | ErrorKind::PermissionDenied);
+        if !unclear {
+            return self.at(error, path);
+        }
+        let kind = match self.find(path).await {
+            Ok(Some(found)) if found.is_dir() => ErrorKind::IsADirectory,
+            Ok(Some(_)) => ErrorKind::PermissionDenied,
+            _ => {
+                self.forget(&path.parent().unwrap_or_default());
+                match self.check_parent(path).await {
+                    Err(above) if above.kind() == ErrorKind::NotFound => ErrorKind::NotFound,
+                    Err(above) if above.kind() == ErrorKind::NotADirectory => {
+                        ErrorKind::NotADirectory
+                    }
+                    _ => error.kind(),
+                }
+            }
+        };
+        let said = Error::new(kind, error.operation()).because(error.cause());
+        self.at(said.with_retry(error.retry()), path)
+    }
+}

@@ -1,0 +1,291 @@
+//! Opens a lane: the connection, TLS, the login, and what the server can do.
+//!
+//! ```text
+//! TCP, 220 → AUTH TLS, handshake → PBSZ, PROT, USER → PASS → FEAT, OPTS, TYPE, SYST, PWD
+//! ```
+//!
+//! Each arrow is a round trip. What follows the login is asked of the first lane only.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use haul_net::{
+    DialOptions, Dialled, Gauge, PasswordSource, Prompter, Secret, dial, tls, with_port,
+};
+use haul_storage::{Error, ErrorKind, Result, Retry};
+use rustls::ClientConfig;
+use tokio::sync::OnceCell;
+
+use crate::control::Control;
+use crate::error::{is_too_many, protocol, refused};
+use crate::options::{FtpOptions, TlsMode};
+use crate::server::Server;
+use crate::session::Session;
+use crate::stream::{Security, Stream};
+use crate::wire::{Command, Features, Reply};
+
+const ANONYMOUS: &str = "anonymous";
+/// What is customary as its password: who we are. Some servers look for the `@`.
+const ANONYMOUS_PASSWORD: &str = "haul@";
+
+/// So long nothing at all may come from a server that owes something, or go to it.
+const SILENCE: Duration = Duration::from_secs(60);
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(30);
+
+/// How lanes to one host are opened.
+#[derive(Debug)]
+pub(crate) struct Login {
+    host: String,
+    port: u16,
+    options: FtpOptions,
+    prompter: Arc<dyn Prompter>,
+    /// Asked for once.
+    password: OnceCell<Secret>,
+    config: OnceLock<Arc<ClientConfig>>,
+    /// Learnt by the first lane.
+    server: OnceLock<Arc<Server>>,
+}
+
+/// A lane, and what opening it took.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) session: Session,
+    pub(crate) round_trip: Duration,
+}
+
+impl Login {
+    pub(crate) fn new(
+        host: String,
+        port: Option<u16>,
+        options: FtpOptions,
+        prompter: Arc<dyn Prompter>,
+    ) -> Self {
+        let port = port.unwrap_or(options.default_port());
+        Self {
+            host,
+            port,
+            options,
+            prompter,
+            password: OnceCell::new(),
+            config: OnceLock::new(),
+            server: OnceLock::new(),
+        }
+    }
+
+    /// The host as errors name it.
+    pub(crate) fn name(&self) -> String {
+        let standard = self.port == self.options.default_port();
+        with_port(&self.host, if standard { 0 } else { self.port })
+    }
+
+    /// What the server can do, once a lane was open.
+    pub(crate) fn known_server(&self) -> Option<Arc<Server>> {
+        self.server.get().cloned()
+    }
+
+    /// Opens a lane.
+    pub(crate) async fn open(&self) -> Result<Opened> {
+        self.try_open().await.map_err(|error| error.at(self.name()))
+    }
+
+    async fn try_open(&self) -> Result<Opened> {
+        let silence = self.options.silence.unwrap_or(SILENCE);
+        let options = DialOptions {
+            limit: Some(CONNECT_LIMIT),
+            silence: Some(silence),
+            ..DialOptions::default()
+        };
+        let Dialled { stream, round_trip } = dial(&self.host, self.port, &options).await?;
+        let peer = stream.peer_addr().map_err(|error| Error::from_io("connect", error))?;
+        let gauge = Gauge::of(&stream).map_err(|error| Error::from_io("connect", error))?;
+        let implicit = self.options.is_implicit(self.port);
+        let mut security = None;
+        let mut stream = Stream::plain(stream, silence);
+        if implicit {
+            let secured = security.insert(self.security()?).secure(stream).await;
+            stream = secured.map_err(|error| tls::explain(error, &self.host))?;
+        }
+        let mut control = Control::new(stream);
+        let greeting = control.last_reply().await?;
+        if !greeting.is_done() {
+            return Err(refused("connect", &greeting));
+        }
+        if greeting.text().contains("Microsoft FTP Service") {
+            // lftp knows it as one that loses commands which come too early (`ftp:sync-mode`).
+            control.one_at_a_time();
+        }
+        if !implicit {
+            security = self.secure(&mut control).await?;
+        }
+        self.log_in(&mut control, security.is_some()).await?;
+        let server = self.server(&mut control, &greeting).await?;
+        let session = Session::new(control, server, security, (peer, silence), gauge);
+        Ok(Opened { session, round_trip })
+    }
+
+    /// Asks for TLS, as far as that is wanted.
+    async fn secure(&self, control: &mut Control) -> Result<Option<Security>> {
+        if self.options.tls == TlsMode::Never {
+            return Ok(None);
+        }
+        let reply = control.ask(&Command::new("AUTH", "TLS")?).await?;
+        if reply.code() != 234 {
+            if self.options.tls == TlsMode::Auto && !control.is_broken() {
+                return Ok(None);
+            }
+            return Err(Error::new(ErrorKind::Unsupported, "agree on TLS").because(format!(
+                "the server offers none: {reply}; without it nothing is sent (ftp:// does without)"
+            )));
+        }
+        let security = self.security()?;
+        let secured = control.secure(&security).await;
+        if !secured.map_err(|error| tls::explain(error, &self.host))? {
+            let cause = "something was put behind the answer to AUTH TLS, in plain text";
+            return Err(protocol("agree on TLS", cause));
+        }
+        Ok(Some(security))
+    }
+
+    fn security(&self) -> Result<Security> {
+        let config = match self.config.get() {
+            Some(config) => Arc::clone(config),
+            None => {
+                let config = self.options.trust.client_config(&[])?;
+                Arc::clone(self.config.get_or_init(|| config))
+            }
+        };
+        Ok(Security::new(&config, tls::server_name(&self.host)?))
+    }
+
+    async fn log_in(&self, control: &mut Control, secure: bool) -> Result<()> {
+        let user = self.options.user.as_deref().unwrap_or(ANONYMOUS);
+        let mut commands = Vec::new();
+        if secure {
+            commands.extend([Command::new("PBSZ", "0")?, Command::new("PROT", "P")?]);
+        }
+        commands.push(Command::new("USER", user)?);
+        let mut replies = control.exchange(&commands).await?;
+        let answer = replies.pop().ok_or_else(|| protocol("log in", "no answer"))?;
+        if let Some(protection) = replies.pop().filter(|reply| !reply.is_done()) {
+            return Err(Error::new(ErrorKind::Unsupported, "encrypt data connections")
+                .because(format!("the server says: {protection}")));
+        }
+        let answer = match answer.code() {
+            331 => {
+                let password = self.password(user).await?;
+                control.ask(&Command::password(password.expose())?).await?
+            }
+            _ => answer,
+        };
+        match answer.code() {
+            230 | 202 | 232 => Ok(()),
+            332 => Err(Error::new(ErrorKind::Unsupported, "log in")
+                .because("the server wants an account (ACCT), which is not supported")),
+            _ => Err(self.not_logged_in(user, &answer)),
+        }
+    }
+
+    fn not_logged_in(&self, user: &str, reply: &Reply) -> Error {
+        // Who has been let in before is not refused for the password.
+        let too_many = is_too_many(reply) || (reply.code() == 530 && self.server.get().is_some());
+        if too_many {
+            let cause = format!("the server says: {reply}");
+            return Error::new(ErrorKind::Busy, "log in").because(cause);
+        }
+        let error = refused("log in", reply).with_retry(Retry::Never);
+        error.because(format!("as {}, the server says: {reply}", user.escape_debug()))
+    }
+
+    async fn password(&self, user: &str) -> Result<Secret> {
+        let found = self.password.get_or_try_init(|| async {
+            if let Some(source) = &self.options.password {
+                return fetched(source).await;
+            }
+            if user == ANONYMOUS || user == "ftp" {
+                return Ok(Secret::new(ANONYMOUS_PASSWORD));
+            }
+            let question = format!("Password for {user}@{}: ", self.name());
+            let given = self.prompter.secret(&question).await?;
+            given.ok_or_else(|| {
+                Error::new(ErrorKind::Unauthenticated, "log in").because(format!(
+                    "the server wants a password for {}, and none was given",
+                    user.escape_debug()
+                ))
+            })
+        });
+        found.await.cloned()
+    }
+
+    /// What the server can do. The first lane asks; later ones say only how they want it.
+    async fn server(&self, control: &mut Control, greeting: &Reply) -> Result<Arc<Server>> {
+        let binary = Command::new("TYPE", "I")?;
+        let utf8 = Command::new("OPTS", "UTF8 ON")?;
+        if let Some(server) = self.server.get() {
+            let mut commands = vec![binary];
+            commands.extend(server.features.utf8.then_some(utf8));
+            let replies = control.exchange(&commands).await?;
+            is_binary(&replies[0])?;
+            return Ok(Arc::clone(server));
+        }
+        let commands =
+            [Command::bare("FEAT"), utf8, binary, Command::bare("SYST"), Command::bare("PWD")];
+        let replies = control.exchange(&commands).await?;
+        let [feat, _, binary, system, home] = &replies[..] else {
+            return Err(protocol("log in", "an answer is missing"));
+        };
+        is_binary(binary)?;
+        let features = Features::parse(feat);
+        let system = if system.is_done() { system.text() } else { String::new() };
+        let home = quoted(home).unwrap_or_else(|| b"/".to_vec());
+        let server = Server::new(features, &greeting.text(), &system, home);
+        Ok(Arc::clone(self.server.get_or_init(|| Arc::new(server))))
+    }
+}
+
+async fn fetched(source: &PasswordSource) -> Result<Secret> {
+    source
+        .fetch()
+        .await
+        .map_err(|cause| Error::new(ErrorKind::Unauthenticated, "get the password").because(cause))
+}
+
+fn is_binary(reply: &Reply) -> Result<()> {
+    if reply.is_done() {
+        return Ok(());
+    }
+    // Anything else alters what passes.
+    Err(Error::new(ErrorKind::Unsupported, "set the transfer type")
+        .because(format!("the server says: {reply}")))
+}
+
+/// The path in `257 "/a ""quoted"" path" is current`; an absolute one.
+fn quoted(reply: &Reply) -> Option<Vec<u8>> {
+    let text = reply.last_line();
+    let inner = &text[text.iter().position(|byte| *byte == b'"')? + 1..];
+    let mut path = Vec::new();
+    let mut bytes = inner.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        if byte == b'"' && bytes.next_if_eq(&b'"').is_none() {
+            return (reply.is_done() && path.starts_with(b"/")).then_some(path);
+        }
+        path.push(byte);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::ReplyParser;
+
+    #[test]
+    fn a_home_is_what_stands_between_quotes() {
+        let home = |line: &str| quoted(&ReplyParser::default().line(line.as_bytes()).ok()??);
+        assert_eq!(home("257 \"/a b\" is current").as_deref(), Some(&b"/a b"[..]));
+        assert_eq!(home("257 \"/a \"\"b\"\"\"").as_deref(), Some(&b"/a \"b\""[..]));
+        for line in ["257 /a", "257 \"/a", "257 \"C:\\\"", "550 \"/a\"", "257 \"\""] {
+            assert_eq!(home(line), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! A file that is read: each range over a lane of its own, from where it begins.
+//!
+//! A server sends a file to its end, so a range that ends earlier is a download that is ended from
+//! here. It is left standing for a moment first: the next range often begins there, and goes on
+//! without a new data connection. What a lane receives passes through a task beside it, which ends the
+//! download in good order when nobody wants the rest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use haul_storage::{
+    Block, BlockStream, Entry, EntryKind, Error, ErrorKind, Identity, Metadata, Range, ReadAt,
+    RelPath, Result,
+};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::data::{reason, receive};
+use crate::inner::Inner;
+use crate::lanes::Lane;
+use crate::stream::Stream;
+
+/// Pieces that wait for whoever reads.
+const WAITING: usize = 4;
+
+/// Somebody who has not taken a piece for so long does not use the lane.
+pub(crate) const STALLED: Duration = Duration::from_secs(2);
+
+/// A file opened for reading.
+#[derive(Debug)]
+pub(crate) struct FtpFile {
+    inner: Arc<Inner>,
+    path: RelPath,
+    identity: Identity,
+    metadata: Metadata,
+    /// It ends where it was said to end; a part file may be growing.
+    complete: bool,
+}
+
+impl FtpFile {
+    /// Opens `path`.
+    pub(crate) async fn open(inner: &Arc<Inner>, path: &RelPath) -> Result<Self> {
+        let entry = file_entry(inner.look(path).await?.entry(path.clone()));
+        let entry = entry.map_err(|error| inner.at(error, path))?;
+        Ok(Self {
+            inner: Arc::clone(inner),
+            path: path.clone(),
+            identity: entry.identity(),
+            metadata: entry.metadata(),
+            complete: true,
+        })
+    }
+
+    /// The same while the file may grow behind what is read.
+    pub(crate) fn growing(self) -> Self {
+        Self { complete: false, ..self }
+    }
+}
+
+/// That an entry is a file.
+pub(crate) fn file_entry(entry: Entry) -> Result<Entry> {
+    match entry.kind {
+        EntryKind::File => Ok(entry),
+        EntryKind::Directory => {
+            Err(Error::new(ErrorKind::IsADirectory, "open").because("it is a directory"))
+        }
+        _ => Err(Error::new(ErrorKind::InvalidInput, "open").because("it is no regular file")),
+    }
+}
+
+#[async_trait]
+impl ReadAt for FtpFile {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    async fn metadata(&self) -> Result<Metadata> {
+        Ok(self.metadata.clone())
+    }
+
+    async fn recheck(&self) -> Result<Identity> {
+        Ok(self.inner.look(&self.path).await?.entry(self.path.clone()).identity())
+    }
+
+    fn read_at(&self, range: Range) -> BlockStream {
+        let size = self.identity.size;
+        let range = range.intersection(Range::between(0, size));
+        let reading = Reading {
+            inner: Arc::clone(&self.inner),
+            path: self.path.clone(),
+            range,
+            size,
+            complete: self.complete,
+        };
+        let begin = move || {
+            let (sender, receiver) = mpsc::channel(WAITING);
+            if !reading.range.is_empty() {
+                let inner = Arc::clone(&reading.inner);
+                inner.host.lanes.spawn(reading.run(sender));
+            }
+            receiver
+        };
+        // Nothing is asked for before somebody wants it.
+        stream::once(async move { begin() })
+            .flat_map(|receiver| {
+                stream::unfold(receiver, |mut receiver| async move {
+                    let block: Result<Block> = receiver.recv().await?;
+                    Some((block, receiver))
+                })
+            })
+            .boxed()
+    }
+
+    async fn next_data(&self, from: u64) -> Result<Option<Range>> {
+        Ok((from < self.identity.size).then(|| Range::between(from, self.identity.size)))
+    }
+}
+
+type Sender = mpsc::Sender<Result<Block>>;
+
+/// One range on its way.
+struct Reading {
+    inner: Arc<Inner>,
+    path: RelPath,
+    range: Range,
+    size: u64,
+    complete: bool,
+}
+
+impl Reading {
+    async fn run(self, sender: Sender) {
+        if let Err(error) = self.read(&sender).await {
+            let error = self.inner.at(error, &self.path);
+            // Nobody may be there any more to hear of it.
+            drop(sender.send(Err(error)).await);
+        }
+    }
+
+    async fn read(&self, sender: &Sender) -> Result<()> {
+        let path = self.inner.on_server(&self.path);
+        let ranged = self.inner.server.features.rest;
+        let mut at = if ranged { self.range.start() } else { 0 };
+        let mut lane = tokio::select! {
+            lane = self.inner.host.lanes.reader(&path, at) => lane?,
+            () = sender.closed() => return Ok(()),
+        };
+        let mut data = match lane.retrieve(&path, at).await {
+            Ok(data) => data,
+            Err(error) if error.kind() == ErrorKind::Other => {
+                // It was there when it was opened.
+                drop(lane);
+                let there = self.inner.find(&self.path).await?.is_some();
+                let kind = if there { ErrorKind::PermissionDenied } else { ErrorKind::NotFound };
+                return Err(Error::new(kind, "read").because(error.cause()));
+            }
+            Err(error) => return Err(error),
+        };
+        loop {
+            let before = at < self.range.start();
+            let until = if before { self.range.start() } else { self.range.end() };
+            let piece = tokio::select! {
+                piece = receive(&mut data, until - at) => piece,
+                () = sender.closed() => return lane.stop(data).await,
+            };
+            let piece = match piece {
+                Ok(piece) => piece,
+                Err(error) => return Err(reason(&mut lane, data, error).await),
+            };
+            if piece.is_empty() {
+                return Err(self.ended_early(lane, data, at).await);
+            }
+            at += piece.len() as u64;
+            if before {
+                continue;
+            }
+            let last = at == self.range.end();
+            if last && at == self.size && self.complete {
+                // It counts when the server says that this was all, and well.
+                self.end(lane, data).await?;
+                drop(sender.send(Ok(Block::from(piece))).await);
+                return Ok(());
+            }
+            if !hand_on(&mut lane, sender, piece).await {
+                return lane.stop(data).await;
+            }
+            if last && (self.inner.server.in_turn || self.inner.host.lanes.leave_standing()) {
+                lane.park(path, at, data);
+                return Ok(());
+            }
+            if last {
+                return lane.stop(data).await;
+            }
+        }
+    }
+
+    /// The end of the file is where it was said to be.
+    async fn end(&self, mut lane: Lane, mut data: Stream) -> Result<()> {
+        match receive(&mut data, 1).await {
+            Err(error) => return Err(reason(&mut lane, data, error).await),
+            Ok(more) if !more.is_empty() => {
+                drop(lane.stop(data).await);
+                return Err(Error::new(ErrorKind::Changed, "read").because(format!(
+                    "the server said that it has {} bytes, and sends more",
+                    self.size
+                )));
+            }
+            Ok(_) => {}
+        }
+        drop(data);
+        lane.finish("read").await
+    }
+
+    async fn ended_early(&self, mut lane: Lane, data: Stream, at: u64) -> Error {
+        drop(data);
+        // If the server says that something went wrong, that is the reason.
+        if let Err(error) = lane.finish("read").await {
+            return error;
+        }
+        Error::new(ErrorKind::Changed, "read").because(format!(
+            "the server said that it has {} bytes, and ends at byte {at}",
+            self.size
+        ))
+    }
+}
+
+/// Hands a piece on; false if nobody wants it.
+async fn hand_on(lane: &mut Lane, sender: &Sender, piece: Bytes) -> bool {
+    let permit = match timeout(STALLED, sender.reserve()).await {
+        Ok(permit) => permit,
+        Err(_) => {
+            lane.stall(true);
+            let permit = sender.reserve().await;
+            lane.stall(false);
+            permit
+        }
+    };
+    permit.map(|permit| permit.send(Ok(Block::from(piece)))).is_ok()
+}

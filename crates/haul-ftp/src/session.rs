@@ -1,0 +1,321 @@
+//! One lane: a control connection that is logged in, and at most one data connection beside it.
+//!
+//! A data connection is made in the fewest round trips that FTP allows: one to ask for a port, then
+//! the connection, its TLS and the command that uses it go out together. The server has then to wait
+//! for whichever comes last, and it does.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use haul_net::{Gauge, Hold};
+use haul_storage::{Error, ErrorKind, Result, Retry};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::control::Control;
+use crate::error::{done, lost, protocol, refused};
+use crate::server::Server;
+use crate::stream::{Security, Stream};
+use crate::wire::{Command, Reply, extended_port, port};
+
+/// So long a data connection may take to be made. Where it is not allowed through, nobody says so.
+const DATA_LIMIT: Duration = Duration::from_secs(20);
+
+/// So long the reason is waited for why a data connection was refused.
+const REASON: Duration = Duration::from_secs(2);
+
+/// So long the last word on a transfer is waited for that was broken off.
+const LAST_WORD: Duration = Duration::from_secs(10);
+
+/// A lane.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) control: Control,
+    pub(crate) server: Arc<Server>,
+    /// How data connections are encrypted.
+    security: Option<Security>,
+    /// Where the control connection goes.
+    peer: SocketAddr,
+    /// So long a data connection may be silent.
+    silence: Duration,
+    extended: bool,
+    /// Not to be used again.
+    worn_out: bool,
+    gauge: Arc<Gauge>,
+    _hold: Hold,
+    /// A download that was stopped and can be gone on with.
+    parked: Option<Parked>,
+}
+
+/// A download that stands still, and where.
+#[derive(Debug)]
+struct Parked {
+    path: Vec<u8>,
+    at: u64,
+    since: Instant,
+    data: Stream,
+}
+
+impl Session {
+    pub(crate) fn new(
+        control: Control,
+        server: Arc<Server>,
+        security: Option<Security>,
+        (peer, silence): (SocketAddr, Duration),
+        (gauge, hold): (Gauge, Hold),
+    ) -> Self {
+        let extended = server.features.epsv;
+        let parked = None;
+        let gauge = Arc::new(gauge);
+        Self {
+            control,
+            server,
+            security,
+            peer,
+            silence,
+            extended,
+            worn_out: false,
+            gauge,
+            _hold: hold,
+            parked,
+        }
+    }
+
+    /// Reads the round trips of the control connection.
+    pub(crate) const fn gauge(&self) -> &Arc<Gauge> {
+        &self.gauge
+    }
+
+    /// Whether the next command gets the next reply, at once or after a parked download is ended.
+    pub(crate) const fn is_usable(&self) -> bool {
+        self.control.is_in_step() || (self.parked.is_some() && !self.control.is_broken())
+    }
+
+    /// Whether nothing should be asked over it any more.
+    pub(crate) const fn is_worn_out(&self) -> bool {
+        self.worn_out
+    }
+
+    /// Sends commands and gives their replies.
+    pub(crate) async fn exchange(&mut self, commands: &[Command]) -> Result<Vec<Reply>> {
+        self.unpark().await?;
+        self.control.exchange(commands).await
+    }
+
+    /// The data of a file from `offset` on: from a download that stands there, or from a new one.
+    pub(crate) async fn retrieve(&mut self, path: &[u8], offset: u64) -> Result<Stream> {
+        if self.is_parked_at(path, offset)
+            && let Some(parked) = self.parked.take()
+        {
+            return Ok(parked.data);
+        }
+        self.transfer(offset, Command::new("RETR", path)?, "read").await
+    }
+
+    /// A connection for the bytes of a file from `offset` on; at 0 the file is emptied.
+    pub(crate) async fn store(&mut self, path: &[u8], offset: u64) -> Result<Stream> {
+        if offset > 0 && !self.server.features.rest {
+            return self.transfer(0, Command::new("APPE", path)?, "write").await;
+        }
+        self.transfer(offset, Command::new("STOR", path)?, "write").await
+    }
+
+    /// A connection for what `command` gives or takes.
+    pub(crate) async fn transfer(
+        &mut self,
+        offset: u64,
+        command: Command,
+        operation: &'static str,
+    ) -> Result<Stream> {
+        let address = self.passive(operation).await?;
+        let mut commands = Vec::new();
+        if offset > 0 {
+            commands.push(Command::new("REST", offset.to_string())?);
+        }
+        commands.push(command);
+        let security = self.security.clone();
+        let outcome = {
+            let mut connecting =
+                pin!(timeout(DATA_LIMIT, connect(address, self.silence, security.as_ref())));
+            let mut beginning = pin!(begin(&mut self.control, &commands, operation));
+            tokio::select! {
+                biased;
+                begun = &mut beginning => match begun {
+                    Ok(()) => Ok(connecting.await),
+                    Err(error) => Err(error),
+                },
+                connected = &mut connecting => match connected {
+                    Ok(Ok(stream)) => beginning.await.map(|()| Ok(Ok(stream))),
+                    // The server may have a reason not to be there, and says it.
+                    failed => match timeout(REASON, &mut beginning).await {
+                        Ok(Err(error)) => Err(error),
+                        _ => Ok(failed),
+                    },
+                },
+            }
+        };
+        if outcome.is_err() && security.is_some() {
+            // The handshake that was broken off took a ticket with it, and each is good for one. When
+            // they run out a server that demands resumption refuses what is right.
+            self.worn_out = true;
+        }
+        match outcome? {
+            Ok(Ok(stream)) => Ok(stream),
+            failed => {
+                self.control.break_off();
+                Err(no_data_connection(operation, address, failed.map(Result::err)))
+            }
+        }
+    }
+
+    /// Asks for a port to connect to. A download that stands still is ended with the same round trip.
+    async fn passive(&mut self, operation: &'static str) -> Result<SocketAddr> {
+        if !self.extended || !self.server.in_turn {
+            self.unpark().await?;
+        }
+        if self.extended {
+            let parked = self.parked.take().map(|parked| drop(parked.data));
+            self.control.send(&[Command::bare("EPSV")]).await?;
+            if parked.is_some() {
+                self.control.last_reply().await?;
+            }
+            let reply = self.control.last_reply().await?;
+            if reply.code() == 229 {
+                return self.at_port(extended_port(reply.last_line()), operation, &reply);
+            }
+            if !(500..600).contains(&reply.code()) {
+                return Err(refused(operation, &reply));
+            }
+            self.extended = false;
+        }
+        let reply = self.control.ask(&Command::bare("PASV")).await?;
+        if reply.code() == 227 {
+            return self.at_port(port(reply.last_line()), operation, &reply);
+        }
+        if !(500..600).contains(&reply.code()) {
+            return Err(refused(operation, &reply));
+        }
+        Err(Error::new(ErrorKind::Unsupported, operation).because(format!(
+            "the server takes no data connections (neither EPSV nor PASV: {reply}); it would connect \
+             to this machine (active mode), which is not supported"
+        )))
+    }
+
+    fn at_port(
+        &self,
+        port: Option<u16>,
+        operation: &'static str,
+        reply: &Reply,
+    ) -> Result<SocketAddr> {
+        let port = port.filter(|port| *port != 0);
+        let port = port.ok_or_else(|| protocol(operation, format!("no port is in: {reply}")))?;
+        Ok(SocketAddr::new(self.peer.ip(), port))
+    }
+
+    /// The last word on a transfer whose data connection is closed.
+    pub(crate) async fn finish(&mut self, operation: &'static str) -> Result<()> {
+        done(operation, &self.control.last_reply().await?)
+    }
+
+    /// Ends a download before its end. The connection is closed, which every server notices because
+    /// it is sending, and answers the transfer once. `ABOR` would be answered once or twice, and by
+    /// vsftpd only when the transfer is over anyway.
+    pub(crate) async fn stop(&mut self, data: Stream) -> Result<()> {
+        drop(data);
+        match timeout(LAST_WORD, self.control.last_reply()).await {
+            Ok(reply) => reply.map(drop),
+            Err(_) => {
+                self.control.break_off();
+                Err(lost("end a transfer", "the server does not say that it has ended"))
+            }
+        }
+    }
+
+    /// Lets a download stand at `at`, in case that is where somebody goes on.
+    pub(crate) fn park(&mut self, path: Vec<u8>, at: u64, data: Stream) {
+        self.parked = Some(Parked { path, at, since: Instant::now(), data });
+    }
+
+    /// Whether a download stands there.
+    pub(crate) fn is_parked_at(&self, path: &[u8], offset: u64) -> bool {
+        self.parked.as_ref().is_some_and(|parked| parked.at == offset && parked.path == path)
+    }
+
+    /// How long a download has been standing.
+    pub(crate) fn parked_for(&self) -> Option<Duration> {
+        self.parked.as_ref().map(|parked| parked.since.elapsed())
+    }
+
+    /// Ends a download that stands still.
+    pub(crate) async fn unpark(&mut self) -> Result<()> {
+        match self.parked.take() {
+            Some(parked) => self.stop(parked.data).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// Sends what begins a transfer, and waits until it has begun.
+async fn begin(control: &mut Control, commands: &[Command], operation: &'static str) -> Result<()> {
+    let (last, before) =
+        commands.split_last().ok_or_else(|| protocol(operation, "nothing to do"))?;
+    let together = before.is_empty() || control.takes_several();
+    control.send(if together { commands } else { before }).await?;
+    let mut refusal = None;
+    for _ in before {
+        let reply = control.reply().await?;
+        if !reply.is_pending() {
+            refusal = Some(reply);
+        }
+    }
+    if !together {
+        if let Some(reply) = refusal {
+            return Err(refused(operation, &reply));
+        }
+        control.send(std::slice::from_ref(last)).await?;
+    }
+    let reply = control.reply().await?;
+    if let Some(refusal) = refusal {
+        // It would come from its beginning now, as if nothing was wrong.
+        control.break_off();
+        return Err(refused(operation, &refusal));
+    }
+    if reply.is_preliminary() { Ok(()) } else { Err(refused(operation, &reply)) }
+}
+
+async fn connect(
+    address: SocketAddr,
+    silence: Duration,
+    security: Option<&Security>,
+) -> io::Result<Stream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let stream = Stream::plain(stream, silence);
+    match security {
+        Some(security) => security.secure(stream).await,
+        None => Ok(stream),
+    }
+}
+
+fn no_data_connection(
+    operation: &'static str,
+    address: SocketAddr,
+    failed: Result<Option<io::Error>, tokio::time::error::Elapsed>,
+) -> Error {
+    let what = format!("the data connection to {address} cannot be made");
+    match failed {
+        Ok(Some(error)) => {
+            // What is wrong with TLS will be wrong again.
+            let tls = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
+            let retry = if tls { Retry::Never } else { Retry::Later };
+            lost(operation, what).with_source(error).with_retry(retry)
+        }
+        _ => lost(
+            operation,
+            format!("{what} within {} s: is it behind a firewall?", DATA_LIMIT.as_secs()),
+        ),
+    }
+}

@@ -1,0 +1,271 @@
+//! A directory on an FTP server as a storage.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use haul_storage::{
+    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
+    LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result, SmallFile, Storage,
+    StorageExt, Whole, WriteAt, Writes,
+};
+
+use crate::error::refused;
+use crate::host::FtpHost;
+use crate::inner::Inner;
+use crate::list;
+use crate::read::FtpFile;
+use crate::whole;
+use crate::wire::{Command, Reply};
+use crate::write::FtpUpload;
+
+/// A file up to this length is moved whole: a range of it would cost as many round trips.
+const WHOLE: u64 = 1 << 20;
+
+/// A directory on an FTP server.
+#[derive(Debug)]
+pub struct FtpStorage {
+    inner: Arc<Inner>,
+}
+
+impl FtpStorage {
+    /// The directory `root` of a server, an absolute path ([`FtpHost::resolve`] gives one).
+    /// `journals` is a directory of this machine for the journals of uploads; without it an upload
+    /// that breaks is started anew.
+    ///
+    /// # Errors
+    /// Those of connecting and logging in.
+    pub async fn open(
+        host: Arc<FtpHost>,
+        location: Location,
+        root: Bytes,
+        journals: Option<PathBuf>,
+    ) -> Result<Arc<Self>> {
+        let server = host.server().await?;
+        let features = server.features;
+        let timed = Capabilities {
+            medium: Medium::Link,
+            ranged_reads: features.rest,
+            writes: Writes::InOrder,
+            rename: server.rename_replaces,
+            server_copy: false,
+            symlinks: false,
+            hard_links: false,
+            sync: false,
+            resume: features.size || features.mlst,
+            lock: false,
+            times: true,
+            time_precision_ns: 1_000_000_000,
+            mode: false,
+            owner: false,
+            xattrs: false,
+            digests: Vec::new(),
+            max_lanes: None,
+            max_file_size: None,
+            whole_limit: WHOLE,
+        };
+        let untimed = Capabilities { times: false, ..timed.clone() };
+        Ok(Arc::new(Self {
+            inner: Arc::new(Inner {
+                host,
+                server,
+                location,
+                root: root.to_vec(),
+                capabilities: [timed, untimed],
+                journals,
+                directories: Mutex::new(HashSet::new()),
+            }),
+        }))
+    }
+
+    /// The server that it is on.
+    pub fn host(&self) -> &Arc<FtpHost> {
+        &self.inner.host
+    }
+}
+
+#[async_trait]
+impl Storage for FtpStorage {
+    fn location(&self) -> &Location {
+        &self.inner.location
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn set_lanes(&self, lanes: usize) {
+        self.inner.host.lanes.wish(lanes);
+    }
+
+    fn link(&self) -> LinkStatus {
+        self.inner.host.link()
+    }
+
+    async fn stat(&self, path: &RelPath) -> Result<Entry> {
+        Ok(self.inner.look(path).await?.entry(path.clone()))
+    }
+
+    async fn list(&self, path: &RelPath) -> Result<EntryStream> {
+        list::list(&self.inner, path).await
+    }
+
+    async fn create_dir(&self, path: &RelPath) -> Result<()> {
+        let inner = &self.inner;
+        if path.is_root() {
+            let error = Error::new(ErrorKind::AlreadyExists, "create directory");
+            return Err(inner.at(error.because("it was opened as a directory"), path));
+        }
+        inner.check_new_name(path)?;
+        let make = Command::new("MKD", inner.on_server(path));
+        let make = [make.map_err(|error| inner.at(error, path))?];
+        let mut tries = inner.host.tries();
+        let refusal = loop {
+            let replies = match inner.host.tell(&make).await {
+                Err(error) if tries.again(&error).await => continue,
+                outcome => outcome.map_err(|error| inner.at(error, path))?,
+            };
+            match replies.into_iter().find(|reply| !reply.is_done()) {
+                None => {
+                    inner.learn_directory(path);
+                    return Ok(());
+                }
+                Some(reply) => break reply,
+            }
+        };
+        let error = refused("create directory", &refusal);
+        match inner.find(path).await? {
+            // It was made, and the lane was lost before that could be said.
+            Some(found) if found.is_dir() && !tries.is_first() => Ok(()),
+            Some(_) => {
+                let there = Error::new(ErrorKind::AlreadyExists, error.operation());
+                Err(inner.at(there.because(error.cause()), path))
+            }
+            None => {
+                inner.forget(&path.parent().unwrap_or_default());
+                Err(inner.explain(error, path).await)
+            }
+        }
+    }
+
+    async fn create_link(&self, path: &RelPath, _link: &LinkKind, _replace: bool) -> Result<()> {
+        Err(unsupported(&self.inner, "make a link", path))
+    }
+
+    async fn remove(&self, path: &RelPath) -> Result<()> {
+        let inner = &self.inner;
+        let on_server = inner.on_server(path);
+        let commands = [Command::new("DELE", &on_server), Command::new("RMD", &on_server)];
+        let [Ok(file), Ok(directory)] = commands else {
+            return Err(inner.at(Error::new(ErrorKind::NotFound, "remove"), path));
+        };
+        inner.forget(path);
+        let mut tries = inner.host.tries();
+        let replies = loop {
+            // What one of them can remove the other cannot.
+            match inner.host.tell(&[file.clone(), directory.clone()]).await {
+                Err(error) if tries.again(&error).await => {}
+                outcome => break outcome.map_err(|error| inner.at(error, path))?,
+            }
+        };
+        if replies.iter().any(Reply::is_done) {
+            return Ok(());
+        }
+        match inner.find(path).await? {
+            // It was removed, and the lane was lost before that could be said.
+            None if !tries.is_first() => Ok(()),
+            None => Err(inner.at(Error::new(ErrorKind::NotFound, "remove"), path)),
+            Some(found) => {
+                let reply = replies.into_iter().nth(usize::from(found.is_dir()));
+                let error = reply.map_or_else(
+                    || Error::new(ErrorKind::Other, "remove"),
+                    |reply| refused("remove", &reply),
+                );
+                let full = found.is_dir() && !self.list_sorted(path).await?.is_empty();
+                let kind = match error.kind() {
+                    _ if full => ErrorKind::NotEmpty,
+                    ErrorKind::Other | ErrorKind::NotFound => ErrorKind::PermissionDenied,
+                    kind => kind,
+                };
+                Err(inner.at(Error::new(kind, "remove").because(error.cause()), path))
+            }
+        }
+    }
+
+    async fn rename(&self, from: &RelPath, to: &RelPath) -> Result<()> {
+        let inner = &self.inner;
+        inner.check_new_name(to)?;
+        let found = inner.look(from).await?;
+        if to.starts_with(from) && to != from && found.is_dir() {
+            let error = Error::new(ErrorKind::InvalidInput, "rename");
+            return Err(inner.at(error.because("a directory cannot move below itself"), from));
+        }
+        inner.check_parent(to).await?;
+        inner.forget(from);
+        // A directory takes no place: rename(2) would let it take that of an empty one.
+        let replace = inner.capabilities().rename && found.is_file();
+        inner.take_name(&inner.on_server(from), to, replace || from == to).await
+    }
+
+    async fn copy(&self, from: &RelPath, _to: &RelPath) -> Result<()> {
+        Err(unsupported(&self.inner, "copy", from))
+    }
+
+    async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
+        Ok(self.stat(path).await?.metadata())
+    }
+
+    async fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        let inner = &self.inner;
+        let found = inner.look(path).await?;
+        let on_server = inner.on_server(path);
+        let Some(command) = inner.set_time(&on_server, metadata.modified)? else { return Ok(()) };
+        let replies = inner.host.ask(&[command]).await.map_err(|error| inner.at(error, path))?;
+        if found.is_dir() {
+            // Servers set the times of files; that of a directory is what some refuse.
+            return Ok(());
+        }
+        let set = replies.iter().try_for_each(|reply| inner.time_was_set(reply));
+        set.map_err(|error| inner.at(error, path))
+    }
+
+    async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
+        Ok(Arc::new(FtpFile::open(&self.inner, path).await?))
+    }
+
+    async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
+        Ok(Arc::new(FtpUpload::create(&self.inner, path, options).await?))
+    }
+
+    async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
+        whole::read(&self.inner, path, limit).await
+    }
+
+    async fn write_whole(
+        &self,
+        path: &RelPath,
+        bytes: Bytes,
+        options: &CommitOptions,
+    ) -> Result<()> {
+        whole::write(&self.inner, path, bytes, options).await
+    }
+
+    async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {
+        self.read_each(paths, limit).await
+    }
+
+    async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
+        self.write_each(files).await
+    }
+
+    async fn lock(&self, path: &RelPath) -> Result<Lock> {
+        Err(unsupported(&self.inner, "lock", path))
+    }
+}
+
+fn unsupported(inner: &Inner, operation: &'static str, path: &RelPath) -> Error {
+    let error = Error::new(ErrorKind::Unsupported, operation);
+    inner.at(error.because("FTP cannot do that"), path)
+}

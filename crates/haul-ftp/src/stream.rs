@@ -1,0 +1,167 @@
+//! One connection, with TLS or without.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::BufMut;
+use haul_storage::Result;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::error::{broken, lost};
+
+/// rustls asks for a few thousand bytes at a time; the kernel is asked for this many.
+const RECEIVED: usize = 128 << 10;
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    link: Link,
+    /// So long nothing at all may come where something is awaited, or go where something is sent.
+    silence: Duration,
+}
+
+#[derive(Debug)]
+enum Link {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<BufReader<TcpStream>>>),
+}
+
+/// What the connections of one lane share: servers take a data connection for that of a control
+/// connection only if it resumes its session.
+#[derive(Debug, Clone)]
+pub(crate) struct Security {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl Security {
+    /// With sessions of its own: a server may keep those of each control connection apart, and what
+    /// another one gave is worth nothing then.
+    pub(crate) fn new(base: &ClientConfig, name: ServerName<'static>) -> Self {
+        let mut config = base.clone();
+        config.resumption = rustls::client::Resumption::in_memory_sessions(4);
+        Self { config: Arc::new(config), name }
+    }
+
+    /// Begins TLS, unless it is there.
+    pub(crate) async fn secure(&self, stream: Stream) -> io::Result<Stream> {
+        let Link::Plain(plain) = stream.link else { return Ok(stream) };
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let buffered = BufReader::with_capacity(RECEIVED, plain);
+        let handshake = timeout(stream.silence, connector.connect(self.name.clone(), buffered));
+        let secure = handshake.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        Ok(Stream { link: Link::Tls(Box::new(secure)), ..stream })
+    }
+}
+
+impl Stream {
+    /// A connection in plain text, on which nothing may be silent for longer.
+    pub(crate) const fn plain(stream: TcpStream, silence: Duration) -> Self {
+        Self { link: Link::Plain(stream), silence }
+    }
+
+    /// Whether it is encrypted.
+    pub(crate) const fn is_secure(&self) -> bool {
+        matches!(self.link, Link::Tls(_))
+    }
+
+    /// Reads what has come; 0 at the end.
+    pub(crate) async fn receive(
+        &mut self,
+        operation: &'static str,
+        buffer: &mut (impl BufMut + Send),
+    ) -> Result<usize> {
+        let silence = self.silence;
+        within(operation, silence, self.read_buf(buffer)).await
+    }
+
+    /// Sends all of it. A slow connection may take its time, a dead one may not.
+    pub(crate) async fn send(&mut self, operation: &'static str, bytes: &[u8]) -> Result<()> {
+        let silence = self.silence;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let sent = within(operation, silence, self.write(rest)).await?;
+            if sent == 0 {
+                return Err(lost(operation, "the connection takes no more"));
+            }
+            rest = &rest[sent..];
+        }
+        within(operation, silence, self.flush()).await
+    }
+
+    /// Says that nothing more comes from here.
+    pub(crate) async fn end(&mut self, operation: &'static str) -> Result<()> {
+        let silence = self.silence;
+        within(operation, silence, self.shutdown()).await
+    }
+}
+
+/// Something that moves bytes, or is over after a while.
+async fn within<T>(
+    operation: &'static str,
+    silence: Duration,
+    moving: impl Future<Output = io::Result<T>>,
+) -> Result<T> {
+    match timeout(silence, moving).await {
+        Ok(moved) => moved.map_err(|error| broken(operation, error)),
+        Err(_) => {
+            Err(lost(operation, format!("nothing came or went for {} s", silence.as_secs_f32())))
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().link {
+            Link::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Link::Tls(stream) => match Pin::new(stream).poll_read(context, buffer) {
+                // Many servers end a data connection without saying so to TLS. Whether all has come
+                // the length tells, and the reply on the control connection.
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    Poll::Ready(Ok(()))
+                }
+                other => other,
+            },
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().link {
+            Link::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Link::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().link {
+            Link::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Link::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().link {
+            Link::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Link::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Small files in one go, each on one lane from beginning to end.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use haul_storage::{Block, CommitOptions, Entry, Error, ErrorKind, RelPath, Result, Whole};
+
+use crate::data::{end_upload, reason, receive, send};
+use crate::host::Writing;
+use crate::inner::Inner;
+use crate::lanes::Lane;
+use crate::look;
+use crate::read::file_entry;
+use crate::wire::Command;
+
+/// Part files of one name that may be written at once.
+const OTHERS: usize = 9;
+
+/// Looks, reads, and looks again whether it changed.
+pub(crate) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Whole> {
+    let mut tries = inner.host.tries();
+    loop {
+        match try_read(inner, path, limit).await {
+            Err(error) if tries.again(&error).await => {}
+            outcome => return outcome.map_err(|error| inner.at(error, path)),
+        }
+    }
+}
+
+async fn try_read(inner: &Inner, path: &RelPath, limit: u64) -> Result<Whole> {
+    let on_server = inner.on_server(path);
+    let questions = look::questions(&inner.server, &on_server)?;
+    let mut lane = inner.host.lanes.reader(&on_server, 0).await?;
+    let before = entry(inner, &mut lane, &questions, path).await?;
+    if before.size > limit {
+        return Err(Error::new(ErrorKind::Changed, "read").because(format!(
+            "it has {} bytes, more than the {limit} that were expected",
+            before.size
+        )));
+    }
+    let mut data = lane.retrieve(&on_server, 0).await?;
+    let mut block = Block::new();
+    // One byte more than there should be shows whether there is more.
+    let most = before.size + 1;
+    while (block.len() as u64) < most {
+        match receive(&mut data, most - block.len() as u64).await {
+            Ok(piece) if piece.is_empty() => break,
+            Ok(piece) => block.push(piece),
+            Err(error) => return Err(reason(&mut lane, data, error).await),
+        }
+    }
+    if block.len() as u64 == most {
+        drop(lane.stop(data).await);
+        return Err(changed(format!("the server said {} bytes, and sends more", before.size)));
+    }
+    drop(data);
+    lane.finish("read").await?;
+    if (block.len() as u64) < before.size {
+        let (came, said) = (block.len(), before.size);
+        return Err(changed(format!("the server said {said} bytes, and sends {came}")));
+    }
+    let after = entry(inner, &mut lane, &questions, path).await?;
+    if after.identity() != before.identity() {
+        let (before, after) = (before.identity(), after.identity());
+        return Err(changed(format!("it changed while being read: {before} became {after}")));
+    }
+    let (identity, metadata) = (before.identity(), before.metadata());
+    Ok(Whole { bytes: block.into_bytes(), identity, metadata })
+}
+
+async fn entry(
+    inner: &Inner,
+    lane: &mut Lane,
+    questions: &[Command],
+    path: &RelPath,
+) -> Result<Entry> {
+    let replies = lane.exchange(questions).await?;
+    let found = look::answers(&inner.server, &replies)?;
+    let found = found.ok_or_else(|| Error::new(ErrorKind::NotFound, "open"))?;
+    file_entry(found.entry(path.clone()))
+}
+
+fn changed(cause: String) -> Error {
+    Error::new(ErrorKind::Changed, "read").because(cause)
+}
+
+/// Writes a part file, and gives it its name when the server says that all of it is there.
+pub(crate) async fn write(
+    inner: &Arc<Inner>,
+    path: &RelPath,
+    bytes: Bytes,
+    options: &CommitOptions,
+) -> Result<()> {
+    let (part, _writing) = begin_writing(inner, path)?;
+    Command::new("STOR", &part).map_err(|error| inner.at(error, path))?;
+    let block = Block::from(bytes);
+    let mut tries = inner.host.tries();
+    let written = loop {
+        match write_part(inner, &part, &block, options).await {
+            Err(error) if tries.again(&error).await => {}
+            outcome => break outcome,
+        }
+    };
+    let outcome = match written {
+        Ok(()) => inner.take_name(&part, path, options.replace).await,
+        Err(error) => Err(inner.explain(error, path).await),
+    };
+    let Err(error) = outcome else { return Ok(()) };
+    // The old file may have gone first; then this is the only one.
+    let only_copy = options.replace && error.kind() != ErrorKind::NotFound && {
+        inner.find(path).await.is_ok_and(|found| found.is_none())
+            && inner.host.look(&part).await.is_ok_and(|found| {
+                found.is_some_and(|found| found.size == Some(block.len() as u64))
+            })
+    };
+    if error.kind() != ErrorKind::Unreachable && !only_copy {
+        // The first error is the one to report; what is left the next run finds.
+        drop(inner.host.tell(&[Command::new("DELE", &part)?]).await);
+    }
+    Err(error)
+}
+
+/// The part file to write, which nobody else of this process writes: where a long upload of that name
+/// is under way, it has its own.
+fn begin_writing(inner: &Inner, path: &RelPath) -> Result<(Vec<u8>, Writing)> {
+    let usual = inner.on_server(&inner.part_of(path)?);
+    if let Some(writing) = inner.host.try_begin_writing(&usual) {
+        return Ok((usual, writing));
+    }
+    for n in 2..=OTHERS {
+        let name = [path.name(), format!(".{n}").as_bytes()].concat();
+        let other = path.with_name(name).map_err(|_| busy(inner, path))?;
+        let other = inner.on_server(&inner.part_of(&other)?);
+        if let Some(writing) = inner.host.try_begin_writing(&other) {
+            return Ok((other, writing));
+        }
+    }
+    Err(busy(inner, path))
+}
+
+fn busy(inner: &Inner, path: &RelPath) -> Error {
+    let error = Error::new(ErrorKind::Busy, "create").because("it is being written already");
+    inner.at(error, path)
+}
+
+async fn write_part(
+    inner: &Inner,
+    part: &[u8],
+    block: &Block,
+    options: &CommitOptions,
+) -> Result<()> {
+    let time = inner.set_time(part, options.metadata.modified)?;
+    let mut lane = inner.host.lanes.writer().await?;
+    let mut data = lane.store(part, 0).await?;
+    if let Err(error) = send(&mut data, block).await {
+        return Err(reason(&mut lane, data, error).await);
+    }
+    end_upload(&mut lane, data).await?;
+    let mut questions = Vec::new();
+    if inner.server.features.size {
+        questions.push(Command::new("SIZE", part)?);
+    }
+    questions.extend(time);
+    let mut replies = lane.exchange(&questions).await?.into_iter();
+    if inner.server.features.size
+        && let Some(size) = replies.next().as_ref().and_then(look::size)
+        && size != block.len() as u64
+    {
+        let cause = format!("the server has {size} bytes of it, and {} were sent", block.len());
+        return Err(Error::new(ErrorKind::Changed, "write").because(cause));
+    }
+    replies.try_for_each(|reply| inner.time_was_set(&reply))
+}

@@ -1,0 +1,94 @@
+//! One line that is sent.
+
+use std::fmt;
+
+use haul_storage::{Error, ErrorKind, Result};
+
+/// A command with its line end.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Command {
+    line: Vec<u8>,
+    /// Its argument is a password.
+    secret: bool,
+}
+
+impl Command {
+    /// A command without an argument.
+    pub(crate) fn bare(verb: &'static str) -> Self {
+        Self { line: format!("{verb}\r\n").into_bytes(), secret: false }
+    }
+
+    /// A command with an argument, most often a path.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the argument would end the line and smuggle in a second command. A NUL ends
+    /// the line for many servers, and 0xff is the escape of Telnet (RFC 854), which some servers
+    /// undouble and others do not: such a name would become another one.
+    pub(crate) fn new(verb: &'static str, argument: impl AsRef<[u8]>) -> Result<Self> {
+        let argument = argument.as_ref();
+        if let Some(byte) = argument.iter().find(|byte| matches!(byte, b'\r' | b'\n' | 0 | 0xff)) {
+            let error = Error::new(ErrorKind::InvalidInput, "send a name to the server");
+            return Err(
+                error.because(format!("FTP has no names with the byte 0x{byte:02x} in them"))
+            );
+        }
+        let mut line = Vec::with_capacity(verb.len() + argument.len() + 3);
+        line.extend_from_slice(verb.as_bytes());
+        line.push(b' ');
+        line.extend_from_slice(argument);
+        line.extend_from_slice(b"\r\n");
+        Ok(Self { line, secret: false })
+    }
+
+    /// The command that sends a password.
+    ///
+    /// # Errors
+    /// Those of [`Command::new`].
+    pub(crate) fn password(password: &str) -> Result<Self> {
+        let command = Self::new("PASS", password).map_err(|_| {
+            Error::new(ErrorKind::InvalidInput, "log in")
+                .because("the password has a byte in it that FTP cannot send")
+        })?;
+        Ok(Self { secret: true, ..command })
+    }
+
+    /// What goes over the wire.
+    pub(crate) fn line(&self) -> &[u8] {
+        &self.line
+    }
+}
+
+/// A password is not shown.
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.secret {
+            return f.write_str("Command(PASS ***)");
+        }
+        write!(f, "Command({})", self.line.trim_ascii_end().escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_smuggle_in_a_second_command() {
+        for name in [&b"a\r\nDELE b"[..], b"a\nb", b"a\rb", b"a\0b", b"a\xffb"] {
+            let error = Command::new("SIZE", name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        }
+        assert!(Command::password("a\r\nDELE b").is_err());
+    }
+
+    #[test]
+    fn names_are_bytes_and_keep_their_spaces() {
+        let command = Command::new("SIZE", b"/ a  \xfeb ").unwrap();
+        assert_eq!(command.line(), b"SIZE / a  \xfeb \r\n");
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        assert!(!format!("{:?}", Command::password("hunter2").unwrap()).contains("hunter2"));
+    }
+}

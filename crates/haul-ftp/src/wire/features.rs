@@ -1,0 +1,80 @@
+//! What a server says that it can do (`FEAT`, RFC 2389).
+
+use super::Reply;
+
+/// The features that matter here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// `MLST` and `MLSD` (RFC 3659).
+    pub(crate) mlst: bool,
+    /// `REST` before `RETR` and `STOR`.
+    pub(crate) rest: bool,
+    pub(crate) size: bool,
+    pub(crate) mdtm: bool,
+    /// Sets a file's time (draft-somers-ftp-mfxx).
+    pub(crate) mfmt: bool,
+    pub(crate) utf8: bool,
+    pub(crate) epsv: bool,
+}
+
+impl Features {
+    /// Of a server that does not know `FEAT`: what every server has had since before that, to be
+    /// tried.
+    pub(crate) const OLD: Self = Self {
+        mlst: false,
+        rest: true,
+        size: true,
+        mdtm: true,
+        mfmt: false,
+        utf8: false,
+        epsv: true,
+    };
+
+    /// Reads the answer to `FEAT`.
+    pub(crate) fn parse(reply: &Reply) -> Self {
+        if !reply.is_done() {
+            return Self::OLD;
+        }
+        let has = |feature: &str| {
+            reply.lines().iter().any(|line| {
+                let line = String::from_utf8_lossy(line).trim().to_ascii_uppercase();
+                line.strip_prefix(feature)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+            })
+        };
+        Self {
+            mlst: has("MLST"),
+            rest: has("REST STREAM"),
+            size: has("SIZE"),
+            mdtm: has("MDTM"),
+            mfmt: has("MFMT"),
+            utf8: has("UTF8"),
+            // It is older than FEAT, and not always announced; who does not know it says so.
+            epsv: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ReplyParser;
+    use super::*;
+
+    #[test]
+    fn features_are_read_from_lines() {
+        let mut parser = ReplyParser::default();
+        let mut reply = None;
+        for line in ["211-Features:", " MDTM", " REST STREAM", " mlst type*;size*;", "211 End"] {
+            reply = parser.line(line.as_bytes()).unwrap();
+        }
+        let features = Features::parse(&reply.unwrap());
+        assert!(features.mdtm && features.rest && features.mlst);
+        assert!(!features.size && !features.mfmt && !features.utf8);
+    }
+
+    #[test]
+    fn a_server_without_feat_is_tried() {
+        let reply = ReplyParser::default().line(b"500 what?").unwrap().unwrap();
+        assert_eq!(Features::parse(&reply), Features::OLD);
+    }
+}

@@ -1,0 +1,63 @@
+//! Where a data connection goes: the answers to `EPSV` (RFC 2428) and `PASV` (RFC 959).
+//!
+//! Only the port is taken. The address in an answer to `PASV` is wrong behind an address translation,
+//! and a hostile one would lead elsewhere; it is always the host of the control connection.
+
+/// The port in `229 Entering Extended Passive Mode (|||6446|)`; any character may be the delimiter.
+pub(crate) fn extended_port(text: &[u8]) -> Option<u16> {
+    let open = text.iter().position(|byte| *byte == b'(')?;
+    let inner = &text[open + 1..];
+    let close = inner.iter().position(|byte| *byte == b')')?;
+    let inner = &inner[..close];
+    let delimiter = *inner.first()?;
+    let mut fields = inner.split(|byte| *byte == delimiter).skip(3);
+    number(fields.next()?)
+}
+
+/// The port in `227 Entering Passive Mode (127,0,0,1,24,31)`; some servers leave the parentheses
+/// out.
+pub(crate) fn port(text: &[u8]) -> Option<u16> {
+    let is_part = |byte: &u8| byte.is_ascii_digit() || *byte == b',';
+    text.split(|byte| !is_part(byte)).find_map(|group| {
+        let fields: Vec<_> = group.split(|byte| *byte == b',').map(number::<u8>).collect();
+        let [_, _, _, _, high, low] = fields[..] else { return None };
+        Some(u16::from(high?) << 8 | u16::from(low?)).filter(|port| *port != 0)
+    })
+}
+
+fn number<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ports_are_read_as_servers_write_them() {
+        assert_eq!(extended_port(b"Entering Extended Passive Mode (|||6446|)"), Some(6446));
+        assert_eq!(extended_port(b"ok (!!!6446!)."), Some(6446));
+        assert_eq!(port(b"Entering Passive Mode (127,0,0,1,24,31)."), Some(24 * 256 + 31));
+        assert_eq!(port(b"Entering Passive Mode. 10,0,0,1,0,21"), Some(21));
+    }
+
+    #[test]
+    fn what_is_no_port_is_none() {
+        for text in [&b""[..], b"()", b"(|||99999|)", b"(|||)", b"|||5|", b"(|||0x5|)"] {
+            assert_eq!(extended_port(text), None);
+        }
+        for text in [&b"1,2,3"[..], b"(1,2,3,4,256,1)", b"1,2,3,4,0,0", b",,,,,"] {
+            assert_eq!(port(text), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read(text in prop::collection::vec(any::<u8>(), 0..80)) {
+            extended_port(&text);
+            port(&text);
+        }
+    }
+}

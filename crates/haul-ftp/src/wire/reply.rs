@@ -1,0 +1,202 @@
+//! What a server answers (RFC 959, 4.2): a code of three digits and a text of one or more lines.
+
+use std::fmt;
+
+/// A reply.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Reply {
+    code: u16,
+    /// The text, line by line; the first and the last without their code.
+    lines: Vec<Vec<u8>>,
+}
+
+impl Reply {
+    /// The three digits.
+    pub(crate) const fn code(&self) -> u16 {
+        self.code
+    }
+
+    /// Something has begun, and another reply follows.
+    pub(crate) const fn is_preliminary(&self) -> bool {
+        self.code / 100 == 1
+    }
+
+    /// It is done.
+    pub(crate) const fn is_done(&self) -> bool {
+        self.code / 100 == 2
+    }
+
+    /// The next command of several is awaited.
+    pub(crate) const fn is_pending(&self) -> bool {
+        self.code / 100 == 3
+    }
+
+    /// The server does not know the command, or does not do it.
+    pub(crate) const fn is_unknown(&self) -> bool {
+        matches!(self.code, 500 | 501 | 502 | 504)
+    }
+
+    /// All lines of the text.
+    pub(crate) fn lines(&self) -> &[Vec<u8>] {
+        &self.lines
+    }
+
+    /// The text of the only or the last line.
+    pub(crate) fn last_line(&self) -> &[u8] {
+        self.lines.last().map_or(&[], |line| line)
+    }
+
+    /// The text for people: what a terminal could act on is escaped, and it is not endless.
+    pub(crate) fn text(&self) -> String {
+        const LONGEST: usize = 300;
+        let text = self.lines.iter().map(|line| String::from_utf8_lossy(line.trim_ascii()));
+        let text = text.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+        let shown = text.chars().take(LONGEST);
+        shown.map(|c| if c.is_control() { ' ' } else { c }).collect()
+    }
+}
+
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code, self.text())
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reply({self})")
+    }
+}
+
+/// Puts lines together to replies.
+#[derive(Debug, Default)]
+pub(crate) struct ReplyParser {
+    unfinished: Option<Reply>,
+    bytes: usize,
+}
+
+/// The longest reply: a `FEAT` has a few hundred bytes, a `MLST` a path and its facts.
+const LONGEST: usize = 64 << 10;
+
+impl ReplyParser {
+    /// Takes a line without its end; gives the reply if that was its last one.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub(crate) fn line(&mut self, line: &[u8]) -> Result<Option<Reply>, &'static str> {
+        self.bytes += line.len();
+        if self.bytes > LONGEST {
+            return Err("its reply is longer than 64 KiB");
+        }
+        let head = head(line);
+        let Some(mut reply) = self.unfinished.take() else {
+            let (code, last, text) = head.ok_or("its reply does not begin with a code")?;
+            return Ok(self.went_on(Reply { code, lines: vec![text.to_vec()] }, last));
+        };
+        match head {
+            Some((code, true, text)) if code == reply.code => {
+                reply.lines.push(text.to_vec());
+                Ok(self.went_on(reply, true))
+            }
+            // Some servers repeat the code on every line.
+            Some((code, false, text)) if code == reply.code => {
+                reply.lines.push(text.to_vec());
+                Ok(self.went_on(reply, false))
+            }
+            _ => {
+                reply.lines.push(line.to_vec());
+                Ok(self.went_on(reply, false))
+            }
+        }
+    }
+
+    fn went_on(&mut self, reply: Reply, last: bool) -> Option<Reply> {
+        if last {
+            self.bytes = 0;
+            return Some(reply);
+        }
+        self.unfinished = Some(reply);
+        None
+    }
+}
+
+/// Code, whether it is the last line, and text.
+fn head(line: &[u8]) -> Option<(u16, bool, &[u8])> {
+    let (digits, rest) = line.split_at_checked(3)?;
+    if !digits.iter().all(u8::is_ascii_digit) || !(b'1'..=b'6').contains(&digits[0]) {
+        return None;
+    }
+    let code = digits.iter().fold(0, |code, digit| code * 10 + u16::from(digit - b'0'));
+    match rest.split_first() {
+        None => Some((code, true, rest)),
+        Some((b' ', text)) => Some((code, true, text)),
+        Some((b'-', text)) => Some((code, false, text)),
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(lines: &[&str]) -> Result<Option<Reply>, &'static str> {
+        let mut parser = ReplyParser::default();
+        let mut last = None;
+        for line in lines {
+            assert_eq!(last, None, "a reply ended early");
+            last = parser.line(line.as_bytes())?;
+        }
+        Ok(last)
+    }
+
+    #[test]
+    fn a_reply_of_one_line() {
+        let reply = parse(&["213 5000"]).unwrap().unwrap();
+        assert_eq!((reply.code(), reply.last_line()), (213, &b"5000"[..]));
+        assert_eq!(parse(&["200"]).unwrap().unwrap().code(), 200);
+    }
+
+    #[test]
+    fn a_reply_of_several_lines_ends_with_its_own_code() {
+        let reply = parse(&["211-Features:", " SIZE", "200 is a text", "211 End"]);
+        let reply = reply.unwrap().unwrap();
+        assert_eq!(reply.lines().len(), 4);
+        assert_eq!(reply.lines()[2], b"200 is a text");
+        let every = parse(&["220-a", "220-b", "220 c"]).unwrap().unwrap();
+        assert_eq!(every.text(), "a b c");
+    }
+
+    #[test]
+    fn what_is_no_reply_is_refused() {
+        for line in ["", "hello", "20", "999 x", "2x0 y", "220+x"] {
+            assert!(parse(&[line]).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn an_endless_reply_is_cut_off() {
+        let mut parser = ReplyParser::default();
+        parser.line(b"211-Features").unwrap();
+        let ended = (0..100_000).find_map(|_| parser.line(b" MORE AND MORE").err());
+        assert!(ended.is_some());
+    }
+
+    #[test]
+    fn a_text_cannot_steer_a_terminal() {
+        let mut parser = ReplyParser::default();
+        let reply = parser.line(b"550 \x1b[31mred\x07").unwrap().unwrap();
+        assert!(!reply.text().contains('\x1b'));
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_taken_or_refused(lines in prop::collection::vec(".{0,40}", 0..8)) {
+            let mut parser = ReplyParser::default();
+            for line in lines {
+                drop(parser.line(line.as_bytes()));
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Times as `MDTM`, `MFMT` and the facts write them (RFC 3659, 2.3): `YYYYMMDDHHMMSS[.fraction]`,
+//! always UTC.
+
+use haul_storage::Timestamp;
+
+const DAY: i64 = 86_400;
+
+/// Reads a time; its fraction of a second is left out, because it cannot be set.
+pub(crate) fn parse_time(text: &[u8]) -> Option<Timestamp> {
+    let text = text.trim_ascii();
+    let digits = text.split(|byte| *byte == b'.').next()?;
+    if digits.len() != 14 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let number = |from: usize, to: usize| {
+        digits[from..to].iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'))
+    };
+    let (year, month, day) = (number(0, 4), number(4, 6), number(6, 8));
+    let (hour, minute, second) = (number(8, 10), number(10, 12), number(12, 14));
+    let valid = (1..=12).contains(&month) && (1..=31).contains(&day);
+    // A leap second is a second.
+    if !valid || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let seconds = days(year, month, day) * DAY + hour * 3600 + minute * 60 + second;
+    Some(Timestamp { seconds, nanos: 0 })
+}
+
+/// Writes a time; `None` for years that do not have four digits.
+pub(crate) fn format_time(time: Timestamp) -> Option<String> {
+    let (day, second) = (time.seconds.div_euclid(DAY), time.seconds.rem_euclid(DAY));
+    let (year, month, day) = civil(day);
+    (0..=9999).contains(&year).then(|| {
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}{second:02}")
+    })
+}
+
+/// Days since 1970-01-01 of a date of the Gregorian calendar. Years begin in March, so that a leap day
+/// is the last of its year (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+/// The inverse of [`days`].
+fn civil(days: i64) -> (i64, i64, i64) {
+    let days = days.saturating_add(719_468);
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    (year, month, day_of_year - (153 * shifted + 2) / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn known_times_are_right() {
+        for (text, seconds) in [
+            ("19700101000000", 0),
+            ("20010909014640", 1_000_000_000),
+            ("20240229120000", 1_709_208_000),
+            ("19691231235959", -1),
+        ] {
+            let time = Timestamp { seconds, nanos: 0 };
+            assert_eq!(parse_time(text.as_bytes()), Some(time), "{text}");
+            assert_eq!(format_time(time).as_deref(), Some(text));
+        }
+        assert_eq!(parse_time(b"20010909014640.123").map(|time| time.seconds), Some(1_000_000_000));
+    }
+
+    #[test]
+    fn what_is_no_time_is_none() {
+        for text in ["", "2001", "20011301000000", "20010100000000", "2001010125000", "abc"] {
+            assert_eq!(parse_time(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(format_time(Timestamp { seconds: i64::MAX, nanos: 0 }), None);
+        assert_eq!(format_time(Timestamp { seconds: i64::MIN, nanos: 0 }), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_time_survives_being_written_and_read(seconds in -60_000_000_000_i64..250_000_000_000) {
+            let time = Timestamp { seconds, nanos: 0 };
+            let text = format_time(time).unwrap();
+            prop_assert_eq!(parse_time(text.as_bytes()), Some(time));
+        }
+
+        #[test]
+        fn any_text_is_read_as_a_time(text in prop::collection::vec(any::<u8>(), 0..30)) {
+            parse_time(&text);
+        }
+    }
+}

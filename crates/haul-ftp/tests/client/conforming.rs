@@ -1,0 +1,68 @@
+//! The conformance kit on real servers.
+
+use haul_ftp::{FtpOptions, TlsMode};
+use haul_net::{PasswordSource, Secret};
+use haul_storage::{Storage, conformance};
+use std::sync::Arc;
+
+use crate::pyftpdlib::{PASSWORD, Pyftpdlib, USER};
+use crate::vsftpd::{Tls, Vsftpd};
+use crate::{host, opened, secured};
+
+/// A file's time can be set on both servers, a directory's on neither, and the kit asks for both where
+/// times are claimed at all.
+const NOT_OF_FTP: &str = "metadata::times_of_directories_are_kept";
+
+async fn conforms(port: u16, options: FtpOptions) {
+    let host = host(port, options);
+    for lanes in [3, 1] {
+        let (_journals, storage) = opened(&host).await;
+        storage.set_lanes(lanes);
+        let failures = conformance::failures(Arc::clone(&storage) as Arc<dyn Storage>).await;
+        let unexpected: Vec<_> = failures
+            .iter()
+            .filter(|(case, _)| case.name() != NOT_OF_FTP)
+            .map(|(case, failure)| format!("{}: {failure}", case.name()))
+            .collect();
+        assert!(unexpected.is_empty(), "{lanes} lanes: {unexpected:#?}");
+        assert!(storage.capabilities().times, "times are not kept");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_conforms_on_vsftpd() {
+    let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
+    conforms(server.port(), FtpOptions::default()).await;
+    assert_eq!(std::fs::read_dir(server.root()).unwrap().count(), 0, "something was left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_conforms_on_vsftpd_with_tls_whose_sessions_are_resumed() {
+    let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
+    conforms(server.port(), secured(TlsMode::Always, server.certificate())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_conforms_on_vsftpd_with_implicit_tls() {
+    let Some(server) = Vsftpd::start(Tls::Implicit, &[]) else { return };
+    conforms(server.port(), secured(TlsMode::Implicit, server.certificate())).await;
+}
+
+fn with_password(options: FtpOptions) -> FtpOptions {
+    let password = Some(PasswordSource::Secret(Secret::new(PASSWORD)));
+    FtpOptions { user: Some(USER.to_owned()), password, ..options }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_conforms_on_pyftpdlib() {
+    let Some(server) = Pyftpdlib::start(false) else { return };
+    conforms(server.port(), with_password(FtpOptions::default())).await;
+    assert_eq!(std::fs::read_dir(server.root()).unwrap().count(), 0, "something was left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_conforms_on_pyftpdlib_with_tls() {
+    let Some(server) = Pyftpdlib::start(true) else { return };
+    let options = secured(TlsMode::Always, server.certificate());
+    conforms(server.port(), with_password(options)).await;
+}

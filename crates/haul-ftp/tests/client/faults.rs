@@ -1,0 +1,465 @@
+//! Servers that are wrong, limited or gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::future::try_join_all;
+use haul_ftp::{FtpHost, FtpOptions, FtpStorage, TlsMode};
+use haul_net::{PasswordSource, Secret};
+use haul_storage::{
+    Block, CommitOptions, CreateOptions, EntryKind, Error, ErrorKind, Metadata, Range, ReadAt,
+    RelPath, Result, Retry, Storage, WriteAt,
+};
+use tempfile::TempDir;
+
+use crate::scripted::{Script, Scripted};
+use crate::{host, opened};
+
+const REPLACING: CommitOptions = CommitOptions {
+    metadata: Metadata { mode: None, modified: None, owner: None, xattrs: Vec::new() },
+    replace: true,
+    sync: false,
+};
+
+async fn storage(script: Script) -> (Scripted, TempDir, Arc<FtpStorage>) {
+    let server = Scripted::start(script).await;
+    let (journals, storage) = opened(&host(server.port(), FtpOptions::default())).await;
+    (server, journals, storage)
+}
+
+fn path(name: &str) -> RelPath {
+    RelPath::parse(name).unwrap()
+}
+
+fn content(length: usize) -> Vec<u8> {
+    (0..length).map(|n| (n * 7 + n / 251) as u8).collect()
+}
+
+async fn read(file: &dyn ReadAt, range: Range) -> Result<Vec<u8>> {
+    let mut blocks = file.read_at(range);
+    let mut all = Vec::new();
+    while let Some(block) = blocks.next().await {
+        all.extend_from_slice(&block?.into_bytes());
+    }
+    Ok(all)
+}
+
+fn block(bytes: &[u8]) -> Block {
+    Block::from(Bytes::copy_from_slice(bytes))
+}
+
+#[tokio::test]
+async fn a_server_that_sends_more_or_less_than_it_said_is_found_out() {
+    for size_is_off_by in [-1, 1, -50_000, 50_000] {
+        let script = Script { size_is_off_by, ..Script::default() };
+        let (server, _journals, storage) = storage(script).await;
+        server.put("/up/f", &content(100_000));
+        let file = storage.open(&path("f")).await.unwrap();
+        let error = read(&*file, Range::new(0, u64::MAX)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+        let error = storage.read_whole(&path("f"), 1 << 20).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+        assert!(error.location().ends_with("/up/f"), "{error}");
+        // The lane is in step after that.
+        assert!(storage.stat(&path("f")).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_download_that_is_cut_can_be_tried_again() {
+    let cut_download = Some((30_000, "426 Failure writing network stream."));
+    let (server, _journals, storage) = storage(Script { cut_download, ..Script::default() }).await;
+    server.put("/up/f", &content(100_000));
+    let file = storage.open(&path("f")).await.unwrap();
+    let error = read(&*file, Range::new(0, 100_000)).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later), "{error}");
+    // Ranges that are shorter than what comes are right.
+    assert_eq!(
+        read(&*file, Range::new(50_000, 20_000)).await.unwrap(),
+        content(100_000)[50_000..70_000]
+    );
+}
+
+#[tokio::test]
+async fn a_download_that_ends_early_as_if_all_was_well_is_no_file() {
+    let cut_download = Some((30_000, "226 That was all."));
+    let (server, _journals, storage) = storage(Script { cut_download, ..Script::default() }).await;
+    server.put("/up/f", &content(100_000));
+    let file = storage.open(&path("f")).await.unwrap();
+    let error = read(&*file, Range::new(0, 100_000)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+}
+
+#[tokio::test]
+async fn many_ranges_that_are_dropped_leave_the_lanes_in_step() {
+    let (server, _journals, storage) = storage(Script::default()).await;
+    let expected = content(8 << 20);
+    server.put("/up/f", &expected);
+    storage.set_lanes(2);
+    let file = storage.open(&path("f")).await.unwrap();
+    for n in 0..40_usize {
+        let mut dropped = file.read_at(Range::new(n as u64 * 1000, 4 << 20));
+        if n % 3 > 0 {
+            dropped.next().await.unwrap().unwrap();
+        }
+        drop(dropped);
+        let start = n * 70_000;
+        let range = Range::new(start as u64, 100_000);
+        assert_eq!(read(&*file, range).await.unwrap(), expected[start..start + 100_000]);
+    }
+    assert!(storage.link().refused == 0, "{:?}", storage.link());
+}
+
+#[tokio::test]
+async fn ranges_in_order_on_one_lane_are_one_download() {
+    let (server, _journals, storage) = storage(Script::default()).await;
+    let expected = content(1 << 20);
+    server.put("/up/f", &expected);
+    let file = storage.open(&path("f")).await.unwrap();
+    for n in 0..16 {
+        let range = Range::new(n << 16, 1 << 16);
+        let (start, end) = ((n << 16) as usize, ((n + 1) << 16) as usize);
+        assert_eq!(read(&*file, range).await.unwrap(), expected[start..end]);
+        // The task that received it gives its lane back.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let downloads = server.commands().iter().filter(|line| line.starts_with("RETR")).count();
+    assert_eq!(downloads, 1);
+}
+
+#[tokio::test]
+async fn a_server_that_only_connects_back_is_named_as_that() {
+    let answers = &[("EPSV", "500 What?"), ("PASV", "502 Active mode only.")];
+    let (server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
+    server.put("/up/f", b"content");
+    let error = storage.read_whole(&path("f"), 100).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("active mode"), "{error}");
+}
+
+#[tokio::test]
+async fn an_address_in_an_answer_to_pasv_leads_nowhere_else() {
+    let answers = &[("EPSV", "500 What?")];
+    // TEST-NET-1 (RFC 5737).
+    let script = Script { answers, address: "192,0,2,1", ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
+    server.put("/up/f", b"content");
+    assert_eq!(storage.read_whole(&path("f"), 100).await.unwrap().bytes, &b"content"[..]);
+    let asked = server.commands().iter().filter(|line| *line == "EPSV").count();
+    storage.read_whole(&path("f"), 100).await.unwrap();
+    let again = server.commands().iter().filter(|line| *line == "EPSV").count();
+    assert_eq!((asked, again), (1, 1), "what is not known is asked for once");
+}
+
+async fn refused(script: Script, options: FtpOptions) -> (Scripted, Error) {
+    let server = Scripted::start(script).await;
+    let error = host(server.port(), options).resolve(b"/").await.unwrap_err();
+    (server, error)
+}
+
+#[tokio::test]
+async fn a_line_or_reply_without_an_end_is_cut_off() {
+    let line: &'static str = Box::leak(format!("220 {}", "x".repeat(1 << 20)).into_boxed_str());
+    let reply: &'static str = Box::leak("220-and\r\n".repeat(100_000).into_boxed_str());
+    for greeting in [line, reply] {
+        let script = Script { greeting, ..Script::default() };
+        let (_server, error) = refused(script, FtpOptions::default()).await;
+        assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_ftp_server_is_named_as_that() {
+    let script = Script { greeting: "SSH-2.0-OpenSSH_9.2\r\n", ..Script::default() };
+    let (_server, error) = refused(script, FtpOptions::default()).await;
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_told_and_not_shown() {
+    let script = Script { answers: &[("PASS", "530 Login incorrect.")], ..Script::default() };
+    let password = Some(PasswordSource::Secret(Secret::new("hunter2")));
+    let options = FtpOptions { user: Some("me".to_owned()), password, ..FtpOptions::default() };
+    let (server, error) = refused(script, options).await;
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Unauthenticated, Retry::Never));
+    assert!(!format!("{error:?}").contains("hunter2") && error.to_string().contains("me"));
+    let tries = server.commands().iter().filter(|line| line.starts_with("PASS")).count();
+    assert_eq!(tries, 1);
+}
+
+#[tokio::test]
+async fn a_password_that_nobody_gives_is_missed() {
+    let options = FtpOptions { user: Some("me".to_owned()), ..FtpOptions::default() };
+    let (_server, error) = refused(Script::default(), options).await;
+    assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
+}
+
+#[tokio::test]
+async fn without_tls_nothing_is_sent_where_it_is_demanded() {
+    let options = FtpOptions { tls: TlsMode::Always, ..FtpOptions::default() };
+    let (server, error) = refused(Script::default(), options).await;
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert_eq!(server.commands(), ["AUTH TLS"]);
+}
+
+#[tokio::test]
+async fn what_is_put_behind_the_answer_to_auth_is_noticed() {
+    let answers = &[("AUTH", "234 Go.\r\n230 In already.")];
+    let options = FtpOptions { tls: TlsMode::Always, ..FtpOptions::default() };
+    let (_server, error) = refused(Script { answers, ..Script::default() }, options).await;
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+}
+
+#[tokio::test]
+async fn a_name_cannot_carry_a_second_command() {
+    let (server, _journals, storage) = storage(Script::default()).await;
+    server.put("/up/b", b"content");
+    let evil = path("a\r\nDELE /up/b");
+    let writer = storage.create(&evil, &CreateOptions::default()).await;
+    let outcomes = [
+        storage.open(&evil).await.err(),
+        writer.err(),
+        storage.create_dir(&evil).await.err(),
+        storage.rename(&path("b"), &evil).await.err(),
+        storage.write_whole(&evil, Bytes::new(), &REPLACING).await.err(),
+        storage.stat(&evil).await.err(),
+        storage.list(&evil).await.err(),
+        storage.remove(&evil).await.err(),
+    ];
+    for error in outcomes {
+        let error = error.unwrap();
+        assert!(matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound), "{error}");
+    }
+    assert!(!server.commands().iter().any(|line| line.starts_with("DELE")));
+    assert!(server.content("/up/b").is_some());
+}
+
+#[tokio::test]
+async fn lanes_that_are_refused_are_done_without() {
+    let script = Script { connections: 2, ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
+    let expected = content(50_000);
+    server.put("/up/f", &expected);
+    storage.set_lanes(6);
+    let reads = (0..30).map(|_| async { storage.read_whole(&path("f"), 1 << 20).await });
+    for whole in try_join_all(reads).await.unwrap() {
+        assert_eq!(whole.bytes, expected);
+    }
+    let link = storage.link();
+    assert!(link.refused > 0 && link.open <= 2, "{link:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_full_from_the_beginning_is_busy() {
+    let script = Script { connections: 0, ..Script::default() };
+    let (_server, error) = refused(script, FtpOptions::default()).await;
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Later), "{error}");
+}
+
+#[tokio::test]
+async fn a_lane_that_the_server_has_ended_is_replaced() {
+    let (server, _journals, storage) = storage(Script { patience: 12, ..Script::default() }).await;
+    server.put("/up/f", b"content");
+    for _ in 0..10 {
+        assert_eq!(storage.stat(&path("f")).await.unwrap().size, 7);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_listing_that_makes_no_sense_is_told_line_by_line() {
+    let listing = b"total 5\r\n-rw-r--r-- 1 o g 7 Nov 22 13:50 good\r\nnonsense \x1b[31m\r\n\
+        -rw-r--r-- 1 o g 7 Nov 22 13:50 ../escape\r\ndrwxr-xr-x 2 o g 7 Nov 22 13:50 ..\r\n\
+        drwxr-xr-x 2 o g 7 Nov 22 13:50 dir";
+    let (_server, _journals, storage) = storage(Script { listing, ..Script::default() }).await;
+    let (mut names, mut errors) = (Vec::new(), Vec::new());
+    let mut stream = storage.list(&RelPath::root()).await.unwrap();
+    while let Some(batch) = stream.next().await {
+        match batch {
+            Ok(entries) => names.extend(entries.into_iter().map(|entry| entry.path.to_string())),
+            Err(error) => errors.push(error),
+        }
+    }
+    assert_eq!(names, ["good", "dir"]);
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    assert!(errors.iter().all(|error| error.kind() == ErrorKind::Protocol));
+    assert!(!errors.iter().any(|error| error.to_string().contains('\x1b')));
+}
+
+#[tokio::test]
+async fn a_listing_with_facts_tells_links_and_keeps_names_inside() {
+    let features = &["MLST type*;size*;", "REST STREAM"];
+    let listing = b"type=cdir; .\r\ntype=pdir; ..\r\ntype=file;size=3;  a \r\n\
+        type=OS.unix=slink:/etc; link\r\ntype=file;size=3; a/b\r\ntype=file;size=3; ..\r\n";
+    let answers = &[("MLST", "250-Listing\r\n type=dir; /up\r\n250 End")];
+    let script = Script { features, listing, answers, ..Script::default() };
+    let (_server, _journals, storage) = storage(script).await;
+    let (mut entries, mut errors) = (Vec::new(), 0);
+    let mut stream = storage.list(&RelPath::root()).await.unwrap();
+    while let Some(batch) = stream.next().await {
+        match batch {
+            Ok(batch) => entries.extend(batch),
+            Err(_) => errors += 1,
+        }
+    }
+    assert_eq!(errors, 1);
+    assert_eq!(entries.len(), 2);
+    assert_eq!((entries[0].path.name(), entries[0].size), (&b" a "[..], 3));
+    assert_eq!(entries[1].kind, EntryKind::Symlink(b"/etc".to_vec()));
+}
+
+#[tokio::test]
+async fn a_listing_line_without_an_end_is_cut_off() {
+    let listing: &'static [u8] = Box::leak(vec![b'x'; 1 << 20].into_boxed_slice());
+    let (_server, _journals, storage) = storage(Script { listing, ..Script::default() }).await;
+    let mut stream = storage.list(&RelPath::root()).await.unwrap();
+    let error = stream.next().await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+}
+
+/// Writes all of `content` from `offset` on.
+async fn write(writer: &dyn WriteAt, content: &[u8], offset: usize) -> Result<()> {
+    for (n, piece) in content[offset..].chunks(100_000).enumerate() {
+        writer.write_at((offset + n * 100_000) as u64, block(piece)).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_upload_that_breaks_is_continued_at_what_the_server_has() {
+    let script = Script { cut_upload: Some((1_234_567, "")), ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
+    let expected = content(30 << 20);
+    let writer = storage.create(&path("f"), &CreateOptions::default()).await.unwrap();
+    let error = write(&*writer, &expected, 0).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.retry()),
+        (ErrorKind::Unreachable, Retry::FromStart),
+        "{error}"
+    );
+    drop(writer);
+    let options = CreateOptions { resume: true, size: None, sparse: true };
+    let writer = storage.create(&path("f"), &options).await.unwrap();
+    assert!(writer.resumed());
+    let there = writer.reopen(false).await.unwrap().identity().size;
+    assert_eq!(there, 1_234_567);
+    write(&*writer, &expected, there as usize).await.unwrap();
+    writer.commit(expected.len() as u64, &REPLACING).await.unwrap();
+    assert!(server.content("/up/f").unwrap() == expected);
+    assert!(server.commands().contains(&"REST 1234567".to_owned()));
+}
+
+#[tokio::test]
+async fn a_full_disk_is_named_as_that() {
+    let script = Script { cut_upload: Some((100_000, "452 No more.")), ..Script::default() };
+    let (_server, _journals, storage) = storage(script).await;
+    let writer = storage.create(&path("f"), &CreateOptions::default()).await.unwrap();
+    let error = write(&*writer, &content(30 << 20), 0).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::NoSpace, Retry::Never), "{error}");
+    writer.abort(false).await.unwrap();
+    assert!(storage.stat(&path("f")).await.is_err());
+}
+
+#[tokio::test]
+async fn a_server_that_keeps_less_than_it_took_gives_no_name() {
+    let script = Script { cut_upload: Some((5, "226 Got it.")), ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
+    let writer = storage.create(&path("f"), &CreateOptions::default()).await.unwrap();
+    writer.write_at(0, block(b"content")).await.unwrap();
+    let error = writer.commit(7, &REPLACING).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+    assert_eq!(server.content("/up/f"), None);
+}
+
+#[tokio::test]
+async fn a_server_that_keeps_less_of_a_small_file_gives_no_name() {
+    let script = Script { cut_upload: Some((5, "226 Got it.")), ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
+    let bytes = Bytes::from_static(b"content");
+    let error = storage.write_whole(&path("f"), bytes, &REPLACING).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
+    assert_eq!(server.content("/up/f"), None);
+    assert_eq!(server.content("/up/.f.haul-part"), None);
+}
+
+#[tokio::test]
+async fn one_lane_serves_a_copy_from_a_host_to_itself() {
+    let (server, _journals, storage) = storage(Script::default()).await;
+    let expected = content(3 << 20);
+    server.put("/up/f", &expected);
+    let file = storage.open(&path("f")).await.unwrap();
+    let writer = storage.create(&path("g"), &CreateOptions::default()).await.unwrap();
+    let mut at = 0;
+    let mut blocks = file.read_at(Range::new(0, 3 << 20));
+    while let Some(block) = blocks.next().await {
+        let block = block.unwrap();
+        let length = block.len() as u64;
+        writer.write_at(at, block).await.unwrap();
+        at += length;
+        storage.stat(&path("f")).await.unwrap();
+    }
+    writer.commit(at, &REPLACING).await.unwrap();
+    assert!(server.content("/up/g").unwrap() == expected);
+}
+
+#[tokio::test]
+async fn where_something_is_to_be_written_is_found() {
+    let server = Scripted::start(Script::default()).await;
+    server.put("/up/f", b"content");
+    let host: Arc<FtpHost> = host(server.port(), FtpOptions::default());
+    let nearest = host.nearest(b"/up/new/name").await.unwrap();
+    assert_eq!((&nearest.directory[..], nearest.kind), (&b"/up"[..], None));
+    assert_eq!(nearest.rest, ["new", "name"]);
+    let file = host.nearest(b"/up/f").await.unwrap();
+    assert_eq!((file.rest.len(), file.kind), (1, Some(haul_ftp::Kind::File)));
+    let directory = host.nearest(b"/up/").await.unwrap();
+    assert_eq!((directory.rest.len(), directory.kind), (0, Some(haul_ftp::Kind::Directory)));
+    let error = host.nearest(b"/up/f/below").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotADirectory, "{error}");
+    assert_eq!(host.resolve(b"/~/up/f").await.unwrap().path, "/up/f");
+}
+
+/// A server that falls silent, and a client that waits for it for half a second.
+async fn silent(silent_at: &'static str) -> (Scripted, Arc<FtpHost>) {
+    let server = Scripted::start(Script { silent_at, ..Script::default() }).await;
+    server.put("/up/f", &content(1 << 20));
+    let silence = Some(Duration::from_millis(500));
+    let host = host(server.port(), FtpOptions { silence, ..FtpOptions::default() });
+    (server, host)
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_is_given_up() {
+    for verb in ["USER", "PASS", "FEAT"] {
+        let (_server, host) = silent(verb).await;
+        let error = host.resolve(b"/up").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains("nothing came or went"), "{error}");
+    }
+    let (_server, host) = silent("RETR").await;
+    let (_journals, storage) = opened(&host).await;
+    let file = storage.open(&path("f")).await.unwrap();
+    let error = read(&*file, Range::new(0, 1 << 20)).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later), "{error}");
+
+    let (_server, host) = silent("STOR").await;
+    let (_journals, storage) = opened(&host).await;
+    let writer = storage.create(&path("g"), &CreateOptions::default()).await.unwrap();
+    let error = write(&*writer, &content(60 << 20), 0).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_slow_is_waited_for() {
+    let pause = Duration::from_millis(100);
+    let server = Scripted::start(Script { pause, ..Script::default() }).await;
+    let expected = content(12_000);
+    server.put("/up/f", &expected);
+    let silence = Some(Duration::from_millis(500));
+    let host = host(server.port(), FtpOptions { silence, ..FtpOptions::default() });
+    let (_journals, storage) = opened(&host).await;
+    let file = storage.open(&path("f")).await.unwrap();
+    assert_eq!(read(&*file, Range::new(0, 12_000)).await.unwrap(), expected);
+}

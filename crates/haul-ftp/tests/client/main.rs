@@ -1,0 +1,45 @@
+//! The client against real servers, vsftpd and pyftpdlib, and against one that does what it is told.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stderr, reason = "a skipped test says so")]
+
+mod conforming;
+mod faults;
+#[path = "../support/pyftpdlib.rs"]
+mod pyftpdlib;
+#[path = "../support/scripted.rs"]
+mod scripted;
+mod security;
+#[path = "../support/vsftpd.rs"]
+mod vsftpd;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use haul_ftp::{FtpHost, FtpOptions, FtpStorage, TlsMode};
+use haul_net::Nobody;
+use haul_net::tls::TlsOptions;
+use haul_storage::Location;
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+
+/// A server on this machine.
+fn host(port: u16, options: FtpOptions) -> Arc<FtpHost> {
+    FtpHost::new("127.0.0.1", Some(port), options, Arc::new(Nobody), Handle::current())
+}
+
+/// Its directory `/up` as a storage, with its journals in a directory of this machine.
+async fn opened(host: &Arc<FtpHost>) -> (TempDir, Arc<FtpStorage>) {
+    let journals = tempfile::tempdir().unwrap();
+    let resolved = host.resolve(b"/up").await.unwrap();
+    let location = Location::parse("ftp://server/up").unwrap();
+    let place = Some(journals.path().to_owned());
+    let storage = FtpStorage::open(Arc::clone(host), location, resolved.path, place).await;
+    (journals, storage.unwrap())
+}
+
+/// Options that demand TLS and trust one certificate.
+fn secured(tls: TlsMode, certificate: PathBuf) -> FtpOptions {
+    let trust = TlsOptions { authorities: vec![certificate], ..TlsOptions::default() };
+    FtpOptions { tls, trust, ..FtpOptions::default() }
+}

@@ -1,0 +1,72 @@
+//! TLS, as vsftpd and pyftpdlib demand it.
+
+use bytes::Bytes;
+use haul_ftp::{FtpOptions, TlsMode};
+use haul_net::tls::TlsOptions;
+use haul_storage::{CommitOptions, ErrorKind, Metadata, RelPath, Storage};
+
+use crate::vsftpd::{Tls, Vsftpd};
+use crate::{host, opened, secured};
+
+fn path(name: &str) -> RelPath {
+    RelPath::parse(name).unwrap()
+}
+
+/// TLS 1.3 gives out tickets, each good for one connection; whoever does not take the new ones runs out
+/// of them after two.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_lane_resumes_its_session_as_often_as_it_has_to() {
+    let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
+    let host = host(server.port(), secured(TlsMode::Always, server.certificate()));
+    let (_journals, storage) = opened(&host).await;
+    let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    for n in 0..30_u8 {
+        // Of several records, of one, and of none.
+        let content = vec![n; usize::from(n % 3) * 50_000];
+        let name = path(&format!("f{n}"));
+        storage.write_whole(&name, Bytes::from(content.clone()), &options).await.unwrap();
+        assert_eq!(storage.read_whole(&name, 1 << 20).await.unwrap().bytes, content);
+    }
+    let lost = host.link().refused;
+    assert_eq!(lost, 0, "lanes were lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uploads_that_are_refused_use_up_no_session() {
+    let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
+    let host = host(server.port(), secured(TlsMode::Always, server.certificate()));
+    let (_journals, storage) = opened(&host).await;
+    let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    for _ in 0..10 {
+        let refused = storage.write_whole(&path("no/f"), Bytes::new(), &options).await;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::NotFound);
+        let name = path("f");
+        storage.write_whole(&name, Bytes::from_static(b"content"), &options).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_nobody_vouches_for_is_refused() {
+    let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
+    let other = tempfile::tempdir().unwrap();
+    let (certificate, _key) = crate::vsftpd::certificate(other.path());
+    for tls in [TlsMode::Always, TlsMode::Auto] {
+        let options = secured(tls, certificate.clone());
+        let error = host(server.port(), options).resolve(b"/up").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
+        assert!(error.to_string().contains("certificate"), "{error}");
+    }
+    let trust = TlsOptions { insecure: true, ..TlsOptions::default() };
+    let options = FtpOptions { tls: TlsMode::Always, trust, ..FtpOptions::default() };
+    assert!(host(server.port(), options).resolve(b"/up").await.unwrap().kind.is_some());
+}
+
+#[tokio::test]
+async fn tls_is_used_where_it_is_offered() {
+    let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
+    // It lets nobody in without.
+    let never = FtpOptions { tls: TlsMode::Never, ..FtpOptions::default() };
+    assert!(host(server.port(), never).resolve(b"/up").await.is_err());
+    let auto = secured(TlsMode::Auto, server.certificate());
+    assert!(host(server.port(), auto).resolve(b"/up").await.unwrap().kind.is_some());
+}

@@ -1,0 +1,74 @@
+//! A pyftpdlib of the test's own: it knows MLSD and MFMT, which vsftpd does not.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::vsftpd::{certificate, free_port, wait_for};
+
+/// Debian's own: its packages are not those of another Python on the machine.
+const PYTHON: &str = "/usr/bin/python3";
+
+pub const USER: &str = "me";
+pub const PASSWORD: &str = "correct horse";
+
+/// A running server; it ends when this is dropped.
+pub struct Pyftpdlib {
+    child: Child,
+    port: u16,
+    dir: TempDir,
+}
+
+impl Pyftpdlib {
+    /// Starts one; `None` says why it cannot be.
+    pub fn start(tls: bool) -> Option<Self> {
+        let import = ["-c", "import pyftpdlib, OpenSSL"];
+        let found = Command::new(PYTHON).args(import).stderr(Stdio::null()).status();
+        if !found.is_ok_and(|status| status.success()) {
+            eprintln!("skipped: python3-pyftpdlib and python3-openssl (Debian's) are needed");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        fs::create_dir_all(root.join("up")).unwrap();
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/serve.py");
+        let port = free_port();
+        let mut command = Command::new(PYTHON);
+        command.arg(script).arg(port.to_string()).arg(&root);
+        if tls {
+            let (certificate, key) = certificate(dir.path());
+            let both = dir.path().join("both.pem");
+            let text = fs::read_to_string(&certificate).unwrap();
+            fs::write(&both, text + &fs::read_to_string(&key).unwrap()).unwrap();
+            command.arg(&both);
+        }
+        let silent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = silent.spawn().unwrap();
+        let server = Self { child, port, dir };
+        wait_for(server.port);
+        Some(server)
+    }
+
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The directory `/up` of the server.
+    pub fn root(&self) -> PathBuf {
+        self.dir.path().join("root/up")
+    }
+
+    /// The certificate to be trusted.
+    pub fn certificate(&self) -> PathBuf {
+        self.dir.path().join("certificate.pem")
+    }
+}
+
+impl Drop for Pyftpdlib {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}

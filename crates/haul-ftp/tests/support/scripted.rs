@@ -1,0 +1,288 @@
+//! An FTP server in this process that does what it is told, right or wrong. Its files are in memory.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What it does.
+#[derive(Clone)]
+pub struct Script {
+    pub greeting: &'static str,
+    pub features: &'static [&'static str],
+    /// Added to what SIZE says of every file.
+    pub size_is_off_by: i64,
+    /// Answers to these verbs that are not its own.
+    pub answers: &'static [(&'static str, &'static str)],
+    /// The address that PASV names.
+    pub address: &'static str,
+    /// What LIST and MLSD send.
+    pub listing: &'static [u8],
+    /// More connections than these at once get a 421.
+    pub connections: usize,
+    /// A download ends after so many bytes, with this last word.
+    pub cut_download: Option<(usize, &'static str)>,
+    /// The same for the first upload; without a word the control connection ends, too.
+    pub cut_upload: Option<(usize, &'static str)>,
+    /// The control connection ends after so many commands.
+    pub patience: usize,
+    /// A verb at which it falls silent for ever; with `RETR` and `STOR` in the middle of the data.
+    pub silent_at: &'static str,
+    /// The pause between pieces of a download.
+    pub pause: Duration,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self {
+            greeting: "220 scripted\r\n",
+            features: &["SIZE", "MDTM", "REST STREAM", "UTF8"],
+            size_is_off_by: 0,
+            answers: &[],
+            address: "127,0,0,1",
+            listing: b"",
+            connections: usize::MAX,
+            cut_download: None,
+            cut_upload: None,
+            patience: usize::MAX,
+            silent_at: "",
+            pause: Duration::ZERO,
+        }
+    }
+}
+
+/// A running server.
+pub struct Scripted {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    script: Script,
+    files: Mutex<HashMap<String, Vec<u8>>>,
+    commands: Mutex<Vec<String>>,
+    connections: AtomicUsize,
+    uploads_cut: AtomicUsize,
+}
+
+impl Scripted {
+    pub async fn start(script: Script) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Arc::new(Shared {
+            script,
+            files: Mutex::default(),
+            commands: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            uploads_cut: AtomicUsize::new(0),
+        });
+        let serving = Arc::clone(&shared);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let shared = Arc::clone(&serving);
+                tokio::spawn(async move {
+                    let open = shared.connections.fetch_add(1, Ordering::SeqCst) + 1;
+                    // A client that goes is no failure of the test.
+                    drop(Visit::new(stream, &shared).run(open).await);
+                    shared.connections.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        Self { port, shared }
+    }
+
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn put(&self, path: &str, content: &[u8]) {
+        self.files().insert(path.to_owned(), content.to_vec());
+    }
+
+    pub fn content(&self, path: &str) -> Option<Vec<u8>> {
+        self.files().get(path).cloned()
+    }
+
+    /// Everything that was asked, in order.
+    pub fn commands(&self) -> Vec<String> {
+        self.shared.commands.lock().unwrap().clone()
+    }
+
+    fn files(&self) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
+        self.shared.files.lock().unwrap()
+    }
+}
+
+struct Visit<'a> {
+    control: BufReader<TcpStream>,
+    shared: &'a Shared,
+    passive: Option<TcpListener>,
+    offset: usize,
+    from: String,
+}
+
+impl<'a> Visit<'a> {
+    fn new(stream: TcpStream, shared: &'a Shared) -> Self {
+        let control = BufReader::new(stream);
+        Self { control, shared, passive: None, offset: 0, from: String::new() }
+    }
+
+    async fn run(&mut self, open: usize) -> std::io::Result<()> {
+        if open > self.shared.script.connections {
+            return self.say("421 There are too many connections from your address.").await;
+        }
+        self.control.get_mut().write_all(self.shared.script.greeting.as_bytes()).await?;
+        for _ in 0..self.shared.script.patience {
+            let mut line = Vec::new();
+            if self.control.read_until(b'\n', &mut line).await? == 0 {
+                return Ok(());
+            }
+            let line = String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_owned();
+            self.shared.commands.lock().unwrap().push(line.clone());
+            let (verb, argument) = line.split_once(' ').unwrap_or((&line, ""));
+            let is_silent = verb == self.shared.script.silent_at;
+            if is_silent && !matches!(verb, "RETR" | "STOR") {
+                std::future::pending::<()>().await;
+            }
+            let told = self.shared.script.answers.iter().find(|(of, _)| *of == verb);
+            match told {
+                Some((_, answer)) => self.say(answer).await?,
+                None => self.answer(verb, argument).await?,
+            }
+        }
+        self.say("421 Timeout.").await
+    }
+
+    async fn say(&mut self, line: &str) -> std::io::Result<()> {
+        self.control.get_mut().write_all(format!("{line}\r\n").as_bytes()).await
+    }
+
+    fn files(&self) -> MutexGuard<'a, HashMap<String, Vec<u8>>> {
+        self.shared.files.lock().unwrap()
+    }
+
+    async fn answer(&mut self, verb: &str, argument: &str) -> std::io::Result<()> {
+        let script = &self.shared.script;
+        let content = self.files().get(argument).cloned();
+        match verb {
+            "USER" => self.say("331 Password?").await,
+            "PASS" => self.say("230 In.").await,
+            "FEAT" => {
+                let lines: Vec<_> = script.features.iter().map(|f| format!(" {f}\r\n")).collect();
+                self.say(&format!("211-Features:\r\n{}211 End", lines.concat())).await
+            }
+            "SYST" => self.say("215 UNIX Type: L8").await,
+            "PWD" => self.say("257 \"/\"").await,
+            "OPTS" | "TYPE" | "PBSZ" | "PROT" | "NOOP" => self.say("200 Yes.").await,
+            "AUTH" => self.say("502 No TLS.").await,
+            "SIZE" => match content {
+                Some(content) => {
+                    let size = content.len() as i64 + script.size_is_off_by;
+                    self.say(&format!("213 {size}")).await
+                }
+                None => self.say("550 No size.").await,
+            },
+            "MDTM" => match content {
+                Some(_) => self.say("213 20240203101112").await,
+                None => self.say("550 No time.").await,
+            },
+            "CWD" if matches!(argument, "/" | "/up") => self.say("250 There.").await,
+            "CWD" => self.say("550 Not there.").await,
+            "EPSV" => {
+                let port = self.listen().await?;
+                self.say(&format!("229 Extended (|||{port}|)")).await
+            }
+            "PASV" => {
+                let port = self.listen().await?;
+                let (high, low) = (port / 256, port % 256);
+                self.say(&format!("227 Passive ({},{high},{low}).", script.address)).await
+            }
+            "REST" => {
+                self.offset = argument.parse().unwrap();
+                self.say("350 From there.").await
+            }
+            "RETR" => self.send(content).await,
+            "LIST" | "MLSD" => self.send(Some(script.listing.to_vec())).await,
+            "STOR" => self.receive(argument).await,
+            "RNFR" => {
+                self.from = argument.to_owned();
+                let there = content.is_some();
+                self.say(if there { "350 And now?" } else { "550 What?" }).await
+            }
+            "RNTO" => {
+                let moved = self.files().remove(&self.from);
+                moved.map(|content| self.files().insert(argument.to_owned(), content));
+                self.say("250 Renamed.").await
+            }
+            "DELE" => {
+                let gone = self.files().remove(argument).is_some();
+                self.say(if gone { "250 Gone." } else { "550 What?" }).await
+            }
+            _ => self.say("500 What?").await,
+        }
+    }
+
+    async fn listen(&mut self) -> std::io::Result<u16> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        self.passive = Some(listener);
+        Ok(port)
+    }
+
+    async fn data(&mut self) -> std::io::Result<TcpStream> {
+        let listener = self.passive.take().unwrap();
+        Ok(listener.accept().await?.0)
+    }
+
+    async fn send(&mut self, content: Option<Vec<u8>>) -> std::io::Result<()> {
+        let Some(content) = content else { return self.say("550 No file.").await };
+        let offset = std::mem::take(&mut self.offset).min(content.len());
+        let mut data = self.data().await?;
+        self.say("150 Here it comes.").await?;
+        let (rest, last) = match self.shared.script.cut_download {
+            Some((most, last)) => (&content[offset..content.len().min(offset + most)], last),
+            None => (&content[offset..], "226 That was all."),
+        };
+        let script = &self.shared.script;
+        if script.silent_at == "RETR" {
+            data.write_all(&rest[..rest.len() / 2]).await?;
+            std::future::pending::<()>().await;
+        }
+        let mut sent = Ok(());
+        for piece in rest.chunks(if script.pause.is_zero() { usize::MAX } else { 1000 }) {
+            sent = sent.and(data.write_all(piece).await);
+            tokio::time::sleep(script.pause).await;
+        }
+        drop(data);
+        self.say(if sent.is_ok() { last } else { "426 Gone." }).await
+    }
+
+    async fn receive(&mut self, path: &str) -> std::io::Result<()> {
+        let offset = std::mem::take(&mut self.offset);
+        let mut data = self.data().await?;
+        self.say("150 Go on.").await?;
+        let mut content = self.files().get(path).cloned().unwrap_or_default();
+        content.truncate(offset);
+        if self.shared.script.silent_at == "STOR" {
+            std::future::pending::<()>().await;
+        }
+        let cut = self.shared.script.cut_upload;
+        let cut = cut.filter(|_| self.shared.uploads_cut.fetch_add(1, Ordering::SeqCst) == 0);
+        match cut {
+            None => drop(data.read_to_end(&mut content).await?),
+            Some((most, last)) => {
+                data.take(most as u64).read_to_end(&mut content).await?;
+                self.files().insert(path.to_owned(), content);
+                if last.is_empty() {
+                    return Err(std::io::Error::other("gone"));
+                }
+                return self.say(last).await;
+            }
+        }
+        self.files().insert(path.to_owned(), content);
+        self.say("226 Got it.").await
+    }
+}

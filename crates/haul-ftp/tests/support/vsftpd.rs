@@ -1,0 +1,133 @@
+//! A vsftpd of the test's own, on a free port, with a directory that anonymous may write to.
+
+use std::fmt::Write as _;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use tempfile::TempDir;
+
+const VSFTPD: &str = "/usr/sbin/vsftpd";
+
+/// A running vsftpd; it ends when this is dropped.
+pub struct Vsftpd {
+    child: Child,
+    port: u16,
+    dir: TempDir,
+}
+
+/// How it encrypts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Tls {
+    None,
+    /// Demanded, and data connections have to resume the session of theirs (vsftpd's own default).
+    Explicit,
+    Implicit,
+}
+
+impl Vsftpd {
+    /// Starts one with further lines in its configuration; `None` says why it cannot be.
+    pub fn start(tls: Tls, more: &[&str]) -> Option<Self> {
+        if !Path::new(VSFTPD).exists() || !rustix::process::getuid().is_root() {
+            eprintln!("skipped: vsftpd (Debian's package) and root are needed");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let [root, empty] = ["root", "empty"].map(|name| dir.path().join(name));
+        fs::create_dir(&root).unwrap();
+        fs::create_dir(&empty).unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        // The user "ftp" has to be able to write, and vsftpd wants the root itself to be safe from it.
+        let below = root.join("up");
+        fs::create_dir(&below).unwrap();
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(&below, fs::Permissions::from_mode(0o777)).unwrap();
+        let port = free_port();
+        let mut configuration = format!(
+            "background=NO\nlisten=YES\nlisten_address=127.0.0.1\nlisten_port={port}\n\
+             anonymous_enable=YES\nanon_root={}\nlocal_enable=NO\n\
+             write_enable=YES\nanon_upload_enable=YES\nanon_mkdir_write_enable=YES\n\
+             anon_other_write_enable=YES\nanon_umask=022\nanon_world_readable_only=NO\n\
+             secure_chroot_dir={}\nallow_writeable_chroot=YES\npasv_enable=YES\n\
+             connect_from_port_20=NO\nxferlog_enable=NO\nseccomp_sandbox=NO\nmax_per_ip=0\n",
+            root.display(),
+            empty.display()
+        );
+        if tls != Tls::None {
+            let (certificate, key) = certificate(dir.path());
+            write!(
+                configuration,
+                "ssl_enable=YES\nallow_anon_ssl=YES\nforce_anon_data_ssl=YES\n\
+                 force_anon_logins_ssl=YES\nrequire_ssl_reuse=YES\nssl_ciphers=HIGH\n\
+                 rsa_cert_file={}\nrsa_private_key_file={}\n",
+                certificate.display(),
+                key.display()
+            )
+            .unwrap();
+        }
+        if tls == Tls::Implicit {
+            configuration.push_str("implicit_ssl=YES\n");
+        }
+        for line in more {
+            configuration.push_str(line);
+            configuration.push('\n');
+        }
+        let file = dir.path().join("vsftpd.conf");
+        fs::write(&file, configuration).unwrap();
+        let mut command = Command::new(VSFTPD);
+        command.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap();
+        let server = Self { child, port, dir };
+        wait_for(server.port);
+        Some(server)
+    }
+
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The directory `/up` of the server.
+    pub fn root(&self) -> PathBuf {
+        self.dir.path().join("root/up")
+    }
+
+    /// The certificate to be trusted.
+    pub fn certificate(&self) -> PathBuf {
+        self.dir.path().join("certificate.pem")
+    }
+}
+
+impl Drop for Vsftpd {
+    fn drop(&mut self) {
+        // Its sessions end when their connections do.
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// A certificate for 127.0.0.1 and its key, in a directory.
+pub fn certificate(dir: &Path) -> (PathBuf, PathBuf) {
+    let names = ["127.0.0.1", "localhost"].map(str::to_owned);
+    let certified = rcgen::generate_simple_self_signed(names).unwrap();
+    let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| dir.join(name));
+    fs::write(&certificate, certified.cert.pem()).unwrap();
+    fs::write(&key, certified.signing_key.serialize_pem()).unwrap();
+    (certificate, key)
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Waits until somebody listens.
+pub fn wait_for(port: u16) {
+    let began = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(began.elapsed() < Duration::from_secs(10), "nobody listens on port {port}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,126 @@
+//! One connection: TLS if it is to be, and requests one after the other, or by HTTP/2 at once.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_user_timeout};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::handler::Handler;
+use super::limits;
+use super::visitor::{Observer, Visitor};
+
+/// What all connections of a server share.
+pub(super) struct Served {
+    pub(super) handler: Handler,
+    pub(super) tls: Option<TlsAcceptor>,
+    pub(super) observer: Observer,
+}
+
+/// Serves a connection until it ends, or the server stops.
+pub(super) async fn serve(
+    served: Arc<Served>,
+    socket: TcpStream,
+    from: SocketAddr,
+    mut stop: watch::Receiver<bool>,
+) {
+    let visitor = Visitor::new(served.observer.clone(), from);
+    if set(&socket).is_err() {
+        // It is gone already.
+        return;
+    }
+    let Some(tls) = &served.tls else {
+        return speak_http1(&served, socket, from, stop).await;
+    };
+    let spoken = tokio::select! {
+        spoken = timeout(limits::HANDSHAKE, tls.accept(socket)) => spoken,
+        _ = stop.wait_for(|is_stopping| *is_stopping) => return,
+    };
+    let Ok(Ok(mut stream)) = spoken else { return visitor.speaks_no_tls() };
+    let (_, session) = stream.get_mut();
+    session.set_buffer_limit(Some(limits::BLOCK));
+    if session.alpn_protocol() == Some(b"h2") {
+        speak_http2(&served, stream, from, stop).await;
+    } else {
+        speak_http1(&served, stream, from, stop).await;
+    }
+}
+
+/// A client that is gone without a word, or takes nothing of what it asked for, is cut.
+fn set(socket: &TcpStream) -> std::io::Result<()> {
+    socket.set_nodelay(true)?;
+    set_socket_keepalive(socket, true)?;
+    let silence = u32::try_from(limits::SILENCE.as_millis()).unwrap_or(u32::MAX);
+    set_tcp_user_timeout(socket, silence)?;
+    Ok(())
+}
+
+async fn speak_http1(
+    served: &Arc<Served>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+    from: SocketAddr,
+    stop: watch::Receiver<bool>,
+) {
+    let service = service_fn(|request| {
+        let served = Arc::clone(served);
+        async move { Ok::<_, Infallible>(served.handler.answer(from, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits::HEAD_TIME)
+        .max_header_size(limits::HEAD)
+        .max_buf_size(limits::RECEIVED)
+        // Who has asked may say that it asks no more, and still wants the answer.
+        .half_close(true)
+        .serve_connection(TokioIo::new(stream), service);
+    drive(connection, stop, |connection| connection.graceful_shutdown()).await;
+}
+
+async fn speak_http2(
+    served: &Arc<Served>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+    from: SocketAddr,
+    stop: watch::Receiver<bool>,
+) {
+    let service = service_fn(|request| {
+        let served = Arc::clone(served);
+        async move { Ok::<_, Infallible>(served.handler.answer(from, request).await) }
+    });
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(limits::HEAD_TIME)
+        .keep_alive_timeout(limits::HANDSHAKE)
+        .max_header_list_size(limits::HEAD as u32)
+        .max_concurrent_streams(limits::STREAMS)
+        .initial_stream_window_size(limits::STREAM_WINDOW)
+        .initial_connection_window_size(limits::CONNECTION_WINDOW)
+        .max_send_buf_size(limits::BLOCK)
+        .serve_connection(TokioIo::new(stream), service);
+    drive(connection, stop, |connection| connection.graceful_shutdown()).await;
+}
+
+/// Runs a connection. When the server stops, what is under way may end, within a time.
+async fn drive<C: Future>(
+    connection: C,
+    mut stop: watch::Receiver<bool>,
+    end: impl FnOnce(Pin<&mut C>),
+) {
+    tokio::pin!(connection);
+    tokio::select! {
+        // However it ended, the client knows more about it.
+        _ = connection.as_mut() => return,
+        _ = stop.wait_for(|is_stopping| *is_stopping) => {}
+    }
+    end(connection.as_mut());
+    drop(timeout(limits::FAREWELL, connection).await);
+}

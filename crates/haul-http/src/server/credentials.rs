@@ -1,0 +1,94 @@
+//! Who may ask: a user with a password.
+
+use std::fmt;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{Digest, SHA256, digest};
+use data_encoding::BASE64;
+use http::HeaderValue;
+
+/// A user and a password. The password is kept as a digest only.
+#[derive(Clone)]
+pub struct Credentials {
+    user: String,
+    /// Of both as `Authorization` has them.
+    digest: Digest,
+}
+
+impl Credentials {
+    /// This user with this password. A colon cannot be in the name (RFC 7617, section 2).
+    pub fn new(user: impl Into<String>, password: &str) -> Self {
+        let user = user.into();
+        let digest = digest(&SHA256, format!("{user}:{password}").as_bytes());
+        Self { user, digest }
+    }
+
+    /// The name to come with.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// Whether the right name and password were said. It takes as long for wrong ones: digests are
+    /// compared, in constant time.
+    pub(super) fn allow(&self, said: &Said) -> bool {
+        let said = digest(&SHA256, &said.both);
+        verify_slices_are_equal(said.as_ref(), self.digest.as_ref()).is_ok()
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credentials({:?}, …)", self.user)
+    }
+}
+
+/// A name and a password that were said.
+pub(super) struct Said {
+    both: Vec<u8>,
+}
+
+impl Said {
+    /// From the header `Authorization`, if that is what it has.
+    pub(super) fn read(header: &HeaderValue) -> Option<Self> {
+        let (scheme, text) = header.to_str().ok()?.split_once(' ')?;
+        if !scheme.eq_ignore_ascii_case("basic") {
+            return None;
+        }
+        let both = BASE64.decode(text.trim().as_bytes()).ok()?;
+        both.contains(&b':').then_some(Self { both })
+    }
+
+    /// The name.
+    pub(super) fn user(&self) -> String {
+        let name = self.both.split(|byte| *byte == b':').next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(both: &str) -> Said {
+        let header = format!("basic {}", BASE64.encode(both.as_bytes()));
+        Said::read(&header.parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn only_the_right_user_with_the_right_password_is_let_in() {
+        let credentials = Credentials::new("me", "se:cret ü");
+        assert!(credentials.allow(&said("me:se:cret ü")));
+        for wrong in ["me:se:cret", "me:", "you:se:cret ü", ":"] {
+            assert!(!credentials.allow(&said(wrong)), "{wrong}");
+        }
+        assert!(!format!("{credentials:?}").contains("cret"));
+        assert_eq!(said("me:se:cret").user(), "me");
+    }
+
+    #[test]
+    fn what_is_no_name_and_password_is_none() {
+        for header in ["", "Basic", "Basic !", "Basic bWU=", "Bearer bWU6eA=="] {
+            assert!(Said::read(&header.parse().unwrap()).is_none(), "{header}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! GET and HEAD.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use dav_server::davpath::DavPath;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Response, StatusCode};
+use rustix::fs::{Advice, FileType, OFlags, fadvise, fstat};
+use rustix::io::Errno;
+
+use super::body::Body;
+use super::conditions::{self, Verdict};
+use super::dates;
+use super::described::Described;
+use super::file_body::FileBody;
+use super::media_type;
+use super::page;
+use super::refusal;
+use super::share::Share;
+
+/// What a path names.
+enum Found {
+    File(File, Described),
+    Directory,
+}
+
+/// Sends what is at a path.
+pub(super) async fn get(
+    share: &Arc<Share>,
+    method: &Method,
+    path: &DavPath,
+    headers: &HeaderMap,
+) -> Response<Body> {
+    let name = path.as_bytes().to_vec();
+    let inside = Arc::clone(share);
+    match share.pool.run(move || find(&inside, &name)).await {
+        Ok(Found::File(file, described)) => {
+            let response = answer(path, &described, headers);
+            send(share, response, method, file, &described)
+        }
+        Ok(Found::Directory) if !path.is_collection() => moved(path),
+        Ok(Found::Directory) => page::show(share, method, path).await,
+        Err(errno) => refusal::status(refusal::of(errno)),
+    }
+}
+
+/// Opens a file. Only a description is opened of what may be a device or a pipe.
+fn find(share: &Share, path: &[u8]) -> Result<Found, Errno> {
+    match FileType::from_raw_mode(share.jail.stat(path, true)?.st_mode) {
+        FileType::Directory => return Ok(Found::Directory),
+        FileType::RegularFile => {}
+        _ => return Err(Errno::ACCESS),
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = share.jail.resolve(path, flags)?;
+    let described = Described::new(&fstat(&file)?);
+    match described.kind {
+        FileType::RegularFile => Ok(Found::File(File::from(file), described)),
+        // It was another a moment ago.
+        _ => Err(Errno::ACCESS),
+    }
+}
+
+/// The head of the answer, and which bytes come with it.
+fn answer(path: &DavPath, file: &Described, headers: &HeaderMap) -> (Response<()>, u64, u64) {
+    let mut response = Response::new(());
+    let (status, offset, length) = match conditions::judge(headers, file) {
+        Verdict::Whole => (StatusCode::OK, 0, file.size),
+        Verdict::Part { offset, length } => (StatusCode::PARTIAL_CONTENT, offset, length),
+        Verdict::NotModified => (StatusCode::NOT_MODIFIED, 0, 0),
+        Verdict::Failed => (StatusCode::PRECONDITION_FAILED, 0, 0),
+        Verdict::NoSuchRange => (StatusCode::RANGE_NOT_SATISFIABLE, 0, 0),
+    };
+    *response.status_mut() = status;
+    let kind = media_type::of(path.file_name_bytes());
+    let mut set = |name: HeaderName, value: &str| {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            response.headers_mut().insert(name, value);
+        }
+    };
+    set(header::ETAG, &file.etag());
+    set(header::LAST_MODIFIED, &dates::http(file.modified));
+    set(header::ACCEPT_RANGES, "bytes");
+    // What was kept may be used only after asking whether it is still so.
+    set(header::CACHE_CONTROL, "no-cache");
+    match status {
+        StatusCode::OK | StatusCode::PARTIAL_CONTENT => {
+            set(header::CONTENT_TYPE, kind);
+            if media_type::is_active(kind) {
+                // Whoever can put a page here must not be able to act as whoever looks at it.
+                set(header::CONTENT_SECURITY_POLICY, "sandbox");
+            }
+        }
+        StatusCode::RANGE_NOT_SATISFIABLE => {
+            set(header::CONTENT_RANGE, &format!("bytes */{}", file.size));
+        }
+        _ => {}
+    }
+    if status == StatusCode::PARTIAL_CONTENT {
+        let last = offset + length - 1;
+        set(header::CONTENT_RANGE, &format!("bytes {offset}-{last}/{}", file.size));
+    }
+    (response, offset, length)
+}
+
+fn send(
+    share: &Share,
+    (response, offset, length): (Response<()>, u64, u64),
+    method: &Method,
+    file: File,
+    described: &Described,
+) -> Response<Body> {
+    let (mut head, ()) = response.into_parts();
+    if head.status == StatusCode::NOT_MODIFIED {
+        return Response::from_parts(head, Body::empty());
+    }
+    head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    if method == Method::HEAD || length == 0 {
+        return Response::from_parts(head, Body::empty());
+    }
+    if length == described.size {
+        // A large window of the kernel's own, on a disk that has to be read.
+        let _ = fadvise(&file, 0, None, Advice::Sequential);
+    }
+    let body = FileBody::new(file, (offset, length), &share.pool, &share.buffers);
+    Response::from_parts(head, Body::file(body))
+}
+
+/// A directory has a slash at its end, or what is relative on its page would lead elsewhere.
+fn moved(path: &DavPath) -> Response<Body> {
+    let mut response = refusal::status(StatusCode::MOVED_PERMANENTLY);
+    let location = format!("{}/", path.as_url_string());
+    // `//host/` would be another server; a path has one slash at its beginning.
+    if let Ok(location) = HeaderValue::from_str(&location) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}

@@ -1,0 +1,183 @@
+//! The directory as `dav-server` wants it: everything that changes names, done on disk threads, within
+//! the jail.
+//!
+//! What it does not ask for here: files to read (`download`), properties (`propfind`, `proppatch`).
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use dav_server::davpath::DavPath;
+use dav_server::fs::{
+    DavDirEntry, DavFile, DavMetaData, FsError, FsFuture, FsStream, GuardedFileSystem, OpenOptions,
+    ReadDirMeta,
+};
+use futures_util::stream::{self, StreamExt};
+use rustix::fs::{AtFlags, Mode, mkdirat, renameat, unlinkat};
+use rustix::io::{Errno, Result};
+use tokio::task::spawn_blocking;
+
+use super::described::Described;
+use super::directory::{Entry, Links, Listing};
+use super::refusal::fs_error;
+use super::share::Share;
+use super::upload::{Upload, copy};
+
+/// What a request says that `dav-server` does not know.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Intent {
+    /// The time that an uploaded file is to have.
+    pub(super) modified: Option<SystemTime>,
+    /// A file is moved or copied over a file: that happens in one step, and nothing is removed first.
+    pub(super) replaces: bool,
+}
+
+/// The served directory.
+#[derive(Debug, Clone)]
+pub(super) struct Files {
+    share: Arc<Share>,
+}
+
+impl Files {
+    pub(super) fn boxed(share: &Arc<Share>) -> Box<Self> {
+        Box::new(Self { share: Arc::clone(share) })
+    }
+
+    /// Does something with a path on a disk thread.
+    fn run<'a, T: Send + 'static>(
+        &'a self,
+        path: &'a DavPath,
+        work: impl FnOnce(&Share, &[u8]) -> Result<T> + Send + 'static,
+    ) -> FsFuture<'a, T> {
+        let (share, path) = (Arc::clone(&self.share), path.as_bytes().to_vec());
+        Box::pin(async move {
+            let inside = Arc::clone(&share);
+            share.pool.run(move || work(&inside, &path)).await.map_err(fs_error)
+        })
+    }
+
+    fn describe<'a>(
+        &'a self,
+        path: &'a DavPath,
+        follow: bool,
+    ) -> FsFuture<'a, Box<dyn DavMetaData>> {
+        self.run(path, move |share, path| {
+            let described = Described::new(&share.jail.stat(path, follow)?);
+            Ok(Box::new(described) as Box<dyn DavMetaData>)
+        })
+    }
+}
+
+impl GuardedFileSystem<Intent> for Files {
+    fn open<'a>(
+        &'a self,
+        path: &'a DavPath,
+        options: OpenOptions,
+        intent: &'a Intent,
+    ) -> FsFuture<'a, Box<dyn DavFile>> {
+        let modified = intent.modified;
+        Box::pin(async move {
+            let upload = Upload::open(&self.share, path.as_bytes(), options, modified).await?;
+            Ok(Box::new(upload) as Box<dyn DavFile>)
+        })
+    }
+
+    fn read_dir<'a>(
+        &'a self,
+        path: &'a DavPath,
+        meta: ReadDirMeta,
+        _: &'a Intent,
+    ) -> FsFuture<'a, FsStream<Box<dyn DavDirEntry>>> {
+        let links = if meta == ReadDirMeta::Data { Links::Follow } else { Links::Keep };
+        Box::pin(async move {
+            let path = path.as_bytes().to_vec();
+            let listing = Listing::open(&self.share, path, links).await.map_err(fs_error)?;
+            let batches = stream::unfold(Some(listing), |listing| async {
+                let mut listing = listing?;
+                match listing.next().await {
+                    Ok(entries) if entries.is_empty() => None,
+                    Ok(entries) => {
+                        let boxed = |entry| Ok(Box::new(entry) as Box<dyn DavDirEntry>);
+                        let entries: Vec<_> = entries.into_iter().map(boxed).collect();
+                        Some((entries, Some(listing)))
+                    }
+                    Err(errno) => Some((vec![Err(fs_error(errno))], None)),
+                }
+            });
+            Ok(Box::pin(batches.flat_map(stream::iter)) as FsStream<Box<dyn DavDirEntry>>)
+        })
+    }
+
+    fn metadata<'a>(
+        &'a self,
+        path: &'a DavPath,
+        _: &'a Intent,
+    ) -> FsFuture<'a, Box<dyn DavMetaData>> {
+        self.describe(path, true)
+    }
+
+    fn symlink_metadata<'a>(
+        &'a self,
+        path: &'a DavPath,
+        _: &'a Intent,
+    ) -> FsFuture<'a, Box<dyn DavMetaData>> {
+        self.describe(path, false)
+    }
+
+    fn create_dir<'a>(&'a self, path: &'a DavPath, _: &'a Intent) -> FsFuture<'a, ()> {
+        self.run(path, |share, path| {
+            let (directory, name) = share.jail.parent(path).map_err(|errno| match errno {
+                // The served directory itself is there.
+                Errno::BUSY => Errno::EXIST,
+                Errno::NOTDIR => Errno::NOENT,
+                other => other,
+            })?;
+            mkdirat(directory, name, Mode::from_raw_mode(0o777))
+        })
+    }
+
+    fn remove_dir<'a>(&'a self, path: &'a DavPath, _: &'a Intent) -> FsFuture<'a, ()> {
+        self.run(path, |share, path| {
+            let (directory, name) = share.jail.parent(path)?;
+            unlinkat(directory, name, AtFlags::REMOVEDIR)
+        })
+    }
+
+    fn remove_file<'a>(&'a self, path: &'a DavPath, intent: &'a Intent) -> FsFuture<'a, ()> {
+        if intent.replaces {
+            return Box::pin(async { Ok(()) });
+        }
+        self.run(path, |share, path| {
+            let (directory, name) = share.jail.parent(path)?;
+            unlinkat(directory, name, AtFlags::empty())
+        })
+    }
+
+    fn rename<'a>(&'a self, from: &'a DavPath, to: &'a DavPath, _: &'a Intent) -> FsFuture<'a, ()> {
+        let target = to.as_bytes().to_vec();
+        self.run(from, move |share, path| {
+            let ((from, old), (to, new)) = (share.jail.parent(path)?, share.jail.parent(&target)?);
+            renameat(from, old, to, new)
+        })
+    }
+
+    fn copy<'a>(&'a self, from: &'a DavPath, to: &'a DavPath, _: &'a Intent) -> FsFuture<'a, ()> {
+        let (from, to) = (from.as_bytes().to_vec(), to.as_bytes().to_vec());
+        let share = Arc::clone(&self.share);
+        Box::pin(async move {
+            // It may take long: the disk threads have others to serve.
+            let copied = spawn_blocking(move || copy(&share.jail, &from, &to)).await;
+            copied.map_err(|_| FsError::GeneralFailure)?.map_err(fs_error)
+        })
+    }
+}
+
+impl DavDirEntry for Entry {
+    fn name(&self) -> Vec<u8> {
+        self.name.clone()
+    }
+
+    fn metadata(&'_ self) -> FsFuture<'_, Box<dyn DavMetaData>> {
+        let described = self.described.clone();
+        Box::pin(async move { Ok(Box::new(described) as Box<dyn DavMetaData>) })
+    }
+}

@@ -1,0 +1,70 @@
+//! Who may ask at all.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use http::header::{self, HeaderValue};
+use http::request::Parts;
+use http::{Response, StatusCode};
+use tokio::time::sleep;
+
+use super::body::Body;
+use super::credentials::{Credentials, Said};
+use super::failures::{Failures, REFUSAL, WINDOW};
+use super::names::{Foreign, Names};
+use super::refusal;
+use super::visitor::{ClientAction, Observer};
+
+/// Who holds the locks of those who need no password.
+const ANYBODY: &str = "anybody";
+
+/// Who may ask.
+#[derive(Debug)]
+pub(super) struct Gate {
+    pub(super) names: Names,
+    /// Nobody needs a password if there are none.
+    pub(super) credentials: Option<Credentials>,
+    pub(super) failures: Failures,
+    pub(super) observer: Observer,
+}
+
+impl Gate {
+    /// As whom a request is made; or what is answered instead.
+    pub(super) async fn admit(
+        &self,
+        request: &Parts,
+        from: SocketAddr,
+    ) -> Result<&str, Response<Body>> {
+        let by_any_name = self.credentials.is_some();
+        self.names
+            .check(request, by_any_name)
+            .map_err(|Foreign(status, words)| refusal::said(status, words))?;
+        let Some(credentials) = &self.credentials else { return Ok(ANYBODY) };
+        if self.failures.are_too_many(from.ip(), Instant::now()) {
+            return Err(too_many());
+        }
+        let Some(said) = request.headers.get(header::AUTHORIZATION).and_then(Said::read) else {
+            return Err(asked());
+        };
+        if credentials.allow(&said) {
+            return Ok(credentials.user());
+        }
+        self.failures.add(from.ip(), Instant::now());
+        self.observer.tell(from, ClientAction::Refused { user: said.user() });
+        sleep(REFUSAL).await;
+        Err(asked())
+    }
+}
+
+fn asked() -> Response<Body> {
+    let mut response = refusal::status(StatusCode::UNAUTHORIZED);
+    let basic = HeaderValue::from_static("Basic realm=\"haul\", charset=\"UTF-8\"");
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, basic);
+    response
+}
+
+fn too_many() -> Response<Body> {
+    let mut response = refusal::status(StatusCode::TOO_MANY_REQUESTS);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(WINDOW.as_secs()));
+    response
+}

@@ -1,0 +1,315 @@
+//! A request and its answer: whether it may be made, what has to be right before anything is done, and
+//! who does it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use dav_server::DavHandler;
+use dav_server::body::BodyType;
+use dav_server::davpath::{DavPath, ParseError};
+use http::header::{self, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use rustix::fs::FileType;
+
+use super::body::Body;
+use super::download;
+use super::file_system::{Files, Intent};
+use super::gate::Gate;
+use super::jail::trimmed;
+use super::names;
+use super::properties::is_within;
+use super::propfind::propfind;
+use super::proppatch::proppatch;
+use super::received::{Lent, Received};
+use super::refusal;
+use super::share::Share;
+use super::visitor::{Observer, Told};
+use super::xml;
+
+const METHODS: &str =
+    "OPTIONS, GET, HEAD, PUT, PATCH, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
+const METHODS_THAT_READ: &str = "OPTIONS, GET, HEAD, PROPFIND";
+
+/// Nextcloud's and ownCloud's header for the time of an uploaded file, in seconds since 1970.
+const X_OC_MTIME: HeaderName = HeaderName::from_static("x-oc-mtime");
+
+/// Answers all requests of a server.
+pub(super) struct Handler {
+    share: Arc<Share>,
+    gate: Gate,
+    observer: Observer,
+    dav: DavHandler<Intent>,
+}
+
+impl Handler {
+    pub(super) fn new(share: Arc<Share>, gate: Gate) -> Self {
+        let dav = DavHandler::builder()
+            .filesystem(Files::boxed(&share))
+            .locksystem(Box::new(share.locks.clone()))
+            .build_handler();
+        Self { observer: gate.observer.clone(), share, gate, dav }
+    }
+
+    /// Answers one.
+    pub(super) async fn answer(
+        &self,
+        from: SocketAddr,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let received = Arc::new(AtomicU64::new(0));
+        let (head, body) = request.into_parts();
+        let path = head.uri.path().to_owned();
+        let told = Told::new(
+            self.observer.clone(),
+            from,
+            head.method.clone(),
+            path,
+            Arc::clone(&received),
+        );
+        let body = Received::new(body, &head.headers, received);
+        let mut response = match self.gate.admit(&head, from).await {
+            Ok(principal) => self.perform(principal, head, body).await,
+            Err(refused) => {
+                body.let_run_out();
+                refused
+            }
+        };
+        let mut set = |name: HeaderName, value: &'static str| {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        };
+        set(header::SERVER, "haul");
+        // What a file is, its name says; a browser is not to guess that it is a page after all.
+        set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+        set(header::REFERRER_POLICY, "no-referrer");
+        set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
+        let status = response.status();
+        response.map(|body| body.counted(told.answered(status)))
+    }
+
+    async fn perform(&self, principal: &str, head: Parts, body: Received) -> Response<Body> {
+        let method = head.method.as_str();
+        if method == "OPTIONS" {
+            return self.options();
+        }
+        let path = match DavPath::new(head.uri.path()) {
+            Ok(path) => path,
+            Err(ParseError::ForbiddenPath) => return refusal::status(StatusCode::FORBIDDEN),
+            Err(_) => return refusal::status(StatusCode::BAD_REQUEST),
+        };
+        match method {
+            "GET" | "HEAD" => {
+                return download::get(&self.share, &head.method, &path, &head.headers).await;
+            }
+            "PROPFIND" => {
+                let Some(body) = body.xml().await else { return too_long() };
+                return propfind(&self.share, &path, &head.headers, &body).await;
+            }
+            "PUT" | "PATCH" | "DELETE" | "MKCOL" | "COPY" | "MOVE" | "PROPPATCH" | "LOCK"
+            | "UNLOCK" => {}
+            _ => return self.no_such_method(),
+        }
+        if self.share.read_only {
+            body.let_run_out();
+            return refusal::said(StatusCode::FORBIDDEN, "this server is read-only\n");
+        }
+        match method {
+            "PROPPATCH" => {
+                let Some(body) = body.xml().await else { return too_long() };
+                proppatch(&self.share, principal, &path, &head.headers, &body).await
+            }
+            "PUT" | "PATCH" => self.store(principal, &path, head, body).await,
+            _ => {
+                let Some(body) = body.xml().await else { return too_long() };
+                self.change(principal, &path, head, body).await
+            }
+        }
+    }
+
+    /// PUT and PATCH.
+    async fn store(
+        &self,
+        principal: &str,
+        path: &DavPath,
+        head: Parts,
+        body: Received,
+    ) -> Response<Body> {
+        if path.is_collection() {
+            return self.no_such_method();
+        }
+        let modified = head.headers.get(X_OC_MTIME).map(time);
+        let modified = match modified {
+            Some(None) => return refusal::status(StatusCode::BAD_REQUEST),
+            Some(time) => time,
+            None => None,
+        };
+        let intent = Intent { modified, replaces: false };
+        let (body, lender) = Lent::new(body);
+        let request = Request::from_parts(head, body);
+        let response = self.dav.handle_guarded(request, principal.to_owned(), intent).await;
+        let mut response = ours(response);
+        if let Some(body) = lender.take_back() {
+            body.let_run_out();
+        }
+        if modified.is_some() && response.status().is_success() {
+            response.headers_mut().insert(X_OC_MTIME, HeaderValue::from_static("accepted"));
+        }
+        response
+    }
+
+    /// What changes names or locks.
+    async fn change(
+        &self,
+        principal: &str,
+        path: &DavPath,
+        mut head: Parts,
+        body: Bytes,
+    ) -> Response<Body> {
+        let method = head.method.as_str().to_owned();
+        let is_top = path.as_bytes() == b"/";
+        if is_top && matches!(method.as_str(), "DELETE" | "MOVE" | "COPY") {
+            // The served directory itself stays, and has nothing beside it.
+            return refusal::status(StatusCode::FORBIDDEN);
+        }
+        if method == "LOCK" && !body.is_empty() && xml::parse(&body).is_err() {
+            return refusal::status(StatusCode::BAD_REQUEST);
+        }
+        let mut intent = Intent::default();
+        let mut target = None;
+        if matches!(method.as_str(), "COPY" | "MOVE") {
+            match self.target(path, &head).await {
+                Ok((to, value, replaces)) => {
+                    head.headers.insert("destination", value);
+                    intent.replaces = replaces;
+                    target = Some(to);
+                }
+                Err(status) => return refusal::status(status),
+            }
+        }
+        let request = Request::from_parts(head, Full::new(body));
+        let response = self.dav.handle_guarded(request, principal.to_owned(), intent).await;
+        let response = ours(response);
+        // With 207 some of it was not done; then the properties stay where they were.
+        if matches!(response.status(), StatusCode::CREATED | StatusCode::NO_CONTENT) {
+            let properties = &self.share.properties;
+            match (method.as_str(), target) {
+                ("DELETE", _) => properties.removed(path.as_bytes()),
+                ("MOVE", Some(to)) => properties.moved(path.as_bytes(), to.as_bytes()),
+                ("COPY", Some(to)) => properties.copied(path.as_bytes(), to.as_bytes()),
+                _ => {}
+            }
+        }
+        response
+    }
+
+    /// Where a COPY or MOVE goes, that as a header, and whether it is a file over a file. What would
+    /// replace the thing itself, or what it is in, is refused: it would be gone before it is there.
+    async fn target(
+        &self,
+        path: &DavPath,
+        head: &Parts,
+    ) -> Result<(DavPath, HeaderValue, bool), StatusCode> {
+        let authority = names::authority(head).map_err(|foreign| foreign.0)?;
+        let value = names::destination(&head.headers, authority)?;
+        let to = DavPath::new(value).map_err(|_| StatusCode::BAD_REQUEST)?;
+        let value = HeaderValue::from_str(value).map_err(|_| StatusCode::BAD_REQUEST)?;
+        if to.as_bytes() == b"/" {
+            return Err(StatusCode::FORBIDDEN);
+        }
+        let is_shallow = head.headers.get("depth").is_some_and(|depth| depth.as_bytes() == b"0");
+        let (from, into) = (path.as_bytes().to_vec(), to.as_bytes().to_vec());
+        let share = Arc::clone(&self.share);
+        let looked = self.share.pool.run(move || {
+            let canonical = |path: &[u8]| share.jail.canonical(path);
+            if let (Ok(from), Ok(into)) = (canonical(&from), canonical(&into)) {
+                let is_inside = is_within(&into, &from) && !(is_shallow && into != from);
+                if is_inside || is_within(&from, &into) {
+                    return Err(StatusCode::FORBIDDEN);
+                }
+            }
+            let is_file = |path: &[u8], follow| {
+                let stat = share.jail.stat(trimmed(path), follow);
+                stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Directory)
+            };
+            Ok(is_file(&from, true) && is_file(&into, false))
+        });
+        let replaces = looked.await?;
+        Ok((to, value, replaces))
+    }
+
+    fn options(&self) -> Response<Body> {
+        let mut response = Response::new(Body::empty());
+        let mut set = |name: &'static str, value: &'static str| {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        };
+        if self.share.read_only {
+            set("allow", METHODS_THAT_READ);
+            set("dav", "1, 3");
+        } else {
+            set("allow", METHODS);
+            set("dav", "1, 2, 3, sabredav-partialupdate");
+        }
+        set("accept-ranges", "bytes");
+        // Windows takes a server for one of its own protocol without it.
+        set("ms-author-via", "DAV");
+        response
+    }
+
+    fn no_such_method(&self) -> Response<Body> {
+        let mut response = refusal::status(StatusCode::METHOD_NOT_ALLOWED);
+        let methods = if self.share.read_only { METHODS_THAT_READ } else { METHODS };
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
+        response
+    }
+}
+
+fn too_long() -> Response<Body> {
+    refusal::status(StatusCode::PAYLOAD_TOO_LARGE)
+}
+
+/// `dav-server`'s answer as one of ours.
+fn ours(response: Response<dav_server::body::Body>) -> Response<Body> {
+    response.map(|body| match body.inner {
+        BodyType::Empty | BodyType::Bytes(None) => Body::empty(),
+        BodyType::Bytes(Some(bytes)) => Body::text(bytes),
+        BodyType::AsyncStream(pieces) => Body::stream(pieces),
+    })
+}
+
+/// Seconds since 1970, with or without a fraction.
+fn time(value: &HeaderValue) -> Option<SystemTime> {
+    let text = value.to_str().ok()?.trim();
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
+    if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let nanoseconds: u32 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
+    // What is before 1970 is 1970; what the system cannot count is nonsense.
+    let seconds = u64::try_from(seconds.parse::<i64>().ok()?.max(0)).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_an_upload_is_in_seconds() {
+        let at = |text: &str| {
+            let time = time(&text.parse().unwrap())?;
+            Some(time.duration_since(SystemTime::UNIX_EPOCH).unwrap())
+        };
+        assert_eq!(at("1700000000"), Some(Duration::from_secs(1_700_000_000)));
+        assert_eq!(at("1.25"), Some(Duration::from_millis(1250)));
+        assert_eq!(at("1.1234567899"), Some(Duration::new(1, 123_456_789)));
+        assert_eq!(at("-5"), Some(Duration::ZERO));
+        for nonsense in ["", "x", "1.x", "1e3", "99999999999999999999"] {
+            assert_eq!(at(nonsense), None, "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! WebDAV's locks, in memory. They end by themselves when nobody refreshes them; those of `dav-server`
+//! itself never end, so that a client which is gone would keep others out for ever.
+
+use std::future::ready;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use dav_server::davpath::DavPath;
+use dav_server::ls::{DavLock, DavLockSystem, LsFuture};
+use xmltree::{Element, EmitterConfig};
+
+use super::jail::trimmed;
+use super::limits;
+use super::properties::is_within;
+use super::xml::escaped;
+
+/// All locks of a server. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Locks {
+    held: Arc<Mutex<Vec<DavLock>>>,
+}
+
+impl Locks {
+    /// Whether somebody who holds these locks may change what is at a path.
+    pub(super) fn allows(&self, path: &DavPath, principal: &str, tokens: &[String]) -> bool {
+        self.hindrance(path, Some(principal), false, tokens).is_none()
+    }
+
+    /// The property `lockdiscovery` of what is at a path.
+    pub(super) fn described(&self, path: &[u8]) -> String {
+        let held = self.held();
+        if held.is_empty() {
+            return String::new();
+        }
+        held.iter().filter(|lock| covers(lock, path)).map(described).collect()
+    }
+
+    /// A lock that keeps somebody from changing what is at a path, and below it if `deep`.
+    fn hindrance(
+        &self,
+        path: &DavPath,
+        principal: Option<&str>,
+        deep: bool,
+        tokens: &[String],
+    ) -> Option<DavLock> {
+        let held = self.held();
+        let path = path.as_bytes();
+        let concerns = |lock: &&DavLock| covers(lock, path) || (deep && is_below(lock, path));
+        let is_own =
+            |lock: &DavLock| tokens.contains(&lock.token) && principal == lock.principal.as_deref();
+        let holds_shared = held.iter().filter(concerns).any(|lock| lock.shared && is_own(lock));
+        let is_fine = |lock: &DavLock| is_own(lock) || lock.shared && holds_shared;
+        held.iter().filter(concerns).find(|lock| !is_fine(lock)).cloned()
+    }
+
+    /// Those that have not ended.
+    fn held(&self) -> MutexGuard<'_, Vec<DavLock>> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if !held.is_empty() {
+            let now = SystemTime::now();
+            held.retain(|lock| lock.timeout_at.is_none_or(|end| end > now));
+        }
+        held
+    }
+}
+
+impl DavLockSystem for Locks {
+    fn lock(
+        &'_ self,
+        path: &DavPath,
+        principal: Option<&str>,
+        owner: Option<&Element>,
+        timeout: Option<Duration>,
+        shared: bool,
+        deep: bool,
+    ) -> LsFuture<'_, Result<DavLock, DavLock>> {
+        let timeout = bounded(timeout);
+        let lock = DavLock {
+            token: token(),
+            path: Box::new(path.clone()),
+            principal: principal.map(str::to_owned),
+            owner: owner.map(|owner| Box::new(owner.clone())),
+            timeout_at: Some(SystemTime::now() + timeout),
+            timeout: Some(timeout),
+            shared,
+            deep,
+        };
+        let mut held = self.held();
+        let conflict = held.iter().find(|other| {
+            let concerns =
+                covers(other, path.as_bytes()) || (deep && is_below(other, path.as_bytes()));
+            concerns && !(shared && other.shared)
+        });
+        let outcome = match conflict {
+            Some(other) => Err(other.clone()),
+            None if held.len() >= limits::LOCKS => Err(lock),
+            None => {
+                held.push(lock.clone());
+                Ok(lock)
+            }
+        };
+        Box::pin(ready(outcome))
+    }
+
+    fn unlock(&'_ self, path: &DavPath, token: &str) -> LsFuture<'_, Result<(), ()>> {
+        let mut held = self.held();
+        let found =
+            held.iter().position(|lock| lock.token == token && covers(lock, path.as_bytes()));
+        let outcome = found.map(|at| drop(held.swap_remove(at))).ok_or(());
+        Box::pin(ready(outcome))
+    }
+
+    fn refresh(
+        &'_ self,
+        path: &DavPath,
+        token: &str,
+        timeout: Option<Duration>,
+    ) -> LsFuture<'_, Result<DavLock, ()>> {
+        let mut held = self.held();
+        let found =
+            held.iter_mut().find(|lock| lock.token == token && covers(lock, path.as_bytes()));
+        let outcome = found.map(|lock| {
+            let timeout = bounded(timeout);
+            lock.timeout = Some(timeout);
+            lock.timeout_at = Some(SystemTime::now() + timeout);
+            lock.clone()
+        });
+        Box::pin(ready(outcome.ok_or(())))
+    }
+
+    /// With `ignore_principal`, which only the evaluation of the `If` header gives, the question is
+    /// whether the token is that of a lock on the path; a token that has ended is none.
+    fn check(
+        &'_ self,
+        path: &DavPath,
+        principal: Option<&str>,
+        ignore_principal: bool,
+        deep: bool,
+        submitted_tokens: &[String],
+    ) -> LsFuture<'_, Result<(), DavLock>> {
+        let outcome = if ignore_principal {
+            let held = self.held();
+            let named = |lock: &&DavLock| {
+                submitted_tokens.contains(&lock.token) && covers(lock, path.as_bytes())
+            };
+            held.iter().find(named).map(|_| ()).ok_or_else(|| no_lock(path))
+        } else {
+            self.hindrance(path, principal, deep, submitted_tokens).map_or(Ok(()), Err)
+        };
+        Box::pin(ready(outcome))
+    }
+
+    fn discover(&'_ self, path: &DavPath) -> LsFuture<'_, Vec<DavLock>> {
+        let held = self.held();
+        let found = held.iter().filter(|lock| covers(lock, path.as_bytes())).cloned().collect();
+        Box::pin(ready(found))
+    }
+
+    fn delete(&'_ self, path: &DavPath) -> LsFuture<'_, Result<(), ()>> {
+        let path = trimmed(path.as_bytes());
+        self.held().retain(|lock| !is_within(trimmed(lock.path.as_bytes()), path));
+        Box::pin(ready(Ok(())))
+    }
+}
+
+/// Whether a lock is on a path, or deep on a directory above it.
+fn covers(lock: &DavLock, path: &[u8]) -> bool {
+    let (locked, path) = (trimmed(lock.path.as_bytes()), trimmed(path));
+    locked == path || (lock.deep && is_within(path, locked))
+}
+
+/// Whether a lock is on something in a directory.
+fn is_below(lock: &DavLock, directory: &[u8]) -> bool {
+    is_within(trimmed(lock.path.as_bytes()), trimmed(directory))
+}
+
+fn bounded(timeout: Option<Duration>) -> Duration {
+    timeout.unwrap_or(limits::LOCK).min(limits::LOCK)
+}
+
+/// A new name that nobody can guess (RFC 4918, section 6.5, wants a URI that is never used again).
+fn token() -> String {
+    let mut bytes = [0; 16];
+    // Without random numbers there is no safe lock either: a name that everybody knows protects
+    // against mistakes still.
+    let _ = aws_lc_rs::rand::fill(&mut bytes);
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex = data_encoding::HEXLOWER.encode(&bytes);
+    let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+    format!("urn:uuid:{a}-{b}-{c}-{d}-{e}")
+}
+
+/// What stands for "no lock".
+fn no_lock(path: &DavPath) -> DavLock {
+    DavLock {
+        token: String::new(),
+        path: Box::new(path.clone()),
+        principal: None,
+        owner: None,
+        timeout_at: None,
+        timeout: None,
+        shared: false,
+        deep: false,
+    }
+}
+
+/// An `activelock` (RFC 4918, section 14.1).
+fn described(lock: &DavLock) -> String {
+    let scope = if lock.shared { "shared" } else { "exclusive" };
+    let depth = if lock.deep { "infinity" } else { "0" };
+    let seconds = lock.timeout.unwrap_or(limits::LOCK).as_secs();
+    let (token, root) = (escaped(&lock.token), escaped(&lock.path.as_url_string()));
+    let mut owner = Vec::new();
+    if let Some(element) = &lock.owner {
+        let config = EmitterConfig::new().write_document_declaration(false);
+        // What cannot be written is left out: it is for people.
+        if element.write_with_config(&mut owner, config).is_err() {
+            owner.clear();
+        }
+    }
+    let owner = String::from_utf8_lossy(&owner);
+    format!(
+        "<D:activelock><D:locktype><D:write/></D:locktype><D:lockscope><D:{scope}/></D:lockscope>\
+         <D:depth>{depth}</D:depth>{owner}<D:timeout>Second-{seconds}</D:timeout>\
+         <D:locktoken><D:href>{token}</D:href></D:locktoken>\
+         <D:lockroot><D:href>{root}</D:href></D:lockroot></D:activelock>"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> DavPath {
+        DavPath::new(text).unwrap()
+    }
+
+    async fn lock(locks: &Locks, at: &str, shared: bool, deep: bool) -> Result<DavLock, DavLock> {
+        locks.lock(&path(at), Some("me"), None, None, shared, deep).await
+    }
+
+    #[tokio::test]
+    async fn an_exclusive_lock_keeps_out_who_does_not_hold_it() {
+        let locks = Locks::default();
+        let held = lock(&locks, "/a/", false, true).await.unwrap();
+        assert!(lock(&locks, "/a/b", true, false).await.is_err());
+        assert!(lock(&locks, "/", false, true).await.is_err(), "there is a lock below");
+        let own = [held.token.clone()];
+        assert!(!locks.allows(&path("/a/b"), "me", &[]));
+        assert!(locks.allows(&path("/a/b"), "me", &own));
+        assert!(!locks.allows(&path("/a/b"), "you", &own));
+        assert!(locks.allows(&path("/ab"), "you", &[]));
+        assert!(locks.unlock(&path("/other"), &held.token).await.is_err());
+        locks.unlock(&path("/a/b"), &held.token).await.unwrap();
+        assert!(locks.allows(&path("/a"), "you", &[]));
+    }
+
+    #[tokio::test]
+    async fn shared_locks_go_together_and_one_of_them_is_enough() {
+        let locks = Locks::default();
+        let first = lock(&locks, "/a", true, false).await.unwrap();
+        let second = lock(&locks, "/a", true, false).await.unwrap();
+        assert_ne!(first.token, second.token);
+        assert!(lock(&locks, "/a", false, false).await.is_err());
+        assert!(locks.allows(&path("/a"), "me", &[second.token]));
+        assert!(!locks.allows(&path("/a"), "me", &[]));
+    }
+
+    #[tokio::test]
+    async fn a_lock_ends_when_nobody_refreshes_it() {
+        let locks = Locks::default();
+        let short = Some(Duration::from_millis(20));
+        let held = locks.lock(&path("/a"), None, None, short, false, false).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        assert!(locks.allows(&path("/a"), "me", &[]));
+        assert!(locks.refresh(&path("/a"), &held.token, None).await.is_err());
+        assert!(locks.check(&path("/a"), None, true, false, &[held.token]).await.is_err());
+    }
+}

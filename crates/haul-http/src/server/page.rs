@@ -1,0 +1,230 @@
+//! A directory as a page for people: no scripts, nothing from elsewhere, readable on a phone.
+//!
+//! Names are bytes. What is shown of one is what can be shown; the link has every byte of it.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use dav_server::davpath::DavPath;
+use haul_storage::is_part_name;
+use http::header::{self, HeaderName, HeaderValue};
+use http::{Method, Response};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
+use super::body::Body;
+use super::dates;
+use super::directory::{Entry, Links, Listing};
+use super::limits;
+use super::refusal;
+use super::share::Share;
+
+/// The name of the style in the policy: its text is fixed, so that its digest is.
+const STYLE: &str = include_str!("page.css");
+
+/// What stays as it is in a link: letters, digits, and what RFC 3986 calls unreserved.
+const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The page of a directory.
+pub(super) async fn show(share: &Arc<Share>, method: &Method, path: &DavPath) -> Response<Body> {
+    let (entries, is_all) = match entries(share, path.as_bytes()).await {
+        Ok(found) => found,
+        Err(errno) => return refusal::status(refusal::of(errno)),
+    };
+    let page = page(path.as_bytes(), &entries, is_all);
+    let length = HeaderValue::from(page.len());
+    let body = if method == Method::HEAD { Body::empty() } else { Body::text(page) };
+    let mut response = Response::new(body);
+    let mut set = |name: HeaderName, value: &'static str| {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    };
+    set(header::CONTENT_TYPE, "text/html; charset=utf-8");
+    set(header::CACHE_CONTROL, "no-cache");
+    set(
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; \
+         frame-ancestors 'none'",
+    );
+    response.headers_mut().insert(header::CONTENT_LENGTH, length);
+    response
+}
+
+/// What is in it: directories first, each by name; and whether that is all. What is not finished is
+/// left out: nobody wants to open it.
+async fn entries(share: &Arc<Share>, path: &[u8]) -> rustix::io::Result<(Vec<Entry>, bool)> {
+    let mut listing = Listing::open(share, path.to_vec(), Links::Follow).await?;
+    let mut entries = Vec::new();
+    let mut is_all = false;
+    while entries.len() < limits::PAGE {
+        let some = listing.next().await?;
+        if some.is_empty() {
+            is_all = true;
+            break;
+        }
+        entries.extend(some.into_iter().filter(|entry| !is_part_name(&entry.name)));
+    }
+    entries.sort_by_cached_key(|entry| {
+        let shown = String::from_utf8_lossy(&entry.name).to_lowercase();
+        (!entry.described.is_directory(), shown, entry.name.clone())
+    });
+    Ok((entries, is_all))
+}
+
+fn page(path: &[u8], entries: &[Entry], is_all: bool) -> String {
+    let components: Vec<&[u8]> =
+        path.split(|byte| *byte == b'/').filter(|component| !component.is_empty()).collect();
+    let title = components.last().map_or_else(|| "/".to_owned(), |name| text(name));
+    let mut page = String::with_capacity(2048 + entries.len() * 200);
+    let _ = write!(
+        page,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
+    );
+    breadcrumb(&mut page, &components);
+    page.push_str(
+        "<table>\n<thead><tr><th scope=\"col\">Name</th><th scope=\"col\" class=\"size\">Size</th>\
+         <th scope=\"col\" class=\"date\">Modified (UTC)</th></tr></thead>\n<tbody>\n",
+    );
+    for entry in entries {
+        row(&mut page, entry);
+    }
+    page.push_str("</tbody>\n</table>\n");
+    page.push_str(&match (entries.len(), is_all) {
+        (0, _) => "<p>Nothing is here.</p>\n".to_owned(),
+        (_, true) => String::new(),
+        (shown, false) => format!("<p>There is more than these {shown}.</p>\n"),
+    });
+    page.push_str("</main>\n</body>\n</html>\n");
+    page
+}
+
+/// The way from the top, each step a link but the last.
+fn breadcrumb(page: &mut String, components: &[&[u8]]) {
+    page.push_str("<nav aria-label=\"Path\"><h1>");
+    let mut link = String::from("/");
+    let top = "<span aria-hidden=\"true\">⌂</span><span class=\"told\">top</span>";
+    if components.is_empty() {
+        page.push_str(top);
+    } else {
+        let _ = write!(page, "<a href=\"/\">{top}</a>");
+    }
+    for (at, component) in components.iter().enumerate() {
+        let _ = write!(link, "{}/", encoded(component));
+        let name = text(component);
+        page.push_str("<span class=\"slash\">/</span>");
+        let _ = if at + 1 == components.len() {
+            write!(page, "<span aria-current=\"page\">{name}</span>")
+        } else {
+            write!(page, "<a href=\"{link}\">{name}</a>")
+        };
+    }
+    page.push_str("</h1></nav>\n");
+}
+
+fn row(page: &mut String, entry: &Entry) {
+    let (link, name) = (encoded(&entry.name), text(&entry.name));
+    let date = date(entry.described.modified);
+    // `./` because a name may look like a scheme.
+    let _ = if entry.described.is_directory() {
+        writeln!(
+            page,
+            "<tr class=\"directory\"><td class=\"name\"><a href=\"./{link}/\">{name}/</a></td>\
+             <td class=\"size\"></td><td class=\"date\">{date}</td></tr>"
+        )
+    } else {
+        let (size, bytes) = (size(entry.described.size), entry.described.size);
+        writeln!(
+            page,
+            "<tr><td class=\"name\"><a href=\"./{link}\">{name}</a></td>\
+             <td class=\"size\" title=\"{bytes} bytes\">{size}</td><td class=\"date\">{date}</td></tr>"
+        )
+    };
+}
+
+fn encoded(name: &[u8]) -> String {
+    percent_encode(name, KEPT).to_string()
+}
+
+/// What can be shown of a name. What turns the direction of text is shown as what it is not.
+fn text(name: &[u8]) -> String {
+    let mut escaped = String::new();
+    for character in String::from_utf8_lossy(name).chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => escaped.push('\u{fffd}'),
+            control if control.is_control() => escaped.push('\u{fffd}'),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+/// With three digits, in powers of 1024.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut tenths = u128::from(bytes) * 10 / 1024;
+    let mut unit = 0;
+    while tenths >= 10_240 {
+        tenths /= 1024;
+        unit += 1;
+    }
+    let unit = UNITS[unit];
+    if tenths < 1000 {
+        format!("{}.{} {unit}", tenths / 10, tenths % 10)
+    } else {
+        format!("{} {unit}", tenths / 10)
+    }
+}
+
+/// `2026-01-31 12:34`, in UTC.
+fn date(time: SystemTime) -> String {
+    // Down to the minute.
+    dates::iso(time).get(..16).map_or_else(String::new, |iso| iso.replace('T', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_name_becomes_markup_and_no_byte_is_lost() {
+        assert_eq!(text(b"<a href=\"x\">&'"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
+        assert_eq!(encoded(b"<%2f?#\xff \"'"), "%3C%252f%3F%23%FF%20%22%27");
+        assert_eq!(text(b"a\xffb\n"), "a\u{fffd}b\u{fffd}");
+        assert_eq!(text("gpj\u{202e}.exe".as_bytes()), "gpj\u{fffd}.exe");
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        let cases = [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            (102_400, "100 KiB"),
+            (1 << 20, "1.0 MiB"),
+            ((1 << 30) - 1, "1023 MiB"),
+            (u64::MAX, "15.9 EiB"),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(size(bytes), expected);
+        }
+    }
+
+    #[test]
+    fn the_way_from_the_top_is_links() {
+        let page = page(b"/a b/<c>/", &[], true);
+        assert!(page.contains("<a href=\"/a%20b/\">a b</a>"), "{page}");
+        assert!(page.contains("<span aria-current=\"page\">&lt;c&gt;</span>"), "{page}");
+        assert!(page.contains("Nothing is here."), "{page}");
+    }
+}

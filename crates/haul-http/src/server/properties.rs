@@ -1,0 +1,196 @@
+//! Properties that clients set and that mean nothing to the server ("dead" ones, RFC 4918, section 4.1).
+//!
+//! They are kept in memory, within a bound, and are gone with the server. Almost no client sets any;
+//! and kept with the files, as attributes of the file system, they would be copied and shown as
+//! something of the user's.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::jail::trimmed;
+use super::limits;
+use super::xml::Name;
+
+/// Properties of files, by their paths.
+#[derive(Debug, Default)]
+pub(super) struct Properties {
+    kept: Mutex<Kept>,
+}
+
+/// Properties of a file: their names, and the whole elements.
+pub(super) type Set = BTreeMap<Name, String>;
+
+#[derive(Debug, Default)]
+struct Kept {
+    files: BTreeMap<Vec<u8>, Set>,
+    bytes: usize,
+}
+
+/// There is no room for more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Full;
+
+impl Properties {
+    /// Those of a file.
+    pub(super) fn of(&self, path: &[u8]) -> Set {
+        let kept = self.kept();
+        if kept.files.is_empty() {
+            Set::new()
+        } else {
+            kept.files.get(trimmed(path)).cloned().unwrap_or_default()
+        }
+    }
+
+    /// Sets some, and removes those without a value: all or none.
+    pub(super) fn change(
+        &self,
+        path: &[u8],
+        changes: &[(Name, Option<String>)],
+    ) -> Result<(), Full> {
+        let mut kept = self.kept();
+        let mut set = kept.files.get(trimmed(path)).cloned().unwrap_or_default();
+        for (name, value) in changes {
+            match value {
+                Some(value) => drop(set.insert(name.clone(), value.clone())),
+                None => drop(set.remove(name)),
+            }
+        }
+        let old = kept.files.get(trimmed(path)).map_or(0, |old| weight(trimmed(path), old));
+        if kept.bytes - old + weight(trimmed(path), &set) > limits::PROPERTIES {
+            return Err(Full);
+        }
+        kept.put(trimmed(path).to_vec(), set);
+        Ok(())
+    }
+
+    /// A file, or a directory and all in it, is gone.
+    pub(super) fn removed(&self, path: &[u8]) {
+        drop(self.kept().take(trimmed(path)));
+    }
+
+    /// What was there is now here.
+    pub(super) fn moved(&self, from: &[u8], to: &[u8]) {
+        let mut kept = self.kept();
+        let taken = kept.take(trimmed(from));
+        drop(kept.take(trimmed(to)));
+        kept.put_all(taken, trimmed(from), trimmed(to));
+    }
+
+    /// What is there is here as well. What finds no room is left out.
+    pub(super) fn copied(&self, from: &[u8], to: &[u8]) {
+        let mut kept = self.kept();
+        drop(kept.take(trimmed(to)));
+        let copies = kept.below(trimmed(from));
+        let copies = copies.into_iter().filter_map(|path| {
+            let set = kept.files.get(&path)?.clone();
+            Some((path, set))
+        });
+        let copies = copies.collect();
+        kept.put_all(copies, trimmed(from), trimmed(to));
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn put(&mut self, path: Vec<u8>, set: Set) {
+        if let Some(old) = self.files.remove(&path) {
+            self.bytes -= weight(&path, &old);
+        }
+        if !set.is_empty() {
+            self.bytes += weight(&path, &set);
+            self.files.insert(path, set);
+        }
+    }
+
+    /// Puts what had paths below `from` to paths below `to`.
+    fn put_all(&mut self, sets: Vec<(Vec<u8>, Set)>, from: &[u8], to: &[u8]) {
+        for (path, set) in sets {
+            let path = [to, &path[from.len()..]].concat();
+            if self.bytes + weight(&path, &set) <= limits::PROPERTIES {
+                self.put(path, set);
+            }
+        }
+    }
+
+    /// Takes what is at a path and below it.
+    fn take(&mut self, path: &[u8]) -> Vec<(Vec<u8>, Set)> {
+        let taken = self.below(path).into_iter().filter_map(|path| {
+            let set = self.files.remove(&path)?;
+            self.bytes -= weight(&path, &set);
+            Some((path, set))
+        });
+        taken.collect()
+    }
+
+    /// The paths of what is at a path and below it.
+    fn below(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        let from = (Bound::Included(path), Bound::Unbounded);
+        let paths = self.files.range::<[u8], _>(from).map(|(path, _)| path);
+        let paths = paths.take_while(|candidate| candidate.starts_with(path));
+        paths.filter(|candidate| is_within(candidate, path)).cloned().collect()
+    }
+}
+
+/// Whether a path is another one or below it; neither has a slash at its end.
+pub(super) fn is_within(path: &[u8], directory: &[u8]) -> bool {
+    directory == b"/"
+        || path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+fn weight(path: &[u8], set: &Set) -> usize {
+    let each =
+        |(name, value): (&Name, &String)| name.namespace.len() + name.local.len() + value.len();
+    // Some for the maps themselves.
+    128 + path.len() + set.iter().map(|entry| 64 + each(entry)).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(local: &str) -> Name {
+        Name { namespace: String::new(), local: local.to_owned() }
+    }
+
+    fn set(properties: &Properties, path: &[u8], value: &str) {
+        properties.change(path, &[(name("p"), Some(value.to_owned()))]).unwrap();
+    }
+
+    fn value(properties: &Properties, path: &[u8]) -> Option<String> {
+        properties.of(path).remove(&name("p"))
+    }
+
+    #[test]
+    fn they_go_with_their_files() {
+        let properties = Properties::default();
+        set(&properties, b"/a/", "1");
+        set(&properties, b"/a/b", "2");
+        set(&properties, b"/ab", "3");
+        properties.copied(b"/a", b"/c/");
+        properties.moved(b"/a/", b"/d");
+        assert_eq!(value(&properties, b"/c/b").as_deref(), Some("2"));
+        assert_eq!(value(&properties, b"/d").as_deref(), Some("1"));
+        assert_eq!(value(&properties, b"/a"), None);
+        properties.removed(b"/d");
+        properties.removed(b"/c");
+        assert_eq!(value(&properties, b"/d/b"), None);
+        assert_eq!(value(&properties, b"/ab").as_deref(), Some("3"));
+        properties.change(b"/ab", &[(name("p"), None)]).unwrap();
+        assert_eq!(properties.kept().bytes, 0);
+    }
+
+    #[test]
+    fn there_is_a_bound() {
+        let properties = Properties::default();
+        let half = "x".repeat(limits::PROPERTIES / 2);
+        set(&properties, b"/a", &half);
+        assert_eq!(properties.change(b"/b", &[(name("p"), Some(half.clone()))]), Err(Full));
+        set(&properties, b"/a", &half);
+        properties.copied(b"/a", b"/c");
+        assert_eq!(value(&properties, b"/c"), None);
+    }
+}

@@ -1,0 +1,236 @@
+//! PROPPATCH: sets times, and properties that mean nothing to the server (RFC 4918, section 9.2).
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use dav_server::davpath::DavPath;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::{Response, StatusCode};
+use rustix::fs::{FileType, OFlags, Timespec, Timestamps, UTIME_OMIT, futimens};
+use rustix::io::Errno;
+
+use super::body::Body;
+use super::dates;
+use super::limits;
+use super::propfind::{link, propstat};
+use super::refusal;
+use super::share::Share;
+use super::xml::{self, DAV, Element, Malformed, Name};
+
+/// The properties that Windows sets on what it has written.
+const MICROSOFT: &str = "urn:schemas-microsoft-com:";
+
+/// What is to become of a property.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    /// It is the file's time.
+    Time(SystemTime),
+    /// It is kept, or no longer.
+    Keep(Option<String>),
+    /// It is the server's own.
+    Protected,
+    /// It makes no sense.
+    Nonsense,
+}
+
+/// Answers it; `request` is its body.
+pub(super) async fn proppatch(
+    share: &Arc<Share>,
+    principal: &str,
+    path: &DavPath,
+    headers: &HeaderMap,
+    request: &[u8],
+) -> Response<Body> {
+    let (inside, name) = (Arc::clone(share), path.as_bytes().to_vec());
+    let found = share.pool.run(move || inside.jail.stat(&name, true)).await;
+    let is_directory = match found {
+        Ok(stat) => FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+        Err(errno) => return refusal::status(refusal::of(errno)),
+    };
+    if !share.locks.allows(path, principal, &tokens(headers)) {
+        return refusal::status(StatusCode::LOCKED);
+    }
+    let Ok(changes) = changes(request) else { return refusal::status(StatusCode::BAD_REQUEST) };
+    let statuses = match refused(&changes) {
+        Some(statuses) => statuses,
+        None => {
+            let done = apply(share, path, &changes).await;
+            vec![done.err().unwrap_or(StatusCode::OK); changes.len()]
+        }
+    };
+    answer(&link(path.as_bytes(), is_directory), &changes, &statuses)
+}
+
+/// The locks that a client says it holds: what stands in angle brackets within parentheses of the
+/// `If` header (section 10.4.2).
+fn tokens(headers: &HeaderMap) -> Vec<String> {
+    let condition = headers.get("if").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let lists = condition.split('(').skip(1).filter_map(|rest| rest.split(')').next());
+    let tokens =
+        lists.flat_map(|list| list.split('<').skip(1).filter_map(|rest| rest.split('>').next()));
+    tokens.map(str::to_owned).collect()
+}
+
+fn changes(request: &[u8]) -> Result<Vec<(Name, Change)>, Malformed> {
+    let root = xml::parse(request)?;
+    if !root.name.is_dav("propertyupdate") {
+        return Err(Malformed);
+    }
+    let mut changes = Vec::new();
+    for update in root.elements() {
+        let sets = update.name.is_dav("set");
+        if !sets && !update.name.is_dav("remove") {
+            continue;
+        }
+        let lists = update.elements().filter(|element| element.name.is_dav("prop"));
+        for property in lists.flat_map(Element::elements) {
+            changes.push((property.name.clone(), change(property, sets)));
+        }
+    }
+    let is_some = !changes.is_empty() && changes.len() <= limits::PROPERTIES_OF_REQUEST;
+    if is_some { Ok(changes) } else { Err(Malformed) }
+}
+
+fn change(property: &Element, sets: bool) -> Change {
+    /// Those of RFC 4918 (section 15) and RFC 4331 that nobody can set.
+    const PROTECTED: [&str; 9] = [
+        "creationdate",
+        "getcontentlength",
+        "getcontenttype",
+        "getetag",
+        "lockdiscovery",
+        "quota-available-bytes",
+        "quota-used-bytes",
+        "resourcetype",
+        "supportedlock",
+    ];
+    let Name { namespace, local } = &property.name;
+    let is_time = namespace == DAV && local == "getlastmodified"
+        || namespace == MICROSOFT && local == "Win32LastModifiedTime";
+    match (is_time, sets) {
+        (true, true) => {
+            return dates::parsed(&property.text()).map_or(Change::Nonsense, Change::Time);
+        }
+        (true, false) => return Change::Protected,
+        (false, _) => {}
+    }
+    if namespace == DAV && PROTECTED.contains(&local.as_str()) {
+        return Change::Protected;
+    }
+    let mut element = String::new();
+    property.write(&mut element);
+    Change::Keep(sets.then_some(element))
+}
+
+/// If one cannot be done, what becomes of each: all are done, or none.
+fn refused(changes: &[(Name, Change)]) -> Option<Vec<StatusCode>> {
+    let status = |change: &Change| match change {
+        Change::Protected => StatusCode::FORBIDDEN,
+        Change::Nonsense => StatusCode::CONFLICT,
+        Change::Time(_) | Change::Keep(_) => StatusCode::FAILED_DEPENDENCY,
+    };
+    let statuses: Vec<_> = changes.iter().map(|(_, change)| status(change)).collect();
+    let is_refused = statuses.iter().any(|status| *status != StatusCode::FAILED_DEPENDENCY);
+    is_refused.then_some(statuses)
+}
+
+async fn apply(
+    share: &Arc<Share>,
+    path: &DavPath,
+    changes: &[(Name, Change)],
+) -> Result<(), StatusCode> {
+    let mut times = changes.iter().filter_map(|(_, change)| match change {
+        Change::Time(time) => Some(*time),
+        _ => None,
+    });
+    let kept = changes.iter().filter_map(|(name, change)| match change {
+        Change::Keep(value) => Some((name.clone(), value.clone())),
+        _ => None,
+    });
+    let kept: Vec<_> = kept.collect();
+    share
+        .properties
+        .change(path.as_bytes(), &kept)
+        .map_err(|_| StatusCode::INSUFFICIENT_STORAGE)?;
+    if let Some(time) = times.next_back() {
+        let (inside, name) = (Arc::clone(share), path.as_bytes().to_vec());
+        let done = share.pool.run(move || set_time(&inside, &name, time)).await;
+        done.map_err(refusal::of)?;
+    }
+    Ok(())
+}
+
+fn set_time(share: &Share, path: &[u8], time: SystemTime) -> Result<(), Errno> {
+    // Only what can be opened: a descriptor of a path alone has no times to set.
+    let file = share.jail.resolve(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    futimens(&file, &modified(time))
+}
+
+/// As the system wants it; the time of the last reading stays.
+pub(super) fn modified(time: SystemTime) -> Timestamps {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let last_modification = Timespec {
+        tv_sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(since.subsec_nanos()),
+    };
+    Timestamps { last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }, last_modification }
+}
+
+fn answer(link: &str, changes: &[(Name, Change)], statuses: &[StatusCode]) -> Response<Body> {
+    let mut text = format!(
+        "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n\
+         <D:response><D:href>{link}</D:href>"
+    );
+    let mut different = statuses.to_vec();
+    different.sort_unstable();
+    different.dedup();
+    for status in different {
+        let mut names = String::new();
+        for ((name, _), _) in changes.iter().zip(statuses).filter(|(_, other)| **other == status) {
+            name.write("", &mut names);
+        }
+        propstat(status, &names, &mut text);
+    }
+    text.push_str("</D:response>\n</D:multistatus>\n");
+    let mut response = Response::new(Body::text(text));
+    *response.status_mut() = StatusCode::MULTI_STATUS;
+    let xml = HeaderValue::from_static("application/xml; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, xml);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Vec<Change> {
+        let text = format!(
+            "<D:propertyupdate xmlns:D='DAV:' xmlns:Z='urn:schemas-microsoft-com:'>{text}\
+             </D:propertyupdate>"
+        );
+        changes(text.as_bytes()).unwrap().into_iter().map(|(_, change)| change).collect()
+    }
+
+    #[test]
+    fn times_are_set_and_what_is_the_servers_is_not() {
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        let time = dates::parsed(date).unwrap();
+        let set = format!(
+            "<D:set><D:prop><D:getlastmodified>{date}</D:getlastmodified>\
+             <Z:Win32LastModifiedTime>{date}</Z:Win32LastModifiedTime><D:getetag>x</D:getetag>\
+             <D:getlastmodified/><q>1</q></D:prop></D:set><D:remove><D:prop><q/></D:prop></D:remove>"
+        );
+        let changes = read(&set);
+        assert_eq!(changes[..2], [Change::Time(time), Change::Time(time)]);
+        assert_eq!(changes[2..4], [Change::Protected, Change::Nonsense]);
+        assert_eq!(changes[4..], [Change::Keep(Some("<q>1</q>".to_owned())), Change::Keep(None)]);
+    }
+
+    #[test]
+    fn the_locks_that_a_client_holds_are_those_within_parentheses() {
+        let mut headers = HeaderMap::new();
+        let value = "<http://host/a> (<urn:uuid:1> [\"tag\"]) (Not <DAV:no-lock>)";
+        headers.insert("if", value.parse().unwrap());
+        assert_eq!(tokens(&headers), ["urn:uuid:1", "DAV:no-lock"]);
+    }
+}

@@ -1,0 +1,70 @@
+//! Why a request is not done, as a status; and the few answers that are the same everywhere.
+
+use std::io;
+
+use dav_server::fs::FsError;
+use http::header::{self, HeaderValue};
+use http::{Response, StatusCode};
+use rustix::io::Errno;
+
+use super::body::Body;
+
+/// A status alone, with its words as text.
+pub(super) fn status(status: StatusCode) -> Response<Body> {
+    let words = status.canonical_reason().unwrap_or("refused");
+    said(status, &format!("{} {words}\n", status.as_u16()))
+}
+
+/// A status with words for people.
+pub(super) fn said(status: StatusCode, words: &str) -> Response<Body> {
+    let mut response = Response::new(Body::text(words.to_owned()));
+    *response.status_mut() = status;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
+}
+
+/// A condition of RFC 4918 (section 16) that does not hold, by its name.
+pub(super) fn condition(status: StatusCode, name: &str) -> Response<Body> {
+    let text = format!(
+        "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:error xmlns:D=\"DAV:\"><D:{name}/></D:error>\n"
+    );
+    let mut response = said(status, &text);
+    let xml = HeaderValue::from_static("application/xml; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, xml);
+    response
+}
+
+/// What the system refused, as a status.
+pub(super) fn of(errno: Errno) -> StatusCode {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR => StatusCode::NOT_FOUND,
+        Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::BUSY => StatusCode::FORBIDDEN,
+        Errno::NAMETOOLONG => StatusCode::URI_TOO_LONG,
+        Errno::LOOP => StatusCode::NOT_FOUND,
+        Errno::NOSPC | Errno::DQUOT => StatusCode::INSUFFICIENT_STORAGE,
+        Errno::FBIG => StatusCode::PAYLOAD_TOO_LARGE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// What the system refused, as `dav-server` has it.
+pub(super) fn fs_error(errno: Errno) -> FsError {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP => FsError::NotFound,
+        Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR => FsError::Exists,
+        Errno::NOSPC | Errno::DQUOT => FsError::InsufficientStorage,
+        Errno::FBIG => FsError::TooLarge,
+        Errno::NAMETOOLONG => FsError::PathTooLong,
+        Errno::XDEV => FsError::IsRemote,
+        Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::BUSY | Errno::INVAL => {
+            FsError::Forbidden
+        }
+        _ => FsError::GeneralFailure,
+    }
+}
+
+/// What a read or write met, as `dav-server` has it.
+pub(super) fn io_error(error: &io::Error) -> FsError {
+    Errno::from_io_error(error).map_or(FsError::GeneralFailure, fs_error)
+}

@@ -1,0 +1,58 @@
+//! What all connections of a server share: the directory, the threads that work in it, the buffers,
+//! and what is remembered of files beside them.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use haul_storage::{BufferPool, Error, Result, WorkPool};
+use tokio::sync::Semaphore;
+
+use super::jail::Jail;
+use super::limits;
+use super::locks::Locks;
+use super::properties::Properties;
+
+/// A directory that is served.
+pub(super) struct Share {
+    pub(super) jail: Jail,
+    pub(super) read_only: bool,
+    pub(super) pool: WorkPool,
+    pub(super) buffers: BufferPool,
+    /// A permit for each write of an upload that may be under way: slow disks slow uploads, and do not
+    /// fill the memory.
+    pub(super) writes: Arc<Semaphore>,
+    pub(super) locks: Locks,
+    pub(super) properties: Properties,
+}
+
+impl Share {
+    /// Opens a directory to be served.
+    ///
+    /// # Errors
+    /// If it is no directory, or the system cannot keep clients inside of it.
+    pub(super) fn open(directory: &Path, read_only: bool) -> Result<Self> {
+        let jail = Jail::open(directory)?;
+        // More than processors: a thread that waits for a disk needs none.
+        let threads = available_parallelism().map_or(4, usize::from).clamp(4, 16);
+        let pool = WorkPool::new("haul-dav-disk", threads)
+            .map_err(|error| Error::from_io("start a thread", error))?;
+        let buffers = BufferPool::new(limits::BLOCK, 8 * limits::AHEAD);
+        Ok(Self {
+            jail,
+            read_only,
+            pool,
+            buffers,
+            writes: Arc::new(Semaphore::new(limits::ALL_WRITES)),
+            locks: Locks::default(),
+            properties: Properties::default(),
+        })
+    }
+}
+
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Share").field("read_only", &self.read_only).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,263 @@
+//! The server's certificate, by which clients recognise it, and how it speaks TLS.
+
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use haul_storage::{Error, ErrorKind, Result};
+use rcgen::{CertificateParams, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, date_time_ymd};
+use rustls::ServerConfig;
+use rustls::crypto::{CryptoProvider, aws_lc_rs as provider};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// A certificate with its key.
+#[derive(Clone)]
+pub struct ServerTls {
+    pub(super) config: Arc<ServerConfig>,
+    fingerprint: String,
+    certificate: String,
+}
+
+impl ServerTls {
+    /// Reads a certificate (with those that vouch for it) and its key, both as PEM.
+    ///
+    /// # Errors
+    /// If they cannot be read, or do not belong together, or others than its owner could read the key.
+    pub fn read(certificate: &Path, key: &Path) -> Result<Self> {
+        let chain = read(certificate, "read the certificate")?;
+        let secret = read_secret(key)?;
+        Self::new(&chain, &secret).map_err(|cause| {
+            Error::new(ErrorKind::InvalidInput, "use the certificate")
+                .at(certificate.display())
+                .because(cause)
+        })
+    }
+
+    /// Makes a certificate that nobody vouches for, for this machine's names and addresses that reach
+    /// it from itself, and `names`.
+    ///
+    /// # Errors
+    /// If none can be made.
+    pub fn self_signed(names: &[String]) -> Result<Self> {
+        let pem = make(names)?;
+        Self::kept(pem.as_bytes()).map_err(|cause| made_in_vain().because(cause))
+    }
+
+    /// Reads what [`ServerTls::self_signed`] has made and that is kept at `path`, or makes one and keeps
+    /// it there with mode 0600, in directories with mode 0700.
+    ///
+    /// # Errors
+    /// If it cannot be read or kept.
+    pub fn read_or_create(path: &Path, names: &[String]) -> Result<Self> {
+        let read = |path: &Path| {
+            let pem = read_secret(path)?;
+            Self::kept(&pem).map_err(|cause| {
+                Error::new(ErrorKind::InvalidInput, "use the certificate")
+                    .at(path.display())
+                    .because(cause)
+            })
+        };
+        match read(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                keep(path, make(names)?.as_bytes())?;
+                read(path)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// What identifies the certificate: its SHA-256 as browsers and `openssl x509 -fingerprint` print it,
+    /// `AB:CD:…`.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// The certificate as PEM, for clients that are to trust it.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// From one file with both.
+    fn kept(pem: &[u8]) -> std::result::Result<Self, String> {
+        Self::new(pem, pem)
+    }
+
+    fn new(chain: &[u8], key: &[u8]) -> std::result::Result<Self, String> {
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(chain)
+            .collect::<std::result::Result<_, _>>()
+            .map_err(|_| "it is no certificate in PEM".to_owned())?;
+        let own = chain.first().ok_or("there is no certificate in it")?.clone();
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|_| "there is no private key without passphrase in its file".to_owned())?;
+        let mut config = ServerConfig::builder_with_provider(Arc::new(preferred()))
+            .with_safe_default_protocol_versions()
+            .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key))
+            .map_err(|error| error.to_string())?;
+        config.ignore_client_order = true;
+        // Long files go faster over HTTP/1.1; who speaks only HTTP/2 is understood.
+        config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
+        let digest = digest(&SHA256, &own);
+        let hex: Vec<String> = digest.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+        let base64 = data_encoding::BASE64.encode(&own);
+        // Letters of base64 are single bytes: every cut is one between letters.
+        let lines: Vec<&str> = (0..base64.len())
+            .step_by(64)
+            .filter_map(|at| base64.get(at..base64.len().min(at + 64)))
+            .collect();
+        let body = lines.join("\n");
+        Ok(Self {
+            config: Arc::new(config),
+            fingerprint: hex.join(":"),
+            certificate: format!(
+                "-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n"
+            ),
+        })
+    }
+}
+
+impl fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ServerTls({})", self.fingerprint)
+    }
+}
+
+/// Ciphers in the order of their speed here: AES with a short key is as safe as any and the fastest
+/// where the processor has instructions for it, and is slow and leaks its keys' traces where not.
+fn preferred() -> CryptoProvider {
+    use provider::cipher_suite::{
+        TLS13_AES_128_GCM_SHA256 as AES_128, TLS13_AES_256_GCM_SHA384 as AES_256,
+        TLS13_CHACHA20_POLY1305_SHA256 as CHACHA,
+    };
+    #[cfg(target_arch = "x86_64")]
+    let has_aes = std::arch::is_x86_feature_detected!("aes");
+    #[cfg(target_arch = "aarch64")]
+    let has_aes = std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let has_aes = false;
+    let mut preferred = provider::default_provider();
+    let newest = if has_aes { [AES_128, AES_256, CHACHA] } else { [CHACHA, AES_128, AES_256] };
+    preferred.cipher_suites.retain(|suite| !newest.contains(suite));
+    preferred.cipher_suites.splice(0..0, newest);
+    preferred
+}
+
+/// A key and a certificate for it, as PEM.
+fn make(names: &[String]) -> Result<String> {
+    let failed = |error: rcgen::Error| made_in_vain().because(error.to_string());
+    let mut all = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+    if let Ok(name) = rustix::system::uname().nodename().to_str() {
+        // What is no name of DNS cannot be in a certificate.
+        let is_name = |name: &str| {
+            !name.is_empty()
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b))
+        };
+        if is_name(name) {
+            all.extend([name.to_owned(), format!("{name}.local")]);
+        }
+    }
+    all.extend(names.iter().cloned());
+    all.sort();
+    all.dedup();
+    let mut params = CertificateParams::new(all).map_err(failed)?;
+    params.distinguished_name.push(DnType::CommonName, "haul");
+    // Clients keep its fingerprint: it ends when it is removed. Days before today are for clocks that
+    // are late.
+    params.not_before = date_time_ymd(2020, 1, 1);
+    params.not_after = date_time_ymd(2049, 12, 31);
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
+    let certificate = params.self_signed(&key).map_err(failed)?;
+    Ok(format!("{}{}", certificate.pem(), key.serialize_pem()))
+}
+
+fn made_in_vain() -> Error {
+    Error::new(ErrorKind::Other, "make a certificate")
+}
+
+fn read(path: &Path, operation: &'static str) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|error| Error::from_io(operation, error).at(path.display()))
+}
+
+/// What only its owner can read.
+fn read_secret(path: &Path) -> Result<Vec<u8>> {
+    const OPERATION: &str = "read the key of the certificate";
+    let failed = |error: io::Error| Error::from_io(OPERATION, error).at(path.display());
+    let mode = fs::metadata(path).map_err(failed)?.mode();
+    if mode & 0o077 != 0 {
+        let mode = mode & 0o7777;
+        return Err(Error::new(ErrorKind::InvalidInput, OPERATION)
+            .at(path.display())
+            .because(format!("mode {mode:04o} lets others read it; make it 0600")));
+    }
+    read(path, OPERATION)
+}
+
+/// Writes it down, complete before it has its name; the name goes to whoever is first.
+fn keep(path: &Path, text: &[u8]) -> Result<()> {
+    let failed =
+        |error: io::Error| Error::from_io("keep the certificate", error).at(path.display());
+    if let Some(directory) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    }
+    let unfinished = path.with_extension(format!("{}.new", std::process::id()));
+    let write = || {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&unfinished)?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        fs::hard_link(&unfinished, path)
+    };
+    let outcome = write();
+    // If it was not made there is nothing to remove.
+    drop(fs::remove_file(&unfinished));
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        outcome => outcome.map_err(failed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_made_once_and_only_its_owner_can_read_its_key() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state/haul/tls.pem");
+        let made = ServerTls::read_or_create(&path, &[]).unwrap();
+        let read = ServerTls::read_or_create(&path, &["other".to_owned()]).unwrap();
+        assert_eq!(made.fingerprint(), read.fingerprint());
+        assert_eq!(made.fingerprint().len(), 32 * 3 - 1);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        assert!(
+            fs::read_to_string(&path)
+                .unwrap()
+                .starts_with(&made.certificate().replace('\n', "\r\n"))
+                || fs::read_to_string(&path)
+                    .unwrap()
+                    .replace("\r\n", "\n")
+                    .starts_with(made.certificate())
+        );
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let error = ServerTls::read_or_create(&path, &[]).unwrap_err().to_string();
+        assert!(error.ends_with("mode 0644 lets others read it; make it 0600"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pem");
+        fs::write(&path, "nonsense").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let error = ServerTls::read(&path, &path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("there is no certificate in it"), "{error}");
+    }
+}

@@ -1,0 +1,258 @@
+//! XML that clients send: read into a tree, which is bounded in size by the request and in depth here,
+//! and written so that it says the same anywhere.
+
+use quick_xml::NsReader;
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::name::{NamespaceResolver, PrefixDeclaration, ResolveResult};
+
+use super::limits;
+
+/// What is no XML, or XML that is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// WebDAV's namespace.
+pub(super) const DAV: &str = "DAV:";
+
+/// A name with its namespace, which is empty if it has none.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Name {
+    pub(super) namespace: String,
+    pub(super) local: String,
+}
+
+impl Name {
+    /// Whether this is `local` of WebDAV.
+    pub(super) fn is_dav(&self, local: &str) -> bool {
+        self.namespace == DAV && self.local == local
+    }
+
+    /// Writes an element of this name around what is given, which is XML.
+    pub(super) fn write(&self, content: &str, out: &mut String) {
+        let (tag, declared) = self.tag();
+        out.extend(["<", &tag, &declared]);
+        if content.is_empty() {
+            out.push_str("/>");
+        } else {
+            out.extend([">", content, "</", &tag, ">"]);
+        }
+    }
+
+    /// What stands in a tag, and what declares it. `D` is declared by whoever writes around it.
+    fn tag(&self) -> (String, String) {
+        match self.namespace.as_str() {
+            DAV => (format!("D:{}", self.local), String::new()),
+            "" => (self.local.clone(), String::new()),
+            namespace => (format!("x:{}", self.local), format!(" xmlns:x=\"{namespace}\"")),
+        }
+    }
+}
+
+/// An element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Element {
+    pub(super) name: Name,
+    /// As they came, quoted by `"`; those that declare namespaces are not among them.
+    attributes: Vec<(Name, String)>,
+    children: Vec<Child>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Child {
+    Element(Element),
+    /// As it came.
+    Text(String),
+}
+
+impl Element {
+    /// The elements in it.
+    pub(super) fn elements(&self) -> impl Iterator<Item = &Self> {
+        self.children.iter().filter_map(|child| match child {
+            Child::Element(element) => Some(element),
+            Child::Text(_) => None,
+        })
+    }
+
+    /// The text directly in it, as it came.
+    pub(super) fn text(&self) -> String {
+        let texts = self.children.iter().filter_map(|child| match child {
+            Child::Text(text) => Some(text.as_str()),
+            Child::Element(_) => None,
+        });
+        texts.collect()
+    }
+
+    /// The whole of it, so that it says the same wherever only `D` is declared.
+    pub(super) fn write(&self, out: &mut String) {
+        let (tag, declared) = self.name.tag();
+        out.extend(["<", &tag, &declared]);
+        for (at, (name, value)) in self.attributes.iter().enumerate() {
+            let local = &name.local;
+            let attribute = match name.namespace.as_str() {
+                "" => format!(" {local}=\"{value}\""),
+                XML => format!(" xml:{local}=\"{value}\""),
+                namespace => format!(" xmlns:a{at}=\"{namespace}\" a{at}:{local}=\"{value}\""),
+            };
+            out.push_str(&attribute);
+        }
+        out.push('>');
+        for child in &self.children {
+            match child {
+                Child::Element(element) => element.write(out),
+                Child::Text(text) => out.push_str(text),
+            }
+        }
+        out.extend(["</", &tag, ">"]);
+    }
+}
+
+/// What `xml:` stands for (Namespaces in XML, section 3).
+const XML: &str = "http://www.w3.org/XML/1998/namespace";
+
+/// Reads a document. Nothing is taken that has a document type: it could define entities.
+pub(super) fn parse(bytes: &[u8]) -> Result<Element, Malformed> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Malformed)?;
+    let mut reader = NsReader::from_str(text.trim_start_matches('\u{feff}'));
+    let mut open: Vec<Element> = Vec::new();
+    let mut root = None;
+    loop {
+        let event = reader.read_event().map_err(|_| Malformed)?;
+        let closed = match event {
+            Event::Start(start) => {
+                if open.len() >= limits::XML_DEPTH || root.is_some() {
+                    return Err(Malformed);
+                }
+                open.push(element(&start, reader.resolver())?);
+                continue;
+            }
+            Event::Empty(start) if root.is_none() => element(&start, reader.resolver())?,
+            Event::End(_) => open.pop().ok_or(Malformed)?,
+            Event::Eof => return root.filter(|_| open.is_empty()).ok_or(Malformed),
+            Event::Text(text) => {
+                add_text(&mut open, text.into_inner().into_owned())?;
+                continue;
+            }
+            Event::CData(data) => {
+                let text = data.minimal_escape().map_err(|_| Malformed)?;
+                add_text(&mut open, text.into_inner().into_owned())?;
+                continue;
+            }
+            Event::GeneralRef(name) => {
+                let is_known =
+                    matches!(&*name.borrow().into_inner(), "lt" | "gt" | "amp" | "apos" | "quot");
+                let is_character = matches!(name.resolve_char_ref(), Ok(Some(_)));
+                if !is_known && !is_character {
+                    return Err(Malformed);
+                }
+                add_text(&mut open, format!("&{};", name.into_inner()))?;
+                continue;
+            }
+            Event::Comment(_) | Event::PI(_) | Event::Decl(_) => continue,
+            Event::Empty(_) | Event::DocType(_) => return Err(Malformed),
+        };
+        match open.last_mut() {
+            Some(parent) => parent.children.push(Child::Element(closed)),
+            None => root = Some(closed),
+        }
+    }
+}
+
+fn add_text(open: &mut [Element], text: String) -> Result<(), Malformed> {
+    match open.last_mut() {
+        Some(parent) => parent.children.push(Child::Text(text)),
+        None if text.trim().is_empty() => {}
+        None => return Err(Malformed),
+    }
+    Ok(())
+}
+
+fn element(start: &BytesStart<'_>, resolver: &NamespaceResolver) -> Result<Element, Malformed> {
+    let (namespace, local) = resolver.resolve_element(start.name());
+    let name = name(&namespace, local.into_inner())?;
+    let mut attributes = Vec::new();
+    for attribute in start.attributes() {
+        let attribute = attribute.map_err(|_| Malformed)?;
+        match attribute.key.as_namespace_binding() {
+            // A prefix cannot be declared to mean nothing (Namespaces in XML, section 2.2).
+            Some(PrefixDeclaration::Named(_)) if attribute.value.is_empty() => {
+                return Err(Malformed);
+            }
+            Some(_) => continue,
+            None => {}
+        }
+        let (namespace, local) = resolver.resolve_attribute(attribute.key);
+        let value = attribute.value.replace('"', "&quot;").replace('<', "&lt;");
+        attributes.push((self::name(&namespace, local.into_inner())?, value));
+    }
+    Ok(Element { name, attributes, children: Vec::new() })
+}
+
+fn name(namespace: &ResolveResult<'_>, local: &str) -> Result<Name, Malformed> {
+    let namespace = match namespace {
+        ResolveResult::Bound(namespace) => {
+            namespace.into_inner().replace('"', "&quot;").replace('<', "&lt;")
+        }
+        ResolveResult::Unbound => String::new(),
+        ResolveResult::Unknown(_) => return Err(Malformed),
+    };
+    let is_name = !local.is_empty()
+        && !local.contains(|c: char| c.is_whitespace() || "<>&\"'/=:".contains(c));
+    if is_name { Ok(Name { namespace, local: local.to_owned() }) } else { Err(Malformed) }
+}
+
+/// Text that says what it is inside of an element and of a quoted attribute.
+pub(super) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(text: &str) -> Result<String, Malformed> {
+        let mut out = String::new();
+        parse(text.as_bytes())?.write(&mut out);
+        Ok(out)
+    }
+
+    #[test]
+    fn what_is_read_is_written_so_that_it_says_the_same_elsewhere() {
+        let text = r#"<?xml version="1.0"?><a:p xmlns:a="DAV:" xmlns="urn:x" xml:lang="de">
+<q r='"' a:s="1">&lt;t&#65;<![CDATA[<u>]]></q><b xmlns=""/></a:p>"#;
+        let expected = "<D:p xml:lang=\"de\">\n<x:q xmlns:x=\"urn:x\" r=\"&quot;\" \
+                        xmlns:a1=\"DAV:\" a1:s=\"1\">&lt;t&#65;&lt;u></x:q><b></b></D:p>";
+        let written = rewritten(text).unwrap();
+        assert_eq!(written.replace("&gt;", ">"), expected);
+    }
+
+    #[test]
+    fn what_is_no_xml_or_could_do_harm_is_refused() {
+        let deep = format!("{}{}", "<a>".repeat(20_000), "</a>".repeat(20_000));
+        for text in [
+            "",
+            "text",
+            "<a>",
+            "<a></b>",
+            "<a/><b/>",
+            "<a xmlns:b=\"\"/>",
+            "<b:a/>",
+            "<a b:c=\"\"/>",
+            "<a b=\"1\" b=\"2\"/>",
+            "<a>&x;</a>",
+            "<!DOCTYPE a [<!ENTITY x \"y\">]><a>&x;</a>",
+            &deep,
+        ] {
+            assert_eq!(rewritten(text), Err(Malformed), "{}", &text[..text.len().min(60)]);
+        }
+    }
+}

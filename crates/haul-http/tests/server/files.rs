@@ -1,0 +1,140 @@
+//! GET and HEAD of files: ranges, versions, what comes with them.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::time::{Duration, SystemTime};
+
+use crate::site::Site;
+
+fn digits(length: usize) -> Vec<u8> {
+    (0..length).map(|at| b'0' + u8::try_from(at % 10).unwrap()).collect()
+}
+
+#[test]
+fn a_file_comes_whole_with_what_identifies_it() {
+    let site = Site::start();
+    site.write("a.txt", "content");
+    let answer = site.get("/a.txt");
+    assert_eq!((answer.status, answer.text().as_str()), (200, "content"));
+    assert_eq!(answer.header("content-length"), Some("7"));
+    assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(answer.header("accept-ranges"), Some("bytes"));
+    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+    assert!(answer.header("etag").unwrap().starts_with('"'));
+    assert!(answer.header("last-modified").unwrap().ends_with("GMT"));
+    let head = site.ask("HEAD /a.txt", &[], b"");
+    assert_eq!((head.status, head.header("content-length")), (200, Some("7")));
+    assert_eq!(head.header("etag"), answer.header("etag"));
+    assert!(head.body.is_empty());
+    assert_eq!(site.get("/none").status, 404);
+    assert_eq!(site.get("/a.txt/").status, 404);
+    assert_eq!(site.get("/a.txt/b").status, 404);
+}
+
+#[test]
+fn sizes_around_those_of_blocks_come_whole() {
+    const BLOCK: usize = 256 << 10;
+    let site = Site::start();
+    // Nothing, a byte, one block and its neighbours, all that is read ahead and more.
+    for length in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 3 * BLOCK + 1, 20 * BLOCK + 7] {
+        let content = digits(length);
+        site.write("file", &content);
+        let answer = site.get("/file");
+        assert_eq!(answer.status, 200);
+        assert!(answer.body == content, "{length} bytes");
+        let tail = site.ask("GET /file", &[&format!("Range: bytes={}-", length / 2)], b"");
+        match length {
+            0 => assert_eq!(tail.status, 416),
+            _ => assert!(tail.body == content[length / 2..], "half of {length} bytes"),
+        }
+    }
+}
+
+#[test]
+fn ranges_are_those_of_the_standard() {
+    let site = Site::start();
+    site.write("file", digits(100));
+    let cases = [
+        ("bytes=0-0", 206, "0", "bytes 0-0/100"),
+        ("bytes=95-200", 206, "56789", "bytes 95-99/100"),
+        ("bytes=-3", 206, "789", "bytes 97-99/100"),
+        ("bytes=100-", 416, "", "bytes */100"),
+    ];
+    for (range, status, body, content_range) in cases {
+        let answer = site.ask("GET /file", &[&format!("Range: {range}")], b"");
+        assert_eq!((answer.status, answer.text().as_str()), (status, body), "{range}");
+        assert_eq!(answer.header("content-range"), Some(content_range), "{range}");
+    }
+    // Several may be answered with all of it.
+    let several = site.ask("GET /file", &["Range: bytes=0-1,5-6"], b"");
+    assert_eq!((several.status, several.body.len()), (200, 100));
+    let head = site.ask("HEAD /file", &["Range: bytes=5-9"], b"");
+    assert_eq!((head.status, head.header("content-length")), (206, Some("5")));
+}
+
+#[test]
+fn a_version_that_is_known_is_not_sent_and_another_not_continued() {
+    let site = Site::start();
+    site.write("file", "first");
+    let old = SystemTime::now() - Duration::from_secs(100);
+    fs::File::options().write(true).open(site.path("file")).unwrap().set_modified(old).unwrap();
+    let first = site.get("/file");
+    let (etag, date) = (first.header("etag").unwrap(), first.header("last-modified").unwrap());
+    for header in [format!("If-None-Match: {etag}"), format!("If-Modified-Since: {date}")] {
+        let answer = site.ask("GET /file", &[&header], b"");
+        assert_eq!((answer.status, answer.body.len()), (304, 0), "{header}");
+        assert_eq!(answer.header("etag"), Some(etag));
+    }
+    for version in [etag, date] {
+        let answer =
+            site.ask("GET /file", &["Range: bytes=1-", &format!("If-Range: {version}")], b"");
+        assert_eq!((answer.status, answer.text().as_str()), (206, "irst"), "{version}");
+    }
+    // The same size and the same time, but another file.
+    site.write("new", "other");
+    fs::File::options().write(true).open(site.path("new")).unwrap().set_modified(old).unwrap();
+    fs::rename(site.path("new"), site.path("file")).unwrap();
+    let answer = site.ask("GET /file", &["Range: bytes=1-", &format!("If-Range: {etag}")], b"");
+    assert_eq!((answer.status, answer.text().as_str()), (200, "other"));
+    assert_eq!(site.ask("GET /file", &[&format!("If-Match: {etag}")], b"").status, 412);
+}
+
+#[test]
+fn what_is_no_file_is_not_opened() {
+    let site = Site::start();
+    let made = std::process::Command::new("mkfifo").arg(site.path("pipe")).status().unwrap();
+    assert!(made.success());
+    assert_eq!(site.get("/pipe").status, 403);
+    assert_eq!(site.put("/pipe", &[], b"x").status, 403);
+    let ranged = site.put("/pipe", &["Content-Range: bytes 0-0/1"], b"x");
+    assert_eq!(ranged.status, 403);
+}
+
+#[test]
+fn a_page_that_somebody_put_here_cannot_act_as_whoever_looks_at_it() {
+    let site = Site::start();
+    for name in ["a.html", "a.svg", "a.xml", "a.xhtml"] {
+        site.write(name, "<script>");
+        assert_eq!(
+            site.get(&format!("/{name}")).header("content-security-policy"),
+            Some("sandbox")
+        );
+    }
+}
+
+#[test]
+fn a_file_that_becomes_shorter_while_it_is_sent_ends_the_connection() {
+    let site = Site::start();
+    let length = 64 << 20;
+    fs::File::create(site.path("file")).unwrap().set_len(length).unwrap();
+    let mut stream = site.connect();
+    let host = site.authority();
+    write!(stream, "GET /file HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+    let mut some = [0; 1024];
+    stream.read_exact(&mut some).unwrap();
+    fs::File::options().write(true).open(site.path("file")).unwrap().set_len(10).unwrap();
+    let mut rest = Vec::new();
+    // It ends, with an error or without, and not with all of it.
+    let _ = stream.read_to_end(&mut rest);
+    assert!((rest.len() as u64) < length);
+}

@@ -1,0 +1,138 @@
+//! Nobody gets out of the directory.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+
+use crate::site::Site;
+
+#[test]
+fn no_path_leads_out() {
+    let site = Site::start();
+    site.write("in/file", "in");
+    for path in [
+        "/../secret",
+        "/..%2fsecret",
+        "/%2e%2e/secret",
+        "/in/../../secret",
+        "/in/%2e%2e/%2E%2E/secret",
+        "/in/..%2f..%2fsecret",
+        "//../secret",
+        "/in//..//..//secret",
+        "/./../secret",
+        "/%00/../../secret",
+        "/in%00",
+        "/in/file%00.txt",
+        "/%2fetc/passwd",
+        "//etc/passwd",
+    ] {
+        let answer = site.get(path);
+        assert!(matches!(answer.status, 400 | 403 | 404), "{path}: {}", answer.status);
+        assert!(!answer.text().contains("secret\n") && !answer.text().contains("root:"), "{path}");
+        let answer = site.put(path, &[], b"changed");
+        assert!(answer.status >= 400, "PUT {path}: {}", answer.status);
+    }
+    assert_eq!(fs::read_to_string(site.outside("secret")).unwrap(), "secret");
+    // What stays inside is fine.
+    assert_eq!(site.get("/in/../in/./file").text(), "in");
+}
+
+#[test]
+fn no_link_leads_out() {
+    let site = Site::start();
+    site.write("file", "in");
+    symlink("../secret", site.path("relative")).unwrap();
+    symlink(site.outside("secret"), site.path("absolute")).unwrap();
+    symlink("..", site.path("up")).unwrap();
+    symlink("/", site.path("top")).unwrap();
+    symlink("/proc/self/root", site.path("magic")).unwrap();
+    symlink("loop", site.path("loop")).unwrap();
+    symlink("file", site.path("inside")).unwrap();
+    for path in
+        ["/relative", "/absolute", "/up/secret", "/top/etc/passwd", "/magic/etc/passwd", "/loop"]
+    {
+        assert_eq!(site.get(path).status, 404, "{path}");
+        assert_eq!(site.ask(&format!("PROPFIND {path}"), &["Depth: 0"], b"").status, 404, "{path}");
+        let status = site.ask(&format!("COPY {path}"), &["Destination: /copy"], b"").status;
+        assert_eq!(status, 404, "COPY {path}");
+    }
+    // Links are as if the directory were all there is: these lead to it itself.
+    assert_eq!(site.get("/up/file").text(), "in");
+    assert_eq!(site.get("/top/file").text(), "in");
+    assert_eq!(site.get("/inside").text(), "in");
+    for path in ["/relative", "/absolute"] {
+        site.put(path, &[], b"changed");
+    }
+    assert_eq!(site.put("/up/new", &[], b"new").status, 201);
+    assert_eq!(site.read("new"), "new");
+    assert_eq!(fs::read_to_string(site.outside("secret")).unwrap(), "secret");
+    assert_eq!(fs::read_dir(site.outside("")).unwrap().count(), 2);
+}
+
+#[test]
+fn removing_and_moving_a_link_leaves_what_it_leads_to() {
+    let site = Site::start();
+    site.write("kept/file", "in");
+    fs::create_dir(site.outside("outside")).unwrap();
+    fs::write(site.outside("outside/file"), "out").unwrap();
+    fs::create_dir(site.path("tree")).unwrap();
+    symlink("../kept", site.path("tree/inside")).unwrap();
+    symlink("../../outside", site.path("tree/outside")).unwrap();
+    symlink("kept", site.path("link")).unwrap();
+    assert_eq!(site.ask("MOVE /link", &["Destination: /moved"], b"").status, 201);
+    assert!(fs::symlink_metadata(site.path("moved")).unwrap().is_symlink());
+    assert_eq!(site.ask("DELETE /moved", &[], b"").status, 204);
+    assert_eq!(site.ask("DELETE /tree", &[], b"").status, 204);
+    assert_eq!(site.names(), ["kept"]);
+    assert_eq!(site.read("kept/file"), "in");
+    assert_eq!(fs::read_to_string(site.outside("outside/file")).unwrap(), "out");
+}
+
+#[test]
+fn nothing_is_moved_to_other_servers_or_over_what_it_is_in() {
+    let site = Site::start();
+    site.write("a/b/file", "in");
+    symlink(".", site.path("here")).unwrap();
+    let ask = |method: &str, from: &str, to: &str| {
+        site.ask(&format!("{method} {from}"), &[&format!("Destination: {to}")], b"").status
+    };
+    for method in ["COPY", "MOVE"] {
+        assert_eq!(ask(method, "/a", "http://other.example/x"), 502);
+        assert_eq!(ask(method, "/a", "//other.example/x"), 400);
+        assert_eq!(ask(method, "/a", "nonsense"), 400);
+        assert_eq!(ask(method, "/a", "/../x"), 400);
+        assert_eq!(ask(method, "/a", "/x%00"), 400);
+        for (from, to) in [
+            ("/a", "/a"),
+            ("/a/", "/a"),
+            ("/a", "/a/b/c"),
+            ("/a/b", "/a"),
+            ("/a/b", "/here/a"),
+            ("/a", "/here/a/b/c"),
+            ("/a/b", "/"),
+            ("/", "/x"),
+        ] {
+            assert_eq!(ask(method, from, to), 403, "{method} {from} {to}");
+        }
+    }
+    assert_eq!(site.ask("DELETE /", &[], b"").status, 403);
+    assert_eq!(site.read("a/b/file"), "in");
+    let own = site.url("x");
+    assert_eq!(ask("MOVE", "/a", &own), 201);
+    assert_eq!(site.read("x/b/file"), "in");
+}
+
+#[test]
+fn names_that_are_no_text_are_files_like_others() {
+    let site = Site::start();
+    assert_eq!(site.put("/a%ff%fe", &[], b"bytes").status, 201);
+    let name = std::ffi::OsStr::from_bytes(b"a\xff\xfe");
+    assert_eq!(fs::read(site.path("").join(name)).unwrap(), b"bytes");
+    assert_eq!(site.get("/a%FF%FE").text(), "bytes");
+    let listed = site.ask("PROPFIND /", &["Depth: 1"], b"").text();
+    assert!(listed.contains("<D:href>/a%FF%FE</D:href>"), "{listed}");
+    assert!(site.get("/").text().contains("href=\"./a%FF%FE\""));
+    assert_eq!(site.ask("MOVE /a%ff%fe", &["Destination: /b%ff"], b"").status, 201);
+    assert_eq!(site.ask("DELETE /b%ff", &[], b"").status, 204);
+    assert!(site.names().is_empty());
+}

@@ -1,0 +1,14 @@
+//! The WebDAV server, in this process, with the clients that people use, and with requests that no
+//! client makes.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+
+mod clients;
+mod files;
+mod gate;
+mod jail;
+mod methods;
+mod page;
+mod site;
+mod tls;
+mod uploads;

@@ -1,0 +1,254 @@
+//! PROPFIND, PROPPATCH, MKCOL, DELETE, COPY, MOVE, LOCK, OPTIONS.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::thread;
+
+use crate::site::Site;
+
+fn propfind(site: &Site, path: &str, depth: &str, body: &str) -> (u16, String) {
+    let depth = format!("Depth: {depth}");
+    let answer = site.ask(&format!("PROPFIND {path}"), &[&depth], body.as_bytes());
+    (answer.status, answer.text())
+}
+
+fn proppatch(site: &Site, path: &str, set: &str) -> String {
+    let body = format!(
+        "<D:propertyupdate xmlns:D=\"DAV:\" xmlns:Z=\"urn:schemas-microsoft-com:\"><D:set><D:prop>{set}\
+         </D:prop></D:set></D:propertyupdate>"
+    );
+    let answer = site.ask(&format!("PROPPATCH {path}"), &[], body.as_bytes());
+    assert_eq!(answer.status, 207, "{}", answer.text());
+    answer.text()
+}
+
+#[test]
+fn what_can_be_done_is_said() {
+    let site = Site::start();
+    let answer = site.ask("OPTIONS /", &[], b"");
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("dav"), Some("1, 2, 3, sabredav-partialupdate"));
+    assert!(answer.header("allow").unwrap().contains("PATCH"));
+    assert_eq!(site.ask("OPTIONS *", &[], b"").status, 200);
+    let unknown = site.ask("BREW /", &[], b"");
+    assert_eq!(unknown.status, 405);
+    assert!(unknown.header("allow").unwrap().contains("GET"));
+}
+
+#[test]
+fn a_directory_is_described_with_its_entries() {
+    let site = Site::start();
+    site.write("a & b/file.txt", "content");
+    let (status, text) = propfind(&site, "/a%20%26%20b", "1", "");
+    assert_eq!(status, 207);
+    for expected in [
+        "<D:href>/a%20%26%20b/</D:href>",
+        "<D:href>/a%20%26%20b/file.txt</D:href>",
+        "<D:resourcetype><D:collection/></D:resourcetype>",
+        "<D:getcontentlength>7</D:getcontentlength>",
+        "<D:getcontenttype>text/plain; charset=utf-8</D:getcontenttype>",
+        "<D:resourcetype/>",
+    ] {
+        assert!(text.contains(expected), "{expected}\n{text}");
+    }
+    let etag = site.get("/a%20%26%20b/file.txt").header("etag").unwrap().replace('"', "&quot;");
+    assert!(text.contains(&format!("<D:getetag>{etag}</D:getetag>")), "{text}");
+}
+
+#[test]
+fn properties_that_are_not_there_are_said_to_be_missing() {
+    let site = Site::start();
+    site.write("file", "content");
+    let body = "<propfind xmlns='DAV:'><prop><getcontentlength/><x xmlns='urn:y'/>\
+                <quota-available-bytes/></prop></propfind>";
+    let (_, text) = propfind(&site, "/file", "0", body);
+    let (known, unknown) = text.split_once("HTTP/1.1 200 OK").unwrap();
+    assert!(known.contains("getcontentlength>7<"), "{text}");
+    assert!(unknown.contains("<x:x xmlns:x=\"urn:y\"/><D:quota-available-bytes/>"), "{text}");
+    assert!(unknown.contains("HTTP/1.1 404 Not Found"), "{text}");
+    let (_, text) = propfind(&site, "/", "0", body);
+    let (known, _) = text.split_once("HTTP/1.1 200 OK").unwrap();
+    let available = known.split("<D:quota-available-bytes>").nth(1).unwrap().split('<').next();
+    assert!(available.unwrap().parse::<u64>().unwrap() > 0, "{text}");
+}
+
+#[test]
+fn no_tree_is_described_at_once() {
+    let site = Site::start();
+    site.write("file", "");
+    for headers in [&["Depth: infinity"][..], &[]] {
+        let answer = site.ask("PROPFIND /", headers, b"");
+        assert_eq!(answer.status, 403);
+        assert!(answer.text().contains("propfind-finite-depth"), "{}", answer.text());
+    }
+    assert_eq!(propfind(&site, "/file", "infinity", "").0, 207, "a file is no tree");
+}
+
+#[test]
+fn a_large_directory_is_described_whole() {
+    let site = Site::start();
+    for number in 0..1500 {
+        site.write(&format!("many/{number}"), "");
+    }
+    let (_, text) = propfind(&site, "/many/", "1", "");
+    assert_eq!(text.matches("<D:response>").count(), 1501);
+    assert!(text.ends_with("</D:multistatus>\n"));
+}
+
+#[test]
+fn xml_that_could_do_harm_is_refused() {
+    let site = Site::start();
+    let deep =
+        format!("<propfind xmlns='DAV:'>{}{}</propfind>", "<a>".repeat(9000), "</a>".repeat(9000));
+    let long = format!("<propfind xmlns='DAV:'><allprop/>{}</propfind>", " ".repeat(70_000));
+    let entity = "<!DOCTYPE a [<!ENTITY x 'y'>]><propfind xmlns='DAV:'><allprop/>&x;</propfind>";
+    for (body, expected) in [(&deep as &str, 400), (&long, 413), (entity, 400), ("<a", 400)] {
+        for method in ["PROPFIND", "PROPPATCH", "LOCK"] {
+            let status = site.ask(&format!("{method} /"), &["Depth: 0"], body.as_bytes()).status;
+            assert_eq!(status, expected, "{method}");
+        }
+    }
+    assert_eq!(propfind(&site, "/", "0", "").0, 207, "it still serves");
+}
+
+#[test]
+fn times_are_set_in_the_ways_that_clients_have() {
+    let site = Site::start();
+    site.write("file", "");
+    let time = || fs::metadata(site.path("file")).unwrap().mtime();
+    let set = "<D:getlastmodified>Fri, 13 Feb 2009 23:31:30 GMT</D:getlastmodified>";
+    assert!(proppatch(&site, "/file", set).contains("HTTP/1.1 200 OK"));
+    assert_eq!(time(), 1_234_567_890);
+    let windows = "<Z:Win32CreationTime>Fri, 13 Feb 2009 23:31:31 GMT</Z:Win32CreationTime>\
+                   <Z:Win32LastModifiedTime>Fri, 13 Feb 2009 23:31:31 GMT</Z:Win32LastModifiedTime>\
+                   <Z:Win32FileAttributes>00000020</Z:Win32FileAttributes>";
+    assert!(proppatch(&site, "/file", windows).contains("HTTP/1.1 200 OK"));
+    assert_eq!(time(), 1_234_567_891);
+    let refused = proppatch(&site, "/file", &format!("{set}<D:getetag>x</D:getetag>"));
+    assert!(refused.contains("HTTP/1.1 403") && refused.contains("HTTP/1.1 424"), "{refused}");
+    assert_eq!(time(), 1_234_567_891, "all or nothing");
+}
+
+#[test]
+fn properties_go_with_their_files() {
+    let site = Site::start();
+    site.write("a/file", "");
+    proppatch(&site, "/a/file", "<color xmlns=\"urn:c\">red &amp; <b>blue</b></color>");
+    let expected =
+        "<x:color xmlns:x=\"urn:c\">red &amp; <x:b xmlns:x=\"urn:c\">blue</x:b></x:color>";
+    assert!(propfind(&site, "/a/file", "0", "").1.contains(expected));
+    site.put("/a/file", &[], b"new");
+    site.ask("COPY /a", &["Destination: /b"], b"");
+    site.ask("MOVE /a", &["Destination: /c"], b"");
+    for path in ["/b/file", "/c/file"] {
+        assert!(propfind(&site, path, "0", "").1.contains(expected), "{path}");
+    }
+    site.ask("DELETE /b", &[], b"");
+    site.write("b/file", "");
+    assert!(!propfind(&site, "/b/file", "0", "").1.contains("color"));
+}
+
+#[test]
+fn directories_are_made_one_at_a_time() {
+    let site = Site::start();
+    let make = |path: &str| site.ask(&format!("MKCOL {path}"), &[], b"").status;
+    assert_eq!(make("/a/"), 201);
+    assert_eq!(make("/a"), 405);
+    assert_eq!(make("/x/y"), 409);
+    assert_eq!(make("/"), 405);
+    site.write("file", "");
+    assert_eq!(make("/file"), 405);
+    assert_eq!(make("/file/x"), 409);
+    assert_eq!(site.ask("MKCOL /b", &["Content-Type: text/plain"], b"body").status, 415);
+    assert_eq!(site.names(), ["a", "file"]);
+}
+
+#[test]
+fn files_are_copied_and_moved_with_what_belongs_to_them() {
+    let site = Site::start();
+    site.write("file", "content");
+    site.write("other", "old");
+    fs::File::options()
+        .write(true)
+        .open(site.path("file"))
+        .unwrap()
+        .set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_234_567_890))
+        .unwrap();
+    let ask = |method: &str, from: &str, headers: &[&str]| {
+        site.ask(&format!("{method} {from}"), headers, b"").status
+    };
+    assert_eq!(ask("COPY", "/file", &["Destination: /other", "Overwrite: F"]), 412);
+    assert_eq!(site.read("other"), "old");
+    assert_eq!(ask("COPY", "/file", &["Destination: /other"]), 204);
+    assert_eq!(site.read("other"), "content");
+    assert_eq!(fs::metadata(site.path("other")).unwrap().mtime(), 1_234_567_890);
+    assert_eq!(ask("COPY", "/file", &["Destination: /none/file"]), 409);
+    assert_eq!(ask("MOVE", "/file", &["Destination: /new"]), 201);
+    assert_eq!(ask("MOVE", "/file", &["Destination: /new"]), 404);
+    assert_eq!(ask("MOVE", "/new", &[]), 400);
+    assert_eq!(site.names(), ["new", "other"]);
+    site.write("tree/a/b", "deep");
+    assert_eq!(ask("COPY", "/tree", &["Destination: /copy"]), 201);
+    assert_eq!(site.read("copy/a/b"), "deep");
+    assert_eq!(ask("COPY", "/tree", &["Destination: /flat", "Depth: 0"]), 201);
+    assert_eq!(fs::read_dir(site.path("flat")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_file_that_is_replaced_by_moving_is_never_missing() {
+    let site = Site::start();
+    site.write("file", "old");
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            for _ in 0..300 {
+                assert_eq!(site.get("/file").status, 200);
+            }
+        });
+        while !reader.is_finished() {
+            site.write("part", "new");
+            assert_eq!(site.ask("MOVE /part", &["Destination: /file"], b"").status, 204);
+        }
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn who_holds_no_lock_changes_nothing() {
+    let site = Site::start();
+    site.write("file", "old");
+    let body = "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><locktype><write/></locktype>\
+                <owner><href>me &amp; you</href></owner></lockinfo>";
+    let locked = site.ask("LOCK /file", &["Timeout: Second-100"], body.as_bytes());
+    assert_eq!(locked.status, 200, "{}", locked.text());
+    let token = locked.header("lock-token").unwrap().to_owned();
+    assert_eq!(site.put("/file", &[], b"new").status, 423);
+    assert_eq!(site.ask("DELETE /file", &[], b"").status, 423);
+    assert_eq!(site.ask("MOVE /file", &["Destination: /x"], b"").status, 423);
+    let set =
+        "<D:propertyupdate xmlns:D='DAV:'><D:set><D:prop><a/></D:prop></D:set></D:propertyupdate>";
+    assert_eq!(site.ask("PROPPATCH /file", &[], set.as_bytes()).status, 423);
+    let described = propfind(&site, "/file", "0", "").1;
+    assert!(described.contains("me &amp; you") && described.contains("Second-100"), "{described}");
+    assert_eq!(site.put("/file", &[&format!("If: ({token})")], b"new").status, 204);
+    assert_eq!(site.ask("UNLOCK /file", &[&format!("Lock-Token: {token}")], b"").status, 204);
+    assert_eq!(site.put("/file", &[], b"newer").status, 204);
+    assert_eq!(site.put("/file", &[&format!("If: ({token})")], b"late").status, 412);
+    assert_eq!(site.ask("LOCK /made", &[], body.as_bytes()).status, 201);
+    assert_eq!(site.read("made"), "");
+}
+
+#[test]
+fn read_only_refuses_every_change() {
+    let site = Site::with(|builder| builder.read_only(true));
+    site.write("file", "old");
+    for method in ["PUT", "PATCH", "DELETE", "MKCOL", "COPY", "MOVE", "PROPPATCH", "LOCK", "UNLOCK"]
+    {
+        let answer = site.ask(&format!("{method} /file"), &["Destination: /x"], b"body");
+        assert_eq!(answer.status, 403, "{method}");
+    }
+    assert_eq!(site.get("/file").text(), "old");
+    assert_eq!(propfind(&site, "/", "1", "").0, 207);
+    let allowed = site.ask("OPTIONS /", &[], b"");
+    assert_eq!(allowed.header("allow"), Some("OPTIONS, GET, HEAD, PROPFIND"));
+    assert_eq!(site.names(), ["file"]);
+}

@@ -1,0 +1,36 @@
+//! The page of a directory.
+
+use std::fs;
+
+use crate::site::Site;
+
+#[test]
+fn a_directory_is_a_page_that_browsers_can_follow() {
+    let site = Site::start();
+    fs::create_dir_all(site.path("sub dir/<b>")).unwrap();
+    site.write("sub dir/a&b.txt", vec![0; 1536]);
+    site.write("sub dir/.x.haul-part", "");
+    let page = site.get("/sub%20dir/");
+    let text = page.text();
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    assert!(page.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
+    assert!(text.contains("<a href=\"./a%26b.txt\">a&amp;b.txt</a>"), "{text}");
+    assert!(text.contains("<a href=\"./%3Cb%3E/\">&lt;b&gt;/</a>"), "{text}");
+    assert!(text.contains("1.5 KiB") && text.contains("title=\"1536 bytes\""), "{text}");
+    assert!(text.contains("width=device-width") && text.contains("prefers-color-scheme"), "{text}");
+    assert!(!text.contains("<script") && !text.contains("haul-part"), "{text}");
+    assert!(text.find("&lt;b&gt;/").unwrap() < text.find("a&amp;b.txt").unwrap());
+    let head = site.ask("HEAD /sub%20dir/", &[], b"");
+    assert_eq!(head.header("content-length"), page.header("content-length"));
+}
+
+#[test]
+fn without_a_slash_a_directory_is_elsewhere() {
+    let site = Site::start();
+    fs::create_dir_all(site.path("a b")).unwrap();
+    let answer = site.get("/a%20b");
+    assert_eq!((answer.status, answer.header("location")), (301, Some("/a%20b/")));
+    // Two slashes would lead to another server.
+    let answer = site.get("//a%20b");
+    assert_eq!(answer.header("location"), Some("/a%20b/"));
+}

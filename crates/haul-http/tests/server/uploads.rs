@@ -1,0 +1,216 @@
+//! PUT and PATCH: whole files, ranges, uploads that break off.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::site::Site;
+
+#[test]
+fn a_file_is_put_and_replaced() {
+    let site = Site::start();
+    let made = site.put("/a%20b", &[], b"first");
+    assert_eq!(made.status, 201);
+    assert_eq!(site.read("a b"), "first");
+    assert_eq!(made.header("etag"), site.get("/a%20b").header("etag"));
+    fs::set_permissions(site.path("a b"), fs::Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(site.put("/a%20b", &[], b"second, longer").status, 204);
+    assert_eq!(site.read("a b"), "second, longer");
+    assert_eq!(fs::metadata(site.path("a b")).unwrap().mode() & 0o777, 0o640, "it keeps its mode");
+    assert_eq!(site.put("/empty", &["Content-Length: 0"], b"").status, 201);
+    assert_eq!(site.read("empty"), "");
+    assert_eq!(site.names(), ["a b", "empty"]);
+}
+
+#[test]
+fn what_is_long_arrives_whole() {
+    let site = Site::start();
+    let content: Vec<u8> = (0..9_000_001u32).map(|at| (at % 251) as u8).collect();
+    assert_eq!(site.put("/file", &[], &content).status, 201);
+    assert!(fs::read(site.path("file")).unwrap() == content);
+}
+
+#[test]
+fn where_there_is_no_directory_or_one_of_that_name_nothing_is_put() {
+    let site = Site::start();
+    fs::create_dir(site.path("directory")).unwrap();
+    assert_eq!(site.put("/none/file", &[], b"x").status, 409);
+    assert_eq!(site.put("/directory", &[], b"x").status, 409);
+    assert_eq!(site.put("/directory/", &[], b"x").status, 405);
+    assert_eq!(site.put("/", &[], b"x").status, 405);
+    assert_eq!(site.names(), ["directory"]);
+}
+
+#[test]
+fn an_upload_that_breaks_off_leaves_what_was_there_and_nothing_else() {
+    let site = Site::start();
+    site.write("file", "old");
+    for target in ["/file", "/new"] {
+        let mut stream = site.connect();
+        let host = site.authority();
+        write!(stream, "PUT {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9000000\r\n\r\n")
+            .unwrap();
+        stream.write_all(&vec![7; 3 << 20]).unwrap();
+        let begun = Instant::now();
+        while site.names().len() < 2 && begun.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(site.names().len(), 2, "it grows under another name: {:?}", site.names());
+        drop(stream);
+        let begun = Instant::now();
+        while site.names() != ["file"] && begun.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(site.names(), ["file"]);
+        assert_eq!(site.read("file"), "old");
+    }
+}
+
+#[test]
+fn the_time_of_an_upload_is_that_which_is_said() {
+    let site = Site::start();
+    let answer = site.put("/file", &["X-OC-Mtime: 1234567890"], b"x");
+    assert_eq!((answer.status, answer.header("x-oc-mtime")), (201, Some("accepted")));
+    assert_eq!(fs::metadata(site.path("file")).unwrap().mtime(), 1_234_567_890);
+    let date = "Fri, 13 Feb 2009 23:31:30 GMT";
+    assert_eq!(site.get("/file").header("last-modified"), Some(date));
+    assert_eq!(site.put("/file", &["X-OC-Mtime: soon"], b"x").status, 400);
+}
+
+#[test]
+fn ranges_are_written_in_place_with_put() {
+    let site = Site::start();
+    site.write("file", "0123456789");
+    let before = fs::metadata(site.path("file")).unwrap().ino();
+    assert_eq!(site.put("/file", &["Content-Range: bytes 2-4/10"], b"abc").status, 204);
+    assert_eq!(site.read("file"), "01abc56789");
+    assert_eq!(fs::metadata(site.path("file")).unwrap().ino(), before);
+    assert_eq!(site.put("/new", &["Content-Range: bytes 2-3/*"], b"xy").status, 201);
+    assert_eq!(site.read("new"), "\0\0xy");
+    assert_eq!(site.put("/file", &["Content-Range: bytes 2-4/10"], b"four").status, 416);
+    assert_eq!(site.put("/file", &["Content-Range: bytes x-4/10"], b"four").status, 400);
+    assert_eq!(site.read("file"), "01abc56789");
+}
+
+#[test]
+fn ranges_are_written_in_place_with_patch() {
+    let site = Site::start();
+    site.write("file", "0123456789");
+    let kind = "Content-Type: application/x-sabredav-partialupdate";
+    let patch = |range: &str, body: &[u8]| {
+        site.ask("PATCH /file", &[kind, &format!("X-Update-Range: {range}")], body).status
+    };
+    assert_eq!(patch("bytes=2-4", b"abc"), 204);
+    assert_eq!(patch("bytes=8-", b"XYZ"), 204);
+    assert_eq!(site.read("file"), "01abc567XYZ");
+    assert_eq!(patch("bytes=-2", b"+-"), 204);
+    assert_eq!(patch("append", b"end"), 204);
+    assert_eq!(site.read("file"), "01abc567X+-end");
+    assert_eq!(patch("bytes=2-4", b"ab"), 416);
+    assert_eq!(site.ask("PATCH /file", &["X-Update-Range: append"], b"x").status, 415);
+    assert_eq!(site.ask("PATCH /file", &[kind], b"x").status, 400);
+    assert_eq!(site.read("file"), "01abc567X+-end");
+}
+
+#[test]
+fn many_ranges_of_a_new_file_are_written_at_once() {
+    const PIECE: usize = 300_000;
+    let site = Site::start();
+    thread::scope(|scope| {
+        for at in (0..16usize).rev() {
+            let site = &site;
+            scope.spawn(move || {
+                let (first, last) = (at * PIECE, (at + 1) * PIECE - 1);
+                let range = format!("Content-Range: bytes {first}-{last}/{}", 16 * PIECE);
+                let body = vec![u8::try_from(at).unwrap(); PIECE];
+                let status = site.put("/file", &[&range], &body).status;
+                assert!(matches!(status, 201 | 204), "{status}");
+            });
+        }
+    });
+    let content = fs::read(site.path("file")).unwrap();
+    assert_eq!(content.len(), 16 * PIECE);
+    assert!(
+        content
+            .chunks(PIECE)
+            .enumerate()
+            .all(|(at, piece)| { piece.iter().all(|byte| usize::from(*byte) == at) })
+    );
+}
+
+#[test]
+fn two_uploads_of_one_name_do_not_mix() {
+    let site = Site::start();
+    thread::scope(|scope| {
+        for byte in [b'a', b'b', b'c', b'd'] {
+            let site = &site;
+            scope.spawn(move || {
+                let status = site.put("/file", &[], &vec![byte; 3_000_000]).status;
+                assert!(matches!(status, 201 | 204), "{status}");
+            });
+        }
+    });
+    let content = fs::read(site.path("file")).unwrap();
+    assert_eq!(content.len(), 3_000_000);
+    assert!(content.iter().all(|byte| *byte == content[0]));
+    assert_eq!(site.names(), ["file"]);
+}
+
+#[test]
+fn conditions_are_kept() {
+    let site = Site::start();
+    site.write("file", "old");
+    assert_eq!(site.put("/file", &["If-None-Match: *"], b"new").status, 412);
+    assert_eq!(site.put("/none", &["If-Match: *"], b"new").status, 412);
+    assert_eq!(site.put("/file", &["If-Match: \"other\""], b"new").status, 412);
+    let etag = site.get("/file").header("etag").unwrap().to_owned();
+    assert_eq!(site.put("/file", &[&format!("If-Match: {etag}")], b"new").status, 204);
+    assert_eq!(site.read("file"), "new");
+}
+
+#[test]
+fn a_client_that_waits_to_be_told_to_go_on_is_told() {
+    let site = Site::start();
+    let mut stream = site.connect();
+    let host = site.authority();
+    write!(
+        stream,
+        "PUT /file HTTP/1.1\r\nHost: {host}\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\
+         Connection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut told = [0; 25];
+    stream.read_exact(&mut told).unwrap();
+    assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(b"ab").unwrap();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.starts_with("HTTP/1.1 201"), "{rest}");
+}
+
+#[test]
+fn a_disk_that_is_full_is_said_and_nothing_is_left() {
+    if !crate::site::has_tool("mount") || !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: a small disk needs root");
+        return;
+    }
+    let site = Site::start();
+    fs::create_dir(site.path("small")).unwrap();
+    let small = site.path("small");
+    let mounted = crate::site::run(
+        &small,
+        "mount",
+        &["-t", "tmpfs", "-o", "size=1m", "haul-test", small.to_str().unwrap()],
+    );
+    if !mounted.0 {
+        eprintln!("SKIPPED: {}", mounted.1);
+        return;
+    }
+    let status = site.put("/small/file", &[], &vec![1; 8 << 20]).status;
+    let left = fs::read_dir(&small).unwrap().count();
+    let unmounted = crate::site::run(&site.outside(""), "umount", &[small.to_str().unwrap()]);
+    assert!(unmounted.0, "{}", unmounted.1);
+    assert_eq!((status, left), (507, 0));
+}

@@ -1,0 +1,241 @@
+//! `haul serve dav`.
+//!
+//! ```text
+//! who may come, certificate, address → a running server → one result → until a signal
+//! ```
+
+use std::net::SocketAddr;
+
+use haul_http::server::{ClientAction, ClientEvent, Credentials, DavServer, ServerTls};
+use serde::Serialize;
+
+use super::log::{Log, Told};
+use super::{asked, kept, own_name, resolved};
+use crate::args::ServeDavArgs;
+use crate::exit::{Exit, Stop};
+use crate::output::Printer;
+use crate::signals::Signals;
+use crate::units::duration;
+
+/// What is printed when it serves.
+#[derive(Debug, Serialize)]
+struct Serving<'a> {
+    event: &'static str,
+    protocol: &'static str,
+    address: SocketAddr,
+    url: String,
+    directory: String,
+    user: Option<&'a str>,
+    fingerprint: Option<&'a str>,
+    read_only: bool,
+}
+
+/// Runs it.
+pub(super) async fn run(args: &ServeDavArgs, printer: &Printer) -> Result<Exit, Stop> {
+    let listen = resolved(&args.listen, "127.0.0.1:8080")?;
+    let credentials = credentials(args, listen)?;
+    let tls = tls(args)?;
+    if !listen.ip().is_loopback() && tls.is_none() {
+        let what = if credentials.is_some() { "the password and all files" } else { "all files" };
+        let message = format!(
+            "{what} cross the network for everybody to read; --tls-self-signed or --tls-cert encrypt \
+             them"
+        );
+        printer.warning(&listen.to_string(), &message);
+    }
+    let signals = Signals::listen(printer, "stopping");
+    let mut builder = DavServer::builder(&args.directory);
+    let mut log_end = None;
+    if printer.is_verbose() {
+        let (log, end) = Log::start(printer)?;
+        builder = builder.observer(move |event| log.note(event));
+        log_end = Some(end);
+    }
+    let user = credentials.as_ref().map(|credentials| credentials.user().to_owned());
+    if let Some(credentials) = credentials {
+        builder = builder.credentials(credentials);
+    }
+    if let Some(tls) = tls {
+        builder = builder.tls(tls);
+    }
+    for name in &args.name {
+        builder = builder.name(name);
+    }
+    let server = builder
+        .listen(listen)
+        .anonymous(args.anonymous)
+        .read_only(args.read_only)
+        .max_connections(args.max_connections.as_usize())
+        .bind()
+        .await?;
+    let serving = Serving {
+        event: "serving",
+        protocol: "dav",
+        address: server.address(),
+        url: server.url(),
+        directory: args.directory.display().to_string(),
+        user: user.as_deref(),
+        fingerprint: server.fingerprint(),
+        read_only: args.read_only,
+    };
+    print(&serving, printer);
+    signals.cancel().cancelled().await;
+    server.stop().await;
+    if let Some(end) = log_end {
+        end.wait();
+    }
+    Ok(Exit::Done)
+}
+
+fn print(serving: &Serving<'_>, printer: &Printer) {
+    if printer.is_json() {
+        printer.object(serving);
+    } else {
+        let how = if serving.read_only { ", read-only" } else { "" };
+        printer.result(format!("serving      {}{how}", serving.directory));
+        printer.result(format!("address      {}", serving.url));
+        match serving.user {
+            Some(user) => printer.result(format!("user         {user}")),
+            None => printer.result("user         anybody, without a password"),
+        }
+        if let Some(fingerprint) = serving.fingerprint {
+            printer.result(format!("certificate  SHA-256 {fingerprint}"));
+        }
+    }
+    // Whoever started it may be waiting for exactly this.
+    printer.flush();
+}
+
+/// Who may come; nobody needs a password if there are none.
+fn credentials(args: &ServeDavArgs, listen: SocketAddr) -> Result<Option<Credentials>, Stop> {
+    let Some(command) = &args.password_command else {
+        if args.anonymous || listen.ip().is_loopback() {
+            return Ok(None);
+        }
+        return Err(Stop::Usage(format!(
+            "{listen} can be reached from other machines: say who may come, with \
+             --password-command CMD, or that everybody may, with --anonymous"
+        )));
+    };
+    let user = args.user.clone().unwrap_or_else(own_name);
+    if user.contains(':') {
+        // RFC 7617, section 2.
+        return Err(Stop::Usage("--user: there can be no colon in the name".to_owned()));
+    }
+    let password = asked(command)?;
+    Ok(Some(Credentials::new(user, &password)))
+}
+
+fn tls(args: &ServeDavArgs) -> Result<Option<ServerTls>, Stop> {
+    if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
+        return Ok(Some(ServerTls::read(certificate, key)?));
+    }
+    if args.tls_self_signed {
+        let path = kept("dav_self_signed.pem", "--tls-cert FILE and --tls-key FILE")?;
+        return Ok(Some(ServerTls::read_or_create(&path, &args.name)?));
+    }
+    Ok(None)
+}
+
+impl Told for ClientEvent {
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn words(&self) -> String {
+        words(&self.action)
+    }
+
+    fn object(&self) -> impl Serialize {
+        Line::from(self)
+    }
+}
+
+fn words(action: &ClientAction) -> String {
+    match action {
+        ClientAction::Connected => "connected".to_owned(),
+        ClientAction::TurnedAway => "turned away: too many connections".to_owned(),
+        ClientAction::NoTls => "cut: it did not speak TLS".to_owned(),
+        ClientAction::Refused { user } => format!("refused as {}", user.escape_debug()),
+        ClientAction::Request { method, path, status, received, sent, after } => format!(
+            "{} {}: {status}, {received} bytes received, {sent} sent, {}",
+            method.escape_debug(),
+            path.escape_debug(),
+            duration(*after)
+        ),
+        ClientAction::Left { after } => format!("left after {}", duration(*after)),
+    }
+}
+
+/// An event as a line of JSON.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    event: &'static str,
+    address: SocketAddr,
+    action: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    received_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sent_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
+}
+
+impl<'a> From<&'a ClientEvent> for Line<'a> {
+    fn from(event: &'a ClientEvent) -> Self {
+        let mut line = Self {
+            event: "client",
+            address: event.address,
+            action: "connected",
+            user: None,
+            method: None,
+            path: None,
+            status: None,
+            received_bytes: None,
+            sent_bytes: None,
+            seconds: None,
+        };
+        match &event.action {
+            ClientAction::Connected => {}
+            ClientAction::TurnedAway => line.action = "turned away",
+            ClientAction::NoTls => line.action = "no tls",
+            ClientAction::Refused { user } => {
+                line.action = "refused";
+                line.user = Some(user);
+            }
+            ClientAction::Request { method, path, status, received, sent, after } => {
+                line.action = "request";
+                line.method = Some(method);
+                line.path = Some(path);
+                line.status = Some(*status);
+                line.received_bytes = Some(*received);
+                line.sent_bytes = Some(*sent);
+                line.seconds = Some(after.as_secs_f64());
+            }
+            ClientAction::Left { after } => {
+                line.action = "left";
+                line.seconds = Some(after.as_secs_f64());
+            }
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_strangers_call_themselves_is_escaped() {
+        let said = words(&ClientAction::Refused { user: "me\n\u{1b}[31m".to_owned() });
+        assert_eq!(said, "refused as me\\n\\u{1b}[31m");
+    }
+}

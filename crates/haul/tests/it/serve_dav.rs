@@ -1,0 +1,138 @@
+//! `haul serve dav`.
+
+use std::os::unix::fs::MetadataExt;
+
+use crate::serve::Serving;
+use crate::session::Session;
+
+fn session() -> Session {
+    Session::new().file("data/file", "content").directory("home")
+}
+
+fn url(object: &serde_json::Value) -> String {
+    object["url"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_directory_is_served_until_a_signal() {
+    let session = session();
+    for signal in ["INT", "TERM"] {
+        let (serving, object) = Serving::json(&session, "serve dav data --listen 127.0.0.1:0");
+        assert_eq!((&object["event"], &object["protocol"]), (&"serving".into(), &"dav".into()));
+        assert_eq!(object["user"], serde_json::Value::Null);
+        assert_eq!(object["fingerprint"], serde_json::Value::Null);
+        assert_eq!(object["read_only"], false);
+        let url = url(&object);
+        assert!(url.starts_with("http://127.0.0.1:"), "{url}");
+        assert_eq!(session.tool(&format!("curl -sS {url}file")), "content");
+        session.tool(&format!("curl -sSf -T data/file {url}up"));
+        assert_eq!(session.read("data/up"), "content");
+        assert_eq!(serving.end(signal), (Some(0), "haul: stopping\n".to_owned()));
+    }
+}
+
+#[test]
+fn for_people_it_prints_what_a_client_has_to_know() {
+    let session = session();
+    let line = "serve dav data --listen 127.0.0.1:0 --read-only --tls-self-signed";
+    let serving = Serving::start(&session, line, 4);
+    assert!(serving.said.starts_with("serving      data, read-only\n"), "{}", serving.said);
+    assert!(serving.said.contains("address      https://127.0.0.1:"), "{}", serving.said);
+    assert!(serving.said.contains("user         anybody, without a password"), "{}", serving.said);
+    assert!(serving.said.contains("certificate  SHA-256 "), "{}", serving.said);
+    assert_eq!(serving.end("INT").0, Some(0));
+}
+
+#[test]
+fn the_certificate_is_kept_and_only_who_knows_the_password_is_let_in() {
+    let session = session();
+    session.write("secret", "right horse\nsecond line\n");
+    let line = "serve dav data --listen 127.0.0.1:0 --tls-self-signed --user ada \
+                --password-command cat<secret";
+    let mut fingerprints = Vec::new();
+    for _ in 0..2 {
+        let (serving, object) = Serving::json(&session, line);
+        assert_eq!(object["user"], "ada");
+        fingerprints.push(object["fingerprint"].clone());
+        let url = url(&object);
+        session.write("netrc", "machine 127.0.0.1 login ada password \"right horse\"\n");
+        let ca = "--cacert home/.local/state/haul/dav_self_signed.pem";
+        let got = session.tool(&format!("curl -sS {ca} --netrc-file netrc {url}file"));
+        assert_eq!(got, "content");
+        let status = "-o /dev/null -w %{response_code}";
+        assert_eq!(session.tool(&format!("curl -sS {ca} {status} {url}file")), "401");
+        assert!(!serving.said.contains("horse"), "{}", serving.said);
+        assert_eq!(serving.end("INT").0, Some(0));
+    }
+    assert_eq!(fingerprints[0], fingerprints[1]);
+    let key = session.path("home/.local/state/haul/dav_self_signed.pem");
+    assert_eq!(std::fs::metadata(key).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn who_may_come_has_to_be_said_where_others_can_reach_it() {
+    let session = session();
+    session.haul("serve dav data --listen 0.0.0.0:0").status(2).stderr(
+        "haul: 0.0.0.0:0 can be reached from other machines: say who may come, with \
+         --password-command CMD, or that everybody may, with --anonymous\n",
+    );
+    session
+        .haul("serve dav data --listen 8080")
+        .status(2)
+        .stderr_has("is not an address and port, as in 127.0.0.1:8080");
+    session.haul("serve dav data --anonymous --password-command true").status(2);
+    session.haul("serve dav data --user me").status(2);
+    session.haul("serve dav data --tls-cert file").status(2);
+    session.haul("serve dav data --user a:b --password-command true").status(2);
+    session
+        .haul("serve dav none --listen 127.0.0.1:0")
+        .status(1)
+        .stderr_has("none: cannot serve: No such file or directory");
+    session
+        .haul("serve dav data --tls-cert none --tls-key none")
+        .status(1)
+        .stderr_has("none: cannot read the certificate: No such file or directory");
+}
+
+#[test]
+fn what_others_can_read_on_the_way_is_warned_of() {
+    let session = session();
+    session.write("secret", "x\n");
+    for (line, what, lines) in [
+        ("--anonymous", "all files", 3),
+        ("--password-command cat<secret", "the password and all files", 3),
+    ] {
+        let serving =
+            Serving::start(&session, &format!("serve dav data --listen 0.0.0.0:0 {line}"), lines);
+        let (_, said) = serving.end("INT");
+        let expected = format!(
+            "haul: warning: 0.0.0.0:0: {what} cross the network for everybody to read; \
+             --tls-self-signed or --tls-cert encrypt them\nhaul: stopping\n"
+        );
+        assert_eq!(said, expected);
+    }
+}
+
+#[test]
+fn with_v_it_says_what_is_asked_for_and_answered() {
+    let session = session();
+    let serving = Serving::start(&session, "serve dav data -v --listen 127.0.0.1:0", 3);
+    let url = serving.said.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+    let url = url.to_owned();
+    session.tool(&format!("curl -sS {url}file"));
+    let (status, said) = serving.end("TERM");
+    assert_eq!(status, Some(0));
+    assert!(said.contains(": connected\n"), "{said}");
+    assert!(said.contains(": GET /file: 200, 0 bytes received, 7 sent, "), "{said}");
+    assert!(said.contains(": left after "), "{said}");
+
+    let (serving, object) = Serving::json(&session, "serve dav data -v --listen 127.0.0.1:0");
+    session.tool(&format!("curl -sS -T data/file {}up", self::url(&object)));
+    let rest = serving.rest("INT");
+    let objects = rest.lines().map(|line| serde_json::from_str(line).unwrap());
+    let objects: Vec<serde_json::Value> = objects.collect();
+    let request = objects.iter().find(|one| one["action"] == "request").unwrap();
+    assert_eq!((&request["method"], &request["path"]), (&"PUT".into(), &"/up".into()));
+    assert_eq!((&request["status"], &request["received_bytes"]), (&201.into(), &7.into()));
+    assert!(objects.iter().all(|one| one["event"] == "client"), "{rest}");
+}
