@@ -16,8 +16,8 @@ use haul_http::parse::Url;
 use haul_http::server::DavServer;
 use haul_net::Nobody;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Location, Metadata, RelPath, Storage, StorageExt, Writes,
-    conformance,
+    Block, CommitOptions, CreateOptions, ErrorKind, Location, Metadata, RelPath, Retry, Storage,
+    StorageExt, Writes, conformance,
 };
 use servers::Server;
 use tempfile::TempDir;
@@ -197,6 +197,26 @@ async fn pages_of_real_servers_are_listed() {
         ];
         assert_eq!(found, expected, "{}", server.url);
         assert!(web.list_sorted(&path("sub dir")).await.unwrap().is_empty());
+    }
+}
+
+/// Or the server would make it anew, with zeros for what was written before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_file_that_somebody_removes_is_not_continued() {
+    let directory = tempfile::tempdir().unwrap();
+    let haul = DavServer::builder(directory.path().to_owned()).bind().await.unwrap();
+    let apache = servers::apache();
+    let urls = apache.iter().map(|server| server.url.clone());
+    for url in urls.chain([format!("http://{}/", haul.address())]) {
+        let journals = tempfile::tempdir().unwrap();
+        let storage = storage(&url, &journals).await;
+        let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
+        let block = Block::from(bytes::Bytes::from_static(&[5; 1000]));
+        writer.write_at(0, block.clone()).await.unwrap();
+        storage.remove(&path(".file.haul-part")).await.unwrap();
+        let error = writer.write_at(1000, block).await.unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::Changed, Retry::FromStart), "{url}");
+        assert!(storage.find(&path(".file.haul-part")).await.unwrap().is_none(), "{url}");
     }
 }
 
