@@ -101,8 +101,10 @@ impl Habits {
             (habits.puts_whole, habits.conditional, habits.tells_made) = (true, true, true);
             habits.times = Some(Times::Haul);
         }
-        // Plain servers say what they have, and that there is no MOVE.
-        habits.moves = allow.is_empty() || allow.split(',').any(|method| method == "move");
+        // What is of class 1 has it (RFC 4918, 18.1). Plain servers say that they have no MOVE.
+        habits.moves = dav.split(',').any(|class| class.trim() == "1")
+            || allow.is_empty()
+            || allow.split(',').any(|method| method == "move");
         habits
     }
 

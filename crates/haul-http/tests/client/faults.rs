@@ -372,3 +372,17 @@ async fn pieces_of_an_upload_that_was_given_up_are_removed() {
     assert_eq!(server.asked("DELETE")[0].path, server.asked("MKCOL")[0].path);
     assert!(server.asked("MOVE").is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_can_do_is_asked_while_it_is_looked_what_is_there() {
+    let server = Scripted::start(usual).await;
+    let host = super::host(&server.url);
+    let root = haul_http::parse::Url::parse(&server.url).unwrap();
+    let file = root.with_path("/dav/new/file");
+    let nearest = host.nearest(&file).await.unwrap();
+    assert_eq!((&nearest.directory, nearest.rest.len()), (&root, 2));
+    let location = haul_storage::Location::parse("dav://server/").unwrap();
+    let storage = HttpStorage::open_dav(host, location, root, None).await.unwrap();
+    assert!(storage.capabilities().rename);
+    assert_eq!(server.asked("OPTIONS").len(), 1);
+}

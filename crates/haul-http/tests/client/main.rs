@@ -86,7 +86,7 @@ async fn it_conforms_on_nginx() {
 #[tokio::test(flavor = "multi_thread")]
 async fn it_conforms_on_haul() {
     let [directory, journals] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let server = DavServer::builder(directory.path().to_owned()).bind().await.unwrap();
+    let server = DavServer::builder(directory.path()).bind().await.unwrap();
     let storage = storage(&format!("http://{}/", server.address()), &journals).await;
     storage.set_lanes(3);
     let can = storage.capabilities();
@@ -204,7 +204,7 @@ async fn pages_of_real_servers_are_listed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_part_file_that_somebody_removes_is_not_continued() {
     let directory = tempfile::tempdir().unwrap();
-    let haul = DavServer::builder(directory.path().to_owned()).bind().await.unwrap();
+    let haul = DavServer::builder(directory.path()).bind().await.unwrap();
     let apache = servers::apache();
     let urls = apache.iter().map(|server| server.url.clone());
     for url in urls.chain([format!("http://{}/", haul.address())]) {
