@@ -62,6 +62,8 @@ impl FtpStorage {
             owner: false,
             xattrs: false,
             digests: Vec::new(),
+            pipelined_reads: false,
+            pipelined_writes: false,
             max_lanes: None,
             max_file_size: None,
             whole_limit: WHOLE,

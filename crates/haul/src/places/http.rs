@@ -262,7 +262,7 @@ fn is_dav(location: &Location) -> bool {
     matches!(location, Location::Remote { scheme: Scheme::Dav | Scheme::Davs, .. })
 }
 
-fn tls_options(tls: &TlsArgs) -> TlsOptions {
+pub(super) fn tls_options(tls: &TlsArgs) -> TlsOptions {
     let identity = tls.certificate.clone().map(|certificate| Identity {
         key: tls.key.clone().unwrap_or_else(|| certificate.clone()),
         certificate,

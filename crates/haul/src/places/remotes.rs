@@ -5,6 +5,7 @@ use std::sync::Arc;
 use haul_storage::{Error, ErrorKind, Location, Result, Scheme};
 
 use super::Place;
+use super::ftp::FtpPlaces;
 use super::http::HttpPlaces;
 use super::sftp::SftpPlaces;
 use super::threads::LaneThreads;
@@ -16,6 +17,7 @@ use crate::output::Printer;
 pub(super) struct Remotes {
     sftp: SftpPlaces,
     http: HttpPlaces,
+    ftp: FtpPlaces,
 }
 
 impl Remotes {
@@ -25,7 +27,8 @@ impl Remotes {
         let threads = Arc::new(LaneThreads::default());
         Self {
             sftp: SftpPlaces::new(&remote.ssh, printer, lanes, Arc::clone(&threads)),
-            http: HttpPlaces::new(&remote.tls, printer, lanes, threads),
+            http: HttpPlaces::new(&remote.tls, printer, lanes, Arc::clone(&threads)),
+            ftp: FtpPlaces::new(&remote.tls, printer, lanes, threads),
         }
     }
 
@@ -34,6 +37,7 @@ impl Remotes {
         match protocol(location) {
             Some(Protocol::Sftp) => self.sftp.password_command(location, command),
             Some(Protocol::Http) => self.http.password_command(location, command),
+            Some(Protocol::Ftp) => self.ftp.password_command(location, command),
             None => {}
         }
     }
@@ -43,6 +47,7 @@ impl Remotes {
         match protocol(location) {
             Some(Protocol::Sftp) => self.sftp.existing(location).await,
             Some(Protocol::Http) => self.http.existing(location).await,
+            Some(Protocol::Ftp) => self.ftp.existing(location).await,
             None => Err(unsupported(location)),
         }
     }
@@ -56,6 +61,7 @@ impl Remotes {
         match protocol(location) {
             Some(Protocol::Sftp) => self.sftp.destination(location, name).await,
             Some(Protocol::Http) => self.http.destination(location).await,
+            Some(Protocol::Ftp) => self.ftp.destination(location).await,
             None => Err(unsupported(location)),
         }
     }
@@ -64,15 +70,16 @@ impl Remotes {
 enum Protocol {
     Sftp,
     Http,
+    Ftp,
 }
 
 fn protocol(location: &Location) -> Option<Protocol> {
     let Location::Remote { scheme, .. } = location else { return None };
-    match scheme {
-        Scheme::Sftp => Some(Protocol::Sftp),
-        Scheme::Http | Scheme::Https | Scheme::Dav | Scheme::Davs => Some(Protocol::Http),
-        Scheme::Ftp | Scheme::Ftps => None,
-    }
+    Some(match scheme {
+        Scheme::Sftp => Protocol::Sftp,
+        Scheme::Http | Scheme::Https | Scheme::Dav | Scheme::Davs => Protocol::Http,
+        Scheme::Ftp | Scheme::Ftps => Protocol::Ftp,
+    })
 }
 
 /// `locate` lets nothing through that has no backend.

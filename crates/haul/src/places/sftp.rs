@@ -215,7 +215,7 @@ pub(super) fn at_root(location: &Location, root: &[u8]) -> Location {
 }
 
 /// The directory of an absolute path, and the name in it.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     (&path[..slash.max(1)], &path[(slash + 1).min(path.len())..])
 }
