@@ -341,7 +341,7 @@ fn time_patch(times: Times, time: Timestamp) -> String {
     let seconds = time.seconds.clamp(0, LAST_SECOND);
     let (namespace, property) = match times {
         Times::OwnCloud => ("DAV:", format!("<t:lastmodified>{seconds}</t:lastmodified>")),
-        Times::Win32 => {
+        Times::Haul => {
             let date = UNIX_EPOCH + Duration::from_secs(seconds.unsigned_abs());
             let date = httpdate::fmt_http_date(date);
             let name = "t:Win32LastModifiedTime";

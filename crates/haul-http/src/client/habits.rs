@@ -8,7 +8,7 @@
 //! | Apache, mod_dav_fs | `DAV: <http://apache.org/dav/propset/fs/1>` | PUT with `Content-Range` | yes | yes | no |
 //! | nginx, dav-ext | its constant `Allow` | no (400) | yes | no | no |
 //! | Nextcloud, ownCloud | `/remote.php/` and DAV classes of theirs | chunks, see [`super::upload`] | yes | yes | `X-OC-Mtime`, `DAV:lastmodified` |
-//! | haul | `Server: haul` | PATCH | yes | yes | `Win32LastModifiedTime` |
+//! | haul | `Server: haul` | PATCH | yes | yes | `X-OC-Mtime`, `Win32LastModifiedTime` |
 //! | SabreDAV | `DAV: sabredav-partialupdate` | PATCH | no | no | no |
 //! | any other | | no | no | no | no |
 //!
@@ -40,8 +40,8 @@ pub enum Partial {
 pub enum Times {
     /// `X-OC-Mtime` with a PUT, and `DAV:lastmodified` in seconds by PROPPATCH.
     OwnCloud,
-    /// `Win32LastModifiedTime` by PROPPATCH.
-    Win32,
+    /// `X-OC-Mtime` with a PUT, and `Win32LastModifiedTime` by PROPPATCH.
+    Haul,
 }
 
 /// What is known of a server.
@@ -97,12 +97,14 @@ impl Habits {
             (habits.puts_whole, habits.conditional, habits.tells_made) = (true, true, true);
             habits.times = Some(Times::OwnCloud);
             habits.chunks = chunks(root);
-        } else if server.starts_with("haul/") {
+        } else if server == "haul" {
             (habits.puts_whole, habits.conditional, habits.tells_made) = (true, true, true);
-            habits.times = Some(Times::Win32);
+            habits.times = Some(Times::Haul);
         }
-        // Plain servers say what they have, and that there is no MOVE.
-        habits.moves = allow.is_empty() || allow.split(',').any(|method| method == "move");
+        // What is of class 1 has it (RFC 4918, 18.1). Plain servers say that they have no MOVE.
+        habits.moves = dav.split(',').any(|class| class.trim() == "1")
+            || allow.is_empty()
+            || allow.split(',').any(|method| method == "move");
         habits
     }
 

@@ -1,20 +1,23 @@
 //! A host: its lanes, and what is asked of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haul_net::Prompter;
-use haul_storage::LinkStatus;
+use haul_storage::{LinkStatus, Result};
+use http::{HeaderMap, Method};
 use tokio::runtime::Handle;
 
-use super::exchange::Exchange;
+use super::exchange::{Ask, Exchange};
 use super::options::HttpOptions;
-use crate::parse::Origin;
+use crate::parse::{Origin, Url};
 
 /// A host that is spoken to over HTTP, as one user.
 #[derive(Debug)]
 pub struct HttpHost {
     origin: Origin,
     exchange: Arc<Exchange>,
+    /// What the server said it can do, when it was looked what is at a URL.
+    said: Mutex<Option<(Url, HeaderMap)>>,
 }
 
 impl HttpHost {
@@ -27,7 +30,7 @@ impl HttpHost {
         runtime: Handle,
     ) -> Arc<Self> {
         let exchange = Exchange::new(origin.clone(), user, options, prompter, runtime);
-        Arc::new(Self { origin, exchange })
+        Arc::new(Self { origin, exchange, said: Mutex::default() })
     }
 
     /// How it is named.
@@ -52,5 +55,41 @@ impl HttpHost {
 
     pub(super) const fn exchange(&self) -> &Arc<Exchange> {
         &self.exchange
+    }
+
+    /// Asks what can be done at `url` while something else is asked of it, for whoever opens a
+    /// directory there next.
+    pub(super) async fn foresee(&self, url: &Url) {
+        // Who needs to know it asks again, and sees why it cannot be known.
+        if let Ok(said) = self.options(url).await {
+            *self.said() = Some((url.clone(), said));
+        }
+    }
+
+    /// What the server says of itself at `root`. A server that does not let itself be asked says
+    /// nothing.
+    ///
+    /// # Errors
+    /// It cannot be reached, or lets nobody in.
+    pub(super) async fn what_it_says(&self, root: &Url) -> Result<HeaderMap> {
+        let below = |url: &Url| url.origin == root.origin && url.path().starts_with(root.path());
+        let said = self.said().take_if(|(url, _)| below(url));
+        match said {
+            Some((_, said)) => Ok(said),
+            None => self.options(root).await,
+        }
+    }
+
+    async fn options(&self, url: &Url) -> Result<HeaderMap> {
+        let ask = Ask::new(Method::OPTIONS, url.with_path(url.path()), "open");
+        let answer = self.exchange.patiently(&ask).await?;
+        let headers =
+            if answer.status.is_success() { answer.headers.clone() } else { <_>::default() };
+        answer.drain().await;
+        Ok(headers)
+    }
+
+    fn said(&self) -> MutexGuard<'_, Option<(Url, HeaderMap)>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -118,8 +118,12 @@ impl Listing {
                 Ok(Some(bytes)) => current.parser.push(&bytes),
                 Ok(None) => {
                     let Current { answer, parser, .. } = self.current.take()?;
-                    let error = parser.finish().err()?;
-                    return Some(vec![Err(dav::malformed(&answer.url, "list", error))]);
+                    let error = dav::malformed(&answer.url, "list", parser.finish().err()?);
+                    // rclone ends a listing so when a file is just being made.
+                    match self.begin_anew(error.with_retry(Retry::Later)).await {
+                        Ok(()) => continue,
+                        Err(error) => return Some(self.end(error)),
+                    }
                 }
                 Err(error) => match self.begin_anew(error).await {
                     Ok(()) => continue,

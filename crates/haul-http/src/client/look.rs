@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join, select};
 use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath, Result};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Method};
@@ -15,7 +15,7 @@ use super::file::{HttpFile, Opened};
 use super::host::HttpHost;
 use super::storage::{Inner, Manner};
 use crate::parse::Url;
-use crate::parse::href::decode;
+use crate::parse::href::{decode, encode_path};
 
 /// What is at a URL.
 #[derive(Debug)]
@@ -59,6 +59,10 @@ impl HttpHost {
     /// # Errors
     /// Nothing, or nothing that may be read.
     pub async fn find_dav(&self, url: &Url) -> Result<Found> {
+        join(self.look_and_open(url), self.foresee(url)).await.0
+    }
+
+    async fn look_and_open(&self, url: &Url) -> Result<Found> {
         let look = pin!(dav::look(self.exchange(), url.clone(), "open"));
         let open = pin!(HttpFile::open(self.exchange(), url, true));
         let (seen, opened) = match select(look, open).await {
@@ -85,6 +89,10 @@ impl HttpHost {
     /// # Errors
     /// There is none, or a file is where a directory is needed.
     pub async fn nearest(&self, url: &Url) -> Result<Nearest> {
+        join(self.look_upwards(url), self.foresee(url)).await.0
+    }
+
+    async fn look_upwards(&self, url: &Url) -> Result<Nearest> {
         let mut current = url.with_path(url.path());
         let mut rest = Vec::new();
         loop {
@@ -92,6 +100,7 @@ impl HttpHost {
                 Ok(Some(seen)) if seen.resource.collection => {
                     rest.reverse();
                     let directory = with_slash(&seen.url);
+                    self.check_no_file(&directory, &rest).await?;
                     return Ok(Nearest { directory, rest, is_file: false });
                 }
                 Ok(Some(_)) if rest.is_empty() => {
@@ -105,9 +114,20 @@ impl HttpHost {
             }
             let (above, name) = parent(&current).ok_or_else(|| nothing("open", url))?;
             rest.push(name);
-            // Without its slash, or a file would be nothing.
-            let path = above.path();
-            current = above.with_path(if path == "/" { path } else { path.trim_end_matches('/') });
+            current = above;
+        }
+    }
+}
+
+impl HttpHost {
+    /// That the first of the names that are missing is not that of a file, which with a slash behind
+    /// its name is nothing.
+    async fn check_no_file(&self, directory: &Url, rest: &[Vec<u8>]) -> Result<()> {
+        let [first, _, ..] = rest else { return Ok(()) };
+        let url = directory.with_path(&format!("{}{}", directory.path(), encode_path(first)));
+        match dav::look(self.exchange(), url.clone(), "open").await? {
+            Some(_) => Err(Error::new(ErrorKind::NotADirectory, "open").at(url)),
+            None => Ok(()),
         }
     }
 }

@@ -15,11 +15,10 @@ use haul_storage::{
     LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Storage,
     StorageExt, Whole, WriteAt,
 };
-use http::Method;
 
 use super::directories::Directories;
 use super::error;
-use super::exchange::{Ask, Exchange};
+use super::exchange::Exchange;
 use super::facts::Facts;
 use super::file::{HttpFile, Opened, whole};
 use super::habits::{Habits, of_web};
@@ -82,14 +81,7 @@ impl HttpStorage {
         root: Url,
         journals: Option<PathBuf>,
     ) -> Result<Arc<Self>> {
-        let ask = Ask::new(Method::OPTIONS, root.clone(), "open");
-        let answer = host.exchange().patiently(&ask).await?;
-        // A server that does not let itself be asked is taken as it comes.
-        let habits = match answer.status.is_success() {
-            true => Habits::of(&answer.headers, &root),
-            false => Habits::unknown(),
-        };
-        answer.drain().await;
+        let habits = Habits::of(&host.what_it_says(&root).await?, &root);
         let capabilities = habits.capabilities();
         Ok(Self::with(host, location, root, Manner::Dav, habits, capabilities, journals))
     }

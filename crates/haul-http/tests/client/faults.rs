@@ -1,1 +1,388 @@
-//! placeholder
+//! Servers that answer what they should not, break off, or refuse.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use haul_http::client::HttpStorage;
+use haul_storage::{
+    Block, CommitOptions, CreateOptions, Entry, ErrorKind, Metadata, RelPath, Result, Retry,
+    Storage, Timestamp, Writes,
+};
+
+use super::scripted::{Asked, Reply, Scripted, multistatus};
+use super::{path, replacing, storage};
+
+/// What every server here says, unless the test's script says something else first.
+fn usual(asked: &Asked) -> Reply {
+    match (&asked.method[..], &asked.path[..]) {
+        ("OPTIONS", _) => Reply::Say(200, vec![("DAV", "1, 2".to_owned())], String::new()),
+        ("PROPFIND", "/dav/") => Reply::listing(&[("/dav/", None)]),
+        ("PROPFIND", _) => Reply::status(404),
+        ("PUT" | "MOVE", _) => Reply::status(201),
+        ("DELETE", _) => Reply::status(204),
+        _ => Reply::status(405),
+    }
+}
+
+async fn open(server: &Scripted) -> Arc<HttpStorage> {
+    storage(&server.url, &tempfile::tempdir().unwrap()).await
+}
+
+async fn listed(server: &Scripted) -> (Vec<Entry>, Vec<haul_storage::Error>) {
+    let storage = open(server).await;
+    let batches = storage.list(&RelPath::root()).await.unwrap().collect::<Vec<_>>().await;
+    let (mut entries, mut errors) = (Vec::new(), Vec::new());
+    for batch in batches {
+        match batch {
+            Ok(batch) => entries.extend(batch),
+            Err(error) => errors.push(error),
+        }
+    }
+    (entries, errors)
+}
+
+/// Writes so many bytes in blocks, until an error comes.
+async fn write(storage: &HttpStorage, blocks: u64) -> Result<()> {
+    const BLOCK: u64 = 256 << 10;
+    let options = CreateOptions { size: Some(blocks * BLOCK), ..CreateOptions::default() };
+    let writer = storage.create(&path("file"), &options).await?;
+    let outcome = async {
+        for n in 0..blocks {
+            let block = Block::from(Bytes::from(vec![1; BLOCK as usize]));
+            writer.write_at(n * BLOCK, block).await?;
+        }
+        writer.commit(blocks * BLOCK, &replacing()).await
+    };
+    let outcome = outcome.await;
+    if outcome.is_err() {
+        writer.abort(false).await.unwrap();
+    }
+    outcome
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_that_explodes_is_refused() {
+    let bomb = "<?xml version=\"1.0\"?><!DOCTYPE x [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \
+                \"&a;&a;&a;&a;\">]><D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>&b;";
+    let server = Scripted::start(move |asked| match &asked.method[..] {
+        "PROPFIND" => Reply::Say(207, Vec::new(), bomb.to_owned()),
+        _ => usual(asked),
+    })
+    .await;
+    let (entries, errors) = listed(&server).await;
+    assert!(entries.is_empty());
+    assert_eq!(errors[0].kind(), ErrorKind::Protocol, "{errors:?}");
+    let error = open(&server).await.stat(&path("file")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn links_that_escape_are_errors_that_name_them() {
+    let server = Scripted::start(|asked| match asked.is("PROPFIND", "/dav/") {
+        true => Reply::listing(&[
+            ("/dav/", None),
+            ("/dav/../etc/passwd", Some(1)),
+            ("/dav/%2e%2e/up", Some(1)),
+            ("http://elsewhere/dav/x", Some(1)),
+            ("/other/y", Some(1)),
+            ("/dav/a%2Fb", Some(1)),
+            ("/dav/deep/er", Some(1)),
+            ("/dav/good%20one", Some(5)),
+        ]),
+        false => usual(asked),
+    })
+    .await;
+    let (entries, errors) = listed(&server).await;
+    assert_eq!(entries.len(), 1);
+    assert_eq!((entries[0].path.as_bytes(), entries[0].size), (&b"good one"[..], 5));
+    assert_eq!(errors.len(), 6, "{errors:?}");
+    for (error, link) in errors.iter().zip(["etc/passwd", "/up", "elsewhere", "/other/y"]) {
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains(link), "{error} should name {link}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_comes_twice_in_two_encodings_is_an_error_the_second_time() {
+    let server = Scripted::start(|asked| match asked.is("PROPFIND", "/dav/") {
+        true => Reply::listing(&[("/dav/a", Some(1)), ("/dav/%61", Some(2)), ("/dav/b", Some(3))]),
+        false => usual(asked),
+    })
+    .await;
+    let (entries, errors) = listed(&server).await;
+    let sizes: Vec<u64> = entries.iter().map(|entry| entry.size).collect();
+    assert_eq!((sizes, errors.len()), (vec![1, 3], 1));
+    assert!(errors[0].to_string().contains("%61"), "{}", errors[0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_that_breaks_off_goes_on_without_what_was_given() {
+    let tries = AtomicUsize::new(0);
+    let all = [("/dav/", None), ("/dav/a", Some(1)), ("/dav/b", Some(2)), ("/dav/c", Some(3))];
+    let server = Scripted::start(move |asked| {
+        if !asked.is("PROPFIND", "/dav/") {
+            return usual(asked);
+        }
+        let whole = multistatus(&all);
+        let half = whole.find("<D:href>/dav/c").unwrap();
+        match tries.fetch_add(1, Ordering::Relaxed) {
+            0 => Reply::Cut(207, whole[..half].to_owned()),
+            _ => Reply::Say(207, Vec::new(), whole),
+        }
+    })
+    .await;
+    let (entries, errors) = listed(&server).await;
+    let sizes: Vec<u64> = entries.iter().map(|entry| entry.size).collect();
+    assert_eq!((sizes, errors.len()), (vec![1, 2, 3], 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_is_refused_half_way_stops_and_says_why() {
+    for (status, kind) in [(507, ErrorKind::NoSpace), (413, ErrorKind::NoSpace)] {
+        let server = Scripted::start(move |asked| match &asked.method[..] {
+            "PUT" => Reply::Refuse(status, 1 << 20),
+            _ => usual(asked),
+        })
+        .await;
+        let error = write(&*open(&server).await, 400).await.unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (kind, Retry::Never), "{error}");
+        assert!(error.to_string().contains(&status.to_string()), "{error}");
+        assert_eq!(server.asked("PUT").len(), 1);
+        assert!(server.asked("MOVE").is_empty());
+        let deleted = server.asked("DELETE");
+        assert!(deleted[0].is("DELETE", "/dav/.file.haul-part"), "{deleted:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_whose_connection_is_lost_is_started_anew() {
+    let server = Scripted::start(|asked| match &asked.method[..] {
+        "PUT" => Reply::Close(1 << 20),
+        _ => usual(asked),
+    })
+    .await;
+    let error = write(&*open(&server).await, 400).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::FromStart));
+    assert!(server.asked("MOVE").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_another_length_than_was_sent_does_not_get_its_name() {
+    let server = Scripted::start(|asked| match asked.is("PROPFIND", "/dav/.file.haul-part") {
+        true => Reply::listing(&[("/dav/.file.haul-part", Some(1000))]),
+        false => usual(asked),
+    })
+    .await;
+    let error = write(&*open(&server).await, 2).await.unwrap_err();
+    assert_eq!(error.retry(), Retry::FromStart, "{error}");
+    assert!(server.asked("MOVE").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_is_refused_is_an_error_and_leaves_no_part_file() {
+    let server = Scripted::start(|asked| match &asked.method[..] {
+        "MOVE" => Reply::status(403),
+        "PROPFIND" if asked.path.ends_with("part") => {
+            Reply::listing(&[("/dav/.file.haul-part", Some(512 << 10))])
+        }
+        _ => usual(asked),
+    })
+    .await;
+    let error = write(&*open(&server).await, 2).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    let moved = server.asked("MOVE");
+    assert_eq!(moved[0].header("overwrite"), "F");
+    assert_eq!(moved[0].header("destination"), format!("{}file", server.url));
+    assert_eq!(server.asked("DELETE").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_whose_answer_is_lost_has_been_done() {
+    let moved = AtomicUsize::new(0);
+    let server = Scripted::start(move |asked| {
+        let has_moved = moved.load(Ordering::Relaxed) > 0;
+        match (&asked.method[..], &asked.path[..]) {
+            ("MOVE", _) => {
+                moved.store(1, Ordering::Relaxed);
+                Reply::Close(0)
+            }
+            ("PROPFIND", "/dav/.file.haul-part") if !has_moved => {
+                Reply::listing(&[("/dav/.file.haul-part", Some(512 << 10))])
+            }
+            ("PROPFIND", "/dav/file") if has_moved => {
+                Reply::listing(&[("/dav/file", Some(512 << 10))])
+            }
+            _ => usual(asked),
+        }
+    })
+    .await;
+    write(&*open(&server).await, 2).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_is_not_replaced_by_a_file_whatever_the_server_would_do() {
+    let server = Scripted::start(|asked| match asked.is("PROPFIND", "/dav/file") {
+        true => Reply::listing(&[("/dav/file/", None)]),
+        false => usual(asked),
+    })
+    .await;
+    let bytes = Bytes::from_static(b"small");
+    let written = open(&server).await.write_whole(&path("file"), bytes, &replacing()).await;
+    assert_eq!(written.unwrap_err().kind(), ErrorKind::IsADirectory);
+    assert!(server.asked("MOVE").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_move_a_file_is_put_under_its_name() {
+    let server = Scripted::start(|asked| match &asked.method[..] {
+        "OPTIONS" => {
+            let allow = ("Allow", "GET, HEAD, PUT, DELETE, OPTIONS".to_owned());
+            Reply::Say(200, vec![allow], String::new())
+        }
+        _ => usual(asked),
+    })
+    .await;
+    let storage = open(&server).await;
+    assert!(!storage.capabilities().rename);
+    write(&storage, 2).await.unwrap();
+    let put = server.asked("PUT");
+    assert!(put.len() == 1 && put[0].is("PUT", "/dav/file"));
+    assert_eq!(put[0].body.len(), 512 << 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_of_sabredav_gets_ranges_by_patch() {
+    let server = Scripted::start(|asked| match (&asked.method[..], &asked.path[..]) {
+        ("OPTIONS", _) => {
+            let dav = ("DAV", "1, 3, extended-mkcol, sabredav-partialupdate".to_owned());
+            Reply::Say(200, vec![dav], String::new())
+        }
+        ("PATCH", _) => Reply::status(204),
+        ("PROPFIND", "/dav/.file.haul-part") => {
+            Reply::listing(&[("/dav/.file.haul-part", Some(7))])
+        }
+        _ => usual(asked),
+    })
+    .await;
+    let storage = open(&server).await;
+    assert_eq!(storage.capabilities().writes, Writes::AnyOrder);
+    let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
+    writer.write_at(4, Block::from(Bytes::from_static(b"efg"))).await.unwrap();
+    writer.write_at(0, Block::from(Bytes::from_static(b"abcd"))).await.unwrap();
+    writer.commit(7, &replacing()).await.unwrap();
+    let patches = server.asked("PATCH");
+    let ranges: Vec<_> = patches.iter().map(|patch| patch.header("x-update-range")).collect();
+    assert_eq!(ranges, ["bytes=4-6", "bytes=0-3"]);
+    assert_eq!(patches[0].header("content-type"), "application/x-sabredav-partialupdate");
+    assert_eq!(patches[0].body, b"efg");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nextcloud_gets_times_with_the_file() {
+    let server = Scripted::start(|asked| match &asked.method[..] {
+        "OPTIONS" => {
+            let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
+            Reply::Say(200, vec![dav], String::new())
+        }
+        "PROPPATCH" => Reply::listing(&[("/x", Some(1))]),
+        _ => usual(asked),
+    })
+    .await;
+    let root = format!("{}remote.php/dav/files/me/", server.url);
+    let storage = storage(&root, &tempfile::tempdir().unwrap()).await;
+    assert!(storage.capabilities().times);
+    let modified = Some(Timestamp { seconds: 1_234_567_890, nanos: 5 });
+    let metadata = Metadata { modified, ..Metadata::default() };
+    let options = CommitOptions { metadata: metadata.clone(), replace: false, sync: false };
+    storage.write_whole(&path("file"), Bytes::from_static(b"x"), &options).await.unwrap();
+    let put = &server.asked("PUT")[0];
+    assert_eq!(put.header("x-oc-mtime"), "1234567890");
+    assert_eq!(put.header("if-none-match"), "*");
+    storage.set_metadata(&path("file"), &metadata).await.unwrap();
+    let patch = String::from_utf8(server.asked("PROPPATCH")[0].body.clone()).unwrap();
+    assert!(patch.contains("lastmodified>1234567890<"), "{patch}");
+}
+
+/// A server of Nextcloud, as far as uploads go; the second piece is refused once.
+async fn nextcloud() -> Scripted {
+    let refused = AtomicUsize::new(0);
+    Scripted::start(move |asked| match &asked.method[..] {
+        "OPTIONS" => {
+            let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
+            Reply::Say(200, vec![dav], String::new())
+        }
+        "MKCOL" => Reply::status(201),
+        "PUT" if asked.path.ends_with("00002") && refused.fetch_add(1, Ordering::Relaxed) == 0 => {
+            Reply::status(503)
+        }
+        "PROPFIND" if asked.path.ends_with("/me/") => Reply::listing(&[(&asked.path, None)]),
+        _ => usual(asked),
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_file_for_nextcloud_is_put_together_from_pieces() {
+    const SIZE: u64 = (11 << 20) + 5;
+    let server = nextcloud().await;
+    let root = format!("{}remote.php/dav/files/me/", server.url);
+    let storage = storage(&root, &tempfile::tempdir().unwrap()).await;
+    storage.set_lanes(3);
+    let bytes: Vec<u8> = (0..SIZE).map(|n| (n % 251) as u8).collect();
+    let options = CreateOptions { size: Some(SIZE), ..CreateOptions::default() };
+    let writer = storage.create(&path("big"), &options).await.unwrap();
+    for (n, piece) in bytes.chunks(700_000).enumerate() {
+        let block = Block::from(Bytes::copy_from_slice(piece));
+        writer.write_at(n as u64 * 700_000, block).await.unwrap();
+    }
+    assert!(server.asked("MOVE").is_empty());
+    let modified = Some(Timestamp { seconds: 1_234_567_890, nanos: 0 });
+    let metadata = Metadata { modified, ..Metadata::default() };
+    writer.commit(SIZE, &CommitOptions { metadata, replace: true, sync: false }).await.unwrap();
+
+    let made = &server.asked("MKCOL")[0];
+    assert!(made.path.starts_with("/dav/remote.php/dav/uploads/me/haul-"), "{}", made.path);
+    let mut pieces = server.asked("PUT");
+    assert_eq!(pieces.len(), 4, "three pieces, one of them twice");
+    pieces.sort_by(|a, b| a.path.cmp(&b.path));
+    pieces.dedup_by(|a, b| a.path == b.path);
+    let names: Vec<_> = pieces.iter().map(|put| &put.path[made.path.len()..]).collect();
+    assert_eq!(names, ["00001", "00002", "00003"]);
+    let stored = pieces.iter().map(|put| &put.body[..]).collect::<Vec<_>>().concat();
+    assert!(stored == bytes, "the pieces are not the file");
+    let moved = &server.asked("MOVE")[0];
+    assert_eq!(moved.path, format!("{}.file", made.path));
+    assert_eq!(moved.header("destination"), format!("{root}big"));
+    assert_eq!(moved.header("oc-total-length"), SIZE.to_string());
+    assert_eq!(moved.header("x-oc-mtime"), "1234567890");
+    assert_eq!(moved.header("overwrite"), "F");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pieces_of_an_upload_that_was_given_up_are_removed() {
+    let server = nextcloud().await;
+    let root = format!("{}remote.php/dav/files/me/", server.url);
+    let storage = storage(&root, &tempfile::tempdir().unwrap()).await;
+    let options = CreateOptions { size: Some(20 << 20), ..CreateOptions::default() };
+    let writer = storage.create(&path("big"), &options).await.unwrap();
+    writer.write_at(0, Block::from(Bytes::from(vec![0; 6 << 20]))).await.unwrap();
+    writer.abort(false).await.unwrap();
+    assert_eq!(server.asked("DELETE")[0].path, server.asked("MKCOL")[0].path);
+    assert!(server.asked("MOVE").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_can_do_is_asked_while_it_is_looked_what_is_there() {
+    let server = Scripted::start(usual).await;
+    let host = super::host(&server.url);
+    let root = haul_http::parse::Url::parse(&server.url).unwrap();
+    let file = root.with_path("/dav/new/file");
+    let nearest = host.nearest(&file).await.unwrap();
+    assert_eq!((&nearest.directory, nearest.rest.len()), (&root, 2));
+    let location = haul_storage::Location::parse("dav://server/").unwrap();
+    let storage = HttpStorage::open_dav(host, location, root, None).await.unwrap();
+    assert!(storage.capabilities().rename);
+    assert_eq!(server.asked("OPTIONS").len(), 1);
+}

@@ -10,12 +10,14 @@ mod servers;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use haul_http::client::{Found, HttpHost, HttpOptions, HttpStorage, Nearest};
 use haul_http::parse::Url;
+use haul_http::server::DavServer;
 use haul_net::Nobody;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Location, Metadata, RelPath, Storage, StorageExt, Writes,
-    conformance,
+    Block, CommitOptions, CreateOptions, ErrorKind, Location, Metadata, RelPath, Retry, Storage,
+    StorageExt, Writes, conformance,
 };
 use servers::Server;
 use tempfile::TempDir;
@@ -40,33 +42,89 @@ fn replacing() -> CommitOptions {
     CommitOptions { metadata: Metadata::default(), replace: true, sync: false }
 }
 
-async fn conforms(server: Option<Server>, lanes: usize) {
+/// Runs the kit, but for the cases that a server cannot pass whoever asks it, each with its reason.
+async fn conforms(server: Option<Server>, lanes: usize, known: &[(&str, &str)]) {
     let Some(server) = server else { return };
     let journals = tempfile::tempdir().unwrap();
     let storage = storage(&server.url, &journals).await;
     storage.set_lanes(lanes);
-    conformance::run_all(Arc::clone(&storage) as Arc<dyn Storage>).await;
+    let mut failed = String::new();
+    for case in conformance::cases() {
+        let applies = case.applies(storage.capabilities());
+        if !applies || known.iter().any(|(name, _)| *name == case.name()) {
+            continue;
+        }
+        if let Err(failure) = case.run(Arc::clone(&storage) as Arc<dyn Storage>).await {
+            failed += &format!("\n{}: {failure}", case.name());
+        }
+    }
+    assert_eq!(failed, "", "{}", server.url);
     assert_eq!(server.names(), Vec::<String>::new(), "what is left on the server");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_conforms_on_apache() {
-    conforms(servers::apache(), 3).await;
+    conforms(servers::apache(), 3, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_conforms_on_apache_over_one_lane() {
-    conforms(servers::apache(), 1).await;
+    conforms(servers::apache(), 1, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_conforms_on_nginx() {
-    conforms(servers::nginx(), 3).await;
+    let why = "nginx-dav-ext 3.0 lists no names that begin with a dot";
+    let known = [
+        ("entries::a_listing_and_stat_agree", why),
+        ("names::ordinary_names_are_kept_byte_for_byte", why),
+        ("names::directories_take_the_same_names", why),
+    ];
+    conforms(servers::nginx(), 3, &known).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_conforms_on_haul() {
+    let [directory, journals] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let server = DavServer::builder(directory.path()).bind().await.unwrap();
+    let storage = storage(&format!("http://{}/", server.address()), &journals).await;
+    storage.set_lanes(3);
+    let can = storage.capabilities();
+    assert!(can.writes == Writes::AnyOrder && can.resume && can.times && can.rename);
+    conformance::run_all(Arc::clone(&storage) as Arc<dyn Storage>).await;
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_conforms_on_rclone() {
-    conforms(servers::rclone(), 3).await;
+    let known = [
+        (
+            "names::the_longest_names_are_kept_or_refused",
+            "rclone 1.60 cannot list a directory any more in which it has refused a long name",
+        ),
+        (
+            "writing::nothing_has_its_name_before_commit",
+            "rclone 1.60 cannot list a directory in which a file is being written",
+        ),
+    ];
+    conforms(servers::rclone(), 3, &known).await;
+}
+
+/// What waits for its reader must not keep those out who would make the reader go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_removed_over_the_only_lane_while_it_is_read() {
+    let Some(server) = servers::apache() else { return };
+    let journals = tempfile::tempdir().unwrap();
+    let storage = storage(&server.url, &journals).await;
+    storage.set_lanes(1);
+    let big = vec![7; 4 << 20].into();
+    storage.write_whole(&path("file"), big, &replacing()).await.unwrap();
+    let file = storage.open(&path("file")).await.unwrap();
+    let mut blocks = file.read_at(haul_storage::Range::new(0, 4 << 20));
+    blocks.next().await.unwrap().unwrap();
+    let name = path("file");
+    let removed = storage.remove(&name);
+    tokio::time::timeout(Duration::from_secs(20), removed).await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,6 +197,26 @@ async fn pages_of_real_servers_are_listed() {
         ];
         assert_eq!(found, expected, "{}", server.url);
         assert!(web.list_sorted(&path("sub dir")).await.unwrap().is_empty());
+    }
+}
+
+/// Or the server would make it anew, with zeros for what was written before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_file_that_somebody_removes_is_not_continued() {
+    let directory = tempfile::tempdir().unwrap();
+    let haul = DavServer::builder(directory.path()).bind().await.unwrap();
+    let apache = servers::apache();
+    let urls = apache.iter().map(|server| server.url.clone());
+    for url in urls.chain([format!("http://{}/", haul.address())]) {
+        let journals = tempfile::tempdir().unwrap();
+        let storage = storage(&url, &journals).await;
+        let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
+        let block = Block::from(bytes::Bytes::from_static(&[5; 1000]));
+        writer.write_at(0, block.clone()).await.unwrap();
+        storage.remove(&path(".file.haul-part")).await.unwrap();
+        let error = writer.write_at(1000, block).await.unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::Changed, Retry::FromStart), "{url}");
+        assert!(storage.find(&path(".file.haul-part")).await.unwrap().is_none(), "{url}");
     }
 }
 

@@ -1,1 +1,170 @@
-//! placeholder
+//! A server that answers what a test tells it to, and remembers what it was asked.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What was asked.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) headers: HashMap<String, String>,
+    /// As much as was read of it.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Asked {
+    pub(crate) fn is(&self, method: &str, path: &str) -> bool {
+        self.method == method && self.path == path
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value)
+    }
+}
+
+/// What to do about it.
+#[derive(Debug, Clone)]
+pub(crate) enum Reply {
+    /// The whole body is read, then this is said.
+    Say(u16, Vec<(&'static str, String)>, String),
+    /// So much of the body is read, then this is said and the connection closed.
+    Refuse(u16, usize),
+    /// So much of the body is read, then the connection is closed.
+    Close(usize),
+    /// A body is announced to be longer than it is.
+    Cut(u16, String),
+}
+
+impl Reply {
+    pub(crate) fn status(status: u16) -> Self {
+        Self::Say(status, Vec::new(), String::new())
+    }
+
+    /// A listing of hrefs; what has a size is a file.
+    pub(crate) fn listing(entries: &[(&str, Option<u64>)]) -> Self {
+        Self::Say(207, Vec::new(), multistatus(entries))
+    }
+}
+
+pub(crate) fn multistatus(entries: &[(&str, Option<u64>)]) -> String {
+    let mut text = "<?xml version=\"1.0\"?><D:multistatus xmlns:D=\"DAV:\">".to_owned();
+    for (href, size) in entries {
+        let kind = match size {
+            Some(size) => {
+                format!("<D:resourcetype/><D:getcontentlength>{size}</D:getcontentlength>")
+            }
+            None => "<D:resourcetype><D:collection/></D:resourcetype>".to_owned(),
+        };
+        write!(
+            text,
+            "<D:response><D:href>{href}</D:href><D:propstat><D:prop>{kind}</D:prop>\
+             <D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>"
+        )
+        .unwrap();
+    }
+    text + "</D:multistatus>"
+}
+
+type Script = dyn Fn(&Asked) -> Reply + Send + Sync;
+
+/// A server on a port of its own, until the test ends.
+pub(crate) struct Scripted {
+    pub(crate) url: String,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Scripted {
+    /// The script sees the head of each request, and all earlier requests by what it captures.
+    pub(crate) async fn start(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/dav/", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (script, all): (Arc<Script>, _) = (Arc::new(script), Arc::clone(&asked));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&script), Arc::clone(&all)));
+            }
+        });
+        Self { url, asked }
+    }
+
+    /// All requests of a method.
+    pub(crate) fn asked(&self, method: &str) -> Vec<Asked> {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|asked| asked.method == method).cloned().collect()
+    }
+}
+
+/// A client that goes away is none of the server's errors.
+async fn serve(stream: TcpStream, script: Arc<Script>, all: Arc<Mutex<Vec<Asked>>>) -> Option<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut asked = head(&mut stream).await?;
+        let reply = script(&asked);
+        let most = match reply {
+            Reply::Refuse(_, most) | Reply::Close(most) => most,
+            _ => usize::MAX,
+        };
+        body(&mut stream, &mut asked, most).await;
+        all.lock().unwrap().push(asked);
+        let (status, headers, body, more) = match reply {
+            Reply::Say(status, headers, body) => (status, headers, body, 0),
+            Reply::Refuse(status, _) => (status, Vec::new(), String::new(), 0),
+            Reply::Cut(status, body) => (status, Vec::new(), body, 1000),
+            Reply::Close(_) => return None,
+        };
+        let mut text = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n", body.len() + more);
+        for (name, value) in headers {
+            write!(text, "{name}: {value}\r\n").unwrap();
+        }
+        text += "\r\n";
+        stream.write_all((text + &body).as_bytes()).await.ok()?;
+        if more > 0 || most < usize::MAX {
+            stream.flush().await.ok()?;
+            // What was sent and not read would make the kernel reset the connection at once.
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            return None;
+        }
+    }
+}
+
+async fn head(stream: &mut BufReader<TcpStream>) -> Option<Asked> {
+    let mut asked = Asked::default();
+    let mut line = String::new();
+    stream.read_line(&mut line).await.ok().filter(|length| *length > 0)?;
+    let mut words = line.split(' ');
+    asked.method = words.next()?.to_owned();
+    asked.path = words.next()?.to_owned();
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line).await.ok()?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { return Some(asked) };
+        asked.headers.insert(name.to_ascii_lowercase(), value.to_owned());
+    }
+}
+
+async fn body(stream: &mut BufReader<TcpStream>, asked: &mut Asked, most: usize) -> Option<()> {
+    if let Ok(length) = asked.header("content-length").parse::<usize>() {
+        asked.body.resize(length.min(most), 0);
+        stream.read_exact(&mut asked.body).await.ok()?;
+    }
+    if asked.header("transfer-encoding") == "chunked" {
+        while asked.body.len() < most {
+            let mut line = String::new();
+            stream.read_line(&mut line).await.ok()?;
+            let length = usize::from_str_radix(line.trim_end(), 16).ok()?;
+            let mut chunk = vec![0; length + 2];
+            stream.read_exact(&mut chunk).await.ok()?;
+            asked.body.extend_from_slice(&chunk[..length]);
+            if length == 0 {
+                break;
+            }
+        }
+    }
+    Some(())
+}

@@ -14,6 +14,7 @@
 //! has been asked something before; and an answer that comes while the body is still being sent
 //! (413, 507) ends it at once.
 
+mod chunks;
 mod place;
 mod ranges;
 mod stream;
@@ -36,6 +37,11 @@ pub async fn create(
     inner.check_parent(path, "create").await?;
     if inner.capabilities.resume {
         return Ok(Arc::new(ranges::RangeUpload::create(inner, path, options).await?));
+    }
+    if let Some(place) = &inner.habits.chunks
+        && chunks::is_worth_it(options.size)
+    {
+        return Ok(Arc::new(chunks::ChunkUpload::create(inner, path, place, options).await?));
     }
     Ok(Arc::new(stream::StreamUpload::create(inner, path, options)?))
 }

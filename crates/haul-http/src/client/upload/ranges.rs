@@ -12,7 +12,7 @@ use haul_storage::{
     Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
     WriteAt,
 };
-use http::header::{CONTENT_RANGE, CONTENT_TYPE};
+use http::header::{CONTENT_RANGE, CONTENT_TYPE, IF_MATCH};
 use http::{HeaderName, HeaderValue, Method};
 
 use super::super::exchange::Ask;
@@ -80,12 +80,21 @@ impl RangeUpload {
             _ => Ask::new(Method::PUT, url, "write")
                 .with(CONTENT_RANGE, range(format!("bytes {offset}-{last}/*"))?),
         };
+        // A server would make the file anew, with a hole for all that was written before.
+        ask = ask.with(IF_MATCH, HeaderValue::from_static("*"));
         ask.body = block;
         self.inner.tell(&ask).await.map_err(|error| {
-            let error = error.at(self.inner.location.display(&self.path));
-            // Somebody has removed what was written.
-            let gone = error.kind() == ErrorKind::NotFound;
-            if gone { error.with_retry(Retry::FromStart) } else { error }
+            let at = self.inner.location.display(&self.path);
+            match error.kind() {
+                // That is what is said of a condition that is not met (412).
+                ErrorKind::NotFound | ErrorKind::AlreadyExists => {
+                    Error::new(ErrorKind::Changed, "write")
+                        .at(at)
+                        .because("somebody has removed what was written of it")
+                        .with_retry(Retry::FromStart)
+                }
+                _ => error.at(at),
+            }
         })
     }
 

@@ -21,7 +21,7 @@ use haul_storage::{
 use http::Method;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::super::body::{Payload, Stream};
 use super::super::error;
@@ -33,6 +33,9 @@ const WAITING: usize = 2;
 
 /// A server may have to copy or scan what it has got before it answers.
 const ANSWERED: Duration = Duration::from_secs(600);
+
+/// So long after it a server has noticed that an upload was cut off, mostly.
+const NOTICED: Duration = Duration::from_millis(300);
 
 /// Zeros at the end of a file that were not written.
 const ZEROS: &[u8] = &[0; 64 << 10];
@@ -238,14 +241,22 @@ impl WriteAt for StreamUpload {
         let mut sending = self.sending.lock().await;
         // A body that ends without its end is cut off.
         sending.pieces = None;
+        let mut is_cut = false;
         if let Some(put) = sending.put.take() {
             // How it ends does not matter any more, only that it has.
             drop(timeout(ANSWERED, put).await);
+            is_cut = !self.inner.habits.puts_whole;
         }
         // Under its name is what was there before, unless something was sent.
         if !sending.begun && self.target == self.path {
             return Ok(());
         }
-        self.inner.remove_part(&self.target).await
+        self.inner.remove_part(&self.target).await?;
+        if is_cut {
+            // The server may have begun the file only when it was removed.
+            sleep(NOTICED).await;
+            self.inner.remove_part(&self.target).await?;
+        }
+        Ok(())
     }
 }

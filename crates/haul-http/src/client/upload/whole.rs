@@ -9,10 +9,9 @@ use http::header::IF_NONE_MATCH;
 use http::{HeaderName, HeaderValue, Method};
 
 use super::super::exchange::Ask;
-use super::super::habits::Times;
 use super::super::storage::Inner;
 
-/// The modification time that comes with a PUT, in seconds (ownCloud, Nextcloud).
+/// The modification time that comes with a PUT, in seconds (ownCloud, Nextcloud, haul).
 pub(super) const OC_MTIME: HeaderName = HeaderName::from_static("x-oc-mtime");
 
 /// Writes a file with one PUT where that is whole or nothing; else by its part file.
@@ -67,10 +66,7 @@ async fn put_directly(
         let error = if in_the_way { refused(&error) } else { error };
         return Err(error);
     }
-    match options.metadata.modified {
-        Some(time) if inner.habits.times == Some(Times::Win32) => inner.set_time(path, time).await,
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 fn refused(error: &Error) -> Error {
@@ -90,7 +86,7 @@ async fn put(
 fn of_put(inner: &Inner, path: &RelPath, bytes: Bytes, modified: Option<Timestamp>) -> Ask {
     let mut ask = Ask::new(Method::PUT, inner.url(path), "write");
     ask.body.push(bytes);
-    if let (Some(time), Some(Times::OwnCloud)) = (modified, inner.habits.times) {
+    if let (Some(time), Some(_)) = (modified, inner.habits.times) {
         ask = ask.with(OC_MTIME, HeaderValue::from(time.seconds.max(0)));
     }
     ask

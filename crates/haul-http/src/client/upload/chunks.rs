@@ -1,0 +1,252 @@
+//! A large file for Nextcloud or ownCloud, in pieces that the server puts together ("chunked upload
+//! v2" of Nextcloud's developer manual).
+//!
+//! ```text
+//! MKCOL uploads/USER/ID   →   PUT …/ID/00001, 00002, … (several at once)   →   MOVE …/ID/.file
+//! ```
+//!
+//! Such a server, and what is before it, often takes no request that is long or large, and writes a
+//! file of one PUT no faster than one lane. Each piece is in memory until it is stored, so that it
+//! can be sent again; nothing is under the file's name before the MOVE.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use haul_storage::{
+    Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
+    WriteAt,
+};
+use http::{HeaderName, HeaderValue, Method};
+use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+
+use super::super::dav::{self, DESTINATION, OVERWRITE, method};
+use super::super::error;
+use super::super::exchange::Ask;
+use super::super::storage::Inner;
+use super::whole::OC_MTIME;
+use crate::parse::Url;
+
+const TOTAL: HeaderName = HeaderName::from_static("oc-total-length");
+
+/// All pieces but the last have as many bytes at least, and there are as many pieces at most.
+const PIECE_LEAST: u64 = 5 << 20;
+const PIECES_MOST: u64 = 10_000;
+
+/// Bytes of pieces that are on their way; one piece may always be.
+const UNDER_WAY: u64 = 20 << 20;
+
+/// A server copies all pieces to put them together.
+const ASSEMBLED: Duration = Duration::from_secs(1800);
+
+/// Whether a file is worth it: it has at least two pieces.
+pub(super) fn is_worth_it(size: Option<u64>) -> bool {
+    size.is_some_and(|size| size > PIECE_LEAST)
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+pub(super) struct ChunkUpload {
+    inner: Arc<Inner>,
+    path: RelPath,
+    /// The directory of the pieces, with a slash at the end.
+    place: Url,
+    destination: HeaderValue,
+    size: u64,
+    piece: u64,
+    room: Arc<Semaphore>,
+    sending: Mutex<Sending>,
+}
+
+#[derive(Debug, Default)]
+struct Sending {
+    filling: Block,
+    written: u64,
+    number: u64,
+    pieces: JoinSet<Result<()>>,
+}
+
+impl ChunkUpload {
+    /// Makes a directory for the pieces of `path`, in `chunks`.
+    pub(super) async fn create(
+        inner: &Arc<Inner>,
+        path: &RelPath,
+        chunks: &Url,
+        options: &CreateOptions,
+    ) -> Result<Self> {
+        let size = options.size.unwrap_or_default();
+        let mut id = [0; 16];
+        let random = getrandom(&mut id, GetRandomFlags::empty());
+        random.map_err(|errno| Error::from_io("create", errno.into()))?;
+        let id = data_encoding::HEXLOWER.encode(&id);
+        let place = chunks.with_path(&format!("{}haul-{id}/", chunks.path()));
+        let destination = HeaderValue::try_from(inner.url(path).absolute()).map_err(|_| {
+            let error = Error::new(ErrorKind::InvalidInput, "create");
+            error.at(inner.location.display(path)).because("its URL is no URL")
+        })?;
+        let make = Ask::new(method("MKCOL"), place.clone(), "create")
+            .with(DESTINATION, destination.clone());
+        inner.tell(&make).await?;
+        let piece = PIECE_LEAST.max(size.div_ceil(PIECES_MOST));
+        let room = usize::try_from((UNDER_WAY / piece).max(1)).unwrap_or(1);
+        Ok(Self {
+            inner: Arc::clone(inner),
+            path: path.clone(),
+            place,
+            destination,
+            size,
+            piece,
+            room: Arc::new(Semaphore::new(room)),
+            sending: Mutex::default(),
+        })
+    }
+
+    /// Sends what has been filled.
+    async fn send(&self, sending: &mut Sending, piece: Block) -> Result<()> {
+        let room = Arc::clone(&self.room).acquire_owned().await;
+        // Nobody closes the semaphore.
+        let room = room.map_err(|_| Error::new(ErrorKind::Interrupted, "write"))?;
+        while let Some(stored) = sending.pieces.try_join_next() {
+            self.stored(stored)?;
+        }
+        sending.number += 1;
+        let url = self.place.with_path(&format!("{}{:05}", self.place.path(), sending.number));
+        let mut ask = Ask::new(Method::PUT, url, "write")
+            .with(DESTINATION, self.destination.clone())
+            .with(TOTAL, HeaderValue::from(self.size));
+        ask.body = piece;
+        sending.pieces.spawn(put(Arc::clone(&self.inner), ask, room));
+        Ok(())
+    }
+
+    fn stored(&self, outcome: Result<Result<()>, tokio::task::JoinError>) -> Result<()> {
+        let outcome = outcome.unwrap_or_else(|failed| {
+            Err(Error::new(ErrorKind::Interrupted, "write").with_source(failed))
+        });
+        outcome.map_err(|error| {
+            let again = error.retry() == Retry::Later || error.kind() == ErrorKind::NotFound;
+            let error = if again { error.with_retry(Retry::FromStart) } else { error };
+            error.at(self.inner.location.display(&self.path))
+        })
+    }
+
+    /// All pieces are stored: puts them together under the file's name.
+    async fn assemble(&self, options: &CommitOptions) -> Result<()> {
+        let at = |kind| Error::new(kind, "commit").at(self.inner.location.display(&self.path));
+        let there = self.inner.look_by_properties(&self.path, "commit").await?;
+        let overwrite = match there {
+            Some(there) if there.is_dir() => return Err(at(ErrorKind::IsADirectory)),
+            Some(_) if !options.replace => return Err(at(ErrorKind::AlreadyExists)),
+            Some(_) => "T",
+            None => "F",
+        };
+        let url = self.place.with_path(&format!("{}.file", self.place.path()));
+        let mut ask = Ask::new(method("MOVE"), url, "commit")
+            .with(DESTINATION, self.destination.clone())
+            .with(OVERWRITE, HeaderValue::from_static(overwrite))
+            .with(TOTAL, HeaderValue::from(self.size));
+        if let Some(time) = options.metadata.modified {
+            ask = ask.with(OC_MTIME, HeaderValue::from(time.seconds.max(0)));
+        }
+        ask.patience = ASSEMBLED;
+        let Err(error) = self.inner.tell(&ask).await else { return Ok(()) };
+        if error.kind() == ErrorKind::Unreachable && self.is_assembled().await {
+            return Ok(());
+        }
+        Err(error.at(self.inner.location.display(&self.path)))
+    }
+
+    /// Whether the answer was lost and the work was not: the pieces are gone, the file is there.
+    async fn is_assembled(&self) -> bool {
+        let pieces = dav::look(self.inner.exchange(), self.place.clone(), "commit").await;
+        let file = self.inner.look_by_properties(&self.path, "commit").await;
+        matches!(pieces, Ok(None)) && matches!(file, Ok(Some(file)) if file.size == self.size)
+    }
+
+    fn invalid(&self, cause: String) -> Error {
+        Error::new(ErrorKind::InvalidInput, "write")
+            .at(self.inner.location.display(&self.path))
+            .because(cause)
+    }
+}
+
+async fn put(inner: Arc<Inner>, ask: Ask, room: OwnedSemaphorePermit) -> Result<()> {
+    let answer = inner.exchange().patiently(&ask).await?;
+    let (status, url) = (answer.status, answer.url.clone());
+    answer.drain().await;
+    drop(room);
+    if status.is_success() { Ok(()) } else { Err(error::of_status(status, ask.operation, &url)) }
+}
+
+#[async_trait]
+impl WriteAt for ChunkUpload {
+    fn resumed(&self) -> bool {
+        false
+    }
+
+    fn journal_path(&self) -> Option<&Path> {
+        None
+    }
+
+    async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
+        let mut sending = self.sending.lock().await;
+        let length = block.len() as u64;
+        if offset != sending.written || offset + length > self.size {
+            let (written, size) = (sending.written, self.size);
+            return Err(self.invalid(format!(
+                "{length} bytes at {offset}, when {written} of {size} were written"
+            )));
+        }
+        sending.filling.append(block);
+        sending.written += length;
+        while sending.filling.len() as u64 >= self.piece {
+            let at = usize::try_from(self.piece).unwrap_or(usize::MAX);
+            let rest = sending.filling.split_off(at);
+            let piece = std::mem::replace(&mut sending.filling, rest);
+            self.send(&mut sending, piece).await?;
+        }
+        Ok(())
+    }
+
+    async fn copy_from(&self, _source: &dyn ReadAt, _range: Range) -> Result<bool> {
+        Ok(false)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn reopen(&self, _uncached: bool) -> Result<Arc<dyn ReadAt>> {
+        Err(self.inner.unsupported("open", &self.path))
+    }
+
+    async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
+        let mut sending = self.sending.lock().await;
+        if sending.written != size || size != self.size {
+            let written = sending.written;
+            return Err(self.invalid(format!(
+                "{written} bytes of {} were written of a file of {size}",
+                self.size
+            )));
+        }
+        let last = std::mem::take(&mut sending.filling);
+        if !last.is_empty() {
+            self.send(&mut sending, last).await?;
+        }
+        while let Some(stored) = sending.pieces.join_next().await {
+            self.stored(stored)?;
+        }
+        self.assemble(options).await
+    }
+
+    async fn abort(&self, _keep: bool) -> Result<()> {
+        self.sending.lock().await.pieces.shutdown().await;
+        match self.inner.tell(&Ask::new(Method::DELETE, self.place.clone(), "remove")).await {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
