@@ -65,6 +65,8 @@ pub enum Protocol {
     Http,
     /// nginx with TLS.
     Https,
+    /// nginx that gives each connection 1 MiB/s and refuses a client's thirteenth.
+    HttpLimited,
     /// Apache's mod_dav.
     Dav,
     /// The same with TLS.
@@ -73,6 +75,14 @@ pub enum Protocol {
     DavNginx,
     /// vsftpd.
     Ftp,
+    /// The same with TLS, by `AUTH TLS`.
+    Ftps,
+    /// `haul serve sftp`.
+    HaulSftp,
+    /// `haul serve dav`.
+    HaulDav,
+    /// The same with TLS.
+    HaulDavs,
 }
 
 /// Between client and server.
@@ -345,10 +355,15 @@ impl Protocol {
             Self::Sftp => "SFTP",
             Self::Http => "HTTP",
             Self::Https => "HTTPS",
+            Self::HttpLimited => "HTTP (12 connections of 1 MiB/s)",
             Self::Dav => "WebDAV (Apache)",
             Self::Davs => "WebDAV with TLS (Apache)",
             Self::DavNginx => "WebDAV (nginx)",
             Self::Ftp => "FTP",
+            Self::Ftps => "FTP with TLS",
+            Self::HaulSftp => "SFTP (haul serve)",
+            Self::HaulDav => "WebDAV (haul serve)",
+            Self::HaulDavs => "WebDAV with TLS (haul serve)",
         }
     }
 }
@@ -360,10 +375,15 @@ impl std::fmt::Display for Protocol {
             Self::Sftp => "sftp",
             Self::Http => "http",
             Self::Https => "https",
+            Self::HttpLimited => "http-limited",
             Self::Dav => "dav",
             Self::Davs => "davs",
             Self::DavNginx => "dav-nginx",
             Self::Ftp => "ftp",
+            Self::Ftps => "ftps",
+            Self::HaulSftp => "haul-sftp",
+            Self::HaulDav => "haul-dav",
+            Self::HaulDavs => "haul-davs",
         })
     }
 }

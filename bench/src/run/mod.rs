@@ -33,6 +33,8 @@ pub struct Settings {
     pub work: PathBuf,
     /// Where results are appended.
     pub results: PathBuf,
+    /// The haul that is measured, for scenarios in which it is the server.
+    pub haul: PathBuf,
     /// Counted runs of each tool, where they are to be others than the scenario's.
     pub rounds: Option<u32>,
     /// How links are made; none where no scenario has one.
@@ -123,7 +125,7 @@ impl Scene<'_> {
                 Err(cause) => self.missing(tool, used, cause)?,
             }
         }
-        let stage = match Stage::set_up(scenario, &work, self.settings.means) {
+        let stage = match Stage::set_up(scenario, &work, self.settings) {
             Ok(stage) => stage,
             Err(error) => {
                 // A server that is not there is no reason not to measure with the others.

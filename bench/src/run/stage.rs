@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, mount};
 
-use super::fresh;
+use super::{Settings, fresh};
 use crate::data::Dataset;
 use crate::link::{self, Means, Namespace, Network, Passed};
 use crate::record;
@@ -41,7 +41,7 @@ impl Stage {
     pub(super) fn set_up(
         scenario: &Scenario,
         work: &Path,
-        means: Option<Means>,
+        settings: &Settings,
     ) -> io::Result<Self> {
         let place = work.join("stage");
         fs::create_dir(&place)?;
@@ -65,10 +65,11 @@ impl Stage {
         } else {
             None
         };
-        let wiring = Wiring::new(&scenario.path, means).map_err(io::Error::other)?;
+        let wiring = Wiring::new(&scenario.path, settings.means).map_err(io::Error::other)?;
         let server = match wiring.server() {
             Some((namespace, address)) => {
-                let place = Place { namespace, address, root: &root, private: &private };
+                let (root, private, haul) = (&root, &private, &settings.haul);
+                let place = Place { namespace, address, root, private, haul };
                 Some(Server::start(scenario.protocol, place)?)
             }
             None => None,

@@ -35,9 +35,11 @@ pub(super) fn recipe(place: Place<'_>, with_tls: bool) -> io::Result<Recipe> {
     }
     if with_tls {
         let files = tls::certificate(place)?;
-        cacert = files.certificate.display().to_string();
-        let key = files.key.display();
-        keys = format!("SSLEngine on\nSSLCertificateFile {cacert}\nSSLCertificateKeyFile {key}\n");
+        cacert = files.authority.display().to_string();
+        let (certificate, key) = (files.certificate.display(), files.key.display());
+        keys = format!(
+            "SSLEngine on\nSSLCertificateFile {certificate}\nSSLCertificateKeyFile {key}\n"
+        );
     }
     let locks = place.private.join("dav");
     fs::create_dir_all(&locks)?;

@@ -6,6 +6,8 @@
 
 mod apache;
 mod clients;
+mod haul;
+mod keys;
 mod nginx;
 mod sshd;
 mod tls;
@@ -50,6 +52,8 @@ pub(crate) struct Place<'a> {
     pub(crate) root: &'a Path,
     /// For configuration, keys, logs.
     pub(crate) private: &'a Path,
+    /// The haul that is measured, which may be the server too.
+    pub(crate) haul: &'a Path,
 }
 
 /// What a protocol's module gives: how to start, and what clients have to know.
@@ -73,11 +77,16 @@ impl Server {
         let mut recipe = match protocol {
             Protocol::Local => return Err(io::Error::other("local copies have no server")),
             Protocol::Sftp => sshd::recipe(place)?,
-            Protocol::Http | Protocol::DavNginx => nginx::recipe(place, false)?,
-            Protocol::Https => nginx::recipe(place, true)?,
+            Protocol::Http | Protocol::DavNginx => nginx::recipe(place, nginx::Manner::Plain)?,
+            Protocol::HttpLimited => nginx::recipe(place, nginx::Manner::Limited)?,
+            Protocol::Https => nginx::recipe(place, nginx::Manner::Tls)?,
             Protocol::Dav => apache::recipe(place, false)?,
             Protocol::Davs => apache::recipe(place, true)?,
-            Protocol::Ftp => vsftpd::recipe(place)?,
+            Protocol::Ftp => vsftpd::recipe(place, false)?,
+            Protocol::Ftps => vsftpd::recipe(place, true)?,
+            Protocol::HaulSftp => haul::sftp(place)?,
+            Protocol::HaulDav => haul::dav(place, false)?,
+            Protocol::HaulDavs => haul::dav(place, true)?,
         };
         let log = place.private.join("server.log");
         let output = fs::File::create(&log)?;

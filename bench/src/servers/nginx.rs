@@ -1,4 +1,5 @@
-//! nginx: files by GET with ranges and an index, uploads by PUT, with or without TLS.
+//! nginx: files by GET with ranges and an index, uploads by PUT, with or without TLS,
+//! to everybody as fast as it can or with limits.
 
 use std::fs;
 use std::io;
@@ -10,7 +11,21 @@ const TLS_PORT: u16 = 8443;
 /// Where Debian's packages put modules that are loaded at run time.
 const DAV_MODULE: &str = "/usr/lib/nginx/modules/ngx_http_dav_ext_module.so";
 
-pub(super) fn recipe(place: Place<'_>, with_tls: bool) -> io::Result<Recipe> {
+/// How it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manner {
+    Plain,
+    Tls,
+    /// Slowly to each connection, and only to some at once, as a mirror does that many come to.
+    Limited,
+}
+
+/// See [`Manner::Limited`]. More than these connections at once are answered with 503.
+const LIMITS: &str = "limit_conn_zone $binary_remote_addr zone=clients:1m;\n \
+     limit_conn clients 12;\n limit_rate 1m;\n";
+
+pub(super) fn recipe(place: Place<'_>, manner: Manner) -> io::Result<Recipe> {
+    let with_tls = manner == Manner::Tls;
     let nginx = program("nginx", "nginx-light libnginx-mod-http-dav-ext")?;
     let (private, root, host) = (place.private.display(), place.root.display(), place.address);
     let (port, mut ssl, mut cacert) = (if with_tls { TLS_PORT } else { PORT }, "", String::new());
@@ -18,12 +33,14 @@ pub(super) fn recipe(place: Place<'_>, with_tls: bool) -> io::Result<Recipe> {
     if with_tls {
         let files = tls::certificate(place)?;
         ssl = " ssl";
-        cacert = files.certificate.display().to_string();
-        keys = format!("ssl_certificate {cacert};\nssl_certificate_key {};\n", files.key.display());
+        cacert = files.authority.display().to_string();
+        let (certificate, key) = (files.certificate.display(), files.key.display());
+        keys = format!("ssl_certificate {certificate};\nssl_certificate_key {key};\n");
     }
     let extended = fs::exists(DAV_MODULE)?;
     let module = if extended { format!("load_module {DAV_MODULE};\n") } else { String::new() };
     let methods = if extended { "dav_ext_methods PROPFIND OPTIONS;\n" } else { "" };
+    let limits = if manner == Manner::Limited { LIMITS } else { "" };
     let configuration = place.private.join("nginx.conf");
     fs::write(
         &configuration,
@@ -33,7 +50,7 @@ pub(super) fn recipe(place: Place<'_>, with_tls: bool) -> io::Result<Recipe> {
              http {{\n access_log off;\n sendfile on;\n tcp_nopush on;\n default_type \
              application/octet-stream;\n client_body_temp_path {private}/body;\n proxy_temp_path \
              {private}/proxy;\n fastcgi_temp_path {private}/fastcgi;\n uwsgi_temp_path \
-             {private}/uwsgi;\n scgi_temp_path {private}/scgi;\n server {{\n listen {host}:{port}{ssl};\n \
+             {private}/uwsgi;\n scgi_temp_path {private}/scgi;\n {limits} server {{\n listen {host}:{port}{ssl};\n \
              {keys} root {root};\n autoindex on;\n client_max_body_size 0;\n \
              location / {{ dav_methods PUT DELETE MKCOL COPY MOVE;\n {methods} \
              create_full_put_path on; dav_access user:rw group:rw all:rw; }}\n }}\n}}\n"

@@ -1,4 +1,5 @@
-//! A certificate for the server's address, signed by itself.
+//! A certificate for the server's address, signed by an authority that is made with it: a certificate
+//! that signed itself is an authority in openssl's eyes, and not every client takes one for a server.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,8 +8,9 @@ use std::process::Command;
 use super::{Place, program};
 use crate::command::must_run;
 
-/// Certificate and key.
+/// Certificate and key of a server, and the authority that clients are to trust.
 pub(super) struct Certificate {
+    pub(super) authority: PathBuf,
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
 }
@@ -16,21 +18,39 @@ pub(super) struct Certificate {
 /// Makes one for a day.
 pub(super) fn certificate(place: Place<'_>) -> io::Result<Certificate> {
     let openssl = program("openssl", "openssl")?;
-    let files = Certificate {
-        certificate: place.private.join("cert.pem"),
-        key: place.private.join("key.pem"),
-    };
-    if !files.certificate.exists() {
+    let at = |name: &str| place.private.join(name);
+    let (authority, authority_key) = (at("ca.pem"), at("ca-key.pem"));
+    let (certificate, key) = (at("cert.pem"), at("key.pem"));
+    if !certificate.exists() {
+        let new = |subject: &str| {
+            let mut command = Command::new(&openssl);
+            command.args(["req", "-x509", "-nodes", "-days", "1", "-subj", subject]).args([
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:P-256",
+            ]);
+            command
+        };
+        must_run(
+            new("/CN=haul-bench authority")
+                .args(["-addext", "keyUsage=critical,keyCertSign,cRLSign", "-keyout"])
+                .arg(&authority_key)
+                .arg("-out")
+                .arg(&authority),
+        )?;
         let name = format!("subjectAltName=IP:{}", place.address);
         must_run(
-            Command::new(openssl)
-                .args(["req", "-x509", "-nodes", "-days", "1", "-subj", "/CN=haul-bench"])
-                .args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-addext", &name])
+            new("/CN=haul-bench")
+                .args(["-addext", &name, "-addext", "basicConstraints=critical,CA:FALSE", "-CA"])
+                .arg(&authority)
+                .arg("-CAkey")
+                .arg(&authority_key)
                 .arg("-keyout")
-                .arg(&files.key)
+                .arg(&key)
                 .arg("-out")
-                .arg(&files.certificate),
+                .arg(&certificate),
         )?;
     }
-    Ok(files)
+    Ok(Certificate { authority, certificate, key })
 }

@@ -64,6 +64,7 @@ pub(crate) fn worker(directory: &Path, arguments: &RunArguments) -> Result<ExitC
     let settings = Settings {
         work: directory.to_owned(),
         results,
+        haul: haul.clone(),
         rounds: arguments.rounds,
         means: match arguments.links {
             _ if !linked => None,
