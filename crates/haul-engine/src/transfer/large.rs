@@ -100,7 +100,7 @@ async fn move_opened(
         writer: Arc::clone(&writer),
         destination_medium: job.destination.capabilities().medium,
         ranged_reads: job.source.capabilities().ranged_reads,
-        sequence: FileInMotion::sequence_for(writes),
+        sequence: FileInMotion::sequence_for(writes, &written),
         hasher,
         schedule: Mutex::new(Schedule::default()),
         progress,

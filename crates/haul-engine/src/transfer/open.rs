@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use haul_storage::{
-    CreateOptions, Error, ErrorKind, Identity, Medium, ReadAt, Result, Retry, WriteAt,
+    CreateOptions, Error, ErrorKind, Identity, Medium, Range, ReadAt, Result, Retry, WriteAt,
+    Writes,
 };
 
 use crate::context::Context;
@@ -98,13 +99,18 @@ async fn earlier(
     let identity = identity.clone();
     let at = path.display().to_string();
     let loaded = context.pool.run(move || Journal::load(&path, &identity, &name)).await;
-    let ranges = match loaded {
+    let mut ranges = match loaded {
         Ok(Loaded::Ranges(ranges)) => ranges,
         Ok(Loaded::Nothing) => return Ok(Err("it has no journal".to_owned())),
         Ok(Loaded::Unusable(why)) => return Ok(Err(format!("{why} (journal {at})"))),
         Err(error) => return Ok(Err(format!("its journal {at} cannot be read: {error}"))),
     };
     let length = writer.reopen(false).await?.identity().size;
+    if item.job.job.destination.capabilities().writes == Writes::InOrder {
+        // What was on its way when the connection broke is in the journal and not in the part file;
+        // what is there came in order.
+        ranges.remove(Range::between(length, u64::MAX));
+    }
     match ranges.iter().last() {
         Some(last) if last.end() > length => {
             Ok(Err(format!("it has {length} bytes, its journal says at least {}", last.end())))

@@ -19,6 +19,7 @@ use crate::Cancel;
 use crate::context::Context;
 use crate::digest::FileHasher;
 use crate::flow::Permit;
+use crate::ranges::RangeSet;
 use crate::retry::Retries;
 use crate::schedule::{Assignment, Schedule};
 use crate::sequence::Sequence;
@@ -126,8 +127,11 @@ impl<'a> FileInMotion<'a> {
     }
 
     /// A sequence for a writer with these habits.
-    pub fn sequence_for(writes: Writes) -> Option<Sequence> {
-        (writes == Writes::InOrder).then(|| Sequence::starting_at(0))
+    /// What an earlier run has written, from the first byte on, has passed already.
+    pub fn sequence_for(writes: Writes, written: &RangeSet) -> Option<Sequence> {
+        let passed = written.iter().next().filter(|first| first.start() == 0);
+        let begin = passed.map_or(0, Range::end);
+        (writes == Writes::InOrder).then(|| Sequence::starting_at(begin))
     }
 
     /// Moves an assigned range. On failure everything that is not done is missing again.
