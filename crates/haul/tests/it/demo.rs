@@ -22,6 +22,9 @@ fn every_step_is_a_row_and_nothing_stays() {
         "sftp up",
         "sftp down",
         "sftp compare",
+        "dav up",
+        "dav down",
+        "dav compare",
     ];
     assert_eq!(steps, expected, "{out}");
     assert!(out.contains("20 as listed"), "{out}");
@@ -34,7 +37,7 @@ fn every_step_is_a_row_and_nothing_stays() {
 }
 
 #[test]
-fn links_modes_and_fractions_of_seconds_are_no_difference_over_sftp() {
+fn links_modes_and_fractions_of_seconds_are_no_difference_over_a_link() {
     let session = Session::new()
         .directory("tmp")
         .file("data/run", "x")
@@ -52,6 +55,11 @@ fn links_modes_and_fractions_of_seconds_are_no_difference_over_sftp() {
     let steps: Vec<_> = sftp.iter().map(|object| object["step"].as_str().unwrap()).collect();
     assert_eq!(steps, ["up", "down", "compare"]);
     assert!(sftp.iter().all(|object| object["bytes"] == 2), "{}", ran.out());
+    let dav: Vec<_> = objects.iter().filter(|object| object["over"] == "dav").collect();
+    let steps: Vec<_> = dav.iter().map(|object| object["step"].as_str().unwrap()).collect();
+    assert_eq!(steps, ["up", "down", "compare"]);
+    assert!(dav.iter().all(|object| object["bytes"] == 2), "{}", ran.out());
+    assert_eq!(dav[0]["note"], "over WebDAV, to a server of its own; without 2 links");
     assert_eq!(session.haul("ls tmp").out(), "");
 }
 

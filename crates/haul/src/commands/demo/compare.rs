@@ -1,4 +1,5 @@
-//! Compares two trees, trusting nothing but the file system: every name, byte, mode and time.
+//! Compares two trees, trusting nothing but the file system: every name and byte, and of modes, times
+//! and links what the way between them can keep.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -16,13 +17,15 @@ use crate::signals::Signals;
 const MANIFEST: &str = "SHA256SUMS";
 const BLOCK: usize = 1 << 20;
 
-/// How exactly a copy can have the times of its source.
+/// What a copy can have of its source besides names and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Times {
-    /// As a file system keeps them.
-    Nanoseconds,
-    /// As version 3 of SFTP says them.
-    Seconds,
+pub(super) enum Kept {
+    /// All that a file system keeps.
+    Everything,
+    /// What version 3 of SFTP does: times in seconds.
+    BySftp,
+    /// What WebDAV does: of files times in seconds; no modes, no links.
+    ByDav,
 }
 
 /// What was compared.
@@ -36,17 +39,17 @@ pub(super) struct Compared {
 pub(super) fn compare(
     source: &Path,
     copy: &Path,
-    times: Times,
+    kept: Kept,
     signals: &Signals,
 ) -> Result<Compared, Stop> {
     let buffers = [vec![0; BLOCK], vec![0; BLOCK]];
-    let mut comparison = Comparison { times, signals, compared: Compared::default(), buffers };
+    let mut comparison = Comparison { kept, signals, compared: Compared::default(), buffers };
     comparison.directories(source, copy, true)?;
     Ok(comparison.compared)
 }
 
 struct Comparison<'a> {
-    times: Times,
+    kept: Kept,
     signals: &'a Signals,
     compared: Compared,
     buffers: [Vec<u8>; 2],
@@ -58,7 +61,10 @@ impl Comparison<'_> {
             return Err(interrupted());
         }
         let own = |name: &OsString| top && name == MANIFEST && !source.join(name).exists();
-        let names = names(source)?;
+        let mut names = names(source)?;
+        if self.kept == Kept::ByDav {
+            names.retain(|name| !source.join(name).is_symlink());
+        }
         let mut copied = self::names(copy)?;
         copied.retain(|name| !own(name));
         if names != copied {
@@ -93,12 +99,16 @@ impl Comparison<'_> {
             self.compared.files += 1;
             self.compared.bytes += theirs.len();
         }
-        if theirs.permissions().mode() != ours.permissions().mode() {
+        if self.kept == Kept::ByDav && theirs.is_dir() {
+            return Ok(());
+        }
+        let has_modes = self.kept != Kept::ByDav;
+        if has_modes && theirs.permissions().mode() != ours.permissions().mode() {
             return Err(differs(copy, "its mode is not that of its source"));
         }
-        let modified = |metadata: &Metadata| match self.times {
-            Times::Nanoseconds => (metadata.mtime(), metadata.mtime_nsec()),
-            Times::Seconds => (metadata.mtime(), 0),
+        let modified = |metadata: &Metadata| match self.kept {
+            Kept::Everything => (metadata.mtime(), metadata.mtime_nsec()),
+            Kept::BySftp | Kept::ByDav => (metadata.mtime(), 0),
         };
         if modified(&theirs) != modified(&ours) {
             return Err(differs(copy, "its time is not that of its source"));
@@ -174,12 +184,12 @@ mod tests {
         };
         set_time();
         fs::write(b.join(MANIFEST), "").unwrap();
-        let compare = |times| compare(&a, &b, times, &Signals::default());
-        assert_eq!(compare(Times::Nanoseconds).unwrap().bytes, 3);
+        let compare = |kept| compare(&a, &b, kept, &Signals::default());
+        assert_eq!(compare(Kept::Everything).unwrap().bytes, 3);
         fs::write(b.join("f"), "xyy").unwrap();
         set_time();
-        assert!(compare(Times::Nanoseconds).is_err());
-        assert!(compare(Times::Seconds).is_err());
+        assert!(compare(Kept::Everything).is_err());
+        assert!(compare(Kept::BySftp).is_err());
     }
 
     #[test]
@@ -192,8 +202,8 @@ mod tests {
             let file = File::create(path.join("f")).unwrap();
             file.set_modified(UNIX_EPOCH + Duration::from_millis(time_ms)).unwrap();
         }
-        let compare = |times| compare(&a, &b, times, &Signals::default());
-        assert!(compare(Times::Nanoseconds).is_err());
-        assert_eq!(compare(Times::Seconds).unwrap().files, 1);
+        let compare = |kept| compare(&a, &b, kept, &Signals::default());
+        assert!(compare(Kept::Everything).is_err());
+        assert_eq!(compare(Kept::BySftp).unwrap().files, 1);
     }
 }

@@ -1,26 +1,31 @@
 //! The far end of the demo: a server in this process, and a home for its clients that knows it.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use haul_sftp::server::{AuthorizedKeys, Credentials, HostKey, SftpServer};
-use haul_storage::Error;
+use haul_http::server::{self as dav, DavServer};
+use haul_sftp::server::{AuthorizedKeys, Credentials, HostKey, Password, SftpServer};
+use haul_storage::{Error, ErrorKind};
+use tokio::runtime::{Builder, Runtime};
 
 /// The only one who may log in.
 const USER: &str = "demo";
 
 /// A running server.
 #[derive(Debug)]
-pub(super) struct Far {
-    server: SftpServer,
+pub(super) enum Far {
+    Sftp(SftpServer),
+    /// With its threads: this program's own wait for its children.
+    Dav(DavServer, Runtime),
 }
 
 impl Far {
     /// Serves `directory` on the loopback interface. Who may log in is a key made for this run, which
     /// lies with the server's own in `home` where a client looks for them.
     pub(super) async fn sftp(directory: &Path, home: &Path) -> Result<Self, Error> {
-        fs::create_dir(directory)
-            .map_err(|error| Error::from_io("make", error).at(directory.display()))?;
+        make(directory)?;
         let key = HostKey::read_or_create(&home.join(".ssh/id_ed25519"))?;
         let keys = AuthorizedKeys::parse(&key.public_line()?);
         let credentials = Credentials::new(USER).with_keys(keys);
@@ -30,16 +35,65 @@ impl Far {
         let line = format!("[{}]:{} {}\n", address.ip(), address.port(), server.public_key());
         fs::write(&known, line)
             .map_err(|error| Error::from_io("write", error).at(known.display()))?;
-        Ok(Self { server })
+        Ok(Self::Sftp(server))
+    }
+
+    /// Serves `directory` on the loopback interface to who knows a password made for this run, which
+    /// is in `home` where a client looks for it.
+    pub(super) async fn dav(directory: &Path, home: &Path) -> Result<Self, Error> {
+        make(directory)?;
+        let (_, password) = Password::random()?;
+        let credentials = dav::Credentials::new(USER, &password);
+        let known = home.join(".netrc");
+        let line = format!("machine 127.0.0.1 login {USER} password {password}\n");
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&known)
+            .and_then(|mut file| file.write_all(line.as_bytes()))
+            .map_err(|error| Error::from_io("write", error).at(known.display()))?;
+        let builder = DavServer::builder(directory).credentials(credentials);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .map_err(|error| Error::from_io("start threads", error))?;
+        let bound = runtime.spawn(builder.bind()).await;
+        let lost = |error| Error::new(ErrorKind::Other, "serve").with_source(error);
+        let server = match bound.map_err(lost).and_then(|bound| bound) {
+            Ok(server) => server,
+            Err(error) => {
+                runtime.shutdown_background();
+                return Err(error);
+            }
+        };
+        Ok(Self::Dav(server, runtime))
     }
 
     /// Something in its directory, as a location.
     pub(super) fn location(&self, name: &str) -> String {
-        format!("sftp://{USER}@{}/{name}", self.server.address())
+        let (scheme, address) = match self {
+            Self::Sftp(server) => ("sftp", server.address()),
+            Self::Dav(server, _) => ("dav", server.address()),
+        };
+        format!("{scheme}://{USER}@{address}/{name}")
     }
 
     /// Ends it, and returns when nobody is connected any longer.
     pub(super) async fn stop(self) {
-        self.server.stop().await;
+        match self {
+            Self::Sftp(server) => server.stop().await,
+            Self::Dav(server, runtime) => {
+                server.stop().await;
+                // It may not be waited for here, and nothing runs on it any longer.
+                runtime.shutdown_background();
+            }
+        }
     }
+}
+
+fn make(directory: &Path) -> Result<(), Error> {
+    fs::create_dir(directory).map_err(|error| Error::from_io("make", error).at(directory.display()))
 }

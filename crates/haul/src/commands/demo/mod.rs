@@ -3,6 +3,7 @@
 //! ```text
 //! pick a tree → local: copy, and kill -9 half way → copy again → verify the manifest → compare the trees
 //!               sftp:  start a server → copy to it → copy from it → compare the trees
+//!               dav:   the same
 //! ```
 //!
 //! Every step but the last is a child process of this very program, as a user would run it; servers
@@ -29,7 +30,7 @@ use crate::signals::Signals;
 use crate::units::{bytes, duration, per_second, rate};
 
 use child::{Child, Outcome, Until};
-use compare::Times;
+use compare::Kept;
 use far::Far;
 use tree::Tree;
 use workspace::Workspace;
@@ -85,7 +86,8 @@ struct Demo<'a> {
 impl Demo<'_> {
     async fn everything(&self) -> Result<(), Stop> {
         self.local()?;
-        self.sftp().await
+        self.sftp().await?;
+        self.dav().await
     }
 
     fn local(&self) -> Result<(), Stop> {
@@ -93,29 +95,39 @@ impl Demo<'_> {
         let copy = self.workspace.path().join(way);
         self.copy(way, &copy)?;
         self.verify(way, &copy)?;
-        self.compare(way, &copy, Times::Nanoseconds)?;
+        self.compare(way, &copy, Kept::Everything)?;
         self.workspace.empty(&copy)
     }
 
     async fn sftp(&self) -> Result<(), Stop> {
-        let way = "sftp";
         let served = self.workspace.path().join("served");
         let far = Far::sftp(&served, &self.workspace.home()).await?;
-        let outcome = self.there_and_back(way, &far);
+        let outcome = self.there_and_back("sftp", &far, "over SSH", Kept::BySftp);
+        far.stop().await;
+        outcome?;
+        self.workspace.empty(&served)
+    }
+
+    async fn dav(&self) -> Result<(), Stop> {
+        let served = self.workspace.path().join("served");
+        let far = Far::dav(&served, &self.workspace.home()).await?;
+        let outcome = self.there_and_back("dav", &far, "over WebDAV", Kept::ByDav);
         far.stop().await;
         outcome?;
         self.workspace.empty(&served)
     }
 
     /// Copies to a server and from there, and compares what came back.
-    fn there_and_back(&self, way: &str, far: &Far) -> Result<(), Stop> {
+    fn there_and_back(&self, way: &str, far: &Far, over: &str, kept: Kept) -> Result<(), Stop> {
         let back = self.workspace.path().join("back");
         let there = far.location("copy");
         let source = self.source();
-        self.over_link(way, "up", [&source, there.as_ref()], "over SSH, to a server of its own")?;
+        let note = format!("{over}, to a server of its own");
+        self.over_link(way, "up", [&source, there.as_ref()], note, kept)?;
         let copied = format!("{there}/");
-        self.over_link(way, "down", [copied.as_ref(), back.as_os_str()], "and from there")?;
-        self.compare(way, &back, Times::Seconds)?;
+        let paths = [copied.as_ref(), back.as_os_str()];
+        self.over_link(way, "down", paths, "and from there".to_owned(), kept)?;
+        self.compare(way, &back, kept)?;
         self.workspace.empty(&back)
     }
 
@@ -124,14 +136,21 @@ impl Demo<'_> {
         way: &str,
         step: &'static str,
         paths: [&OsStr; 2],
-        note: &str,
+        mut note: String,
+        kept: Kept,
     ) -> Result<(), Stop> {
         let started = Instant::now();
         // No configuration of ssh either; the home says which key and whom to trust.
-        let outcome = self.child(&["cp", "--json", "-F", "none"], &paths, Until::End)?;
+        let mut outcome = self.child(&["cp", "--json", "-F", "none"], &paths, Until::End)?;
+        if kept == Kept::ByDav {
+            let links = outcome.without_links();
+            if links > 0 {
+                note.push_str(&format!("; without {}", human::plural(links as u64, "link")));
+            }
+        }
         let summary = outcome.succeeded("copy", &self.tree.root)?;
         let moved = summary["moved_bytes"].as_u64().unwrap_or_default();
-        self.row(way, step, (outcome.files, moved), started.elapsed(), note.to_owned());
+        self.row(way, step, (outcome.files, moved), started.elapsed(), note);
         Ok(())
     }
 
@@ -183,12 +202,13 @@ impl Demo<'_> {
         Ok(())
     }
 
-    fn compare(&self, way: &str, copy: &Path, times: Times) -> Result<(), Stop> {
+    fn compare(&self, way: &str, copy: &Path, kept: Kept) -> Result<(), Stop> {
         let started = Instant::now();
-        let compared = compare::compare(&self.tree.root, copy, times, self.signals)?;
-        let note = match times {
-            Times::Nanoseconds => "bytes, modes, times and links are equal",
-            Times::Seconds => "bytes, modes, times (in seconds) and links are equal",
+        let compared = compare::compare(&self.tree.root, copy, kept, self.signals)?;
+        let note = match kept {
+            Kept::Everything => "bytes, modes, times and links are equal",
+            Kept::BySftp => "bytes, modes, times (in seconds) and links are equal",
+            Kept::ByDav => "bytes and times (in seconds) are equal",
         };
         let counted = (compared.files, compared.bytes);
         self.row(way, "compare", counted, started.elapsed(), note.to_owned());
