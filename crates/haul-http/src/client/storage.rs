@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::StreamExt;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream, Error, ErrorKind,
     LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Storage,
@@ -26,6 +27,9 @@ use super::host::HttpHost;
 use super::upload;
 use crate::parse::Url;
 use crate::parse::href::encode_path;
+
+/// Directories, one in the other, in which a file is looked for that says whether it has parts.
+const PROBED: usize = 4;
 
 /// What is at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +72,42 @@ impl HttpStorage {
     pub fn open_web(host: Arc<HttpHost>, location: Location, root: Url, ranged: bool) -> Arc<Self> {
         let habits = Habits::unknown();
         Self::with(host, location, root, Manner::Web, habits, of_web(ranged), None)
+    }
+
+    /// As [`HttpStorage::open_web`], where it is not known whether parts can be asked for: the first
+    /// file that is listed says it.
+    pub async fn open_web_directory(
+        host: Arc<HttpHost>,
+        location: Location,
+        root: Url,
+    ) -> Arc<Self> {
+        let storage = Self::open_web(Arc::clone(&host), location.clone(), root.clone(), true);
+        match storage.has_ranges().await {
+            Some(false) => Self::open_web(host, location, root, false),
+            _ => storage,
+        }
+    }
+
+    /// Whether parts of its files can be asked for. `None`: there is no file near its root, or what
+    /// failed will be said to who lists it or opens the file.
+    async fn has_ranges(&self) -> Option<bool> {
+        let mut directory = RelPath::root();
+        for _ in 0..PROBED {
+            let mut listing = self.list(&directory).await.ok()?;
+            let mut below = None;
+            while let Some(Ok(entries)) = listing.next().await {
+                if let Some(file) = entries.iter().find(|entry| entry.is_file() && entry.size > 0) {
+                    let url = self.inner.url(&file.path);
+                    return match HttpFile::open(self.inner.exchange(), &url, true).await {
+                        Ok(Opened::File(file)) => Some(file.is_ranged()),
+                        _ => None,
+                    };
+                }
+                below = below.or_else(|| entries.into_iter().find(Entry::is_dir));
+            }
+            directory = below?.path;
+        }
+        None
     }
 
     /// The directory at `root` of a WebDAV server, which is asked what it can do. `journals` is a

@@ -5,6 +5,7 @@
 
 mod faults;
 mod scripted;
+#[expect(dead_code, reason = "the tests of the program use the rest")]
 mod servers;
 
 use std::sync::Arc;
@@ -197,6 +198,20 @@ async fn pages_of_real_servers_are_listed() {
         ];
         assert_eq!(found, expected, "{}", server.url);
         assert!(web.list_sorted(&path("sub dir")).await.unwrap().is_empty());
+    }
+}
+
+/// Whoever asks such a server for parts reads all before them, again for every part.
+#[tokio::test(flavor = "multi_thread")]
+async fn whether_a_web_server_has_ranges_is_found_out_by_its_first_file() {
+    for (server, ranged) in [(servers::python(), false), (servers::nginx(), true)] {
+        let Some(server) = server else { continue };
+        std::fs::create_dir(server.root().join("sub")).unwrap();
+        std::fs::write(server.root().join("sub/file"), "content").unwrap();
+        let location = Location::parse("http://server/").unwrap();
+        let root = Url::parse(&server.url).unwrap();
+        let web = HttpStorage::open_web_directory(host(&server.url), location, root).await;
+        assert_eq!(web.capabilities().ranged_reads, ranged, "{}", server.url);
     }
 }
 

@@ -22,6 +22,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// The directory that it serves.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.dir.path().join("root")
+    }
+
     /// What is in its directory.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir.path().join("root")).unwrap();
@@ -50,11 +55,17 @@ impl Drop for Server {
 
 /// Apache with mod_dav on its file system.
 pub(crate) fn apache() -> Option<Server> {
+    apache_with(&[], "")
+}
+
+/// Apache with further modules, and lines for its directory.
+pub(crate) fn apache_with(more: &[&str], lines: &str) -> Option<Server> {
     let program = program("apache2", "apache2")?;
     let (dir, root, port) = place();
     let private = dir.path().display();
     let mut modules = String::new();
-    for name in ["mpm_event", "authz_core", "dir", "autoindex", "mime", "dav", "dav_fs"] {
+    let usual = ["mpm_event", "authz_core", "dir", "autoindex", "mime", "dav", "dav_fs"];
+    for name in usual.iter().chain(more) {
         // Some builds have a module built in, and no file for it.
         let path = format!("{MODULES}/mod_{name}.so");
         if Path::new(&path).exists() {
@@ -76,9 +87,10 @@ pub(crate) fn apache() -> Option<Server> {
         "{modules}ServerRoot {private}\nServerName 127.0.0.1\nListen 127.0.0.1:{port}\n\
          PidFile {private}/apache.pid\nDefaultRuntimeDir {private}\nErrorLog {private}/error.log\n\
          {user}TypesConfig /dev/null\nDocumentRoot {root}\nLimitRequestBody 0\n\
-         DavLockDB {private}/locks/lock\n<Directory {root}>\nRequire all granted\nOptions Indexes\n\
-         IndexOptions FancyIndexing\nDav On\nAllowOverride None\n</Directory>\n",
-        root = root.display()
+         DavLockDB {private}/locks/lock\n<Directory {root}>\n{access}\nOptions Indexes\n\
+         IndexOptions FancyIndexing\nDav On\nAllowOverride None\n{lines}\n</Directory>\n",
+        root = root.display(),
+        access = if lines.contains("Require") { "" } else { "Require all granted" },
     );
     let configuration = dir.path().join("apache.conf");
     fs::write(&configuration, text).unwrap();
@@ -122,6 +134,26 @@ pub(crate) fn rclone() -> Option<Server> {
     let mut command = Command::new(program);
     command.args(["serve", "webdav"]).arg(root).args(["--addr", &format!("127.0.0.1:{port}")]);
     command.arg("--config").arg(dir.path().join("rclone.conf"));
+    Some(start(command, dir, port))
+}
+
+/// rclone's web server of a directory.
+pub(crate) fn rclone_web() -> Option<Server> {
+    let program = program("rclone", "rclone")?;
+    let (dir, root, port) = place();
+    let mut command = Command::new(program);
+    command.args(["serve", "http"]).arg(root).args(["--addr", &format!("127.0.0.1:{port}")]);
+    command.arg("--config").arg(dir.path().join("rclone.conf"));
+    Some(start(command, dir, port))
+}
+
+/// Python's web server of a directory, which has no ranges.
+pub(crate) fn python() -> Option<Server> {
+    let program = program("python3", "python3")?;
+    let (dir, root, port) = place();
+    let mut command = Command::new(program);
+    command.args(["-m", "http.server", "--bind", "127.0.0.1", "--directory"]).arg(root);
+    command.arg(port.to_string());
     Some(start(command, dir, port))
 }
 

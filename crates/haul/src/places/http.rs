@@ -100,7 +100,7 @@ impl HttpPlaces {
             Found::Directory(root) => {
                 let storage = match dav {
                     true => self.dav(&key, &host, location, root).await?,
-                    false => HttpStorage::open_web(host, location.clone(), root, true),
+                    false => HttpStorage::open_web_directory(host, location.clone(), root).await,
                 };
                 let path = RelPath::root();
                 Ok(Place { storage, path, is_directory: true, exists: true, local: None })
