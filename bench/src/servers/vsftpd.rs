@@ -42,7 +42,7 @@ pub(super) fn recipe(place: Place<'_>, with_tls: bool) -> io::Result<Recipe> {
     )?;
     let settings = format!(
         "type = ftp\nhost = {host}\nport = {port}\nuser = anonymous\npass = {}\n\
-         explicit_tls = {with_tls}\n",
+         explicit_tls = {with_tls}\ndisable_tls13 = {with_tls}\n",
         obscured("anonymous")?
     );
     let rclone = clients::rclone_config(place.private, &settings)?;
