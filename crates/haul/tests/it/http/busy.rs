@@ -113,6 +113,24 @@ fn a_fifth_connection_that_is_refused_is_no_failure() {
 }
 
 #[test]
+fn a_server_that_closes_connections_as_soon_as_they_are_made_is_read_over_the_others() {
+    for most in [2, 4] {
+        let mut file = File::new(content(2, 24 << 20));
+        let bytes = file.content.clone();
+        file.tag = None;
+        // Slow enough for the others to be tried.
+        let server = Server::with_most_open(most, move |asked| {
+            let mut answer = file.answer(asked);
+            answer.rate = Some(6 << 20);
+            answer
+        });
+        arrives(&server, "--lanes 16", &bytes);
+        eprintln!("{most} open at most: {} were tried", server.accepted());
+        assert!(server.accepted() < 200, "{} connections were tried", server.accepted());
+    }
+}
+
+#[test]
 fn a_real_server_that_limits_connections_and_the_rate_of_each_is_no_failure() {
     let zone = "limit_conn_zone $binary_remote_addr zone=addr:1m;";
     let Some(nginx) = Nginx::start(zone, "limit_rate 1m; limit_conn addr 12;") else { return };
