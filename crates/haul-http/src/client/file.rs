@@ -5,6 +5,7 @@
 //! read_at: what is kept, then GET bytes=a-b on a lane that is free → blocks
 //! ```
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -60,6 +61,9 @@ struct Inner {
     found: Mutex<Url>,
     facts: Facts,
     ranged: bool,
+    /// The server does not say how long its answers are: they end with a chunk or the connection, and
+    /// none can be asked for behind another.
+    alone: AtomicBool,
     kept: Mutex<Vec<Kept>>,
 }
 
@@ -205,6 +209,7 @@ impl HttpFile {
             check_part(&answer, range, &facts)?;
         }
         let identity = facts.identity();
+        let says_its_length = answer.length().is_some();
         let source = if partial {
             Source::Early(Early::read(answer))
         } else {
@@ -225,6 +230,7 @@ impl HttpFile {
             url: url.clone(),
             found: Mutex::new(found),
             ranged: partial || facts.ranged == Some(true),
+            alone: AtomicBool::new(!says_its_length),
             facts,
             kept: Mutex::new(kept),
         };
@@ -327,7 +333,10 @@ impl Reading {
         }
         let Some(kept) = &mut self.current else { return Ok(None) };
         let mut block = std::mem::take(&mut kept.ahead);
-        let most = usize::try_from(self.wanted.len()).unwrap_or(usize::MAX);
+        // A body whose length is not said may be longer than the part that it says it is.
+        let until = self.wanted.end().min(kept.range.end());
+        let most = until.saturating_sub(self.wanted.start());
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         if block.is_empty() {
             gather(&mut kept.source, &mut block, most.min(BLOCK)).await?;
         }
@@ -342,8 +351,11 @@ impl Reading {
         }
         block.truncate(most);
         self.wanted = self.wanted.split_at(block.len() as u64).1;
-        if self.wanted.start() >= kept.range.end() {
-            self.current = None;
+        if self.wanted.start() >= kept.range.end()
+            && let Some(Kept { source: Source::Answer(answer), .. }) = self.current.take()
+        {
+            // What says that a body in chunks has ended is still to come.
+            tokio::spawn(answer.drain());
         }
         Ok(Some(block))
     }
@@ -403,6 +415,9 @@ impl Inner {
         }
         let (mut refusals, mut lost) = (0, 0);
         loop {
+            if self.alone.load(Ordering::Relaxed) {
+                return self.ask_alone(range).await;
+            }
             let found = self.found();
             let ask = part(&found, range, self.facts.if_range());
             let (mut part, lane) = self.exchange.part(&ask, range.len()).await?;
@@ -432,6 +447,10 @@ impl Inner {
                         return Err(error::of_status(head.status, "read", &found));
                     }
                     check_part(&head, range, &self.facts)?;
+                    if head.length().is_none() {
+                        self.alone.store(true, Ordering::Relaxed);
+                        continue;
+                    }
                     let source = Source::Part(part, found);
                     return Ok(Kept { source, range, ahead: Block::new() });
                 }

@@ -49,6 +49,40 @@ fn a_server_that_ends_idle_connections_makes_no_difference() {
 }
 
 #[test]
+fn a_server_of_http_1_0_makes_no_difference() {
+    whatever(|_, mut answer| {
+        answer.version = "HTTP/1.0";
+        answer.then(End::Closes)
+    });
+    whatever(|_, mut answer| {
+        answer.version = "HTTP/1.0";
+        answer.framed(Framing::End)
+    });
+    // Without ranges, as most of them were.
+    for framing in [Framing::Length, Framing::End] {
+        let file = File { ranged: false, ..File::new(content(1, SIZE)) };
+        let bytes = file.content.clone();
+        let server = Server::start(move |asked| {
+            let mut answer = file.answer(asked).without("Accept-Ranges");
+            answer.version = "HTTP/1.0";
+            answer.framed(framing).then(End::Closes)
+        });
+        arrives(&server, OPTIONS, &bytes);
+    }
+}
+
+#[test]
+fn parts_in_chunks_make_no_difference() {
+    let server = whatever(|_, answer| answer.framed(Framing::Chunked));
+    assert!(server.accepted() < 20, "{} connections", server.accepted());
+}
+
+#[test]
+fn parts_that_end_with_the_connection_make_no_difference() {
+    whatever(|_, answer| answer.framed(Framing::End));
+}
+
+#[test]
 fn a_whole_file_whose_length_nobody_says_arrives_if_it_is_not_too_long() {
     for framing in [Framing::Chunked, Framing::End] {
         let file = File { ranged: false, ..File::new(content(1, SIZE)) };

@@ -103,6 +103,31 @@ fn a_body_of_another_length_than_its_part_is_refused() {
 }
 
 #[test]
+fn bytes_behind_the_end_of_a_part_are_not_taken_for_those_that_follow() {
+    for framing in [Framing::Chunked, Framing::End] {
+        let file = File::new(content(1, SIZE));
+        let bytes = file.content.clone();
+        let server = Server::start(move |asked| {
+            let mut answer = file.answer(asked);
+            if answer.status == 206 {
+                answer.body.extend_from_slice(&[b'x'; 5000]);
+                answer = answer.framed(framing);
+            }
+            answer
+        });
+        let session = Session::new();
+        let ran = copy(&session, OPTIONS, &server.url("/f"));
+        // Refusing it is as good.
+        if session.has("dst/f") {
+            ran.status(0);
+            whole(&session, &bytes);
+        } else {
+            ran.status(1);
+        }
+    }
+}
+
+#[test]
 fn the_whole_file_is_never_written_where_a_part_belongs() {
     let server = later(true, |asked, answer| {
         File { ranged: false, ..File::new(content(1, SIZE)) }.answer(asked).then(answer.end)
