@@ -20,7 +20,7 @@ use http::{HeaderValue, Method, StatusCode};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::Answer;
+use super::answer::{Answer, Head};
 use super::error;
 use super::exchange::{Ask, Exchange, may_pass};
 use super::facts::{Facts, bytes_of, check_part};
@@ -162,8 +162,9 @@ impl HttpFile {
         let ask = part(url, Range::new(0, FIRST), None);
         exchange.foresee(&ask);
         let answer = exchange.patiently(&ask).await?;
-        if answer.status == StatusCode::RANGE_NOT_SATISFIABLE {
-            // Nothing to ask a part of: it is empty, or was at that moment.
+        // Nothing to ask a part of: it is empty, or was at that moment. Or it is a part of who knows
+        // how much.
+        if answer.status == StatusCode::RANGE_NOT_SATISFIABLE || is_part_of_unsaid(&answer) {
             answer.drain().await;
             let answer = exchange.patiently(&whole(url)).await?;
             return Self::opened(exchange, url, answer, page).await;
@@ -192,6 +193,11 @@ impl HttpFile {
         let mut facts = Facts::of(&answer, "open")?;
         let partial = answer.status == StatusCode::PARTIAL_CONTENT;
         let mut ahead = Block::new();
+        if partial && facts.size.is_none() {
+            return Err(Error::new(ErrorKind::Unsupported, "open")
+                .at(url)
+                .because("the server sends only parts of it, and does not say how long it is"));
+        }
         if facts.size.is_none() {
             let bytes = answer.whole("read", UNSAID_MOST).await.map_err(|error| {
                 Error::new(ErrorKind::Unsupported, "read").at(url).because(format!(
@@ -553,6 +559,12 @@ fn part(url: &Url, range: Range, version: Option<HeaderValue>) -> Ask {
         Some(version) => ask.with(IF_RANGE, version),
         None => ask,
     }
+}
+
+/// Whether an answer is a part of a file whose length is not said (`bytes 0-99/*`).
+fn is_part_of_unsaid(answer: &Head) -> bool {
+    answer.status == StatusCode::PARTIAL_CONTENT
+        && Facts::of(answer, "open").is_ok_and(|facts| facts.size.is_none())
 }
 
 /// All of a file, as it is.

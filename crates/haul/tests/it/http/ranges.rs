@@ -199,6 +199,26 @@ fn a_server_without_ranges_gives_its_file_in_one_stream() {
 }
 
 #[test]
+fn a_part_of_who_knows_how_much_is_not_taken_for_the_whole() {
+    let unsaid = |asked: &Asked, answer: Answer| match asked.range() {
+        Some((first, last)) => answer.with("Content-Range", format!("bytes {first}-{last}/*")),
+        None => answer,
+    };
+    for size in [SIZE, 300_000, 100_000] {
+        let file = File::new(content(1, size));
+        let bytes = file.content.clone();
+        let server = Server::start(move |asked| unsaid(asked, file.answer(asked)));
+        arrives(&server, OPTIONS, &bytes);
+    }
+    // Only parts, whatever is asked for.
+    let file = File::new(content(1, SIZE));
+    let server = Server::start(move |_| {
+        Answer::new(206, &file.content[..65_536]).with("Content-Range", "bytes 0-65535/*")
+    });
+    fails(&server, OPTIONS, "does not say how long it is");
+}
+
+#[test]
 fn files_of_every_length_arrive_by_parts() {
     for size in [0, 1, 65_535, 65_536, 65_537, 262_144, 262_145, 3_000_000] {
         let file = File::new(content(2, size));
