@@ -136,6 +136,14 @@ fn the_whole_file_is_never_written_where_a_part_belongs() {
 }
 
 #[test]
+fn a_server_that_sends_the_whole_file_once_is_asked_again() {
+    let server = later(false, |asked, answer| {
+        File { ranged: false, ..File::new(content(1, SIZE)) }.answer(asked).then(answer.end)
+    });
+    arrives(&server, OPTIONS, &content(1, SIZE));
+}
+
+#[test]
 fn a_page_for_people_in_place_of_a_part_is_never_written() {
     for status in [200, 404, 500, 403, 400] {
         let page = move |_: &Asked, _: Answer| match status {
