@@ -93,3 +93,20 @@ fn a_place_that_expires_half_way_is_asked_for_anew() {
         assert!(server.asked().len() > 2, "{status}: nothing expired");
     }
 }
+
+#[test]
+fn a_place_that_can_only_be_read_need_not_be_looked_at() {
+    // As those that are signed for GET and nothing else.
+    for status in [403, 405, 404, 501] {
+        let file = File::new(content(1, SIZE));
+        let bytes = file.content.clone();
+        let other = Server::start(move |asked| match asked.method.as_str() {
+            "GET" => file.answer(asked),
+            _ => Answer::page(status),
+        });
+        let to = other.url("/signed");
+        let server = Server::start(move |_| Answer::redirect(302, &to));
+        arrives(&server, OPTIONS, &bytes);
+        arrives(&other, OPTIONS, &bytes);
+    }
+}
