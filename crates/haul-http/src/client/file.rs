@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::StreamExt;
 use futures_util::stream::try_unfold;
 use haul_storage::{
-    Block, BlockStream, Error, ErrorKind, Identity, Metadata, Range, ReadAt, Result,
+    Block, BlockStream, Error, ErrorKind, Identity, Metadata, Range, ReadAt, Result, Whole,
 };
 use http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
 use http::{HeaderValue, Method, StatusCode};
@@ -249,6 +250,20 @@ impl HttpFile {
     pub fn without_tag(mut self) -> Self {
         self.identity.tag = None;
         self
+    }
+
+    /// All of it, in memory.
+    ///
+    /// # Errors
+    /// As those of reading it by parts.
+    pub async fn whole(&self) -> Result<Whole> {
+        let mut bytes = Vec::new();
+        let mut blocks = self.read_at(Range::new(0, self.identity.size));
+        while let Some(block) = blocks.next().await {
+            block?.pieces().iter().for_each(|piece| bytes.extend_from_slice(piece));
+        }
+        let identity = self.identity.clone();
+        Ok(Whole { bytes: bytes.into(), identity, metadata: self.metadata().await? })
     }
 
     /// Whether parts of it can be asked for.

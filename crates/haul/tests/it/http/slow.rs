@@ -12,6 +12,26 @@ use crate::content::content;
 use crate::session::Session;
 
 #[test]
+fn a_slow_link_is_waited_for_as_long_as_bytes_move() {
+    for size in [80_000, 300_000] {
+        let bytes = content(1, size);
+        let file = File::new(bytes.clone());
+        let server = Server::start(move |asked| file.answer(asked));
+        let proxy = FaultProxy::to(server.address()).start().unwrap();
+        let rate = Fault::SharedRate(20 << 10);
+        proxy.set(Connections::All, Direction::ToClient, rate);
+        let begun = Instant::now();
+        let session = Session::new();
+        let ran = copy(&session, "", &format!("http://{}/f", proxy.address())).status(0);
+        whole(&session, &bytes);
+        assert!(!ran.err().contains("try"), "{}", ran.err());
+        eprintln!("{size} bytes in {:?}, {:?} read", begun.elapsed(), proxy.stats().to_client);
+        // Little of it was asked for twice.
+        assert!(proxy.stats().to_client.read < size as u64 + 4000);
+    }
+}
+
+#[test]
 fn answers_that_come_late_make_no_difference() {
     let file = File::new(content(2, 3 << 20));
     let bytes = file.content.clone();
