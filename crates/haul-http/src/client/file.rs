@@ -549,7 +549,9 @@ impl Inner {
         }
         let now = Facts::of(&answer, "read")?;
         if let Some(how) = self.facts.differs(&now) {
-            return Err(Error::new(ErrorKind::Changed, "read").at(&answer.url).because(how));
+            return Err(Error::new(ErrorKind::Changed, "read")
+                .at(&answer.url)
+                .because(format!("it has changed: {how}")));
         }
         answer.hold();
         let mut at = 0;

@@ -87,6 +87,21 @@ fn a_change_that_only_a_last_look_shows_is_seen() {
 }
 
 #[test]
+fn a_file_without_ranges_that_changes_when_it_is_asked_for_again_arrives_in_one_version() {
+    let mut old = File::new(content(1, SIZE));
+    old.ranged = false;
+    let mut new = File::version(content(2, SIZE), "\"two\"", DATES[1]);
+    new.ranged = false;
+    let bytes = new.content.clone();
+    let server = Server::start(move |asked| match asked.number {
+        1 => old.answer(asked).cut(1_000_000, End::Closes),
+        _ => new.answer(asked),
+    });
+    let said = arrives(&server, OPTIONS, &bytes).err();
+    assert!(said.contains("changed"), "{said}");
+}
+
+#[test]
 fn a_file_that_never_stays_the_same_is_an_error() {
     let server = Server::start(|asked| {
         let tag = format!("\"{}\"", asked.number);
