@@ -1,7 +1,7 @@
 //! What the head of an answer says of a file, and whether it is an answer to what was asked.
 
 use haul_storage::{
-    Entry, EntryKind, Error, ErrorKind, Identity, Range, RelPath, Result, Timestamp,
+    Entry, EntryKind, Error, ErrorKind, Identity, Range, RelPath, Result, Retry, Timestamp,
 };
 use http::header::{
     ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_RANGE, DATE, ETAG, HeaderName, LAST_MODIFIED,
@@ -146,9 +146,11 @@ pub fn check_part(answer: &Head, asked: Range, version: &Facts) -> Result<()> {
             let now = Facts::of(answer, "read")?;
             return Err(match version.differs(&now) {
                 Some(how) => changed(url, &how),
+                // As it may at any time (RFC 9110, 14.2); some caches do until they have it.
                 None => wrong(format!(
                     "the server sends the whole file although bytes {asked:?} were asked for"
-                )),
+                ))
+                .with_retry(Retry::Later),
             });
         }
         StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PRECONDITION_FAILED => {

@@ -57,6 +57,7 @@ pub struct Pipe {
     questions: UnboundedSender<Question>,
     gauge: Option<Gauge>,
     round_trip: Duration,
+    opened: Instant,
 }
 
 #[derive(Debug)]
@@ -66,6 +67,8 @@ struct Shared {
     /// Bytes that the lane may be expected to carry in a round trip.
     allowance: AtomicU64,
     ended: AtomicBool,
+    /// Whether the server has said anything.
+    answered: AtomicBool,
 }
 
 /// The answer to one request, as it comes.
@@ -115,6 +118,7 @@ impl Pipe {
             outstanding: AtomicU64::new(0),
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
             ended: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
         });
         runtime.spawn(write(writing, asked, written));
         let reader = Reader {
@@ -126,7 +130,7 @@ impl Pipe {
             round_trip,
         };
         runtime.spawn(reader.run(answered));
-        Self { shared, questions, gauge, round_trip }
+        Self { shared, questions, gauge, round_trip, opened: Instant::now() }
     }
 
     /// Asks for a part of `expected` bytes.
@@ -156,6 +160,17 @@ impl Pipe {
     /// Whether nothing can be asked any more.
     pub fn is_ended(&self) -> bool {
         self.shared.ended.load(Ordering::Relaxed) || self.questions.is_closed()
+    }
+
+    /// Whether anything has been answered. Servers that have too many connections close those that
+    /// they have just accepted.
+    pub fn has_answered(&self) -> bool {
+        self.shared.answered.load(Ordering::Relaxed)
+    }
+
+    /// When it was opened.
+    pub const fn opened(&self) -> Instant {
+        self.opened
     }
 
     /// Nothing more is to be asked.
@@ -303,6 +318,7 @@ impl Reader {
     async fn answer(&mut self, question: &Question) -> Result<bool, Broken> {
         let mut left = Outstanding { shared: &Arc::clone(&self.shared), bytes: question.expected };
         let (head, length) = self.head(&question.url).await?;
+        self.shared.answered.store(true, Ordering::Relaxed);
         let closes = says(&head.headers, &CONNECTION, "close");
         let wanted = head.status == StatusCode::PARTIAL_CONTENT || head.status == StatusCode::OK;
         drop(question.pieces.send(Ok(Piece::Head(head))));
