@@ -109,11 +109,12 @@ Locations:
   ftp://, ftps://         FTP; ftps:// insists on TLS; /~/PATH is below the directory of the login
   NAME:PATH               below the url of [remote.NAME] in the configuration
 
-Signing in: a password-command of [remote.NAME] goes before these, a token before that:
-  HAUL_TOKEN              a bearer token for all http, https, dav and davs locations
+Signing in, by the first of these that there is (SSH tries keys before):
+  HAUL_TOKEN              a bearer token, for all http, https, dav and davs locations
+  password-command        of [remote.NAME]: a command that prints the password
   HAUL_PASSWORD           the password of USER
-  NETRC                   names and passwords are in this file [default: ~/.netrc]; HTTP and WebDAV
-  Otherwise the password of USER is asked for on the terminal.
+  NETRC                   a file with names and passwords [default: ~/.netrc]; for HTTP and WebDAV
+  the terminal            where the password of USER is asked for
 Proxies of HTTP and WebDAV: http_proxy, https_proxy, all_proxy, no_proxy, as curl reads them.
 
 Configuration (TOML; names of options as on the command line, without the dashes):
