@@ -207,6 +207,16 @@ impl Exchange {
         self.pipes(origin).ask(&request, &ask.url, expected).await
     }
 
+    /// Asks behind what has been asked on a lane, or on all that are open.
+    pub async fn behind(&self, ask: &Ask, lane: Option<&Pipe>) -> Result<Vec<Part>> {
+        let said = self.sign_in.first(&ask.method, &ask.url).await?;
+        let request = self.request(ask, &ask.url, said.as_ref(), Payload::Empty)?;
+        Ok(match lane {
+            Some(lane) => vec![lane.ask(&request, &ask.url, 0)],
+            None => self.pipes(&ask.url.origin).ask_on_all(&request, &ask.url),
+        })
+    }
+
     /// Asks for the beginning of a file on every lane that is going to be opened, in case it is a file
     /// that can be read by parts.
     pub fn foresee(&self, ask: &Ask) {

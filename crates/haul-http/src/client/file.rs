@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::Answer;
+use super::behind::{self, Behind};
 use super::error;
 use super::exchange::{Ask, Exchange, may_pass};
 use super::facts::{Facts, bytes_of, check_part};
@@ -61,6 +62,7 @@ struct Inner {
     facts: Facts,
     ranged: bool,
     kept: Mutex<Vec<Kept>>,
+    behind: Behind,
 }
 
 /// The beginning of the file, on its way already.
@@ -227,6 +229,7 @@ impl HttpFile {
             ranged: partial || facts.ranged == Some(true),
             facts,
             kept: Mutex::new(kept),
+            behind: Behind::default(),
         };
         Ok(Opened::File(Self { inner: Arc::new(inner), identity }))
     }
@@ -267,8 +270,11 @@ impl ReadAt for HttpFile {
 
     async fn recheck(&self) -> Result<Identity> {
         let inner = &self.inner;
-        let mut ask = Ask::new(Method::HEAD, inner.found(), "look at");
-        ask = ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let seen = inner.behind.facts().await;
+        if seen.is_some_and(|all| all.iter().all(|now| inner.facts.differs(now).is_none())) {
+            return Ok(self.identity.clone());
+        }
+        let ask = behind::question(&inner.found());
         let answer = inner.exchange.patiently(&ask).await?;
         if !answer.status.is_success() {
             return Err(error::of_status(answer.status, "look at", &answer.url));
@@ -406,6 +412,8 @@ impl Inner {
             let found = self.found();
             let ask = part(&found, range, self.facts.if_range());
             let (mut part, lane) = self.exchange.part(&ask, range.len()).await?;
+            let is_last = Some(range.end()) == self.facts.size;
+            self.behind.part_asked(&self.exchange, &found, &lane, is_last).await?;
             let head = match part.head().await {
                 Ok(head) => head,
                 // Servers end a connection after so many requests (nginx 1000, Apache 100), or rest.

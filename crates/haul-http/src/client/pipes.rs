@@ -174,6 +174,12 @@ impl Pipes {
         }
     }
 
+    /// Asks behind everything that has been asked on the lanes that are open.
+    pub fn ask_on_all(&self, request: &Request<Payload>, url: &Url) -> Vec<Part> {
+        let open = self.lock().open.clone();
+        open.iter().map(|lane| lane.ask(request, url, 0)).collect()
+    }
+
     /// The server refuses what is asked on a lane because there are too many. Whether others are
     /// left.
     pub fn refused(&self, lane: &Pipe) -> bool {
