@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::{Answer, Head};
+use super::behind::{self, Behind};
 use super::error;
 use super::exchange::{Ask, Exchange, may_pass};
 use super::facts::{Facts, bytes_of, check_part};
@@ -66,6 +67,7 @@ struct Inner {
     /// none can be asked for behind another.
     alone: AtomicBool,
     kept: Mutex<Vec<Kept>>,
+    behind: Behind,
 }
 
 /// The beginning of the file, on its way already.
@@ -240,6 +242,7 @@ impl HttpFile {
             alone: AtomicBool::new(!says_its_length),
             facts,
             kept: Mutex::new(kept),
+            behind: Behind::default(),
         };
         Ok(Opened::File(Self { inner: Arc::new(inner), identity }))
     }
@@ -293,25 +296,28 @@ impl ReadAt for HttpFile {
     }
 
     async fn recheck(&self) -> Result<Identity> {
-        let mut ask = Ask::new(Method::HEAD, self.inner.found(), "look at");
-        ask = ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let answer = self.inner.exchange.patiently(&ask).await?;
+        let inner = &self.inner;
+        let seen = inner.behind.facts().await;
+        if seen.is_some_and(|all| all.iter().all(|now| inner.facts.differs(now).is_none())) {
+            return Ok(self.identity.clone());
+        }
+        let answer = inner.exchange.patiently(&behind::question(&inner.found())).await?;
         if !answer.status.is_success() {
             answer.drain().await;
-        } else if self.inner.other_version(&answer)?.is_none() {
+        } else if inner.other_version(&answer)?.is_none() {
             return Ok(self.identity.clone());
         }
         // A URL that is signed for GET alone, one that has expired, a server that answers HEAD as it
         // pleases: what counts is what can be read at the place that the user knows.
         let ask = match self.identity.size {
-            0 => whole(&self.inner.url),
-            _ => part(&self.inner.url, Range::new(0, 1), None),
+            0 => whole(&inner.url),
+            _ => part(&inner.url, Range::new(0, 1), None),
         };
-        let answer = self.inner.exchange.patiently(&ask).await?;
+        let answer = inner.exchange.patiently(&ask).await?;
         if !answer.status.is_success() {
             return Err(error::of_status(answer.status, "look at", &answer.url));
         }
-        let other = self.inner.other_version(&answer)?;
+        let other = inner.other_version(&answer)?;
         answer.drain().await;
         Ok(other.unwrap_or_else(|| self.identity.clone()))
     }
@@ -459,6 +465,8 @@ impl Inner {
             let found = self.found();
             let ask = part(&found, range, self.facts.if_range());
             let (mut part, lane) = self.exchange.part(&ask, range.len()).await?;
+            let is_last = Some(range.end()) == self.facts.size;
+            self.behind.part_asked(&self.exchange, &found, &lane, is_last).await?;
             let head = match part.head().await {
                 Ok(head) => head,
                 // Servers end a connection after so many requests (nginx 1000, Apache 100), or rest.

@@ -19,7 +19,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use haul_net::{Gauge, Pace};
 use haul_storage::BufferPool;
 use http::header::{CONNECTION, HeaderName, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -103,6 +103,8 @@ struct Question {
     url: Url,
     pieces: UnboundedSender<Result<Piece, Broken>>,
     expected: u64,
+    /// The answer has no body, whatever it says (RFC 9110, 9.3.2).
+    is_head: bool,
 }
 
 impl Pipe {
@@ -136,7 +138,8 @@ impl Pipe {
         let (pieces, receiver) = unbounded_channel();
         self.shared.outstanding.fetch_add(expected, Ordering::Relaxed);
         let bytes = as_sent(request);
-        let question = Question { bytes, url: url.clone(), pieces, expected };
+        let is_head = request.method() == Method::HEAD;
+        let question = Question { bytes, url: url.clone(), pieces, expected, is_head };
         if let Err(refused) = self.questions.send(question) {
             self.shared.outstanding.fetch_sub(expected, Ordering::Relaxed);
             drop(refused.0.pieces.send(Err(Broken::Lost)));
@@ -211,7 +214,7 @@ impl Part {
 }
 
 fn as_sent(request: &Request<Payload>) -> Vec<u8> {
-    let mut bytes = format!("GET {} HTTP/1.1\r\n", request.uri()).into_bytes();
+    let mut bytes = format!("{} {} HTTP/1.1\r\n", request.method(), request.uri()).into_bytes();
     for (name, value) in request.headers() {
         bytes.extend_from_slice(name.as_str().as_bytes());
         bytes.extend_from_slice(b": ");
@@ -319,6 +322,7 @@ impl Reader {
         let closes = says(&head.headers, &CONNECTION, "close");
         let wanted = head.status == StatusCode::PARTIAL_CONTENT || head.status == StatusCode::OK;
         drop(question.pieces.send(Ok(Piece::Head(head))));
+        let length = if question.is_head { Length::Known(0) } else { length };
         let Length::Known(mut length) = length else {
             return Err(Broken::Unreadable("its length is not said".to_owned()));
         };

@@ -18,7 +18,7 @@ use super::pipe::{Part, Pipe};
 use crate::parse::{Origin, Url};
 
 /// Lanes in the making: enough to open all that a long path needs at once.
-const MAKING: usize = 16;
+const MAKING: usize = 32;
 
 /// While lanes are being opened none is given more than this, in thousandths of what it carries in
 /// two round trips: the first one would have everything, and take long for it.
@@ -176,6 +176,12 @@ impl Pipes {
             // What lanes have carried is not announced.
             drop(timeout(LOOK_AGAIN, changed).await);
         }
+    }
+
+    /// Asks behind everything that has been asked on the lanes that are open.
+    pub fn ask_on_all(&self, request: &Request<Payload>, url: &Url) -> Vec<Part> {
+        let open = self.lock().open.clone();
+        open.iter().map(|lane| lane.ask(request, url, 0)).collect()
     }
 
     /// The server refuses what is asked on a lane because there are too many. Whether others are
