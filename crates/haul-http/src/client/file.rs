@@ -296,29 +296,28 @@ impl ReadAt for HttpFile {
     }
 
     async fn recheck(&self) -> Result<Identity> {
-        let seen = self.inner.behind.facts().await;
-        let differs = |now: &Facts| self.inner.facts.differs(now).is_some();
-        if seen.is_some_and(|all| !all.iter().any(differs)) {
+        let inner = &self.inner;
+        let seen = inner.behind.facts().await;
+        if seen.is_some_and(|all| all.iter().all(|now| inner.facts.differs(now).is_none())) {
             return Ok(self.identity.clone());
         }
-        let ask = behind::question(&self.inner.found());
-        let answer = self.inner.exchange.patiently(&ask).await?;
+        let answer = inner.exchange.patiently(&behind::question(&inner.found())).await?;
         if !answer.status.is_success() {
             answer.drain().await;
-        } else if self.inner.other_version(&answer)?.is_none() {
+        } else if inner.other_version(&answer)?.is_none() {
             return Ok(self.identity.clone());
         }
         // A URL that is signed for GET alone, one that has expired, a server that answers HEAD as it
         // pleases: what counts is what can be read at the place that the user knows.
         let ask = match self.identity.size {
-            0 => whole(&self.inner.url),
-            _ => part(&self.inner.url, Range::new(0, 1), None),
+            0 => whole(&inner.url),
+            _ => part(&inner.url, Range::new(0, 1), None),
         };
-        let answer = self.inner.exchange.patiently(&ask).await?;
+        let answer = inner.exchange.patiently(&ask).await?;
         if !answer.status.is_success() {
             return Err(error::of_status(answer.status, "look at", &answer.url));
         }
-        let other = self.inner.other_version(&answer)?;
+        let other = inner.other_version(&answer)?;
         answer.drain().await;
         Ok(other.unwrap_or_else(|| self.identity.clone()))
     }

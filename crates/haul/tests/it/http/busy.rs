@@ -119,7 +119,7 @@ fn a_server_that_closes_connections_as_soon_as_they_are_made_is_read_over_the_ot
         let bytes = file.content.clone();
         file.tag = None;
         // Slow enough for the others to be tried.
-        let server = Server::with_most_open(most, move |asked| {
+        let server = Server::with_most_open(most, None, move |asked| {
             let mut answer = file.answer(asked);
             answer.rate = Some(6 << 20);
             answer
@@ -128,6 +128,22 @@ fn a_server_that_closes_connections_as_soon_as_they_are_made_is_read_over_the_ot
         eprintln!("{most} open at most: {} were tried", server.accepted());
         assert!(server.accepted() < 200, "{} connections were tried", server.accepted());
     }
+}
+
+#[test]
+fn a_server_with_few_connections_that_closes_idle_ones_is_still_looked_at_in_the_end() {
+    let file = File::new(content(2, 24 << 20));
+    let bytes = file.content.clone();
+    // The connection on which the file was found rests while others carry its parts.
+    let patience = Duration::from_millis(700);
+    let server = Server::with_most_open(4, patience, move |asked| {
+        let mut answer = file.answer(asked);
+        answer.rate = Some(3 << 20);
+        answer
+    });
+    let begun = Instant::now();
+    let said = arrives(&server, "--lanes 16", &bytes).err();
+    eprintln!("{} connections, {:?}: {said}", server.accepted(), begun.elapsed());
 }
 
 #[test]

@@ -91,6 +91,8 @@ pub(super) struct Server {
 struct Shared {
     script: Box<Script>,
     tls: Option<Arc<ServerConfig>>,
+    /// A connection on which nothing is asked for so long is closed.
+    patience: Option<Duration>,
     /// More connections than this are closed as soon as they are accepted.
     most_open: u64,
     asked: Mutex<Vec<Asked>>,
@@ -104,15 +106,16 @@ struct Shared {
 impl Server {
     /// Answers as `script` says.
     pub(super) fn start(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
-        Self::start_with(u64::MAX, None, script)
+        Self::start_with(u64::MAX, None, None, script)
     }
 
-    /// As [`Server::start`], with a bound on connections.
+    /// As [`Server::start`], with a bound on connections, and on how long they may rest.
     pub(super) fn with_most_open(
         most_open: u64,
+        patience: impl Into<Option<Duration>>,
         script: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
     ) -> Self {
-        Self::start_with(most_open, None, script)
+        Self::start_with(most_open, patience.into(), None, script)
     }
 
     /// As [`Server::start`], behind TLS.
@@ -120,11 +123,12 @@ impl Server {
         tls: Arc<ServerConfig>,
         script: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
     ) -> Self {
-        Self::start_with(u64::MAX, Some(tls), script)
+        Self::start_with(u64::MAX, None, Some(tls), script)
     }
 
     fn start_with(
         most_open: u64,
+        patience: Option<Duration>,
         tls: Option<Arc<ServerConfig>>,
         script: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
     ) -> Self {
@@ -134,6 +138,7 @@ impl Server {
         let shared = Arc::new(Shared {
             script: Box::new(script),
             tls,
+            patience,
             most_open,
             asked: Mutex::default(),
             answered: Mutex::default(),
@@ -209,6 +214,7 @@ impl Shared {
 
     fn serve(&self, connection: u64, tcp: &TcpStream) -> io::Result<()> {
         tcp.set_nodelay(true)?;
+        tcp.set_read_timeout(self.patience)?;
         let stream: Box<dyn Stream> = match &self.tls {
             None => Box::new(tcp.try_clone()?),
             Some(config) => {
