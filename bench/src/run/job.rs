@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::progress;
 use super::sampler::{Sampler, Samples};
 use super::stage::Stage;
 use crate::processes::{peak_rss, processes, tree};
@@ -200,27 +201,24 @@ fn server_ticks(stage: &Stage) -> io::Result<Option<u64>> {
     Ok(Some(tree(&processes()?, server.id()).iter().map(|process| process.ticks).sum()))
 }
 
-/// The last words on standard error, one line; of standard output where there are none: a program
-/// that prints events says there what went wrong.
+/// The last words on standard error, one line. What prints events on standard output may say there
+/// what went wrong.
 pub(super) fn last_words(home: &Path) -> String {
-    let words = |name: &str| -> io::Result<String> {
-        let mut file = File::open(home.join(name))?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(1 << 16)))?;
-        let mut text = Vec::new();
-        file.read_to_end(&mut text)?;
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> =
-            text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let words = lines[lines.len().saturating_sub(3)..].join("; ");
-        Ok(words.chars().take(400).collect())
-    };
-    match words("stderr") {
-        // Where its output went to the benchmark there is none.
-        Ok(said) if said.is_empty() => words("stdout").unwrap_or_default(),
-        Ok(said) => said,
-        Err(error) => format!("its messages cannot be read: {error}"),
+    let mut text = Vec::new();
+    let read =
+        File::open(home.join("stderr")).and_then(|file| file.take(1 << 20).read_to_end(&mut text));
+    if let Err(error) = read {
+        return format!("its messages cannot be read: {error}");
     }
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let mut words = lines[lines.len().saturating_sub(3)..].join("; ");
+    if words.is_empty() {
+        // Where its output went to the benchmark there is no such file.
+        let output = File::open(home.join("stdout")).ok();
+        words = output.and_then(progress::complaint).unwrap_or_default();
+    }
+    words.chars().take(400).collect()
 }
 
 /// Empties a run's home: what one leaves there is not for the next.

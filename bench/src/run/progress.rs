@@ -15,15 +15,27 @@ struct Line {
     lanes: Option<u32>,
     window_bytes: Option<u64>,
     rtt_ms: Option<f64>,
+    location: Option<String>,
+    operation: Option<String>,
+    message: Option<String>,
+}
+
+/// The last error in an output; none in that of another tool.
+pub(super) fn complaint(output: impl Read) -> Option<String> {
+    let last = lines(output).filter(|line| line.event == "error").last()?;
+    let parts = [last.location, last.operation, last.message];
+    Some(parts.into_iter().flatten().collect::<Vec<_>>().join(": "))
+}
+
+/// What is an event of haul's; whatever is none is somebody else's output.
+fn lines(output: impl Read) -> impl Iterator<Item = Line> {
+    let lines = BufReader::new(output).lines().map_while(Result::ok);
+    lines.filter_map(|line| serde_json::from_str(&line).ok())
 }
 
 /// The samples in an output; none in that of another tool.
 pub(super) fn samples(output: impl Read) -> Vec<ProgressSample> {
-    BufReader::new(output)
-        .lines()
-        .map_while(Result::ok)
-        // Whatever is no event of haul's is somebody else's output.
-        .filter_map(|line| serde_json::from_str::<Line>(&line).ok())
+    lines(output)
         .filter(|line| line.event == "progress")
         .filter_map(|line| {
             Some(ProgressSample {
@@ -50,5 +62,15 @@ not json
         let expected =
             ProgressSample { at: 1.5, bytes: 3, lanes: 8, window: 4096, rtt_ms: Some(200.5) };
         assert_eq!(samples(output.as_bytes()), [expected]);
+        assert_eq!(complaint(output.as_bytes()), None);
+    }
+
+    #[test]
+    fn the_last_error_is_what_it_complained_of() {
+        let output = r#"{"event":"error","location":"a","operation":"read","message":"first"}
+{"event":"error","location":"dav://h/x/","operation":"write","kind":"unsupported","message":"not supported"}
+{"event":"summary","bytes":0}"#;
+        let complaint = complaint(output.as_bytes());
+        assert_eq!(complaint.as_deref(), Some("dav://h/x/: write: not supported"));
     }
 }

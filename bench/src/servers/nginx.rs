@@ -20,7 +20,8 @@ pub(super) enum Manner {
     Limited,
 }
 
-/// See [`Manner::Limited`]. More than these connections at once are answered with 503.
+/// See [`Manner::Limited`]. A request on one connection more is answered with 503. The rate is that of
+/// each answer, and its first second is sent at once: small ranges are not slowed down.
 const LIMITS: &str = "limit_conn_zone $binary_remote_addr zone=clients:1m;\n \
      limit_conn clients 12;\n limit_rate 1m;\n";
 

@@ -20,8 +20,8 @@ pub(super) fn recipe(place: Place<'_>, with_tls: bool) -> io::Result<Recipe> {
         let files = tls::certificate(place)?;
         cacert = files.authority.display().to_string();
         let (certificate, key) = (files.certificate.display(), files.key.display());
-        // What else vsftpd has by default: a data connection continues the TLS session of its control
-        // connection, or it is refused.
+        // As it is without being told, vsftpd refuses a data connection that does not continue the TLS
+        // session of its control connection.
         keys = format!(
             "ssl_enable=YES\nallow_anon_ssl=YES\nforce_anon_logins_ssl=YES\n\
              force_anon_data_ssl=YES\nssl_ciphers=HIGH\nrsa_cert_file={certificate}\n\
@@ -40,9 +40,10 @@ pub(super) fn recipe(place: Place<'_>, with_tls: bool) -> io::Result<Recipe> {
              xferlog_enable=NO\nseccomp_sandbox=NO\nmax_per_ip=0\n{keys}"
         ),
     )?;
+    // rclone 1.60 cannot continue a session of TLS 1.3 as vsftpd wants it.
     let settings = format!(
         "type = ftp\nhost = {host}\nport = {port}\nuser = anonymous\npass = {}\n\
-         explicit_tls = {with_tls}\n",
+         explicit_tls = {with_tls}\ndisable_tls13 = {with_tls}\n",
         obscured("anonymous")?
     );
     let rclone = clients::rclone_config(place.private, &settings)?;

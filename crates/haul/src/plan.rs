@@ -159,10 +159,16 @@ fn only_name<'a>(mut sources: impl Iterator<Item = &'a Location>) -> Option<&'a 
 }
 
 /// The name under which a source arrives; empty if only its content does.
-fn own_name<'a>(location: &'a Location, place: &Place) -> &'a [u8] {
+fn own_name<'a>(location: &'a Location, place: &'a Place) -> &'a [u8] {
     // `DIR/.` is DIR to the file system, and what is in it to everybody who writes it.
     let content = location.has_trailing_slash() || location.path_bytes().ends_with(b"/.");
-    if place.is_directory && content { b"" } else { location.base_name() }
+    if place.is_directory && content {
+        return b"";
+    }
+    // What a question gives has the name that the server gives it.
+    let asked = matches!(location, Location::Remote { query: Some(_), .. });
+    let name = location.base_name();
+    if !place.is_directory && (asked || name.is_empty()) { place.path.name() } else { name }
 }
 
 fn job(source: Place, target: &Place, destination_path: RelPath) -> Job {

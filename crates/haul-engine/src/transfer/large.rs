@@ -15,7 +15,7 @@ use super::file::{Moved, commit_options};
 use super::open::{Opened, journal_from, open};
 use super::progress::FileProgress;
 use super::range::{FileInMotion, HELD_MOST};
-use super::verify::read_back;
+use super::verify::{read_back, read_named};
 use crate::Cancel;
 use crate::context::Context;
 use crate::digest::{Digest, FileHasher};
@@ -127,9 +127,11 @@ async fn move_opened(
         Some(hasher) => Some(hasher.finish(identity.size).await?),
         None => None,
     };
-    if let (true, Some(digest)) = (context.settings.verify, digest) {
+    let mut unverified = digest.filter(|_| context.settings.verify);
+    if let Some(digest) = unverified {
         let read = read_back(context, &*writer, identity.size, digest).await;
-        read.map_err(|error| error.at(&file.destination_name))?;
+        let done = read.map_err(|error| error.at(&file.destination_name))?;
+        unverified = unverified.filter(|_| !done);
     }
     let mut metadata = item.source.metadata();
     if context.settings.preserve.xattrs {
@@ -139,6 +141,11 @@ async fn move_opened(
     let options = commit_options(context, item, metadata);
     let committed = writer.commit(identity.size, &options).await;
     committed.map_err(|error| error.at(&file.destination_name))?;
+    if let Some(digest) = unverified {
+        let storage = &*job.destination;
+        let read = read_named(context, storage, &item.destination, identity.size, digest).await;
+        read.map_err(|error| error.at(&file.destination_name))?;
+    }
     remove_journal(context, journal_path)
         .await
         .map_err(|error| Error::from_io("remove the journal", error).at(&file.destination_name))?;

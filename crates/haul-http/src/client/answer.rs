@@ -84,7 +84,10 @@ impl Answer {
                 frame.map_err(|_| error::silent(operation, &self.head.url, SILENCE.as_secs()))?;
             match frame {
                 None => {
-                    self.free_if_read();
+                    // A body in chunks never says of itself that it has ended.
+                    if let Some(lease) = self.lease.take() {
+                        lease.give_back();
+                    }
                     return Ok(None);
                 }
                 Some(Err(failed)) => {

@@ -1,17 +1,18 @@
 //! What the head of an answer says of a file, and whether it is an answer to what was asked.
 
 use haul_storage::{
-    Entry, EntryKind, Error, ErrorKind, Identity, Range, RelPath, Result, Timestamp,
+    Entry, EntryKind, Error, ErrorKind, Identity, Range, RelPath, Result, Retry, Timestamp,
 };
 use http::header::{
-    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_RANGE, DATE, ETAG, HeaderName, LAST_MODIFIED,
+    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_RANGE, DATE, ETAG, HeaderName,
+    LAST_MODIFIED,
 };
 use http::{HeaderValue, StatusCode};
 
 use super::answer::Head;
 use super::error;
 use crate::parse::Url;
-use crate::parse::{dates, ranges, ranges::ContentRange};
+use crate::parse::{dates, disposition, ranges, ranges::ContentRange};
 
 /// A file that was modified longer ago than this is another one if its date is another one (RFC 9110,
 /// 8.8.2.2).
@@ -30,6 +31,8 @@ pub struct Facts {
     pub ranged: Option<bool>,
     /// Whether the last modification was so long ago that it tells this version from all others.
     settled: bool,
+    /// What the server would call a copy (RFC 6266), made safe.
+    pub suggested_name: Option<String>,
     /// How the last modification was written, for comparing.
     last_modified: Option<HeaderValue>,
 }
@@ -70,6 +73,10 @@ impl Facts {
             settled,
             tag: text(answer, &ETAG),
             ranged,
+            suggested_name: answer
+                .headers
+                .get(CONTENT_DISPOSITION)
+                .and_then(|value| disposition::file_name(value.as_bytes())),
             last_modified: answer.headers.get(LAST_MODIFIED).cloned(),
         })
     }
@@ -146,9 +153,11 @@ pub fn check_part(answer: &Head, asked: Range, version: &Facts) -> Result<()> {
             let now = Facts::of(answer, "read")?;
             return Err(match version.differs(&now) {
                 Some(how) => changed(url, &how),
+                // As it may at any time (RFC 9110, 14.2); some caches do until they have it.
                 None => wrong(format!(
                     "the server sends the whole file although bytes {asked:?} were asked for"
-                )),
+                ))
+                .with_retry(Retry::Later),
             });
         }
         StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PRECONDITION_FAILED => {

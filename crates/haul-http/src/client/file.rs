@@ -5,21 +5,24 @@
 //! read_at: what is kept, then GET bytes=a-b on a lane that is free → blocks
 //! ```
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::StreamExt;
 use futures_util::stream::try_unfold;
 use haul_storage::{
-    Block, BlockStream, Error, ErrorKind, Identity, Metadata, Range, ReadAt, Result,
+    Block, BlockStream, Error, ErrorKind, Identity, Metadata, Range, ReadAt, Result, Whole,
 };
 use http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
 use http::{HeaderValue, Method, StatusCode};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::Answer;
+use super::answer::{Answer, Head};
+use super::behind::{self, Behind};
 use super::error;
 use super::exchange::{Ask, Exchange, may_pass};
 use super::facts::{Facts, bytes_of, check_part};
@@ -60,7 +63,11 @@ struct Inner {
     found: Mutex<Url>,
     facts: Facts,
     ranged: bool,
+    /// The server does not say how long its answers are: they end with a chunk or the connection, and
+    /// none can be asked for behind another.
+    alone: AtomicBool,
     kept: Mutex<Vec<Kept>>,
+    behind: Behind,
 }
 
 /// The beginning of the file, on its way already.
@@ -158,8 +165,9 @@ impl HttpFile {
         let ask = part(url, Range::new(0, FIRST), None);
         exchange.foresee(&ask);
         let answer = exchange.patiently(&ask).await?;
-        if answer.status == StatusCode::RANGE_NOT_SATISFIABLE {
-            // Nothing to ask a part of: it is empty, or was at that moment.
+        // Nothing to ask a part of: it is empty, or was at that moment. Or it is a part of who knows
+        // how much.
+        if answer.status == StatusCode::RANGE_NOT_SATISFIABLE || is_part_of_unsaid(&answer) {
             answer.drain().await;
             let answer = exchange.patiently(&whole(url)).await?;
             return Self::opened(exchange, url, answer, page).await;
@@ -188,6 +196,11 @@ impl HttpFile {
         let mut facts = Facts::of(&answer, "open")?;
         let partial = answer.status == StatusCode::PARTIAL_CONTENT;
         let mut ahead = Block::new();
+        if partial && facts.size.is_none() {
+            return Err(Error::new(ErrorKind::Unsupported, "open")
+                .at(url)
+                .because("the server sends only parts of it, and does not say how long it is"));
+        }
         if facts.size.is_none() {
             let bytes = answer.whole("read", UNSAID_MOST).await.map_err(|error| {
                 Error::new(ErrorKind::Unsupported, "read").at(url).because(format!(
@@ -205,6 +218,7 @@ impl HttpFile {
             check_part(&answer, range, &facts)?;
         }
         let identity = facts.identity();
+        let says_its_length = answer.length().is_some();
         let source = if partial {
             Source::Early(Early::read(answer))
         } else {
@@ -225,8 +239,10 @@ impl HttpFile {
             url: url.clone(),
             found: Mutex::new(found),
             ranged: partial || facts.ranged == Some(true),
+            alone: AtomicBool::new(!says_its_length),
             facts,
             kept: Mutex::new(kept),
+            behind: Behind::default(),
         };
         Ok(Opened::File(Self { inner: Arc::new(inner), identity }))
     }
@@ -237,6 +253,20 @@ impl HttpFile {
     pub fn without_tag(mut self) -> Self {
         self.identity.tag = None;
         self
+    }
+
+    /// All of it, in memory.
+    ///
+    /// # Errors
+    /// As those of reading it by parts.
+    pub async fn whole(&self) -> Result<Whole> {
+        let mut bytes = Vec::new();
+        let mut blocks = self.read_at(Range::new(0, self.identity.size));
+        while let Some(block) = blocks.next().await {
+            block?.pieces().iter().for_each(|piece| bytes.extend_from_slice(piece));
+        }
+        let identity = self.identity.clone();
+        Ok(Whole { bytes: bytes.into(), identity, metadata: self.metadata().await? })
     }
 
     /// Whether parts of it can be asked for.
@@ -267,19 +297,29 @@ impl ReadAt for HttpFile {
 
     async fn recheck(&self) -> Result<Identity> {
         let inner = &self.inner;
-        let mut ask = Ask::new(Method::HEAD, inner.found(), "look at");
-        ask = ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let seen = inner.behind.facts().await;
+        if seen.is_some_and(|all| all.iter().all(|now| inner.facts.differs(now).is_none())) {
+            return Ok(self.identity.clone());
+        }
+        let answer = inner.exchange.patiently(&behind::question(&inner.found())).await?;
+        if !answer.status.is_success() {
+            answer.drain().await;
+        } else if inner.other_version(&answer)?.is_none() {
+            return Ok(self.identity.clone());
+        }
+        // A URL that is signed for GET alone, one that has expired, a server that answers HEAD as it
+        // pleases: what counts is what can be read at the place that the user knows.
+        let ask = match self.identity.size {
+            0 => whole(&inner.url),
+            _ => part(&inner.url, Range::new(0, 1), None),
+        };
         let answer = inner.exchange.patiently(&ask).await?;
         if !answer.status.is_success() {
             return Err(error::of_status(answer.status, "look at", &answer.url));
         }
-        let mut now = Facts::of(&answer, "look at")?;
-        // Where a HEAD says less than a GET there is less to compare.
-        now.size = now.size.or(inner.facts.size);
-        now.modified = now.modified.or(inner.facts.modified);
-        now.tag = now.tag.or_else(|| inner.facts.tag.clone());
-        let is_same = inner.facts.differs(&now).is_none();
-        Ok(if is_same { self.identity.clone() } else { now.identity() })
+        let other = inner.other_version(&answer)?;
+        answer.drain().await;
+        Ok(other.unwrap_or_else(|| self.identity.clone()))
     }
 
     fn read_at(&self, range: Range) -> BlockStream {
@@ -327,7 +367,10 @@ impl Reading {
         }
         let Some(kept) = &mut self.current else { return Ok(None) };
         let mut block = std::mem::take(&mut kept.ahead);
-        let most = usize::try_from(self.wanted.len()).unwrap_or(usize::MAX);
+        // A body whose length is not said may be longer than the part that it says it is.
+        let until = self.wanted.end().min(kept.range.end());
+        let most = until.saturating_sub(self.wanted.start());
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         if block.is_empty() {
             gather(&mut kept.source, &mut block, most.min(BLOCK)).await?;
         }
@@ -342,8 +385,11 @@ impl Reading {
         }
         block.truncate(most);
         self.wanted = self.wanted.split_at(block.len() as u64).1;
-        if self.wanted.start() >= kept.range.end() {
-            self.current = None;
+        if self.wanted.start() >= kept.range.end()
+            && let Some(Kept { source: Source::Answer(answer), .. }) = self.current.take()
+        {
+            // What says that a body in chunks has ended is still to come.
+            tokio::spawn(answer.drain());
         }
         Ok(Some(block))
     }
@@ -397,15 +443,30 @@ async fn gather(source: &mut Source, block: &mut Block, enough: usize) -> Result
 }
 
 impl Inner {
+    /// Which version an answer is of, if it is another one than is being read. Where it says less than
+    /// what is known there is less to compare.
+    fn other_version(&self, answer: &Head) -> Result<Option<Identity>> {
+        let mut now = Facts::of(answer, "look at")?;
+        now.size = now.size.or(self.facts.size);
+        now.modified = now.modified.or(self.facts.modified);
+        now.tag = now.tag.or_else(|| self.facts.tag.clone());
+        Ok(self.facts.differs(&now).map(|_| now.identity()))
+    }
+
     async fn ask(self: Arc<Self>, range: Range) -> Result<Kept> {
         if !self.ranged {
             return self.pass_over(range).await;
         }
         let (mut refusals, mut lost) = (0, 0);
         loop {
+            if self.alone.load(Ordering::Relaxed) {
+                return self.ask_alone(range).await;
+            }
             let found = self.found();
             let ask = part(&found, range, self.facts.if_range());
             let (mut part, lane) = self.exchange.part(&ask, range.len()).await?;
+            let is_last = Some(range.end()) == self.facts.size;
+            self.behind.part_asked(&self.exchange, &found, &lane, is_last).await?;
             let head = match part.head().await {
                 Ok(head) => head,
                 // Servers end a connection after so many requests (nginx 1000, Apache 100), or rest.
@@ -432,6 +493,10 @@ impl Inner {
                         return Err(error::of_status(head.status, "read", &found));
                     }
                     check_part(&head, range, &self.facts)?;
+                    if head.length().is_none() {
+                        self.alone.store(true, Ordering::Relaxed);
+                        continue;
+                    }
                     let source = Source::Part(part, found);
                     return Ok(Kept { source, range, ahead: Block::new() });
                 }
@@ -492,7 +557,9 @@ impl Inner {
         }
         let now = Facts::of(&answer, "read")?;
         if let Some(how) = self.facts.differs(&now) {
-            return Err(Error::new(ErrorKind::Changed, "read").at(&answer.url).because(how));
+            return Err(Error::new(ErrorKind::Changed, "read")
+                .at(&answer.url)
+                .because(format!("it has changed: {how}")));
         }
         answer.hold();
         let mut at = 0;
@@ -534,6 +601,12 @@ fn part(url: &Url, range: Range, version: Option<HeaderValue>) -> Ask {
         Some(version) => ask.with(IF_RANGE, version),
         None => ask,
     }
+}
+
+/// Whether an answer is a part of a file whose length is not said (`bytes 0-99/*`).
+fn is_part_of_unsaid(answer: &Head) -> bool {
+    answer.status == StatusCode::PARTIAL_CONTENT
+        && Facts::of(answer, "open").is_ok_and(|facts| facts.size.is_none())
 }
 
 /// All of a file, as it is.

@@ -12,8 +12,12 @@
 //! | SabreDAV | `DAV: sabredav-partialupdate` | PATCH | no | no | no |
 //! | any other | | no | no | no | no |
 //!
+//! nginx-dav-ext lists no names that begin with a dot, so there a directory with nothing else in it is
+//! taken for an empty one, and removed as such.
+//!
 //! The rows of Apache, nginx and rclone (which is "any other") are what version 2.4, 1.22 with
-//! dav-ext 3.0 and 1.60 were seen to do.
+//! dav-ext 3.0 and 1.60 were seen to do; those of Nextcloud and SabreDAV are what their manuals say, and
+//! no such server was asked.
 
 use haul_storage::{Capabilities, Medium, Writes};
 use http::HeaderMap;

@@ -8,6 +8,7 @@
 
 mod answer;
 mod auth;
+mod behind;
 mod body;
 mod change;
 mod connect;

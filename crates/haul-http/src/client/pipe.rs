@@ -19,7 +19,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use haul_net::{Gauge, Pace};
 use haul_storage::BufferPool;
 use http::header::{CONNECTION, HeaderName, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -57,6 +57,7 @@ pub struct Pipe {
     questions: UnboundedSender<Question>,
     gauge: Option<Gauge>,
     round_trip: Duration,
+    opened: Instant,
 }
 
 #[derive(Debug)]
@@ -66,6 +67,8 @@ struct Shared {
     /// Bytes that the lane may be expected to carry in a round trip.
     allowance: AtomicU64,
     ended: AtomicBool,
+    /// Whether the server has said anything.
+    answered: AtomicBool,
 }
 
 /// The answer to one request, as it comes.
@@ -100,6 +103,8 @@ struct Question {
     url: Url,
     pieces: UnboundedSender<Result<Piece, Broken>>,
     expected: u64,
+    /// The answer has no body, whatever it says (RFC 9110, 9.3.2).
+    is_head: bool,
 }
 
 impl Pipe {
@@ -113,6 +118,7 @@ impl Pipe {
             outstanding: AtomicU64::new(0),
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
             ended: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
         });
         runtime.spawn(write(writing, asked, written));
         let reader = Reader {
@@ -124,7 +130,7 @@ impl Pipe {
             round_trip,
         };
         runtime.spawn(reader.run(answered));
-        Self { shared, questions, gauge, round_trip }
+        Self { shared, questions, gauge, round_trip, opened: Instant::now() }
     }
 
     /// Asks for a part of `expected` bytes.
@@ -132,7 +138,8 @@ impl Pipe {
         let (pieces, receiver) = unbounded_channel();
         self.shared.outstanding.fetch_add(expected, Ordering::Relaxed);
         let bytes = as_sent(request);
-        let question = Question { bytes, url: url.clone(), pieces, expected };
+        let is_head = request.method() == Method::HEAD;
+        let question = Question { bytes, url: url.clone(), pieces, expected, is_head };
         if let Err(refused) = self.questions.send(question) {
             self.shared.outstanding.fetch_sub(expected, Ordering::Relaxed);
             drop(refused.0.pieces.send(Err(Broken::Lost)));
@@ -153,6 +160,17 @@ impl Pipe {
     /// Whether nothing can be asked any more.
     pub fn is_ended(&self) -> bool {
         self.shared.ended.load(Ordering::Relaxed) || self.questions.is_closed()
+    }
+
+    /// Whether anything has been answered. Servers that have too many connections close those that
+    /// they have just accepted.
+    pub fn has_answered(&self) -> bool {
+        self.shared.answered.load(Ordering::Relaxed)
+    }
+
+    /// When it was opened.
+    pub const fn opened(&self) -> Instant {
+        self.opened
     }
 
     /// Nothing more is to be asked.
@@ -196,7 +214,7 @@ impl Part {
 }
 
 fn as_sent(request: &Request<Payload>) -> Vec<u8> {
-    let mut bytes = format!("GET {} HTTP/1.1\r\n", request.uri()).into_bytes();
+    let mut bytes = format!("{} {} HTTP/1.1\r\n", request.method(), request.uri()).into_bytes();
     for (name, value) in request.headers() {
         bytes.extend_from_slice(name.as_str().as_bytes());
         bytes.extend_from_slice(b": ");
@@ -300,9 +318,11 @@ impl Reader {
     async fn answer(&mut self, question: &Question) -> Result<bool, Broken> {
         let mut left = Outstanding { shared: &Arc::clone(&self.shared), bytes: question.expected };
         let (head, length) = self.head(&question.url).await?;
+        self.shared.answered.store(true, Ordering::Relaxed);
         let closes = says(&head.headers, &CONNECTION, "close");
         let wanted = head.status == StatusCode::PARTIAL_CONTENT || head.status == StatusCode::OK;
         drop(question.pieces.send(Ok(Piece::Head(head))));
+        let length = if question.is_head { Length::Known(0) } else { length };
         let Length::Known(mut length) = length else {
             return Err(Broken::Unreadable("its length is not said".to_owned()));
         };

@@ -18,7 +18,7 @@ use super::pipe::{Part, Pipe};
 use crate::parse::{Origin, Url};
 
 /// Lanes in the making: enough to open all that a long path needs at once.
-const MAKING: usize = 16;
+const MAKING: usize = 32;
 
 /// While lanes are being opened none is given more than this, in thousandths of what it carries in
 /// two round trips: the first one would have everything, and take long for it.
@@ -28,6 +28,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A new lane that ends within this time without a word was one too many; later it was idle.
+const TURNED_AWAY_WITHIN: Duration = Duration::from_secs(5);
 
 /// Bytes that every new lane is asked for before anything is known of the file.
 pub const PIECE: u64 = 64 << 10;
@@ -58,6 +61,7 @@ struct State {
     wished: usize,
     refused: usize,
     refused_in_a_row: u32,
+    refused_at: Option<Instant>,
     paused_until: Option<Instant>,
     /// Why the last lane could not be opened, while there is none.
     failure: Option<Error>,
@@ -174,6 +178,12 @@ impl Pipes {
         }
     }
 
+    /// Asks behind everything that has been asked on the lanes that are open.
+    pub fn ask_on_all(&self, request: &Request<Payload>, url: &Url) -> Vec<Part> {
+        let open = self.lock().open.clone();
+        open.iter().map(|lane| lane.ask(request, url, 0)).collect()
+    }
+
     /// The server refuses what is asked on a lane because there are too many. Whether others are
     /// left.
     pub fn refused(&self, lane: &Pipe) -> bool {
@@ -186,7 +196,7 @@ impl Pipes {
 
     /// Forgets lanes that have ended, closes what is too much, makes what is missing.
     fn tend(&self, state: &mut State) {
-        state.open.retain(|lane| !lane.is_ended());
+        state.forget_ended();
         let wished = state.wished.max(state.least);
         while state.open.len() > wished {
             let Some(idle) = state.open.iter().rposition(|lane| lane.outstanding() == 0) else {
@@ -216,7 +226,6 @@ impl Pipes {
         state.making -= 1;
         match connected {
             Ok(connected) => {
-                state.refused_in_a_row = 0;
                 state.failure = None;
                 state.connect.get_or_insert(began.elapsed());
                 let pipe = Pipe::start(connected, self.buffers.clone(), &self.runtime);
@@ -255,7 +264,27 @@ impl State {
         foresight.parts.push((range, part));
     }
 
+    /// A lane that ended before it answered anything was refused by a server that has too many:
+    /// another one would end like it.
+    fn forget_ended(&mut self) {
+        let refused_at = self.refused_at;
+        let later = |lane: &Pipe| refused_at.is_none_or(|at| lane.opened() > at);
+        if self.open.iter().any(|lane| lane.has_answered() && later(lane)) {
+            self.refused_in_a_row = 0;
+        }
+        let turned_away = |lane: &Pipe| {
+            let soon = lane.opened().elapsed() < TURNED_AWAY_WITHIN;
+            lane.is_ended() && !lane.has_answered() && soon && later(lane)
+        };
+        let refused = self.open.iter().any(|lane| turned_away(lane));
+        self.open.retain(|lane| !lane.is_ended());
+        if refused {
+            self.refuse();
+        }
+    }
+
     fn refuse(&mut self) {
+        self.refused_at = Some(Instant::now());
         self.refused += 1;
         self.refused_in_a_row += 1;
         self.least = 0;

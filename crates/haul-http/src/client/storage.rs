@@ -304,6 +304,11 @@ impl Storage for HttpStorage {
     }
 
     async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
+        // The beginning of what was looked at is here already, and often that is all of it.
+        let opened = self.inner.opened().remove(path);
+        if let Some(file) = opened.filter(|file| file.identity().size <= limit) {
+            return file.whole().await;
+        }
         let at = || self.inner.location.display(path);
         let mut answer = self.inner.exchange().patiently(&whole(&self.inner.url(path))).await?;
         if !answer.status.is_success() {

@@ -102,8 +102,20 @@ const MANUAL: &str = "\
 Locations:
   PATH                    a local path; ./a:b if a colon comes before the first slash
   [USER@]HOST:PATH        SFTP, as scp writes it; below the home unless PATH begins with a slash
-  sftp://[USER@]HOST[:PORT]/PATH
+  sftp://[USER@]HOST[:PORT]/PATH; the others have the same form:
+  http://, https://       a file, or a directory of which the server shows a list of links; to write
+                          there takes WebDAV
+  dav://, davs://         WebDAV, without and with TLS
+  ftp://, ftps://         FTP; ftps:// insists on TLS; /~/PATH is below the directory of the login
   NAME:PATH               below the url of [remote.NAME] in the configuration
+
+Signing in, by the first of these that there is (SSH tries keys before):
+  HAUL_TOKEN              a bearer token, for all http, https, dav and davs locations
+  password-command        of [remote.NAME]: a command that prints the password
+  HAUL_PASSWORD           the password of USER
+  NETRC                   a file with names and passwords [default: ~/.netrc]; for HTTP and WebDAV
+  the terminal            where the password of USER is asked for
+Proxies of HTTP and WebDAV: http_proxy, https_proxy, all_proxy, no_proxy, as curl reads them.
 
 Configuration (TOML; names of options as on the command line, without the dashes):
   [defaults]              options of every transfer: lanes = 4, bwlimit = \"10M\", fsync = true
@@ -112,7 +124,8 @@ Configuration (TOML; names of options as on the command line, without the dashes
   The command line goes before the profile, the profile before [defaults].
 
 JSON (--json): one object a line on the standard output; `event` says which:
-  plan, progress, file, retry, warning, error, summary; entry (ls), step (demo), serving (serve)
+  plan, progress, file, retry, warning, error, summary; entry (ls), step (demo), serving and, with
+  -v, client (serve)
   With many hosts most have `host`, and each host ends with an event `host`.
   Names are in `path`; where one is not UTF-8, `path_bytes` has it in hexadecimal.
 

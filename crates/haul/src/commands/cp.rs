@@ -5,13 +5,13 @@ use crate::args::CpArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
-use crate::places::{MANY_LANES, Places};
+use crate::places::{Places, expected_lanes};
 use crate::{hosts, plan, settings};
 
 /// Runs it.
 pub(crate) async fn run(args: &CpArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let resolved = settings::resolve(&args.transfer, config).map_err(Stop::Usage)?;
-    let lanes = resolved.engine.lanes.fixed().unwrap_or(MANY_LANES);
+    let lanes = expected_lanes(&resolved.engine);
     let (block_size, split) = (resolved.engine.block_size, resolved.split);
     let places = Places::new(config, block_size, split, &args.remote, printer, lanes);
     if let Some(many) = hosts::find(args, &places)? {

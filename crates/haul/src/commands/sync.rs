@@ -5,14 +5,14 @@ use crate::args::SyncArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
-use crate::places::{MANY_LANES, Places};
+use crate::places::{Places, expected_lanes};
 use crate::{plan, settings};
 
 /// Runs it.
 pub(crate) async fn run(args: &SyncArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let mut resolved = settings::resolve(&args.transfer, config).map_err(Stop::Usage)?;
     resolved.engine.delete = args.delete;
-    let lanes = resolved.engine.lanes.fixed().unwrap_or(MANY_LANES);
+    let lanes = expected_lanes(&resolved.engine);
     let (block_size, split) = (resolved.engine.block_size, resolved.split);
     let places = Places::new(config, block_size, split, &args.remote, printer, lanes);
     let source = places.locate(&args.source)?;

@@ -9,7 +9,7 @@ use haul_net::{PasswordSource, Secret};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Scheme};
 
 use super::Place;
-use super::http::tls_options;
+use super::http::{INSECURE, tls_options};
 use super::sftp::{at_root, journals, rel_path, split};
 use super::threads::LaneThreads;
 use crate::args::TlsArgs;
@@ -33,6 +33,7 @@ struct Opened {
     hosts: HashMap<HostKey, Arc<FtpHost>>,
     password_commands: HashMap<HostKey, String>,
     storages: HashMap<(HostKey, Vec<u8>), Arc<FtpStorage>>,
+    warned: bool,
     /// Of which it was said how they were reached.
     introduced: HashSet<HostKey>,
 }
@@ -118,6 +119,9 @@ impl FtpPlaces {
         let mut opened = self.lock();
         if let Some(host) = opened.hosts.get(key) {
             return Ok(Arc::clone(host));
+        }
+        if self.options.trust.insecure && !std::mem::replace(&mut opened.warned, true) {
+            self.printer.warning(&format!("ftp://{}", key.host), INSECURE);
         }
         let mut options = self.options.clone();
         options.user.clone_from(&key.user);

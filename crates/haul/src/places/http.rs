@@ -22,6 +22,8 @@ use crate::args::TlsArgs;
 use crate::output::{Printer, human};
 use crate::terminal::Terminal;
 
+pub(super) const INSECURE: &str = "--insecure: nobody knows who the server is, nor who reads along";
+
 /// Opens hosts, each once.
 #[derive(Debug)]
 pub(super) struct HttpPlaces {
@@ -118,9 +120,12 @@ impl HttpPlaces {
     ) -> Result<Place> {
         let (directory, _) = split(url.path());
         let root = url.with_path(directory);
-        let name = match location.base_name() {
-            b"" => &b"index.html"[..],
-            name => name,
+        let suggested = file.facts().suggested_name.clone();
+        let suggested = suggested.filter(|_| url.query().is_some() || directory == url.path());
+        let name = match (&suggested, location.base_name()) {
+            (Some(name), _) => name.as_bytes(),
+            (None, b"") => b"index.html",
+            (None, name) => name,
         };
         let path = rel_path(location, &[name])?;
         let at = at_root(location, parent(location.path_bytes()));
@@ -128,7 +133,8 @@ impl HttpPlaces {
             true => HttpStorage::open_dav(Arc::clone(host), at, root, journals()).await?,
             false => HttpStorage::open_web(Arc::clone(host), at, root, file.is_ranged()),
         };
-        let given = (url.query().is_some() || file.found() != url).then_some(url);
+        let given =
+            (url.query().is_some() || file.found() != url || suggested.is_some()).then_some(url);
         storage.put(path.clone(), file, given);
         Ok(Place { storage, path, is_directory: false, exists: true, local: None })
     }
@@ -183,8 +189,7 @@ impl HttpPlaces {
             return Ok(Arc::clone(host));
         }
         if self.options.tls.insecure && !std::mem::replace(&mut opened.warned, true) {
-            let message = "--insecure: nobody knows who the server is, nor who reads along";
-            self.printer.warning(&location.to_string(), message);
+            self.printer.warning(&location.to_string(), INSECURE);
         }
         let mut options = self.options.clone();
         let netrc = opened.netrc.get_or_insert_with(|| netrc(&self.printer).map(Arc::new));

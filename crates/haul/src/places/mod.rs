@@ -18,6 +18,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use haul_engine::WindowProfile;
 use haul_local::{LocalOptions, LocalStorage, SplitMode, SplitStorage};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Scheme, Storage, WorkPool};
 
@@ -29,7 +30,14 @@ use crate::options::SplitArg;
 use crate::output::Printer;
 
 /// Lanes that whoever moves much will want over a long path.
+const FEW_LANES: usize = 4;
 pub(crate) const MANY_LANES: usize = 16;
+
+/// Lanes that a transfer with these settings will want over a long path.
+pub(crate) fn expected_lanes(settings: &haul_engine::Settings) -> usize {
+    let few = settings.profile == WindowProfile::Safe;
+    settings.lanes.fixed().unwrap_or(if few { FEW_LANES } else { MANY_LANES })
+}
 
 /// Something in an opened storage.
 #[derive(Debug, Clone)]

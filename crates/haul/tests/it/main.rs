@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "figures of a test that are worth seeing")]
 
+mod content;
 mod session;
 
 mod config;
@@ -11,6 +12,7 @@ mod demo;
 mod fan;
 mod faults;
 mod help;
+mod http;
 mod kill;
 mod ls;
 mod serve;

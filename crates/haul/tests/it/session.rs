@@ -74,6 +74,13 @@ impl Session {
         self.ran(line, self.command(line).output().unwrap())
     }
 
+    /// As [`Session::haul`], with variables of the environment.
+    pub(crate) fn haul_where(&self, line: &str, variables: &[(&str, &str)]) -> Ran {
+        let mut command = self.command(line);
+        command.envs(variables.iter().copied());
+        self.ran(line, command.output().unwrap())
+    }
+
     /// As [`Session::haul`], with a further argument that may be any bytes.
     pub(crate) fn haul_with(&self, line: &str, argument: &[u8]) -> Ran {
         let argument = OsString::from(OsStr::from_bytes(argument));

@@ -46,6 +46,10 @@ pub(super) struct Opening {
     pub(super) stretches: Option<(u64, f64)>,
 }
 
+/// Bytes per second. A lane that carries no more over a short path meets a limit, of the link or of the
+/// server for each connection; one more lane tells.
+const SLOW_LANE: f64 = 4e6;
+
 impl Search {
     pub(super) fn open(
         &mut self,
@@ -183,12 +187,14 @@ impl Search {
     fn open_more_lanes(&mut self, view: View, lanes: &mut Lanes, bounds: &Bounds) -> bool {
         let goodput = self.samples.mean(FLAT_ROUNDS as usize);
         let thin = self.lane_share(goodput, view, lanes) < THIN_LANE_BYTES;
+        // On a short path one lane carries all that there is, unless a server gives each only so much.
+        let slow = goodput < SLOW_LANE * lanes.open() as f64;
         let proven = self.fewer_lanes.is_some() || thin || view.full == Some(false);
         if self.settled_once
             || view.full == Some(true)
             || !proven
             || self.link_is_full(goodput, lanes)
-            || view.round_trip < LONG_PATH
+            || (view.round_trip < LONG_PATH && !slow)
         {
             return false;
         }

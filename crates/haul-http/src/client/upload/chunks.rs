@@ -32,7 +32,8 @@ use crate::parse::Url;
 
 const TOTAL: HeaderName = HeaderName::from_static("oc-total-length");
 
-/// All pieces but the last have as many bytes at least, and there are as many pieces at most.
+/// All pieces but the last have as many bytes at least, and there are as many pieces at most: those of
+/// a file of more than 50 GB are longer (of 1 TB, 100 MB, and two of them are in memory).
 const PIECE_LEAST: u64 = 5 << 20;
 const PIECES_MOST: u64 = 10_000;
 

@@ -18,13 +18,13 @@ mod managed;
 mod many;
 mod strange;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use haul_fault_proxy::FaultProxy;
 
 use self::sshd::Sshd;
+use crate::content::{Chance, content, unfinished};
 use crate::session::{Ran, Session};
 
 /// A session, and a server on which it has a directory `far`.
@@ -145,45 +145,4 @@ impl Drop for Running {
             drop(child.wait());
         }
     }
-}
-
-/// Bytes that differ from place to place and from seed to seed.
-fn content(seed: u64, length: usize) -> Vec<u8> {
-    let mut chance = Chance(seed);
-    let words = std::iter::repeat_with(|| chance.next().to_le_bytes()).flatten();
-    words.take(length).collect()
-}
-
-/// Numbers that look random and are the same in every run (SplitMix64).
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-
-    /// From 0 to below `end`.
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
-
-/// All files below a directory whose names say that they are not finished.
-fn unfinished(root: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut pending = vec![root.to_owned()];
-    while let Some(directory) = pending.pop() {
-        for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
-            if entry.file_type().unwrap().is_dir() {
-                pending.push(entry.path());
-            } else if haul_storage::is_part_name(entry.file_name().as_encoded_bytes()) {
-                found.push(entry.path());
-            }
-        }
-    }
-    found
 }

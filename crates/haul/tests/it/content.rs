@@ -1,0 +1,46 @@
+//! What is in files: bytes that look random and are the same in every run; and which files are not
+//! finished.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Bytes that differ from place to place and from seed to seed.
+pub(crate) fn content(seed: u64, length: usize) -> Vec<u8> {
+    let mut chance = Chance(seed);
+    let words = std::iter::repeat_with(|| chance.next().to_le_bytes()).flatten();
+    words.take(length).collect()
+}
+
+/// Numbers that look random and are the same in every run (SplitMix64).
+pub(crate) struct Chance(pub(crate) u64);
+
+impl Chance {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    /// From 0 to below `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// All files below a directory whose names say that they are not finished.
+pub(crate) fn unfinished(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut pending = vec![root.to_owned()];
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                pending.push(entry.path());
+            } else if haul_storage::is_part_name(entry.file_name().as_encoded_bytes()) {
+                found.push(entry.path());
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,226 @@
+//! What a scripted server answers: a file as it should be, and what may be wrong with it.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::server::Asked;
+
+/// How a body says where it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// `Content-Length`.
+    Length,
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+    /// By the end of the connection.
+    End,
+}
+
+/// What becomes of the connection after an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The next request is read.
+    Stays,
+    /// An orderly end (FIN).
+    Closes,
+    /// A reset (RST).
+    Resets,
+    /// Whatever the system makes of it: a reset if something was not read.
+    Drops,
+}
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub(super) struct Answer {
+    pub(super) version: &'static str,
+    /// Sent before everything: interim answers.
+    pub(super) before: String,
+    pub(super) status: u16,
+    pub(super) fields: Vec<(String, String)>,
+    pub(super) body: Vec<u8>,
+    pub(super) framing: Framing,
+    pub(super) end: End,
+    /// Only so many bytes of the body are sent.
+    pub(super) cut: Option<usize>,
+    /// Bytes per second.
+    pub(super) rate: Option<usize>,
+    /// Sent instead of all else.
+    pub(super) raw: Option<Vec<u8>>,
+}
+
+impl Answer {
+    /// With a body.
+    pub(super) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
+        Self {
+            version: "HTTP/1.1",
+            before: String::new(),
+            status,
+            fields: Vec::new(),
+            body: body.into(),
+            framing: Framing::Length,
+            end: End::Stays,
+            cut: None,
+            rate: None,
+            raw: None,
+        }
+    }
+
+    /// Bytes that are no answer; the connection ends with them.
+    pub(super) fn raw(bytes: impl Into<Vec<u8>>) -> Self {
+        Self { raw: Some(bytes.into()), end: End::Closes, ..Self::new(200, "") }
+    }
+
+    /// A page for people.
+    pub(super) fn page(status: u16) -> Self {
+        let page = format!("<html><body><h1>{status}: please come back later</h1></body></html>\n");
+        Self::new(status, page).with("Content-Type", "text/html")
+    }
+
+    /// To somewhere else.
+    pub(super) fn redirect(status: u16, to: &str) -> Self {
+        Self::new(status, "").with("Location", to)
+    }
+
+    /// With a header field; one that is there is replaced.
+    pub(super) fn with(self, name: &str, value: impl Into<String>) -> Self {
+        let mut answer = self.without(name);
+        answer.fields.push((name.to_owned(), value.into()));
+        answer
+    }
+
+    /// Without a header field.
+    pub(super) fn without(mut self, name: &str) -> Self {
+        self.fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self
+    }
+
+    /// With an end of the connection.
+    pub(super) fn then(self, end: End) -> Self {
+        Self { end, ..self }
+    }
+
+    /// The connection ends after so many bytes of the body.
+    pub(super) fn cut(self, after: usize, end: End) -> Self {
+        Self { cut: Some(after), end, ..self }
+    }
+
+    /// With a body that ends otherwise.
+    pub(super) fn framed(self, framing: Framing) -> Self {
+        let end = if framing == Framing::End { End::Closes } else { self.end };
+        Self { framing, end, ..self }
+    }
+
+    /// Sends it.
+    pub(super) fn send(&self, head_only: bool, to: &mut impl Write) -> io::Result<()> {
+        if let Some(raw) = &self.raw {
+            to.write_all(raw)?;
+            return to.flush();
+        }
+        let mut head = format!("{}{} {} Some Words\r\n", self.before, self.version, self.status);
+        for (name, value) in &self.fields {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        let says = self.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+        match self.framing {
+            Framing::Length if !says => {
+                head.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
+            }
+            Framing::Chunked => head.push_str("Transfer-Encoding: chunked\r\n"),
+            _ => {}
+        }
+        to.write_all(format!("{head}\r\n").as_bytes())?;
+        if !head_only {
+            let body = &self.body[..self.cut.unwrap_or(usize::MAX).min(self.body.len())];
+            // Ten times a second, if it is to be slow.
+            let piece = self.rate.map_or(64 << 10, |rate| rate / 10).max(1);
+            for piece in body.chunks(piece) {
+                match self.framing {
+                    Framing::Chunked => {
+                        let chunk = format!("{:x}\r\n", piece.len());
+                        to.write_all(&[chunk.as_bytes(), piece, b"\r\n"].concat())?;
+                    }
+                    _ => to.write_all(piece)?,
+                }
+                to.flush()?;
+                if self.rate.is_some() {
+                    thread::sleep(Duration::from_millis(100));
+                }
+            }
+            if self.framing == Framing::Chunked && self.cut.is_none() {
+                to.write_all(b"0\r\n\r\n")?;
+            }
+        }
+        to.flush()
+    }
+}
+
+/// A file, and how a good server gives it.
+#[derive(Debug, Clone)]
+pub(super) struct File {
+    pub(super) content: Arc<Vec<u8>>,
+    /// `ETag`, with its quotes.
+    pub(super) tag: Option<String>,
+    /// `Last-Modified`.
+    pub(super) modified: Option<String>,
+    /// Whether parts of it can be had.
+    pub(super) ranged: bool,
+}
+
+impl File {
+    /// With an ETag and a date.
+    pub(super) fn new(content: Vec<u8>) -> Self {
+        Self {
+            content: Arc::new(content),
+            tag: Some("\"one\"".to_owned()),
+            modified: Some("Mon, 01 Jan 2024 10:00:00 GMT".to_owned()),
+            ranged: true,
+        }
+    }
+
+    /// Another version: of these bytes, with this ETag and date.
+    pub(super) fn version(
+        content: Vec<u8>,
+        tag: impl Into<Option<&'static str>>,
+        modified: impl Into<Option<&'static str>>,
+    ) -> Self {
+        let (tag, modified) = (tag.into(), modified.into());
+        let tag = tag.map(str::to_owned);
+        Self {
+            content: Arc::new(content),
+            tag,
+            modified: modified.map(str::to_owned),
+            ranged: true,
+        }
+    }
+
+    /// The answer of a good server (RFC 9110, 13 and 14).
+    pub(super) fn answer(&self, asked: &Asked) -> Answer {
+        let size = self.content.len();
+        let same = asked.field("if-range").is_none_or(|version| {
+            Some(version) == self.tag.as_deref() || Some(version) == self.modified.as_deref()
+        });
+        let answer = match asked.range().filter(|_| self.ranged && same && asked.method == "GET") {
+            Some((first, _)) if first >= size => {
+                Answer::new(416, "").with("Content-Range", format!("bytes */{size}"))
+            }
+            Some((first, last)) => {
+                let last = last.min(size - 1);
+                Answer::new(206, &self.content[first..=last])
+                    .with("Content-Range", format!("bytes {first}-{last}/{size}"))
+            }
+            None => Answer::new(200, &self.content[..]),
+        };
+        let answer = answer.with("Content-Type", "application/octet-stream");
+        let answer = if self.ranged { answer.with("Accept-Ranges", "bytes") } else { answer };
+        let answer = match &self.tag {
+            Some(tag) => answer.with("ETag", tag),
+            None => answer,
+        };
+        match &self.modified {
+            Some(modified) => answer.with("Last-Modified", modified),
+            None => answer,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Servers that have too much to do.
+
+use std::fs;
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use super::answer::{Answer, End, File};
+use super::nginx::Nginx;
+use super::server::Server;
+use super::{arrives, copy, fails, whole};
+use crate::content::content;
+use crate::session::Session;
+
+const SIZE: usize = 2 << 20;
+const OPTIONS: &str = "--lanes 2 --chunk 128K";
+
+/// What `Retry-After` says to come back in so many seconds, as a date.
+fn date_in(seconds: u64) -> String {
+    let output = Command::new("date")
+        .env("LC_ALL", "C")
+        .args(["-u", "-d", &format!("+{seconds} seconds"), "+%a, %d %b %Y %H:%M:%S GMT"])
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// A server that says once, at request `at`, that it is busy, and when it heard the next one. Others
+/// that are under way at that moment do not count.
+fn pause_of(at: u64, status: u16, retry_after: impl Fn() -> String + Send + Sync + 'static) {
+    let file = File::new(content(1, SIZE));
+    let bytes = file.content.clone();
+    let times = std::sync::Arc::new(Mutex::new(Vec::new()));
+    let noted = std::sync::Arc::clone(&times);
+    let server = Server::start(move |asked| {
+        noted.lock().unwrap().push(Instant::now());
+        match asked.number == at {
+            true => Answer::page(status).with("Retry-After", retry_after()),
+            false => file.answer(asked),
+        }
+    });
+    arrives(&server, "--lanes 1 --chunk 128K --retries 2", &bytes);
+    let times = times.lock().unwrap();
+    let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    // A date has whole seconds, and what was under way already comes a little later.
+    assert!(longest >= Duration::from_millis(1900), "{at}, {status}: only {longest:?}");
+    assert!(longest < Duration::from_secs(8), "{at}, {status}: {longest:?}");
+}
+
+#[test]
+fn a_busy_server_is_left_alone_for_as_many_seconds_as_it_says() {
+    for status in [429, 503] {
+        for at in [1, 4] {
+            pause_of(at, status, || "2".to_owned());
+        }
+    }
+}
+
+#[test]
+fn a_busy_server_is_left_alone_until_the_date_that_it_says() {
+    for at in [1, 4] {
+        pause_of(at, 503, || date_in(3));
+    }
+}
+
+#[test]
+fn a_busy_server_that_says_nothing_more_is_asked_again() {
+    for status in [429, 503, 500, 502, 504, 408] {
+        let file = File::new(content(1, SIZE));
+        let bytes = file.content.clone();
+        let server = Server::start(move |asked| match asked.number {
+            1 | 2 | 6 | 8 | 13 => Answer::page(status),
+            _ => file.answer(asked),
+        });
+        arrives(&server, OPTIONS, &bytes);
+    }
+}
+
+#[test]
+fn a_server_that_is_always_busy_is_an_error_in_the_end() {
+    let server = Server::start(|_| Answer::page(503));
+    fails(&server, "--retries 0", "the server says 503");
+    let file = File::new(content(1, SIZE));
+    let server =
+        Server::start(
+            move |asked| {
+                if asked.is_later_part() { Answer::page(503) } else { file.answer(asked) }
+            },
+        );
+    fails(&server, "--lanes 2 --chunk 128K --retries 1", "the server says 503");
+}
+
+#[test]
+fn a_server_that_serves_only_so_many_connections_is_read_over_these() {
+    for end in [End::Stays, End::Closes] {
+        let file = File::new(content(2, 16 << 20));
+        let bytes = file.content.clone();
+        let server = Server::start(move |asked| {
+            if asked.open > 4 { Answer::page(503).then(end) } else { file.answer(asked) }
+        });
+        arrives(&server, "--lanes 16", &bytes);
+    }
+}
+
+#[test]
+fn a_fifth_connection_that_is_refused_is_no_failure() {
+    let file = File::new(content(2, 16 << 20));
+    let bytes = file.content.clone();
+    let server = Server::start(move |asked| {
+        if asked.connection >= 5 { Answer::page(503).then(End::Closes) } else { file.answer(asked) }
+    });
+    arrives(&server, "--lanes 16", &bytes);
+}
+
+#[test]
+fn a_server_that_closes_connections_as_soon_as_they_are_made_is_read_over_the_others() {
+    for most in [2, 4] {
+        let mut file = File::new(content(2, 24 << 20));
+        let bytes = file.content.clone();
+        file.tag = None;
+        // Slow enough for the others to be tried.
+        let server = Server::with_most_open(most, None, move |asked| {
+            let mut answer = file.answer(asked);
+            answer.rate = Some(6 << 20);
+            answer
+        });
+        arrives(&server, "--lanes 16", &bytes);
+        eprintln!("{most} open at most: {} were tried", server.accepted());
+        assert!(server.accepted() < 200, "{} connections were tried", server.accepted());
+    }
+}
+
+#[test]
+fn a_server_with_few_connections_that_closes_idle_ones_is_still_looked_at_in_the_end() {
+    let file = File::new(content(2, 24 << 20));
+    let bytes = file.content.clone();
+    // The connection on which the file was found rests while others carry its parts.
+    let patience = Duration::from_millis(700);
+    let server = Server::with_most_open(4, patience, move |asked| {
+        let mut answer = file.answer(asked);
+        answer.rate = Some(3 << 20);
+        answer
+    });
+    let begun = Instant::now();
+    let said = arrives(&server, "--lanes 16", &bytes).err();
+    eprintln!("{} connections, {:?}: {said}", server.accepted(), begun.elapsed());
+}
+
+#[test]
+fn a_real_server_that_limits_connections_and_the_rate_of_each_is_no_failure() {
+    let zone = "limit_conn_zone $binary_remote_addr zone=addr:1m;";
+    let Some(nginx) = Nginx::start(zone, "limit_rate 1m; limit_conn addr 12;") else { return };
+    let bytes = content(3, 24 << 20);
+    fs::write(nginx.www("f"), &bytes).unwrap();
+    for lanes in ["--lanes 16", "--lanes 4", ""] {
+        let session = Session::new();
+        let begun = Instant::now();
+        copy(&session, lanes, &nginx.url("/f")).status(0);
+        whole(&session, &bytes);
+        eprintln!("{lanes}: {:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn a_real_server_that_limits_requests_is_no_failure() {
+    let zone = "limit_req_zone $binary_remote_addr zone=addr:1m rate=20r/s;";
+    let Some(nginx) = Nginx::start(zone, "limit_req zone=addr burst=5 nodelay;") else { return };
+    let bytes = content(3, 8 << 20);
+    fs::write(nginx.www("f"), &bytes).unwrap();
+    let session = Session::new();
+    copy(&session, "--lanes 4", &nginx.url("/f")).status(0);
+    whole(&session, &bytes);
+}

@@ -1,0 +1,143 @@
+//! A file that becomes another one while it is read arrives in one version.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::answer::{Answer, End, File};
+use super::server::Server;
+use super::{arrives, copy, fails, whole};
+use crate::content::content;
+use crate::session::Session;
+
+const SIZE: usize = 2 << 20;
+const OPTIONS: &str = "--lanes 2 --chunk 128K --retries 2";
+const DATES: [&str; 2] = ["Mon, 01 Jan 2024 10:00:00 GMT", "Tue, 02 Jan 2024 10:00:00 GMT"];
+
+/// Two versions, and what tells them from each other.
+fn versions() -> Vec<(&'static str, File, File)> {
+    let (old, new) = (content(1, SIZE), content(2, SIZE));
+    let longer = content(2, SIZE + 1000);
+    let shorter = content(2, SIZE / 2);
+    vec![
+        (
+            "ETag",
+            File::version(old.clone(), "\"one\"", None),
+            File::version(new.clone(), "\"two\"", None),
+        ),
+        (
+            "Last-Modified",
+            File::version(old.clone(), None, DATES[0]),
+            File::version(new.clone(), None, DATES[1]),
+        ),
+        (
+            "weak ETag",
+            File::version(old.clone(), "W/\"one\"", None),
+            File::version(new, "W/\"two\"", None),
+        ),
+        ("longer", File::version(old.clone(), None, None), File::version(longer, None, None)),
+        (
+            "shorter",
+            File::version(old, "\"one\"", DATES[0]),
+            File::version(shorter, "\"two\"", DATES[1]),
+        ),
+    ]
+}
+
+#[test]
+fn a_file_that_changes_half_way_arrives_in_its_new_version() {
+    for at in [2, 5, 9] {
+        for (what, old, new) in versions() {
+            let bytes = new.content.clone();
+            let server = Server::start(move |asked| {
+                let version = if asked.number <= at { &old } else { &new };
+                version.answer(asked)
+            });
+            let said = arrives(&server, OPTIONS, &bytes).err();
+            assert!(said.contains("changed"), "{what}, {at}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_does_not_know_if_range_is_found_out_all_the_same() {
+    for (what, old, new) in versions() {
+        let bytes = new.content.clone();
+        let server = Server::start(move |asked| {
+            let version = if asked.number <= 5 { &old } else { &new };
+            let asked = asked.without("if-range");
+            version.answer(&asked)
+        });
+        let said = arrives(&server, OPTIONS, &bytes).err();
+        assert!(said.contains("changed"), "{what}: {said}");
+    }
+}
+
+#[test]
+fn a_change_that_only_a_last_look_shows_is_seen() {
+    for (what, old, new) in versions() {
+        let bytes = new.content.clone();
+        let looked = AtomicBool::new(false);
+        let server = Server::start(move |asked| {
+            let head = asked.method == "HEAD";
+            let version = if looked.fetch_or(head, Ordering::SeqCst) || head { &new } else { &old };
+            version.answer(asked)
+        });
+        let said = arrives(&server, OPTIONS, &bytes).err();
+        assert!(said.contains("changed"), "{what}: {said}");
+    }
+}
+
+#[test]
+fn a_file_without_ranges_that_changes_when_it_is_asked_for_again_arrives_in_one_version() {
+    let mut old = File::new(content(1, SIZE));
+    old.ranged = false;
+    let mut new = File::version(content(2, SIZE), "\"two\"", DATES[1]);
+    new.ranged = false;
+    let bytes = new.content.clone();
+    let server = Server::start(move |asked| match asked.number {
+        1 => old.answer(asked).cut(1_000_000, End::Closes),
+        _ => new.answer(asked),
+    });
+    let said = arrives(&server, OPTIONS, &bytes).err();
+    assert!(said.contains("changed"), "{said}");
+}
+
+#[test]
+fn a_file_that_never_stays_the_same_is_an_error() {
+    let server = Server::start(|asked| {
+        let tag = format!("\"{}\"", asked.number);
+        File { tag: Some(tag), ..File::new(content(asked.number, SIZE)) }.answer(asked)
+    });
+    fails(&server, OPTIONS, "changed");
+}
+
+#[test]
+fn a_file_that_disappears_half_way_is_an_error() {
+    let file = File::new(content(1, SIZE));
+    let server =
+        Server::start(
+            move |asked| {
+                if asked.number < 6 { file.answer(asked) } else { Answer::page(404) }
+            },
+        );
+    fails(&server, OPTIONS, "the server says 404");
+}
+
+#[test]
+fn what_an_earlier_run_left_of_another_version_is_not_continued() {
+    for (what, old, new) in versions() {
+        let failing =
+            Server::start(
+                move |asked| {
+                    if asked.number < 10 { old.answer(asked) } else { Answer::page(400) }
+                },
+            );
+        let bytes = new.content.clone();
+        let session = Session::new();
+        copy(&session, OPTIONS, &failing.url("/f")).status(1);
+        assert!(!session.has("dst/f"), "{what}");
+        drop(failing);
+        let server = Server::start(move |asked| new.answer(asked));
+        copy(&session, OPTIONS, &server.url("/f")).status(0);
+        whole(&session, &bytes);
+    }
+}

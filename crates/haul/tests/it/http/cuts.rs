@@ -1,0 +1,179 @@
+//! Connections that end within an answer, and a program that is killed.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
+
+use super::answer::{End, File};
+use super::nginx::Nginx;
+use super::server::Server;
+use super::{arrives, copy, whole};
+use crate::content::{Chance, content, unfinished};
+use crate::session::Session;
+
+/// How many cuts there are to be.
+const CUTS: u64 = 100;
+
+/// Ends the connection within every third answer, at a place that chance chooses.
+fn cut_at_random(seed: u64, end: End, ranged: bool, options: &str, sizes: &[usize]) {
+    let mut cuts = 0;
+    let mut transfers = 0;
+    while cuts < CUTS {
+        for &size in sizes {
+            let mut file = File::new(content(seed + transfers, size));
+            file.ranged = ranged;
+            let bytes = file.content.clone();
+            let chance = Mutex::new((Chance(seed + transfers), 0));
+            let server = Server::start(move |asked| {
+                let answer = file.answer(asked);
+                let mut chance = chance.lock().unwrap();
+                let length = answer.body.len() as u64;
+                if asked.method == "HEAD" || length == 0 || chance.0.below(3) > 0 {
+                    return answer;
+                }
+                chance.1 += 1;
+                let after = chance.0.below(length) as usize;
+                answer.cut(after, end).with("X-Cut", chance.1.to_string())
+            });
+            arrives(&server, options, &bytes);
+            cuts += server.answers_with("X-Cut");
+            transfers += 1;
+        }
+    }
+    eprintln!("{options}, {end:?}: {cuts} cuts in {transfers} transfers, all identical");
+}
+
+#[test]
+fn a_file_is_identical_however_often_answers_are_cut_off() {
+    cut_at_random(100, End::Closes, true, "--lanes 3 --chunk 128K -q", &[4 << 20, 2_000_001]);
+}
+
+#[test]
+fn a_file_is_identical_however_often_connections_are_reset() {
+    cut_at_random(200, End::Resets, true, "--lanes 3 --chunk 128K -q", &[4 << 20, 2_000_001]);
+}
+
+#[test]
+fn a_file_is_identical_however_often_a_server_without_ranges_is_cut_off() {
+    for end in [End::Closes, End::Resets] {
+        let file = File { ranged: false, ..File::new(content(3, 3 << 20)) };
+        let bytes = file.content.clone();
+        let chance = Mutex::new(Chance(3));
+        let server = Server::start(move |asked| {
+            let answer = file.answer(asked);
+            let after = chance.lock().unwrap().below(answer.body.len() as u64) as usize;
+            if asked.method == "GET" && asked.number < 4 { answer.cut(after, end) } else { answer }
+        });
+        arrives(&server, "", &bytes);
+        assert!(server.asked().len() >= 4);
+    }
+}
+
+#[test]
+fn a_small_file_is_whole_or_not_there() {
+    for size in [1, 1000, 65_535, 65_536, 65_537, 200_000] {
+        for after in [0, 1, size / 2, size - 1] {
+            let file = File::new(content(4, size));
+            let bytes = file.content.clone();
+            let server = Server::start(move |asked| {
+                let answer = file.answer(asked);
+                if asked.method == "GET" && asked.number < 3 {
+                    let most = answer.body.len() - 1;
+                    answer.cut(after.min(most), End::Closes)
+                } else {
+                    answer
+                }
+            });
+            arrives(&server, "", &bytes);
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_is_always_cut_off_is_an_error_in_the_end() {
+    for (size, after) in [(1000, 10), (200_000, 0), (3 << 20, 0)] {
+        let file = File::new(content(5, size));
+        let server = Server::start(move |asked| file.answer(asked).cut(after, End::Closes));
+        super::fails(&server, "--retries 1", "/f: cannot ");
+    }
+}
+
+#[test]
+fn lanes_to_a_real_server_are_cut_anywhere_and_the_file_is_identical() {
+    let Some(nginx) = Nginx::start("", "") else { return };
+    let proxy = FaultProxy::to(nginx.address()).start().unwrap();
+    let bytes = content(6, 12 << 20);
+    fs::write(nginx.www("f"), &bytes).unwrap();
+    let mut chance = Chance(6);
+    let (mut cuts, mut transfers) = (0, 0);
+    while cuts < CUTS {
+        let from = proxy.stats().accepted;
+        for n in 1..=8 {
+            let after = chance.below(3 << 20);
+            let cut = match chance.below(2) {
+                0 => Fault::CutHard { after },
+                _ => Fault::CutSoft { after },
+            };
+            proxy.set(Connections::Nth(from + n), Direction::ToClient, cut);
+        }
+        let session = Session::new();
+        copy(&session, "-q --lanes 4", &format!("http://{}/f", proxy.address())).status(0);
+        whole(&session, &bytes);
+        let met = proxy.fired().len() as u64;
+        assert!(met > cuts, "no cut was met");
+        cuts = met;
+        transfers += 1;
+        proxy.clear();
+    }
+    eprintln!("{cuts} cuts in {transfers} transfers, all identical");
+}
+
+/// Waits until so many bytes are in part files below a directory.
+fn wait_for_bytes(root: &Path, bytes: u64) {
+    let begun = Instant::now();
+    while !root.exists()
+        || unfinished(root)
+            .iter()
+            .filter_map(|part| Some(fs::metadata(part).ok()?.len()))
+            .sum::<u64>()
+            < bytes
+    {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{bytes} bytes never came");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_program_that_is_killed_repeats_no_more_than_a_window() {
+    let Some(nginx) = Nginx::start("", "") else { return };
+    let size = 24 << 20;
+    let bytes = content(7, size);
+    fs::write(nginx.www("f"), &bytes).unwrap();
+    let mut chance = Chance(7);
+    for kills in 1..=4 {
+        let proxy = FaultProxy::to(nginx.address()).start().unwrap();
+        let session = Session::new();
+        let line = format!("cp --json --window 2M --lanes 2 http://{}/f dst/", proxy.address());
+        for _ in 0..kills {
+            let mut running = session.command(&format!("{line} --bwlimit 6M"));
+            let mut running = running.stdout(std::process::Stdio::null()).spawn().unwrap();
+            wait_for_bytes(&session.path(""), 1 << 20);
+            std::thread::sleep(Duration::from_millis(200 + chance.below(400)));
+            running.kill().unwrap();
+            running.wait().unwrap();
+            assert!(!session.has("dst/f"), "it was done before it was killed");
+        }
+        let summary = session.haul(&line).status(0).summary();
+        whole(&session, &bytes);
+        let resumed = summary["resumed_bytes"].as_u64().unwrap();
+        let repeated = proxy.stats().to_client.read.saturating_sub(size as u64);
+        eprintln!("{kills} kills: {resumed} bytes were resumed; {repeated} went more than once");
+        assert!(resumed > 0, "{summary}");
+        // What has arrived and waits for its record comes on top of the window, and what was asked
+        // for is on its way when the program dies; heads add some.
+        assert!(repeated <= kills * (4 << 20) + size as u64 / 50, "{repeated} were repeated");
+    }
+}

@@ -1,0 +1,55 @@
+//! Downloads over HTTP as their users see them when something goes wrong: the program against servers
+//! that do what a script says, and against real ones with a bad network between.
+
+mod answer;
+mod busy;
+mod changes;
+mod connections;
+mod cuts;
+mod encoded;
+mod names;
+mod nginx;
+mod ranges;
+mod redirects;
+mod secrets;
+mod server;
+mod slow;
+mod tls;
+
+use std::fs;
+
+use self::server::Server;
+use crate::session::{Ran, Session};
+
+/// `haul cp OPTIONS URL dst/`.
+fn copy(session: &Session, options: &str, url: &str) -> Ran {
+    session.haul(&format!("cp {options} {url} dst/"))
+}
+
+/// The file at `/f` arrives, and nothing else.
+#[track_caller]
+fn arrives(server: &Server, options: &str, content: &[u8]) -> Ran {
+    let session = Session::new();
+    let ran = copy(&session, options, &server.url("/f")).status(0);
+    whole(&session, content);
+    ran
+}
+
+/// What was copied is this, and nothing else is there.
+#[track_caller]
+fn whole(session: &Session, content: &[u8]) {
+    let arrived = fs::read(session.path("dst/f")).unwrap();
+    assert_eq!(arrived.len(), content.len(), "it has another length");
+    let differs = arrived.iter().zip(content).position(|(is, should)| is != should);
+    assert_eq!(differs, None, "a byte is another one");
+    assert_eq!(fs::read_dir(session.path("dst")).unwrap().count(), 1, "something is left over");
+}
+
+/// The file at `/f` does not arrive, and this is said about it.
+#[track_caller]
+fn fails(server: &Server, options: &str, said: &str) -> Ran {
+    let session = Session::new();
+    let ran = copy(&session, options, &server.url("/f")).status(1).stderr_has(said);
+    assert!(!session.has("dst/f"), "there is something under the final name");
+    ran
+}

@@ -1,0 +1,122 @@
+//! What a download is called: a name that is safe, or none.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
+use super::answer::{Answer, File};
+use super::nginx::Nginx;
+use super::server::Server;
+use crate::content::content;
+use crate::session::Session;
+
+/// Copies what is at a path of a URL, and gives the status, what was said, and what is in `dst` by
+/// then; nothing else may be there.
+#[track_caller]
+fn names_of(path: &str) -> (i32, String, Vec<Vec<u8>>) {
+    let session = Session::new().directory("dst").file("evil", "untouched");
+    let file = File::new(content(1, 1000));
+    let server = Server::start(move |asked| file.answer(asked));
+    let output =
+        session.command("cp --retries 0").arg(server.url(path)).arg("dst/").output().unwrap();
+    let in_dst = fs::read_dir(session.path("dst")).unwrap().map(Result::unwrap);
+    let names = in_dst.map(|entry| entry.file_name().as_bytes().to_owned()).collect();
+    let mut around: Vec<_> =
+        fs::read_dir(session.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    around.sort();
+    assert!(
+        around.iter().all(|name| name == "dst" || name == "evil" || name == "home"),
+        "{around:?}"
+    );
+    assert_eq!(session.read("evil"), "untouched");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().unwrap(), said, names)
+}
+
+#[test]
+fn encoded_names_are_decoded() {
+    for (path, name) in [
+        ("/f", &b"f"[..]),
+        ("/a%20b", b"a b"),
+        ("/d/%C3%A4%C3%B6", "äö".as_bytes()),
+        ("/ä", "ä".as_bytes()),
+        ("/%ff%fe", b"\xff\xfe"),
+        ("/100%25", b"100%"),
+        ("/a%0Ab", b"a\nb"),
+        ("/a%3Fb%23c", b"a?b#c"),
+        ("/-rf", b"-rf"),
+        ("/a+b", b"a+b"),
+        ("/%2e%2e.txt", b"...txt"),
+        ("/f?query=1", b"f"),
+        ("/f?a=/../../evil", b"f"),
+    ] {
+        let (status, said, names) = names_of(path);
+        assert_eq!((status, names), (0, vec![name.to_owned()]), "{path}: {said}");
+    }
+}
+
+#[test]
+fn names_that_lead_elsewhere_lead_nowhere() {
+    for path in ["/%2F", "/a%2Fb", "/..%2Ff", "/%2e%2e%2fa%2ff", "/a%00b", "/%2Fetc%2Ff", "/a%2F.."]
+    {
+        let (status, said, names) = names_of(path);
+        let is_safe =
+            matches!(&names[..], [name] if [&b"f"[..], b"b", b"index.html"].contains(&&name[..]));
+        assert!(if status == 0 { is_safe } else { names.is_empty() }, "{path}: {names:?} {said}");
+        assert!(!said.is_empty());
+    }
+}
+
+#[test]
+fn dots_are_no_names() {
+    for path in ["/a/..", "/a/.", "/%2e%2e", "/a/%2E%2e", "/%2e"] {
+        let (_, said, names) = names_of(path);
+        let bad = names.iter().any(|name| name == b".." || name == b"." || name == b"evil");
+        assert!(!bad, "{path}: {names:?} {said}");
+    }
+}
+
+#[test]
+fn a_name_that_is_too_long_is_an_error() {
+    let (status, said, names) = names_of(&format!("/{}", "n".repeat(300)));
+    assert_eq!((status, names), (1, Vec::new()), "{said}");
+}
+
+#[test]
+fn what_is_printed_of_a_name_cannot_move_the_cursor() {
+    let server = Server::start(|_| Answer::page(404));
+    let session = Session::new();
+    let ran = session.haul(&format!("cp --retries 0 {} dst/", server.url("/a%1B%5B2Jb%0Ac")));
+    let said = ran.status(1).err();
+    assert!(!said.contains('\x1b') && said.trim_end().lines().count() <= 2, "{said:?}");
+}
+
+#[test]
+fn a_redirect_does_not_rename_what_was_asked_for() {
+    let file = File::new(content(1, 1000));
+    let server = Server::start(move |asked| match asked.target.as_str() {
+        "/f" => Answer::redirect(302, "/..%2F..%2Fevil"),
+        _ => file.answer(asked),
+    });
+    super::arrives(&server, "", &content(1, 1000));
+}
+
+#[test]
+fn a_real_server_finds_files_of_every_name() {
+    let Some(nginx) = Nginx::start("", "") else { return };
+    for (path, name) in [
+        ("a%20b", &b"a b"[..]),
+        ("%C3%A4", "ä".as_bytes()),
+        ("%FF%FE", b"\xff\xfe"),
+        ("a%0Ab", b"a\nb"),
+        ("100%25%3F%23", b"100%?#"),
+        ("-rf", b"-rf"),
+    ] {
+        let name = OsStr::from_bytes(name);
+        let bytes = content(2, 700_000);
+        fs::write(nginx.www("").join(name), &bytes).unwrap();
+        let session = Session::new();
+        session.haul(&format!("cp {} dst/", nginx.url(&format!("/{path}")))).status(0);
+        assert!(fs::read(session.path("dst").join(name)).unwrap() == bytes, "{path}");
+    }
+}

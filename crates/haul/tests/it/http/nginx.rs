@@ -1,0 +1,92 @@
+//! A real nginx, in the foreground and with a directory of its own.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+const NGINX: &str = "/usr/sbin/nginx";
+
+/// The server; it ends with its test.
+pub(super) struct Nginx {
+    directory: TempDir,
+    address: SocketAddr,
+    child: Child,
+}
+
+impl Nginx {
+    /// With further lines for `http` and for `location /`. `None`, and the test says that it is
+    /// skipped, where there is no nginx.
+    pub(super) fn start(http: &str, location: &str) -> Option<Self> {
+        if !Path::new(NGINX).exists() {
+            eprintln!("skipped: there is no {NGINX} (Debian: nginx-light)");
+            return None;
+        }
+        // Another program may take the port in the meantime.
+        (0..5).find_map(|_| Self::try_start(http, location))
+    }
+
+    fn try_start(http: &str, location: &str) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        fs::create_dir(root.join("www")).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let at = root.display();
+        let config = format!(
+            "daemon off; master_process off; worker_processes 1; pid {at}/pid; error_log {at}/errors;
+             events {{ worker_connections 256; }}
+             http {{
+                 access_log off; default_type application/octet-stream; sendfile on;
+                 client_body_temp_path {at}/t1; proxy_temp_path {at}/t2; fastcgi_temp_path {at}/t3;
+                 uwsgi_temp_path {at}/t4; scgi_temp_path {at}/t5;
+                 {http}
+                 server {{ listen {address}; root {at}/www; location / {{ {location} }} }}
+             }}"
+        );
+        fs::write(root.join("config"), config).unwrap();
+        // Who may be somebody else does not read what is below a directory of root's.
+        let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+        let mut command = Command::new(NGINX);
+        command.args(["-p", &at.to_string(), "-c", "config", "-e", "errors", "-g", user]);
+        let said = File::create(root.join("said")).unwrap();
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn().unwrap();
+        let begun = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            if child.try_wait().unwrap().is_some() {
+                eprintln!("nginx: {}", fs::read_to_string(root.join("said")).unwrap());
+                return None;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "nginx does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(Self { directory, address, child })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A path below what it shows.
+    pub(super) fn www(&self, path: &str) -> PathBuf {
+        self.directory.path().join("www").join(path)
+    }
+
+    /// The URL of a path.
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

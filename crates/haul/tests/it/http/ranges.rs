@@ -1,0 +1,272 @@
+//! Answers to requests for a part that are none: never written, and an error unless another try
+//! brings what was asked for.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::answer::{Answer, End, File, Framing};
+use super::server::{Asked, Server};
+use super::{arrives, copy, fails, whole};
+use crate::content::content;
+use crate::session::Session;
+
+const SIZE: usize = 2 << 20;
+
+/// Requests for later parts of a file are answered by `wrong`: all of them, or one that is in the
+/// middle of others.
+fn later(always: bool, wrong: fn(&Asked, Answer) -> Answer) -> Server {
+    let file = File::new(content(1, SIZE));
+    Server::start(move |asked| {
+        let answer = file.answer(asked);
+        let is_it = asked.is_later_part() && (always || asked.number == 4);
+        if is_it { wrong(asked, answer) } else { answer }
+    })
+}
+
+const OPTIONS: &str = "--lanes 2 --chunk 128K --retries 2";
+
+#[test]
+fn a_part_that_is_another_than_was_asked_for_is_refused() {
+    let server = later(true, |asked, answer| {
+        let (first, last) = asked.range().unwrap();
+        answer.with("Content-Range", format!("bytes {}-{}/{SIZE}", first - 100, last - 100))
+    });
+    fails(&server, OPTIONS, "the server sends bytes ");
+}
+
+#[test]
+fn a_part_that_begins_right_and_is_shorter_or_longer_is_refused() {
+    for (by, framing) in [(-10, Framing::Length), (10, Framing::Length), (10, Framing::Chunked)] {
+        let file = File::new(content(1, SIZE));
+        let server = Server::start(move |asked| {
+            let Some((first, last)) = asked.range().filter(|_| asked.is_later_part()) else {
+                return file.answer(asked);
+            };
+            let last = last.min(SIZE - 20).saturating_add_signed(by);
+            Answer::new(206, &file.content[first..=last])
+                .with("Content-Range", format!("bytes {first}-{last}/{SIZE}"))
+                .with("ETag", "\"one\"")
+                .framed(framing)
+        });
+        fails(&server, OPTIONS, "the server sends bytes ");
+    }
+}
+
+#[test]
+fn a_part_of_a_file_of_another_length_is_refused() {
+    let server = later(true, |asked, answer| {
+        let (first, last) = asked.range().unwrap();
+        answer.with("Content-Range", format!("bytes {first}-{last}/{}", SIZE + 1))
+    });
+    fails(&server, OPTIONS, "it had 2097152 bytes and has 2097153");
+}
+
+#[test]
+fn a_part_that_does_not_say_which_it_is_is_refused() {
+    let server = later(true, |_, answer| answer.without("Content-Range"));
+    fails(&server, OPTIONS, "no Content-Range");
+    let file = File::new(content(1, SIZE));
+    let server = Server::start(move |asked| file.answer(asked).without("Content-Range"));
+    fails(&server, OPTIONS, "no Content-Range");
+}
+
+#[test]
+fn a_part_that_says_where_it_is_in_words_that_nobody_understands_is_refused() {
+    for words in ["bytes", "bytes 5-4/10", "bytes */2097152", "lines 1-2/3", "bytes 1-2/x", ""] {
+        let file = File::new(content(1, SIZE));
+        let server = Server::start(move |asked| {
+            let answer = file.answer(asked);
+            if asked.is_later_part() { answer.with("Content-Range", words) } else { answer }
+        });
+        fails(&server, OPTIONS, "/f: cannot read: ");
+    }
+}
+
+#[test]
+fn a_body_of_another_length_than_its_part_is_refused() {
+    for by in [-7, 7] {
+        let file = File::new(content(1, SIZE));
+        let server = Server::start(move |asked| {
+            let answer = file.answer(asked);
+            if !asked.is_later_part() {
+                return answer;
+            }
+            let length = answer.body.len().saturating_add_signed(by);
+            let mut answer = answer.with("Content-Length", length.to_string());
+            answer.body.resize(length, b'x');
+            answer
+        });
+        fails(&server, OPTIONS, "bytes for a part of");
+    }
+}
+
+#[test]
+fn bytes_behind_the_end_of_a_part_are_not_taken_for_those_that_follow() {
+    for framing in [Framing::Chunked, Framing::End] {
+        let file = File::new(content(1, SIZE));
+        let bytes = file.content.clone();
+        let server = Server::start(move |asked| {
+            let mut answer = file.answer(asked);
+            if answer.status == 206 {
+                answer.body.extend_from_slice(&[b'x'; 5000]);
+                answer = answer.framed(framing);
+            }
+            answer
+        });
+        let session = Session::new();
+        let ran = copy(&session, OPTIONS, &server.url("/f"));
+        // Refusing it is as good.
+        if session.has("dst/f") {
+            ran.status(0);
+            whole(&session, &bytes);
+        } else {
+            ran.status(1);
+        }
+    }
+}
+
+#[test]
+fn the_whole_file_is_never_written_where_a_part_belongs() {
+    let server = later(true, |asked, answer| {
+        File { ranged: false, ..File::new(content(1, SIZE)) }.answer(asked).then(answer.end)
+    });
+    fails(&server, OPTIONS, "the server sends the whole file although");
+}
+
+#[test]
+fn a_server_that_sends_the_whole_file_once_is_asked_again() {
+    let server = later(false, |asked, answer| {
+        File { ranged: false, ..File::new(content(1, SIZE)) }.answer(asked).then(answer.end)
+    });
+    arrives(&server, OPTIONS, &content(1, SIZE));
+}
+
+#[test]
+fn a_page_for_people_in_place_of_a_part_is_never_written() {
+    for status in [200, 404, 500, 403, 400] {
+        let page = move |_: &Asked, _: Answer| match status {
+            200 => Answer::page(200),
+            404 => Answer::page(404),
+            403 => Answer::page(403),
+            400 => Answer::page(400),
+            _ => Answer::page(500),
+        };
+        let file = File::new(content(1, SIZE));
+        let server = Server::start(move |asked| {
+            if asked.is_later_part() { page(asked, Answer::page(200)) } else { file.answer(asked) }
+        });
+        let said = match status {
+            200 => "it has changed: it had 2097152 bytes",
+            404 => "the server says 404",
+            403 => "the server says 403",
+            400 => "the server says 400",
+            _ => "the server says 500",
+        };
+        fails(&server, OPTIONS, said);
+    }
+}
+
+#[test]
+fn a_page_for_people_that_comes_once_makes_no_difference() {
+    for wrong in [
+        (|_, _| Answer::page(200)) as fn(&Asked, Answer) -> Answer,
+        |_, _| Answer::page(404),
+        |_, _| Answer::page(500),
+        |_, _| Answer::page(502),
+        |_, _| Answer::page(503).then(End::Closes),
+    ] {
+        arrives(&later(false, wrong), OPTIONS, &content(1, SIZE));
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_said() {
+    for (status, said) in [
+        (404, "the server says 404"),
+        (410, "the server says 410"),
+        (403, "the server says 403"),
+        (500, "the server says 500"),
+        (418, "the server says 418"),
+    ] {
+        let server = Server::start(move |_| Answer::page(status));
+        fails(&server, "--retries 0", said);
+    }
+}
+
+#[test]
+fn a_server_without_ranges_gives_its_file_in_one_stream() {
+    for size in [0, 1, 65_536, 300_000, 5 << 20] {
+        let file = File { ranged: false, ..File::new(content(2, size)) };
+        let bytes = file.content.clone();
+        let server = Server::start(move |asked| file.answer(asked));
+        arrives(&server, "", &bytes);
+        arrives(&server, "--lanes 4", &bytes);
+    }
+}
+
+#[test]
+fn a_part_of_who_knows_how_much_is_not_taken_for_the_whole() {
+    let unsaid = |asked: &Asked, answer: Answer| match asked.range() {
+        Some((first, last)) => answer.with("Content-Range", format!("bytes {first}-{last}/*")),
+        None => answer,
+    };
+    for size in [SIZE, 300_000, 100_000] {
+        let file = File::new(content(1, size));
+        let bytes = file.content.clone();
+        let server = Server::start(move |asked| unsaid(asked, file.answer(asked)));
+        arrives(&server, OPTIONS, &bytes);
+    }
+    // Only parts, whatever is asked for.
+    let file = File::new(content(1, SIZE));
+    let server = Server::start(move |_| {
+        Answer::new(206, &file.content[..65_536]).with("Content-Range", "bytes 0-65535/*")
+    });
+    fails(&server, OPTIONS, "does not say how long it is");
+}
+
+#[test]
+fn files_of_every_length_arrive_by_parts() {
+    for size in [0, 1, 65_535, 65_536, 65_537, 262_144, 262_145, 3_000_000] {
+        let file = File::new(content(2, size));
+        let bytes = file.content.clone();
+        let server = Server::start(move |asked| file.answer(asked));
+        arrives(&server, "", &bytes);
+        arrives(&server, "--lanes 4 --chunk 100K", &bytes);
+    }
+}
+
+#[test]
+fn the_server_of_python_gives_its_files() {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let shown = Session::new();
+    let server = Command::new("python3")
+        .args(["-m", "http.server", "--bind", "127.0.0.1", &port.to_string()])
+        .current_dir(shown.path(""))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(mut server) = server else {
+        eprintln!("skipped: there is no python3");
+        return;
+    };
+    let begun = Instant::now();
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let outcome = std::panic::catch_unwind(|| {
+        for size in [0, 1, 200_000, 9 << 20] {
+            let bytes = content(3, size);
+            fs::write(shown.path("f"), &bytes).unwrap();
+            let session = Session::new();
+            copy(&session, "", &format!("http://127.0.0.1:{port}/f")).status(0);
+            whole(&session, &bytes);
+        }
+    });
+    server.kill().unwrap();
+    server.wait().unwrap();
+    outcome.unwrap();
+}

@@ -1,0 +1,112 @@
+//! Files that are elsewhere.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::answer::{Answer, File};
+use super::server::Server;
+use super::{arrives, fails};
+use crate::content::content;
+
+const SIZE: usize = 2 << 20;
+const OPTIONS: &str = "--lanes 2 --chunk 128K --retries 2";
+
+#[test]
+fn redirects_without_end_are_an_error_soon() {
+    // To itself, around, and ever further.
+    let to_itself = Server::start(|_| Answer::redirect(302, "/f"));
+    fails(&to_itself, "", "redirected without end");
+    let around = Server::start(|asked| {
+        Answer::redirect(301, if asked.target == "/f" { "/g" } else { "/f" })
+    });
+    fails(&around, "", "redirected without end");
+    let further = Server::start(|asked| Answer::redirect(307, &format!("{}x", asked.target)));
+    fails(&further, "", "redirected without end");
+    for server in [to_itself, around, further] {
+        assert!(server.asked().len() <= 12, "{} requests", server.asked().len());
+    }
+}
+
+#[test]
+fn every_kind_of_redirect_is_followed() {
+    for status in [301, 302, 303, 307, 308] {
+        let file = File::new(content(1, SIZE));
+        let bytes = file.content.clone();
+        let server = Server::start(move |asked| match asked.target.as_str() {
+            "/f" => Answer::redirect(status, "deep/er"),
+            "/deep/er" => Answer::redirect(status, "../other%20place?a=b"),
+            "/other%20place?a=b" => file.answer(asked),
+            _ => Answer::page(404),
+        });
+        arrives(&server, OPTIONS, &bytes);
+    }
+}
+
+#[test]
+fn a_redirect_to_nowhere_is_an_error() {
+    for to in ["ftp://127.0.0.1/f", "http://", "http://[::1", "mailto:a@example.org", "//"] {
+        let server = Server::start(move |_| Answer::redirect(302, to));
+        fails(&server, "", "/f: cannot ");
+    }
+    let server = Server::start(|_| Answer::new(302, ""));
+    fails(&server, "", "the server says 302");
+}
+
+#[test]
+fn a_file_on_another_server_is_fetched_from_there() {
+    let file = File::new(content(1, SIZE));
+    let bytes = file.content.clone();
+    let other = Server::start(move |asked| file.answer(asked));
+    let to = other.url("/elsewhere?signature=abc");
+    let server = Server::start(move |_| Answer::redirect(302, &to));
+    arrives(&server, OPTIONS, &bytes);
+    assert!(other.asked().len() > 5, "it was not read by parts");
+    let host = other.address().to_string();
+    for asked in other.asked() {
+        assert_eq!(asked.target, "/elsewhere?signature=abc");
+        assert_eq!(asked.field("host"), Some(host.as_str()));
+    }
+}
+
+#[test]
+fn a_place_that_expires_half_way_is_asked_for_anew() {
+    // What a URL is good for: so many requests.
+    const GOOD: u64 = 4;
+    for status in [403, 401, 404, 410] {
+        let file = File::new(content(1, SIZE));
+        let bytes = file.content.clone();
+        let given = AtomicU64::new(0);
+        let used = Mutex::new(HashMap::new());
+        let other = Server::start(move |asked| {
+            let mut used = used.lock().unwrap();
+            let times = used.entry(asked.target.clone()).or_insert(0);
+            *times += 1;
+            if *times <= GOOD { file.answer(asked) } else { Answer::page(status) }
+        });
+        let to = other.url("/v");
+        let server = Server::start(move |_| {
+            let number = given.fetch_add(1, Ordering::SeqCst) + 1;
+            Answer::redirect(302, &format!("{to}{number}"))
+        });
+        arrives(&server, OPTIONS, &bytes);
+        assert!(server.asked().len() > 2, "{status}: nothing expired");
+    }
+}
+
+#[test]
+fn a_place_that_can_only_be_read_need_not_be_looked_at() {
+    // As those that are signed for GET and nothing else.
+    for status in [403, 405, 404, 501] {
+        let file = File::new(content(1, SIZE));
+        let bytes = file.content.clone();
+        let other = Server::start(move |asked| match asked.method.as_str() {
+            "GET" => file.answer(asked),
+            _ => Answer::page(status),
+        });
+        let to = other.url("/signed");
+        let server = Server::start(move |_| Answer::redirect(302, &to));
+        arrives(&server, OPTIONS, &bytes);
+        arrives(&other, OPTIONS, &bytes);
+    }
+}

@@ -1,0 +1,143 @@
+//! Who we are is told to the server that the user named, and to no other.
+
+use super::answer::{Answer, File};
+use super::server::{Asked, Server};
+use super::whole;
+use crate::content::content;
+use crate::session::{Ran, Session};
+
+const SIZE: usize = 2 << 20;
+const SECRET: &str = "open-sesame";
+/// `me:open-sesame`.
+const BASIC: &str = "Basic bWU6b3Blbi1zZXNhbWU=";
+
+fn copy_as(session: &Session, variable: &str, url: &str) -> Ran {
+    let line = format!("cp --lanes 2 --chunk 128K --retries 1 {url} dst/");
+    session.haul_where(&line, &[(variable, SECRET)])
+}
+
+fn as_me(server: &Server) -> String {
+    server.url("/f").replacen("://", "://me@", 1)
+}
+
+fn challenge() -> Answer {
+    Answer::page(401).with("WWW-Authenticate", "Basic realm=\"here\"")
+}
+
+/// Whether any of a request's header fields has a secret in it.
+fn tells(asked: &Asked) -> bool {
+    asked.field("authorization").is_some() || format!("{asked:?}").contains(SECRET)
+}
+
+#[test]
+fn a_password_is_not_told_to_the_server_that_a_file_is_redirected_to() {
+    let file = File::new(content(1, SIZE));
+    let bytes = file.content.clone();
+    let other = Server::start(move |asked| file.answer(asked));
+    let to = other.url("/f");
+    let server = Server::start(move |asked| match asked.field("authorization") {
+        Some(BASIC) => Answer::redirect(302, &to),
+        _ => challenge(),
+    });
+    let session = Session::new();
+    let ran = copy_as(&session, "HAUL_PASSWORD", &as_me(&server)).status(0);
+    whole(&session, &bytes);
+    assert!(!format!("{}{}", ran.out(), ran.err()).contains(SECRET));
+    assert!(server.asked().iter().any(tells));
+    assert!(other.asked().len() > 5);
+    assert!(!other.asked().iter().any(tells), "{:?}", other.asked());
+}
+
+#[test]
+fn another_server_that_asks_for_a_password_gets_none() {
+    let both = || challenge().with("WWW-Authenticate", "Basic realm=\"here\", Bearer");
+    let other = Server::start(move |_| both());
+    let to = other.url("/f");
+    let server = Server::start(move |asked| match asked.field("authorization") {
+        Some(_) => Answer::redirect(302, &to),
+        _ => both(),
+    });
+    for (variable, url) in [("HAUL_PASSWORD", as_me(&server)), ("HAUL_TOKEN", server.url("/f"))] {
+        let session = Session::new();
+        let ran = copy_as(&session, variable, &url).status(1);
+        assert!(!session.has("dst/f"));
+        assert!(ran.err().contains("asks who we are"), "{}", ran.err());
+        assert!(!ran.err().contains(SECRET));
+    }
+    assert!(!other.asked().is_empty());
+    assert!(!other.asked().iter().any(tells), "{:?}", other.asked());
+}
+
+#[test]
+fn another_server_that_begins_to_ask_half_way_gets_no_password() {
+    let file = File::new(content(1, SIZE));
+    let other = Server::start(move |asked| match asked.number {
+        1..=3 => file.answer(asked),
+        _ => challenge(),
+    });
+    let to = other.url("/f");
+    let server = Server::start(move |asked| match asked.field("authorization") {
+        Some(_) => Answer::redirect(302, &to),
+        _ => challenge(),
+    });
+    let session = Session::new();
+    copy_as(&session, "HAUL_PASSWORD", &as_me(&server)).status(1);
+    assert!(!session.has("dst/f"));
+    assert!(!other.asked().iter().any(tells), "{:?}", other.asked());
+}
+
+#[test]
+fn the_same_host_at_another_port_is_another_server_also_by_way_of_a_third() {
+    let file = File::new(content(1, SIZE));
+    let bytes = file.content.clone();
+    let last = Server::start(move |asked| file.answer(asked));
+    let to_last = last.url("/f");
+    let middle = Server::start(move |_| Answer::redirect(307, &to_last));
+    let to_middle = middle.url("/f");
+    let server = Server::start(move |asked| match asked.field("authorization") {
+        Some(value) if value == format!("Bearer {SECRET}") => Answer::redirect(307, &to_middle),
+        _ => challenge().with("WWW-Authenticate", "Bearer"),
+    });
+    let session = Session::new();
+    copy_as(&session, "HAUL_TOKEN", &server.url("/f")).status(0);
+    whole(&session, &bytes);
+    for other in [&middle, &last] {
+        assert!(!other.asked().is_empty() && !other.asked().iter().any(tells));
+    }
+}
+
+#[test]
+fn whoever_comes_back_to_the_first_server_is_known_there() {
+    let file = File::new(content(1, SIZE));
+    let bytes = file.content.clone();
+    let back = Server::start(|asked| {
+        Answer::redirect(302, asked.target.strip_prefix("/?").unwrap_or_default())
+    });
+    let to_back = back.url("/?");
+    let server = Server::start(move |asked| {
+        if asked.field("authorization") != Some(BASIC) {
+            return challenge();
+        }
+        match asked.target.as_str() {
+            "/f" => {
+                let home = format!("http://{}/real", asked.field("host").unwrap());
+                Answer::redirect(302, &format!("{to_back}{home}"))
+            }
+            _ => file.answer(asked),
+        }
+    });
+    let session = Session::new();
+    copy_as(&session, "HAUL_PASSWORD", &as_me(&server)).status(0);
+    whole(&session, &bytes);
+    assert!(!back.asked().iter().any(tells));
+}
+
+#[test]
+fn a_password_that_is_refused_is_said_and_not_repeated() {
+    let server = Server::start(|_| challenge());
+    let session = Session::new();
+    let ran = copy_as(&session, "HAUL_PASSWORD", &as_me(&server)).status(1);
+    assert!(ran.err().contains("refuses the name or the password"), "{}", ran.err());
+    assert!(!ran.err().contains(SECRET));
+    assert!(server.asked().len() <= 3, "a wrong password was sent again and again");
+}

@@ -1,0 +1,96 @@
+//! Slow links, and servers that let others wait.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
+
+use super::answer::File;
+use super::server::Server;
+use super::{arrives, copy, whole};
+use crate::content::content;
+use crate::session::Session;
+
+#[test]
+fn a_slow_link_is_waited_for_as_long_as_bytes_move() {
+    for size in [80_000, 300_000] {
+        let bytes = content(1, size);
+        let file = File::new(bytes.clone());
+        let server = Server::start(move |asked| file.answer(asked));
+        let proxy = FaultProxy::to(server.address()).start().unwrap();
+        let rate = Fault::SharedRate(20 << 10);
+        proxy.set(Connections::All, Direction::ToClient, rate);
+        let begun = Instant::now();
+        let session = Session::new();
+        let ran = copy(&session, "", &format!("http://{}/f", proxy.address())).status(0);
+        whole(&session, &bytes);
+        assert!(!ran.err().contains("try"), "{}", ran.err());
+        eprintln!("{size} bytes in {:?}, {:?} read", begun.elapsed(), proxy.stats().to_client);
+        // Little of it was asked for twice.
+        assert!(proxy.stats().to_client.read < size as u64 + 4000);
+    }
+}
+
+#[test]
+fn answers_that_come_late_make_no_difference() {
+    let file = File::new(content(2, 3 << 20));
+    let bytes = file.content.clone();
+    let server = Server::start(move |asked| {
+        // Every fifth, as of a server that has to look for it first.
+        if asked.number % 5 == 2 {
+            thread::sleep(Duration::from_millis(1500));
+        }
+        file.answer(asked)
+    });
+    arrives(&server, "--lanes 3 --chunk 256K", &bytes);
+}
+
+#[test]
+fn over_a_long_path_files_of_every_length_arrive() {
+    for size in [0, 1, 65_535, 65_536, 65_537, 200_000, 400_000, 1_048_576, 3_000_000] {
+        let bytes = content(3, size);
+        let file = File::new(bytes.clone());
+        let server = Server::start(move |asked| file.answer(asked));
+        let proxy = FaultProxy::to(server.address()).start().unwrap();
+        for direction in Direction::BOTH {
+            proxy.set(Connections::All, direction, Fault::delay(Duration::from_millis(30)));
+        }
+        for options in ["", "--lanes 8"] {
+            let session = Session::new();
+            copy(&session, options, &format!("http://{}/f", proxy.address())).status(0);
+            whole(&session, &bytes);
+        }
+    }
+}
+
+#[test]
+fn over_a_long_path_what_was_asked_for_too_early_and_answered_wrongly_is_never_written() {
+    // What new lanes ask for before anything is known of the file: with the whole file, another
+    // version, another part, a page, or an end as the answer.
+    for wrong in 0..5 {
+        let bytes = content(4, 3 << 20);
+        let file = File::new(bytes.clone());
+        let server = Server::start(move |asked| {
+            let answer = file.answer(asked);
+            let is_it =
+                asked.nth == 1 && asked.is_later_part() && asked.field("if-range").is_none();
+            if !is_it {
+                return answer;
+            }
+            match wrong {
+                0 => File { ranged: false, ..file.clone() }.answer(asked),
+                1 => answer.with("ETag", "\"another\""),
+                2 => answer.with("Content-Range", "bytes 10-65545/3145728"),
+                3 => super::answer::Answer::page(200),
+                _ => answer.cut(1000, super::answer::End::Closes),
+            }
+        });
+        let proxy = FaultProxy::to(server.address()).start().unwrap();
+        for direction in Direction::BOTH {
+            proxy.set(Connections::All, direction, Fault::delay(Duration::from_millis(30)));
+        }
+        let session = Session::new();
+        copy(&session, "--lanes 8", &format!("http://{}/f", proxy.address())).status(0);
+        whole(&session, &bytes);
+    }
+}

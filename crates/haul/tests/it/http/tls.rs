@@ -1,0 +1,194 @@
+//! Whom the program believes over TLS, and that nothing is said to anybody else.
+
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::answer::{Answer, File};
+use super::server::Server;
+use super::whole;
+use crate::content::content;
+use crate::session::{Ran, Session};
+
+const SIZE: usize = 2 << 20;
+
+/// An authority that signs certificates of servers.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+/// What a server shows, and how that is written in a file.
+struct Shown {
+    config: Arc<ServerConfig>,
+    pem: String,
+}
+
+impl Authority {
+    fn named(name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { issuer: Issuer::new(params, key), pem }
+    }
+
+    /// A certificate for a host, perhaps from long ago.
+    fn certificate(&self, host: &str, expired: bool) -> Shown {
+        let mut params = CertificateParams::new([host.to_owned()]).unwrap();
+        if expired {
+            params.not_before = date_time_ymd(2020, 1, 1);
+            params.not_after = date_time_ymd(2021, 1, 1);
+        }
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        shown(certificate.der().clone(), certificate.pem(), &key)
+    }
+}
+
+fn self_signed(host: &str) -> Shown {
+    let params = CertificateParams::new([host.to_owned()]).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    shown(certificate.der().clone(), certificate.pem(), &key)
+}
+
+fn shown(certificate: CertificateDer<'static>, pem: String, key: &KeyPair) -> Shown {
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    Shown { config: Arc::new(config), pem }
+}
+
+fn serving(shown: &Shown) -> Server {
+    let file = File::new(content(1, SIZE));
+    Server::with_tls(Arc::clone(&shown.config), move |asked| file.answer(asked))
+}
+
+/// Copies with these authorities, and a password at hand that would be worth stealing.
+fn copy(session: &Session, options: &str, server: &Server, authorities: &str) -> Ran {
+    session.write("ca.pem", authorities);
+    let url = server.url("/f").replacen("://", "://me@", 1);
+    let line = format!("cp --lanes 3 --chunk 128K --retries 1 {options} {url} dst/");
+    session.haul_where(&line, &[("HAUL_PASSWORD", "open-sesame")])
+}
+
+#[test]
+fn a_server_with_a_certificate_of_a_named_authority_is_believed() {
+    let authority = Authority::named("one");
+    let server = serving(&authority.certificate("127.0.0.1", false));
+    let session = Session::new();
+    copy(&session, "--cacert ca.pem", &server, &authority.pem).status(0);
+    whole(&session, &content(1, SIZE));
+}
+
+#[test]
+fn a_self_signed_certificate_that_is_named_is_believed_and_no_other() {
+    let certificate = self_signed("127.0.0.1");
+    let server = serving(&certificate);
+    let session = Session::new();
+    copy(&session, "--cacert ca.pem", &server, &certificate.pem).status(0);
+    whole(&session, &content(1, SIZE));
+    let session = Session::new();
+    copy(&session, "--cacert ca.pem", &server, &self_signed("127.0.0.1").pem).status(1);
+    assert!(!session.has("dst/f"));
+}
+
+#[test]
+fn nothing_is_said_to_a_server_that_cannot_prove_who_it_is() {
+    let (authority, other) = (Authority::named("one"), Authority::named("another"));
+    for (what, certificate, said) in [
+        // It says that it is the authority, and is not.
+        ("a false authority", Authority::named("one").certificate("127.0.0.1", false), "refused"),
+        ("another authority", other.certificate("127.0.0.1", false), "not from an authority"),
+        ("expired", authority.certificate("127.0.0.1", true), "has expired"),
+        ("another host", authority.certificate("example.org", false), "not for 127.0.0.1"),
+        ("self-signed", self_signed("127.0.0.1"), "refused"),
+    ] {
+        let server = serving(&certificate);
+        let session = Session::new();
+        let ran = copy(&session, "--cacert ca.pem", &server, &authority.pem).status(1);
+        let expected = [said, "not from an authority"];
+        assert!(expected.iter().any(|said| ran.err().contains(said)), "{what}: {}", ran.err());
+        assert!(ran.err().contains("nothing was sent"), "{what}: {}", ran.err());
+        assert!(!session.has("dst/f"));
+        assert!(server.asked().is_empty(), "{what}: {:?}", server.asked());
+        assert!(server.accepted() <= 2, "{what}: it was tried {} times", server.accepted());
+        // The authorities of the system do not know it either.
+        let ran = copy(&session, "", &server, "").status(1);
+        assert!(ran.err().contains("certificate") || ran.err().contains("authorities"));
+        assert!(server.asked().is_empty(), "{what}: {:?}", server.asked());
+    }
+}
+
+#[test]
+fn whoever_wants_to_may_believe_everybody_and_is_warned() {
+    let certificate = Authority::named("one").certificate("example.org", true);
+    let server = serving(&certificate);
+    let session = Session::new();
+    let ran = copy(&session, "--insecure", &server, "").status(0);
+    whole(&session, &content(1, SIZE));
+    assert!(ran.err().contains("--insecure: nobody knows who the server is"), "{}", ran.err());
+    assert_eq!(ran.err().matches("--insecure").count(), 1, "{}", ran.err());
+}
+
+#[test]
+fn a_redirect_from_https_to_http_is_refused() {
+    let file = File::new(content(1, SIZE));
+    let plain = Server::start(move |asked| file.answer(asked));
+    let to = plain.url("/f");
+    let certificate = self_signed("127.0.0.1");
+    let server =
+        Server::with_tls(Arc::clone(&certificate.config), move |_| Answer::redirect(302, &to));
+    let session = Session::new();
+    let ran = copy(&session, "--cacert ca.pem", &server, &certificate.pem).status(1);
+    assert!(ran.err().contains("redirects from HTTPS to plain HTTP"), "{}", ran.err());
+    assert!(!session.has("dst/f"));
+    assert_eq!(plain.accepted(), 0);
+}
+
+#[test]
+fn a_redirect_from_http_to_https_is_followed_and_verified() {
+    let certificate = self_signed("127.0.0.1");
+    let file = File::new(content(1, SIZE));
+    let secure = Server::with_tls(Arc::clone(&certificate.config), move |asked| file.answer(asked));
+    let to = secure.url("/f");
+    let server = Server::start(move |_| Answer::redirect(301, &to));
+    let session = Session::new();
+    copy(&session, "--cacert ca.pem", &server, &certificate.pem).status(0);
+    whole(&session, &content(1, SIZE));
+    let session = Session::new();
+    let before = secure.asked().len();
+    copy(&session, "--cacert ca.pem", &server, &Authority::named("one").pem).status(1);
+    assert!(!session.has("dst/f"));
+    assert_eq!(secure.asked().len(), before);
+}
+
+#[test]
+fn a_port_without_tls_is_said_and_told_nothing() {
+    let server = Server::start(|_| Answer::new(200, "plain"));
+    let session = Session::new();
+    let url = server.url("/f").replacen("http://", "https://", 1);
+    let ran = session.haul(&format!("cp --retries 1 --insecure {url} dst/")).status(1);
+    assert!(ran.err().contains("TLS"), "{}", ran.err());
+    assert!(!session.has("dst/f"));
+}
+
+#[test]
+fn an_authority_that_is_no_file_or_no_certificate_is_said() {
+    let server = serving(&self_signed("127.0.0.1"));
+    let session = Session::new();
+    let ran = copy(&session, "--cacert ca.pem", &server, "no certificate\n").status(1);
+    assert!(ran.err().contains("ca.pem"), "{}", ran.err());
+    let ran = copy(&session, "--cacert missing.pem", &server, "").status(1);
+    assert!(ran.err().contains("missing.pem"), "{}", ran.err());
+    assert!(server.asked().is_empty());
+}
