@@ -75,6 +75,11 @@ impl Scheme {
         matches!(self, Self::Http | Self::Https)
     }
 
+    /// Whether it is spoken by web servers.
+    fn is_web(self) -> bool {
+        matches!(self, Self::Http | Self::Https | Self::Dav | Self::Davs)
+    }
+
     fn parse(name: &str) -> Option<Self> {
         let found = Self::NAMES.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
         found.map(|(_, scheme)| *scheme)

@@ -51,7 +51,9 @@ impl ManyHosts {
     fn split(argument: &OsStr) -> Option<Self> {
         let bytes = argument.as_bytes();
         let start = scheme_length(bytes);
-        let end = bytes[start..].iter().position(|byte| *byte == b'/');
+        // What asks of a web server something more than a path begins with a '?'.
+        let ends = |byte: &u8| *byte == b'/' || start > 0 && matches!(byte, b'?' | b'#');
+        let end = bytes[start..].iter().position(ends);
         let authority = &bytes[start..end.map_or(bytes.len(), |end| start + end)];
         let colon = colon_outside_of_brackets(authority);
         // A URL ends its host with a port or its path; `host:path` has to have its colon.

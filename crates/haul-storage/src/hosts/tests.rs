@@ -240,3 +240,9 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_asked_of_a_web_server_is_no_list_of_hosts() {
+    assert_eq!(ManyHosts::find(OsStr::new("https://host?a,b")), None);
+    assert_eq!(ManyHosts::find(OsStr::new("https://host/x?a[1-3]")), None);
+}

@@ -58,6 +58,9 @@ fn parse_url(scheme: Scheme, rest: &[u8]) -> Parsed<Location> {
         Some(home) if matches!(home.first(), None | Some(b'/')) => Some(trim_slashes(home)),
         _ => None,
     };
+    if scheme.is_web() && path.windows(3).any(|part| part.eq_ignore_ascii_case(b"%2f")) {
+        return Err("there is an encoded '/' (%2F) in the path, which no file has in its name");
+    }
     let path = percent_decode(below_home.filter(|_| scheme == Scheme::Sftp).unwrap_or(path))?;
     if path.contains(&0) {
         return Err("the path has a NUL byte in it");
