@@ -7,10 +7,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::try_unfold;
 use haul_storage::{
@@ -19,24 +17,22 @@ use haul_storage::{
 use http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
 use http::{HeaderValue, Method, StatusCode};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
 
 use super::answer::{Answer, Head};
 use super::behind::{self, Behind};
 use super::error;
 use super::exchange::{Ask, Exchange, may_pass};
 use super::facts::{Facts, bytes_of, check_part};
-use super::pipe::{Broken, Part};
+use super::pipe::Broken;
 use super::pipes::PIECE;
+use super::source::{Early, Kept, Source, gather};
 use crate::parse::Url;
 
 /// How much of a file is asked for before it is known how long it is.
 const FIRST: u64 = PIECE;
-const EARLY_MOST: usize = PIECE as usize;
 
-/// Bytes of a block, if they come within [`GATHERED`]: a write to a disk is worth its way to a thread.
+/// Bytes of a block, if they come soon enough.
 const BLOCK: usize = 512 << 10;
-const GATHERED: Duration = Duration::from_millis(30);
 
 /// How often a part is asked for on another lane because the server has too much to do.
 const REFUSALS_MOST: u32 = 16;
@@ -68,83 +64,6 @@ struct Inner {
     alone: AtomicBool,
     kept: Mutex<Vec<Kept>>,
     behind: Behind,
-}
-
-/// The beginning of the file, on its way already.
-#[derive(Debug)]
-struct Kept {
-    source: Source,
-    range: Range,
-    /// Bytes that have been read of it already.
-    ahead: Block,
-}
-
-/// Where bytes come from.
-#[derive(Debug)]
-enum Source {
-    /// A request that had a lane of its own.
-    Answer(Answer),
-    /// A request behind others.
-    Part(Part, Url),
-    /// One whose head has not been looked at.
-    Foreseen(Part, Url),
-    /// One that is read before anybody wants it, so that its lane is free.
-    Early(Early),
-}
-
-/// The beginning of a file, which is short.
-#[derive(Debug)]
-struct Early {
-    reading: JoinHandle<Result<Vec<u8>>>,
-    taken: bool,
-    url: Url,
-}
-
-impl Early {
-    fn read(mut answer: Answer) -> Self {
-        let url = answer.url.clone();
-        let reading = tokio::spawn(async move { answer.whole("read", EARLY_MOST).await });
-        Self { reading, taken: false, url }
-    }
-
-    async fn next(&mut self) -> Result<Option<Bytes>> {
-        // A task that has given its bytes has no more.
-        if self.taken {
-            return Ok(None);
-        }
-        let read = (&mut self.reading).await;
-        self.taken = true;
-        let failed =
-            |error| Error::new(ErrorKind::Unreachable, "read").at(&self.url).with_source(error);
-        let bytes = read.map_err(failed)??;
-        Ok((!bytes.is_empty()).then(|| bytes.into()))
-    }
-}
-
-impl Drop for Early {
-    fn drop(&mut self) {
-        self.reading.abort();
-    }
-}
-
-impl Source {
-    async fn next(&mut self) -> Result<Option<Bytes>> {
-        match self {
-            Self::Answer(answer) => answer.next("read").await,
-            Self::Early(early) => early.next().await,
-            Self::Part(part, url) | Self::Foreseen(part, url) => {
-                part.next().await.map_err(|broken| error::of_broken(&broken, "read", url))
-            }
-        }
-    }
-
-    const fn url(&self) -> &Url {
-        match self {
-            Self::Answer(answer) => answer.url(),
-            Self::Early(early) => &early.url,
-            Self::Part(_, url) | Self::Foreseen(_, url) => url,
-        }
-    }
 }
 
 /// What was found at a URL.
@@ -422,24 +341,6 @@ impl Reading {
         }
         Arc::clone(&self.inner).ask(self.wanted).await
     }
-}
-
-/// Puts what comes into a block until there is enough, or it takes too long.
-async fn gather(source: &mut Source, block: &mut Block, enough: usize) -> Result<()> {
-    let mut until = None;
-    while block.len() < enough {
-        let next = match until {
-            None => source.next().await?,
-            Some(until) => match timeout_at(until, source.next()).await {
-                Ok(next) => next?,
-                Err(_) => return Ok(()),
-            },
-        };
-        let Some(bytes) = next else { return Ok(()) };
-        block.push(bytes);
-        until.get_or_insert_with(|| Instant::now() + GATHERED);
-    }
-    Ok(())
 }
 
 impl Inner {
