@@ -4,7 +4,6 @@
 #[expect(dead_code, reason = "the tests of the client use the rest")]
 mod pyftpdlib;
 #[path = "../../../../haul-ftp/tests/support/vsftpd.rs"]
-#[expect(dead_code, reason = "the tests of the client use the rest")]
 pub(crate) mod vsftpd;
 
 use self::pyftpdlib::{PASSWORD, Pyftpdlib};
@@ -51,7 +50,7 @@ fn a_tree_goes_to_vsftpd_and_back() {
 
 #[test]
 fn a_tree_goes_to_vsftpd_and_back_encrypted() {
-    let Some(server) = Vsftpd::start(Tls::Implicit, &[]) else { return };
+    let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
     let options = format!("--cacert {}", server.certificate().display());
     round_trip(&url("ftps", &server), &server.root(), &options);
 }
