@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::vsftpd::{certificate, free_port, wait_for};
+use super::vsftpd::{certificate, free_port, wait_for};
 
 /// Debian's own: its packages are not those of another Python on the machine.
 const PYTHON: &str = "/usr/bin/python3";
@@ -33,7 +33,7 @@ impl Pyftpdlib {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         fs::create_dir_all(root.join("up")).unwrap();
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/serve.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../haul-ftp/tests/support/serve.py");
         let port = free_port();
         let mut command = Command::new(PYTHON);
         command.arg(script).arg(port.to_string()).arg(&root);

@@ -34,9 +34,11 @@ const ASKED: usize = 32;
 impl Inner {
     pub(super) async fn list(self: Arc<Self>, path: &RelPath) -> Result<EntryStream> {
         if self.manner == Manner::Web {
-            return index::list(self, path).await;
+            let path = path.clone();
+            return apart(async move { index::list(self, &path).await }).await;
         }
-        let current = open(&self, path).await?;
+        let (inner, directory) = (Arc::clone(&self), path.clone());
+        let current = apart(async move { open(&inner, &directory).await }).await?;
         let listing = Listing {
             inner: self,
             path: path.clone(),
@@ -59,10 +61,22 @@ impl Inner {
     }
 }
 
+/// Does something as a task of its own. Who lists many directories at once does not go on with one
+/// while there is no room for its entries: a lane that it is given then would be nobody's.
+async fn apart<T: Send + 'static>(
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    tokio::spawn(work)
+        .await
+        .unwrap_or_else(|failed| Err(Error::new(ErrorKind::Other, "list").with_source(failed)))
+}
+
 /// Asks for a directory; the answer is on its way.
 async fn open(inner: &Inner, path: &RelPath) -> Result<Current> {
     let ask = dav::propfind(inner.directory_url(path), "1", "list");
-    let answer = inner.exchange().patiently(&ask).await?;
+    let mut answer = inner.exchange().patiently(&ask).await?;
+    // For as long as there is no room for more entries.
+    answer.hold();
     let failed = match dav::expect_multistatus(&answer, "list") {
         Ok(()) => {
             let base = Base::from_url(&answer.url).map_err(|error| {

@@ -94,16 +94,19 @@ impl HttpStorage {
         let mut directory = RelPath::root();
         for _ in 0..PROBED {
             let mut listing = self.list(&directory).await.ok()?;
-            let mut below = None;
-            while let Some(Ok(entries)) = listing.next().await {
-                if let Some(file) = entries.iter().find(|entry| entry.is_file() && entry.size > 0) {
-                    let url = self.inner.url(&file.path);
-                    return match HttpFile::open(self.inner.exchange(), &url, true).await {
-                        Ok(Opened::File(file)) => Some(file.is_ranged()),
-                        _ => None,
-                    };
-                }
+            let (mut file, mut below) = (None, None);
+            while let (None, Some(Ok(entries))) = (&file, listing.next().await) {
+                file = entries.iter().find(|entry| entry.is_file() && entry.size > 0).cloned();
                 below = below.or_else(|| entries.into_iter().find(Entry::is_dir));
+            }
+            // What it asks for is not read any longer, and would keep its lanes.
+            drop(listing);
+            if let Some(file) = file {
+                let url = self.inner.url(&file.path);
+                return match HttpFile::open(self.inner.exchange(), &url, true).await {
+                    Ok(Opened::File(file)) => Some(file.is_ranged()),
+                    _ => None,
+                };
             }
             directory = below?.path;
         }

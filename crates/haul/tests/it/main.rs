@@ -6,11 +6,14 @@
 mod content;
 mod session;
 
+mod between;
 mod config;
 mod cp;
+mod dav;
 mod demo;
 mod fan;
 mod faults;
+mod ftp;
 mod help;
 mod http;
 mod kill;

@@ -9,7 +9,7 @@ use http::header::CONTENT_TYPE;
 use super::super::error;
 use super::super::file::whole;
 use super::super::storage::Inner;
-use super::ASKED;
+use super::{ASKED, apart};
 use crate::parse::href::Base;
 use crate::parse::index::{self, Listed};
 
@@ -46,7 +46,8 @@ pub(super) async fn list(inner: Arc<Inner>, path: &RelPath) -> Result<EntryStrea
     let entries = stream::iter(index.entries)
         .map(move |listed| {
             let (inner, path) = (Arc::clone(&inner), path.clone());
-            async move { entry(&inner, &path, listed).await.map(|entry| vec![entry]) }
+            let entry = async move { entry(&inner, &path, listed).await };
+            async move { apart(entry).await.map(|entry| vec![entry]) }
         })
         .buffer_unordered(ASKED);
     Ok(stream::iter(refused).chain(entries).boxed())

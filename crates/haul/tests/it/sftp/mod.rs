@@ -28,8 +28,8 @@ use crate::content::{Chance, content, unfinished};
 use crate::session::{Ran, Session};
 
 /// A session, and a server on which it has a directory `far`.
-struct Far {
-    session: Session,
+pub(crate) struct Far {
+    pub(crate) session: Session,
     sshd: Sshd,
     /// What the program talks to instead of the server.
     proxy: Option<FaultProxy>,
@@ -37,7 +37,7 @@ struct Far {
 
 impl Far {
     /// A server as it comes.
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::on(Sshd::start())
     }
 
@@ -96,20 +96,18 @@ impl Far {
     }
 
     /// Runs the program.
-    fn haul(&self, line: &str) -> Ran {
+    pub(crate) fn haul(&self, line: &str) -> Ran {
         self.session.haul(&self.line(line))
     }
 
     /// Starts the program; what it prints is kept for its end.
-    fn spawn(&self, line: &str) -> Running {
-        let mut command = self.session.command(&self.line(line));
-        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running(Some(command.spawn().unwrap()))
+    pub(crate) fn spawn(&self, line: &str) -> Running {
+        Running::start(&self.session, &self.line(line))
     }
 
     /// Both directories have the same in them.
     #[track_caller]
-    fn same(&self, one: &str, other: &str) {
+    pub(crate) fn same(&self, one: &str, other: &str) {
         let output = Command::new("diff")
             .args(["-r", "--no-dereference"])
             .args([self.session.path(one), self.session.path(other)])
@@ -121,16 +119,28 @@ impl Far {
 }
 
 /// The program while it runs; it ends with its test.
-struct Running(Option<Child>);
+pub(crate) struct Running(Option<Child>);
 
 impl Running {
+    /// Starts it; what it prints is kept for its end.
+    pub(crate) fn start(session: &Session, line: &str) -> Self {
+        let mut command = session.command(line);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(Some(command.spawn().unwrap()))
+    }
+
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.as_ref().unwrap().id()
+    }
+
     /// Waits for its end.
     fn finish(mut self) -> Output {
         self.0.take().unwrap().wait_with_output().unwrap()
     }
 
     /// `kill -9`.
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         let mut child = self.0.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();

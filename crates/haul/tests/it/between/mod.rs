@@ -1,0 +1,80 @@
+//! From one server to another, through this machine.
+
+use std::time::Duration;
+
+use crate::content::content;
+use crate::dav::{self, servers, write_tree};
+use crate::ftp::vsftpd::{Tls, Vsftpd};
+use crate::session::Session;
+use crate::sftp::{Far, Running};
+
+mod split;
+
+#[test]
+fn a_tree_goes_from_webdav_to_sftp_and_back() {
+    let far = Far::start();
+    write_tree(&far.session, 200);
+    let there = dav::haul(&far.session);
+    far.session.haul(&format!("cp src {}from/", there.url)).status(0);
+    far.haul(&format!("cp {}from/src @/ssh/", there.url)).status(0);
+    far.same("src", "far/ssh/src");
+    let again = far.haul(&format!("cp --json {}from/src @/ssh/", there.url)).status(0);
+    assert_eq!(again.summary()["moved_bytes"], 0);
+    far.haul(&format!("cp @/ssh/src {}back/", there.url)).status(0);
+    far.same("src", "far/back/src");
+}
+
+#[test]
+fn a_tree_goes_from_ftp_to_webdav_and_back() {
+    let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
+    let session = Session::new();
+    write_tree(&session, 100);
+    let ftp = format!("ftp://127.0.0.1:{}/up/", server.port());
+    session.tool(&format!("cp -r src {}", server.root().display()));
+    session.tool(&format!("chmod -R a+rwX {}", server.root().display()));
+    let there = dav::haul(&session);
+    session.haul(&format!("cp {ftp}src {}to/", there.url)).status(0);
+    session.tool("diff -r src far/to/src");
+    session.haul(&format!("cp {}to/src {ftp}back/", there.url)).status(0);
+    session.tool(&format!("diff -r src {}", server.root().join("back/src").display()));
+}
+
+/// It streams: what is on its way fits into what `--memory` allows.
+#[test]
+fn a_file_from_the_web_to_sftp_takes_little_memory_and_is_continued_after_a_kill() {
+    let Some(server) = servers::nginx() else { return };
+    let far = Far::start();
+    far.session.write("src", content(1, 1 << 20).repeat(96));
+    far.session.tool(&format!("cp src {}", server.root().join("f").display()));
+    let line = format!("cp --json --memory 16M {}f @/dst", server.url);
+    let running = far.spawn(&line.replacen("cp", "cp --bwlimit 24M", 1));
+    std::thread::sleep(Duration::from_millis(2000));
+    let peak = peak_bytes(&running);
+    running.kill();
+    assert!(!far.session.has("far/dst"));
+    let summary = far.haul(&line).status(0).summary();
+    far.session.tool("cmp src far/dst");
+    let resumed = summary["resumed_bytes"].as_u64().unwrap();
+    eprintln!("{resumed} of {} bytes were continued; at most {peak} bytes in memory", 96 << 20);
+    assert!(resumed > 4 << 20, "{summary}");
+    // The program itself has some 30 MB, and more without optimization.
+    assert!(peak < 80 << 20, "{peak} bytes");
+}
+
+#[test]
+fn what_comes_from_the_web_goes_to_webdav() {
+    let Some(server) = servers::nginx() else { return };
+    let session = Session::new();
+    write_tree(&session, 50);
+    session.tool(&format!("cp -r src {}", server.root().join("dir").display()));
+    let there = dav::haul(&session);
+    session.haul(&format!("cp {}dir/ {}copy", server.url, there.url)).status(0);
+    session.tool("diff -r src far/copy");
+}
+
+/// What the kernel has counted of a running program.
+fn peak_bytes(running: &Running) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", running.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}

@@ -1,0 +1,44 @@
+//! Long files that are stored as folders of parts while they come from a server.
+
+use std::time::Duration;
+
+use crate::content::content;
+use crate::dav::{self, servers};
+use crate::ftp::vsftpd::{Tls, Vsftpd};
+use crate::session::Session;
+use crate::sftp::Running;
+
+fn split(session: &Session, url: &str, name: &str) {
+    let line = format!("cp --json --split 5M --window 2M {url} dst");
+    let running = Running::start(session, &line.replacen("cp", "cp --bwlimit 8M", 1));
+    std::thread::sleep(Duration::from_millis(1500));
+    running.kill();
+    let summary = session.haul(&line).status(0).summary();
+    let resumed = summary["resumed_bytes"].as_u64().unwrap();
+    eprintln!("{name}: {resumed} of {} bytes were continued", 24 << 20);
+    assert!(resumed > 1 << 20, "{name}: {summary}");
+    assert!(session.path("dst/04").is_file(), "{name}: it has no parts");
+    // With --split a folder of parts is a file; in parts again, they are joined here.
+    session.haul("cp --split 5M dst back").status(0);
+    let parts = (0..5).map(|n| std::fs::read(session.path(format!("back/{n:02}"))).unwrap());
+    assert!(parts.flatten().eq(content(3, 24 << 20)), "{name}: other bytes");
+    for made in ["dst", "back"] {
+        session.tool(&format!("rm -r {made}"));
+    }
+}
+
+#[test]
+fn a_file_from_a_server_is_stored_in_parts_and_continued_after_a_kill() {
+    let session = Session::new().file("src", content(3, 24 << 20));
+    let there = dav::haul(&session);
+    session.tool("cp src far/f");
+    split(&session, &format!("{}f", there.url), "dav");
+    if let Some(server) = servers::nginx() {
+        session.tool(&format!("cp src {}", server.root().join("f").display()));
+        split(&session, &format!("{}f", server.url), "http");
+    }
+    if let Some(server) = Vsftpd::start(Tls::None, &[]) {
+        session.tool(&format!("cp src {}", server.root().join("f").display()));
+        split(&session, &format!("ftp://127.0.0.1:{}/up/f", server.port()), "ftp");
+    }
+}

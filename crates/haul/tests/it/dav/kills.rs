@@ -1,0 +1,51 @@
+//! A program that is killed while it writes.
+
+use std::time::Duration;
+
+use super::{Far, haul, other, servers};
+use crate::content::{content, unfinished};
+use crate::session::Session;
+use crate::sftp::Running;
+
+/// Kills an upload of 24 MiB and runs it again; how many bytes were continued.
+pub(crate) fn killed_upload(session: &Session, url: &str, root: &std::path::Path) -> u64 {
+    session.write("src", content(9, 24 << 20));
+    let line = format!("cp --json --window 2M src {url}dst");
+    for _ in 0..2 {
+        let running = Running::start(session, &line.replacen("cp", "cp --bwlimit 8M", 1));
+        std::thread::sleep(Duration::from_millis(1200));
+        running.kill();
+        assert!(!root.join("dst").exists(), "it has its name too early");
+    }
+    let summary = session.haul(&line).status(0).summary();
+    session.tool(&format!("cmp src {}", root.join("dst").display()));
+    assert_eq!(unfinished(root), Vec::<std::path::PathBuf>::new());
+    summary["resumed_bytes"].as_u64().unwrap()
+}
+
+fn continued(session: &Session, far: &Far) -> u64 {
+    let resumed = killed_upload(session, &far.url, &far.root);
+    eprintln!("{}: {resumed} of {} bytes were continued", far.name, 24 << 20);
+    resumed
+}
+
+#[test]
+fn an_upload_to_haul_is_continued() {
+    let session = Session::new();
+    let far = haul(&session);
+    assert!(continued(&session, &far) > 1 << 20);
+}
+
+#[test]
+fn an_upload_to_apache_is_continued() {
+    let Some(far) = other("Apache", servers::apache()) else { return };
+    assert!(continued(&Session::new(), &far) > 1 << 20);
+}
+
+#[test]
+fn an_upload_to_what_cannot_continue_is_begun_anew() {
+    for far in [other("nginx", servers::nginx()), other("rclone", servers::rclone())] {
+        let Some(far) = far else { continue };
+        assert_eq!(continued(&Session::new(), &far), 0);
+    }
+}

@@ -1,0 +1,66 @@
+//! Who is let in.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::{other, servers};
+use crate::serve::Serving;
+use crate::session::Session;
+
+/// Cases of one server that knows "ada" with "right horse".
+fn let_in(session: &Session, url: &str, root: &std::path::Path) {
+    session.write("src", "content");
+    let with = |password: &str| {
+        let mut command = session.command(&format!("cp src {url}up"));
+        let output = command.env("HAUL_PASSWORD", password).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (status, said) = with("wrong");
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("password") || said.contains("401"), "{said}");
+    assert!(!said.contains("wrong horse") && !root.join("up").exists(), "{said}");
+    eprintln!("{said}");
+    assert_eq!(with("right horse").0, Some(0));
+    assert_eq!(fs::read_to_string(root.join("up")).unwrap(), "content");
+    // The same from ~/.netrc, which only its owner may read.
+    let netrc = session.path("home/.netrc");
+    session.write("home/.netrc", "machine 127.0.0.1 login ada password \"right horse\"\n");
+    fs::set_permissions(&netrc, fs::Permissions::from_mode(0o600)).unwrap();
+    session.haul(&format!("cp src {url}second")).status(0);
+    let anonymous = url.replacen("ada@", "", 1);
+    session.haul(&format!("cp {anonymous}second got")).status(0);
+    assert_eq!(session.read("got"), "content");
+}
+
+#[test]
+fn haul_lets_in_who_knows_the_password() {
+    let session = Session::new().directory("far").file("secret", "right horse\n");
+    let line = "serve dav far --listen 127.0.0.1:0 --user ada --password-command cat<secret";
+    let (_serving, object) = Serving::json(&session, line);
+    let url = object["url"].as_str().unwrap().replacen("http://", "dav://ada@", 1);
+    let_in(&session, &url, &session.path("far"));
+}
+
+#[test]
+fn apache_lets_in_by_digest_who_knows_the_password() {
+    let session = Session::new();
+    // MD5 of "ada:far:right horse", as htdigest writes it (RFC 7616, A1).
+    session.write("secret", "ada:far:right horse");
+    let digest = session.tool("md5sum secret");
+    let digest = digest.split_whitespace().next().unwrap();
+    session.write("users", format!("ada:far:{digest}\n"));
+    for path in ["", "users"] {
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(session.path(path), mode).unwrap();
+    }
+    let lines = format!(
+        "AuthType Digest\nAuthName far\nAuthDigestProvider file\nAuthUserFile {}\n\
+         Require valid-user",
+        session.path("users").display()
+    );
+    let modules = ["authn_core", "authn_file", "authz_user", "auth_digest"];
+    let server = servers::apache_with(&modules, &lines);
+    let Some(far) = other("Apache", server) else { return };
+    let url = far.url.replacen("dav://", "dav://ada@", 1);
+    let_in(&session, &url, &far.root);
+}

@@ -1,0 +1,48 @@
+//! WebDAV as its users see it: the program against its own server and against those that people run.
+
+#[path = "../../../../haul-http/tests/client/servers.rs"]
+#[expect(dead_code, reason = "the tests of the client use the rest")]
+pub(crate) mod servers;
+
+mod kills;
+mod login;
+mod pages;
+mod trees;
+
+use std::path::PathBuf;
+
+pub(crate) use self::kills::killed_upload;
+use self::servers::Server;
+pub(crate) use self::trees::write_tree;
+use crate::serve::Serving;
+use crate::session::Session;
+
+/// A server, and where on this machine its directory is.
+pub(crate) struct Far {
+    pub(crate) name: &'static str,
+    /// Its directory as a location, with a slash.
+    pub(crate) url: String,
+    pub(crate) root: PathBuf,
+    _server: Runs,
+}
+
+#[expect(dead_code, reason = "they run until they are dropped")]
+enum Runs {
+    Haul(Serving),
+    Other(Server),
+}
+
+/// Haul's own server of the directory `far` of the session.
+pub(crate) fn haul(session: &Session) -> Far {
+    std::fs::create_dir_all(session.path("far")).unwrap();
+    let (serving, object) = Serving::json(session, "serve dav far --listen 127.0.0.1:0");
+    let url = object["url"].as_str().unwrap().replacen("http", "dav", 1);
+    Far { name: "haul", url, root: session.path("far"), _server: Runs::Haul(serving) }
+}
+
+/// Another server, unless it is missing.
+pub(crate) fn other(name: &'static str, server: Option<Server>) -> Option<Far> {
+    let server = server?;
+    let url = server.url.replacen("http", "dav", 1);
+    Some(Far { name, url, root: server.root(), _server: Runs::Other(server) })
+}

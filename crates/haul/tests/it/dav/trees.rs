@@ -1,0 +1,97 @@
+//! Trees there and back.
+
+use super::{Far, haul, other, servers};
+use crate::content::content;
+use crate::session::Session;
+
+/// A tree of what is often wrong: empty files and directories, names that mean something in a URL, many
+/// small files, and something in between.
+pub(crate) fn write_tree(session: &Session, many: usize) {
+    for name in
+        ["empty", "a b/ün ï", "100%", "50%41", "hash#tag", "what?x=1", "semi;colon&+", "deep/er/f"]
+    {
+        session.write(format!("src/{name}"), if name == "empty" { "" } else { name });
+    }
+    std::fs::create_dir_all(session.path("src/nothing in it/at all")).unwrap();
+    for n in 0..many {
+        session.write(format!("src/many{}/{n}", n % 7), content(n as u64, n % 1000));
+    }
+    session.write("src/middle", content(1, 3_000_001));
+    // A rerun has to tell them by their times, where those are kept.
+    session.tool("find src -type f -exec touch -d 2020-01-02T03:04:05 {} +");
+}
+
+fn round_trip(session: &Session, far: &Far, many: usize, keeps_times: bool) {
+    let name = far.name;
+    write_tree(session, many);
+    let Far { url, root, .. } = far;
+    let same = |there: &str| {
+        let there = root.join(there);
+        session.tool(&format!("diff -r --exclude=.DAV src {}", there.display()));
+    };
+    session.haul(&format!("cp --dry-run src {url}dry")).status(0);
+    assert!(!root.join("dry").exists(), "{name}");
+    session.haul(&format!("cp src {url}up/")).status(0);
+    same("up/src");
+    let again = session.haul(&format!("cp --json src {url}up/")).status(0);
+    assert_eq!(again.summary()["moved_bytes"], 0, "{name}: {}", again.out());
+    session.haul(&format!("cp {url}up/src down/")).status(0);
+    session.tool("diff -r src down/src");
+    let again = session.haul(&format!("cp --json {url}up/src down/")).status(0);
+    assert_eq!(again.summary()["moved_bytes"], 0, "{name}: {}", again.out());
+    let listed = session.haul(&format!("ls -l -R {url}up/src")).status(0).out();
+    for part in ["100%", "hash#tag", "what?x=1", "a b/ün ï", "nothing in it/at all", "3000001"] {
+        assert!(listed.contains(part), "{name}: no {part} in {listed}");
+    }
+    session.haul(&format!("cp --manifest src/deep {url}listed/")).status(0);
+    session.haul(&format!("verify {url}listed/")).status(0);
+    // Another length, so that it shows without times, too.
+    std::fs::remove_dir_all(session.path("src/many1")).unwrap();
+    session.write("src/empty", "no longer");
+    let synced = session.haul(&format!("sync --delete src/ {url}up/src")).status(0);
+    same("up/src");
+    assert!(root.join("listed").exists(), "{name}: {}", synced.err());
+    if keeps_times {
+        let time = |path| std::fs::metadata(path).unwrap().modified().unwrap();
+        assert_eq!(time(session.path("src/middle")), time(root.join("up/src/middle")), "{name}");
+    }
+}
+
+#[test]
+fn a_tree_goes_to_haul_and_back() {
+    let session = Session::new();
+    let far = haul(&session);
+    round_trip(&session, &far, 2000, true);
+}
+
+#[test]
+fn a_tree_goes_to_apache_and_back() {
+    let Some(far) = other("Apache", servers::apache()) else { return };
+    round_trip(&Session::new(), &far, 300, false);
+}
+
+#[test]
+fn a_tree_goes_to_nginx_and_back() {
+    let Some(far) = other("nginx", servers::nginx()) else { return };
+    round_trip(&Session::new(), &far, 300, false);
+}
+
+#[test]
+fn a_tree_goes_to_rclone_and_back() {
+    let Some(far) = other("rclone", servers::rclone()) else { return };
+    round_trip(&Session::new(), &far, 300, false);
+}
+
+#[test]
+fn a_large_file_goes_to_every_server_and_back() {
+    let session = Session::new();
+    let all = [Some(haul(&session)), other("Apache", servers::apache())];
+    session.write("src", content(1, 1 << 20).repeat(200));
+    for far in all.into_iter().flatten() {
+        session.haul(&format!("cp src {}f", far.url)).status(0);
+        session.tool(&format!("cmp src {}", far.root.join("f").display()));
+        session.haul(&format!("cp {}f back", far.url)).status(0);
+        session.tool("cmp src back");
+        std::fs::remove_file(session.path("back")).unwrap();
+    }
+}

@@ -1,0 +1,90 @@
+//! FTP as its users see it: the program against vsftpd and pyftpdlib.
+
+#[path = "../../../../haul-ftp/tests/support/pyftpdlib.rs"]
+#[expect(dead_code, reason = "the tests of the client use the rest")]
+mod pyftpdlib;
+#[path = "../../../../haul-ftp/tests/support/vsftpd.rs"]
+pub(crate) mod vsftpd;
+
+use self::pyftpdlib::{PASSWORD, Pyftpdlib};
+use self::vsftpd::{Tls, Vsftpd};
+use crate::content::content;
+use crate::dav::{killed_upload, write_tree};
+use crate::session::Session;
+
+fn round_trip(url: &str, root: &std::path::Path, options: &str) {
+    let session = Session::new();
+    write_tree(&session, 300);
+    let same = |there: &str| {
+        session.tool(&format!("diff -r src {}", root.join(there).display()));
+    };
+    session.haul(&format!("cp {options} --dry-run src {url}dry")).status(0);
+    assert!(!root.join("dry").exists());
+    session.haul(&format!("cp {options} src {url}to/")).status(0);
+    same("to/src");
+    let again = session.haul(&format!("cp {options} --json src {url}to/")).status(0);
+    assert_eq!(again.summary()["moved_bytes"], 0, "{}", again.out());
+    session.haul(&format!("cp {options} {url}to/src down/")).status(0);
+    session.tool("diff -r src down/src");
+    let listed = session.haul(&format!("ls {options} -l -R {url}to/src")).status(0).out();
+    for part in ["100%", "hash#tag", "what?x=1", "a b/ün ï", "nothing in it/at all", "3000001"] {
+        assert!(listed.contains(part), "no {part} in {listed}");
+    }
+    session.haul(&format!("cp {options} --manifest src/deep {url}listed/")).status(0);
+    session.haul(&format!("verify {options} {url}listed/")).status(0);
+    std::fs::remove_dir_all(session.path("src/many1")).unwrap();
+    session.write("src/empty", "no longer");
+    session.haul(&format!("sync {options} --delete src/ {url}to/src")).status(0);
+    same("to/src");
+}
+
+fn url(scheme: &str, server: &Vsftpd) -> String {
+    format!("{scheme}://127.0.0.1:{}/up/", server.port())
+}
+
+#[test]
+fn a_tree_goes_to_vsftpd_and_back() {
+    let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
+    round_trip(&url("ftp", &server), &server.root(), "");
+}
+
+#[test]
+fn a_tree_goes_to_vsftpd_and_back_encrypted() {
+    let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
+    let options = format!("--cacert {}", server.certificate().display());
+    round_trip(&url("ftps", &server), &server.root(), &options);
+}
+
+#[test]
+fn a_large_file_goes_to_vsftpd_and_back() {
+    let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
+    let session = Session::new().file("src", content(1, 1 << 20).repeat(200));
+    let url = url("ftp", &server);
+    session.haul(&format!("cp src {url}f")).status(0);
+    session.tool(&format!("cmp src {}", server.root().join("f").display()));
+    session.haul(&format!("cp {url}f back")).status(0);
+    session.tool("cmp src back");
+}
+
+#[test]
+fn an_upload_to_vsftpd_is_continued() {
+    let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
+    let resumed = killed_upload(&Session::new(), &url("ftp", &server), &server.root());
+    eprintln!("vsftpd: {resumed} of {} bytes were continued", 24 << 20);
+    assert!(resumed > 1 << 20);
+}
+
+#[test]
+fn only_who_knows_the_password_is_let_in() {
+    let Some(server) = Pyftpdlib::start(false) else { return };
+    let session = Session::new().file("src", "content");
+    for (password, status) in [("wrong", 1), (PASSWORD, 0)] {
+        let line = format!("cp src ftp://me@127.0.0.1:{}/up/f", server.port());
+        let output = session.command(&line).env("HAUL_PASSWORD", password).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        eprintln!("{said}");
+        assert_eq!(output.status.code(), Some(status), "{said}");
+        assert_eq!(server.root().join("f").exists(), status == 0);
+        assert!(status == 0 || said.contains("530") || said.contains("password"), "{said}");
+    }
+}
