@@ -186,10 +186,6 @@ fn wrong_lists_are_told_where_they_are_wrong_and_nothing_is_done() {
         session.haul(line).status(2).stderr_has(said);
     }
     session.haul("cp --hosts none.txt src :x").status(1).stderr_has("none.txt: cannot read");
-    session
-        .haul("cp src ftp://ada@n[1-2]/x")
-        .status(2)
-        .stderr("haul: ftp://ada@n1/x: ftp is not supported by this build\n");
     let ran = session.haul("cp src sftp://ada:geheim@n[1-2]/x").status(2);
     assert!(!ran.err().contains("geheim"), "{}", ran.err());
 }
