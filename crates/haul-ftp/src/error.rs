@@ -128,7 +128,7 @@ mod tests {
             ("550 Permission denied.", ErrorKind::PermissionDenied, Retry::Never),
             ("550 Failed to open file.", ErrorKind::Other, Retry::Never),
             ("553 Could not create file.", ErrorKind::PermissionDenied, Retry::Never),
-            ("502 not implemented", ErrorKind::Unsupported, Retry::Never),
+            ("502 Unknown command.", ErrorKind::Unsupported, Retry::Never),
         ] {
             let error = error(line);
             assert_eq!((error.kind(), error.retry()), (kind, retry), "{line}");

@@ -220,10 +220,7 @@ impl Exchange {
     /// Asks for the beginning of a file on every lane that is going to be opened, in case it is a file
     /// that can be read by parts.
     pub fn foresee(&self, ask: &Ask) {
-        let state = self.lock();
-        let expected = state.expected;
-        drop(state);
-        if expected <= 1 || self.sign_in.is_needed() {
+        if self.lock().expected <= 1 || self.sign_in.is_needed() {
             return;
         }
         let url = &ask.url;
