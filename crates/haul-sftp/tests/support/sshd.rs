@@ -226,8 +226,23 @@ impl Drop for Sshd {
         if std::thread::panicking() && self.path("log").exists() {
             eprintln!("--- log of sshd ---\n{}", self.log());
         }
+        // A session lives on without its server, and for ever when the network that it was on goes
+        // before it hears that the client has gone.
+        let sessions = self.process.as_ref().map_or(Vec::new(), |process| below(process.id()));
         self.stop();
+        for session in sessions {
+            // Most have ended by themselves.
+            drop(Command::new("kill").arg(session.to_string()).stderr(Stdio::null()).status());
+        }
     }
+}
+
+/// The processes that a process has started, and those that they have.
+fn below(process: u32) -> Vec<u32> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let children = fs::read_to_string(path).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|id| id.parse().ok());
+    children.flat_map(|child| [vec![child], below(child)].concat()).collect()
 }
 
 impl Builder {
