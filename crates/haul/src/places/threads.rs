@@ -34,7 +34,10 @@ impl Drop for LaneThreads {
 }
 
 fn start() -> Result<Runtime> {
-    let threads = thread::available_parallelism().map_or(2, usize::from).clamp(2, 4);
+    // The engine and the disk have a core of their own. Blocks that move between more threads than
+    // there are cores cost more than what is done side by side gains.
+    let cores = thread::available_parallelism().map_or(2, usize::from);
+    let threads = cores.saturating_sub(1).clamp(1, 4);
     Builder::new_multi_thread()
         .worker_threads(threads)
         .thread_name("lanes")
