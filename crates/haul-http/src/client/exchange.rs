@@ -35,7 +35,7 @@ const MOST_REDIRECTS: usize = 10;
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// Bytes per second of a lane that is still taken for a living one.
-const SLOWEST: u64 = 4096;
+pub const SLOWEST: u64 = 4096;
 
 /// Lanes that are opened over a long path, for each second of its round trip: as many as the window
 /// will want, and a third more, because each begins with some 15 KB a round trip (RFC 6928). Twice as
@@ -193,8 +193,8 @@ impl Exchange {
         Arc::clone(pipes)
     }
 
-    /// Asks for a part of a file of `expected` bytes behind what was asked before. Gives the answer,
-    /// which begins with its head, and the lane that it comes on.
+    /// Asks for a part of a file of `expected` bytes, or sends one, behind what was asked before. Gives
+    /// the answer, which begins with its head, and the lane that it comes on.
     ///
     /// # Errors
     /// No lane is open and none can be opened.
@@ -203,8 +203,11 @@ impl Exchange {
         self.wait_while_quiet(origin).await;
         self.lock().busiest = Some(origin.clone());
         let said = self.sign_in.first(&ask.method, &ask.url).await?;
-        let request = self.request(ask, &ask.url, said.as_ref(), Payload::Empty)?;
-        self.pipes(origin).ask(&request, &ask.url, expected).await
+        let mut request = self.request(ask, &ask.url, said.as_ref(), Payload::Empty)?;
+        if !ask.body.is_empty() {
+            request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(ask.body.len()));
+        }
+        self.pipes(origin).ask(&request, &ask.url, expected, &ask.body).await
     }
 
     /// Asks behind what has been asked on a lane, or on all that are open.
@@ -212,7 +215,7 @@ impl Exchange {
         let said = self.sign_in.first(&ask.method, &ask.url).await?;
         let request = self.request(ask, &ask.url, said.as_ref(), Payload::Empty)?;
         Ok(match lane {
-            Some(lane) => vec![lane.ask(&request, &ask.url, 0)],
+            Some(lane) => vec![lane.ask(&request, &ask.url, 0, &Block::new())],
             None => self.pipes(&ask.url.origin).ask_on_all(&request, &ask.url),
         })
     }

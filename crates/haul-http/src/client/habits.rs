@@ -120,6 +120,7 @@ impl Habits {
             rename: self.moves,
             server_copy: self.moves,
             resume: parts,
+            pipelined_writes: parts,
             times: self.times.is_some(),
             ..of_web(true)
         }

@@ -27,6 +27,7 @@ mod options;
 mod pipe;
 mod pipes;
 mod proxy;
+mod sending;
 mod source;
 mod storage;
 mod upload;

@@ -1,8 +1,8 @@
-//! Parts of files over one connection, asked for one behind the other (RFC 9112, 9.3.2).
+//! Parts of files over one connection, asked for and sent one behind the other (RFC 9112, 9.3.2).
 //!
-//! A lane that asks for a part when the one before has arrived is idle for a round trip each time. Here
-//! the next request is with the server before the answer to the one before has ended, so that the
-//! connection never rests.
+//! A lane that asks for a part when the one before has arrived, or sends one when the one before is
+//! answered, is idle for a round trip each time. Here the next request is with the server before the
+//! answer to the one before has ended, so that the connection never rests.
 //!
 //! ```text
 //! ask → writer task → server → reader task: head, then blocks → Parts, in order of asking
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use haul_net::{Gauge, Pace};
-use haul_storage::BufferPool;
+use haul_storage::{Block, BufferPool};
 use http::header::{CONNECTION, HeaderName, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -28,6 +28,8 @@ use tokio::time::timeout;
 use super::answer::{Head, SILENCE};
 use super::body::Payload;
 use super::connect::{Connected, Link};
+use super::exchange::SLOWEST;
+use super::sending::Sending;
 use crate::parse::Url;
 
 /// The longest head that is read.
@@ -69,6 +71,9 @@ struct Shared {
     ended: AtomicBool,
     /// Whether the server has said anything.
     answered: AtomicBool,
+    asked: AtomicU64,
+    /// After how many requests the server ends the connection, if it says so.
+    most_asked: AtomicU64,
 }
 
 /// The answer to one request, as it comes.
@@ -97,12 +102,18 @@ pub enum Broken {
     Unreadable(String),
 }
 
+/// A request, and where its answer goes.
 #[derive(Debug)]
-struct Question {
-    bytes: Vec<u8>,
+pub struct Question {
+    /// Its head.
+    pub(super) bytes: Vec<u8>,
     url: Url,
     pieces: UnboundedSender<Result<Piece, Broken>>,
     expected: u64,
+    /// What is sent with it.
+    pub(super) body: Block,
+    /// How much that is.
+    sent: u64,
     /// The answer has no body, whatever it says (RFC 9110, 9.3.2).
     is_head: bool,
 }
@@ -119,6 +130,8 @@ impl Pipe {
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
             ended: AtomicBool::new(false),
             answered: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
+            most_asked: AtomicU64::new(u64::MAX),
         });
         runtime.spawn(write(writing, asked, written));
         let reader = Reader {
@@ -128,18 +141,30 @@ impl Pipe {
             shared: Arc::clone(&shared),
             pace: Pace::new(),
             round_trip,
+            number: 0,
         };
         runtime.spawn(reader.run(answered));
         Self { shared, questions, gauge, round_trip, opened: Instant::now() }
     }
 
-    /// Asks for a part of `expected` bytes.
-    pub fn ask(&self, request: &Request<Payload>, url: &Url, expected: u64) -> Part {
+    /// Asks for a part of `expected` bytes, or sends one: `body` goes with the request, which says its
+    /// length.
+    pub fn ask(
+        &self,
+        request: &Request<Payload>,
+        url: &Url,
+        expected: u64,
+        body: &Block,
+    ) -> Part {
         let (pieces, receiver) = unbounded_channel();
+        let sent = body.len() as u64;
+        let expected = expected + sent;
         self.shared.outstanding.fetch_add(expected, Ordering::Relaxed);
+        self.shared.asked.fetch_add(1, Ordering::Relaxed);
         let bytes = as_sent(request);
         let is_head = request.method() == Method::HEAD;
-        let question = Question { bytes, url: url.clone(), pieces, expected, is_head };
+        let (url, body) = (url.clone(), body.clone());
+        let question = Question { bytes, url, pieces, expected, body, sent, is_head };
         if let Err(refused) = self.questions.send(question) {
             self.shared.outstanding.fetch_sub(expected, Ordering::Relaxed);
             drop(refused.0.pieces.send(Err(Broken::Lost)));
@@ -159,7 +184,10 @@ impl Pipe {
 
     /// Whether nothing can be asked any more.
     pub fn is_ended(&self) -> bool {
-        self.shared.ended.load(Ordering::Relaxed) || self.questions.is_closed()
+        self.shared.ended.load(Ordering::Relaxed)
+            || self.questions.is_closed()
+            || self.shared.asked.load(Ordering::Relaxed)
+                >= self.shared.most_asked.load(Ordering::Relaxed)
     }
 
     /// Whether anything has been answered. Servers that have too many connections close those that
@@ -231,20 +259,19 @@ async fn write(
     mut asked: UnboundedReceiver<Question>,
     written: UnboundedSender<Question>,
 ) {
-    while let Some(question) = asked.recv().await {
-        let mut bytes = question.bytes.clone();
-        if let Err(refused) = written.send(question) {
-            drop(refused.0.pieces.send(Err(Broken::Lost)));
-            break;
-        }
-        while let Ok(next) = asked.try_recv() {
-            bytes.extend_from_slice(&next.bytes);
-            if let Err(refused) = written.send(next) {
+    let mut sending = Sending::default();
+    'asked: while let Some(question) = asked.recv().await {
+        let mut next = Some(question);
+        while let Some(mut question) = next {
+            sending.push(&mut question);
+            if let Err(refused) = written.send(question) {
                 drop(refused.0.pieces.send(Err(Broken::Lost)));
+                break 'asked;
             }
+            next = if sending.is_enough() { None } else { asked.try_recv().ok() };
         }
         // The reader notices that the connection has ended, and tells those who wait.
-        if stream.write_all(&bytes).await.is_err() || stream.flush().await.is_err() {
+        if stream.write_all_buf(&mut sending).await.is_err() || stream.flush().await.is_err() {
             break;
         }
     }
@@ -253,6 +280,8 @@ async fn write(
     while let Some(question) = asked.recv().await {
         drop(question.pieces.send(Err(Broken::Lost)));
     }
+    // The server may take its end for ours.
+    written.closed().await;
     drop(stream.shutdown().await);
 }
 
@@ -263,6 +292,8 @@ struct Reader {
     shared: Arc<Shared>,
     pace: Pace,
     round_trip: Duration,
+    /// Answers that have come.
+    number: u64,
 }
 
 /// How long a body is.
@@ -317,8 +348,16 @@ impl Reader {
     /// Passes an answer on. Whether the connection goes on.
     async fn answer(&mut self, question: &Question) -> Result<bool, Broken> {
         let mut left = Outstanding { shared: &Arc::clone(&self.shared), bytes: question.expected };
-        let (head, length) = self.head(&question.url).await?;
+        let patience = SILENCE + Duration::from_secs(question.sent / SLOWEST);
+        let (head, length) = self.head(&question.url, patience).await?;
         self.shared.answered.store(true, Ordering::Relaxed);
+        self.number += 1;
+        if let Some(more) = more_requests(&head.headers) {
+            self.shared.most_asked.store(self.number + more, Ordering::Relaxed);
+        }
+        if question.sent > 0 {
+            self.carried(question.sent);
+        }
         let closes = says(&head.headers, &CONNECTION, "close");
         let wanted = head.status == StatusCode::PARTIAL_CONTENT || head.status == StatusCode::OK;
         drop(question.pieces.send(Ok(Piece::Head(head))));
@@ -334,13 +373,17 @@ impl Reader {
             let arrived = bytes.len() as u64;
             length -= arrived;
             left.arrived(arrived);
-            let carried = self.pace.carry(arrived, self.round_trip);
-            let allowance = FIRST_ALLOWANCE.max(GROWTH * carried);
-            self.shared.allowance.store(allowance, Ordering::Relaxed);
+            self.carried(arrived);
             // Whoever does not want it any more does not hinder those behind.
             drop(question.pieces.send(Ok(Piece::Body(bytes))));
         }
         Ok(!closes)
+    }
+
+    fn carried(&mut self, bytes: u64) {
+        let carried = self.pace.carry(bytes, self.round_trip);
+        let allowance = FIRST_ALLOWANCE.max(GROWTH * carried);
+        self.shared.allowance.store(allowance, Ordering::Relaxed);
     }
 
     /// The next bytes of a body of which `left` are still to come.
@@ -368,7 +411,7 @@ impl Reader {
     }
 
     /// The head of the next answer. Those of provisional ones (1xx) are passed over.
-    async fn head(&mut self, url: &Url) -> Result<(Head, Length), Broken> {
+    async fn head(&mut self, url: &Url, patience: Duration) -> Result<(Head, Length), Broken> {
         loop {
             if let Some(parsed) = parse(&mut self.ahead, url)? {
                 if parsed.0.status.is_informational() {
@@ -381,12 +424,12 @@ impl Reader {
             }
             let nothing_yet = self.ahead.is_empty();
             self.ahead.reserve(HEAD_READ);
-            match timeout(SILENCE, self.stream.read_buf(&mut self.ahead)).await {
+            match timeout(patience, self.stream.read_buf(&mut self.ahead)).await {
                 Ok(Ok(0) | Err(_)) if nothing_yet => return Err(Broken::Lost),
                 Ok(Ok(0)) => return Err(Broken::Within("the connection ended".to_owned())),
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => return Err(Broken::Within(error.to_string())),
-                Err(_) => return Err(silent()),
+                Err(_) => return Err(silent(patience)),
             }
         }
     }
@@ -416,12 +459,12 @@ async fn read(stream: &mut (impl AsyncRead + Unpin), space: &mut [u8]) -> Result
     match timeout(SILENCE, stream.read(space)).await {
         Ok(Ok(length)) => Ok(length),
         Ok(Err(error)) => Err(Broken::Within(error.to_string())),
-        Err(_) => Err(silent()),
+        Err(_) => Err(silent(SILENCE)),
     }
 }
 
-fn silent() -> Broken {
-    Broken::Within(format!("nothing has come for {} s", SILENCE.as_secs()))
+fn silent(patience: Duration) -> Broken {
+    Broken::Within(format!("nothing has come for {} s", patience.as_secs()))
 }
 
 /// Takes a head from the beginning of `bytes`, if all of it is there.
@@ -472,6 +515,12 @@ fn body_length(head: &Head) -> Result<Length, Broken> {
         Some(length) => Ok(Length::Known(length)),
         None => Err(Broken::Unreadable("it says a length that is none".to_owned())),
     }
+}
+
+/// How many more requests the server takes on this connection (`Keep-Alive: timeout=5, max=99`).
+fn more_requests(headers: &HeaderMap) -> Option<u64> {
+    let said = headers.get("keep-alive")?.to_str().ok()?;
+    said.split(',').find_map(|word| word.trim().strip_prefix("max=")?.parse().ok())
 }
 
 fn says(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {

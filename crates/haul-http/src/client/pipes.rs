@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use haul_storage::{BufferPool, Error, LinkStatus, Range, Result, Retry};
+use haul_storage::{Block, BufferPool, Error, LinkStatus, Range, Result, Retry};
 use http::header::RANGE;
 use http::{HeaderValue, Request};
 use tokio::runtime::Handle;
@@ -146,7 +146,8 @@ impl Pipes {
         }
     }
 
-    /// Asks for a part of `expected` bytes on the lane with the least to do. Gives that lane, too.
+    /// Asks for a part of `expected` bytes, or sends `body`, on the lane with the least to do. Gives
+    /// that lane, too.
     ///
     /// # Errors
     /// No lane is open and none can be opened.
@@ -155,6 +156,7 @@ impl Pipes {
         request: &Request<Payload>,
         url: &Url,
         expected: u64,
+        body: &Block,
     ) -> Result<(Part, Arc<Pipe>)> {
         loop {
             let changed = self.changed.notified();
@@ -164,7 +166,7 @@ impl Pipes {
                 let least = state.open.iter().min_by_key(|lane| lane.load());
                 let more_come = state.making > 0;
                 if let Some(least) = least.filter(|lane| !more_come || lane.load() < ENOUGH) {
-                    return Ok((least.ask(request, url, expected), Arc::clone(least)));
+                    return Ok((least.ask(request, url, expected, body), Arc::clone(least)));
                 }
                 if state.making == 0 {
                     if let Some(failure) = state.failure.take() {
@@ -181,7 +183,7 @@ impl Pipes {
     /// Asks behind everything that has been asked on the lanes that are open.
     pub fn ask_on_all(&self, request: &Request<Payload>, url: &Url) -> Vec<Part> {
         let open = self.lock().open.clone();
-        open.iter().map(|lane| lane.ask(request, url, 0)).collect()
+        open.iter().map(|lane| lane.ask(request, url, 0, &Block::new())).collect()
     }
 
     /// The server refuses what is asked on a lane because there are too many. Whether others are
@@ -260,7 +262,7 @@ impl State {
         let range = Range::new(start, PIECE);
         let Ok(bytes) = HeaderValue::try_from(bytes_of(range)) else { return };
         foresight.request.headers_mut().insert(RANGE, bytes);
-        let part = pipe.ask(&foresight.request, &foresight.url, range.len());
+        let part = pipe.ask(&foresight.request, &foresight.url, range.len(), &Block::new());
         foresight.parts.push((range, part));
     }
 

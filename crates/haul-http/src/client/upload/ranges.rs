@@ -1,5 +1,5 @@
 //! A file that is written in parts, in any order and over any lane: each block is a request of its
-//! own, and when it is answered the bytes are in the part file.
+//! own, sent behind others that are not answered yet; when it is answered the bytes are in the part file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,14 +15,19 @@ use haul_storage::{
 use http::header::{CONTENT_RANGE, CONTENT_TYPE, IF_MATCH};
 use http::{HeaderName, HeaderValue, Method};
 
+use super::super::error;
 use super::super::exchange::Ask;
 use super::super::file::{HttpFile, Opened};
 use super::super::habits::Partial;
+use super::super::pipe::Broken;
 use super::super::storage::Inner;
 use super::stream::StreamUpload;
 
 const UPDATE_RANGE: HeaderName = HeaderName::from_static("x-update-range");
 const UPDATE: &str = "application/x-sabredav-partialupdate";
+
+/// How often a part is sent again on another lane.
+const TRIES: u32 = 4;
 
 /// A file that is being written.
 #[derive(Debug)]
@@ -83,6 +88,9 @@ impl RangeUpload {
         // A server would make the file anew, with a hole for all that was written before.
         ask = ask.with(IF_MATCH, HeaderValue::from_static("*"));
         ask.body = block;
+        if self.send(&ask).await? {
+            return Ok(());
+        }
         self.inner.tell(&ask).await.map_err(|error| {
             let at = self.inner.location.display(&self.path);
             match error.kind() {
@@ -96,6 +104,32 @@ impl RangeUpload {
                 _ => error.at(at),
             }
         })
+    }
+
+    /// Sends a part behind others on a lane. `false` if it has to be sent alone to learn why it is not
+    /// taken.
+    async fn send(&self, ask: &Ask) -> Result<bool> {
+        let exchange = self.inner.exchange();
+        let mut tries = 0;
+        loop {
+            let (mut answer, lane) = exchange.part(ask, 0).await?;
+            match answer.head().await {
+                Ok(head) if head.status.is_success() => return Ok(true),
+                // As many lanes as there are now are too many, but others go on.
+                Ok(head) if matches!(head.status.as_u16(), 429 | 503) => {
+                    exchange.busy(&head);
+                    let others = exchange.pipes(&ask.url.origin).refused(&lane);
+                    if !others || tries >= TRIES {
+                        return Err(error::of_status(head.status, "write", &ask.url));
+                    }
+                }
+                // Servers end a connection after so many requests.
+                Err(Broken::Lost) if tries < TRIES => {}
+                Ok(_) | Err(Broken::Lost | Broken::Unreadable(_)) => return Ok(false),
+                Err(broken) => return Err(error::of_broken(&broken, "write", &ask.url)),
+            }
+            tries += 1;
+        }
     }
 
     async fn open(&self) -> Result<HttpFile> {
