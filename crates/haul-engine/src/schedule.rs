@@ -49,6 +49,11 @@ impl Schedule {
         !self.missing.is_empty()
     }
 
+    /// Bytes that are left to hand out.
+    pub fn unassigned(&self) -> u64 {
+        self.missing.total()
+    }
+
     /// Hands out the lowest missing bytes, at most about `range_bytes` of them.
     pub fn next(&mut self, range_bytes: u64) -> Option<Assignment> {
         let first = self.missing.first()?;

@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use futures_util::future::{Fuse, FusedFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
 use haul_storage::{Error, ErrorKind, Range, ReadAt, Result};
+use tokio::sync::SemaphorePermit;
 
 use super::bytes::digest_range;
 use super::file::{Moved, commit_options};
@@ -33,7 +34,7 @@ const LEAST_STEAL: u64 = 512 << 10;
 /// the source has changed.
 pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
     let interrupted = || Error::new(ErrorKind::Interrupted, "copy");
-    let Ok(_slot) = context.large_files.acquire().await else { return Err(interrupted()) };
+    let Ok(slot) = context.large_files.acquire().await else { return Err(interrupted()) };
     if context.cancel.is_cancelled() {
         return Err(interrupted());
     }
@@ -46,7 +47,7 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
     let bytes = opened.identity.size;
     context.tally.resumed(resumed_bytes);
     let counted = AtomicU64::new(resumed_bytes);
-    match move_opened(context, item, opened, &counted).await {
+    match move_opened(context, item, opened, &counted, slot).await {
         Ok(digest) => {
             let counted_bytes = counted.load(Ordering::Relaxed);
             Ok(Moved { bytes, digest, resumed_bytes, counted_bytes })
@@ -81,6 +82,7 @@ async fn move_opened(
     item: &Item,
     opened: Opened,
     counted: &AtomicU64,
+    slot: SemaphorePermit<'_>,
 ) -> Result<Option<Digest>> {
     let Opened { reader, writer, identity, written, journal, journal_path } = opened;
     let job = &item.job.job;
@@ -112,7 +114,7 @@ async fn move_opened(
     let ignore_holes = file.sequence.is_some();
     let holes = HoleFinder::new(&*reader, identity.size, written.clone(), ignore_holes);
     // What an earlier run left passes through the digest too, while the rest is moved.
-    let (moved, rehashed) = tokio::join!(move_ranges(&file, holes), rehash(&file, &written));
+    let (moved, rehashed) = tokio::join!(move_ranges(&file, holes, slot), rehash(&file, &written));
     moved?;
     rehashed?;
     if context.cancel.is_cancelled() {
@@ -153,8 +155,14 @@ async fn move_opened(
 }
 
 /// Moves everything that is missing; on the first error lets what is in the making end, because
-/// writes that were handed to a thread cannot be called back.
-async fn move_ranges(file: &FileInMotion<'_>, mut holes: HoleFinder<'_>) -> Result<()> {
+/// writes that were handed to a thread cannot be called back. Over a link the file gives its slot back
+/// when little is left of it, so that the next one is open when the link has room for it.
+async fn move_ranges(
+    file: &FileInMotion<'_>,
+    mut holes: HoleFinder<'_>,
+    slot: SemaphorePermit<'_>,
+) -> Result<()> {
+    let mut slot = Some(slot);
     let flow = &file.context.flow;
     let mut ranges = FuturesUnordered::new();
     let mut failure = None;
@@ -171,6 +179,9 @@ async fn move_ranges(file: &FileInMotion<'_>, mut holes: HoleFinder<'_>) -> Resu
                     failure = Some(error);
                 }
             }
+        }
+        if flow.has_links() && holes.left(file) < flow.decision().window_bytes {
+            slot = None;
         }
         let wanted = failure.is_none() && !file.is_stopped() && file.schedule().has_unassigned();
         if wanted && permit.is_terminated() {
@@ -201,6 +212,7 @@ async fn move_ranges(file: &FileInMotion<'_>, mut holes: HoleFinder<'_>) -> Resu
             () = file.context.cancel.cancelled(), if wanted => {}
         }
     }
+    drop(slot);
     failure.map_or(Ok(()), Err)
 }
 
@@ -232,6 +244,11 @@ struct HoleFinder<'a> {
 impl<'a> HoleFinder<'a> {
     fn new(reader: &'a dyn ReadAt, size: u64, written: RangeSet, ignore_holes: bool) -> Self {
         Self { reader, size, at: 0, written, ignore_holes }
+    }
+
+    /// Bytes that are not handed out yet, at most.
+    fn left(&self, file: &FileInMotion<'_>) -> u64 {
+        (self.size - self.at.min(self.size)) + file.schedule().unassigned()
     }
 
     /// Goes on until there is something to hand out, or the end. Gives the holes before that which

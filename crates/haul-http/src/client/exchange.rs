@@ -43,6 +43,9 @@ pub const SLOWEST: u64 = 4096;
 const LANES_A_SECOND: f64 = 80.0;
 const FIRST_LANES: usize = 6;
 
+/// Questions that are asked side by side over a long path before a transfer begins.
+const QUESTIONS: usize = 3;
+
 /// How often a question without a body of its own is asked again.
 const TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(300);
@@ -141,6 +144,7 @@ impl Exchange {
             if let Some(this) = self.this.upgrade().filter(|_| expected > 1) {
                 let origin = origin.clone();
                 lanes.when_long(move |round_trip| {
+                    this.lanes(&origin).wish_at_least(QUESTIONS.min(expected));
                     this.pipes(&origin).open_now(lanes_for(round_trip, expected));
                 });
             }

@@ -106,6 +106,13 @@ impl Lanes {
         self.tend(&mut state);
     }
 
+    /// Wishes for no fewer than `lanes` lanes, until something else is wished for.
+    pub fn wish_at_least(&self, lanes: usize) {
+        let mut state = self.lock();
+        state.wished = state.wished.max(lanes);
+        self.tend(&mut state);
+    }
+
     /// Does something as soon as it is known that the path is long: with its round trip, or before
     /// that is known with the time that the first connection has taken so far.
     pub fn when_long(&self, then: impl Fn(Duration) + Send + Sync + 'static) {

@@ -1,6 +1,8 @@
 //! What is at a path: asked for before anything is opened, and one by one later.
 
+use std::panic::resume_unwind;
 use std::pin::pin;
+use std::sync::Arc;
 
 use futures_util::future::{Either, join, select};
 use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath, Result};
@@ -95,8 +97,21 @@ impl HttpHost {
     async fn look_upwards(&self, url: &Url) -> Result<Nearest> {
         let mut current = url.with_path(url.path());
         let mut rest = Vec::new();
+        // What is above a name that is missing is asked for at once. If it is not needed it is left to
+        // end by itself, because a question that is given up costs its connection.
+        let mut above = parent(&current).map(|(above, _)| {
+            let exchange = Arc::clone(self.exchange());
+            tokio::spawn(async move { dav::look(&exchange, above, "open").await })
+        });
         loop {
-            match dav::look(self.exchange(), current.clone(), "open").await {
+            let seen = match above.take_if(|_| !rest.is_empty()) {
+                Some(asked) => match asked.await {
+                    Ok(seen) => seen,
+                    Err(failed) => resume_unwind(failed.into_panic()),
+                },
+                None => dav::look(self.exchange(), current.clone(), "open").await,
+            };
+            match seen {
                 Ok(Some(seen)) if seen.resource.collection => {
                     rest.reverse();
                     let directory = with_slash(&seen.url);

@@ -48,11 +48,13 @@ impl Inner {
         size: u64,
         options: &CommitOptions,
     ) -> Result<()> {
-        let looks = try_join(
-            self.look_by_properties(part, "commit"),
-            self.look_by_properties(path, "commit"),
-        );
-        let (written, there) = looks.await?;
+        let look = self.look_by_properties(part, "commit");
+        // Where nothing is replaced unless that is said, it is seen soon enough that something has
+        // the name.
+        let (written, there) = match self.habits.conditional {
+            true => (look.await?, None),
+            false => try_join(look, self.look_by_properties(path, "commit")).await?,
+        };
         let length = written.map(|entry| entry.size);
         if length != Some(size) {
             let length = length.map_or("nothing".to_owned(), |length| format!("{length} bytes"));

@@ -12,7 +12,7 @@ use haul_storage::{
     Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
     WriteAt,
 };
-use http::header::{CONTENT_RANGE, CONTENT_TYPE, IF_MATCH};
+use http::header::{CONTENT_RANGE, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderName, HeaderValue, Method};
 
 use super::super::error;
@@ -49,17 +49,17 @@ impl RangeUpload {
         options: &CreateOptions,
     ) -> Result<Self> {
         let part = inner.part_of(path)?;
-        let mut resumed = false;
+        let (mut made, mut resumed) = (false, false);
         if options.resume {
-            let found = inner.look_by_properties(&part, "create").await?;
-            resumed = found.is_some_and(|entry| entry.is_file());
-        }
-        if !resumed {
-            // Empties what an earlier run has left.
-            let empty = Ask::new(Method::PUT, inner.url(&part), "create");
-            if let Err(error) = inner.tell(&empty).await {
-                return Err(inner.why_not(error, path).await);
+            // That something is there the server says as well when it is not to be replaced.
+            made = inner.habits.conditional && begin(inner, path, &part, true).await?;
+            if !made {
+                let found = inner.look_by_properties(&part, "create").await?;
+                resumed = found.is_some_and(|entry| entry.is_file());
             }
+        }
+        if !made && !resumed {
+            begin(inner, path, &part, false).await?;
         }
         Ok(Self {
             inner: Arc::clone(inner),
@@ -167,6 +167,19 @@ impl RangeUpload {
         }
         let replace = CommitOptions { metadata: <_>::default(), replace: true, sync: false };
         shorter.commit(size, &replace).await
+    }
+}
+
+/// Makes the part file of `path`, empty. `only_new`: if nothing is there; `false` if something is.
+async fn begin(inner: &Inner, path: &RelPath, part: &RelPath, only_new: bool) -> Result<bool> {
+    let mut empty = Ask::new(Method::PUT, inner.url(part), "create");
+    if only_new {
+        empty = empty.with(IF_NONE_MATCH, HeaderValue::from_static("*"));
+    }
+    match inner.tell(&empty).await {
+        Ok(()) => Ok(true),
+        Err(error) if only_new && error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(inner.why_not(error, path).await),
     }
 }
 
