@@ -66,7 +66,7 @@ impl Inner {
         self.place_as(part, path, size, there, options).await
     }
 
-    /// As [`Inner::place`] for what was just stored whole. `there` is what has its name.
+    /// As [`Inner::place`] for what was just stored whole. `there` is what is known to have its name.
     pub(super) async fn place_as(
         &self,
         part: &RelPath,

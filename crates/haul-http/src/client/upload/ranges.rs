@@ -216,6 +216,11 @@ impl WriteAt for RangeUpload {
     }
 
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
+        let is_whole = !self.resumed && self.end.load(Ordering::Relaxed) == size;
+        if is_whole && self.inner.habits.conditional {
+            // The server has said of each part that it has it, and replaces nothing unasked.
+            return self.inner.place_as(&self.part, &self.path, size, None, options).await;
+        }
         self.fit(size).await?;
         self.inner.place(&self.part, &self.path, size, options).await
     }
