@@ -119,10 +119,14 @@ impl Flow {
     /// The best length of the next range when `remaining` bytes of the whole transfer are left:
     /// shorter towards the end, so that all lanes end together.
     pub fn range_bytes(&self, remaining: u64) -> u64 {
-        let state = self.lock();
-        let share = match state.pace {
+        let mut state = self.lock();
+        let lanes = state.decision.lanes.max(1) as u64;
+        let share = match &mut state.pace {
             Pace::Disk => u64::MAX,
-            Pace::Link(_) => remaining / (2 * state.decision.lanes.max(1) as u64),
+            Pace::Link(window) => {
+                window.on_left(remaining);
+                remaining / (2 * lanes)
+            }
         };
         let limit = state.limiter.as_ref().map_or(u64::MAX, Limiter::range_bytes);
         state.decision.range_bytes.min(share.max(LEAST_RANGE)).min(limit)

@@ -101,6 +101,8 @@ pub struct Window {
     search: Search,
     files: Files,
     last_back_off: Option<Duration>,
+    /// Bytes that are left to move, if that is known.
+    left: Option<u64>,
     /// Ranges are divided by two to this power, as the last resort against errors.
     range_halvings: u32,
 }
@@ -119,6 +121,7 @@ impl Window {
             search: Search::new(&bounds),
             files: Files::new(&bounds),
             last_back_off: None,
+            left: None,
             range_halvings: 0,
             bounds,
         }
@@ -220,6 +223,12 @@ impl Window {
         self.tick();
     }
 
+    /// So many bytes are left to move, as far as that is known. Nothing is tried that could not pay
+    /// off any more.
+    pub const fn on_left(&mut self, bytes: u64) {
+        self.left = Some(bytes);
+    }
+
     /// What is to be done now. Cheap; read it after every observation.
     pub fn decision(&self) -> Decision {
         Decision {
@@ -281,7 +290,8 @@ impl Window {
         let round = self.round();
         if let Some(sample) = self.meter.take(now, round, self.search.window_bytes()) {
             let (round_trip, full) = (self.round_trip(), self.full());
-            let view = View { now, round, round_trip, seconds: sample.seconds, full };
+            let left = self.left;
+            let view = View { now, round, round_trip, seconds: sample.seconds, full, left };
             if sample.judged {
                 self.search.on_sample(sample.goodput, view, &mut self.lanes, &self.bounds);
             }

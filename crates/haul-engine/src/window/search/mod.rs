@@ -94,6 +94,10 @@ const LEAST_MEASUREMENT: Duration = Duration::from_millis(100);
 /// (simulated: BBR needs 8 round trips for each quarter that the other lanes have to grow).
 const LONG_PATH: Duration = Duration::from_millis(10);
 
+/// New lanes need a few round trips to open and some eight to grow, and what they are given at the end
+/// comes last.
+const PAYS_OFF_ROUND_TRIPS: f64 = 32.0;
+
 /// What the search sees of the world besides goodput.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::window) struct View {
@@ -104,6 +108,8 @@ pub(in crate::window) struct View {
     pub(in crate::window) seconds: f64,
     /// Whether the path is full, if that can be told.
     pub(in crate::window) full: Option<bool>,
+    /// Bytes that are left to move, if that is known.
+    pub(in crate::window) left: Option<u64>,
 }
 
 /// Whether packets wait in a queue on the path, if that can be told: then it is full. On a short
@@ -242,7 +248,9 @@ impl Search {
                 bounds.clamp_window(self.headroom(view) * self.bdp(goodput, view), lanes.open());
             let window = window.clamp(self.window / MOST_SHRINKAGE, self.window);
             self.begin(Change::Shrink, goodput, window, view);
-        } else if self.next_lane_trial.is_some_and(|due| view.now >= due) {
+        } else if self.next_lane_trial.is_some_and(|due| view.now >= due)
+            && pays_off(goodput, view)
+        {
             self.try_lanes(goodput, view, lanes, bounds);
         } else if view.now >= self.next_probe {
             self.probe(goodput, view, bounds);
@@ -281,6 +289,12 @@ impl Search {
     fn bdp(&self, goodput: f64, view: View) -> f64 {
         goodput * (view.round_trip.as_secs_f64() + ENDS_DELAY) * self.stretch
     }
+}
+
+/// Whether what new lanes could bring is more than what their slow start takes.
+fn pays_off(goodput: f64, view: View) -> bool {
+    let most = goodput * view.round_trip.as_secs_f64() * PAYS_OFF_ROUND_TRIPS;
+    view.left.is_none_or(|left| left as f64 > most)
 }
 
 /// Rounds of a measurement.

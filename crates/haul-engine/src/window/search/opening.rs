@@ -106,6 +106,8 @@ impl Search {
             Some(false) => {
                 self.open_more_lanes(view, lanes, bounds) || self.stretches(opening, view, bounds)
             }
+            // Lanes that each have a limit say nothing about the window.
+            None if self.are_slow(lanes) => self.open_more_lanes(view, lanes, bounds),
             None => {
                 self.stretches(opening, view, bounds) || self.open_more_lanes(view, lanes, bounds)
             }
@@ -188,7 +190,7 @@ impl Search {
         let goodput = self.samples.mean(FLAT_ROUNDS as usize);
         let thin = self.lane_share(goodput, view, lanes) < THIN_LANE_BYTES;
         // On a short path one lane carries all that there is, unless a server gives each only so much.
-        let slow = goodput < SLOW_LANE * lanes.open() as f64;
+        let slow = self.are_slow(lanes);
         let proven = self.fewer_lanes.is_some() || thin || view.full == Some(false);
         if self.settled_once
             || view.full == Some(true)
@@ -200,9 +202,19 @@ impl Search {
         }
         let Some(more) = lanes.next_step(view.now, bounds) else { return false };
         self.fewer_lanes = Some((lanes.open(), goodput));
+        if slow {
+            // What slow lanes have been asked for fills the window for long.
+            let room = FIRST_LANE_BYTES * more.saturating_sub(lanes.open()) as u64;
+            let window = self.window.saturating_add(room) as f64;
+            self.window = self.window.max(bounds.clamp_window(window, self.open_lanes));
+        }
         lanes.want(more, view.now);
         self.phase = Phase::Opening(Opening { mark: goodput, best: goodput, ..Opening::default() });
         true
+    }
+
+    fn are_slow(&self, lanes: &Lanes) -> bool {
+        self.samples.mean(FLAT_ROUNDS as usize) < SLOW_LANE * lanes.open() as f64
     }
 
     fn settle(&mut self, opening: Opening, view: View, bounds: &Bounds) {
