@@ -307,3 +307,31 @@ fn nothing_wakes_an_idle_window() {
     }
     panic!("it wakes up again and again");
 }
+
+#[test]
+fn slow_lanes_of_a_short_path_make_room_for_more() {
+    let mut window = Window::new(limits());
+    window.on_link(Duration::ZERO, link(1, 0, 0, 1));
+    let before = window.decision();
+    // All of the window is asked of one lane that carries 1 MB/s.
+    flow(&mut window, Duration::ZERO, Duration::from_secs(1), 1_000_000);
+    let after = window.decision();
+    assert!(after.lanes > before.lanes);
+    assert!(after.window_bytes >= before.window_bytes + (512 << 10), "{after:?}");
+}
+
+#[test]
+fn no_lanes_are_tried_that_cannot_pay_off() {
+    let lanes_with = |left: u64| {
+        let mut window = Window::new(limits());
+        window.on_left(left);
+        window.on_link(Duration::ZERO, link(16, 0, 0, 200));
+        let before = window.decision().lanes;
+        flow(&mut window, Duration::ZERO, Duration::from_secs(60), 50_000_000);
+        (before, window.decision().lanes)
+    };
+    let (before, after) = lanes_with(u64::MAX);
+    assert!(after > before, "{after} lanes");
+    let (before, after) = lanes_with(50_000_000);
+    assert_eq!(before, after);
+}
