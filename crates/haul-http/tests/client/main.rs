@@ -259,6 +259,35 @@ async fn an_upload_to_apache_is_continued_by_another_run() {
     assert_eq!(second.read_whole(&path("file"), 4_000_000).await.unwrap().bytes, bytes);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_go_round_the_end_of_a_connection_that_was_announced() {
+    const PART: usize = 100_000;
+    let Some((server, log)) = servers::apache_that_hangs_up(5) else { return };
+    let journals = tempfile::tempdir().unwrap();
+    let storage = storage(&server.url, &journals).await;
+    storage.set_lanes(2);
+    let bytes: Vec<u8> = (0..60 * PART).map(|n| (n % 249) as u8).collect();
+    let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
+    // Two under way at a time on each lane: what is asked beyond the end is not many.
+    let mut parts = futures_util::stream::iter(bytes.chunks(PART).enumerate())
+        .map(|(n, part)| {
+            let block = Block::from(bytes::Bytes::copy_from_slice(part));
+            writer.write_at((n * PART) as u64, block)
+        })
+        .buffer_unordered(4);
+    while let Some(written) = parts.next().await {
+        written.unwrap();
+    }
+    drop(parts);
+    writer.commit(bytes.len() as u64, &replacing()).await.unwrap();
+    assert_eq!(storage.read_whole(&path("file"), 8_000_000).await.unwrap().bytes, bytes);
+    drop(server);
+    let said = std::fs::read_to_string(&log).unwrap();
+    std::fs::remove_file(&log).unwrap();
+    let parts = said.lines().filter(|line| line.contains("bytes ")).count();
+    assert_eq!(parts, 60, "each part is taken once:\n{said}");
+}
+
 /// Of a part that was cut off, whatever was there before has to stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_range_that_is_cut_off_leaves_the_part_file_of_apache() {

@@ -60,6 +60,21 @@ pub(crate) fn apache() -> Option<Server> {
 
 /// Apache with further modules, and lines for its directory.
 pub(crate) fn apache_with(more: &[&str], lines: &str) -> Option<Server> {
+    configured(more, lines, "")
+}
+
+/// Apache that ends each connection after so many requests, and writes all of them down.
+pub(crate) fn apache_that_hangs_up(after: usize) -> Option<(Server, PathBuf)> {
+    let log = tempfile::NamedTempFile::new().unwrap().into_temp_path().keep().unwrap();
+    let lines = format!(
+        "MaxKeepAliveRequests {after}\nLogFormat \"%r %>s %{{Content-Range}}i\" plain\n\
+         CustomLog {} plain\n",
+        log.display()
+    );
+    Some((configured(&["log_config"], "", &lines)?, log))
+}
+
+fn configured(more: &[&str], lines: &str, global: &str) -> Option<Server> {
     let program = program("apache2", "apache2")?;
     let (dir, root, port) = place();
     let private = dir.path().display();
@@ -88,7 +103,7 @@ pub(crate) fn apache_with(more: &[&str], lines: &str) -> Option<Server> {
          PidFile {private}/apache.pid\nDefaultRuntimeDir {private}\nErrorLog {private}/error.log\n\
          {user}TypesConfig /dev/null\nDocumentRoot {root}\nLimitRequestBody 0\n\
          DavLockDB {private}/locks/lock\n<Directory {root}>\n{access}\nOptions Indexes\n\
-         IndexOptions FancyIndexing\nDav On\nAllowOverride None\n{lines}\n</Directory>\n",
+         IndexOptions FancyIndexing\nDav On\nAllowOverride None\n{lines}\n</Directory>\n{global}",
         root = root.display(),
         access = if lines.contains("Require") { "" } else { "Require all granted" },
     );
