@@ -51,11 +51,9 @@ impl TlsOptions {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(unusable)?;
-        let builder = if self.insecure {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody { provider }))
-        } else {
-            builder.dangerous().with_custom_certificate_verifier(self.verifier(provider)?)
-        };
+        let trusted = self.trusted(&provider)?;
+        let verifier = Arc::new(Verifier { provider, trusted });
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
             Some(identity) => {
@@ -73,16 +71,19 @@ impl TlsOptions {
         Ok(Arc::new(config))
     }
 
-    fn verifier(&self, provider: Arc<CryptoProvider>) -> Result<Arc<Known>> {
+    fn trusted(&self, provider: &Arc<CryptoProvider>) -> Result<Trusted> {
+        if self.insecure {
+            return Ok(Trusted::Anybody);
+        }
         let mut named = Vec::new();
         for file in &self.authorities {
             named.extend(certificates(file)?);
         }
-        let roots = Arc::new(self.roots()?);
+        let (roots, provider) = (Arc::new(self.roots()?), Arc::clone(provider));
         let by_authority = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
         let by_authority = by_authority
             .map_err(|error| Error::new(ErrorKind::Other, "set up TLS").with_source(error))?;
-        Ok(Arc::new(Known { by_authority, named }))
+        Ok(Trusted::Known { by_authority, named })
     }
 
     fn roots(&self) -> Result<RootCertStore> {
@@ -206,16 +207,24 @@ fn unusable(error: rustls::Error) -> Error {
     Error::new(ErrorKind::Other, "set up TLS").with_source(error)
 }
 
-/// Takes certificates of trusted authorities, and those that the user has named themselves. Most
-/// self-signed certificates say that they are authorities, which a server's must not be; whoever names
-/// one means it.
+/// Whose certificates are taken. A signature that the certificate's key has not made never is.
 #[derive(Debug)]
-struct Known {
-    by_authority: Arc<WebPkiServerVerifier>,
-    named: Vec<CertificateDer<'static>>,
+struct Verifier {
+    provider: Arc<CryptoProvider>,
+    trusted: Trusted,
 }
 
-impl ServerCertVerifier for Known {
+#[derive(Debug)]
+enum Trusted {
+    /// Those of trusted authorities, and those that the user has named themselves. Most self-signed
+    /// certificates say that they are authorities, which a server's must not be; whoever names one
+    /// means it.
+    Known { by_authority: Arc<WebPkiServerVerifier>, named: Vec<CertificateDer<'static>> },
+    /// Any (`--insecure`).
+    Anybody,
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -224,7 +233,10 @@ impl ServerCertVerifier for Known {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let verified = self.by_authority.verify_server_cert(
+        let Trusted::Known { by_authority, named } = &self.trusted else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let verified = by_authority.verify_server_cert(
             end_entity,
             intermediates,
             server_name,
@@ -234,58 +246,13 @@ impl ServerCertVerifier for Known {
         match verified {
             // Whether it is valid at this time has been looked at before that.
             Err(rustls::Error::InvalidCertificate(CertificateError::Other(why)))
-                if is_authority(&why) && self.named.iter().any(|named| named == end_entity) =>
+                if is_authority(&why) && named.iter().any(|named| named == end_entity) =>
             {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())
             }
             other => other,
         }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.by_authority.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.by_authority.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.by_authority.supported_verify_schemes()
-    }
-}
-
-fn is_authority(why: &OtherError) -> bool {
-    matches!(why.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
-}
-
-/// Takes any certificate (`--insecure`), but not a signature that its key has not made.
-#[derive(Debug)]
-struct Anybody {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -311,4 +278,8 @@ impl ServerCertVerifier for Anybody {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
+}
+
+fn is_authority(why: &OtherError) -> bool {
+    matches!(why.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }

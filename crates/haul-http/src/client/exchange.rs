@@ -2,6 +2,7 @@
 //! when that can help.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -23,7 +24,7 @@ use super::connect::Connector;
 use super::error;
 use super::lanes::Lanes;
 use super::options::HttpOptions;
-use super::pipe::{Part, Pipe};
+use super::pipe::{Broken, Part, Pipe};
 use super::pipes::Pipes;
 use super::proxy;
 use crate::parse::{Origin, Url, WebScheme, retry_after};
@@ -46,6 +47,18 @@ const FIRST_LANES: usize = 6;
 /// Questions that are asked side by side over a long path before a transfer begins.
 const QUESTIONS: usize = 3;
 
+/// How often a part, or something small, is asked for anew because the connection ended before its answer
+/// began.
+pub const LOST_MOST: u32 = 8;
+
+/// What a small answer is taken for when lanes are chosen.
+const SMALL: u64 = 16 << 10;
+
+/// After so many questions in a row that had to be asked alone all are, but for one now and then: the server
+/// ends each connection with its answer, say.
+const ALONE_IN_A_ROW: u32 = 64;
+const ASKED_AGAIN: u32 = 32;
+
 /// How often a question without a body of its own is asked again.
 const TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(300);
@@ -57,6 +70,8 @@ pub struct Exchange {
     runtime: Handle,
     sign_in: SignIn,
     state: Mutex<State>,
+    /// Questions in a row that had to be asked alone.
+    alone_in_a_row: AtomicU32,
     this: Weak<Self>,
 }
 
@@ -104,7 +119,7 @@ impl Ask {
     }
 
     /// Whether it does the same when it reaches the server twice.
-    fn is_repeatable(&self) -> bool {
+    pub fn is_repeatable(&self) -> bool {
         let is_put = self.method == Method::PUT || self.method == Method::PATCH;
         // What was only to be made if nothing is there is in its own way the second time.
         repeatable(&self.method) || is_put && !self.headers.contains_key(IF_NONE_MATCH)
@@ -130,6 +145,7 @@ impl Exchange {
             sign_in: SignIn::new(home, user, options, prompter),
             runtime,
             state: Mutex::default(),
+            alone_in_a_row: AtomicU32::new(0),
             this: this.clone(),
         })
     }
@@ -214,6 +230,52 @@ impl Exchange {
         self.pipes(origin).ask(&request, &ask.url, expected, &ask.body).await
     }
 
+    /// Asks, or sends something small, behind what was asked before, so that any number of questions is
+    /// under way on few lanes. `None` if it has to be asked alone: it was not simply answered, by a body
+    /// of `most` bytes at most.
+    pub async fn among_others(&self, ask: &Ask, most: u64) -> Option<(Head, Vec<u8>)> {
+        let alone = self.alone_in_a_row.load(Ordering::Relaxed);
+        if alone >= ALONE_IN_A_ROW && !alone.is_multiple_of(ASKED_AGAIN) {
+            self.alone_in_a_row.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let answer = self.simply_answered(ask, most).await;
+        match answer {
+            Some(_) => self.alone_in_a_row.store(0, Ordering::Relaxed),
+            None => _ = self.alone_in_a_row.fetch_add(1, Ordering::Relaxed),
+        }
+        answer
+    }
+
+    async fn simply_answered(&self, ask: &Ask, most: u64) -> Option<(Head, Vec<u8>)> {
+        // Whatever goes wrong here is met again, and told, where it is asked alone.
+        let mut lost = 0;
+        let (head, mut part) = loop {
+            let (mut part, _) = self.part(ask, SMALL).await.ok()?;
+            match part.head().await {
+                Ok(head) => break (head, part),
+                // Servers end a connection after so many requests (nginx 1000, Apache 100).
+                Err(Broken::Lost) if lost < LOST_MOST => lost += 1,
+                Err(_) => return None,
+            }
+        };
+        let is_done = match ask.method {
+            Method::PUT => matches!(head.status.as_u16(), 200 | 201 | 204),
+            _ => head.status == StatusCode::OK,
+        };
+        if !is_done {
+            return None;
+        }
+        let has_no_body = ask.method == Method::HEAD || head.status == StatusCode::NO_CONTENT;
+        let length =
+            if has_no_body { 0 } else { head.length().filter(|length| *length <= most)? };
+        let mut bytes = Vec::with_capacity(usize::try_from(length).ok()?);
+        while let Some(next) = part.next().await.ok()? {
+            bytes.extend_from_slice(&next);
+        }
+        (bytes.len() as u64 == length).then_some((head, bytes))
+    }
+
     /// Asks behind what has been asked on a lane, or on all that are open.
     pub async fn behind(&self, ask: &Ask, lane: Option<&Pipe>) -> Result<Vec<Part>> {
         let said = self.sign_in.first(&ask.method, &ask.url).await?;
@@ -236,7 +298,7 @@ impl Exchange {
         }
     }
 
-    /// What was asked for by [`Exchange::foresee`].
+    /// What was asked for by [`Exchange::foresee`]. Nothing more is asked for of it.
     pub fn foreseen(&self, url: &Url) -> Vec<(Range, Part)> {
         self.pipes(&url.origin).foreseen(url)
     }

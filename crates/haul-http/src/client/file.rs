@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use super::answer::{Answer, Head};
 use super::behind::{self, Behind};
 use super::error;
-use super::exchange::{Ask, Exchange, may_pass};
+use super::exchange::{Ask, Exchange, LOST_MOST, may_pass};
 use super::facts::{Facts, bytes_of, check_part};
 use super::pipe::Broken;
 use super::pipes::PIECE;
@@ -36,9 +36,6 @@ const BLOCK: usize = 512 << 10;
 
 /// How often a part is asked for on another lane because the server has too much to do.
 const REFUSALS_MOST: u32 = 16;
-
-/// How often a part is asked for anew because the connection ended before its answer began.
-const LOST_MOST: u32 = 8;
 
 /// A file whose length is not said is held in memory up to this many bytes.
 const UNSAID_MOST: usize = 16 << 20;

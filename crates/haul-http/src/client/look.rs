@@ -48,6 +48,7 @@ impl HttpHost {
         match HttpFile::open(self.exchange(), url, true).await? {
             Opened::File(file) => Ok(Found::File(Box::new(file))),
             Opened::Page(answer) => {
+                drop(self.exchange().foreseen(url));
                 let found = answer.url.clone();
                 answer.drain().await;
                 Ok(Found::Directory(found.with_path(found.path())))
@@ -69,13 +70,17 @@ impl HttpHost {
         let open = pin!(HttpFile::open(self.exchange(), url, true));
         let (seen, opened) = match select(look, open).await {
             Either::Left((seen, open)) => match seen? {
-                Some(seen) if seen.resource.collection => return Ok(directory(&seen)),
+                Some(seen) if seen.resource.collection => {
+                    drop(self.exchange().foreseen(url));
+                    return Ok(directory(&seen));
+                }
                 seen => (seen, open.await),
             },
             Either::Right((opened, look)) => (look.await?, opened),
         };
         let Some(seen) = seen else { return Err(nothing("open", url)) };
         if seen.resource.collection {
+            drop(self.exchange().foreseen(url));
             return Ok(directory(&seen));
         }
         match opened? {
@@ -206,6 +211,13 @@ impl Inner {
     pub(super) async fn look_by_head(&self, path: &RelPath) -> Result<Entry> {
         let mut ask = Ask::new(Method::HEAD, self.url(path), "look at");
         ask = ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if let Some((head, _)) = self.exchange().among_others(&ask, 0).await
+            && let Ok(facts) = Facts::of(&head, "look at")
+            && facts.size.is_some()
+            && !head.url.path().ends_with('/')
+        {
+            return Ok(facts.entry(path));
+        }
         let answer = self.exchange().patiently(&ask).await?;
         if !answer.status.is_success() {
             return Err(error::of_status(answer.status, "look at", &answer.url));

@@ -23,6 +23,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::answer::{Head, SILENCE};
@@ -133,7 +134,8 @@ impl Pipe {
             asked: AtomicU64::new(0),
             most_asked: AtomicU64::new(u64::MAX),
         });
-        runtime.spawn(write(writing, asked, written));
+        let (all_read, is_all_read) = oneshot::channel();
+        runtime.spawn(write(writing, asked, written, is_all_read));
         let reader = Reader {
             stream: reading,
             ahead: BytesMut::new(),
@@ -142,6 +144,7 @@ impl Pipe {
             pace: Pace::new(),
             round_trip,
             number: 0,
+            _all_read: all_read,
         };
         runtime.spawn(reader.run(answered));
         Self { shared, questions, gauge, round_trip, opened: Instant::now() }
@@ -149,13 +152,7 @@ impl Pipe {
 
     /// Asks for a part of `expected` bytes, or sends one: `body` goes with the request, which says its
     /// length.
-    pub fn ask(
-        &self,
-        request: &Request<Payload>,
-        url: &Url,
-        expected: u64,
-        body: &Block,
-    ) -> Part {
+    pub fn ask(&self, request: &Request<Payload>, url: &Url, expected: u64, body: &Block) -> Part {
         let (pieces, receiver) = unbounded_channel();
         let sent = body.len() as u64;
         let expected = expected + sent;
@@ -258,6 +255,7 @@ async fn write(
     mut stream: WriteHalf<Link>,
     mut asked: UnboundedReceiver<Question>,
     written: UnboundedSender<Question>,
+    all_read: oneshot::Receiver<()>,
 ) {
     let mut sending = Sending::default();
     'asked: while let Some(question) = asked.recv().await {
@@ -280,8 +278,10 @@ async fn write(
     while let Some(question) = asked.recv().await {
         drop(question.pieces.send(Err(Broken::Lost)));
     }
-    // The server may take its end for ours.
-    written.closed().await;
+    drop(written);
+    // A server may take the end of what is asked for the end of who asks. Nothing is ever sent: it is
+    // the reader's end that is waited for.
+    drop(all_read.await);
     drop(stream.shutdown().await);
 }
 
@@ -294,6 +294,8 @@ struct Reader {
     round_trip: Duration,
     /// Answers that have come.
     number: u64,
+    /// Goes with the reader.
+    _all_read: oneshot::Sender<()>,
 }
 
 /// How long a body is.
@@ -528,4 +530,54 @@ fn says(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
         let mut words = value.to_str().unwrap_or_default().split(',');
         words.any(|found| found.trim().eq_ignore_ascii_case(word))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::super::connect::Connector;
+    use super::super::options::HttpOptions;
+    use super::*;
+    use crate::parse::{Origin, WebScheme};
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    async fn pipe() -> (Pipe, TcpStream, Url) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let origin = Origin::new(WebScheme::Http, "127.0.0.1", Some(port)).unwrap();
+        let connector = Connector::new(&HttpOptions::default(), Handle::current());
+        let (connected, accepted) = join(connector.reach(&origin, |_| {}), listener.accept()).await;
+        let buffers = BufferPool::new(4096, 1);
+        let pipe = Pipe::start(connected.unwrap(), buffers, &Handle::current());
+        (pipe, accepted.unwrap().0, Url::new(origin, b"/file", None).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_lane_that_nobody_has_any_more_is_closed() {
+        let (pipe, mut server, _) = pipe().await;
+        drop(pipe);
+        let read = timeout(LONG, server.read(&mut [0; 16])).await;
+        assert_eq!(read.unwrap().unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_was_asked_is_answered_before_the_lane_is_closed() {
+        let (pipe, mut server, url) = pipe().await;
+        let request = Request::put("/file").header("content-length", "5").body(Payload::Empty);
+        let body = Block::from(Bytes::from_static(b"hello"));
+        let mut part = pipe.ask(&request.unwrap(), &url, 0, &body);
+        drop(pipe);
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"\r\n\r\nhello") {
+            assert_ne!(timeout(LONG, server.read_buf(&mut seen)).await.unwrap().unwrap(), 0);
+        }
+        let too_soon = timeout(Duration::from_millis(100), server.read(&mut [0; 16])).await;
+        assert!(too_soon.is_err(), "the lane has ended before the answer came");
+        server.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        assert_eq!(part.head().await.unwrap().status, StatusCode::NO_CONTENT);
+        assert_eq!(timeout(LONG, server.read(&mut [0; 16])).await.unwrap().unwrap(), 0);
+    }
 }

@@ -219,6 +219,17 @@ impl Inner {
     }
 }
 
+impl Inner {
+    fn whole(&self, facts: &Facts, bytes: Vec<u8>) -> Whole {
+        let mut identity = facts.identity();
+        if self.manner == Manner::Dav {
+            identity.tag = None;
+        }
+        let metadata = Metadata { modified: identity.modified, ..Metadata::default() };
+        Whole { bytes: bytes.into(), identity, metadata }
+    }
+}
+
 #[async_trait]
 impl Storage for HttpStorage {
     fn location(&self) -> &Location {
@@ -312,8 +323,12 @@ impl Storage for HttpStorage {
         if let Some(file) = opened.filter(|file| file.identity().size <= limit) {
             return file.whole().await;
         }
+        let ask = whole(&self.inner.url(path));
+        if let Some((head, bytes)) = self.inner.exchange().among_others(&ask, limit).await {
+            return Ok(self.inner.whole(&Facts::of(&head, "read")?, bytes));
+        }
         let at = || self.inner.location.display(path);
-        let mut answer = self.inner.exchange().patiently(&whole(&self.inner.url(path))).await?;
+        let mut answer = self.inner.exchange().patiently(&ask).await?;
         if !answer.status.is_success() {
             let error = error::of_status(answer.status, "read", &answer.url);
             answer.drain().await;
@@ -344,12 +359,7 @@ impl Storage for HttpStorage {
                 .at(at())
                 .because(format!("the answer ends after {} of {size} bytes", bytes.len())));
         }
-        let mut identity = facts.identity();
-        if self.inner.manner == Manner::Dav {
-            identity.tag = None;
-        }
-        let metadata = Metadata { modified: identity.modified, ..Metadata::default() };
-        Ok(Whole { bytes: bytes.into(), identity, metadata })
+        Ok(self.inner.whole(&facts, bytes))
     }
 
     async fn write_whole(

@@ -248,8 +248,7 @@ impl Search {
                 bounds.clamp_window(self.headroom(view) * self.bdp(goodput, view), lanes.open());
             let window = window.clamp(self.window / MOST_SHRINKAGE, self.window);
             self.begin(Change::Shrink, goodput, window, view);
-        } else if self.next_lane_trial.is_some_and(|due| view.now >= due)
-            && pays_off(goodput, view)
+        } else if self.next_lane_trial.is_some_and(|due| view.now >= due) && pays_off(goodput, view)
         {
             self.try_lanes(goodput, view, lanes, bounds);
         } else if view.now >= self.next_probe {

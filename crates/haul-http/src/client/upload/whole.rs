@@ -11,6 +11,9 @@ use http::{HeaderName, HeaderValue, Method};
 use super::super::exchange::Ask;
 use super::super::storage::Inner;
 
+/// A page that says that all went well is not longer.
+const ANSWER_MOST: u64 = 64 << 10;
+
 /// The modification time that comes with a PUT, in seconds (ownCloud, Nextcloud, haul).
 pub(super) const OC_MTIME: HeaderName = HeaderName::from_static("x-oc-mtime");
 
@@ -59,7 +62,7 @@ async fn put_directly(
         }
         ask = ask.with(IF_NONE_MATCH, HeaderValue::from_static("*"));
     }
-    if let Err(error) = inner.tell(&ask).await {
+    if let Err(error) = send(inner, &ask).await {
         let error = inner.why_not(error, path).await;
         // To replace a file is what was asked for.
         let in_the_way = error.kind() == ErrorKind::AlreadyExists && options.replace;
@@ -80,7 +83,16 @@ async fn put(
     bytes: Bytes,
     modified: Option<Timestamp>,
 ) -> Result<()> {
-    inner.tell(&of_put(inner, path, bytes, modified)).await
+    send(inner, &of_put(inner, path, bytes, modified)).await
+}
+
+/// Sends a file among others, or by itself to learn why it is not taken. One that may not be sent a second
+/// time, should it not be known what became of the first, is sent by itself from the beginning.
+async fn send(inner: &Inner, ask: &Ask) -> Result<()> {
+    if ask.is_repeatable() && inner.exchange().among_others(ask, ANSWER_MOST).await.is_some() {
+        return Ok(());
+    }
+    inner.tell(ask).await
 }
 
 fn of_put(inner: &Inner, path: &RelPath, bytes: Bytes, modified: Option<Timestamp>) -> Ask {
