@@ -288,6 +288,35 @@ async fn parts_go_round_the_end_of_a_connection_that_was_announced() {
     assert_eq!(parts, 60, "each part is taken once:\n{said}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn small_files_share_connections_that_end_now_and_then() {
+    let Some((server, log)) = servers::apache_that_hangs_up(7) else { return };
+    let journals = tempfile::tempdir().unwrap();
+    let storage = storage(&server.url, &journals).await;
+    storage.set_lanes(3);
+    let content = |n: usize| bytes::Bytes::from(vec![n as u8; n * 37]);
+    let name = |n: usize| path(&format!("file {n}"));
+    let options = replacing();
+    let names: Vec<_> = (0..100).map(name).collect();
+    let each = names.iter().enumerate();
+    let writes = each.map(|(n, name)| storage.write_whole(name, content(n), &options));
+    for written in futures_util::future::join_all(writes).await {
+        written.unwrap();
+    }
+    let reads = names.iter().map(|name| storage.read_whole(name, 4000));
+    for (n, read) in futures_util::future::join_all(reads).await.into_iter().enumerate() {
+        assert_eq!(read.unwrap().bytes, content(n), "file {n}");
+    }
+    let missing = storage.read_whole(&path("none"), 4000).await.unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    let longer = storage.read_whole(&name(99), 100).await.unwrap_err();
+    assert_eq!(longer.kind(), ErrorKind::Changed);
+    drop(server);
+    let said = std::fs::read_to_string(&log).unwrap();
+    std::fs::remove_file(&log).unwrap();
+    assert!(said.lines().filter(|line| line.starts_with("PUT ")).count() >= 100, "{said}");
+}
+
 /// Of a part that was cut off, whatever was there before has to stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_range_that_is_cut_off_leaves_the_part_file_of_apache() {
