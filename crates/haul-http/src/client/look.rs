@@ -70,18 +70,14 @@ impl HttpHost {
         let open = pin!(HttpFile::open(self.exchange(), url, true));
         let (seen, opened) = match select(look, open).await {
             Either::Left((seen, open)) => match seen? {
-                Some(seen) if seen.resource.collection => {
-                    drop(self.exchange().foreseen(url));
-                    return Ok(directory(&seen));
-                }
+                Some(seen) if seen.resource.collection => return Ok(self.directory(url, &seen)),
                 seen => (seen, open.await),
             },
             Either::Right((opened, look)) => (look.await?, opened),
         };
         let Some(seen) = seen else { return Err(nothing("open", url)) };
         if seen.resource.collection {
-            drop(self.exchange().foreseen(url));
-            return Ok(directory(&seen));
+            return Ok(self.directory(url, &seen));
         }
         match opened? {
             Opened::File(file) => Ok(Found::File(Box::new(file))),
@@ -89,6 +85,12 @@ impl HttpHost {
                 .at(url)
                 .because("the server calls it a file and shows a page instead")),
         }
+    }
+
+    /// What was asked ahead of it, as if it were a file, is not asked of further lanes.
+    fn directory(&self, url: &Url, seen: &Seen) -> Found {
+        drop(self.exchange().foreseen(url));
+        Found::Directory(with_slash(&seen.url))
     }
 
     /// The directory nearest to a URL that is to be written.
@@ -150,10 +152,6 @@ impl HttpHost {
             None => Ok(()),
         }
     }
-}
-
-fn directory(seen: &Seen) -> Found {
-    Found::Directory(with_slash(&seen.url))
 }
 
 fn nothing(operation: &'static str, url: &Url) -> Error {

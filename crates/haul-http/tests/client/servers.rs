@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
+use tempfile::{TempDir, TempPath};
 
 const MODULES: &str = "/usr/lib/apache2/modules";
 const DAV_MODULE: &str = "/usr/lib/nginx/modules/ngx_http_dav_ext_module.so";
@@ -64,8 +64,8 @@ pub(crate) fn apache_with(more: &[&str], lines: &str) -> Option<Server> {
 }
 
 /// Apache that ends each connection after so many requests, and writes all of them down.
-pub(crate) fn apache_that_hangs_up(after: usize) -> Option<(Server, PathBuf)> {
-    let log = tempfile::NamedTempFile::new().unwrap().into_temp_path().keep().unwrap();
+pub(crate) fn apache_that_hangs_up(after: usize) -> Option<(Server, TempPath)> {
+    let log = tempfile::NamedTempFile::new().unwrap().into_temp_path();
     let lines = format!(
         "MaxKeepAliveRequests {after}\nLogFormat \"%r %>s %{{Content-Range}}i\" plain\n\
          CustomLog {} plain\n",
