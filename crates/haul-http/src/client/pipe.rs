@@ -355,7 +355,7 @@ impl Reader {
         self.shared.answered.store(true, Ordering::Relaxed);
         self.number += 1;
         if let Some(more) = more_requests(&head.headers) {
-            self.shared.most_asked.store(self.number + more, Ordering::Relaxed);
+            self.shared.most_asked.store(self.number.saturating_add(more), Ordering::Relaxed);
         }
         if question.sent > 0 {
             self.carried(question.sent);
