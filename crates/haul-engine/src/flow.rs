@@ -150,6 +150,12 @@ impl Flow {
             drop(receiver.await);
         }
         let permit = Permit { flow: Arc::clone(self), in_flight: bytes, held: bytes };
+        self.keep_limit(bytes).await;
+        permit
+    }
+
+    /// Waits as long as the limit of the rate wants it for `bytes`.
+    pub async fn keep_limit(&self, bytes: u64) {
         let pause = {
             let now = self.now();
             self.lock().limiter.as_mut().map(|limiter| limiter.take(now, bytes))
@@ -157,7 +163,15 @@ impl Flow {
         if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
             sleep(pause).await;
         }
-        permit
+    }
+
+    /// What a lane carries in so many round trips, as it was measured.
+    pub fn bytes_a_lane(&self, round_trips: u32) -> u64 {
+        let state = self.lock();
+        let Pace::Link(window) = &state.pace else { return 0 };
+        let time = state.link.round_trip.unwrap_or_default() * round_trips;
+        let lane = window.goodput() / state.link.open.max(1) as u64;
+        (lane as f64 * time.as_secs_f64()) as u64
     }
 
     /// Whether there is a link, with lanes of different speed.
@@ -339,6 +353,22 @@ impl Permit {
         self.in_flight -= in_flight;
         self.held -= held;
         Self { flow: Arc::clone(&self.flow), in_flight, held }
+    }
+
+    /// Grows by `bytes` if there is room for them at once.
+    pub fn try_grow(&mut self, bytes: u64) {
+        let mut state = self.flow.lock();
+        // A limit of the rate is kept by waiting.
+        if state.limiter.is_none() && state.waiting.is_empty() && state.fits(bytes) {
+            state.grant(bytes);
+            self.in_flight += bytes;
+            self.held += bytes;
+        }
+    }
+
+    /// Bytes that may still arrive.
+    pub const fn left(&self) -> u64 {
+        self.in_flight
     }
 
     /// `bytes` have arrived and are no longer in flight.

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use futures_util::FutureExt;
 use haul_storage::{Block, Error, Result};
 use tokio::io::AsyncReadExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::lanes::Lane;
 use crate::stream::Stream;
@@ -14,21 +13,25 @@ use crate::stream::Stream;
 /// What is handed on at once, if as much has come.
 const PIECE: usize = 256 << 10;
 
+/// So long more bytes are waited for that are to be handed on together.
+const MOMENT: Duration = Duration::from_millis(10);
+
 /// So long the reason for a lost connection may take to come over the other one.
 const REASON: Duration = Duration::from_secs(2);
 
 /// So long the server may take to end a data connection that was ended from here.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// The next bytes, `most` of them at most; empty at the end. What has come is taken together, but
-/// nothing is waited for.
+/// The next bytes, `most` of them at most; empty at the end. What comes within a moment is taken
+/// together: each piece costs a write to the disk.
 pub(crate) async fn receive(data: &mut Stream, most: u64) -> Result<Bytes> {
     let most = usize::try_from(most).unwrap_or(usize::MAX).min(PIECE);
     let mut piece = BytesMut::with_capacity(most).limit(most);
     data.receive("read", &mut piece).await?;
+    let enough = Instant::now() + MOMENT;
     while !piece.get_ref().is_empty() && piece.has_remaining_mut() {
-        match data.read_buf(&mut piece).now_or_never() {
-            Some(Ok(length)) if length > 0 => {}
+        match timeout_at(enough, data.read_buf(&mut piece)).await {
+            Ok(Ok(length)) if length > 0 => {}
             // An end or an error comes again when it is asked for.
             _ => break,
         }

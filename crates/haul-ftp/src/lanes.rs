@@ -96,7 +96,8 @@ struct Waiting {
 impl Lanes {
     /// No lane yet. All that lanes do, encryption above all, is done on `runtime`.
     pub(crate) fn new(login: Login, runtime: Handle) -> Arc<Self> {
-        let state = Mutex::new(State { wished: 1, ..State::default() });
+        // Of several lanes those that receive more than they were asked for are in the way of the others.
+        let state = Mutex::new(State { wished: 1, stood_in_vain: true, ..State::default() });
         Arc::new_cyclic(|this| Self { login, runtime, state, this: this.clone() })
     }
 

@@ -6,6 +6,7 @@
 //!
 //! Each arrow is a round trip. What follows the login is asked of the first lane only.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub(crate) struct Login {
     config: OnceLock<Arc<ClientConfig>>,
     /// Learnt by the first lane.
     server: OnceLock<Arc<Server>>,
+    /// It was asked, and goes on in plain text.
+    offers_no_tls: AtomicBool,
 }
 
 /// A lane, and what opening it took.
@@ -70,6 +73,7 @@ impl Login {
             password: OnceCell::new(),
             config: OnceLock::new(),
             server: OnceLock::new(),
+            offers_no_tls: AtomicBool::new(false),
         }
     }
 
@@ -118,20 +122,30 @@ impl Login {
         if !implicit {
             security = self.secure(&mut control).await?;
         }
-        self.log_in(&mut control, security.is_some()).await?;
-        let server = self.server(&mut control, &greeting).await?;
+        let server = match self.known_server().filter(|_| control.takes_several()) {
+            Some(server) => {
+                self.log_in_again(&mut control, security.is_some(), &server).await?;
+                server
+            }
+            None => {
+                self.log_in(&mut control, security.is_some()).await?;
+                self.server(&mut control, &greeting).await?
+            }
+        };
         let session = Session::new(control, server, security, (peer, silence), gauge);
         Ok(Opened { session, round_trip })
     }
 
     /// Asks for TLS, as far as that is wanted.
     async fn secure(&self, control: &mut Control) -> Result<Option<Security>> {
-        if self.options.tls == TlsMode::Never {
+        let has_none = self.offers_no_tls.load(Ordering::Relaxed);
+        if self.options.tls == TlsMode::Never || has_none {
             return Ok(None);
         }
         let reply = control.ask(&Command::new("AUTH", "TLS")?).await?;
         if reply.code() != 234 {
             if self.options.tls == TlsMode::Auto && !control.is_broken() {
+                self.offers_no_tls.store(true, Ordering::Relaxed);
                 return Ok(None);
             }
             return Err(Error::new(ErrorKind::Unsupported, "agree on TLS").because(format!(
@@ -168,8 +182,7 @@ impl Login {
         let mut replies = control.exchange(&commands).await?;
         let answer = replies.pop().ok_or_else(|| protocol("log in", "no answer"))?;
         if let Some(protection) = replies.pop().filter(|reply| !reply.is_done()) {
-            return Err(Error::new(ErrorKind::Unsupported, "encrypt data connections")
-                .because(format!("the server says: {protection}")));
+            return Err(unprotected(&protection));
         }
         let answer = match answer.code() {
             331 => {
@@ -178,12 +191,50 @@ impl Login {
             }
             _ => answer,
         };
+        self.let_in(user, &answer)
+    }
+
+    fn let_in(&self, user: &str, answer: &Reply) -> Result<()> {
         match answer.code() {
             230 | 202 | 232 => Ok(()),
             332 => Err(Error::new(ErrorKind::Unsupported, "log in")
                 .because("the server wants an account (ACCT), which is not supported")),
-            _ => Err(self.not_logged_in(user, &answer)),
+            _ => Err(self.not_logged_in(user, answer)),
         }
+    }
+
+    /// Logs in as it was right before, with all of it in one flight.
+    async fn log_in_again(
+        &self,
+        control: &mut Control,
+        secure: bool,
+        server: &Server,
+    ) -> Result<()> {
+        let user = self.options.user.as_deref().unwrap_or(ANONYMOUS);
+        let mut commands = Vec::new();
+        if secure {
+            commands.extend([Command::new("PBSZ", "0")?, Command::new("PROT", "P")?]);
+        }
+        commands.push(Command::new("USER", user)?);
+        // Who was let in without a password has none here, and is again.
+        let password = self.password.get();
+        if let Some(password) = password {
+            commands.push(Command::password(password.expose())?);
+        }
+        let begin = commands.len();
+        commands.push(Command::new("TYPE", "I")?);
+        commands.extend(server.features.utf8.then(utf8).transpose()?);
+        let replies = control.exchange(&commands).await?;
+        let user_at = begin - 1 - usize::from(password.is_some());
+        if let Some(protection) = replies[..user_at].iter().find(|reply| !reply.is_done()) {
+            return Err(unprotected(protection));
+        }
+        let answer = match replies[user_at].code() {
+            331 if password.is_some() => &replies[user_at + 1],
+            _ => &replies[user_at],
+        };
+        self.let_in(user, answer)?;
+        is_binary(&replies[begin])
     }
 
     fn not_logged_in(&self, user: &str, reply: &Reply) -> Error {
@@ -220,7 +271,7 @@ impl Login {
     /// What the server can do. The first lane asks; later ones say only how they want it.
     async fn server(&self, control: &mut Control, greeting: &Reply) -> Result<Arc<Server>> {
         let binary = Command::new("TYPE", "I")?;
-        let utf8 = Command::new("OPTS", "UTF8 ON")?;
+        let utf8 = utf8()?;
         if let Some(server) = self.server.get() {
             let mut commands = vec![binary];
             commands.extend(server.features.utf8.then_some(utf8));
@@ -248,6 +299,15 @@ async fn fetched(source: &PasswordSource) -> Result<Secret> {
         .fetch()
         .await
         .map_err(|cause| Error::new(ErrorKind::Unauthenticated, "get the password").because(cause))
+}
+
+fn utf8() -> Result<Command> {
+    Command::new("OPTS", "UTF8 ON")
+}
+
+fn unprotected(reply: &Reply) -> Error {
+    Error::new(ErrorKind::Unsupported, "encrypt data connections")
+        .because(format!("the server says: {reply}"))
 }
 
 fn is_binary(reply: &Reply) -> Result<()> {

@@ -6,6 +6,7 @@
 //! download in good order when nobody wants the rest.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -25,6 +26,9 @@ use crate::stream::Stream;
 
 /// Pieces that wait for whoever reads.
 const WAITING: usize = 4;
+
+/// The server is told where to stop when no more than this is left: more is hardly ever under way.
+const NEAR: u64 = 32 << 20;
 
 /// Somebody who has not taken a piece for so long does not use the lane.
 pub(crate) const STALLED: Duration = Duration::from_secs(2);
@@ -86,12 +90,17 @@ impl ReadAt for FtpFile {
     }
 
     fn read_at(&self, range: Range) -> BlockStream {
+        self.read_until(range, &Arc::new(AtomicU64::new(range.end())))
+    }
+
+    fn read_until(&self, range: Range, end: &Arc<AtomicU64>) -> BlockStream {
         let size = self.identity.size;
         let range = range.intersection(Range::between(0, size));
         let reading = Reading {
             inner: Arc::clone(&self.inner),
             path: self.path.clone(),
             range,
+            end: Arc::clone(end),
             size,
             complete: self.complete,
         };
@@ -126,6 +135,8 @@ struct Reading {
     inner: Arc<Inner>,
     path: RelPath,
     range: Range,
+    /// Where it ends now, unless that is farther away.
+    end: Arc<AtomicU64>,
     size: u64,
     complete: bool,
 }
@@ -160,7 +171,14 @@ impl Reading {
         };
         loop {
             let before = at < self.range.start();
-            let until = if before { self.range.start() } else { self.range.end() };
+            let end = self.range.end().min(self.end.load(Ordering::Relaxed)).max(at);
+            let until = if before { self.range.start() } else { end };
+            if at == until {
+                return lane.stop(data).await;
+            }
+            if end < self.size && end - at <= NEAR {
+                data.expect_at_most(end - at);
+            }
             let piece = tokio::select! {
                 piece = receive(&mut data, until - at) => piece,
                 () = sender.closed() => return lane.stop(data).await,
@@ -176,7 +194,7 @@ impl Reading {
             if before {
                 continue;
             }
-            let last = at == self.range.end();
+            let last = at == end;
             if last && at == self.size && self.complete {
                 // It counts when the server says that this was all, and well.
                 self.end(lane, data).await?;

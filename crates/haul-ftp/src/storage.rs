@@ -62,6 +62,7 @@ impl FtpStorage {
             owner: false,
             xattrs: false,
             digests: Vec::new(),
+            long_reads: features.rest,
             pipelined_reads: false,
             pipelined_writes: false,
             max_lanes: None,

@@ -84,6 +84,17 @@ impl Stream {
         within(operation, silence, self.read_buf(buffer)).await
     }
 
+    /// Says that no more than so many bytes of what comes are wanted. What else was sent until the
+    /// connection is closed would have come in vain.
+    pub(crate) fn expect_at_most(&self, bytes: u64) {
+        let socket = match &self.link {
+            Link::Plain(stream) => stream,
+            Link::Tls(stream) => stream.get_ref().0.get_ref(),
+        };
+        // Where it cannot be said more comes, and is thrown away.
+        haul_net::receive_at_most(socket, bytes);
+    }
+
     /// Sends all of it. A slow connection may take its time, a dead one may not.
     pub(crate) async fn send(&mut self, operation: &'static str, bytes: &[u8]) -> Result<()> {
         let silence = self.silence;

@@ -6,6 +6,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
@@ -100,6 +101,10 @@ impl ReadAt for LocalReader {
             }
         });
         blocks.boxed()
+    }
+
+    fn read_until(&self, range: Range, _end: &Arc<AtomicU64>) -> BlockStream {
+        self.read_at(range)
     }
 
     async fn next_data(&self, from: u64) -> Result<Option<Range>> {

@@ -80,6 +80,7 @@ impl FileSystem {
             owner: self.unix,
             xattrs: self.xattrs,
             digests: Vec::new(),
+            long_reads: false,
             pipelined_reads: true,
             pipelined_writes: true,
             max_lanes: Some(1),

@@ -77,7 +77,7 @@ impl Gauge {
 
     fn info(&self) -> Option<TcpInfo> {
         #[cfg(target_os = "linux")]
-        return crate::tcp_info::read(self.socket.upgrade()?.as_ref());
+        return crate::tcp::read(self.socket.upgrade()?.as_ref());
         #[cfg(not(target_os = "linux"))]
         None
     }

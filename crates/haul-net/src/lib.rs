@@ -6,10 +6,12 @@ mod gauge;
 mod pace;
 mod secret;
 #[cfg(target_os = "linux")]
-mod tcp_info;
+mod tcp;
 pub mod tls;
+mod window;
 
 pub use dial::{DialOptions, Dialled, Family, dial, with_port};
 pub use gauge::{Gauge, Hold, RoundTrips};
 pub use pace::Pace;
 pub use secret::{Nobody, PasswordSource, Prompter, Secret};
+pub use window::receive_at_most;

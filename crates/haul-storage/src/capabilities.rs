@@ -72,6 +72,9 @@ pub struct Capabilities {
     pub xattrs: bool,
     /// Digests that the far end can make of a file by itself.
     pub digests: Vec<DigestKind>,
+    /// Whether reads should be as long as possible: beginning one takes round trips and a slow start,
+    /// going on takes nothing.
+    pub long_reads: bool,
     /// Whether a lane takes more requests to read while one is being answered.
     pub pipelined_reads: bool,
     /// The same for requests to write.

@@ -9,6 +9,7 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -129,6 +130,11 @@ pub trait ReadAt: Any + Debug + Send + Sync {
     /// The bytes of a range, in consecutive blocks. Less than the range only at the end of the
     /// file. Dropping the stream gives up what has not arrived.
     fn read_at(&self, range: Range) -> BlockStream;
+
+    /// The same of a range whose end may come nearer meanwhile: nothing is wanted beyond `end`, and
+    /// what comes may end there. It is [`ReadAt::read_at`] where more than is wanted does not come
+    /// ([`Capabilities::long_reads`]).
+    fn read_until(&self, range: Range, end: &Arc<AtomicU64>) -> BlockStream;
 
     /// The first stretch of data at or after `from`; `None` if there is only hole until the end.
     /// A storage that knows nothing of holes gives all that is left.

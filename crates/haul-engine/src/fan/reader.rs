@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
@@ -61,6 +62,10 @@ impl ReadAt for SharedReader {
         let range = Range::between(range.start(), range.end().min(self.identity().size));
         let reading = Reading { opened: Arc::clone(&self.opened), rest: range, read: None };
         stream::try_unfold(reading, Reading::next).boxed()
+    }
+
+    fn read_until(&self, range: Range, _end: &Arc<AtomicU64>) -> BlockStream {
+        self.read_at(range)
     }
 
     async fn next_data(&self, from: u64) -> Result<Option<Range>> {

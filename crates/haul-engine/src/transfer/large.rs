@@ -4,18 +4,20 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::{Fuse, FusedFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
 use haul_storage::{Error, ErrorKind, Range, ReadAt, Result};
 use tokio::sync::SemaphorePermit;
+use tokio::time::sleep;
 
 use super::bytes::digest_range;
 use super::file::{Moved, commit_options};
 use super::open::{Opened, journal_from, open};
 use super::progress::FileProgress;
-use super::range::{FileInMotion, HELD_MOST};
+use super::range::{FileInMotion, Reads};
 use super::verify::{read_back, read_named};
 use crate::Cancel;
 use crate::context::Context;
@@ -27,8 +29,8 @@ use crate::schedule::Schedule;
 
 /// A hole shorter than this is copied as zeros rather than looked after.
 const LEAST_HOLE: u64 = 64 << 10;
-/// Nothing shorter is taken away from the lane that has it.
-const LEAST_STEAL: u64 = 512 << 10;
+/// So often it is looked whether a lane has come to be free that takes over a part of a long read.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Moves a file by ranges. On failure the part file and its journal stay for a later run, unless
 /// the source has changed.
@@ -101,7 +103,7 @@ async fn move_opened(
         reader: Arc::clone(&reader),
         writer: Arc::clone(&writer),
         destination_medium: job.destination.capabilities().medium,
-        ranged_reads: job.source.capabilities().ranged_reads,
+        reads: Reads::from(job.source.capabilities()),
         sequence: FileInMotion::sequence_for(writes, &written),
         hasher,
         schedule: Mutex::new(Schedule::default()),
@@ -184,9 +186,10 @@ async fn move_ranges(
             slot = None;
         }
         let wanted = failure.is_none() && !file.is_stopped() && file.schedule().has_unassigned();
-        if wanted && permit.is_terminated() {
-            let bytes = file.next_range_bytes();
-            let held = if file.ranged_reads { bytes } else { HELD_MOST };
+        if wanted
+            && permit.is_terminated()
+            && let Some((bytes, held)) = file.next_range(ranges.len())
+        {
             permit.set(async move { (bytes, flow.acquire(held).await) }.fuse());
         }
         if !wanted && ranges.is_empty() {
@@ -199,7 +202,7 @@ async fn move_ranges(
                     file.stopped.cancel();
                     failure.get_or_insert(error);
                 }
-                if let Some(stolen) = file.steal(LEAST_STEAL) {
+                if let Some(stolen) = file.steal(ranges.len()) {
                     ranges.push(file.move_stolen(stolen).boxed());
                 }
             }
@@ -210,6 +213,11 @@ async fn move_ranges(
                 }
             }
             () = file.context.cancel.cancelled(), if wanted => {}
+            () = sleep(LOOK), if file.looks_for_lanes() => {
+                if let Some(stolen) = file.steal(ranges.len()) {
+                    ranges.push(file.move_stolen(stolen).boxed());
+                }
+            }
         }
     }
     drop(slot);

@@ -11,7 +11,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::join;
 use haul_storage::{
-    Block, DigestKind, Error, ErrorKind, Medium, Range, ReadAt, Result, Retry, WriteAt, Writes,
+    Block, Capabilities, DigestKind, Error, ErrorKind, Medium, Range, ReadAt, Result, Retry,
+    WriteAt, Writes,
 };
 
 use super::progress::FileProgress;
@@ -21,11 +22,42 @@ use crate::digest::FileHasher;
 use crate::flow::Permit;
 use crate::ranges::RangeSet;
 use crate::retry::Retries;
-use crate::schedule::{Assignment, Schedule};
+use crate::schedule::{ALIGNMENT, Assignment, Schedule};
 use crate::sequence::Sequence;
 
 /// What is in memory at once of a source that cannot be read by ranges: it streams through.
 pub const HELD_MOST: u64 = 8 << 20;
+
+/// Nothing shorter is taken away from the lane that has it.
+const LEAST_STEAL: u64 = 512 << 10;
+
+/// Round trips until a long read that begins is as fast as the others.
+const LONG_READ_BEGINS: u32 = 6;
+
+/// About what comes at once.
+const BLOCK: u64 = 256 << 10;
+
+/// How a source is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// By ranges that are as long as is good for the link.
+    Ranges,
+    /// By ranges that are as long as can be: beginning one is dear.
+    Long,
+    /// From its beginning to its end.
+    Whole,
+}
+
+impl Reads {
+    /// How a storage with these capabilities is read.
+    pub const fn from(capabilities: &Capabilities) -> Self {
+        match capabilities {
+            Capabilities { ranged_reads: false, .. } => Self::Whole,
+            Capabilities { long_reads: true, .. } => Self::Long,
+            _ => Self::Ranges,
+        }
+    }
+}
 
 /// What the ranges of one file share.
 pub struct FileInMotion<'a> {
@@ -41,8 +73,8 @@ pub struct FileInMotion<'a> {
     pub writer: Arc<dyn WriteAt>,
     /// What lies before the destination.
     pub destination_medium: Medium,
-    /// Whether the source can be read from anywhere; otherwise it is one range.
-    pub ranged_reads: bool,
+    /// How ranges are read.
+    pub reads: Reads,
     /// Lets blocks through in order, if the writer needs that.
     pub sequence: Option<Sequence>,
     /// Makes the digest, if one is asked for.
@@ -81,28 +113,61 @@ impl<'a> FileInMotion<'a> {
         }
     }
 
-    /// How long the next range should be.
-    pub fn next_range_bytes(&self) -> u64 {
-        if !self.ranged_reads {
-            return u64::MAX;
-        }
+    /// How long the next range should be when `active` are being moved, and for how many bytes of it a
+    /// permit is needed to begin with; `None` if there are enough.
+    pub fn next_range(&self, active: usize) -> Option<(u64, u64)> {
         let bytes = self.context.flow.range_bytes(self.context.tally.remaining());
-        // Bytes that do not pass through here need no buffers, and the call should be worth its way
-        // to a thread.
-        if self.direct.load(Ordering::Relaxed) { bytes.saturating_mul(4) } else { bytes }
+        match self.reads {
+            Reads::Ranges => {
+                // Bytes that do not pass through here need no buffers, and the call should be worth
+                // its way to a thread.
+                let direct = self.direct.load(Ordering::Relaxed);
+                let bytes = if direct { bytes.saturating_mul(4) } else { bytes };
+                Some((bytes, bytes))
+            }
+            Reads::Long => {
+                let free = self.long_at_once().checked_sub(active).filter(|free| *free > 0)?;
+                let share = self.schedule().unassigned().div_ceil(free as u64);
+                // Rounded up, or a last bit would be left for one lane.
+                Some((share.max(bytes).next_multiple_of(ALIGNMENT), bytes))
+            }
+            Reads::Whole => (active == 0).then_some((u64::MAX, HELD_MOST)),
+        }
+    }
+
+    /// How many long ranges are moved at once: one on each lane, if they may arrive in any order.
+    fn long_at_once(&self) -> usize {
+        if self.is_in_order() { 1 } else { self.context.flow.decision().lanes.max(1) }
+    }
+
+    fn is_in_order(&self) -> bool {
+        self.sequence.is_some()
+            || self.hasher.as_ref().is_some_and(|hasher| hasher.kind() == DigestKind::Sha256)
+    }
+
+    /// Whether a lane may have come to be free that no range has ended on.
+    pub fn looks_for_lanes(&self) -> bool {
+        self.reads == Reads::Long
     }
 
     /// When all is handed out and there is room for more, half of what the slowest has left.
-    pub fn steal(&self, least_bytes: u64) -> Option<Assignment> {
-        let in_order = self.sequence.is_some()
-            || self.hasher.as_ref().is_some_and(|hasher| hasher.kind() == DigestKind::Sha256);
+    pub fn steal(&self, active: usize) -> Option<Assignment> {
+        let flow = &self.context.flow;
         let direct = self.direct.load(Ordering::Relaxed);
-        let slow_lanes = self.ranged_reads && self.context.flow.has_lanes();
-        if in_order || direct || !slow_lanes || self.is_stopped() {
+        let slow_lanes = self.reads != Reads::Whole && flow.has_lanes();
+        if self.is_in_order() || direct || !slow_lanes || self.is_stopped() {
             return None;
         }
+        if self.reads == Reads::Long && active >= self.long_at_once() {
+            return None;
+        }
+        let least_bytes = match self.reads {
+            // It should be worth the round trips of its beginning.
+            Reads::Long => flow.bytes_a_lane(LONG_READ_BEGINS).max(LEAST_STEAL),
+            _ => LEAST_STEAL,
+        };
         let mut schedule = self.schedule();
-        if schedule.has_unassigned() || !self.context.flow.has_room(least_bytes) {
+        if schedule.has_unassigned() || !flow.has_room(LEAST_STEAL) {
             return None;
         }
         schedule.steal(least_bytes)
@@ -111,7 +176,12 @@ impl<'a> FileInMotion<'a> {
     /// Moves a range that was taken over. Its permit is waited for beside the other ranges: they are
     /// those that give theirs back.
     pub async fn move_stolen(&self, stolen: Assignment) -> Result<()> {
-        let permit = self.context.flow.acquire(stolen.range.len()).await;
+        let flow = &self.context.flow;
+        let bytes = match self.reads {
+            Reads::Long => flow.range_bytes(stolen.range.len()).min(stolen.range.len()),
+            _ => stolen.range.len(),
+        };
+        let permit = flow.acquire(bytes).await;
         self.move_range(stolen, permit).await
     }
 
@@ -186,8 +256,10 @@ impl<'a> FileInMotion<'a> {
         let first = wanted.start();
         let issued = self.context.flow.now();
         let mut first_byte = None;
-        let mut blocks = self.reader.read_at(wanted);
+        let end = Arc::new(AtomicU64::new(wanted.end()));
+        let mut blocks = self.reader.read_until(wanted, &end);
         while !wanted.is_empty() {
+            self.make_room(permit, wanted.len()).await;
             let mut block = match blocks.next().await {
                 Some(block) => block?,
                 None => return Err(self.ended_early(wanted)),
@@ -198,6 +270,7 @@ impl<'a> FileInMotion<'a> {
             first_byte.get_or_insert_with(|| self.context.flow.now());
             // Another lane may have taken the second half over in the meantime.
             wanted = self.schedule().wanted(assignment.id);
+            end.store(wanted.end(), Ordering::Relaxed);
             block.truncate(usize::try_from(wanted.len()).unwrap_or(usize::MAX));
             if block.is_empty() {
                 break;
@@ -205,8 +278,15 @@ impl<'a> FileInMotion<'a> {
             let offset = wanted.start();
             let length = block.len() as u64;
             wanted = self.schedule().advance(assignment.id, length);
+            if self.reads != Reads::Ranges {
+                // More came at once than there was a permit for.
+                self.context.flow.keep_limit(length.saturating_sub(permit.left())).await;
+            }
             if self.destination_medium == Medium::Disk {
                 permit.arrived(length);
+                if self.reads != Reads::Ranges {
+                    permit.try_grow(length.min(wanted.len()));
+                }
                 if wanted.is_empty() {
                     self.context.flow.completed(issued, first_byte, offset + length - first);
                 }
@@ -218,6 +298,18 @@ impl<'a> FileInMotion<'a> {
             self.context.flow.completed(issued, first_byte, wanted.start() - first);
         }
         Ok(())
+    }
+
+    /// What streams through needs a permit for what comes next only.
+    async fn make_room(&self, permit: &mut Permit, left: u64) {
+        if self.reads == Reads::Ranges || permit.left() >= left.min(BLOCK) {
+            return;
+        }
+        let flow = &self.context.flow;
+        let bytes = flow.range_bytes(self.context.tally.remaining()).min(left);
+        // Whoever waits has nothing that others may wait for.
+        drop(permit.split(u64::MAX));
+        *permit = flow.acquire(bytes).await;
     }
 
     /// Hashes and writes a block that is in hand, and journals it.

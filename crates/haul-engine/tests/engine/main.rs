@@ -5,5 +5,6 @@
 mod every_fault;
 mod fan;
 mod full_link;
+mod long_reads;
 mod support;
 mod transfer;

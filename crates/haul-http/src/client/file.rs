@@ -5,6 +5,7 @@
 //! read_at: what is kept, then GET bytes=a-b on a lane that is free → blocks
 //! ```
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -246,6 +247,10 @@ impl ReadAt for HttpFile {
             let block = reading.block().await?;
             Ok(block.map(|block| (block, reading)))
         }))
+    }
+
+    fn read_until(&self, range: Range, _end: &Arc<AtomicU64>) -> BlockStream {
+        self.read_at(range)
     }
 
     async fn next_data(&self, from: u64) -> Result<Option<Range>> {

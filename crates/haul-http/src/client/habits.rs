@@ -146,6 +146,7 @@ pub const fn of_web(ranged: bool) -> Capabilities {
         owner: false,
         xattrs: false,
         digests: Vec::new(),
+        long_reads: false,
         pipelined_reads: true,
         pipelined_writes: false,
         max_lanes: None,

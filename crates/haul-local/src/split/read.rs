@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -173,6 +174,10 @@ impl ReadAt for SplitReader {
         let rest = cut(range, self.parts.part).collect();
         let reading = Reading { parts: Arc::clone(&self.parts), current: None, rest };
         stream::try_unfold(reading, Reading::next).boxed()
+    }
+
+    fn read_until(&self, range: Range, _end: &Arc<AtomicU64>) -> BlockStream {
+        self.read_at(range)
     }
 
     async fn next_data(&self, from: u64) -> Result<Option<Range>> {

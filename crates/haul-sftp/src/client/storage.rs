@@ -60,6 +60,7 @@ impl SftpStorage {
             owner: true,
             xattrs: false,
             digests: Vec::new(),
+            long_reads: false,
             pipelined_reads: true,
             pipelined_writes: true,
             max_lanes: None,

@@ -205,6 +205,7 @@ cases! {
         every_range_is_right if |c| c.ranged_reads;
         concurrent_reads_do_not_mix if |c| c.ranged_reads;
         a_dropped_read_harms_no_other;
+        a_read_whose_end_comes_nearer_gives_all_before_it;
         an_endless_range_ends_with_the_file;
         an_identity_is_that_of_stat;
         an_unchanged_file_rechecks_the_same;

@@ -1,4 +1,7 @@
-//! `open`, `read_at`, `recheck`, `next_data`.
+//! `open`, `read_at`, `read_until`, `recheck`, `next_data`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
@@ -63,6 +66,22 @@ pub(super) async fn a_dropped_read_harms_no_other(ground: Ground) -> Outcome {
         same(&read(&*reader, Range::new(0, RANGED)).await?, &whole)?;
     }
     Ok(())
+}
+
+pub(super) async fn a_read_whose_end_comes_nearer_gives_all_before_it(ground: Ground) -> Outcome {
+    let whole = content(RANGED, 3);
+    let path = ground.put("file", &whole).await?;
+    let reader = ground.storage.open(&path).await?;
+    let end = Arc::new(AtomicU64::new(RANGED));
+    let mut blocks = reader.read_until(Range::new(0, RANGED), &end);
+    let mut found = Vec::new();
+    while let Some(block) = blocks.next().await {
+        block?.pieces().iter().for_each(|piece| found.extend_from_slice(piece));
+        end.store(RANGED / 2, Ordering::Relaxed);
+    }
+    ensure!(found.len() as u64 >= RANGED / 2, "it ends after {} bytes", found.len());
+    same(&found, &whole[..found.len()])?;
+    same(&read(&*reader, Range::new(0, RANGED)).await?, &whole)
 }
 
 /// The length of a range is what is asked for, not what there is: nobody may reserve memory for it.

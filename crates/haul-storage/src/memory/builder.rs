@@ -145,6 +145,7 @@ fn everything() -> Capabilities {
         owner: true,
         xattrs: true,
         digests: Vec::new(),
+        long_reads: false,
         pipelined_reads: true,
         pipelined_writes: true,
         max_lanes: None,

@@ -1,6 +1,7 @@
 //! [`ReadAt`] for memory.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -61,6 +62,10 @@ impl ReadAt for MemoryReader {
         };
         let blocks = stream::try_unfold(reading, Reading::next);
         if self.shared.link.is_some() { arriving(blocks.boxed()) } else { blocks.boxed() }
+    }
+
+    fn read_until(&self, range: Range, _end: &Arc<AtomicU64>) -> BlockStream {
+        self.read_at(range)
     }
 
     async fn next_data(&self, from: u64) -> Result<Option<Range>> {

@@ -428,6 +428,10 @@ impl ReadAt for BrokenReader {
         }
     }
 
+    fn read_until(&self, range: Range, _end: &Arc<AtomicU64>) -> BlockStream {
+        self.read_at(range)
+    }
+
     async fn next_data(&self, from: u64) -> Result<Option<Range>> {
         let found = self.inside.next_data(from).await?;
         if self.flaw == Some(Flaw::DataLeftOutOfStretches) {

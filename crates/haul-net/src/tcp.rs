@@ -1,8 +1,8 @@
-//! The socket option TCP_INFO, which no safe wrapper covers.
-#![expect(unsafe_code, reason = "a system call without a safe wrapper lives here and nowhere else")]
+//! Options of TCP that no safe wrapper covers.
+#![expect(unsafe_code, reason = "system calls without safe wrappers live here and nowhere else")]
 
 use std::ffi::c_void;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::gauge::TcpInfo;
 
@@ -49,4 +49,21 @@ fn tcp_info(socket: &OwnedFd) -> Option<[u8; LENGTH]> {
     };
     // Kernels before 4.18 do not tell how many packets were delivered.
     (result == 0 && length as usize == LENGTH).then_some(info)
+}
+
+/// Lets the far end send no more than `bytes` beyond what has come. What it was allowed to send before,
+/// it still may.
+pub fn clamp_window(socket: BorrowedFd<'_>, bytes: libc::c_int) -> bool {
+    // SAFETY: the descriptor is open as long as `socket` is borrowed; the kernel reads one integer
+    // from where one is, and is told its size.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_WINDOW_CLAMP,
+            (&raw const bytes).cast::<c_void>(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    result == 0
 }

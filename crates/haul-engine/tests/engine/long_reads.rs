@@ -1,0 +1,99 @@
+//! Sources of which a read is dear to begin (FTP): few long ranges, one on each lane.
+
+use std::time::Duration;
+
+use crate::support::{job, run};
+use haul_engine::{Auto, Settings};
+use haul_storage::memory::{MemoryStorage, Operation, SimulatedLink};
+use haul_storage::{DigestKind, ErrorKind};
+use std::sync::Arc;
+
+const SIZE: u64 = 512 << 20;
+
+fn far(link: SimulatedLink) -> Arc<MemoryStorage> {
+    let builder = MemoryStorage::builder().with_link(link);
+    let far =
+        builder.with_capabilities(|can| (can.long_reads, can.pipelined_reads) = (true, false));
+    let far = far.build();
+    far.add_pattern_file("f", SIZE, 1);
+    far
+}
+
+/// 200 ms and 500 Mbit/s, of which a lane takes 10 MiB/s.
+fn long_link() -> SimulatedLink {
+    let link = SimulatedLink::new(Duration::from_millis(200), 500_000_000 / 8);
+    SimulatedLink { per_lane_window: Some(2 << 20), ..link }
+}
+
+fn near() -> Arc<MemoryStorage> {
+    let near = MemoryStorage::builder().with_capabilities(|can| can.server_copy = false).build();
+    near.expect_pattern("f", 1);
+    near
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_lane_reads_far_and_all_end_together() {
+    let (far, near) = (far(long_link()), near());
+    let outcome = run(job(&far, &near), Settings::default()).await;
+    outcome.assert_clean();
+    assert!(near.is_pattern("f", SIZE, 1));
+    let (reads, lanes) = (far.faults().count(Operation::Read), outcome.summary.lanes);
+    assert!(lanes >= 8, "{lanes} lanes");
+    assert!(reads <= 5 * lanes as u64, "{reads} reads over {lanes} lanes");
+    let share = SIZE as f64 / outcome.summary.elapsed.as_secs_f64() / (500e6 / 8.0);
+    assert!(share > 0.6, "{share:.2} of the link");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_to_come_in_order_is_one_read() {
+    for in_order in ["digest", "writer"] {
+        let far = far(long_link());
+        let near = MemoryStorage::builder().with_capabilities(|can| {
+            can.server_copy = false;
+            if in_order == "writer" {
+                can.writes = haul_storage::Writes::InOrder;
+            }
+        });
+        let near = near.build();
+        near.expect_pattern("f", 1);
+        let digest = (in_order == "digest").then_some(DigestKind::Sha256);
+        let outcome = run(job(&far, &near), Settings { digest, ..Settings::default() }).await;
+        outcome.assert_clean();
+        assert!(near.is_pattern("f", SIZE, 1));
+        assert_eq!(far.faults().count(Operation::Read), 1, "{in_order}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_breaks_goes_on_where_it_was() {
+    let (far, near) = (far(long_link()), near());
+    for nth in [1, 3, 6, 7] {
+        far.faults().on(Operation::Read).nth(nth).tear(nth * (5 << 20), ErrorKind::Unreachable);
+    }
+    let outcome = run(job(&far, &near), Settings::default()).await;
+    assert!(outcome.failures().is_empty(), "{:?}", outcome.failures());
+    assert!(near.is_pattern("f", SIZE, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_and_rate_are_kept_within_what_was_given() {
+    let rate = 20 << 20;
+    for (ranged, memory) in [(true, 256 << 10), (true, 8 << 20), (false, 8 << 20)] {
+        let far = MemoryStorage::builder().with_link(long_link()).with_capabilities(|can| {
+            (can.long_reads, can.pipelined_reads, can.ranged_reads) = (true, false, ranged);
+        });
+        let (far, near) = (far.build(), near());
+        far.add_pattern_file("f", SIZE, 1);
+        let settings = Settings {
+            memory,
+            bandwidth_limit: Some(rate),
+            lanes: Auto::Fixed(4),
+            ..Settings::default()
+        };
+        let outcome = run(job(&far, &near), settings).await;
+        outcome.assert_clean();
+        assert!(near.is_pattern("f", SIZE, 1));
+        let seconds = outcome.summary.elapsed.as_secs_f64();
+        assert!(SIZE as f64 / seconds <= rate as f64 * 1.05, "{ranged} {memory}: {seconds} s");
+    }
+}
