@@ -24,7 +24,8 @@ pub fn receive_at_most(socket: &impl AsFd, bytes: u64) -> bool {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
