@@ -2,11 +2,13 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use haul_storage::Block;
 use http_body::{Body, Frame, SizeHint};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Sleep, sleep};
 
 /// The body of a request.
 #[derive(Debug)]
@@ -44,6 +46,24 @@ pub struct Stream {
     /// the server notices.
     left: Option<u64>,
     finished: bool,
+    /// Nothing is sent before the server wants it.
+    wanted: Option<Wanted>,
+}
+
+/// What a body waits for.
+#[derive(Debug)]
+struct Wanted {
+    said: oneshot::Receiver<()>,
+    /// Servers that know nothing of it say nothing (RFC 9110, 10.1.1).
+    until: Pin<Box<Sleep>>,
+}
+
+impl Wanted {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        // That nobody can say it any more is met by whoever waits for the answer.
+        let said = Pin::new(&mut self.said).poll(context).map(drop);
+        if said.is_ready() { said } else { self.until.as_mut().poll(context) }
+    }
 }
 
 /// The body was given up: what was sent of it is no whole file.
@@ -55,7 +75,27 @@ impl Stream {
     /// What comes through `pieces`, ended by an empty piece. A channel that closes without one gives
     /// the upload up.
     pub const fn new(pieces: mpsc::Receiver<Bytes>, length: Option<u64>) -> Self {
-        Self { pieces, left: length, finished: false }
+        Self { pieces, left: length, finished: false, wanted: None }
+    }
+}
+
+impl Payload {
+    /// The length of what comes through a channel; `None` if this is something else, or it was not
+    /// said.
+    pub const fn streams(&self) -> Option<Option<u64>> {
+        match self {
+            Self::Stream(stream) => Some(stream.left),
+            _ => None,
+        }
+    }
+
+    /// Waits with what comes through a channel until the server says that it wants it, for `longest` at
+    /// most. Gives how that is said.
+    pub fn when_wanted(&mut self, longest: Duration) -> Option<oneshot::Sender<()>> {
+        let Self::Stream(stream) = self else { return None };
+        let (say, said) = oneshot::channel();
+        stream.wanted = Some(Wanted { said, until: Box::pin(sleep(longest)) });
+        Some(say)
     }
 }
 
@@ -76,6 +116,12 @@ impl Body for Payload {
             Self::Stream(stream) => {
                 if stream.finished {
                     return Poll::Ready(None);
+                }
+                if let Some(wanted) = &mut stream.wanted {
+                    if wanted.poll(context).is_pending() {
+                        return Poll::Pending;
+                    }
+                    stream.wanted = None;
                 }
                 match stream.pieces.poll_recv(context) {
                     Poll::Pending => Poll::Pending,

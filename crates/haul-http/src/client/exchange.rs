@@ -21,6 +21,7 @@ use super::answer::{Answer, Head, SILENCE};
 use super::auth::{Said, SignIn};
 use super::body::Payload;
 use super::connect::Connector;
+use super::continues::{self, Continues};
 use super::error;
 use super::lanes::Lanes;
 use super::options::HttpOptions;
@@ -59,6 +60,9 @@ const SMALL: u64 = 16 << 10;
 const ALONE_IN_A_ROW: u32 = 64;
 const ASKED_AGAIN: u32 = 32;
 
+/// So long a server may take to say that it wants an upload, beyond two round trips (curl waits as long).
+const PATIENCE_WITH_EXPECT: Duration = Duration::from_secs(1);
+
 /// How often a question without a body of its own is asked again.
 const TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(300);
@@ -72,6 +76,7 @@ pub struct Exchange {
     state: Mutex<State>,
     /// Questions in a row that had to be asked alone.
     alone_in_a_row: AtomicU32,
+    continues: Continues,
     this: Weak<Self>,
 }
 
@@ -146,6 +151,7 @@ impl Exchange {
             runtime,
             state: Mutex::default(),
             alone_in_a_row: AtomicU32::new(0),
+            continues: Continues::default(),
             this: this.clone(),
         })
     }
@@ -368,16 +374,32 @@ impl Exchange {
     ///
     /// # Errors
     /// As [`Exchange::patiently`].
-    pub async fn upload(&self, ask: &Ask, body: Payload) -> Result<Answer> {
-        self.wait_while_quiet(&ask.url.origin).await;
-        let mut lease = self.lanes(&ask.url.origin).lease().await?;
+    pub async fn upload(&self, ask: &Ask, mut body: Payload) -> Result<Answer> {
+        let origin = &ask.url.origin;
+        self.wait_while_quiet(origin).await;
+        let lanes = self.lanes(origin);
+        let mut lease = lanes.lease().await?;
         // It has the lane for as long as it likes.
         lease.hold();
         let said = self.sign_in.first(&ask.method, &ask.url).await?;
-        let request = self.request(ask, &ask.url, said.as_ref(), body)?;
+        let length = body.streams();
+        let expects = length.is_some_and(|length| self.continues.is_asked(origin, length));
+        let round_trip = lanes.status().round_trip.unwrap_or_default();
+        let say = match expects {
+            true => body.when_wanted(PATIENCE_WITH_EXPECT + 2 * round_trip),
+            false => None,
+        };
+        let mut request = self.request(ask, &ask.url, said.as_ref(), body)?;
+        let said = say.map(|say| continues::ask(&mut request, say));
         let Some(sender) = lease.sender() else { return Err(gone(ask)) };
         match sender.send_request(request).await {
-            Ok(response) => Ok(self.noticed(Answer::new(response, ask.url.clone(), lease))),
+            Ok(response) => {
+                if let Some(length) = length {
+                    let said = said.is_some_and(|said| said.load(Ordering::Relaxed));
+                    self.continues.answered(origin, length, expects, said, response.status());
+                }
+                Ok(self.noticed(Answer::new(response, ask.url.clone(), lease)))
+            }
             Err(failed) => Err(error::of_hyper(&failed, ask.operation, &ask.url)),
         }
     }

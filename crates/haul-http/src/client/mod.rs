@@ -12,6 +12,7 @@ mod behind;
 mod body;
 mod change;
 mod connect;
+mod continues;
 mod dav;
 mod directories;
 mod error;

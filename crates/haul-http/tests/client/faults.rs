@@ -157,6 +157,71 @@ async fn an_upload_that_is_refused_half_way_stops_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_an_upload_that_is_refused_at_once_nothing_is_sent() {
+    let server = Scripted::start(|asked| match &asked.method[..] {
+        "PUT" => Reply::Wait { asks: false, status: 413 },
+        _ => usual(asked),
+    })
+    .await;
+    let error = write(&*open(&server).await, 400).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::NoSpace, Retry::Never), "{error}");
+    let put = &server.asked("PUT")[0];
+    assert_eq!(put.header("expect"), "100-continue");
+    assert!(!put.unasked, "it sends before the server has answered");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_upload_waits_until_it_is_wanted_and_the_next_does_not() {
+    let server = Scripted::start(|asked| match &asked.method[..] {
+        "PUT" if asked.header("expect").is_empty() => Reply::status(201),
+        "PUT" => Reply::Wait { asks: true, status: 201 },
+        "PROPFIND" if asked.path == "/dav/.file.haul-part" => {
+            Reply::listing(&[("/dav/.file.haul-part", Some(2 << 20))])
+        }
+        _ => usual(asked),
+    })
+    .await;
+    let storage = open(&server).await;
+    for _ in 0..2 {
+        write(&storage, 8).await.unwrap();
+    }
+    let puts = server.asked("PUT");
+    let asks: Vec<_> = puts.iter().map(|put| put.header("expect")).collect();
+    assert_eq!(asks, ["100-continue", ""]);
+    assert!(!puts[0].unasked, "it sends before the server wants it");
+    assert!(puts.iter().all(|put| put.body == [1; 2 << 20]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_know_expectations_is_not_asked_again() {
+    // One says that it cannot do that, the other says nothing.
+    for refuses in [true, false] {
+        let server = Scripted::start(move |asked| match &asked.method[..] {
+            "PUT" if refuses && !asked.header("expect").is_empty() => {
+                Reply::Wait { asks: false, status: 417 }
+            }
+            "PROPFIND" if asked.path == "/dav/.file.haul-part" => {
+                Reply::listing(&[("/dav/.file.haul-part", Some(2 << 20))])
+            }
+            _ => usual(asked),
+        })
+        .await;
+        let storage = open(&server).await;
+        let first = write(&storage, 8).await;
+        if refuses {
+            assert_eq!(first.unwrap_err().retry(), Retry::FromStart);
+        } else {
+            first.unwrap();
+        }
+        write(&storage, 8).await.unwrap();
+        let puts = server.asked("PUT");
+        let asks: Vec<_> = puts.iter().map(|put| put.header("expect")).collect();
+        assert_eq!(asks, ["100-continue", ""]);
+        assert!(puts[1].body == [1; 2 << 20]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_upload_whose_connection_is_lost_is_started_anew() {
     let server = Scripted::start(|asked| match &asked.method[..] {
         "PUT" => Reply::Close(1 << 20),

@@ -3,9 +3,14 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+
+/// A client that asks first waits longer than this.
+const UNASKED: Duration = Duration::from_millis(500);
 
 /// What was asked.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +20,8 @@ pub(crate) struct Asked {
     pub(crate) headers: HashMap<String, String>,
     /// As much as was read of it.
     pub(crate) body: Vec<u8>,
+    /// Something of it came before it was wanted.
+    pub(crate) unasked: bool,
 }
 
 impl Asked {
@@ -34,6 +41,8 @@ pub(crate) enum Reply {
     Say(u16, Vec<(&'static str, String)>, String),
     /// So much of the body is read, then this is said and the connection closed.
     Refuse(u16, usize),
+    /// It is waited whether the body comes unasked; then it is asked for if that is said, and this said.
+    Wait { asks: bool, status: u16 },
     /// So much of the body is read, then the connection is closed.
     Close(usize),
     /// A body is announced to be longer than it is.
@@ -108,13 +117,22 @@ async fn serve(stream: TcpStream, script: Arc<Script>, all: Arc<Mutex<Vec<Asked>
         let reply = script(&asked);
         let most = match reply {
             Reply::Refuse(_, most) | Reply::Close(most) => most,
+            Reply::Wait { asks: false, .. } => 0,
             _ => usize::MAX,
         };
+        if let Reply::Wait { asks, .. } = reply {
+            asked.unasked = timeout(UNASKED, stream.fill_buf()).await.is_ok();
+            if asks {
+                stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.ok()?;
+            }
+        }
         body(&mut stream, &mut asked, most).await;
         all.lock().unwrap().push(asked);
         let (status, headers, body, more) = match reply {
             Reply::Say(status, headers, body) => (status, headers, body, 0),
-            Reply::Refuse(status, _) => (status, Vec::new(), String::new(), 0),
+            Reply::Refuse(status, _) | Reply::Wait { status, .. } => {
+                (status, Vec::new(), String::new(), 0)
+            }
             Reply::Cut(status, body) => (status, Vec::new(), body, 1000),
             Reply::Close(_) => return None,
         };
@@ -127,7 +145,7 @@ async fn serve(stream: TcpStream, script: Arc<Script>, all: Arc<Mutex<Vec<Asked>
         if more > 0 || most < usize::MAX {
             stream.flush().await.ok()?;
             // What was sent and not read would make the kernel reset the connection at once.
-            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            sleep(Duration::from_millis(300)).await;
             return None;
         }
     }

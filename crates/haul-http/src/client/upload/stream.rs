@@ -18,7 +18,7 @@ use haul_storage::{
     Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
     WriteAt,
 };
-use http::Method;
+use http::{Method, StatusCode};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -185,6 +185,11 @@ async fn put(inner: Arc<Inner>, ask: Ask, body: Payload) -> Result<()> {
     let (status, url) = (answer.status, answer.url.clone());
     if !status.is_success() {
         // What is left of the body is not sent: the lane ends with the answer.
+        if status == StatusCode::EXPECTATION_FAILED {
+            // It is not asked another time whether the file is wanted.
+            let error = Error::new(ErrorKind::Unreachable, "write").at(&url);
+            return Err(error.because("the server says 417").with_retry(Retry::FromStart));
+        }
         return Err(error::of_status(status, "write", &url));
     }
     answer.drain().await;

@@ -1,0 +1,113 @@
+//! `Expect: 100-continue`: whether a large upload would be refused is asked before it is sent
+//! (RFC 9110, 10.1.1).
+//!
+//! It costs a round trip, so it is asked only as long as nothing as large was taken, and not of a server
+//! that does not answer it. A refusal comes back as the answer to the upload, of which nothing was sent.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::header::EXPECT;
+use http::{HeaderValue, Request, StatusCode};
+use tokio::sync::oneshot;
+
+use super::body::Payload;
+use crate::parse::Origin;
+
+/// What is shorter is sent sooner than asked for (curl asks from here on, too).
+const LARGE: u64 = 1 << 20;
+
+/// What is known of servers.
+#[derive(Debug, Default)]
+pub struct Continues {
+    known: Mutex<HashMap<Origin, Known>>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    /// It says nothing, or that it cannot do that (417).
+    ignores: bool,
+    /// Length of the largest file that was taken.
+    taken: u64,
+}
+
+impl Continues {
+    /// Whether it is asked before a file of this length is sent.
+    pub fn is_asked(&self, origin: &Origin, length: Option<u64>) -> bool {
+        let known = self.known(origin);
+        // A file of which nobody knows the length may be larger than any.
+        let length = length.unwrap_or(u64::MAX);
+        !known.ignores && length >= LARGE && length > known.taken
+    }
+
+    /// Remembers an answer; `said` whether the server had said that it wants the file.
+    pub fn answered(
+        &self,
+        origin: &Origin,
+        length: Option<u64>,
+        asked: bool,
+        said: bool,
+        status: StatusCode,
+    ) {
+        let mut known = self.known(origin);
+        if status == StatusCode::EXPECTATION_FAILED || (asked && !said && status.is_success()) {
+            known.ignores = true;
+        }
+        if status.is_success() {
+            known.taken = known.taken.max(length.unwrap_or(0));
+        }
+        self.lock().insert(origin.clone(), known);
+    }
+
+    fn known(&self, origin: &Origin) -> Known {
+        self.lock().get(origin).copied().unwrap_or_default()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Origin, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks in the head of `request`. `say` is told when the server wants the body; gives whether it was.
+pub fn ask(request: &mut Request<Payload>, say: oneshot::Sender<()>) -> Arc<AtomicBool> {
+    request.headers_mut().insert(EXPECT, HeaderValue::from_static("100-continue"));
+    let said = Arc::new(AtomicBool::new(false));
+    let (say, told) = (Mutex::new(Some(say)), Arc::clone(&said));
+    hyper::ext::on_informational(request, move |answer| {
+        if answer.status() == StatusCode::CONTINUE
+            && let Some(say) = say.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            told.store(true, Ordering::Relaxed);
+            // The body may have been given up.
+            let _ = say.send(());
+        }
+    });
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::Url;
+
+    #[test]
+    fn it_is_asked_until_as_much_was_taken_or_nobody_answers() {
+        let origin = |url: &str| Url::parse(url).unwrap().origin;
+        let (one, other) = (origin("http://one/"), origin("http://other/"));
+        let continues = Continues::default();
+        assert!(!continues.is_asked(&one, Some(LARGE - 1)));
+        assert!(continues.is_asked(&one, Some(LARGE)));
+        continues.answered(&one, Some(5 << 20), true, false, StatusCode::PAYLOAD_TOO_LARGE);
+        assert!(continues.is_asked(&one, Some(5 << 20)));
+        continues.answered(&one, Some(4 << 20), true, true, StatusCode::CREATED);
+        assert!(!continues.is_asked(&one, Some(4 << 20)));
+        assert!(continues.is_asked(&one, Some(5 << 20)));
+        assert!(continues.is_asked(&one, None));
+        continues.answered(&one, Some(5 << 20), true, false, StatusCode::CREATED);
+        assert!(!continues.is_asked(&one, None));
+        assert!(continues.is_asked(&other, None));
+        continues.answered(&other, None, true, false, StatusCode::EXPECTATION_FAILED);
+        assert!(!continues.is_asked(&other, None));
+    }
+}
