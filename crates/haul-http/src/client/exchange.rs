@@ -23,6 +23,7 @@ use super::body::Payload;
 use super::connect::Connector;
 use super::continues::{self, Continues};
 use super::error;
+use super::kept::Kept;
 use super::lanes::Lanes;
 use super::options::HttpOptions;
 use super::pipe::{Broken, Part, Pipe};
@@ -77,6 +78,8 @@ pub struct Exchange {
     /// Questions in a row that had to be asked alone.
     alone_in_a_row: AtomicU32,
     continues: Continues,
+    /// The page of a directory that nobody has listed yet.
+    pub kept: Kept,
     this: Weak<Self>,
 }
 
@@ -152,6 +155,7 @@ impl Exchange {
             state: Mutex::default(),
             alone_in_a_row: AtomicU32::new(0),
             continues: Continues::default(),
+            kept: Kept::default(),
             this: this.clone(),
         })
     }

@@ -1,7 +1,7 @@
 //! What is in a directory: by PROPFIND from a WebDAV server, as the answer comes, and from pages of
 //! links from others ([`index`]).
 
-mod index;
+pub(super) mod index;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -35,7 +35,7 @@ impl Inner {
     pub(super) async fn list(self: Arc<Self>, path: &RelPath) -> Result<EntryStream> {
         if self.manner == Manner::Web {
             let path = path.clone();
-            return apart(async move { index::list(self, &path).await }).await;
+            return apart(async move { index::list(self, &path, false).await }).await;
         }
         let (inner, directory) = (Arc::clone(&self), path.clone());
         let current = apart(async move { open(&inner, &directory).await }).await?;

@@ -9,15 +9,18 @@ use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath, Result};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Method};
 
+use super::answer::Head;
 use super::dav::{self, Seen};
 use super::error;
 use super::exchange::Ask;
 use super::facts::Facts;
 use super::file::{HttpFile, Opened};
 use super::host::HttpHost;
+use super::kept::Page;
 use super::storage::{Inner, Manner};
 use crate::parse::Url;
 use crate::parse::href::{decode, encode_path};
+use crate::parse::index;
 
 /// What is at a URL.
 #[derive(Debug)]
@@ -47,11 +50,15 @@ impl HttpHost {
     pub async fn find(&self, url: &Url) -> Result<Found> {
         match HttpFile::open(self.exchange(), url, true).await? {
             Opened::File(file) => Ok(Found::File(Box::new(file))),
-            Opened::Page(answer) => {
+            Opened::Page(mut answer) => {
                 drop(self.exchange().foreseen(url));
-                let found = answer.url.clone();
-                answer.drain().await;
-                Ok(Found::Directory(found.with_path(found.path())))
+                let directory = answer.url.with_path(answer.url.path());
+                let head = Head::clone(&answer);
+                // What goes wrong with it is met again, and told, by whoever lists it.
+                if let Ok(body) = answer.whole("open", index::LONGEST).await {
+                    self.exchange().kept.keep(directory.clone(), Page { head, body });
+                }
+                Ok(Found::Directory(directory))
             }
         }
     }

@@ -21,6 +21,7 @@ mod facts;
 mod file;
 mod habits;
 mod host;
+mod kept;
 mod lanes;
 mod list;
 mod look;

@@ -24,6 +24,7 @@ use super::facts::Facts;
 use super::file::{HttpFile, Opened, whole};
 use super::habits::{Habits, of_web};
 use super::host::HttpHost;
+use super::list::index;
 use super::upload;
 use crate::parse::Url;
 use crate::parse::href::encode_path;
@@ -93,7 +94,8 @@ impl HttpStorage {
     async fn has_ranges(&self) -> Option<bool> {
         let mut directory = RelPath::root();
         for _ in 0..PROBED {
-            let mut listing = self.list(&directory).await.ok()?;
+            let inner = Arc::clone(&self.inner);
+            let mut listing = index::list(inner, &directory, true).await.ok()?;
             let (mut file, mut below) = (None, None);
             while let (None, Some(Ok(entries))) = (&file, listing.next().await) {
                 file = entries.iter().find(|entry| entry.is_file() && entry.size > 0).cloned();

@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use haul_http::client::HttpStorage;
+use haul_http::client::{Found, HttpStorage};
+use haul_http::parse::Url;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Entry, ErrorKind, Metadata, RelPath, Result, Retry,
-    Storage, Timestamp, Writes,
+    Block, CommitOptions, CreateOptions, Entry, ErrorKind, Location, Metadata, RelPath, Result,
+    Retry, Storage, StorageExt, Timestamp, Writes,
 };
 
 use super::scripted::{Asked, Reply, Scripted, multistatus};
-use super::{path, replacing, storage};
+use super::{host, path, replacing, storage};
 
 /// What every server here says, unless the test's script says something else first.
 fn usual(asked: &Asked) -> Reply {
@@ -441,13 +442,38 @@ async fn pieces_of_an_upload_that_was_given_up_are_removed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_server_can_do_is_asked_while_it_is_looked_what_is_there() {
     let server = Scripted::start(usual).await;
-    let host = super::host(&server.url);
-    let root = haul_http::parse::Url::parse(&server.url).unwrap();
+    let host = host(&server.url);
+    let root = Url::parse(&server.url).unwrap();
     let file = root.with_path("/dav/new/file");
     let nearest = host.nearest(&file).await.unwrap();
     assert_eq!((&nearest.directory, nearest.rest.len()), (&root, 2));
-    let location = haul_storage::Location::parse("dav://server/").unwrap();
+    let location = Location::parse("dav://server/").unwrap();
     let storage = HttpStorage::open_dav(host, location, root, None).await.unwrap();
     assert!(storage.capabilities().rename);
     assert_eq!(server.asked("OPTIONS").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_of_a_directory_is_asked_for_once_and_anew_later() {
+    const PAGE: &str = "<html><head><title>Index of /dav/</title></head><body>\
+        <h1>Index of /dav/</h1><pre><a href=\"../\">../</a>\n\
+        <a href=\"file\">file</a>      01-Jan-2026 00:00      5\n</pre></body></html>";
+    let server = Scripted::start(|asked| match (&asked.method[..], &asked.path[..]) {
+        ("GET", "/dav/") => {
+            Reply::Say(200, vec![("Content-Type", "text/html".to_owned())], PAGE.to_owned())
+        }
+        ("GET", "/dav/file") => Reply::Say(200, Vec::new(), "12345".to_owned()),
+        _ => Reply::status(404),
+    })
+    .await;
+    let (host, root) = (host(&server.url), Url::parse(&server.url).unwrap());
+    let Found::Directory(root) = host.find(&root).await.unwrap() else { panic!("no directory") };
+    let location = Location::parse("http://server/").unwrap();
+    let web = HttpStorage::open_web_directory(host, location, root).await;
+    let pages = || server.asked("GET").iter().filter(|asked| asked.path == "/dav/").count();
+    for expected in [1, 2] {
+        let entries = web.list_sorted(&RelPath::root()).await.unwrap();
+        assert_eq!(entries[0].path, path("file"));
+        assert_eq!(pages(), expected);
+    }
 }

@@ -6,31 +6,38 @@ use futures_util::{StreamExt, stream};
 use haul_storage::{Entry, EntryKind, EntryStream, Error, ErrorKind, RelPath, Result};
 use http::header::CONTENT_TYPE;
 
+use super::super::answer::Head;
 use super::super::error;
 use super::super::file::whole;
+use super::super::kept::Page;
 use super::super::storage::Inner;
 use super::{ASKED, apart};
+use crate::parse::Url;
 use crate::parse::href::Base;
 use crate::parse::index::{self, Listed};
 
 /// Reads the page of a directory. It is in memory as a whole, 32 MiB at most; what a page does not say
 /// exactly is asked for while the entries are taken.
-pub(super) async fn list(inner: Arc<Inner>, path: &RelPath) -> Result<EntryStream> {
-    let mut ask = whole(&inner.directory_url(path));
-    ask.operation = "list";
-    let mut answer = inner.exchange().patiently(&ask).await?;
+/// With `keep` the page is kept for the next one who wants it.
+pub(in super::super) async fn list(
+    inner: Arc<Inner>,
+    path: &RelPath,
+    keep: bool,
+) -> Result<EntryStream> {
     let at = |kind| Error::new(kind, "list").at(inner.location.display(path));
-    if !answer.status.is_success() {
-        let error = error::of_status(answer.status, "list", &answer.url);
-        answer.drain().await;
-        return Err(error);
+    let url = inner.directory_url(path);
+    let Page { head: answer, body: page } = match inner.exchange().kept.take(&url) {
+        Some(page) => page,
+        None => fetch(&inner, &url).await?,
+    };
+    if keep {
+        inner.exchange().kept.keep(url, Page { head: answer.clone(), body: page.clone() });
     }
     if !answer.url.path().ends_with('/') {
         return Err(at(ErrorKind::NotADirectory));
     }
-    let kind = answer.header(&CONTENT_TYPE).unwrap_or_default().to_owned();
-    let page = answer.whole("list", index::LONGEST).await?;
-    if !index::is_index(&kind, &page) {
+    let kind = answer.header(&CONTENT_TYPE).unwrap_or_default();
+    if !index::is_index(kind, &page) {
         return Err(at(ErrorKind::Unsupported)
             .because("the server shows a page there that is no list of files"));
     }
@@ -51,6 +58,19 @@ pub(super) async fn list(inner: Arc<Inner>, path: &RelPath) -> Result<EntryStrea
         })
         .buffer_unordered(ASKED);
     Ok(stream::iter(refused).chain(entries).boxed())
+}
+
+async fn fetch(inner: &Inner, url: &Url) -> Result<Page> {
+    let mut ask = whole(url);
+    ask.operation = "list";
+    let mut answer = inner.exchange().patiently(&ask).await?;
+    if !answer.status.is_success() {
+        let error = error::of_status(answer.status, "list", &answer.url);
+        answer.drain().await;
+        return Err(error);
+    }
+    let body = answer.whole("list", index::LONGEST).await?;
+    Ok(Page { head: Head::clone(&answer), body })
 }
 
 async fn entry(inner: &Inner, directory: &RelPath, listed: Listed) -> Result<Entry> {
