@@ -4,12 +4,13 @@
 //! to pass in order the range that all others wait for was assigned before them, so it has its
 //! permit and can always go on.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::future::join;
+use futures_util::future::{BoxFuture, FutureExt, join};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use haul_storage::{
     Block, Capabilities, DigestKind, Error, ErrorKind, Medium, Range, ReadAt, Result, Retry,
     WriteAt, Writes,
@@ -37,6 +38,9 @@ const LONG_READ_BEGINS: u32 = 6;
 /// About what comes at once.
 const BLOCK: u64 = 256 << 10;
 
+/// Blocks of what streams through that are written at once: over a link each takes a round trip.
+const PUTS: usize = 16;
+
 /// How a source is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
@@ -56,6 +60,44 @@ impl Reads {
             Capabilities { long_reads: true, .. } => Self::Long,
             _ => Self::Ranges,
         }
+    }
+}
+
+/// Blocks of a range that are being written.
+#[derive(Default)]
+struct Puts<'a> {
+    under_way: FuturesUnordered<BoxFuture<'a, Result<()>>>,
+}
+
+impl<'a> Puts<'a> {
+    /// Adds one, and waits while there are too many.
+    async fn add(&mut self, put: BoxFuture<'a, Result<()>>) -> Result<()> {
+        self.under_way.push(put);
+        while self.under_way.len() >= PUTS {
+            self.under_way.next().await.transpose()?;
+        }
+        Ok(())
+    }
+
+    /// Does something while they go on; ends with the first of them that fails.
+    async fn beside<T>(&mut self, doing: impl Future<Output = T>) -> Result<T> {
+        let mut doing = pin!(doing);
+        loop {
+            tokio::select! {
+                biased;
+                Some(ended) = self.under_way.next(), if !self.under_way.is_empty() => ended?,
+                done = &mut doing => return Ok(done),
+            }
+        }
+    }
+
+    /// Waits for all of them; gives the first error.
+    async fn all(&mut self) -> Result<()> {
+        let mut outcome = Ok(());
+        while let Some(ended) = self.under_way.next().await {
+            outcome = outcome.and(ended);
+        }
+        outcome
     }
 }
 
@@ -252,6 +294,19 @@ impl<'a> FileInMotion<'a> {
         permit: &mut Permit,
         retries: &mut Retries,
     ) -> Result<()> {
+        let mut puts = Puts::default();
+        let read = self.pump(assignment, permit, retries, &mut puts).await;
+        // What is in hand counts as moved, so it has to be written whatever became of the rest.
+        puts.all().await.and(read)
+    }
+
+    async fn pump<'b>(
+        &'b self,
+        assignment: Assignment,
+        permit: &mut Permit,
+        retries: &mut Retries,
+        puts: &mut Puts<'b>,
+    ) -> Result<()> {
         let mut wanted = self.schedule().wanted(assignment.id);
         let first = wanted.start();
         let issued = self.context.flow.now();
@@ -259,8 +314,8 @@ impl<'a> FileInMotion<'a> {
         let end = Arc::new(AtomicU64::new(wanted.end()));
         let mut blocks = self.reader.read_until(wanted, &end);
         while !wanted.is_empty() {
-            self.make_room(permit, wanted.len()).await;
-            let mut block = match blocks.next().await {
+            puts.beside(self.make_room(permit, wanted.len())).await?;
+            let mut block = match puts.beside(blocks.next()).await? {
                 Some(block) => block?,
                 None => return Err(self.ended_early(wanted)),
             };
@@ -280,7 +335,8 @@ impl<'a> FileInMotion<'a> {
             wanted = self.schedule().advance(assignment.id, length);
             if self.reads != Reads::Ranges {
                 // More came at once than there was a permit for.
-                self.context.flow.keep_limit(length.saturating_sub(permit.left())).await;
+                let more = length.saturating_sub(permit.left());
+                puts.beside(self.context.flow.keep_limit(more)).await?;
             }
             if self.destination_medium == Medium::Disk {
                 permit.arrived(length);
@@ -292,8 +348,13 @@ impl<'a> FileInMotion<'a> {
                 }
             }
             retries.reset();
-            self.put(offset, block, permit.split(length)).await?;
+            let put = self.put(offset, block, permit.split(length));
+            match self.reads {
+                Reads::Ranges => put.await?,
+                Reads::Long | Reads::Whole => puts.add(put.boxed()).await?,
+            }
         }
+        puts.all().await?;
         if self.destination_medium == Medium::Link {
             self.context.flow.completed(issued, first_byte, wanted.start() - first);
         }

@@ -97,3 +97,26 @@ async fn memory_and_rate_are_kept_within_what_was_given() {
         assert!(SIZE as f64 / seconds <= rate as f64 * 1.05, "{ranged} {memory}: {seconds} s");
     }
 }
+
+/// A write takes a round trip there, so several are under way.
+#[tokio::test(start_paused = true)]
+async fn what_is_read_long_is_written_over_a_link_without_waiting_for_each_block() {
+    for ranged in [true, false] {
+        let far = MemoryStorage::builder().with_capabilities(|can| {
+            can.medium = haul_storage::Medium::Link;
+            (can.long_reads, can.pipelined_reads, can.ranged_reads) = (true, false, ranged);
+        });
+        let far = far.with_read_block(256 << 10).build();
+        far.add_pattern_file("f", SIZE, 1);
+        let link = SimulatedLink::new(Duration::from_millis(200), 500_000_000 / 8);
+        let near = MemoryStorage::builder().with_link(link);
+        let near = near.with_capabilities(|can| can.server_copy = false).build();
+        near.expect_pattern("f", 1);
+        let outcome = run(job(&far, &near), Settings::default()).await;
+        outcome.assert_clean();
+        assert!(near.is_pattern("f", SIZE, 1));
+        let seconds = outcome.summary.elapsed.as_secs_f64();
+        println!("{ranged}: {:.1} MB/s", SIZE as f64 / seconds / 1e6);
+        assert!(SIZE as f64 / seconds > 15e6, "{ranged}: {seconds} s");
+    }
+}
