@@ -10,6 +10,7 @@ use self::pyftpdlib::{PASSWORD, Pyftpdlib};
 use self::vsftpd::{Tls, Vsftpd};
 use crate::content::content;
 use crate::dav::{killed_upload, write_tree};
+use crate::http::wait_for_bytes;
 use crate::session::Session;
 
 fn round_trip(url: &str, root: &std::path::Path, options: &str) {
@@ -72,6 +73,30 @@ fn an_upload_to_vsftpd_is_continued() {
     let resumed = killed_upload(&Session::new(), &url("ftp", &server), &server.root());
     eprintln!("vsftpd: {resumed} of {} bytes were continued", 24 << 20);
     assert!(resumed > 1 << 20);
+}
+
+/// Each lane has a long range of it, so what has come lies in as many places.
+#[test]
+fn a_download_from_vsftpd_that_is_killed_is_continued() {
+    let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
+    let session = Session::new();
+    let bytes = content(3, 24 << 20);
+    std::fs::write(server.root().join("f"), &bytes).unwrap();
+    let line = format!("cp --json --window 2M --lanes 3 {}f dst/", url("ftp", &server));
+    for n in 1..=3 {
+        let mut running = session.command(&format!("{line} --bwlimit 6M"));
+        let mut running = running.stdout(std::process::Stdio::null()).spawn().unwrap();
+        wait_for_bytes(&session.path(""), 1 << 20);
+        std::thread::sleep(std::time::Duration::from_millis(200 * n));
+        running.kill().unwrap();
+        running.wait().unwrap();
+        assert!(!session.has("dst/f"), "it was done before it was killed");
+    }
+    let summary = session.haul(&line).status(0).summary();
+    assert!(std::fs::read(session.path("dst/f")).unwrap() == bytes);
+    let resumed = summary["resumed_bytes"].as_u64().unwrap();
+    eprintln!("vsftpd: {resumed} of {} bytes were continued", bytes.len());
+    assert!(resumed > 1 << 20, "{summary}");
 }
 
 #[test]

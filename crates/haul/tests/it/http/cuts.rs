@@ -132,7 +132,7 @@ fn lanes_to_a_real_server_are_cut_anywhere_and_the_file_is_identical() {
 }
 
 /// Waits until so many bytes are in part files below a directory.
-fn wait_for_bytes(root: &Path, bytes: u64) {
+pub(crate) fn wait_for_bytes(root: &Path, bytes: u64) {
     let begun = Instant::now();
     while !root.exists()
         || unfinished(root)

@@ -18,6 +18,7 @@ mod tls;
 
 use std::fs;
 
+pub(crate) use self::cuts::wait_for_bytes;
 use self::server::Server;
 use crate::session::{Ran, Session};
 
