@@ -3,9 +3,9 @@
 use std::os::fd::AsFd;
 
 /// Asks the far end to have no more than about `bytes` under way that have not come yet. What it was
-/// allowed to send before it still may, so this has to be said while more is missing than what is under way, and again with
-/// each piece that comes, since the kernel goes on looking for a window that is large enough. `false`
-/// where the system cannot do that, and nothing is changed.
+/// allowed to send before it still may, so this has to be said while more is missing than what is under
+/// way, and again with each piece that comes, since the kernel goes on looking for a window that is large
+/// enough. `false` where the system cannot do that, and nothing is changed.
 ///
 /// For protocols whose sender is stopped only by closing the connection: all that is under way then has
 /// come in vain.
