@@ -27,7 +27,7 @@ use crate::schedule::{ALIGNMENT, Assignment, Schedule};
 use crate::sequence::Sequence;
 
 /// What is in memory at once of a source that cannot be read by ranges: it streams through.
-pub const HELD_MOST: u64 = 8 << 20;
+const HELD_MOST: u64 = 8 << 20;
 
 /// Nothing shorter is taken away from the lane that has it.
 const LEAST_STEAL: u64 = 512 << 10;

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::header::EXPECT;
 use http::{HeaderValue, Request, StatusCode};
@@ -35,7 +35,7 @@ struct Known {
 impl Continues {
     /// Whether it is asked before a file of this length is sent.
     pub fn is_asked(&self, origin: &Origin, length: Option<u64>) -> bool {
-        let known = self.known(origin);
+        let known = self.lock().get(origin).copied().unwrap_or_default();
         // A file of which nobody knows the length may be larger than any.
         let length = length.unwrap_or(u64::MAX);
         !known.ignores && length >= LARGE && length > known.taken
@@ -50,21 +50,17 @@ impl Continues {
         said: bool,
         status: StatusCode,
     ) {
-        let mut known = self.known(origin);
+        let mut all = self.lock();
+        let known = all.entry(origin.clone()).or_default();
         if status == StatusCode::EXPECTATION_FAILED || (asked && !said && status.is_success()) {
             known.ignores = true;
         }
         if status.is_success() {
             known.taken = known.taken.max(length.unwrap_or(0));
         }
-        self.lock().insert(origin.clone(), known);
     }
 
-    fn known(&self, origin: &Origin) -> Known {
-        self.lock().get(origin).copied().unwrap_or_default()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Origin, Known>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Origin, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

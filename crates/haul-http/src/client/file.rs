@@ -5,8 +5,7 @@
 //! read_at: what is kept, then GET bytes=a-b on a lane that is free → blocks
 //! ```
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;

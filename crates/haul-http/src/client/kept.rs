@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::answer::Head;
 use crate::parse::Url;
 
@@ -26,7 +28,7 @@ pub struct Page {
     /// What the server said before it.
     pub head: Head,
     /// All of it.
-    pub body: Vec<u8>,
+    pub body: Bytes,
 }
 
 impl Kept {

@@ -56,7 +56,7 @@ impl HttpHost {
                 let head = Head::clone(&answer);
                 // What goes wrong with it is met again, and told, by whoever lists it.
                 if let Ok(body) = answer.whole("open", index::LONGEST).await {
-                    self.exchange().kept.keep(directory.clone(), Page { head, body });
+                    self.exchange().kept.keep(directory.clone(), Page { head, body: body.into() });
                 }
                 Ok(Found::Directory(directory))
             }

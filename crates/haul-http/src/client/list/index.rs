@@ -70,7 +70,7 @@ async fn fetch(inner: &Inner, url: &Url) -> Result<Page> {
         return Err(error);
     }
     let body = answer.whole("list", index::LONGEST).await?;
-    Ok(Page { head: Head::clone(&answer), body })
+    Ok(Page { head: Head::clone(&answer), body: body.into() })
 }
 
 async fn entry(inner: &Inner, directory: &RelPath, listed: Listed) -> Result<Entry> {
