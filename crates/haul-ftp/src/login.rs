@@ -226,7 +226,7 @@ impl Login {
         commands.extend(server.features.utf8.then(utf8).transpose()?);
         let replies = control.exchange(&commands).await?;
         let user_at = begin - 1 - usize::from(password.is_some());
-        if let Some(protection) = replies[..user_at].iter().find(|reply| !reply.is_done()) {
+        if let Some(protection) = replies[..user_at].last().filter(|reply| !reply.is_done()) {
             return Err(unprotected(protection));
         }
         let answer = match replies[user_at].code() {

@@ -2,8 +2,9 @@
 //!
 //! A server sends a file to its end, so a range that ends earlier is a download that is ended from
 //! here, and the window is closed towards that end. Where there is one lane it is left standing for a
-//! moment first: the next range often begins there, and goes on without a new data connection. What a lane receives passes through a task beside it, which ends the
-//! download in good order when nobody wants the rest.
+//! moment first: the next range often begins there, and goes on without a new data connection. What a
+//! lane receives passes through a task beside it, which ends the download in good order when nobody
+//! wants the rest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
