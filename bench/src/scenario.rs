@@ -65,7 +65,7 @@ pub enum Protocol {
     Http,
     /// nginx with TLS.
     Https,
-    /// nginx that gives each connection 1 MiB/s and refuses a client's thirteenth.
+    /// nginx that gives each answer 1 MiB/s after its first second and refuses a client's 13th connection.
     HttpLimited,
     /// Apache's mod_dav.
     Dav,

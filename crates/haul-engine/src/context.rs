@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use crate::digest::Digest;
 use crate::flow::Flow;
+use crate::long::LongReads;
 use crate::plan::NumberedJob;
 use crate::tally::Tally;
 use crate::{Cancel, Job, Settings};
@@ -29,6 +30,8 @@ pub struct Context {
     pub cancel: Cancel,
     /// Threads for digests and journals.
     pub pool: WorkPool,
+    /// Reads that last, of sources where each is dear to begin.
+    pub long_reads: LongReads,
     /// How many large files are moved at once.
     pub large_files: Semaphore,
     /// Files with several names.
@@ -71,6 +74,7 @@ impl Context {
             tally,
             cancel,
             pool,
+            long_reads: LongReads::default(),
             large_files: Semaphore::new(large.max(1)),
             hard_links: HardLinks::default(),
             locks: Mutex::default(),

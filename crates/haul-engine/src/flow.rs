@@ -134,6 +134,13 @@ impl Flow {
 
     /// Waits until `bytes` more may be on their way.
     pub async fn acquire(self: &Arc<Self>, bytes: u64) -> Permit {
+        let permit = self.room(bytes).await;
+        self.keep_limit(bytes).await;
+        permit
+    }
+
+    /// Waits until there is room for `bytes` more, whatever the limit of the rate.
+    pub async fn room(self: &Arc<Self>, bytes: u64) -> Permit {
         let waiting = {
             let mut state = self.lock();
             if state.waiting.is_empty() && state.fits(bytes) {
@@ -142,16 +149,21 @@ impl Flow {
             } else {
                 let (granted, receiver) = oneshot::channel();
                 state.waiting.push_back(Waiter { bytes, granted });
-                Some(receiver)
+                Some(Queued { flow: self, bytes, receiver })
             }
         };
-        if let Some(receiver) = waiting {
+        if let Some(mut queued) = waiting {
             // The sender is dropped only after granting, or with the flow that `self` keeps.
-            drop(receiver.await);
+            drop((&mut queued.receiver).await);
         }
-        let permit = Permit { flow: Arc::clone(self), in_flight: bytes, held: bytes };
-        self.keep_limit(bytes).await;
-        permit
+        Permit { flow: Arc::clone(self), in_flight: bytes, held: bytes }
+    }
+
+    /// Takes `bytes` whether or not there is room: for whoever has something (a lane, a file that is
+    /// being written) that those may be waiting for who have the room.
+    pub fn overdraw(self: &Arc<Self>, bytes: u64) -> Permit {
+        self.lock().grant(bytes);
+        Permit { flow: Arc::clone(self), in_flight: bytes, held: bytes }
     }
 
     /// Waits as long as the limit of the rate wants it for `bytes`.
@@ -304,6 +316,23 @@ impl State {
     }
 }
 
+/// A place in the queue. What was granted to somebody who is gone by then is given back.
+struct Queued<'a> {
+    flow: &'a Flow,
+    bytes: u64,
+    receiver: oneshot::Receiver<()>,
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.receiver.close();
+        // What was received is not received again.
+        if self.receiver.try_recv().is_ok() {
+            self.flow.release(self.bytes, self.bytes, false);
+        }
+    }
+}
+
 /// Between disks: a range is a block, or as many small ones as are worth the way to a thread;
 /// `queue_size` of them may be between reading and writing. Blocks that stay in a core's cache from
 /// one stage to the next cost a third of the time of blocks of 1 MiB and more (measured on ext4).
@@ -389,5 +418,51 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.flow.release(self.in_flight, self.held, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::Auto;
+
+    fn gate() -> Arc<Flow> {
+        let settings = Settings { window: Auto::Fixed(1 << 20), ..Settings::default() };
+        Flow::new(&settings, Vec::new(), false)
+    }
+
+    #[tokio::test]
+    async fn what_was_granted_to_somebody_who_is_gone_is_given_back() {
+        let flow = gate();
+        let first = flow.acquire(1 << 20).await;
+        let mut second = Box::pin(flow.acquire(512 << 10));
+        assert!((&mut second).now_or_never().is_none(), "the window is full");
+        drop(first);
+        drop(second);
+        assert!(flow.acquire(1 << 20).now_or_never().is_some(), "nobody has anything");
+    }
+
+    #[tokio::test]
+    async fn who_stopped_waiting_is_in_nobodys_way() {
+        let flow = gate();
+        let first = flow.acquire(1 << 20).await;
+        let mut second = Box::pin(flow.acquire(512 << 10));
+        assert!((&mut second).now_or_never().is_none(), "the window is full");
+        drop(second);
+        drop(first);
+        assert!(flow.acquire(1 << 20).now_or_never().is_some(), "nobody has anything");
+    }
+
+    #[tokio::test]
+    async fn what_is_overdrawn_has_to_be_given_back_before_others_get_something() {
+        let flow = gate();
+        let first = flow.acquire(1 << 20).await;
+        let over = flow.overdraw(256 << 10);
+        drop(first);
+        assert!(flow.acquire(1 << 20).now_or_never().is_none(), "some of it is overdrawn");
+        drop(over);
+        assert!(flow.acquire(1 << 20).now_or_never().is_some(), "nobody has anything");
     }
 }

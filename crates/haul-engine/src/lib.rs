@@ -18,6 +18,7 @@ mod flow;
 mod job;
 pub mod journal;
 mod limiter;
+mod long;
 pub mod manifest;
 mod plan;
 mod ranges;

@@ -63,7 +63,7 @@ impl Default for Preserve {
 /// How boldly the window opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WindowProfile {
-    /// Few lanes, slow growth: shared or fragile servers.
+    /// Few lanes: shared or fragile servers.
     Safe,
     /// What suits most.
     #[default]

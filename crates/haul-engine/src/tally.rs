@@ -30,6 +30,13 @@ struct State {
     samples: VecDeque<(Duration, u64)>,
 }
 
+impl State {
+    /// Bytes of the planned files that are not moved.
+    const fn left(&self) -> u64 {
+        self.total_bytes.saturating_sub(self.summary.bytes + self.partial_bytes)
+    }
+}
+
 impl Tally {
     /// Counters at zero.
     pub fn new(events: EventSink) -> Self {
@@ -40,7 +47,7 @@ impl Tally {
     pub fn plan_file(&self, bytes: u64) {
         let mut state = self.lock();
         state.total_files += 1;
-        state.total_bytes += bytes;
+        state.total_bytes = state.total_bytes.saturating_add(bytes);
     }
 
     /// The plan is complete.
@@ -60,7 +67,12 @@ impl Tally {
         if !state.planned {
             return u64::MAX;
         }
-        state.total_bytes.saturating_sub(state.summary.bytes + state.partial_bytes)
+        state.left()
+    }
+
+    /// Bytes of the files that are planned so far that are still to be moved.
+    pub fn known_remaining(&self) -> u64 {
+        self.lock().left()
     }
 
     /// `bytes` of a file have reached the destination.

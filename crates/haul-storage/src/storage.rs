@@ -1,6 +1,6 @@
 //! The storage traits: one opened location, reading a file of it, writing a file of it.
 //!
-//! They have no default methods, so that a backend cannot forget one; conveniences are in
+//! They have no default methods (but for a hint, `foresee`), so that a backend cannot forget one; conveniences are in
 //! [`StorageExt`]. Everything is positional and may be called many times at once. A future that is
 //! dropped stops what it stands for as soon as that is possible; nothing of it may appear under a
 //! final name.

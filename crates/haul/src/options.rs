@@ -113,7 +113,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) digest: Option<DigestArg>,
 
-    /// Read back what was written and compare, before a file gets its name
+    /// Read back what was written and compare, before a file gets its name where that can be done
     #[arg(
         long,
         value_name = "yes|no",

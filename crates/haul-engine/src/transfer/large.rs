@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::{Fuse, FusedFuture, FutureExt};
+use futures_util::future::{BoxFuture, Fuse, FusedFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
 use haul_storage::{Error, ErrorKind, Range, ReadAt, Result};
 use tokio::sync::SemaphorePermit;
@@ -17,11 +17,12 @@ use super::bytes::digest_range;
 use super::file::{Moved, commit_options};
 use super::open::{Opened, journal_from, open};
 use super::progress::FileProgress;
-use super::range::{FileInMotion, Reads};
+use super::range::{FileInMotion, Reads, Wanted};
 use super::verify::{read_back, read_named};
 use crate::Cancel;
 use crate::context::Context;
 use crate::digest::{Digest, FileHasher};
+use crate::flow::Permit;
 use crate::journal::Journal;
 use crate::plan::Item;
 use crate::ranges::RangeSet;
@@ -168,6 +169,8 @@ async fn move_ranges(
     let flow = &file.context.flow;
     let mut ranges = FuturesUnordered::new();
     let mut failure = None;
+    let mut wants_lane = None;
+    let has_room = AtomicBool::new(false);
     // A request for a permit keeps its place in the queue from one turn of the loop to the next.
     let mut permit = pin!(Fuse::terminated());
     loop {
@@ -186,11 +189,26 @@ async fn move_ranges(
             slot = None;
         }
         let wanted = failure.is_none() && !file.is_stopped() && file.schedule().has_unassigned();
-        if wanted
-            && permit.is_terminated()
-            && let Some((bytes, held)) = file.next_range(ranges.len())
-        {
-            permit.set(async move { (bytes, flow.acquire(held).await) }.fuse());
+        if !wanted {
+            permit.set(Fuse::terminated());
+            wants_lane = None;
+        } else if permit.is_terminated() {
+            let next = file.next_range(ranges.len());
+            wants_lane =
+                if next.is_none() { wants_lane.or_else(|| file.wants_lane()) } else { None };
+            if let Some(next) = next {
+                has_room.store(false, Ordering::Relaxed);
+                let has_room = &has_room;
+                permit.set(
+                    async move {
+                        let granted = flow.room(next.held).await;
+                        has_room.store(true, Ordering::Relaxed);
+                        flow.keep_limit(next.held).await;
+                        (next, granted)
+                    }
+                    .fuse(),
+                );
+            }
         }
         if !wanted && ranges.is_empty() {
             break;
@@ -203,25 +221,42 @@ async fn move_ranges(
                     failure.get_or_insert(error);
                 }
                 if let Some(stolen) = file.steal(ranges.len()) {
-                    ranges.push(file.move_stolen(stolen).boxed());
+                    ranges.push(file.stolen(stolen));
                 }
             }
-            (bytes, granted) = &mut permit, if wanted => {
-                let next = file.schedule().next(bytes);
-                if let Some(next) = next {
-                    ranges.push(file.move_range(next, granted).boxed());
-                }
+            (next, granted) = &mut permit, if wanted => begin(file, &mut ranges, next, granted),
+            Some((next, granted)) = file.must_go_on(&has_room), if wanted && ranges.is_empty() => {
+                permit.set(Fuse::terminated());
+                begin(file, &mut ranges, next, granted);
             }
             () = file.context.cancel.cancelled(), if wanted => {}
             () = sleep(LOOK), if file.looks_for_lanes() => {
                 if let Some(stolen) = file.steal(ranges.len()) {
-                    ranges.push(file.move_stolen(stolen).boxed());
+                    ranges.push(file.stolen(stolen));
                 }
             }
         }
     }
     drop(slot);
     failure.map_or(Ok(()), Err)
+}
+
+/// Begins with the next range, if there is one left.
+fn begin<'a>(
+    file: &'a FileInMotion<'_>,
+    ranges: &mut FuturesUnordered<BoxFuture<'a, Result<()>>>,
+    next: Wanted,
+    permit: Permit,
+) {
+    let assigned = file.schedule().next(next.bytes);
+    if let Some(assigned) = assigned {
+        let moved = async move {
+            let _counted = next.counted;
+            file.unless_stopped(file.context.flow.keep_limit(next.unpaid)).await;
+            file.move_range(assigned, permit).await
+        };
+        ranges.push(moved.boxed());
+    }
 }
 
 /// Feeds what an earlier run left in the part file to the digest.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, join};
+use futures_util::future::{BoxFuture, FutureExt, join, ready};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use haul_storage::{
     Block, Capabilities, DigestKind, Error, ErrorKind, Medium, Range, ReadAt, Result, Retry,
@@ -21,9 +21,10 @@ use crate::Cancel;
 use crate::context::Context;
 use crate::digest::FileHasher;
 use crate::flow::Permit;
+use crate::long::{self, Counted};
 use crate::ranges::RangeSet;
 use crate::retry::Retries;
-use crate::schedule::{ALIGNMENT, Assignment, Schedule};
+use crate::schedule::{Assignment, Schedule};
 use crate::sequence::Sequence;
 
 /// What is in memory at once of a source that cannot be read by ranges: it streams through.
@@ -40,6 +41,22 @@ const BLOCK: u64 = 256 << 10;
 
 /// Blocks of what streams through that are written at once: over a link each takes a round trip.
 const PUTS: usize = 16;
+
+/// What a file that is being written in order goes on with when there is no room for more.
+const LEAST_STEP: u64 = 512 << 10;
+
+/// What the next range should be like.
+#[derive(Debug)]
+pub struct Wanted {
+    /// Its length.
+    pub bytes: u64,
+    /// For how many bytes of it a permit is needed to begin with.
+    pub held: u64,
+    /// What the limit of the rate has not been asked for yet.
+    pub unpaid: u64,
+    /// It counts as a long read from now on.
+    pub counted: Option<Counted>,
+}
 
 /// How a source is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +94,10 @@ impl<'a> Puts<'a> {
             self.under_way.next().await.transpose()?;
         }
         Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
     }
 
     /// Does something while they go on; ends with the first of them that fails.
@@ -155,9 +176,8 @@ impl<'a> FileInMotion<'a> {
         }
     }
 
-    /// How long the next range should be when `active` are being moved, and for how many bytes of it a
-    /// permit is needed to begin with; `None` if there are enough.
-    pub fn next_range(&self, active: usize) -> Option<(u64, u64)> {
+    /// What the next range should be like when `active` are being moved; `None` if there are enough.
+    pub fn next_range(&self, active: usize) -> Option<Wanted> {
         let bytes = self.context.flow.range_bytes(self.context.tally.remaining());
         match self.reads {
             Reads::Ranges => {
@@ -165,26 +185,57 @@ impl<'a> FileInMotion<'a> {
                 // its way to a thread.
                 let direct = self.direct.load(Ordering::Relaxed);
                 let bytes = if direct { bytes.saturating_mul(4) } else { bytes };
-                Some((bytes, bytes))
+                Some(Wanted { bytes, held: bytes, unpaid: 0, counted: None })
             }
             Reads::Long => {
-                let free = self.long_at_once().checked_sub(active).filter(|free| *free > 0)?;
-                let share = self.schedule().unassigned().div_ceil(free as u64);
-                // Rounded up, or a last bit would be left for one lane.
-                Some((share.max(bytes).next_multiple_of(ALIGNMENT), bytes))
+                let free = self.lanes_for_long_reads(active);
+                if free == 0 {
+                    return None;
+                }
+                let unassigned = self.schedule().unassigned();
+                let share = if self.is_in_order() {
+                    unassigned
+                } else {
+                    let remaining = self.context.tally.known_remaining();
+                    long::share(unassigned, remaining, self.context.flow.decision().lanes, free)
+                };
+                let counted = Some(self.context.long_reads.begin());
+                Some(Wanted { bytes: share.max(bytes), held: bytes, unpaid: 0, counted })
             }
-            Reads::Whole => (active == 0).then_some((u64::MAX, HELD_MOST)),
+            Reads::Whole => (active == 0).then_some(Wanted {
+                bytes: u64::MAX,
+                held: HELD_MOST,
+                unpaid: 0,
+                counted: None,
+            }),
         }
     }
 
-    /// How many long ranges are moved at once: one on each lane, if they may arrive in any order.
-    fn long_at_once(&self) -> usize {
-        if self.is_in_order() { 1 } else { self.context.flow.decision().lanes.max(1) }
+    /// How many more long ranges may begin when `active` of this file are being moved: one on each
+    /// lane, if they may arrive in any order.
+    fn lanes_for_long_reads(&self, active: usize) -> usize {
+        if self.is_in_order() && active > 0 {
+            return 0;
+        }
+        self.context.long_reads.free(self.context.flow.decision().lanes)
     }
 
     fn is_in_order(&self) -> bool {
         self.sequence.is_some()
             || self.hasher.as_ref().is_some_and(|hasher| hasher.kind() == DigestKind::Sha256)
+    }
+
+    /// A permit for a file that is being written in order over a link and has nothing under way: those
+    /// who have the room may be waiting for the lane that it has.
+    pub async fn must_go_on(&self, has_room: &AtomicBool) -> Option<(Wanted, Permit)> {
+        let begun = self.counted.load(Ordering::Relaxed) > 0;
+        let over_lane = self.sequence.is_some() && self.destination_medium == Medium::Link;
+        if !begun || !over_lane || has_room.load(Ordering::Relaxed) {
+            return None;
+        }
+        let wanted =
+            Wanted { bytes: LEAST_STEP, held: LEAST_STEP, unpaid: LEAST_STEP, counted: None };
+        Some((wanted, self.context.flow.overdraw(LEAST_STEP)))
     }
 
     /// Whether a lane may have come to be free that no range has ended on.
@@ -200,7 +251,9 @@ impl<'a> FileInMotion<'a> {
         if self.is_in_order() || direct || !slow_lanes || self.is_stopped() {
             return None;
         }
-        if self.reads == Reads::Long && active >= self.long_at_once() {
+        let long = self.reads == Reads::Long;
+        if long && (self.lanes_for_long_reads(active) == 0 || self.context.long_reads.are_wanted())
+        {
             return None;
         }
         let least_bytes = match self.reads {
@@ -215,9 +268,23 @@ impl<'a> FileInMotion<'a> {
         schedule.steal(least_bytes)
     }
 
-    /// Moves a range that was taken over. Its permit is waited for beside the other ranges: they are
-    /// those that give theirs back.
-    pub async fn move_stolen(&self, stolen: Assignment) -> Result<()> {
+    /// Says that the file has bytes left to hand out and no lane for them.
+    pub fn wants_lane(&self) -> Option<Counted> {
+        (self.reads == Reads::Long && !self.is_in_order()).then(|| self.context.long_reads.want())
+    }
+
+    /// Moves a range that was just taken over.
+    pub fn stolen(&self, stolen: Assignment) -> BoxFuture<'_, Result<()>> {
+        let counted = (self.reads == Reads::Long).then(|| self.context.long_reads.begin());
+        let moved = async move {
+            let _counted = counted;
+            self.move_stolen(stolen).await
+        };
+        moved.boxed()
+    }
+
+    /// Its permit is waited for beside the other ranges: they are those that give theirs back.
+    async fn move_stolen(&self, stolen: Assignment) -> Result<()> {
         let flow = &self.context.flow;
         let bytes = match self.reads {
             Reads::Long => flow.range_bytes(stolen.range.len()).min(stolen.range.len()),
@@ -314,7 +381,7 @@ impl<'a> FileInMotion<'a> {
         let end = Arc::new(AtomicU64::new(wanted.end()));
         let mut blocks = self.reader.read_until(wanted, &end);
         while !wanted.is_empty() {
-            puts.beside(self.make_room(permit, wanted.len())).await?;
+            self.make_room(permit, wanted.len(), puts).await?;
             let mut block = match puts.beside(blocks.next()).await? {
                 Some(block) => block?,
                 None => return Err(self.ended_early(wanted)),
@@ -362,15 +429,27 @@ impl<'a> FileInMotion<'a> {
     }
 
     /// What streams through needs a permit for what comes next only.
-    async fn make_room(&self, permit: &mut Permit, left: u64) {
+    async fn make_room(&self, permit: &mut Permit, left: u64, puts: &mut Puts<'_>) -> Result<()> {
         if self.reads == Reads::Ranges || permit.left() >= left.min(BLOCK) {
-            return;
+            return Ok(());
         }
         let flow = &self.context.flow;
         let bytes = flow.range_bytes(self.context.tally.remaining()).min(left);
-        // Whoever waits has nothing that others may wait for.
         drop(permit.split(u64::MAX));
-        *permit = flow.acquire(bytes).await;
+        let granted = {
+            let mut granted = pin!(flow.room(bytes));
+            loop {
+                tokio::select! {
+                    biased;
+                    permit = &mut granted => break permit,
+                    Some(ended) = puts.under_way.next(), if !puts.is_empty() => ended?,
+                    // It has a lane, and those who have the room may be waiting for one.
+                    () = ready(()), if puts.is_empty() => break flow.overdraw(bytes.min(BLOCK)),
+                }
+            }
+        };
+        *permit = granted;
+        puts.beside(flow.keep_limit(permit.left())).await
     }
 
     /// Hashes and writes a block that is in hand, and journals it.

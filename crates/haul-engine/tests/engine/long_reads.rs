@@ -120,3 +120,29 @@ async fn what_is_read_long_is_written_over_a_link_without_waiting_for_each_block
         assert!(SIZE as f64 / seconds > 15e6, "{ranged}: {seconds} s");
     }
 }
+
+/// A file has its share of the lanes, so that few reads begin and none is short.
+#[tokio::test(start_paused = true)]
+async fn several_files_share_the_lanes() {
+    const FILES: u64 = 8;
+    let builder = MemoryStorage::builder().with_link(long_link());
+    let far =
+        builder.with_capabilities(|can| (can.long_reads, can.pipelined_reads) = (true, false));
+    let far = far.build();
+    let near = near();
+    for file in 0..FILES {
+        far.add_pattern_file(&format!("f{file}"), SIZE / FILES, file);
+        near.expect_pattern(&format!("f{file}"), file);
+    }
+    let outcome = run(job(&far, &near), Settings::default()).await;
+    outcome.assert_clean();
+    for file in 0..FILES {
+        assert!(near.is_pattern(&format!("f{file}"), SIZE / FILES, file), "f{file}");
+    }
+    let (reads, lanes) = (far.faults().count(Operation::Read), outcome.summary.lanes);
+    println!("{reads} reads over {lanes} lanes");
+    assert!(reads <= 5 * lanes as u64, "{reads} reads over {lanes} lanes");
+    let share = SIZE as f64 / outcome.summary.elapsed.as_secs_f64() / (500e6 / 8.0);
+    println!("{share:.2} of the link");
+    assert!(share > 0.6, "{share:.2} of the link");
+}

@@ -49,7 +49,7 @@ same command continues: files that are there already are left alone, the one tha
 is continued.
 
 Profiles:
-  safe        few lanes, slow growth, 10 retries, --verify, --fsync
+  safe        few lanes, 10 retries, --verify, --fsync
   default     what suits most
   aggressive  more lanes and sooner, 64 files at once, 1G of memory
 

@@ -1,4 +1,4 @@
-//! From locations to opened storages. The only module that knows backends.
+//! From locations to opened storages. The only module that opens them.
 //!
 //! Local storages are opened on canonical roots (no links, no `..`), so that the engine can see
 //! when source and destination are the same or one lies in the other.
