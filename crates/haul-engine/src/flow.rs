@@ -129,7 +129,12 @@ impl Flow {
             }
         };
         let limit = state.limiter.as_ref().map_or(u64::MAX, Limiter::range_bytes);
-        state.decision.range_bytes.min(share.max(LEAST_RANGE)).min(limit)
+        // While one is written the next has to be on its way.
+        let room = match state.pace {
+            Pace::Disk => u64::MAX,
+            Pace::Link(_) => (state.most_held() / 4).max(LEAST_RANGE),
+        };
+        state.decision.range_bytes.min(share.max(LEAST_RANGE)).min(limit).min(room)
     }
 
     /// Waits until `bytes` more may be on their way.

@@ -16,6 +16,9 @@ use crate::wire::{Command, Reply, ReplyParser};
 /// The longest line of a reply: a path of Linux has 4 096 bytes, each of which a server may double.
 const LONGEST_LINE: usize = 16 << 10;
 
+/// So often a server may say that something begins before it says how that ended.
+const MOST_PRELIMINARY: usize = 100;
+
 /// A control connection.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -117,12 +120,14 @@ impl Control {
 
     /// The next reply that is not preliminary.
     pub(crate) async fn last_reply(&mut self) -> Result<Reply> {
-        loop {
+        for _ in 0..MOST_PRELIMINARY {
             let reply = self.reply().await?;
             if !reply.is_preliminary() {
                 return Ok(reply);
             }
         }
+        self.break_off();
+        Err(protocol("wait for a reply", "the server says again and again that it begins"))
     }
 
     /// The next reply. Nothing is lost if the future is dropped.

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use haul_storage::{
-    Capabilities, Error, ErrorKind, Location, RelPath, Result, Timestamp, journal_name, part_name,
+    Capabilities, Error, ErrorKind, Location, RelPath, Result, Retry, Timestamp, journal_name,
+    part_name,
 };
 
 use crate::error::{done, refused};
@@ -32,6 +33,13 @@ pub(crate) struct Inner {
     pub(crate) journals: Option<PathBuf>,
     /// What is known to be a directory.
     pub(crate) directories: Mutex<HashSet<RelPath>>,
+}
+
+/// A rename that was not done.
+struct Refused {
+    error: Error,
+    /// It is the new name that was refused.
+    name: bool,
 }
 
 impl Inner {
@@ -161,8 +169,10 @@ impl Inner {
             return Err(self.in_the_way(to));
         }
         let commands = [Command::new("RNFR", from)?, Command::new("RNTO", &on_server)?];
-        let Err(error) = self.try_rename(&commands).await else { return Ok(()) };
-        if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NotFound) {
+        let Err(Refused { error, name }) = self.try_rename(&commands).await else { return Ok(()) };
+        let passing = error.retry() == Retry::Later;
+        if !name || passing || error.kind() == ErrorKind::NotFound {
+            // What is there is not in the way.
             return Err(self.explain(error, to).await);
         }
         match self.find(to).await? {
@@ -176,7 +186,7 @@ impl Inner {
                 if !removed.iter().all(Reply::is_done) {
                     return Err(self.at(error, to));
                 }
-                self.try_rename(&commands).await.map_err(|error| {
+                self.try_rename(&commands).await.map_err(|Refused { error, .. }| {
                     let cause = format!(
                         "the old file had to go first, and the new one is still {}: {}",
                         String::from_utf8_lossy(from).escape_debug(),
@@ -190,10 +200,11 @@ impl Inner {
         }
     }
 
-    async fn try_rename(&self, commands: &[Command; 2]) -> Result<()> {
-        let replies = self.host.tell(commands).await?;
-        match replies.iter().find(|reply| !reply.is_pending() && !reply.is_done()) {
-            Some(reply) => Err(refused("rename", reply)),
+    async fn try_rename(&self, commands: &[Command; 2]) -> Result<(), Refused> {
+        let replies =
+            self.host.tell(commands).await.map_err(|error| Refused { error, name: false })?;
+        match replies.iter().position(|reply| !reply.is_pending() && !reply.is_done()) {
+            Some(at) => Err(Refused { error: refused("rename", &replies[at]), name: at > 0 }),
             None => Ok(()),
         }
     }

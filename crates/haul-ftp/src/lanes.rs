@@ -88,8 +88,8 @@ struct State {
 #[derive(Debug)]
 struct Waiting {
     purpose: Purpose,
-    /// The path and offset at which it is going to read.
-    at: Option<(Vec<u8>, u64)>,
+    /// Which opening of a file it is going to read, and from where.
+    at: Option<(u64, u64)>,
     sender: oneshot::Sender<Result<Lane>>,
 }
 
@@ -170,9 +170,10 @@ impl Lanes {
         self.take(Purpose::Command, None).await
     }
 
-    /// A lane to read `path` from `offset` on, best the one whose download stands there.
-    pub(crate) async fn reader(&self, path: &[u8], offset: u64) -> Result<Lane> {
-        self.take(Purpose::Read, Some((path.to_vec(), offset))).await
+    /// A lane to read from `offset` on what was opened as `opening`, best the one whose download stands
+    /// there.
+    pub(crate) async fn reader(&self, opening: u64, offset: u64) -> Result<Lane> {
+        self.take(Purpose::Read, Some((opening, offset))).await
     }
 
     /// A lane to write a file over.
@@ -180,7 +181,7 @@ impl Lanes {
         self.take(Purpose::Write, None).await
     }
 
-    async fn take(&self, purpose: Purpose, at: Option<(Vec<u8>, u64)>) -> Result<Lane> {
+    async fn take(&self, purpose: Purpose, at: Option<(u64, u64)>) -> Result<Lane> {
         let (sender, mut receiver) = oneshot::channel();
         self.lock().waiting.push_back(Waiting { purpose, at, sender });
         self.serve();
@@ -419,9 +420,9 @@ impl State {
 
     /// Takes the idle lane that suits best.
     fn pick(&mut self, waiting: usize) -> Option<Session> {
-        let at = self.waiting.get(waiting).and_then(|waiting| waiting.at.clone());
+        let at = self.waiting.get(waiting).and_then(|waiting| waiting.at);
         let stands_there = |session: &Session| {
-            at.as_ref().is_some_and(|(path, offset)| session.is_parked_at(path, *offset))
+            at.is_some_and(|(opening, offset)| session.is_parked_at(opening, offset))
         };
         if let Some(found) = self.idle.iter().position(stands_there) {
             self.stood_in_vain = false;

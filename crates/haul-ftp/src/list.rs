@@ -5,6 +5,7 @@
 //! for that before the listing has ended, so it is kept meanwhile, up to a limit.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::{Buf, BytesMut};
 use futures_util::{StreamExt, stream};
@@ -12,9 +13,10 @@ use haul_storage::{Entry, EntryStream, Error, ErrorKind, RelPath, Result};
 use tokio::sync::mpsc;
 
 use crate::data::{reason, receive};
-use crate::error::{protocol, refused};
+use crate::error::{lost, protocol, refused};
 use crate::inner::Inner;
 use crate::lanes::Lane;
+use crate::read::NO_OPENING;
 use crate::stream::Stream;
 use crate::wire::listing::{Line, facts, is_heading, list_line};
 use crate::wire::{Command, parse_time};
@@ -31,6 +33,9 @@ const LONGEST_LINE: usize = 16 << 10;
 
 /// The most entries of a listing that has to be kept.
 const MOST_KEPT: usize = 1_000_000;
+
+/// The most bytes of its lines.
+const MOST_BYTES_KEPT: usize = 128 << 20;
 
 const RECEIVED: u64 = 64 << 10;
 
@@ -69,7 +74,7 @@ pub(crate) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
 /// Begins a listing; no data if the server says that there is nothing.
 async fn open(inner: &Inner, path: &RelPath) -> Result<(Lane, Option<Stream>)> {
     let on_server = inner.on_server(path);
-    let mut lane = inner.host.lanes.reader(&on_server, 0).await?;
+    let mut lane = inner.host.lanes.reader(NO_OPENING, 0).await?;
     let begun = if inner.server.features.mlst {
         lane.transfer(0, Command::new("MLSD", &on_server)?, "list").await
     } else {
@@ -121,6 +126,7 @@ impl Listing {
         let with_facts = self.inner.server.features.mlst;
         let mut lines = Lines::default();
         let mut entries = Vec::new();
+        let mut kept = 0;
         loop {
             let piece = tokio::select! {
                 piece = receive(&mut data, RECEIVED) => piece,
@@ -132,6 +138,7 @@ impl Listing {
             };
             let over = piece.is_empty();
             lines.add(&piece);
+            let unfinished = over && !lines.is_empty();
             loop {
                 let line = match lines.next(over) {
                     Ok(Some(line)) => line,
@@ -142,34 +149,54 @@ impl Listing {
                     }
                 };
                 match self.entry(&line, with_facts) {
-                    Ok(entry) => entries.extend(entry),
+                    Ok(entry) => {
+                        kept += line.len();
+                        entries.extend(entry);
+                    }
                     // It concerns one entry; the others are told all the same.
                     Err(error) => {
-                        if sender.send(Err(error)).await.is_err() {
+                        if !hand_on(&mut lane, sender, Err(error)).await {
                             return lane.stop(data).await;
                         }
                     }
                 }
             }
             if over {
+                self.ended(&data, unfinished)?;
                 break;
             }
             if with_facts && entries.len() >= BATCH {
                 let batch = std::mem::take(&mut entries);
-                if !hand_on(&mut lane, sender, batch).await {
+                kept = 0;
+                if !hand_on(&mut lane, sender, Ok(batch)).await {
                     return lane.stop(data).await;
                 }
             }
-            if entries.len() > MOST_KEPT {
+            if entries.len() > MOST_KEPT || kept > MOST_BYTES_KEPT {
                 drop(lane.stop(data).await);
                 return Err(Error::new(ErrorKind::Unsupported, "list").because(format!(
-                    "more than {MOST_KEPT} entries are in it, and the server has no MLSD"
+                    "more than {MOST_KEPT} entries or {} MiB are in it, and the server has no MLSD",
+                    MOST_BYTES_KEPT >> 20
                 )));
             }
         }
         drop(data);
         lane.finish("list").await?;
         self.hand_out(lane, entries, with_facts, sender).await
+    }
+
+    /// A listing has no length. Over TLS, whoever does not want it to be complete cannot pretend that it
+    /// ends, unless it is a server that never says so.
+    fn ended(&self, data: &Stream, unfinished: bool) -> Result<()> {
+        let known = &self.inner.server.ends_tls;
+        match data.ended_properly() {
+            Some(true) => known.store(true, Ordering::Relaxed),
+            Some(false) if unfinished || known.load(Ordering::Relaxed) => {
+                return Err(lost("list", "the connection broke before the end of the listing"));
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     async fn hand_out(
@@ -185,7 +212,7 @@ impl Listing {
             if !with_facts && self.inner.server.features.mdtm {
                 self.ask_times(&mut lane, &mut batch).await?;
             }
-            if !hand_on(&mut lane, sender, batch).await {
+            if !hand_on(&mut lane, sender, Ok(batch)).await {
                 return Ok(());
             }
         }
@@ -234,8 +261,8 @@ impl Listing {
     }
 }
 
-async fn hand_on(lane: &mut Lane, sender: &Sender, batch: Vec<Entry>) -> bool {
-    if let Err(mpsc::error::TrySendError::Full(batch)) = sender.try_send(Ok(batch)) {
+async fn hand_on(lane: &mut Lane, sender: &Sender, batch: Result<Vec<Entry>>) -> bool {
+    if let Err(mpsc::error::TrySendError::Full(batch)) = sender.try_send(batch) {
         lane.stall(true);
         let sent = sender.send(batch).await;
         lane.stall(false);
@@ -253,6 +280,11 @@ struct Lines {
 impl Lines {
     fn add(&mut self, piece: &[u8]) {
         self.received.extend_from_slice(piece);
+    }
+
+    /// Whether nothing is left of what came.
+    fn is_empty(&self) -> bool {
+        self.received.is_empty()
     }
 
     /// The next line without its end; what is left counts as one when it is over.

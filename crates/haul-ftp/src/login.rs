@@ -48,6 +48,8 @@ pub(crate) struct Login {
     server: OnceLock<Arc<Server>>,
     /// It was asked, and goes on in plain text.
     offers_no_tls: AtomicBool,
+    /// TLS was agreed on: from then on nothing is sent without.
+    offers_tls: AtomicBool,
 }
 
 /// A lane, and what opening it took.
@@ -74,6 +76,7 @@ impl Login {
             config: OnceLock::new(),
             server: OnceLock::new(),
             offers_no_tls: AtomicBool::new(false),
+            offers_tls: AtomicBool::new(false),
         }
     }
 
@@ -144,6 +147,9 @@ impl Login {
         }
         let reply = control.ask(&Command::new("AUTH", "TLS")?).await?;
         if reply.code() != 234 {
+            if self.offers_tls.load(Ordering::Relaxed) {
+                return Err(refused("agree on TLS", &reply));
+            }
             if self.options.tls == TlsMode::Auto && !control.is_broken() {
                 self.offers_no_tls.store(true, Ordering::Relaxed);
                 return Ok(None);
@@ -158,6 +164,7 @@ impl Login {
             let cause = "something was put behind the answer to AUTH TLS, in plain text";
             return Err(protocol("agree on TLS", cause));
         }
+        self.offers_tls.store(true, Ordering::Relaxed);
         Ok(Some(security))
     }
 

@@ -34,9 +34,17 @@ const NEAR: u64 = 32 << 20;
 /// Somebody who has not taken a piece for so long does not use the lane.
 pub(crate) const STALLED: Duration = Duration::from_secs(2);
 
+/// Openings are numbered, so that what was left standing of one is not taken for the same place in
+/// another: there may be another file of that name by then.
+static OPENINGS: AtomicU64 = AtomicU64::new(NO_OPENING + 1);
+
+/// The number of none: nothing was left standing that goes on there.
+pub(crate) const NO_OPENING: u64 = 0;
+
 /// A file opened for reading.
 #[derive(Debug)]
 pub(crate) struct FtpFile {
+    opening: u64,
     inner: Arc<Inner>,
     path: RelPath,
     identity: Identity,
@@ -51,6 +59,7 @@ impl FtpFile {
         let entry = file_entry(inner.look(path).await?.entry(path.clone()));
         let entry = entry.map_err(|error| inner.at(error, path))?;
         Ok(Self {
+            opening: OPENINGS.fetch_add(1, Ordering::Relaxed),
             inner: Arc::clone(inner),
             path: path.clone(),
             identity: entry.identity(),
@@ -98,6 +107,7 @@ impl ReadAt for FtpFile {
         let size = self.identity.size;
         let range = range.intersection(Range::between(0, size));
         let reading = Reading {
+            opening: self.opening,
             inner: Arc::clone(&self.inner),
             path: self.path.clone(),
             range,
@@ -133,6 +143,7 @@ type Sender = mpsc::Sender<Result<Block>>;
 
 /// One range on its way.
 struct Reading {
+    opening: u64,
     inner: Arc<Inner>,
     path: RelPath,
     range: Range,
@@ -156,10 +167,10 @@ impl Reading {
         let ranged = self.inner.server.features.rest;
         let mut at = if ranged { self.range.start() } else { 0 };
         let mut lane = tokio::select! {
-            lane = self.inner.host.lanes.reader(&path, at) => lane?,
+            lane = self.inner.host.lanes.reader(self.opening, at) => lane?,
             () = sender.closed() => return Ok(()),
         };
-        let mut data = match lane.retrieve(&path, at).await {
+        let mut data = match lane.retrieve(&path, self.opening, at).await {
             Ok(data) => data,
             Err(error) if error.kind() == ErrorKind::Other => {
                 // It was there when it was opened.
@@ -206,7 +217,7 @@ impl Reading {
                 return lane.stop(data).await;
             }
             if last && (self.inner.server.in_turn || self.inner.host.lanes.leave_standing()) {
-                lane.park(path, at, data);
+                lane.park(self.opening, at, data);
                 return Ok(());
             }
             if last {

@@ -26,6 +26,8 @@ pub(crate) struct Server {
     pub(crate) in_turn: bool,
     /// Names are bytes to it; otherwise they are UTF-8, and what is not may become another name.
     pub(crate) any_names: bool,
+    /// It was seen to end TLS as it should.
+    pub(crate) ends_tls: AtomicBool,
     set_time: Option<SetTime>,
     times_refused: AtomicBool,
 }
@@ -50,6 +52,7 @@ impl Server {
             rename_replaces,
             in_turn,
             any_names: is_vsftpd || !features.utf8,
+            ends_tls: AtomicBool::new(false),
             set_time,
             times_refused: AtomicBool::new(false),
         }

@@ -50,10 +50,10 @@ pub(crate) struct Session {
     parked: Option<Parked>,
 }
 
-/// A download that stands still, and where.
+/// A download that stands still, and where: of what was there when the file was opened.
 #[derive(Debug)]
 struct Parked {
-    path: Vec<u8>,
+    opening: u64,
     at: u64,
     since: Instant,
     data: Stream,
@@ -105,9 +105,15 @@ impl Session {
         self.control.exchange(commands).await
     }
 
-    /// The data of a file from `offset` on: from a download that stands there, or from a new one.
-    pub(crate) async fn retrieve(&mut self, path: &[u8], offset: u64) -> Result<Stream> {
-        if self.is_parked_at(path, offset)
+    /// The data of a file from `offset` on: from a download of `opening` that stands there, or from a
+    /// new one.
+    pub(crate) async fn retrieve(
+        &mut self,
+        path: &[u8],
+        opening: u64,
+        offset: u64,
+    ) -> Result<Stream> {
+        if self.is_parked_at(opening, offset)
             && let Some(parked) = self.parked.take()
         {
             return Ok(parked.data);
@@ -235,13 +241,13 @@ impl Session {
     }
 
     /// Lets a download stand at `at`, in case that is where somebody goes on.
-    pub(crate) fn park(&mut self, path: Vec<u8>, at: u64, data: Stream) {
-        self.parked = Some(Parked { path, at, since: Instant::now(), data });
+    pub(crate) fn park(&mut self, opening: u64, at: u64, data: Stream) {
+        self.parked = Some(Parked { opening, at, since: Instant::now(), data });
     }
 
     /// Whether a download stands there.
-    pub(crate) fn is_parked_at(&self, path: &[u8], offset: u64) -> bool {
-        self.parked.as_ref().is_some_and(|parked| parked.at == offset && parked.path == path)
+    pub(crate) fn is_parked_at(&self, opening: u64, offset: u64) -> bool {
+        self.parked.as_ref().is_some_and(|parked| parked.at == offset && parked.opening == opening)
     }
 
     /// How long a download has been standing.

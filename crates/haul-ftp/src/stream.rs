@@ -27,6 +27,8 @@ pub(crate) struct Stream {
     link: Link,
     /// So long nothing at all may come where something is awaited, or go where something is sent.
     silence: Duration,
+    /// TLS was not ended before the connection was.
+    broke_off: bool,
 }
 
 #[derive(Debug)]
@@ -66,12 +68,17 @@ impl Security {
 impl Stream {
     /// A connection in plain text, on which nothing may be silent for longer.
     pub(crate) const fn plain(stream: TcpStream, silence: Duration) -> Self {
-        Self { link: Link::Plain(stream), silence }
+        Self { link: Link::Plain(stream), silence, broke_off: false }
     }
 
     /// Whether it is encrypted.
     pub(crate) const fn is_secure(&self) -> bool {
         matches!(self.link, Link::Tls(_))
+    }
+
+    /// At its end: whether TLS said so. Without TLS nobody could.
+    pub(crate) const fn ended_properly(&self) -> Option<bool> {
+        if self.is_secure() { Some(!self.broke_off) } else { None }
     }
 
     /// Reads what has come; 0 at the end.
@@ -136,12 +143,14 @@ impl AsyncRead for Stream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().link {
+        let this = self.get_mut();
+        match &mut this.link {
             Link::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             Link::Tls(stream) => match Pin::new(stream).poll_read(context, buffer) {
                 // Many servers end a data connection without saying so to TLS. Whether all has come
                 // the length tells, and the reply on the control connection.
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    this.broke_off = true;
                     Poll::Ready(Ok(()))
                 }
                 other => other,

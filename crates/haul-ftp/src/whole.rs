@@ -10,7 +10,7 @@ use crate::host::Writing;
 use crate::inner::Inner;
 use crate::lanes::Lane;
 use crate::look;
-use crate::read::file_entry;
+use crate::read::{NO_OPENING, file_entry};
 use crate::wire::Command;
 
 /// Part files of one name that may be written at once.
@@ -30,7 +30,7 @@ pub(crate) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Resu
 async fn try_read(inner: &Inner, path: &RelPath, limit: u64) -> Result<Whole> {
     let on_server = inner.on_server(path);
     let questions = look::questions(&inner.server, &on_server)?;
-    let mut lane = inner.host.lanes.reader(&on_server, 0).await?;
+    let mut lane = inner.host.lanes.reader(NO_OPENING, 0).await?;
     let before = entry(inner, &mut lane, &questions, path).await?;
     if before.size > limit {
         return Err(Error::new(ErrorKind::Changed, "read").because(format!(
@@ -38,7 +38,7 @@ async fn try_read(inner: &Inner, path: &RelPath, limit: u64) -> Result<Whole> {
             before.size
         )));
     }
-    let mut data = lane.retrieve(&on_server, 0).await?;
+    let mut data = lane.retrieve(&on_server, NO_OPENING, 0).await?;
     let mut block = Block::new();
     // One byte more than there should be shows whether there is more.
     let most = before.size + 1;

@@ -185,6 +185,12 @@ async fn move_ranges(
                 }
             }
         }
+        if ranges.is_empty()
+            && let Err(error) = file.record_all().await
+        {
+            file.stopped.cancel();
+            failure.get_or_insert(error);
+        }
         if flow.has_links() && holes.left(file) < flow.decision().window_bytes {
             slot = None;
         }

@@ -67,6 +67,25 @@ impl FileProgress {
             }
             std::mem::take(&mut *pending)
         };
+        self.append(pool, journal, due).await
+    }
+
+    /// Records what waits for it: nothing more may come before there is room again.
+    pub async fn flush(&self, pool: &WorkPool) -> io::Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let due = std::mem::take(&mut *self.pending());
+        if due.permits.is_empty() {
+            return Ok(());
+        }
+        self.append(pool, journal, due).await
+    }
+
+    async fn append(
+        &self,
+        pool: &WorkPool,
+        journal: &Arc<Mutex<Journal>>,
+        due: Pending,
+    ) -> io::Result<()> {
         let journal = Arc::clone(journal);
         let append = move || {
             let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);

@@ -510,12 +510,21 @@ impl<'a> FileInMotion<'a> {
         // a small window could be full of it, and nothing would come that fills the record.
         permit.arrived(range.len());
         let recorded = self.progress.record(&self.context.pool, range, permit).await;
-        recorded.map_err(|error| {
-            Error::from_io("write the journal", error).at(&self.destination_name)
-        })?;
+        recorded.map_err(|error| self.not_recorded(error))?;
         self.counted.fetch_add(range.len(), Ordering::Relaxed);
         self.context.tally.moved(range.len());
         Ok(())
+    }
+
+    /// Records what has reached the part file and waits for that. Nothing of the file is under way, so
+    /// nothing else would do it, and it may be what the room is full of.
+    pub async fn record_all(&self) -> Result<()> {
+        let recorded = self.progress.flush(&self.context.pool).await;
+        recorded.map_err(|error| self.not_recorded(error))
+    }
+
+    fn not_recorded(&self, error: std::io::Error) -> Error {
+        Error::from_io("write the journal", error).at(&self.destination_name)
     }
 
     fn ended_early(&self, wanted: Range) -> Error {

@@ -113,11 +113,13 @@ async fn many_small_files_share_the_round_trips() {
 }
 
 /// What waited for its record in the journal once counted as being on its way: with the next range
-/// it was more than the window, and nothing came to fill the record.
+/// it was more than the window, and nothing came to fill the record. The same with the memory.
 #[tokio::test(start_paused = true)]
 async fn an_upload_with_a_journal_gets_through_a_window_of_one_range() {
     let journals = tempfile::tempdir().unwrap();
-    for kib in [7424, 7680, 7936, 8192] {
+    let memories = [Settings::default().memory, 8 << 20];
+    let chunks = [7424, 7680, 7936, 8192];
+    for (memory, kib) in memories.iter().flat_map(|memory| chunks.map(|kib| (*memory, kib))) {
         let far = MemoryStorage::builder()
             .with_link(link(10, 1000))
             .with_journal_dir(journals.path())
@@ -127,8 +129,10 @@ async fn an_upload_with_a_journal_gets_through_a_window_of_one_range() {
         near.add_pattern_file("f", 64 << 20, 1);
         far.expect_pattern("f", 1);
         let settings = Settings {
+            lanes: Auto::Fixed(1),
             window: Auto::Fixed(8 << 20),
             chunk: Auto::Fixed(kib << 10),
+            memory,
             ..Settings::default()
         };
         let outcome = run(job(&near, &far), settings).await;

@@ -131,13 +131,13 @@ async fn several_files_share_the_lanes() {
     let far = far.build();
     let near = near();
     for file in 0..FILES {
-        far.add_pattern_file(&format!("f{file}"), SIZE / FILES, file);
-        near.expect_pattern(&format!("f{file}"), file);
+        far.add_pattern_file(format!("f{file}"), SIZE / FILES, file);
+        near.expect_pattern(format!("f{file}"), file);
     }
     let outcome = run(job(&far, &near), Settings::default()).await;
     outcome.assert_clean();
     for file in 0..FILES {
-        assert!(near.is_pattern(&format!("f{file}"), SIZE / FILES, file), "f{file}");
+        assert!(near.is_pattern(format!("f{file}"), SIZE / FILES, file), "f{file}");
     }
     let (reads, lanes) = (far.faults().count(Operation::Read), outcome.summary.lanes);
     println!("{reads} reads over {lanes} lanes");

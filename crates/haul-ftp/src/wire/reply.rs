@@ -78,13 +78,16 @@ pub(crate) struct ReplyParser {
 /// The longest reply: a `FEAT` has a few hundred bytes, a `MLST` a path and its facts.
 const LONGEST: usize = 64 << 10;
 
+/// What a line takes besides its bytes, even an empty one.
+const LINE: usize = 32;
+
 impl ReplyParser {
     /// Takes a line without its end; gives the reply if that was its last one.
     ///
     /// # Errors
     /// What is wrong with it, in words.
     pub(crate) fn line(&mut self, line: &[u8]) -> Result<Option<Reply>, &'static str> {
-        self.bytes += line.len();
+        self.bytes += line.len() + LINE;
         if self.bytes > LONGEST {
             return Err("its reply is longer than 64 KiB");
         }
