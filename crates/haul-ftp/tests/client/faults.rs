@@ -129,6 +129,48 @@ async fn ranges_in_order_on_one_lane_are_one_download() {
     assert_eq!(downloads, 1);
 }
 
+/// What was left standing of the old file was gone on with, and became a mixture of both.
+#[tokio::test]
+async fn what_stands_of_a_file_is_not_taken_for_another_of_the_same_name() {
+    let (server, _journals, storage) = storage(Script::default()).await;
+    let (old, new) = (vec![1; 100_000], vec![2; 100_000]);
+    server.put("/up/f", &old);
+    let file = storage.open(&path("f")).await.unwrap();
+    assert_eq!(read(&*file, Range::new(0, 50_000)).await.unwrap(), old[..50_000]);
+    server.put("/up/f", &new);
+    let file = storage.open(&path("f")).await.unwrap();
+    assert_eq!(read(&*file, Range::new(50_000, 50_000)).await.unwrap(), new[50_000..]);
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_for_a_rename_that_is_not_refused_for_its_sake() {
+    for answer in [("RNFR", "550 Permission denied."), ("RNTO", "450 Busy.")] {
+        let answers = Box::leak(Box::new([answer]));
+        let (server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
+        server.put("/up/f", b"old");
+        let new = Bytes::from_static(b"new");
+        let error = storage.write_whole(&path("f"), new, &REPLACING).await.unwrap_err();
+        eprintln!("{error}");
+        assert_eq!(server.content("/up/f").unwrap(), b"old", "{error}");
+    }
+}
+
+/// Nobody reads the listing on until a file is read, and the listing has the only lane.
+#[tokio::test]
+async fn a_listing_full_of_errors_keeps_no_lane_from_others() {
+    let listing = Box::leak("nonsense\r\n".repeat(5000).into_boxed_str()).as_bytes();
+    let (server, _journals, storage) = storage(Script { listing, ..Script::default() }).await;
+    server.put("/up/f", b"content");
+    let mut listed = storage.list(&RelPath::root()).await.unwrap();
+    assert!(listed.next().await.unwrap().is_err());
+    assert_eq!(storage.read_whole(&path("f"), 1 << 20).await.unwrap().bytes, "content");
+    let mut errors = 1;
+    while let Some(batch) = listed.next().await {
+        errors += usize::from(batch.is_err());
+    }
+    assert_eq!(errors, 5000);
+}
+
 #[tokio::test]
 async fn a_server_that_only_connects_back_is_named_as_that() {
     let answers = &[("EPSV", "500 What?"), ("PASV", "502 Active mode only.")];
@@ -163,7 +205,10 @@ async fn refused(script: Script, options: FtpOptions) -> (Scripted, Error) {
 async fn a_line_or_reply_without_an_end_is_cut_off() {
     let line: &'static str = Box::leak(format!("220 {}", "x".repeat(1 << 20)).into_boxed_str());
     let reply: &'static str = Box::leak("220-and\r\n".repeat(100_000).into_boxed_str());
-    for greeting in [line, reply] {
+    let empty: &'static str =
+        Box::leak(format!("220-\r\n{}", "\r\n".repeat(100_000)).into_boxed_str());
+    let begins: &'static str = Box::leak("150 Here it comes.\r\n".repeat(10_000).into_boxed_str());
+    for greeting in [line, reply, empty, begins] {
         let script = Script { greeting, ..Script::default() };
         let (_server, error) = refused(script, FtpOptions::default()).await;
         assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");

@@ -1,9 +1,13 @@
 //! TLS, as vsftpd and pyftpdlib demand it.
 
+use std::sync::{Arc, Mutex};
+
 use bytes::Bytes;
 use haul_ftp::{FtpOptions, TlsMode};
 use haul_net::tls::TlsOptions;
 use haul_storage::{CommitOptions, ErrorKind, Metadata, RelPath, Storage};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::vsftpd::{Tls, Vsftpd};
 use crate::{host, opened, secured};
@@ -69,4 +73,59 @@ async fn tls_is_used_where_it_is_offered() {
     assert!(host(server.port(), never).resolve(b"/up").await.is_err());
     let auto = secured(TlsMode::Auto, server.certificate());
     assert!(host(server.port(), auto).resolve(b"/up").await.unwrap().kind.is_some());
+}
+
+/// Somebody on the way who lets the first connection through and says on the others that there is no
+/// TLS; gives its port and what it is told then.
+async fn without_tls_later(server: u16) -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&told);
+    tokio::spawn(async move {
+        for n in 0.. {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+            let heard = Arc::clone(&heard);
+            tokio::spawn(async move {
+                if n == 0 {
+                    // It ends when one of them does.
+                    drop(copy_bidirectional(&mut client, &mut server).await);
+                    return;
+                }
+                client.write_all(b"220 (vsFTPd 3.0.3)\r\n").await.unwrap();
+                let mut lines = BufReader::new(client);
+                let mut line = String::new();
+                while lines.read_line(&mut line).await.is_ok_and(|length| length > 0) {
+                    heard.lock().unwrap().push(std::mem::take(&mut line));
+                    if lines.get_mut().write_all(b"431 Not now.\r\n").await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (port, told)
+}
+
+/// Whoever sees the first lane agree on TLS may not get the password from a later one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_tls_was_agreed_on_nothing_is_sent_without() {
+    let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
+    let (port, told) = without_tls_later(server.port()).await;
+    let host = host(port, secured(TlsMode::Auto, server.certificate()));
+    let (_journals, storage) = opened(&host).await;
+    storage.set_lanes(4);
+    let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    let write = |n: u8| {
+        let (storage, options) = (&storage, &options);
+        let name = path(&format!("f{n}"));
+        async move { storage.write_whole(&name, Bytes::from(vec![n; 10_000]), options).await }
+    };
+    futures_util::future::try_join_all((0..20).map(write)).await.unwrap();
+    while host.link().refused == 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let told = told.lock().unwrap().clone();
+    assert!(!told.is_empty() && told.iter().all(|line| line == "AUTH TLS\r\n"), "{told:?}");
 }
