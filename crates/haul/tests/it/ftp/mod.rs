@@ -99,6 +99,24 @@ fn a_download_from_vsftpd_that_is_killed_is_continued() {
     assert!(resumed > 1 << 20, "{summary}");
 }
 
+/// What holds the only lane waited for room that those had who waited for the lane.
+#[test]
+fn large_and_small_files_get_along_where_an_address_may_have_one_connection() {
+    let Some(server) = Vsftpd::start(Tls::None, &["max_per_ip=1"]) else { return };
+    let session = Session::new();
+    for n in 0..4 {
+        session.write(format!("src/large{n}"), content(n, 1 << 20).repeat(6));
+    }
+    for n in 0..200 {
+        session.write(format!("src/small{n}"), content(n, 2000));
+    }
+    let url = url("ftp", &server);
+    session.haul(&format!("cp --window 1M src {url}")).status(0);
+    session.tool(&format!("diff -r src {}", server.root().join("src").display()));
+    session.haul(&format!("cp --window 1M {url}src down/")).status(0);
+    session.tool("diff -r src down/src");
+}
+
 #[test]
 fn only_who_knows_the_password_is_let_in() {
     let Some(server) = Pyftpdlib::start(false) else { return };
