@@ -3,10 +3,12 @@
 //! goes over the committed corpus.
 
 use std::ffi::OsStr;
+use std::hint::black_box;
 use std::os::unix::ffi::OsStrExt;
 
 use haul_engine::journal::Record;
 use haul_engine::manifest::parse_line;
+use haul_ftp::wire::{self, Command, Features, ReplyParser, listing as listings};
 use haul_http::parse::digest::DigestSession;
 use haul_http::parse::href::{Base, Origin, Target, Url, WebScheme, encode_path, resolve};
 use haul_http::parse::multistatus::{Limits, Multistatus, MultistatusError, Resource};
@@ -116,6 +118,43 @@ pub fn challenge(data: &[u8]) {
     }
     if let Some(name) = disposition::file_name(data) {
         assert!(RelPath::root().join(&name).is_ok() && !name.starts_with('.'), "{name:?}");
+    }
+}
+
+/// What an FTP server says: it can be shown on a terminal, and what is read out of it is in bounds.
+pub fn ftp_reply(data: &[u8]) {
+    let mut parser = ReplyParser::default();
+    for line in data.split(|byte| *byte == b'\n') {
+        let Ok(reply) = parser.line(line) else { return };
+        let Some(reply) = reply else { continue };
+        assert!((100..700).contains(&reply.code()), "{}", reply.code());
+        assert!(!reply.text().chars().any(char::is_control), "{reply}");
+        black_box(Features::parse(&reply));
+        black_box((wire::extended_port(reply.last_line()), wire::port(reply.last_line())));
+        if let Some(time) = wire::parse_time(reply.last_line())
+            && let Some(text) = wire::format_time(time)
+        {
+            let again = wire::parse_time(format!("213 {text}").as_bytes());
+            let again = again.or_else(|| wire::parse_time(text.as_bytes()));
+            assert!(again.is_some_and(|again| again.seconds == time.seconds), "{text}");
+        }
+    }
+}
+
+/// Lines of an FTP listing: what is taken for a name of the directory is one component, and can be
+/// sent as a part of one command.
+pub fn ftp_listing(data: &[u8]) {
+    for line in data.split(|byte| *byte == b'\n') {
+        for read in [listings::facts(line), listings::list_line(line)].into_iter().flatten() {
+            if let Ok(path) = RelPath::root().join(read.name) {
+                assert!(path.components().count() == 1, "{path}");
+                if let Ok(command) = Command::new("RETR", path.as_bytes()) {
+                    let ends = command.line().iter().filter(|byte| matches!(byte, b'\r' | b'\n'));
+                    assert!(ends.count() == 2, "one line is more than one");
+                }
+            }
+        }
+        black_box(listings::is_heading(line));
     }
 }
 

@@ -58,3 +58,13 @@ fn the_link_parser_takes_its_corpus() {
 fn the_challenge_parser_takes_its_corpus() {
     run("challenge", haul_fuzz::challenge);
 }
+
+#[test]
+fn the_ftp_reply_parser_takes_its_corpus() {
+    run("ftp_reply", haul_fuzz::ftp_reply);
+}
+
+#[test]
+fn the_ftp_listing_parser_takes_its_corpus() {
+    run("ftp_listing", haul_fuzz::ftp_listing);
+}

@@ -12,8 +12,8 @@ use tokio::time::sleep;
 
 use crate::digest::Digest;
 use crate::flow::Flow;
+use crate::job::NumberedJob;
 use crate::long::LongReads;
-use crate::plan::NumberedJob;
 use crate::tally::Tally;
 use crate::{Cancel, Job, Settings};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use haul_storage::{RelPath, Storage};
+use haul_storage::{Location, RelPath, Storage};
 use tokio::sync::watch;
 
 /// One source and where it goes. `source_path` becomes `destination_path`: a file that file, a
@@ -17,6 +17,34 @@ pub struct Job {
     pub destination: Arc<dyn Storage>,
     /// What the source is going to be there; missing directories above it are made.
     pub destination_path: RelPath,
+}
+
+/// A job and its place in the order of jobs.
+#[derive(Debug)]
+pub struct NumberedJob {
+    /// Counted from 0.
+    pub index: usize,
+    /// What to do.
+    pub job: Job,
+}
+
+impl NumberedJob {
+    /// A path of the source, for people.
+    pub fn source_name(&self, path: &RelPath) -> String {
+        self.job.source.location().display(path).to_string()
+    }
+
+    /// A path of the destination, for people.
+    pub fn destination_name(&self, path: &RelPath) -> String {
+        self.job.destination.location().display(path).to_string()
+    }
+
+    /// Whether source and destination are on disks of this machine, so that file numbers of one
+    /// mean the same in the other.
+    pub fn is_local(&self) -> bool {
+        let local = |location: &Location| location.as_local().is_some();
+        local(self.job.source.location()) && local(self.job.destination.location())
+    }
 }
 
 /// Stops a transfer from outside. Clones are one and the same.

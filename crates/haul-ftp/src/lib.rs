@@ -33,7 +33,7 @@ mod session;
 mod storage;
 mod stream;
 mod whole;
-mod wire;
+pub mod wire;
 mod write;
 
 pub use host::{FtpHost, Kind, Nearest, Resolved};

@@ -6,8 +6,8 @@
 use futures_util::{StreamExt, stream};
 use haul_storage::{Entry, Error, ErrorKind, Medium, RelPath, Result, StorageExt, is_part_name};
 
-use super::NumberedJob;
 use crate::context::Context;
+use crate::job::NumberedJob;
 use crate::{Action, FileEvent};
 
 /// Removes what is in directory `destination` and not in directory `source`. What the filter

@@ -8,8 +8,8 @@ use futures_util::stream;
 use haul_storage::{Metadata, RelPath};
 use tokio::sync::mpsc;
 
-use super::NumberedJob;
 use crate::context::Context;
+use crate::job::NumberedJob;
 
 /// How many directories get their metadata at once.
 const AT_ONCE: usize = 16;

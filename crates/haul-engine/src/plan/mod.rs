@@ -18,6 +18,7 @@ pub use directory::{Directory, Finish, finish_directories};
 
 use crate::Job;
 use crate::context::Context;
+use crate::job::NumberedJob;
 
 /// One file, link or special file of a plan.
 #[derive(Debug)]
@@ -41,34 +42,6 @@ impl Item {
             (Some(this), Some(other)) => Arc::ptr_eq(this, other),
             (this, other) => this.is_none() && other.is_none(),
         }
-    }
-}
-
-/// A job and its place in the order of jobs.
-#[derive(Debug)]
-pub struct NumberedJob {
-    /// Counted from 0.
-    pub index: usize,
-    /// What to do.
-    pub job: Job,
-}
-
-impl NumberedJob {
-    /// A path of the source, for people.
-    pub fn source_name(&self, path: &RelPath) -> String {
-        self.job.source.location().display(path).to_string()
-    }
-
-    /// A path of the destination, for people.
-    pub fn destination_name(&self, path: &RelPath) -> String {
-        self.job.destination.location().display(path).to_string()
-    }
-
-    /// Whether source and destination are on disks of this machine, so that file numbers of one
-    /// mean the same in the other.
-    pub fn is_local(&self) -> bool {
-        let local = |location: &Location| location.as_local().is_some();
-        local(self.job.source.location()) && local(self.job.destination.location())
     }
 }
 

@@ -13,10 +13,11 @@ use haul_storage::{
 };
 use tokio::sync::{Notify, mpsc};
 
+use super::Item;
 use super::delete::{delete_extra, replace_with_directory};
 use super::directory::{Directory, Finish};
-use super::{Item, NumberedJob};
 use crate::context::Context;
+use crate::job::NumberedJob;
 
 /// Directories that may wait to be visited before listings stand still.
 const PENDING: usize = 4096;

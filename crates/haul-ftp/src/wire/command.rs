@@ -6,7 +6,7 @@ use haul_storage::{Error, ErrorKind, Result};
 
 /// A command with its line end.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Command {
+pub struct Command {
     line: Vec<u8>,
     /// Its argument is a password.
     secret: bool,
@@ -14,7 +14,7 @@ pub(crate) struct Command {
 
 impl Command {
     /// A command without an argument.
-    pub(crate) fn bare(verb: &'static str) -> Self {
+    pub fn bare(verb: &'static str) -> Self {
         Self { line: format!("{verb}\r\n").into_bytes(), secret: false }
     }
 
@@ -24,7 +24,7 @@ impl Command {
     /// `InvalidInput` if the argument would end the line and smuggle in a second command. A NUL ends
     /// the line for many servers, and 0xff is the escape of Telnet (RFC 854), which some servers
     /// undouble and others do not: such a name would become another one.
-    pub(crate) fn new(verb: &'static str, argument: impl AsRef<[u8]>) -> Result<Self> {
+    pub fn new(verb: &'static str, argument: impl AsRef<[u8]>) -> Result<Self> {
         let argument = argument.as_ref();
         if let Some(byte) = argument.iter().find(|byte| matches!(byte, b'\r' | b'\n' | 0 | 0xff)) {
             let error = Error::new(ErrorKind::InvalidInput, "send a name to the server");
@@ -44,7 +44,7 @@ impl Command {
     ///
     /// # Errors
     /// Those of [`Command::new`].
-    pub(crate) fn password(password: &str) -> Result<Self> {
+    pub fn password(password: &str) -> Result<Self> {
         let command = Self::new("PASS", password).map_err(|_| {
             Error::new(ErrorKind::InvalidInput, "log in")
                 .because("the password has a byte in it that FTP cannot send")
@@ -53,7 +53,7 @@ impl Command {
     }
 
     /// What goes over the wire.
-    pub(crate) fn line(&self) -> &[u8] {
+    pub fn line(&self) -> &[u8] {
         &self.line
     }
 }

@@ -4,23 +4,27 @@ use super::Reply;
 
 /// The features that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Features {
+pub struct Features {
     /// `MLST` and `MLSD` (RFC 3659).
-    pub(crate) mlst: bool,
+    pub mlst: bool,
     /// `REST` before `RETR` and `STOR`.
-    pub(crate) rest: bool,
-    pub(crate) size: bool,
-    pub(crate) mdtm: bool,
+    pub rest: bool,
+    /// `SIZE`: how long a file is.
+    pub size: bool,
+    /// `MDTM`: when a file was changed.
+    pub mdtm: bool,
     /// Sets a file's time (draft-somers-ftp-mfxx).
-    pub(crate) mfmt: bool,
-    pub(crate) utf8: bool,
-    pub(crate) epsv: bool,
+    pub mfmt: bool,
+    /// Names are UTF-8.
+    pub utf8: bool,
+    /// `EPSV`: a port without an address.
+    pub epsv: bool,
 }
 
 impl Features {
     /// Of a server that does not know `FEAT`: what every server has had since before that, to be
     /// tried.
-    pub(crate) const OLD: Self = Self {
+    pub const OLD: Self = Self {
         mlst: false,
         rest: true,
         size: true,
@@ -31,7 +35,7 @@ impl Features {
     };
 
     /// Reads the answer to `FEAT`.
-    pub(crate) fn parse(reply: &Reply) -> Self {
+    pub fn parse(reply: &Reply) -> Self {
         if !reply.is_done() {
             return Self::OLD;
         }

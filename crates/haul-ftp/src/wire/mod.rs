@@ -5,13 +5,13 @@
 
 mod command;
 mod features;
-pub(crate) mod listing;
+pub mod listing;
 mod passive;
 mod reply;
 mod time;
 
-pub(crate) use command::Command;
-pub(crate) use features::Features;
-pub(crate) use passive::{extended_port, port};
-pub(crate) use reply::{Reply, ReplyParser};
-pub(crate) use time::{format_time, parse_time};
+pub use command::Command;
+pub use features::Features;
+pub use passive::{extended_port, port};
+pub use reply::{Reply, ReplyParser};
+pub use time::{format_time, parse_time};

@@ -4,7 +4,7 @@
 //! and a hostile one would lead elsewhere; it is always the host of the control connection.
 
 /// The port in `229 Entering Extended Passive Mode (|||6446|)`; any character may be the delimiter.
-pub(crate) fn extended_port(text: &[u8]) -> Option<u16> {
+pub fn extended_port(text: &[u8]) -> Option<u16> {
     let open = text.iter().position(|byte| *byte == b'(')?;
     let inner = &text[open + 1..];
     let close = inner.iter().position(|byte| *byte == b')')?;
@@ -16,7 +16,7 @@ pub(crate) fn extended_port(text: &[u8]) -> Option<u16> {
 
 /// The port in `227 Entering Passive Mode (127,0,0,1,24,31)`; some servers leave the parentheses
 /// out.
-pub(crate) fn port(text: &[u8]) -> Option<u16> {
+pub fn port(text: &[u8]) -> Option<u16> {
     let is_part = |byte: &u8| byte.is_ascii_digit() || *byte == b',';
     text.split(|byte| !is_part(byte)).find_map(|group| {
         let fields: Vec<_> = group.split(|byte| *byte == b',').map(number::<u8>).collect();

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A reply.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Reply {
+pub struct Reply {
     code: u16,
     /// The text, line by line; the first and the last without their code.
     lines: Vec<Vec<u8>>,
@@ -12,42 +12,42 @@ pub(crate) struct Reply {
 
 impl Reply {
     /// The three digits.
-    pub(crate) const fn code(&self) -> u16 {
+    pub const fn code(&self) -> u16 {
         self.code
     }
 
     /// Something has begun, and another reply follows.
-    pub(crate) const fn is_preliminary(&self) -> bool {
+    pub const fn is_preliminary(&self) -> bool {
         self.code / 100 == 1
     }
 
     /// It is done.
-    pub(crate) const fn is_done(&self) -> bool {
+    pub const fn is_done(&self) -> bool {
         self.code / 100 == 2
     }
 
     /// The next command of several is awaited.
-    pub(crate) const fn is_pending(&self) -> bool {
+    pub const fn is_pending(&self) -> bool {
         self.code / 100 == 3
     }
 
     /// The server does not know the command, or does not do it.
-    pub(crate) const fn is_unknown(&self) -> bool {
+    pub const fn is_unknown(&self) -> bool {
         matches!(self.code, 500 | 501 | 502 | 504)
     }
 
     /// All lines of the text.
-    pub(crate) fn lines(&self) -> &[Vec<u8>] {
+    pub fn lines(&self) -> &[Vec<u8>] {
         &self.lines
     }
 
     /// The text of the only or the last line.
-    pub(crate) fn last_line(&self) -> &[u8] {
+    pub fn last_line(&self) -> &[u8] {
         self.lines.last().map_or(&[], |line| line)
     }
 
     /// The text for people: what a terminal could act on is escaped, and it is not endless.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         const LONGEST: usize = 300;
         let text = self.lines.iter().map(|line| String::from_utf8_lossy(line.trim_ascii()));
         let text = text.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
@@ -70,7 +70,7 @@ impl fmt::Debug for Reply {
 
 /// Puts lines together to replies.
 #[derive(Debug, Default)]
-pub(crate) struct ReplyParser {
+pub struct ReplyParser {
     unfinished: Option<Reply>,
     bytes: usize,
 }
@@ -86,7 +86,7 @@ impl ReplyParser {
     ///
     /// # Errors
     /// What is wrong with it, in words.
-    pub(crate) fn line(&mut self, line: &[u8]) -> Result<Option<Reply>, &'static str> {
+    pub fn line(&mut self, line: &[u8]) -> Result<Option<Reply>, &'static str> {
         self.bytes += line.len() + LINE;
         if self.bytes > LONGEST {
             return Err("its reply is longer than 64 KiB");

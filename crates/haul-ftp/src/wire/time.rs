@@ -6,7 +6,7 @@ use haul_storage::Timestamp;
 const DAY: i64 = 86_400;
 
 /// Reads a time; its fraction of a second is left out, because it cannot be set.
-pub(crate) fn parse_time(text: &[u8]) -> Option<Timestamp> {
+pub fn parse_time(text: &[u8]) -> Option<Timestamp> {
     let text = text.trim_ascii();
     let digits = text.split(|byte| *byte == b'.').next()?;
     if digits.len() != 14 || !digits.iter().all(u8::is_ascii_digit) {
@@ -27,7 +27,7 @@ pub(crate) fn parse_time(text: &[u8]) -> Option<Timestamp> {
 }
 
 /// Writes a time; `None` for years that do not have four digits.
-pub(crate) fn format_time(time: Timestamp) -> Option<String> {
+pub fn format_time(time: Timestamp) -> Option<String> {
     let (day, second) = (time.seconds.div_euclid(DAY), time.seconds.rem_euclid(DAY));
     let (year, month, day) = civil(day);
     (0..=9999).contains(&year).then(|| {

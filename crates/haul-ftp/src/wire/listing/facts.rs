@@ -7,7 +7,7 @@ use crate::wire::parse_time;
 
 /// Reads a line with facts. `None`: it is none, or it describes the directory itself or the one
 /// above it.
-pub(crate) fn facts(line: &[u8]) -> Option<Line<'_>> {
+pub fn facts(line: &[u8]) -> Option<Line<'_>> {
     // A name may have a space in it, facts may not.
     let space = line.iter().position(|byte| *byte == b' ')?;
     let (facts, name) = (&line[..space], &line[space + 1..]);

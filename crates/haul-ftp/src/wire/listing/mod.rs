@@ -6,42 +6,48 @@ mod unix;
 
 use haul_storage::{Entry, EntryKind, RelPath, Timestamp};
 
-pub(crate) use facts::facts;
+pub use facts::facts;
 
 /// What a line says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Line<'a> {
+pub struct Line<'a> {
     /// The name, or with `MLST` a path of the server's choice.
-    pub(crate) name: &'a [u8],
-    pub(crate) found: Found,
+    pub name: &'a [u8],
+    /// What it is.
+    pub found: Found,
 }
 
 /// What is known of something that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) kind: EntryKind,
+pub struct Found {
+    /// File, directory, link or something else.
+    pub kind: EntryKind,
     /// `None` if the server does not say.
-    pub(crate) size: Option<u64>,
-    pub(crate) modified: Option<Timestamp>,
-    pub(crate) mode: Option<u32>,
+    pub size: Option<u64>,
+    /// When it was changed.
+    pub modified: Option<Timestamp>,
+    /// Who may do what with it.
+    pub mode: Option<u32>,
 }
 
 impl Found {
     /// Something of which only the kind is known.
-    pub(crate) const fn of(kind: EntryKind) -> Self {
+    pub const fn of(kind: EntryKind) -> Self {
         Self { kind, size: None, modified: None, mode: None }
     }
 
-    pub(crate) fn is_dir(&self) -> bool {
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
         self.kind == EntryKind::Directory
     }
 
-    pub(crate) fn is_file(&self) -> bool {
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
         self.kind == EntryKind::File
     }
 
     /// As an entry of a storage.
-    pub(crate) fn entry(self, path: RelPath) -> Entry {
+    pub fn entry(self, path: RelPath) -> Entry {
         let size = if self.is_file() { self.size.unwrap_or(0) } else { 0 };
         Entry { modified: self.modified, mode: self.mode, ..Entry::new(path, self.kind, size) }
     }
@@ -49,12 +55,12 @@ impl Found {
 
 /// Reads a line of `LIST`, whichever way it is written. `None`: it is none of them. Its time is left
 /// out: nobody knows in which zone it is, and it has no seconds.
-pub(crate) fn list_line(line: &[u8]) -> Option<Line<'_>> {
+pub fn list_line(line: &[u8]) -> Option<Line<'_>> {
     unix::line(line).or_else(|| dos::line(line))
 }
 
 /// Whether a line of `LIST` says nothing of an entry.
-pub(crate) fn is_heading(line: &[u8]) -> bool {
+pub fn is_heading(line: &[u8]) -> bool {
     line.is_empty() || line.strip_prefix(b"total ").is_some_and(|rest| number(rest).is_some())
 }
 
