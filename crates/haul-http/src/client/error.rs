@@ -71,3 +71,11 @@ pub fn silent(operation: &'static str, url: &Url, seconds: u64) -> Error {
         .at(url)
         .because(format!("nothing has come for {seconds} s"))
 }
+
+/// The same error for one more who waits.
+pub fn same(error: &Error) -> Error {
+    Error::new(error.kind(), error.operation())
+        .at(error.location())
+        .because(error.cause())
+        .with_retry(error.retry())
+}

@@ -34,6 +34,10 @@ use crate::parse::{Origin, Url, WebScheme, retry_after};
 /// As curl and browsers have it, more or less; a loop needs no more.
 const MOST_REDIRECTS: usize = 10;
 
+/// So often one request may be refused for want of signing in: not at all, for a nonce that is too old,
+/// for what others have found out meanwhile.
+const MOST_CHALLENGES: usize = 8;
+
 /// A server that wants to be left alone for longer than this is an error to be told.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
@@ -350,11 +354,15 @@ impl Exchange {
     /// As [`Exchange::patiently`].
     pub async fn once(&self, ask: &Ask) -> Result<Answer> {
         let mut url = ask.url.clone();
-        let mut redirects = 0;
+        let (mut redirects, mut challenges) = (0, 0);
         let mut said = self.sign_in.first(&ask.method, &url).await?;
         loop {
             let answer = self.send(ask, &url, said.as_ref()).await?;
             if answer.status == StatusCode::UNAUTHORIZED {
+                challenges += 1;
+                if challenges > MOST_CHALLENGES {
+                    return Err(error::of_status(answer.status, ask.operation, &url));
+                }
                 self.sign_in.challenged(&answer, said.as_ref()).await?;
                 answer.drain().await;
                 said = self.sign_in.known(&ask.method, &url)?;

@@ -80,10 +80,17 @@ impl HttpFile {
     pub async fn open(exchange: &Arc<Exchange>, url: &Url, page: bool) -> Result<Opened> {
         let ask = part(url, Range::new(0, FIRST), None);
         exchange.foresee(&ask);
-        let answer = exchange.patiently(&ask).await?;
+        let answer = match exchange.patiently(&ask).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                drop(exchange.foreseen(url));
+                return Err(error);
+            }
+        };
         // Nothing to ask a part of: it is empty, or was at that moment. Or it is a part of who knows
         // how much.
         if answer.status == StatusCode::RANGE_NOT_SATISFIABLE || is_part_of_unsaid(&answer) {
+            drop(exchange.foreseen(url));
             answer.drain().await;
             let answer = exchange.patiently(&whole(url)).await?;
             return Self::opened(exchange, url, answer, page).await;
@@ -97,6 +104,11 @@ impl HttpFile {
         mut answer: Answer,
         page: bool,
     ) -> Result<Opened> {
+        // Unless the answer is a part they are whole files, which nobody wants.
+        let mut foreseen = exchange.foreseen(url);
+        if answer.url != *url {
+            foreseen.clear();
+        }
         if !answer.status.is_success() {
             let error = error::of_status(answer.status, "open", &answer.url);
             answer.drain().await;
@@ -144,7 +156,7 @@ impl HttpFile {
         let mut kept = vec![Kept { source, range, ahead }];
         if partial {
             let end_of = |range: Range| range.end().min(size);
-            for (range, part) in exchange.foreseen(&found) {
+            for (range, part) in foreseen {
                 let range = Range::between(range.start().min(size), end_of(range));
                 let source = Source::Foreseen(part, found.clone());
                 kept.push(Kept { source, range, ahead: Block::new() });

@@ -16,6 +16,7 @@ use tokio::time::sleep;
 
 use super::body::Payload;
 use super::connect::Connector;
+use super::error;
 use crate::parse::Origin;
 
 /// Lanes in the making: enough to open all that a long path needs at once.
@@ -294,12 +295,8 @@ impl State {
 
     fn fail_all(&mut self, error: &Error) {
         for waiter in self.waiting.drain(..) {
-            let same = Error::new(error.kind(), error.operation())
-                .at(error.location())
-                .because(error.cause())
-                .with_retry(error.retry());
             // Whoever stopped waiting needs no reason.
-            drop(waiter.send(Err(same)));
+            drop(waiter.send(Err(error::same(error))));
         }
     }
 }
@@ -349,7 +346,10 @@ impl Lease {
     /// Says that the lane is busy for as long as somebody else likes.
     pub fn hold(&mut self) {
         if !std::mem::replace(&mut self.held, true) {
-            self.lanes.lock().held += 1;
+            let mut state = self.lanes.lock();
+            state.held += 1;
+            // There may be another one now for somebody who waits.
+            self.lanes.tend(&mut state);
         }
     }
 

@@ -333,16 +333,15 @@ impl Reader {
         answered: &mut UnboundedReceiver<Question>,
     ) -> Option<Question> {
         if !self.ahead.is_empty() {
-            return answered.recv().await;
+            return answered.try_recv().ok();
         }
         tokio::select! {
             biased;
             question = answered.recv() => question,
-            // Bytes that nobody asked for may be the beginning of an answer to what is being asked
-            // at this moment; a connection that ended gives none.
             read = self.stream.read_buf(&mut self.ahead) => match read {
                 Ok(0) | Err(_) => None,
-                Ok(_) => answered.recv().await,
+                // A question is here before it is sent, so this is the answer to none.
+                Ok(_) => answered.try_recv().ok(),
             }
         }
     }
@@ -367,6 +366,11 @@ impl Reader {
         let Length::Known(mut length) = length else {
             return Err(Broken::Unreadable("its length is not said".to_owned()));
         };
+        let unwanted = length > (question.expected - question.sent).saturating_add(SKIPPED_MOST);
+        if unwanted && !question.is_head {
+            // Much more than was asked for; it is not kept for whoever may look at it later.
+            return Ok(false);
+        }
         while length > 0 {
             if (question.pieces.is_closed() || !wanted) && length > SKIPPED_MOST {
                 return Ok(false);

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::body::Payload;
 use super::connect::Connector;
+use super::error;
 use super::facts::bytes_of;
 use super::pipe::{Part, Pipe};
 use crate::parse::{Origin, Url};
@@ -64,7 +65,9 @@ struct State {
     refused_at: Option<Instant>,
     paused_until: Option<Instant>,
     /// Why the last lane could not be opened, while there is none.
+    /// Why the last lane could not be opened, and how often that was.
     failure: Option<Error>,
+    failures: u64,
     connect: Option<Duration>,
     /// Lanes that are not given up however little the window wishes for: it has not measured
     /// anything yet when they are opened.
@@ -158,6 +161,7 @@ impl Pipes {
         expected: u64,
         body: &Block,
     ) -> Result<(Part, Arc<Pipe>)> {
+        let failures = self.lock().failures;
         loop {
             let changed = self.changed.notified();
             {
@@ -169,8 +173,11 @@ impl Pipes {
                     return Ok((least.ask(request, url, expected, body), Arc::clone(least)));
                 }
                 if state.making == 0 {
-                    if let Some(failure) = state.failure.take() {
-                        return Err(failure);
+                    // It is the same for all who have waited for it.
+                    if let Some(failure) =
+                        state.failure.as_ref().filter(|_| state.failures > failures)
+                    {
+                        return Err(error::same(failure));
                     }
                     self.make(&mut state);
                 }
@@ -238,6 +245,7 @@ impl Pipes {
                 state.refuse();
                 if state.open.is_empty() && state.making == 0 {
                     state.failure = Some(error);
+                    state.failures += 1;
                 } else if error.retry() == Retry::Never {
                     state.wished = state.open.len().max(1);
                     state.least = 0;

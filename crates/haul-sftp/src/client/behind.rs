@@ -21,7 +21,10 @@ pub(super) const LONG: Duration = Duration::from_millis(10);
 
 /// The last look on each lane, once the end of the file has been asked for.
 #[derive(Debug, Default)]
-pub(super) struct Behind(Mutex<Option<HashMap<usize, Look>>>);
+pub(super) struct Behind(Mutex<Option<Looks>>);
+
+/// By lane; none where it could not be looked, so that nothing can be said.
+type Looks = HashMap<usize, Option<Look>>;
 
 #[derive(Debug)]
 struct Look {
@@ -41,13 +44,11 @@ impl Behind {
         let mut looks = self.lock();
         if is_end && looks.is_none() {
             let others = lanes().into_iter().filter(|lane| lane.id() != part.session.id());
-            let looked = others.filter_map(|lane| Some((lane.id(), look_on(&lane, question)?)));
+            let looked = others.map(|lane| (lane.id(), look_on(&lane, question)));
             *looks = Some(looked.collect());
         }
-        if let Some(looks) = &mut *looks
-            && let Some(look) = look_on(&part.session, question)
-        {
-            looks.insert(part.session.id(), look);
+        if let Some(looks) = &mut *looks {
+            looks.insert(part.session.id(), look_on(&part.session, question));
         }
     }
 
@@ -60,6 +61,7 @@ impl Behind {
         let mut longest = Duration::ZERO;
         let mut seen = Vec::new();
         for look in looks.into_values() {
+            let look = look?;
             let (answer, at) = look.answer.await.ok()?;
             seen.push(answer.ok()?);
             newest = newest.max(Some(at));
@@ -68,7 +70,7 @@ impl Behind {
         newest.filter(|newest| *newest + longest >= asked).map(|_| seen)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<HashMap<usize, Look>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Looks>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -89,6 +89,16 @@ impl<A> Foresight<A> {
         pieces
     }
 
+    /// What was listed of a directory that was opened ahead, in order and however old it is: the
+    /// handle has gone on behind it.
+    pub(super) fn take_names(&self) -> Vec<A> {
+        let mut asked = self.lock();
+        let is_names = |early: &mut Early<A>| matches!(early.question, Request::Readdir(_));
+        let names = asked.extract_if(.., is_names).map(|early| early.answer).collect();
+        self.any.store(!asked.is_empty(), Ordering::Release);
+        names
+    }
+
     /// Gives up the answers that nobody wanted in time.
     pub(super) fn forget(&self) {
         let mut asked = self.lock();
@@ -169,7 +179,7 @@ pub(super) fn resolved(early: &mut Request, asked: &Bytes, path: &Bytes) {
     }
 }
 
-fn first_handle() -> Handle {
+pub(super) fn first_handle() -> Handle {
     Handle::from(Bytes::from_static(&FIRST_HANDLE))
 }
 

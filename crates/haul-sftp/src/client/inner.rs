@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use haul_storage::{
-    Capabilities, CommitOptions, Entry, EntryKind, Error, ErrorKind, LinkKind, Location, RelPath,
-    Result, Writes, journal_name,
+    Capabilities, Entry, EntryKind, Error, ErrorKind, LinkKind, Location, RelPath, Result, Writes,
+    journal_name,
 };
 
 use super::directories::Directories;
@@ -158,22 +158,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Asks on a lane that what is complete at `from` gets its name, behind everything else that is
-    /// asked there; where the server does one after the other, and can do it in one step.
+    /// Asks on a lane that what is complete at `from` gets its name if nothing has it, behind everything
+    /// else that is asked there; where the server does one after the other, and never replaces so.
     pub(super) fn rename_behind(
         &self,
         session: &Session,
         from: &Bytes,
         path: &RelPath,
-        options: &CommitOptions,
     ) -> Option<Pending> {
-        let (from, to) = (from.clone(), self.on_server(path));
-        let request = match options.replace {
-            true => Request::Extended(Extended::PosixRename { from, to }),
-            false => Request::Rename { from, to },
-        };
-        let can = session.is_in_turn() && (!options.replace || self.has(name::POSIX_RENAME));
-        can.then(|| session.request(&request))
+        let request = Request::Rename { from: from.clone(), to: self.on_server(path) };
+        session.is_in_turn().then(|| session.request(&request))
     }
 
     /// Whether the part file of `path`, which could not get its name, is all that there is: without a

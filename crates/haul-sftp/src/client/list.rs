@@ -15,6 +15,7 @@ use haul_storage::{
 
 use super::entry;
 use super::error;
+use super::foresight::first_handle;
 use super::habits::{Lane, Opening};
 use super::host::Tries;
 use super::inner::Inner;
@@ -31,16 +32,17 @@ const REMEMBERED: usize = 65_536;
 /// Lists a directory, which must not be a link.
 pub(super) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStream> {
     let mut tries = inner.host.tries();
-    let opened = loop {
+    let mut opened = loop {
         match open(inner, path).await {
             Err(error) if tries.again(&error).await => {}
             outcome => break outcome?,
         }
     };
+    let first = opened.ask();
     let listing = Listing {
         inner: Arc::clone(inner),
         path: path.clone(),
-        asked: VecDeque::from([opened.ask()]),
+        asked: VecDeque::from([first]),
         opened,
         ahead: 1,
         ended: false,
@@ -66,9 +68,9 @@ async fn open(inner: &Arc<Inner>, path: &RelPath) -> Result<Opened> {
             None => opening.lane().await?,
         };
         match open_on(inner, path, &on_server, &lane).await {
-            Ok(handle) => {
+            Ok((handle, names)) => {
                 opening.opened();
-                return Ok(Opened { lane, handle });
+                return Ok(Opened { lane, handle, names });
             }
             Err(error) => opening.refused(&lane, error)?,
         }
@@ -80,9 +82,14 @@ async fn open_on(
     path: &RelPath,
     on_server: &Bytes,
     session: &Session,
-) -> Result<Handle> {
+) -> Result<(Handle, VecDeque<Pending>)> {
     let look = (!path.is_root()).then(|| session.request(&Request::Lstat(on_server.clone())));
-    let open = session.request_or_foreseen(&Request::Opendir(on_server.clone()));
+    // What was listed ahead is of the directory that was opened ahead, and of none that is opened now.
+    let opening = Request::Opendir(on_server.clone());
+    let early = session.foreseen(&opening);
+    let names = session.foreseen_names();
+    let names = if early.is_some() { names.into() } else { VecDeque::new() };
+    let open = early.unwrap_or_else(|| session.request(&opening));
     let look = match look {
         Some(look) => Some(look.answer().await?),
         None => None,
@@ -100,7 +107,9 @@ async fn open_on(
         }
         inner.directories.learn(path.clone());
     }
-    opened.map_err(|error| inner.at(error, path))
+    let handle = opened.map_err(|error| inner.at(error, path))?;
+    let names = if handle == first_handle() { names } else { VecDeque::new() };
+    Ok((handle, names))
 }
 
 struct Listing {
@@ -120,11 +129,14 @@ struct Listing {
 struct Opened {
     lane: Lane,
     handle: Handle,
+    /// Answers that were asked for ahead; those to further questions come after them.
+    names: VecDeque<Pending>,
 }
 
 impl Opened {
-    fn ask(&self) -> Pending {
-        self.lane.request_or_foreseen(&Request::Readdir(self.handle.clone()))
+    fn ask(&mut self) -> Pending {
+        let ahead = self.names.pop_front();
+        ahead.unwrap_or_else(|| self.lane.request(&Request::Readdir(self.handle.clone())))
     }
 }
 

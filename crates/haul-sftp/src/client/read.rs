@@ -29,8 +29,15 @@ pub(super) struct SftpFile {
 }
 
 impl SftpFile {
-    /// Opens `path`; a link is refused.
+    /// Opens `path`; a link is refused. What is read is of one version of the file.
     pub(super) async fn open(inner: &Arc<Inner>, path: &RelPath) -> Result<Self> {
+        let file = Self::open_changing(inner, path).await?;
+        file.handles.expect(file.identity.clone());
+        Ok(file)
+    }
+
+    /// Opens what is being written meanwhile.
+    pub(super) async fn open_changing(inner: &Arc<Inner>, path: &RelPath) -> Result<Self> {
         inner.check_parent(path).await?;
         let on_server = inner.on_server(path);
         let handles = Arc::new(Handles::new(inner, path, on_server, OpenFlags::READ));
@@ -38,7 +45,6 @@ impl SftpFile {
         handles.open_ahead(Duration::ZERO);
         let attrs = handles.open_first().await?;
         let entry = entry::entry(path.clone(), &attrs);
-        handles.expect(entry.identity());
         Ok(Self {
             inner: Arc::clone(inner),
             path: path.clone(),

@@ -163,6 +163,11 @@ impl Session {
         self.foresight.take(request)
     }
 
+    /// The answers to early questions for names, whatever directory they are of.
+    pub(super) fn foreseen_names(&self) -> Vec<Pending> {
+        self.foresight.take_names()
+    }
+
     /// Asks early: whoever asks the same soon gets this answer.
     pub(super) fn foresee(&self, request: Request) {
         let answer = self.request(&request);

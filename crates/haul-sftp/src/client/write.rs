@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use haul_storage::{
     Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
     WriteAt, Writes, part_name,
@@ -262,7 +262,7 @@ impl WriteAt for SftpUpload {
         if habits.are_handles_few() {
             self.close_all().await?;
         }
-        match SftpFile::open(&self.inner, &self.part).await {
+        match SftpFile::open_changing(&self.inner, &self.part).await {
             Err(error) if may_be_too_many(&error) && self.handles.first().is_some() => {
                 // It is open for writing: what an earlier run left cannot be looked at meanwhile.
                 habits.learn_one_handle_a_file();
@@ -280,9 +280,10 @@ impl WriteAt for SftpUpload {
         let synced = (options.sync && self.inner.has(name::FSYNC))
             .then(|| session.request(&Request::Extended(Extended::Fsync(handle))));
         let closed = self.close_all();
-        // All bytes are there. Only what may still take some of that back is waited for.
+        // All bytes are there. Only what may still take some of that back is waited for; and what has the
+        // name is not replaced before the server has closed all, since not every disk has told by then.
         let renamed = (!sized && synced.is_none())
-            .then(|| self.inner.rename_behind(&session, &self.part_on_server, &self.path, options))
+            .then(|| self.inner.rename_behind(&session, &self.part_on_server, &self.path))
             .flatten();
         let set = error::done("set attributes", set.answer().await?);
         let set = self.inner.host.habits.allow_no_attributes(set, sized);
@@ -290,11 +291,17 @@ impl WriteAt for SftpUpload {
         if let Some(synced) = synced {
             error::done("sync", synced.answer().await?).map_err(|error| self.at(error))?;
         }
-        closed.await?;
+        let closed = closed.await;
         let renamed = match renamed {
             Some(renamed) => error::done("rename", renamed.answer().await?).is_ok(),
             None => false,
         };
+        if closed.is_err() && renamed {
+            // Nothing had the name before. If this fails as well the first error is the one to report.
+            let removed = Request::Remove(self.inner.on_server(&self.path));
+            drop(self.inner.host.tell(&removed).await);
+        }
+        closed?;
         if renamed {
             self.inner.directories.forget(&self.path);
             return Ok(());
@@ -310,11 +317,11 @@ impl WriteAt for SftpUpload {
 
     async fn abort(&self, keep: bool) -> Result<()> {
         let open = self.handles.take_all();
-        try_join_all(open.iter().map(|(session, handle)| async {
-            // A close that fails leaves nothing behind that could be cleared up here.
-            session.request(&Request::Close(handle.clone())).answer().await.map(drop)
-        }))
-        .await?;
+        let closed = open.iter().map(|(session, handle)| async {
+            // A close that fails, or a lane that is lost, leaves nothing behind that could be cleared up.
+            drop(session.request(&Request::Close(handle.clone())).answer().await);
+        });
+        join_all(closed).await;
         if keep || self.only_copy.load(Ordering::Relaxed) {
             return Ok(());
         }

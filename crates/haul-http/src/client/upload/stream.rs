@@ -244,6 +244,15 @@ impl WriteAt for StreamUpload {
 
     async fn abort(&self, _keep: bool) -> Result<()> {
         let mut sending = self.sending.lock().await;
+        if self.target == self.path {
+            // Under its name is what was there before, or half of the new file: nobody knows which, so
+            // nothing is removed. What has not begun is not to begin any more.
+            if let Some(put) = sending.put.take() {
+                put.abort();
+            }
+            sending.pieces = None;
+            return Ok(());
+        }
         // A body that ends without its end is cut off.
         sending.pieces = None;
         let mut is_cut = false;
@@ -251,10 +260,6 @@ impl WriteAt for StreamUpload {
             // How it ends does not matter any more, only that it has.
             drop(timeout(ANSWERED, put).await);
             is_cut = !self.inner.habits.puts_whole;
-        }
-        // Under its name is what was there before, unless something was sent.
-        if !sending.begun && self.target == self.path {
-            return Ok(());
         }
         self.inner.remove_part(&self.target).await?;
         if is_cut {
