@@ -584,4 +584,33 @@ mod tests {
         assert_eq!(part.head().await.unwrap().status, StatusCode::NO_CONTENT);
         assert_eq!(timeout(LONG, server.read(&mut [0; 16])).await.unwrap().unwrap(), 0);
     }
+
+    async fn ends(pipe: &Pipe) {
+        let ended = timeout(LONG, async {
+            while !pipe.is_ended() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        assert!(ended.await.is_ok(), "the lane goes on");
+    }
+
+    /// They were taken for the answer to the next question, and its answer for that to the one after.
+    #[tokio::test]
+    async fn bytes_that_nobody_asked_for_end_the_lane() {
+        let (pipe, mut server, _) = pipe().await;
+        server.write_all(b"HTTP/1.1 408 Too late\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        ends(&pipe).await;
+    }
+
+    /// Whoever asked for a part and got the file may look at that late, or never.
+    #[tokio::test]
+    async fn much_more_than_was_asked_for_is_not_kept() {
+        let (pipe, mut server, url) = pipe().await;
+        let request = Request::get("/file").body(Payload::Empty).unwrap();
+        let mut part = pipe.ask(&request, &url, 100, &Block::new());
+        server.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4000000000\r\n\r\n").await.unwrap();
+        ends(&pipe).await;
+        assert_eq!(part.head().await.unwrap().status, StatusCode::OK);
+        assert!(part.next().await.is_ok_and(|piece| piece.is_none()), "it ends there");
+    }
 }

@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 
 use super::described::Described;
 use super::directory::{Entry, Links, Listing};
-use super::part::copy;
+use super::part::{copy, rename_new};
 use super::refusal::fs_error;
 use super::share::Share;
 use super::upload::Upload;
@@ -30,6 +30,8 @@ pub(super) struct Intent {
     pub(super) modified: Option<SystemTime>,
     /// A file is moved or copied over a file: that happens in one step, and nothing is removed first.
     pub(super) replaces: bool,
+    /// Nothing is replaced, not even what has come to be there meanwhile.
+    pub(super) keeps: bool,
 }
 
 /// The served directory.
@@ -153,20 +155,31 @@ impl GuardedFileSystem<Intent> for Files {
         })
     }
 
-    fn rename<'a>(&'a self, from: &'a DavPath, to: &'a DavPath, _: &'a Intent) -> FsFuture<'a, ()> {
-        let target = to.as_bytes().to_vec();
+    fn rename<'a>(
+        &'a self,
+        from: &'a DavPath,
+        to: &'a DavPath,
+        intent: &'a Intent,
+    ) -> FsFuture<'a, ()> {
+        let (target, keeps) = (to.as_bytes().to_vec(), intent.keeps);
         self.run(from, move |share, path| {
             let ((from, old), (to, new)) = (share.jail.parent(path)?, share.jail.parent(&target)?);
-            renameat(from, old, to, new)
+            if keeps { rename_new((from, old), (to, new)) } else { renameat(from, old, to, new) }
         })
     }
 
-    fn copy<'a>(&'a self, from: &'a DavPath, to: &'a DavPath, _: &'a Intent) -> FsFuture<'a, ()> {
+    fn copy<'a>(
+        &'a self,
+        from: &'a DavPath,
+        to: &'a DavPath,
+        intent: &'a Intent,
+    ) -> FsFuture<'a, ()> {
+        let keeps = intent.keeps;
         let (from, to) = (from.as_bytes().to_vec(), to.as_bytes().to_vec());
         let share = Arc::clone(&self.share);
         Box::pin(async move {
             // It may take long: the disk threads have others to serve.
-            let copied = spawn_blocking(move || copy(&share.jail, &from, &to)).await;
+            let copied = spawn_blocking(move || copy(&share.jail, &from, &to, keeps)).await;
             copied.map_err(|_| FsError::GeneralFailure)?.map_err(fs_error)
         })
     }

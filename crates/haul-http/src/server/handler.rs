@@ -148,11 +148,13 @@ impl Handler {
             Some(time) => time,
             None => None,
         };
-        let intent = Intent { modified, replaces: false };
+        let is_new =
+            head.headers.get(header::IF_NONE_MATCH).is_some_and(|tag| tag.as_bytes() == b"*");
+        let intent = Intent { modified, replaces: false, keeps: false };
         let (body, lender) = Lent::new(body);
         let request = Request::from_parts(head, body);
         let response = self.dav.handle_guarded(request, principal.to_owned(), intent).await;
-        let mut response = ours(response);
+        let mut response = there_meanwhile(ours(response), is_new);
         if let Some(body) = lender.take_back() {
             body.let_run_out();
         }
@@ -186,6 +188,8 @@ impl Handler {
                 Ok((to, value, replaces)) => {
                     head.headers.insert("destination", value);
                     intent.replaces = replaces;
+                    intent.keeps =
+                        head.headers.get("overwrite").is_some_and(|say| say.as_bytes() == b"F");
                     target = Some(to);
                 }
                 Err(status) => return refusal::status(status),
@@ -193,7 +197,7 @@ impl Handler {
         }
         let request = Request::from_parts(head, Full::new(body));
         let response = self.dav.handle_guarded(request, principal.to_owned(), intent).await;
-        let response = ours(response);
+        let response = there_meanwhile(ours(response), intent.keeps);
         // With 207 some of it was not done; then the properties stay where they were.
         if matches!(response.status(), StatusCode::CREATED | StatusCode::NO_CONTENT) {
             let properties = &self.share.properties;
@@ -270,6 +274,14 @@ impl Handler {
 
 fn too_long() -> Response<Body> {
     refusal::status(StatusCode::PAYLOAD_TOO_LARGE)
+}
+
+/// What came to be there after `dav-server` had looked, where nothing was to be replaced.
+fn there_meanwhile(response: Response<Body>, keeps: bool) -> Response<Body> {
+    match keeps && response.status() == StatusCode::METHOD_NOT_ALLOWED {
+        true => refusal::status(StatusCode::PRECONDITION_FAILED),
+        false => response,
+    }
 }
 
 /// `dav-server`'s answer as one of ours.

@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use dav_server::fs::OpenOptions;
 use haul_storage::part_name;
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, copy_file_range, fchmod,
-    fchown, fstat, futimens, ioctl_ficlone, openat, renameat, unlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid,
+    copy_file_range, fchmod, fchown, fstat, futimens, ioctl_ficlone, openat, renameat,
+    renameat_with, statat, unlinkat,
 };
 use rustix::io::{Errno, Result};
 
@@ -20,6 +21,8 @@ pub(super) struct Part {
     directory: OwnedFd,
     name: Vec<u8>,
     part: Vec<u8>,
+    /// Nothing may have the name by then.
+    is_new: bool,
 }
 
 impl Part {
@@ -43,10 +46,10 @@ impl Part {
             None if !options.create => return Err(Errno::NOENT),
             _ => {}
         }
-        Self::beside(jail, &path, old.as_ref())
+        Self::beside(jail, &path, old.as_ref(), options.create_new)
     }
 
-    fn beside(jail: &Jail, path: &[u8], old: Option<&Stat>) -> Result<(File, Self)> {
+    fn beside(jail: &Jail, path: &[u8], old: Option<&Stat>, is_new: bool) -> Result<(File, Self)> {
         let (directory, name) = jail.parent(path)?;
         // Two may be sending the same file.
         let mut unique = [0; 8];
@@ -56,7 +59,7 @@ impl Part {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&directory, &part[..], flags, Mode::from_raw_mode(0o666))?;
-        let made = Self { directory, name: name.to_vec(), part };
+        let made = Self { directory, name: name.to_vec(), part, is_new };
         if let Some(old) = old {
             // Only root may give a file away; for others it has been theirs.
             let _ = fchown(&file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
@@ -70,7 +73,9 @@ impl Part {
 
     /// Gives it its name.
     pub(super) fn name(self) -> Result<()> {
-        let named = renameat(&self.directory, &self.part[..], &self.directory, &self.name[..]);
+        let (from, to) = ((&self.directory, &self.part[..]), (&self.directory, &self.name[..]));
+        let named =
+            if self.is_new { rename_new(from, to) } else { renameat(from.0, from.1, to.0, to.1) };
         if named.is_err() {
             self.remove();
         }
@@ -111,14 +116,31 @@ pub(super) fn in_place(jail: &Jail, path: &[u8], options: &OpenOptions) -> Resul
     }
 }
 
-/// Copies a file with its mode and time; what is under the new name is replaced in one step.
-pub(super) fn copy(jail: &Jail, from: &[u8], to: &[u8]) -> Result<()> {
+/// Renames unless something has the new name.
+pub(super) fn rename_new(
+    (from, old): (impl AsFd, &[u8]),
+    (to, new): (impl AsFd, &[u8]),
+) -> Result<()> {
+    match renameat_with(&from, old, &to, new, RenameFlags::NOREPLACE) {
+        // A file system that cannot do it in one step: there a look has to do.
+        Err(Errno::INVAL | Errno::NOSYS) => match statat(&to, new, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => renameat(from, old, to, new),
+            Ok(_) => Err(Errno::EXIST),
+            Err(errno) => Err(errno),
+        },
+        outcome => outcome,
+    }
+}
+
+/// Copies a file with its mode and time; what is under the new name is replaced in one step, unless
+/// the copy has to be `new`.
+pub(super) fn copy(jail: &Jail, from: &[u8], to: &[u8], is_new: bool) -> Result<()> {
     let source = jail.resolve(from, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
     let stat = fstat(&source)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Errno::ACCESS);
     }
-    let (target, part) = Part::beside(jail, to, None)?;
+    let (target, part) = Part::beside(jail, to, None, is_new)?;
     let copied = copy_content(&File::from(source), &target).and_then(|()| {
         fchmod(&target, Mode::from_raw_mode(stat.st_mode & 0o777))?;
         let time = |tv_sec, nanoseconds: u64| Timespec {

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use haul_http::client::{Found, HttpStorage};
+use haul_http::client::{Found, HttpHost, HttpOptions, HttpStorage};
 use haul_http::parse::Url;
+use haul_net::{Nobody, PasswordSource, Secret};
 use haul_storage::{
     Block, CommitOptions, CreateOptions, Entry, ErrorKind, Location, Metadata, RelPath, Result,
     Retry, Storage, StorageExt, Timestamp, Writes,
 };
+use tokio::runtime::Handle;
 
 use super::scripted::{Asked, Reply, Scripted, multistatus};
 use super::{host, path, replacing, storage};
@@ -316,6 +318,42 @@ async fn without_move_a_file_is_put_under_its_name() {
     let put = server.asked("PUT");
     assert!(put.len() == 1 && put[0].is("PUT", "/dav/file"));
     assert_eq!(put[0].body.len(), 512 << 10);
+}
+
+/// What had the name is there still, and was deleted as if it was half of the new file.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_move_nothing_is_removed_when_an_upload_is_refused() {
+    for reply in [Reply::Refuse(507, 0), Reply::Refuse(403, 300_000), Reply::Close(300_000)] {
+        let server = Scripted::start(move |asked| match &asked.method[..] {
+            "OPTIONS" => {
+                let allow = ("Allow", "GET, HEAD, PUT, DELETE, OPTIONS".to_owned());
+                Reply::Say(200, vec![allow], String::new())
+            }
+            "PUT" => reply.clone(),
+            _ => usual(asked),
+        })
+        .await;
+        let error = write(&*open(&server).await, 2).await.unwrap_err();
+        assert!(server.asked("DELETE").is_empty(), "{error}");
+        assert!(!server.asked("PUT").is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_to_which_every_answer_is_too_old_is_given_up() {
+    let server = Scripted::start(|_| {
+        let challenge = "Digest realm=\"r\", nonce=\"n\", qop=\"auth\", stale=true";
+        Reply::Say(401, vec![("WWW-Authenticate", challenge.to_owned())], String::new())
+    })
+    .await;
+    let password = Some(PasswordSource::Secret(Secret::new("password")));
+    let options = HttpOptions { password, ..HttpOptions::default() };
+    let (url, user) = (Url::parse(&server.url).unwrap(), Some("me".to_owned()));
+    let host =
+        HttpHost::new(url.origin.clone(), user, &options, Arc::new(Nobody), Handle::current());
+    let location = Location::parse("dav://server/").unwrap();
+    let error = HttpStorage::open_dav(host, location, url, None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

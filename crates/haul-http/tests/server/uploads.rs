@@ -214,3 +214,26 @@ fn a_disk_that_is_full_is_said_and_nothing_is_left() {
     assert!(unmounted.0, "{}", unmounted.1);
     assert_eq!((status, left), (507, 0));
 }
+
+#[test]
+fn of_two_who_make_the_same_new_file_one_is_refused() {
+    let site = Site::start();
+    let mut first = site.connect();
+    let host = site.authority();
+    write!(
+        first,
+        "PUT /file HTTP/1.1\r\nHost: {host}\r\nIf-None-Match: *\r\nConnection: close\r\n\
+         Content-Length: 9\r\n\r\nfir"
+    )
+    .unwrap();
+    let begun = Instant::now();
+    while site.names().is_empty() && begun.elapsed() < Duration::from_secs(10) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(site.put("/file", &["If-None-Match: *"], b"second").status, 201);
+    first.write_all(b"st one").unwrap();
+    let mut answer = String::new();
+    first.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 412"), "{answer}");
+    assert_eq!((site.read("file"), site.names()), ("second".to_owned(), vec!["file".to_owned()]));
+}
