@@ -1,11 +1,13 @@
 //! One connection: TLS if it is to be, and requests one after the other, or by HTTP/2 at once.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, pending};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use http_body_util::BodyExt;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -13,7 +15,7 @@ use rustix::net::sockopt::{set_socket_keepalive, set_tcp_user_timeout};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::handler::Handler;
@@ -83,7 +85,7 @@ async fn speak_http1(
         // Who has asked may say that it asks no more, and still wants the answer.
         .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
-    drive(connection, stop, |connection| connection.graceful_shutdown()).await;
+    drive(connection, stop, pending(), |connection| connection.graceful_shutdown()).await;
 }
 
 async fn speak_http2(
@@ -92,9 +94,20 @@ async fn speak_http2(
     from: SocketAddr,
     stop: watch::Receiver<bool>,
 ) {
+    // Each answer has one as well, until all of it is sent.
+    let open = Arc::new(AtomicUsize::new(0));
     let service = service_fn(|request| {
-        let served = Arc::clone(served);
-        async move { Ok::<_, Infallible>(served.handler.answer(from, request).await) }
+        let (served, open) = (Arc::clone(served), Arc::clone(&open));
+        async move {
+            open.fetch_add(1, Ordering::Relaxed);
+            let answer = served.handler.answer(from, request).await;
+            Ok::<_, Infallible>(answer.map(|body| {
+                body.map_frame(move |frame| {
+                    let _until_it_ends = &open;
+                    frame
+                })
+            }))
+        }
     });
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -106,13 +119,28 @@ async fn speak_http2(
         .initial_connection_window_size(limits::CONNECTION_WINDOW)
         .max_send_buf_size(limits::BLOCK)
         .serve_connection(TokioIo::new(stream), service);
-    drive(connection, stop, |connection| connection.graceful_shutdown()).await;
+    drive(connection, stop, idle(&open), |connection| connection.graceful_shutdown()).await;
+}
+
+/// Waits until nothing has been asked for a while, nor anything is being answered: then nobody else has
+/// `open`.
+async fn idle(open: &Arc<AtomicUsize>) {
+    let mut before = None;
+    loop {
+        sleep(limits::HEAD_TIME).await;
+        let asked = open.load(Ordering::Relaxed);
+        if Arc::strong_count(open) == 1 && before == Some(asked) {
+            return;
+        }
+        before = Some(asked);
+    }
 }
 
 /// Runs a connection. When the server stops, what is under way may end, within a time.
 async fn drive<C: Future>(
     connection: C,
     mut stop: watch::Receiver<bool>,
+    idle: impl Future<Output = ()>,
     end: impl FnOnce(Pin<&mut C>),
 ) {
     tokio::pin!(connection);
@@ -120,6 +148,7 @@ async fn drive<C: Future>(
         // However it ended, the client knows more about it.
         _ = connection.as_mut() => return,
         _ = stop.wait_for(|is_stopping| *is_stopping) => {}
+        () = idle => {}
     }
     end(connection.as_mut());
     drop(timeout(limits::FAREWELL, connection).await);

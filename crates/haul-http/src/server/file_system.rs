@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 
 use super::described::Described;
 use super::directory::{Entry, Links, Listing};
-use super::part::{copy, rename_new};
+use super::part::{copy, rename_new, rename_over};
 use super::refusal::fs_error;
 use super::share::Share;
 use super::upload::Upload;
@@ -30,6 +30,10 @@ pub(super) struct Intent {
     pub(super) modified: Option<SystemTime>,
     /// A file is moved or copied over a file: that happens in one step, and nothing is removed first.
     pub(super) replaces: bool,
+    /// Something else is moved over what is there: that is put aside first, and removed in the end.
+    pub(super) aside: bool,
+    /// Links below what is copied are not followed: they may lead in circles.
+    pub(super) copies: bool,
     /// Nothing is replaced, not even what has come to be there meanwhile.
     pub(super) keeps: bool,
 }
@@ -113,9 +117,9 @@ impl GuardedFileSystem<Intent> for Files {
     fn metadata<'a>(
         &'a self,
         path: &'a DavPath,
-        _: &'a Intent,
+        intent: &'a Intent,
     ) -> FsFuture<'a, Box<dyn DavMetaData>> {
-        self.describe(path, true)
+        self.describe(path, !intent.copies)
     }
 
     fn symlink_metadata<'a>(
@@ -138,7 +142,10 @@ impl GuardedFileSystem<Intent> for Files {
         })
     }
 
-    fn remove_dir<'a>(&'a self, path: &'a DavPath, _: &'a Intent) -> FsFuture<'a, ()> {
+    fn remove_dir<'a>(&'a self, path: &'a DavPath, intent: &'a Intent) -> FsFuture<'a, ()> {
+        if intent.aside {
+            return Box::pin(async { Ok(()) });
+        }
         self.run(path, |share, path| {
             let (directory, name) = share.jail.parent(path)?;
             unlinkat(directory, name, AtFlags::REMOVEDIR)
@@ -146,7 +153,7 @@ impl GuardedFileSystem<Intent> for Files {
     }
 
     fn remove_file<'a>(&'a self, path: &'a DavPath, intent: &'a Intent) -> FsFuture<'a, ()> {
-        if intent.replaces {
+        if intent.replaces || intent.aside {
             return Box::pin(async { Ok(()) });
         }
         self.run(path, |share, path| {
@@ -161,10 +168,14 @@ impl GuardedFileSystem<Intent> for Files {
         to: &'a DavPath,
         intent: &'a Intent,
     ) -> FsFuture<'a, ()> {
-        let (target, keeps) = (to.as_bytes().to_vec(), intent.keeps);
+        let (target, intent) = (to.as_bytes().to_vec(), *intent);
         self.run(from, move |share, path| {
             let ((from, old), (to, new)) = (share.jail.parent(path)?, share.jail.parent(&target)?);
-            if keeps { rename_new((from, old), (to, new)) } else { renameat(from, old, to, new) }
+            match intent {
+                Intent { keeps: true, .. } => rename_new((from, old), (to, new)),
+                Intent { aside: true, .. } => rename_over((from, old), (to, new)),
+                _ => renameat(from, old, to, new),
+            }
         })
     }
 

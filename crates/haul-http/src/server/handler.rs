@@ -150,7 +150,7 @@ impl Handler {
         };
         let is_new =
             head.headers.get(header::IF_NONE_MATCH).is_some_and(|tag| tag.as_bytes() == b"*");
-        let intent = Intent { modified, replaces: false, keeps: false };
+        let intent = Intent { modified, ..Intent::default() };
         let (body, lender) = Lent::new(body);
         let request = Request::from_parts(head, body);
         let response = self.dav.handle_guarded(request, principal.to_owned(), intent).await;
@@ -188,6 +188,8 @@ impl Handler {
                 Ok((to, value, replaces)) => {
                     head.headers.insert("destination", value);
                     intent.replaces = replaces;
+                    intent.aside = method == "MOVE" && !replaces;
+                    intent.copies = method == "COPY";
                     intent.keeps =
                         head.headers.get("overwrite").is_some_and(|say| say.as_bytes() == b"F");
                     target = Some(to);

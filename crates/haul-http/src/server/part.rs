@@ -2,12 +2,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use dav_server::fs::OpenOptions;
 use haul_storage::part_name;
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid,
     copy_file_range, fchmod, fchown, fstat, futimens, ioctl_ficlone, openat, renameat,
     renameat_with, statat, unlinkat,
 };
@@ -51,11 +51,7 @@ impl Part {
 
     fn beside(jail: &Jail, path: &[u8], old: Option<&Stat>, is_new: bool) -> Result<(File, Self)> {
         let (directory, name) = jail.parent(path)?;
-        // Two may be sending the same file.
-        let mut unique = [0; 8];
-        aws_lc_rs::rand::fill(&mut unique).map_err(|_| Errno::IO)?;
-        let unique = data_encoding::HEXLOWER.encode(&unique);
-        let part = part_name(&[name, b".", unique.as_bytes()].concat());
+        let part = part_beside(name)?;
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&directory, &part[..], flags, Mode::from_raw_mode(0o666))?;
@@ -130,6 +126,51 @@ pub(super) fn rename_new(
         },
         outcome => outcome,
     }
+}
+
+/// Renames over whatever is there, which is put aside meanwhile and comes back if that fails.
+pub(super) fn rename_over(
+    (from, old): (impl AsFd, &[u8]),
+    (to, new): (impl AsFd, &[u8]),
+) -> Result<()> {
+    let aside = part_beside(new)?;
+    match rename_new((&to, new), (&to, &aside)) {
+        Ok(()) => {}
+        Err(Errno::NOENT) => return renameat(from, old, to, new),
+        Err(errno) => return Err(errno),
+    }
+    if let Err(errno) = renameat(from, old, &to, new) {
+        rename_new((&to, &aside), (&to, new))?;
+        return Err(errno);
+    }
+    remove_all(to.as_fd(), &aside)
+}
+
+/// Removes a file, or a directory with everything in it. Links are removed, not followed.
+fn remove_all(directory: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+    match unlinkat(directory, name, AtFlags::empty()) {
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        outcome => return outcome,
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let inside = openat(directory, name, flags, Mode::empty())?;
+    for entry in Dir::read_from(&inside)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            remove_all(inside.as_fd(), name)?;
+        }
+    }
+    unlinkat(directory, name, AtFlags::REMOVEDIR)
+}
+
+/// A name for a part file that nobody else has.
+fn part_beside(name: &[u8]) -> Result<Vec<u8>> {
+    // Two may be sending the same file.
+    let mut unique = [0; 8];
+    aws_lc_rs::rand::fill(&mut unique).map_err(|_| Errno::IO)?;
+    let unique = data_encoding::HEXLOWER.encode(&unique);
+    Ok(part_name(&[name, b".", unique.as_bytes()].concat()))
 }
 
 /// Copies a file with its mode and time; what is under the new name is replaced in one step, unless

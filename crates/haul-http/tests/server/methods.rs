@@ -252,3 +252,33 @@ fn read_only_refuses_every_change() {
     assert_eq!(allowed.header("allow"), Some("OPTIONS, GET, HEAD, PROPFIND"));
     assert_eq!(site.names(), ["file"]);
 }
+
+#[test]
+fn a_directory_is_moved_over_another_and_nothing_of_that_stays() {
+    let site = Site::start();
+    site.write("new/a", "new");
+    site.write("old/b/c", "old");
+    site.write("file", "file");
+    assert_eq!(site.ask("MOVE /new/", &["Destination: /old/"], b"").status, 204);
+    assert_eq!(
+        (site.read("old/a"), site.names()),
+        ("new".to_owned(), vec!["file".to_owned(), "old".to_owned()])
+    );
+    assert!(!site.has("old/b"));
+    assert_eq!(site.ask("MOVE /file", &["Destination: /old"], b"").status, 204);
+    assert_eq!((site.read("old"), site.names()), ("file".to_owned(), vec!["old".to_owned()]));
+}
+
+/// Each level had two directories for one, until the disk was full.
+#[test]
+fn a_copy_does_not_go_round_in_circles() {
+    let site = Site::start();
+    site.write("a/file", "content");
+    for link in ["x", "y"] {
+        std::os::unix::fs::symlink(".", site.path("a").join(link)).unwrap();
+    }
+    let copied = site.ask("COPY /a/", &["Destination: /b/"], b"");
+    assert!(matches!(copied.status, 201 | 207), "{}", copied.head);
+    assert_eq!(site.read("b/file"), "content");
+    assert!(!site.has("b/x/x") && !site.has("b/y/y"));
+}

@@ -125,11 +125,15 @@ fn a_write_that_fails_for_no_said_reason_fails_the_file_and_leaves_none() {
 
 #[test]
 fn a_close_that_fails_means_that_there_is_no_file() {
-    for length in [1000, 1 << 20, 5 << 20] {
-        let far = far(&[Habit::FailsToClose]);
-        far.session.write("src", content(1, length));
-        far.session.write("far/f", "old");
-        far.haul("cp src @/f").status(1);
-        assert_eq!(far.session.read("far/f"), "old", "{length} bytes");
+    for habits in [&[Habit::FailsToClose][..], &[Habit::FailsToClose, Habit::Replaces]] {
+        for length in [1000, 1 << 20, 5 << 20] {
+            let far = far(habits);
+            far.session.write("src", content(1, length));
+            far.session.write("far/f", "old");
+            far.haul("cp src @/f").status(1);
+            assert_eq!(far.session.read("far/f"), "old", "{length} bytes, {habits:?}");
+            far.haul("cp src @/new").status(1);
+            assert!(!far.session.has("far/new"), "{length} bytes, {habits:?}");
+        }
     }
 }

@@ -67,6 +67,8 @@ pub(super) enum Habit {
     OneHandleASession,
     /// What is written fails to become a file when it is closed.
     FailsToClose,
+    /// It knows a rename that replaces.
+    Replaces,
     /// FSTAT does not wait for a WRITE that came before it: behind one of a single byte it gives the
     /// length from before.
     LooksEarly,
@@ -310,6 +312,11 @@ impl Serving<'_> {
                 let limits = Limits { packet: bytes + 1024, read: bytes, write: bytes, handles: 0 };
                 Ok(Response::Extended(limits.encode()))
             }
+            Request::Extended(Extended::PosixRename { from, to })
+                if self.server.has(H::Replaces) =>
+            {
+                fs::rename(path(&from), path(&to)).and(ok)
+            }
             Request::Readlink(_) | Request::Symlink { .. } | Request::Extended(_) => {
                 Ok(status(Status::Unsupported))
             }
@@ -331,7 +338,10 @@ impl Serving<'_> {
         });
         let limited = self.server.habits.iter().any(|habit| matches!(habit, H::Limits(_)));
         let one = || (Bytes::from_static(name::LIMITS), Bytes::from_static(b"1"));
-        let extensions = Extensions(limited.then(one).into_iter().collect());
+        let replaces = self.server.has(H::Replaces);
+        let two = || (Bytes::from_static(name::POSIX_RENAME), Bytes::from_static(b"1"));
+        let known = limited.then(one).into_iter().chain(replaces.then(two));
+        let extensions = Extensions(known.collect());
         Ok(Response::Version { version: version.unwrap_or(3), extensions })
     }
 
