@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use haul_storage::{Error, ErrorKind, Identity, Range, RelPath, Result};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, SetError};
 use tokio::time::sleep;
 
 use super::behind::{Behind, LONG};
@@ -232,8 +232,14 @@ impl Handles {
     /// Takes over a handle that was opened otherwise.
     pub(super) fn adopt(&self, session: &Arc<Session>, handle: Handle) {
         let on_lane = self.on_lane(session);
-        // It is new, so nobody has set it.
-        drop(on_lane.handle.set(Opened { handle, found: None }));
+        let adopted = on_lane.handle.set(Opened { handle, found: None });
+        // It was opened ahead there, too, and one is enough.
+        if let Err(
+            SetError::AlreadyInitializedError(second) | SetError::InitializingError(second),
+        ) = adopted
+        {
+            session.post(&Request::Close(second.handle));
+        }
     }
 
     /// The handles that are open, with their lanes.

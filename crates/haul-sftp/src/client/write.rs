@@ -167,7 +167,13 @@ impl SftpUpload {
         }
         let there = session.request(&Request::Fstat(handle.clone())).answer().await?;
         let there = error::attrs("look at", there).map_err(|error| self.at(error))?.size;
+        let written = self.end.load(Ordering::Relaxed);
         match there {
+            Some(there) if there < written => {
+                let cause = format!("it has {there} bytes, and {written} were written");
+                let lost = Error::new(ErrorKind::Changed, "look at").because(cause);
+                return Err(self.at(lost.with_retry(Retry::FromStart)));
+            }
             Some(there) if there == size => {}
             Some(there) if there < size && !self.in_order => {
                 zero_at(session, handle, size - 1).await.map_err(|error| self.at(error))?;
