@@ -209,7 +209,13 @@ fn a_disk_that_is_full_is_said_and_nothing_is_left() {
         return;
     }
     let status = site.put("/small/file", &[], &vec![1; 8 << 20]).status;
-    let left = fs::read_dir(&small).unwrap().count();
+    let left = || fs::read_dir(&small).unwrap().count();
+    // It is removed behind the answer.
+    let begun = Instant::now();
+    while left() > 0 && begun.elapsed() < Duration::from_secs(10) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let left = left();
     let unmounted = crate::site::run(&site.outside(""), "umount", &[small.to_str().unwrap()]);
     assert!(unmounted.0, "{}", unmounted.1);
     assert_eq!((status, left), (507, 0));
