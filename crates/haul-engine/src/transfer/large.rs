@@ -185,16 +185,18 @@ async fn move_ranges(
                 }
             }
         }
-        if ranges.is_empty()
-            && let Err(error) = file.record_all().await
-        {
-            file.stopped.cancel();
-            failure.get_or_insert(error);
-        }
         if flow.has_links() && holes.left(file) < flow.decision().window_bytes {
             slot = None;
         }
         let wanted = failure.is_none() && !file.is_stopped() && file.schedule().has_unassigned();
+        if wanted
+            && ranges.is_empty()
+            && let Err(error) = file.record_all().await
+        {
+            file.stopped.cancel();
+            failure.get_or_insert(error);
+            continue;
+        }
         if !wanted {
             permit.set(Fuse::terminated());
             wants_lane = None;

@@ -86,8 +86,9 @@ async fn open_on(
     let look = (!path.is_root()).then(|| session.request(&Request::Lstat(on_server.clone())));
     // What was listed ahead is of the directory that was opened ahead, and of none that is opened now.
     let opening = Request::Opendir(on_server.clone());
-    let early = session.foreseen(&opening);
+    // In this order: what is too old meanwhile is too old for both.
     let names = session.foreseen_names();
+    let early = session.foreseen(&opening);
     let names = if early.is_some() { names.into() } else { VecDeque::new() };
     let open = early.unwrap_or_else(|| session.request(&opening));
     let look = match look {
