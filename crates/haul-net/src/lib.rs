@@ -4,6 +4,7 @@
 mod dial;
 mod gauge;
 mod pace;
+mod places;
 mod secret;
 #[cfg(target_os = "linux")]
 mod tcp;
@@ -13,5 +14,6 @@ mod window;
 pub use dial::{DialOptions, Dialled, Family, dial, with_port};
 pub use gauge::{Gauge, Hold, RoundTrips};
 pub use pace::Pace;
+pub use places::{Place, Places};
 pub use secret::{Nobody, PasswordSource, Prompter, Secret};
 pub use window::receive_at_most;

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::{Future, pending};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use super::client::Client;
 use super::handler::Handler;
 use super::limits;
 use super::visitor::{Observer, Visitor};
@@ -33,16 +33,16 @@ pub(super) struct Served {
 pub(super) async fn serve(
     served: Arc<Served>,
     socket: TcpStream,
-    from: SocketAddr,
+    client: Arc<Client>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let visitor = Visitor::new(served.observer.clone(), from);
+    let visitor = Visitor::new(served.observer.clone(), client.from);
     if set(&socket).is_err() {
         // It is gone already.
         return;
     }
     let Some(tls) = &served.tls else {
-        return speak_http1(&served, socket, from, stop).await;
+        return speak_http1(&served, socket, client, stop).await;
     };
     let spoken = tokio::select! {
         spoken = timeout(limits::HANDSHAKE, tls.accept(socket)) => spoken,
@@ -52,9 +52,9 @@ pub(super) async fn serve(
     let (_, session) = stream.get_mut();
     session.set_buffer_limit(Some(limits::BLOCK));
     if session.alpn_protocol() == Some(b"h2") {
-        speak_http2(&served, stream, from, stop).await;
+        speak_http2(&served, stream, client, stop).await;
     } else {
-        speak_http1(&served, stream, from, stop).await;
+        speak_http1(&served, stream, client, stop).await;
     }
 }
 
@@ -70,12 +70,12 @@ fn set(socket: &TcpStream) -> std::io::Result<()> {
 async fn speak_http1(
     served: &Arc<Served>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send,
-    from: SocketAddr,
+    client: Arc<Client>,
     stop: watch::Receiver<bool>,
 ) {
     let service = service_fn(|request| {
-        let served = Arc::clone(served);
-        async move { Ok::<_, Infallible>(served.handler.answer(from, request).await) }
+        let (served, client) = (Arc::clone(served), Arc::clone(&client));
+        async move { Ok::<_, Infallible>(served.handler.answer(&client, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -91,16 +91,17 @@ async fn speak_http1(
 async fn speak_http2(
     served: &Arc<Served>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send,
-    from: SocketAddr,
+    client: Arc<Client>,
     stop: watch::Receiver<bool>,
 ) {
     // Each answer has one as well, until all of it is sent.
     let open = Arc::new(AtomicUsize::new(0));
     let service = service_fn(|request| {
-        let (served, open) = (Arc::clone(served), Arc::clone(&open));
+        let (served, client) = (Arc::clone(served), Arc::clone(&client));
+        let open = Arc::clone(&open);
         async move {
             open.fetch_add(1, Ordering::Relaxed);
-            let answer = served.handler.answer(from, request).await;
+            let answer = served.handler.answer(&client, request).await;
             Ok::<_, Infallible>(answer.map(|body| {
                 body.map_frame(move |frame| {
                     let _until_it_ends = &open;

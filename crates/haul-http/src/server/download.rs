@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use dav_server::davpath::DavPath;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use rustix::fs::{Advice, FileType, OFlags, fadvise, fstat};
 use rustix::io::Errno;
+use tokio::sync::Semaphore;
 
 use super::body::Body;
 use super::conditions::{self, Verdict};
@@ -28,16 +30,23 @@ enum Found {
 /// Sends what is at a path.
 pub(super) async fn get(
     share: &Arc<Share>,
-    method: &Method,
+    ahead: &Arc<Semaphore>,
+    Parts { method, headers, .. }: &Parts,
     path: &DavPath,
-    headers: &HeaderMap,
 ) -> Response<Body> {
     let name = path.as_bytes().to_vec();
     let inside = Arc::clone(share);
     match share.pool.run(move || find(&inside, &name)).await {
         Ok(Found::File(file, described)) => {
             let response = answer(path, &described, headers);
-            send(share, response, method, file, &described)
+            let body = |(offset, length)| {
+                if length == described.size {
+                    // A large window of the kernel's own, on a disk that has to be read.
+                    let _ = fadvise(&file, 0, None, Advice::Sequential);
+                }
+                FileBody::new(file, (offset, length), share, ahead)
+            };
+            send(response, method, body)
         }
         Ok(Found::Directory) if !path.is_collection() => moved(path),
         Ok(Found::Directory) => page::show(share, method, path).await,
@@ -105,11 +114,9 @@ fn answer(path: &DavPath, file: &Described, headers: &HeaderMap) -> (Response<()
 }
 
 fn send(
-    share: &Share,
     (response, offset, length): (Response<()>, u64, u64),
     method: &Method,
-    file: File,
-    described: &Described,
+    body: impl FnOnce((u64, u64)) -> FileBody,
 ) -> Response<Body> {
     let (mut head, ()) = response.into_parts();
     if head.status == StatusCode::NOT_MODIFIED {
@@ -119,12 +126,7 @@ fn send(
     if method == Method::HEAD || length == 0 {
         return Response::from_parts(head, Body::empty());
     }
-    if length == described.size {
-        // A large window of the kernel's own, on a disk that has to be read.
-        let _ = fadvise(&file, 0, None, Advice::Sequential);
-    }
-    let body = FileBody::new(file, (offset, length), &share.pool, &share.buffers);
-    Response::from_parts(head, Body::file(body))
+    Response::from_parts(head, Body::file(body((offset, length))))
 }
 
 /// A directory has a slash at its end, or what is relative on its page would lead elsewhere.

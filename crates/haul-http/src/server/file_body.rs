@@ -4,8 +4,8 @@
 //! wanted → [reading, reading, read] → sent
 //! ```
 //!
-//! A thread is busy only while it reads. A client that takes nothing holds a few blocks, and no
-//! thread.
+//! A thread is busy only while it reads. A client that takes nothing holds no thread, and a few blocks,
+//! however many answers it has asked for: those that find none left get short pieces, one at a time.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -19,14 +19,18 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use haul_storage::{BufferPool, WorkPool};
 use tokio::sync::oneshot::{Receiver, channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::limits;
+use super::share::Share;
 
 /// A range of a file that is being sent.
 pub(super) struct FileBody {
     file: Arc<File>,
     pool: WorkPool,
     buffers: BufferPool,
+    /// A permit for each block that may be read and not yet sent, of all answers of a connection.
+    ahead: Arc<Semaphore>,
     /// Where the next block is read.
     offset: u64,
     /// Bytes that no thread was asked to read yet.
@@ -41,13 +45,14 @@ impl FileBody {
     pub(super) fn new(
         file: File,
         (offset, length): (u64, u64),
-        pool: &WorkPool,
-        buffers: &BufferPool,
+        share: &Share,
+        ahead: &Arc<Semaphore>,
     ) -> Self {
         Self {
             file: Arc::new(file),
-            pool: pool.clone(),
-            buffers: buffers.clone(),
+            pool: share.pool.clone(),
+            buffers: share.buffers.clone(),
+            ahead: Arc::clone(ahead),
             offset,
             unread: length,
             left: length,
@@ -86,14 +91,21 @@ impl FileBody {
 
     fn read_ahead(&mut self) {
         while self.unread > 0 && self.blocks.len() < limits::AHEAD {
-            let length = usize::try_from(self.unread).unwrap_or(usize::MAX).min(limits::BLOCK);
+            let permit = Arc::clone(&self.ahead).try_acquire_owned().ok();
+            let most = match &permit {
+                Some(_) => limits::BLOCK,
+                None if self.blocks.is_empty() => limits::LEAST,
+                None => return,
+            };
+            let length = usize::try_from(self.unread).unwrap_or(usize::MAX).min(most);
             let (file, buffers, offset) =
                 (Arc::clone(&self.file), self.buffers.clone(), self.offset);
             let (sender, receiver) = channel();
             self.pool.submit(move || {
                 // Nobody waits for it if the client is gone; then it need not be read either.
                 if !sender.is_closed() {
-                    drop(sender.send(read(&file, &buffers, offset, length)));
+                    let read = read(&file, &buffers, offset, length);
+                    drop(sender.send(read.map(|bytes| Held::bytes(bytes, permit))));
                 }
             });
             self.blocks.push_back(receiver);
@@ -103,9 +115,72 @@ impl FileBody {
     }
 }
 
+/// A block and its permit, which is free again when the last byte has gone.
+struct Held {
+    bytes: Bytes,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Held {
+    fn bytes(bytes: Bytes, permit: Option<OwnedSemaphorePermit>) -> Bytes {
+        match permit {
+            Some(permit) => Bytes::from_owner(Self { bytes, _permit: permit }),
+            None => bytes,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// All of a block, or an error: a file that became shorter cannot be sent as was promised.
 fn read(file: &File, buffers: &BufferPool, offset: u64, length: usize) -> io::Result<Bytes> {
     let mut buffer = buffers.take(length);
     file.read_exact_at(buffer.as_mut_slice(), offset)?;
     Ok(buffer.freeze(length))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn many_answers_of_which_none_is_taken_hold_a_few_blocks() {
+        let directory = tempfile::tempdir().unwrap();
+        let share = Share::open(directory.path(), true).unwrap();
+        let content: Vec<u8> = (0..4_000_000_u32).map(|at| (at / 7) as u8).collect();
+        let path = directory.path().join("file");
+        fs::write(&path, &content).unwrap();
+        let ahead = Arc::new(Semaphore::new(limits::AHEAD_OF_ALL));
+        let mut bodies: Vec<_> = (0..40)
+            .map(|_| {
+                let range = (0, content.len() as u64);
+                FileBody::new(File::open(&path).unwrap(), range, &share, &ahead)
+            })
+            .collect();
+        let mut sent = Vec::new();
+        for body in &mut bodies {
+            sent.push(poll_fn(|context| body.poll_block(context)).await.unwrap().unwrap());
+        }
+        // One piece is taken of each, and another is being read.
+        let at_most = limits::AHEAD_OF_ALL * limits::BLOCK + 2 * 40 * limits::LEAST;
+        let asked: u64 = bodies.iter().map(|body| body.offset).sum();
+        assert!(asked <= at_most as u64, "{asked} bytes");
+        // Each goes on all the same, and gets everything.
+        for (body, first) in bodies.iter_mut().zip(sent) {
+            let mut got = first.to_vec();
+            drop(first);
+            while let Some(piece) = poll_fn(|context| body.poll_block(context)).await {
+                got.extend_from_slice(&piece.unwrap());
+            }
+            assert!(got == content);
+        }
+        assert_eq!(ahead.available_permits(), limits::AHEAD_OF_ALL);
+    }
 }

@@ -4,7 +4,6 @@
 //! What it does not ask for here: files to read (`download`), properties (`propfind`, `proppatch`).
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use dav_server::davpath::DavPath;
 use dav_server::fs::{
@@ -18,16 +17,16 @@ use tokio::task::spawn_blocking;
 
 use super::described::Described;
 use super::directory::{Entry, Links, Listing};
+use super::instead::Instead;
 use super::part::{copy, rename_new, rename_over};
 use super::refusal::fs_error;
 use super::share::Share;
-use super::upload::Upload;
+use super::upload::{Upload, Written};
 
 /// What a request says that `dav-server` does not know.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Intent {
-    /// The time that an uploaded file is to have.
-    pub(super) modified: Option<SystemTime>,
+    pub(super) written: Written,
     /// A file is moved or copied over a file: that happens in one step, and nothing is removed first.
     pub(super) replaces: bool,
     /// Something else is moved over what is there: that is put aside first, and removed in the end.
@@ -36,12 +35,27 @@ pub(super) struct Intent {
     pub(super) copies: bool,
     /// Nothing is replaced, not even what has come to be there meanwhile.
     pub(super) keeps: bool,
+    /// Something is copied over what is there, which stays until all of it is there.
+    pub(super) instead: Option<Arc<Instead>>,
 }
 
 /// The served directory.
 #[derive(Debug, Clone)]
 pub(super) struct Files {
     share: Arc<Share>,
+}
+
+impl Intent {
+    /// Whether what is there is left alone when it is to be removed first.
+    fn leaves(&self) -> bool {
+        self.replaces || self.aside || self.instead.is_some()
+    }
+
+    /// Where that is made which is to be at a path.
+    fn place(&self, path: &DavPath) -> Vec<u8> {
+        let path = path.as_bytes();
+        self.instead.as_ref().map_or_else(|| path.to_vec(), |instead| instead.place(path))
+    }
 }
 
 impl Files {
@@ -81,9 +95,9 @@ impl GuardedFileSystem<Intent> for Files {
         options: OpenOptions,
         intent: &'a Intent,
     ) -> FsFuture<'a, Box<dyn DavFile>> {
-        let modified = intent.modified;
+        let written = intent.written;
         Box::pin(async move {
-            let upload = Upload::open(&self.share, path.as_bytes(), options, modified).await?;
+            let upload = Upload::open(&self.share, path.as_bytes(), options, written).await?;
             Ok(Box::new(upload) as Box<dyn DavFile>)
         })
     }
@@ -130,9 +144,10 @@ impl GuardedFileSystem<Intent> for Files {
         self.describe(path, false)
     }
 
-    fn create_dir<'a>(&'a self, path: &'a DavPath, _: &'a Intent) -> FsFuture<'a, ()> {
-        self.run(path, |share, path| {
-            let (directory, name) = share.jail.parent(path).map_err(|errno| match errno {
+    fn create_dir<'a>(&'a self, path: &'a DavPath, intent: &'a Intent) -> FsFuture<'a, ()> {
+        let place = intent.place(path);
+        self.run(path, move |share, _| {
+            let (directory, name) = share.jail.parent(&place).map_err(|errno| match errno {
                 // The served directory itself is there.
                 Errno::BUSY => Errno::EXIST,
                 Errno::NOTDIR => Errno::NOENT,
@@ -143,7 +158,7 @@ impl GuardedFileSystem<Intent> for Files {
     }
 
     fn remove_dir<'a>(&'a self, path: &'a DavPath, intent: &'a Intent) -> FsFuture<'a, ()> {
-        if intent.aside {
+        if intent.leaves() {
             return Box::pin(async { Ok(()) });
         }
         self.run(path, |share, path| {
@@ -153,7 +168,7 @@ impl GuardedFileSystem<Intent> for Files {
     }
 
     fn remove_file<'a>(&'a self, path: &'a DavPath, intent: &'a Intent) -> FsFuture<'a, ()> {
-        if intent.replaces || intent.aside {
+        if intent.leaves() {
             return Box::pin(async { Ok(()) });
         }
         self.run(path, |share, path| {
@@ -168,7 +183,7 @@ impl GuardedFileSystem<Intent> for Files {
         to: &'a DavPath,
         intent: &'a Intent,
     ) -> FsFuture<'a, ()> {
-        let (target, intent) = (to.as_bytes().to_vec(), *intent);
+        let (target, intent) = (to.as_bytes().to_vec(), intent.clone());
         self.run(from, move |share, path| {
             let ((from, old), (to, new)) = (share.jail.parent(path)?, share.jail.parent(&target)?);
             match intent {
@@ -186,7 +201,7 @@ impl GuardedFileSystem<Intent> for Files {
         intent: &'a Intent,
     ) -> FsFuture<'a, ()> {
         let keeps = intent.keeps;
-        let (from, to) = (from.as_bytes().to_vec(), to.as_bytes().to_vec());
+        let (from, to) = (from.as_bytes().to_vec(), intent.place(to));
         let share = Arc::clone(&self.share);
         Box::pin(async move {
             // It may take long: the disk threads have others to serve.

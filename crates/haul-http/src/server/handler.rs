@@ -1,7 +1,6 @@
 //! A request and its answer: whether it may be made, what has to be right before anything is done, and
 //! who does it.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
@@ -18,10 +17,13 @@ use hyper::body::Incoming;
 use rustix::fs::FileType;
 
 use super::body::Body;
+use super::client::Client;
 use super::download;
 use super::file_system::{Files, Intent};
 use super::gate::Gate;
+use super::instead::Instead;
 use super::jail::trimmed;
+use super::limits;
 use super::names;
 use super::properties::is_within;
 use super::propfind::propfind;
@@ -29,6 +31,7 @@ use super::proppatch::proppatch;
 use super::received::{Lent, Received};
 use super::refusal;
 use super::share::Share;
+use super::upload::Written;
 use super::visitor::{Observer, Told};
 use super::xml;
 
@@ -38,6 +41,9 @@ const METHODS_THAT_READ: &str = "OPTIONS, GET, HEAD, PROPFIND";
 
 /// Nextcloud's and ownCloud's header for the time of an uploaded file, in seconds since 1970.
 const X_OC_MTIME: HeaderName = HeaderName::from_static("x-oc-mtime");
+
+/// WebDAV's conditions, with tags and locks (RFC 4918, section 10.4).
+const IF: HeaderName = HeaderName::from_static("if");
 
 /// Answers all requests of a server.
 pub(super) struct Handler {
@@ -59,7 +65,7 @@ impl Handler {
     /// Answers one.
     pub(super) async fn answer(
         &self,
-        from: SocketAddr,
+        client: &Client,
         request: Request<Incoming>,
     ) -> Response<Body> {
         let received = Arc::new(AtomicU64::new(0));
@@ -67,14 +73,17 @@ impl Handler {
         let path = head.uri.path().to_owned();
         let told = Told::new(
             self.observer.clone(),
-            from,
+            client.from,
             head.method.clone(),
             path,
             Arc::clone(&received),
         );
         let body = Received::new(body, &head.headers, received);
-        let mut response = match self.gate.admit(&head, from).await {
-            Ok(principal) => self.perform(principal, head, body).await,
+        let mut response = match self.gate.admit(&head, client.from).await {
+            Ok(principal) => {
+                client.place.is_known();
+                self.perform((client, principal), head, body).await
+            }
             Err(refused) => {
                 body.let_run_out();
                 refused
@@ -92,7 +101,12 @@ impl Handler {
         response.map(|body| body.counted(told.answered(status)))
     }
 
-    async fn perform(&self, principal: &str, head: Parts, body: Received) -> Response<Body> {
+    async fn perform(
+        &self,
+        (client, principal): (&Client, &str),
+        head: Parts,
+        body: Received,
+    ) -> Response<Body> {
         let method = head.method.as_str();
         if method == "OPTIONS" {
             return self.options();
@@ -104,7 +118,7 @@ impl Handler {
         };
         match method {
             "GET" | "HEAD" => {
-                return download::get(&self.share, &head.method, &path, &head.headers).await;
+                return download::get(&self.share, &client.ahead, &head, &path).await;
             }
             "PROPFIND" => {
                 let Some(body) = body.xml().await else { return too_long() };
@@ -150,11 +164,15 @@ impl Handler {
         };
         let is_new =
             head.headers.get(header::IF_NONE_MATCH).is_some_and(|tag| tag.as_bytes() == b"*");
-        let intent = Intent { modified, ..Intent::default() };
+        let that_version = [header::IF_MATCH, header::IF_UNMODIFIED_SINCE, IF]
+            .iter()
+            .any(|name| head.headers.contains_key(name));
+        let written = Written { modified, that_version };
+        let intent = Intent { written, ..Intent::default() };
         let (body, lender) = Lent::new(body);
         let request = Request::from_parts(head, body);
         let response = self.dav.handle_guarded(request, principal.to_owned(), intent).await;
-        let mut response = there_meanwhile(ours(response), is_new);
+        let mut response = there_meanwhile(ours(response), is_new || that_version);
         if let Some(body) = lender.take_back() {
             body.let_run_out();
         }
@@ -170,7 +188,7 @@ impl Handler {
         principal: &str,
         path: &DavPath,
         mut head: Parts,
-        body: Bytes,
+        mut body: Bytes,
     ) -> Response<Body> {
         let method = head.method.as_str().to_owned();
         let is_top = path.as_bytes() == b"/";
@@ -178,17 +196,32 @@ impl Handler {
             // The served directory itself stays, and has nothing beside it.
             return refusal::status(StatusCode::FORBIDDEN);
         }
-        if method == "LOCK" && !body.is_empty() && xml::parse(&body).is_err() {
-            return refusal::status(StatusCode::BAD_REQUEST);
+        if method == "LOCK" && !body.is_empty() {
+            let Ok(asked) = xml::parse(&body) else {
+                return refusal::status(StatusCode::BAD_REQUEST);
+            };
+            // Each element of `dav-server` has all namespaces that are declared around it: this way
+            // they are few.
+            let document = xml::document(&asked);
+            if document.len() > limits::LOCK_REQUEST {
+                return too_long();
+            }
+            body = document.into();
         }
         let mut intent = Intent::default();
         let mut target = None;
         if matches!(method.as_str(), "COPY" | "MOVE") {
             match self.target(path, &head).await {
-                Ok((to, value, replaces)) => {
+                Ok(Target { path: to, value, replaces, is_removed }) => {
                     head.headers.insert("destination", value);
                     intent.replaces = replaces;
                     intent.aside = method == "MOVE" && !replaces;
+                    if method == "COPY" && is_removed {
+                        match Instead::of(&self.share, to.as_bytes()) {
+                            Ok(instead) => intent.instead = Some(Arc::new(instead)),
+                            Err(errno) => return refusal::status(refusal::of(errno)),
+                        }
+                    }
                     intent.copies = method == "COPY";
                     intent.keeps =
                         head.headers.get("overwrite").is_some_and(|say| say.as_bytes() == b"F");
@@ -198,10 +231,16 @@ impl Handler {
             }
         }
         let request = Request::from_parts(head, Full::new(body));
+        let (keeps, instead) = (intent.keeps, intent.instead.clone());
         let response = self.dav.handle_guarded(request, principal.to_owned(), intent).await;
-        let response = there_meanwhile(ours(response), intent.keeps);
+        let response = there_meanwhile(ours(response), keeps);
         // With 207 some of it was not done; then the properties stay where they were.
         if matches!(response.status(), StatusCode::CREATED | StatusCode::NO_CONTENT) {
+            if let Some(instead) = instead
+                && let Err(errno) = instead.name().await
+            {
+                return refusal::status(refusal::of(errno));
+            }
             let properties = &self.share.properties;
             match (method.as_str(), target) {
                 ("DELETE", _) => properties.removed(path.as_bytes()),
@@ -213,13 +252,9 @@ impl Handler {
         response
     }
 
-    /// Where a COPY or MOVE goes, that as a header, and whether it is a file over a file. What would
-    /// replace the thing itself, or what it is in, is refused: it would be gone before it is there.
-    async fn target(
-        &self,
-        path: &DavPath,
-        head: &Parts,
-    ) -> Result<(DavPath, HeaderValue, bool), StatusCode> {
+    /// Where a COPY or MOVE goes. What would replace the thing itself, or what it is in, is refused: it
+    /// would be gone before it is there.
+    async fn target(&self, path: &DavPath, head: &Parts) -> Result<Target, StatusCode> {
         let authority = names::authority(head).map_err(|foreign| foreign.0)?;
         let value = names::destination(&head.headers, authority)?;
         let to = DavPath::new(value).map_err(|_| StatusCode::BAD_REQUEST)?;
@@ -238,14 +273,21 @@ impl Handler {
                     return Err(StatusCode::FORBIDDEN);
                 }
             }
-            let is_file = |path: &[u8], follow| {
-                let stat = share.jail.stat(trimmed(path), follow);
-                stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Directory)
+            let is_directory = |path: &[u8], follow| {
+                let stat = share.jail.stat(trimmed(path), follow).ok()?;
+                Some(FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
             };
-            Ok(is_file(&from, true) && is_file(&into, false))
+            let (from, into) = (is_directory(&from, true), is_directory(&into, false));
+            let replaces = from == Some(false) && into == Some(false);
+            let is_removed = match into {
+                Some(true) => !is_shallow,
+                Some(false) => !replaces,
+                None => false,
+            };
+            Ok((replaces, is_removed))
         });
-        let replaces = looked.await?;
-        Ok((to, value, replaces))
+        let (replaces, is_removed) = looked.await?;
+        Ok(Target { path: to, value, replaces, is_removed })
     }
 
     fn options(&self) -> Response<Body> {
@@ -272,6 +314,17 @@ impl Handler {
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
         response
     }
+}
+
+/// Where a COPY or MOVE goes.
+struct Target {
+    path: DavPath,
+    /// That as a header.
+    value: HeaderValue,
+    /// It is a file over a file.
+    replaces: bool,
+    /// It is something else over what is there, which is removed first.
+    is_removed: bool,
 }
 
 fn too_long() -> Response<Body> {

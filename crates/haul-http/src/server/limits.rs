@@ -19,6 +19,9 @@ pub(super) const XML: usize = 64 << 10;
 /// the program.
 pub(super) const XML_DEPTH: usize = 64;
 
+/// Bytes of the name of a namespace. It is kept with each name that is in it.
+pub(super) const NAMESPACE: usize = 512;
+
 /// Properties asked for, or changed, in one request.
 pub(super) const PROPERTIES_OF_REQUEST: usize = 256;
 
@@ -27,6 +30,13 @@ pub(super) const PROPERTIES: usize = 8 << 20;
 
 /// Locks that are held at once.
 pub(super) const LOCKS: usize = 4096;
+
+/// Locks that concern one another, as those of several clients on one file do. Each is told of with
+/// everything that it covers.
+pub(super) const LOCKS_TOGETHER: usize = 64;
+
+/// Bytes of what is asked for with a lock, which has its owner in it.
+pub(super) const LOCK_REQUEST: usize = 2 << 10;
 
 /// How long a lock lasts at most without being refreshed, and how long it lasts if nothing is said.
 pub(super) const LOCK: Duration = Duration::from_secs(3600);
@@ -37,6 +47,12 @@ pub(super) const BLOCK: usize = 256 << 10;
 /// Blocks that are read ahead of what is being sent.
 pub(super) const AHEAD: usize = 3;
 
+/// Blocks that are read and not yet sent, of all answers of a connection together. By HTTP/2 it has many.
+pub(super) const AHEAD_OF_ALL: usize = 6;
+
+/// Bytes that an answer gets one after the other while others have all of that.
+pub(super) const LEAST: usize = 8 << 10;
+
 /// Bytes of an upload that are written at once, and how many such writes may be under way: of one
 /// upload, and of all.
 pub(super) const WRITE: usize = 512 << 10;
@@ -45,6 +61,9 @@ pub(super) const ALL_WRITES: usize = 128;
 
 /// Entries of a directory that are read at once.
 pub(super) const ENTRIES: usize = 256;
+
+/// Bytes of an answer that are made at once, and one entry more.
+pub(super) const PIECE: usize = 64 << 10;
 
 /// Entries that a page shows.
 pub(super) const PAGE: usize = 20_000;

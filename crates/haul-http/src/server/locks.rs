@@ -17,7 +17,14 @@ use super::xml::escaped;
 /// All locks of a server. Clones are the same.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Locks {
-    held: Arc<Mutex<Vec<DavLock>>>,
+    held: Arc<Mutex<Vec<Held>>>,
+}
+
+/// A lock. Its owner is kept as text: as elements it takes a hundred times as much.
+#[derive(Debug)]
+struct Held {
+    lock: DavLock,
+    owner: Box<str>,
 }
 
 impl Locks {
@@ -32,7 +39,7 @@ impl Locks {
         if held.is_empty() {
             return String::new();
         }
-        held.iter().filter(|lock| covers(lock, path)).map(described).collect()
+        held.iter().filter(|one| covers(&one.lock, path)).map(described).collect()
     }
 
     /// A lock that keeps somebody from changing what is at a path, and below it if `deep`.
@@ -48,17 +55,18 @@ impl Locks {
         let concerns = |lock: &&DavLock| covers(lock, path) || (deep && is_below(lock, path));
         let is_own =
             |lock: &DavLock| tokens.contains(&lock.token) && principal == lock.principal.as_deref();
-        let holds_shared = held.iter().filter(concerns).any(|lock| lock.shared && is_own(lock));
+        let locks = || held.iter().map(|one| &one.lock).filter(concerns);
+        let holds_shared = locks().any(|lock| lock.shared && is_own(lock));
         let is_fine = |lock: &DavLock| is_own(lock) || lock.shared && holds_shared;
-        held.iter().filter(concerns).find(|lock| !is_fine(lock)).cloned()
+        locks().find(|lock| !is_fine(lock)).cloned()
     }
 
     /// Those that have not ended.
-    fn held(&self) -> MutexGuard<'_, Vec<DavLock>> {
+    fn held(&self) -> MutexGuard<'_, Vec<Held>> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if !held.is_empty() {
             let now = SystemTime::now();
-            held.retain(|lock| lock.timeout_at.is_none_or(|end| end > now));
+            held.retain(|one| one.lock.timeout_at.is_none_or(|end| end > now));
         }
         held
     }
@@ -75,27 +83,33 @@ impl DavLockSystem for Locks {
         deep: bool,
     ) -> LsFuture<'_, Result<DavLock, DavLock>> {
         let timeout = bounded(timeout);
-        let lock = DavLock {
+        let mut lock = DavLock {
             token: token(),
             path: Box::new(path.clone()),
             principal: principal.map(str::to_owned),
-            owner: owner.map(|owner| Box::new(owner.clone())),
+            owner: None,
             timeout_at: Some(SystemTime::now() + timeout),
             timeout: Some(timeout),
             shared,
             deep,
         };
         let mut held = self.held();
-        let conflict = held.iter().find(|other| {
-            let concerns =
-                covers(other, path.as_bytes()) || (deep && is_below(other, path.as_bytes()));
-            concerns && !(shared && other.shared)
-        });
+        let path = path.as_bytes();
+        let concerned: Vec<&DavLock> = held
+            .iter()
+            .map(|one| &one.lock)
+            .filter(|other| covers(other, path) || (deep && is_below(other, path)))
+            .collect();
+        let conflict = concerned.iter().find(|other| !(shared && other.shared));
         let outcome = match conflict {
-            Some(other) => Err(other.clone()),
-            None if held.len() >= limits::LOCKS => Err(lock),
+            Some(other) => Err((*other).clone()),
+            None if concerned.len() >= limits::LOCKS_TOGETHER || held.len() >= limits::LOCKS => {
+                Err(lock)
+            }
             None => {
-                held.push(lock.clone());
+                let text = owner.map(written).unwrap_or_default().into_boxed_str();
+                held.push(Held { lock: lock.clone(), owner: text });
+                lock.owner = owner.map(|owner| Box::new(owner.clone()));
                 Ok(lock)
             }
         };
@@ -104,8 +118,7 @@ impl DavLockSystem for Locks {
 
     fn unlock(&'_ self, path: &DavPath, token: &str) -> LsFuture<'_, Result<(), ()>> {
         let mut held = self.held();
-        let found =
-            held.iter().position(|lock| lock.token == token && covers(lock, path.as_bytes()));
+        let found = held.iter().position(|one| is_named(&one.lock, path, token));
         let outcome = found.map(|at| drop(held.swap_remove(at))).ok_or(());
         Box::pin(ready(outcome))
     }
@@ -117,13 +130,14 @@ impl DavLockSystem for Locks {
         timeout: Option<Duration>,
     ) -> LsFuture<'_, Result<DavLock, ()>> {
         let mut held = self.held();
-        let found =
-            held.iter_mut().find(|lock| lock.token == token && covers(lock, path.as_bytes()));
-        let outcome = found.map(|lock| {
+        let found = held.iter_mut().find(|one| is_named(&one.lock, path, token));
+        let outcome = found.map(|Held { lock, owner }| {
             let timeout = bounded(timeout);
             lock.timeout = Some(timeout);
             lock.timeout_at = Some(SystemTime::now() + timeout);
-            lock.clone()
+            // It was written by the same means; with no owner there is none to be read.
+            let owner = Element::parse(owner.as_bytes()).ok().map(Box::new);
+            DavLock { owner, ..lock.clone() }
         });
         Box::pin(ready(outcome.ok_or(())))
     }
@@ -140,10 +154,9 @@ impl DavLockSystem for Locks {
     ) -> LsFuture<'_, Result<(), DavLock>> {
         let outcome = if ignore_principal {
             let held = self.held();
-            let named = |lock: &&DavLock| {
-                submitted_tokens.contains(&lock.token) && covers(lock, path.as_bytes())
-            };
-            held.iter().find(named).map(|_| ()).ok_or_else(|| no_lock(path))
+            let named =
+                |one: &Held| submitted_tokens.iter().any(|token| is_named(&one.lock, path, token));
+            held.iter().any(named).then_some(()).ok_or_else(|| no_lock(path))
         } else {
             self.hindrance(path, principal, deep, submitted_tokens).map_or(Ok(()), Err)
         };
@@ -152,13 +165,13 @@ impl DavLockSystem for Locks {
 
     fn discover(&'_ self, path: &DavPath) -> LsFuture<'_, Vec<DavLock>> {
         let held = self.held();
-        let found = held.iter().filter(|lock| covers(lock, path.as_bytes())).cloned().collect();
-        Box::pin(ready(found))
+        let locks = held.iter().map(|one| &one.lock);
+        Box::pin(ready(locks.filter(|lock| covers(lock, path.as_bytes())).cloned().collect()))
     }
 
     fn delete(&'_ self, path: &DavPath) -> LsFuture<'_, Result<(), ()>> {
         let path = trimmed(path.as_bytes());
-        self.held().retain(|lock| !is_within(trimmed(lock.path.as_bytes()), path));
+        self.held().retain(|one| !is_within(trimmed(one.lock.path.as_bytes()), path));
         Box::pin(ready(Ok(())))
     }
 }
@@ -167,6 +180,11 @@ impl DavLockSystem for Locks {
 fn covers(lock: &DavLock, path: &[u8]) -> bool {
     let (locked, path) = (trimmed(lock.path.as_bytes()), trimmed(path));
     locked == path || (lock.deep && is_within(path, locked))
+}
+
+/// Whether it is the lock of that token, and concerns what is at a path.
+fn is_named(lock: &DavLock, path: &DavPath, token: &str) -> bool {
+    lock.token == token && covers(lock, path.as_bytes())
 }
 
 /// Whether a lock is on something in a directory.
@@ -206,26 +224,28 @@ fn no_lock(path: &DavPath) -> DavLock {
 }
 
 /// An `activelock` (RFC 4918, section 14.1).
-fn described(lock: &DavLock) -> String {
+fn described(Held { lock, owner }: &Held) -> String {
     let scope = if lock.shared { "shared" } else { "exclusive" };
     let depth = if lock.deep { "infinity" } else { "0" };
     let seconds = lock.timeout.unwrap_or(limits::LOCK).as_secs();
     let (token, root) = (escaped(&lock.token), escaped(&lock.path.as_url_string()));
-    let mut owner = Vec::new();
-    if let Some(element) = &lock.owner {
-        let config = EmitterConfig::new().write_document_declaration(false);
-        // What cannot be written is left out: it is for people.
-        if element.write_with_config(&mut owner, config).is_err() {
-            owner.clear();
-        }
-    }
-    let owner = String::from_utf8_lossy(&owner);
     format!(
         "<D:activelock><D:locktype><D:write/></D:locktype><D:lockscope><D:{scope}/></D:lockscope>\
          <D:depth>{depth}</D:depth>{owner}<D:timeout>Second-{seconds}</D:timeout>\
          <D:locktoken><D:href>{token}</D:href></D:locktoken>\
          <D:lockroot><D:href>{root}</D:href></D:lockroot></D:activelock>"
     )
+}
+
+/// Who holds a lock, as XML.
+fn written(owner: &Element) -> String {
+    let mut written = Vec::new();
+    let config = EmitterConfig::new().write_document_declaration(false);
+    match owner.write_with_config(&mut written, config) {
+        Ok(()) => String::from_utf8_lossy(&written).into_owned(),
+        // What cannot be written is left out: it is for people.
+        Err(_) => String::new(),
+    }
 }
 
 #[cfg(test)]
@@ -265,6 +285,24 @@ mod tests {
         assert!(lock(&locks, "/a", false, false).await.is_err());
         assert!(locks.allows(&path("/a"), "me", &[second.token]));
         assert!(!locks.allows(&path("/a"), "me", &[]));
+    }
+
+    #[tokio::test]
+    async fn an_owner_is_told_to_who_refreshes_and_there_is_room_for_so_many_together() {
+        let locks = Locks::default();
+        let owner = Element::parse("<D:owner xmlns:D=\"DAV:\">me &amp; you</D:owner>".as_bytes());
+        let owner = owner.unwrap();
+        let held = locks.lock(&path("/a"), None, Some(&owner), None, true, false).await.unwrap();
+        assert_eq!(held.owner.as_deref(), Some(&owner));
+        let refreshed = locks.refresh(&path("/a"), &held.token, None).await.unwrap();
+        assert_eq!(refreshed.owner.unwrap().get_text().unwrap(), "me & you");
+        assert!(locks.described(b"/a").contains(">me &amp; you</D:owner>"));
+        for _ in 1..limits::LOCKS_TOGETHER {
+            lock(&locks, "/a", true, false).await.unwrap();
+        }
+        assert!(lock(&locks, "/a", true, false).await.is_err());
+        assert!(lock(&locks, "/", true, true).await.is_err(), "it would concern all of them");
+        lock(&locks, "/b", true, false).await.unwrap();
     }
 
     #[tokio::test]

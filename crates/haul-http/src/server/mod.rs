@@ -18,6 +18,7 @@
 //! - `running`, `connection`, `tls` and `limits` are the outside, `visitor` is what is told about clients.
 
 mod body;
+mod client;
 mod conditions;
 mod connection;
 mod credentials;
@@ -30,6 +31,7 @@ mod file_body;
 mod file_system;
 mod gate;
 mod handler;
+mod instead;
 mod jail;
 mod limits;
 mod locks;

@@ -13,6 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, Result};
 
+use super::described::Described;
 use super::jail::Jail;
 
 /// A file that does not have its name yet.
@@ -21,13 +22,27 @@ pub(super) struct Part {
     directory: OwnedFd,
     name: Vec<u8>,
     part: Vec<u8>,
-    /// Nothing may have the name by then.
-    is_new: bool,
+    expected: Expected,
+}
+
+/// What is there when a file gets its name; anything else is an error.
+#[derive(Debug)]
+enum Expected {
+    Anything,
+    Nothing,
+    /// The version of that tag.
+    Version(String),
 }
 
 impl Part {
-    /// Makes it beside the file that it is to become, as readable to others as that was.
-    pub(super) fn make(jail: &Jail, path: &[u8], options: &OpenOptions) -> Result<(File, Self)> {
+    /// Makes it beside the file that it is to become, as readable to others as that was. If it is to
+    /// replace that version only, that is looked at once more in the end.
+    pub(super) fn make(
+        jail: &Jail,
+        path: &[u8],
+        options: &OpenOptions,
+        that_version: bool,
+    ) -> Result<(File, Self)> {
         // What a link leads to is replaced, and not the link.
         let path = jail.canonical(path)?;
         let old = match jail.stat(&path, false) {
@@ -46,16 +61,26 @@ impl Part {
             None if !options.create => return Err(Errno::NOENT),
             _ => {}
         }
-        Self::beside(jail, &path, old.as_ref(), options.create_new)
+        let expected = match &old {
+            _ if options.create_new => Expected::Nothing,
+            Some(old) if that_version => Expected::Version(Described::new(old).etag()),
+            _ => Expected::Anything,
+        };
+        Self::beside(jail, &path, old.as_ref(), expected)
     }
 
-    fn beside(jail: &Jail, path: &[u8], old: Option<&Stat>, is_new: bool) -> Result<(File, Self)> {
+    fn beside(
+        jail: &Jail,
+        path: &[u8],
+        old: Option<&Stat>,
+        expected: Expected,
+    ) -> Result<(File, Self)> {
         let (directory, name) = jail.parent(path)?;
         let part = part_beside(name)?;
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&directory, &part[..], flags, Mode::from_raw_mode(0o666))?;
-        let made = Self { directory, name: name.to_vec(), part, is_new };
+        let made = Self { directory, name: name.to_vec(), part, expected };
         if let Some(old) = old {
             // Only root may give a file away; for others it has been theirs.
             let _ = fchown(&file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
@@ -70,12 +95,21 @@ impl Part {
     /// Gives it its name.
     pub(super) fn name(self) -> Result<()> {
         let (from, to) = ((&self.directory, &self.part[..]), (&self.directory, &self.name[..]));
-        let named =
-            if self.is_new { rename_new(from, to) } else { renameat(from.0, from.1, to.0, to.1) };
+        let named = match &self.expected {
+            Expected::Nothing => rename_new(from, to),
+            Expected::Version(tag) if !self.is_still(tag) => Err(Errno::EXIST),
+            Expected::Version(_) | Expected::Anything => renameat(from.0, from.1, to.0, to.1),
+        };
         if named.is_err() {
             self.remove();
         }
         named
+    }
+
+    /// Whether the name is that of a version.
+    fn is_still(&self, tag: &str) -> bool {
+        let found = statat(&self.directory, &self.name[..], AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|stat| Described::new(&stat).etag() == tag)
     }
 
     pub(super) fn remove(&self) {
@@ -143,11 +177,14 @@ pub(super) fn rename_over(
         rename_new((&to, &aside), (&to, new))?;
         return Err(errno);
     }
-    remove_all(to.as_fd(), &aside)
+    // It has its name now, and nothing else is to be told. What cannot be removed is left under the
+    // name of a part file.
+    let _ = remove_all(to.as_fd(), &aside);
+    Ok(())
 }
 
 /// Removes a file, or a directory with everything in it. Links are removed, not followed.
-fn remove_all(directory: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+pub(super) fn remove_all(directory: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
     match unlinkat(directory, name, AtFlags::empty()) {
         Err(Errno::ISDIR | Errno::PERM) => {}
         outcome => return outcome,
@@ -165,7 +202,7 @@ fn remove_all(directory: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
 }
 
 /// A name for a part file that nobody else has.
-fn part_beside(name: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn part_beside(name: &[u8]) -> Result<Vec<u8>> {
     // Two may be sending the same file.
     let mut unique = [0; 8];
     aws_lc_rs::rand::fill(&mut unique).map_err(|_| Errno::IO)?;
@@ -181,7 +218,8 @@ pub(super) fn copy(jail: &Jail, from: &[u8], to: &[u8], is_new: bool) -> Result<
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Errno::ACCESS);
     }
-    let (target, part) = Part::beside(jail, to, None, is_new)?;
+    let expected = if is_new { Expected::Nothing } else { Expected::Anything };
+    let (target, part) = Part::beside(jail, to, None, expected)?;
     let copied = copy_content(&File::from(source), &target).and_then(|()| {
         fchmod(&target, Mode::from_raw_mode(stat.st_mode & 0o777))?;
         let time = |tv_sec, nanoseconds: u64| Timespec {

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::vec::IntoIter;
 
 use bytes::Bytes;
 use dav_server::davpath::DavPath;
@@ -17,7 +18,7 @@ use rustix::io::Errno;
 use super::body::Body;
 use super::dates;
 use super::described::Described;
-use super::directory::{Links, Listing, below};
+use super::directory::{Entry, Links, Listing, below};
 use super::limits;
 use super::media_type;
 use super::refusal;
@@ -152,7 +153,8 @@ struct Answer {
 
 enum Stage {
     Head(Box<Described>, Option<Listing>),
-    Entries(Listing),
+    /// What was read of the directory and is not told yet, and the rest of it.
+    Entries(IntoIter<Entry>, Listing),
     End,
 }
 
@@ -164,31 +166,36 @@ impl Answer {
                 text.push_str("<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n");
                 self.telling.tell(&self.path, &described, &mut text);
                 match listing {
-                    Some(listing) => Stage::Entries(listing),
+                    Some(listing) => Stage::Entries(Vec::new().into_iter(), listing),
                     None => {
                         text.push_str(END);
                         Stage::End
                     }
                 }
             }
-            Stage::Entries(mut listing) => {
-                let entries = match listing.next().await {
-                    Ok(entries) => entries,
-                    // It breaks off here, or what is missing would be taken for not being there.
-                    Err(errno) => {
-                        self.stage = Stage::End;
-                        return Some((Err(errno.into()), self));
-                    }
-                };
-                for entry in &entries {
-                    let path = below(&self.path, &entry.name);
-                    self.telling.tell(&path, &entry.described, &mut text);
+            Stage::Entries(mut entries, mut listing) => {
+                if entries.len() == 0 {
+                    entries = match listing.next().await {
+                        Ok(entries) => entries.into_iter(),
+                        // It breaks off here, or what is missing would be taken for not being there.
+                        Err(errno) => {
+                            self.stage = Stage::End;
+                            return Some((Err(errno.into()), self));
+                        }
+                    };
                 }
-                if entries.is_empty() {
+                if entries.len() == 0 {
                     text.push_str(END);
                     Stage::End
                 } else {
-                    Stage::Entries(listing)
+                    for entry in entries.by_ref() {
+                        let path = below(&self.path, &entry.name);
+                        self.telling.tell(&path, &entry.described, &mut text);
+                        if text.len() >= limits::PIECE {
+                            break;
+                        }
+                    }
+                    Stage::Entries(entries, listing)
                 }
             }
             Stage::End => return None,

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use haul_net::Places;
 use haul_storage::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
+use super::client::Client;
 use super::connection::{self, Served};
 use super::credentials::Credentials;
 use super::failures::Failures;
@@ -152,7 +154,8 @@ impl DavServerBuilder {
         self
     }
 
-    /// How many connections there may be at once; 256 if nothing is said.
+    /// How many connections there may be at once; 256 if nothing is said. Where there is a password,
+    /// those that have not given it may have three quarters of them.
     #[must_use]
     pub const fn max_connections(mut self, connections: usize) -> Self {
         self.connections = connections;
@@ -182,6 +185,11 @@ impl DavServerBuilder {
         let failed = |error| Error::from_io("listen", error).at(self.listen);
         let listener = TcpListener::bind(self.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        let strangers = match &self.credentials {
+            Some(_) => (self.connections * 3).div_ceil(4),
+            None => self.connections,
+        };
+        let places = Places::new(self.connections, strangers);
         let gate = Gate {
             names: Names::new(&self.names),
             credentials: self.credentials,
@@ -196,7 +204,7 @@ impl DavServerBuilder {
         });
         let (stop, stopping) = watch::channel(false);
         let (alive, connections) = unbounded_channel();
-        tokio::spawn(accept(listener, served, self.connections, stopping, alive));
+        tokio::spawn(accept(listener, served, places, stopping, alive));
         Ok(DavServer { address, fingerprint, stop, connections })
     }
 }
@@ -205,11 +213,10 @@ impl DavServerBuilder {
 async fn accept(
     listener: TcpListener,
     served: Arc<Served>,
-    connections: usize,
+    places: Arc<Places>,
     stopping: watch::Receiver<bool>,
     alive: UnboundedSender<()>,
 ) {
-    let room = Arc::new(Semaphore::new(connections.min(Semaphore::MAX_PERMITS)));
     let mut stop = stopping.clone();
     loop {
         let accepted = tokio::select! {
@@ -220,7 +227,7 @@ async fn accept(
             sleep(PAUSE).await;
             continue;
         };
-        let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
+        let Some(place) = places.enter(from.ip()) else {
             if served.tls.is_none() {
                 // Whether it arrives is the client's loss.
                 drop(socket.try_write(TOO_MANY));
@@ -228,11 +235,12 @@ async fn accept(
             served.observer.tell(from, ClientAction::TurnedAway);
             continue;
         };
-        let connection = connection::serve(Arc::clone(&served), socket, from, stopping.clone());
+        let client = Client::new(from, place);
+        let connection = connection::serve(Arc::clone(&served), socket, client, stopping.clone());
         let alive = alive.clone();
         tokio::spawn(async move {
             connection.await;
-            drop((place, alive));
+            drop(alive);
         });
     }
 }

@@ -48,19 +48,28 @@ pub(super) struct Upload {
     writes: VecDeque<Receiver<io::Result<()>>>,
 }
 
+/// How a file is to be written.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Written {
+    /// The time that it is to have.
+    pub(super) modified: Option<SystemTime>,
+    /// Whether only the version that is there in the beginning is to be replaced.
+    pub(super) that_version: bool,
+}
+
 impl Upload {
     /// Opens or makes a file.
     pub(super) async fn open(
         share: &Arc<Share>,
         path: &[u8],
         options: OpenOptions,
-        modified: Option<SystemTime>,
+        Written { modified, that_version }: Written,
     ) -> FsResult<Self> {
         let (inside, path) = (Arc::clone(share), path.to_vec());
         let (appends, size) = (options.append, options.size.filter(|_| options.truncate));
         let opened = share.pool.run(move || {
             let (file, part) = match options.truncate {
-                true => Part::make(&inside.jail, &path, &options)
+                true => Part::make(&inside.jail, &path, &options, that_version)
                     .map(|(file, part)| (file, Some(part)))?,
                 false => (in_place(&inside.jail, &path, &options)?, None),
             };

@@ -189,6 +189,9 @@ fn element(start: &BytesStart<'_>, resolver: &NamespaceResolver) -> Result<Eleme
 
 fn name(namespace: &ResolveResult<'_>, local: &str) -> Result<Name, Malformed> {
     let namespace = match namespace {
+        ResolveResult::Bound(namespace) if namespace.into_inner().len() > limits::NAMESPACE => {
+            return Err(Malformed);
+        }
         ResolveResult::Bound(namespace) => {
             namespace.into_inner().replace('"', "&quot;").replace('<', "&lt;")
         }
@@ -198,6 +201,16 @@ fn name(namespace: &ResolveResult<'_>, local: &str) -> Result<Name, Malformed> {
     let is_name = !local.is_empty()
         && !local.contains(|c: char| c.is_whitespace() || "<>&\"'/=:".contains(c));
     if is_name { Ok(Name { namespace, local: local.to_owned() }) } else { Err(Malformed) }
+}
+
+/// A document again, so that each name in it says by itself what it is.
+pub(super) fn document(root: &Element) -> String {
+    let mut content = String::new();
+    root.write(&mut content);
+    // The first tag has to end behind its name: what it declares comes after.
+    let end = content.find(['>', ' ']).unwrap_or(content.len());
+    content.insert_str(end, " xmlns:D=\"DAV:\"");
+    content
 }
 
 /// Text that says what it is inside of an element and of a quoted attribute.
@@ -238,6 +251,7 @@ mod tests {
     #[test]
     fn what_is_no_xml_or_could_do_harm_is_refused() {
         let deep = format!("{}{}", "<a>".repeat(20_000), "</a>".repeat(20_000));
+        let long = format!("<a xmlns=\"urn:{}\"/>", "x".repeat(limits::NAMESPACE));
         for text in [
             "",
             "text",
@@ -251,6 +265,7 @@ mod tests {
             "<a>&x;</a>",
             "<!DOCTYPE a [<!ENTITY x \"y\">]><a>&x;</a>",
             &deep,
+            &long,
         ] {
             assert_eq!(rewritten(text), Err(Malformed), "{}", &text[..text.len().min(60)]);
         }

@@ -1,6 +1,7 @@
 //! Who is let in, and who is not.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -171,4 +172,28 @@ fn stopping_ends_who_is_idle_at_once_and_who_takes_nothing_soon() {
     let begun = Instant::now();
     site.stop();
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn who_has_not_signed_in_leaves_places_for_who_has() {
+    let credentials = Credentials::new("me", "secret");
+    let site = Site::with(|builder| builder.credentials(credentials).max_connections(4));
+    let host = site.authority();
+    let ask = |stream: &mut TcpStream| {
+        write!(stream, "OPTIONS / HTTP/1.1\r\nHost: {host}\r\n{RIGHT}\r\n\r\n").unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let mut strangers: Vec<_> = (0..3).map(|_| site.connect()).collect();
+    let mut told = String::new();
+    site.connect().read_to_string(&mut told).unwrap();
+    assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+    assert_eq!(ask(&mut strangers[0]), "HTTP/1.1 200");
+    // One of them is none any longer, and the fourth place is free still.
+    let mut fourth = site.connect();
+    assert_eq!(ask(&mut fourth), "HTTP/1.1 200");
+    told.clear();
+    site.connect().read_to_string(&mut told).unwrap();
+    assert!(told.starts_with("HTTP/1.1 503"), "{told}");
 }

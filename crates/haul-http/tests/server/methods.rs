@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::site::Site;
 
@@ -172,7 +173,7 @@ fn files_are_copied_and_moved_with_what_belongs_to_them() {
         .write(true)
         .open(site.path("file"))
         .unwrap()
-        .set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_234_567_890))
+        .set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_234_567_890))
         .unwrap();
     let ask = |method: &str, from: &str, headers: &[&str]| {
         site.ask(&format!("{method} {from}"), headers, b"").status
@@ -281,4 +282,81 @@ fn a_copy_does_not_go_round_in_circles() {
     assert!(matches!(copied.status, 201 | 207), "{}", copied.head);
     assert_eq!(site.read("b/file"), "content");
     assert!(!site.has("b/x/x") && !site.has("b/y/y"));
+}
+
+#[test]
+fn a_copy_over_a_directory_takes_its_place_when_all_of_it_is_there() {
+    let site = Site::start();
+    site.write("new/a", "new a");
+    site.write("new/deep/b", "new b");
+    site.write("old/a", "old a");
+    site.write("old/kept", "old");
+    let copy = |from: &str, to: &str| {
+        site.ask(&format!("COPY {from}"), &[&format!("Destination: {to}")], b"").status
+    };
+    // Something in it can be read by nobody: the old directory stays as it is.
+    std::os::unix::fs::symlink("missing", site.path("new/deep/link")).unwrap();
+    std::os::unix::net::UnixListener::bind(site.path("new/deep/socket")).unwrap();
+    assert_eq!(copy("/new/", "/old/"), 207);
+    assert_eq!((site.read("old/a"), site.read("old/kept")), ("old a".into(), "old".into()));
+    fs::remove_file(site.path("new/deep/socket")).unwrap();
+    fs::remove_file(site.path("new/deep/link")).unwrap();
+    assert_eq!(copy("/new/", "/old/"), 204);
+    assert_eq!((site.read("old/a"), site.read("old/deep/b")), ("new a".into(), "new b".into()));
+    assert!(!site.path("old/kept").exists());
+    site.write("file", "file");
+    assert_eq!(copy("/new", "/file"), 204);
+    assert_eq!(site.read("file/deep/b"), "new b");
+    site.write("single", "single");
+    assert_eq!(copy("/single", "/old"), 204);
+    assert_eq!(site.read("old"), "single");
+    let left = || fs::read_dir(site.path("")).unwrap().map(|entry| entry.unwrap().file_name());
+    let begun = Instant::now();
+    // What is left over is removed behind the answer.
+    while left().count() > 4 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", left().collect::<Vec<_>>());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_a_lock_may_hold_is_bounded() {
+    let site = Site::start();
+    site.write("file", "");
+    let info = |owner: &str| {
+        format!(
+            "<D:lockinfo xmlns:D=\"DAV:\"><D:lockscope><D:shared/></D:lockscope><D:locktype><D:write/>\
+             </D:locktype><D:owner>{owner}</D:owner></D:lockinfo>"
+        )
+    };
+    let lock = |owner: &str| site.ask("LOCK /file", &["Depth: 0"], info(owner).as_bytes()).status;
+    let namespaces: String = (0..100).map(|at| format!(" xmlns:n{at}=\"u{at}\"")).collect();
+    let spread = format!("<x{namespaces}>{}</x>", "<y/>".repeat(5000));
+    assert_eq!(lock(&spread), 413);
+    assert_eq!(lock(&"x".repeat(3000)), 413);
+    assert_eq!(lock(&format!("<x xmlns=\"{}\"/>", "u".repeat(600))), 400);
+    // What the elements do not use is not kept.
+    assert_eq!(lock(&format!("<x{namespaces}>me</x>")), 200);
+    for _ in 1..64 {
+        assert_eq!(lock("somebody"), 200);
+    }
+    assert_eq!(lock("one too many"), 423);
+    let told = propfind(&site, "/file", "0", "").1;
+    assert!(told.contains("<x>me</x>") && told.matches("somebody").count() == 63, "{told}");
+    assert!(!told.contains("u99"), "{told}");
+}
+
+#[test]
+fn many_long_properties_of_many_files_are_told_of() {
+    let site = Site::start();
+    (0..300).for_each(|at| site.write(&format!("file{at}"), ""));
+    let namespace = "u".repeat(500);
+    let asked: String = (0..200).map(|at| format!("<p{at} xmlns=\"{namespace}\"/>")).collect();
+    let body = "<propfind xmlns=\"DAV:\"><prop>".to_owned();
+    let body = body + &asked[..asked.len().min(60_000)];
+    let body = body[..body.rfind('<').unwrap()].to_owned() + "</prop></propfind>";
+    let (status, told) = propfind(&site, "/", "1", &body);
+    assert_eq!(status, 207);
+    assert_eq!(told.matches("<D:response>").count(), 301);
+    assert!(told.ends_with("</D:multistatus>\n"));
 }

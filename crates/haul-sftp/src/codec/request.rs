@@ -120,6 +120,18 @@ pub enum Request {
 }
 
 impl Request {
+    /// Drops extended attributes, in which version 3 says nothing that has a meaning.
+    pub(crate) fn forget_extended(&mut self) {
+        match self {
+            Self::Open { attrs, .. }
+            | Self::Setstat(_, attrs)
+            | Self::Fsetstat(_, attrs)
+            | Self::Mkdir(_, attrs)
+            | Self::Extended(Extended::Lsetstat(_, attrs)) => attrs.extended = Vec::new(),
+            _ => {}
+        }
+    }
+
     /// Reads a request and its id (0 for `Init`).
     pub fn decode(frame: Frame) -> Result<(u32, Self), CodecError> {
         let Frame { kind, body } = frame;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
+use haul_net::Place;
 use russh::keys::{Algorithm, PublicKey};
 use russh::server::{
     Auth, ChannelOpenHandle, Config, Handle, Handler, Msg, PublicKeyOffer, Session,
@@ -54,11 +55,18 @@ pub(super) struct Served {
     pub(super) sessions: Arc<Semaphore>,
 }
 
+/// Somebody who has come in.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) socket: StdTcpStream,
+    pub(super) from: SocketAddr,
+    pub(super) place: Place,
+}
+
 /// Serves a connection until it ends, or the server stops.
 pub(super) async fn serve(
     served: Arc<Served>,
-    socket: StdTcpStream,
-    address: SocketAddr,
+    Arrival { socket, from, place }: Arrival,
     mut stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     socket.set_nonblocking(true)?;
@@ -66,7 +74,7 @@ pub(super) async fn serve(
     // The SSH library's task owns the socket; this cuts it from outside.
     let cut = Cut(socket.try_clone()?);
     let line = Line::new(TcpStream::from_std(socket)?);
-    let visitor = Arc::new(Visitor::new(served.observer.clone(), address));
+    let visitor = Arc::new(Visitor::new(served.observer.clone(), from, place));
     let login_grace = served.login_grace;
     let hopeless = Arc::new(Notify::new());
     let config = Arc::clone(&served.config);

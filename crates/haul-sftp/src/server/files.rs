@@ -190,15 +190,14 @@ impl File {
         Ok(fsync(&self.file)?)
     }
 
-    /// Copies a range to another file or elsewhere in this one, where they must not overlap.
-    /// `length` 0 means up to the end.
-    pub(super) fn copy_to(
+    /// Where a copy of a range to another file, or elsewhere in this one, where they must not overlap,
+    /// ends here. `length` 0 means up to the end.
+    pub(super) fn end_of_copy(
         &self,
-        mut offset: u64,
-        length: u64,
+        (offset, length): (u64, u64),
         to: &Self,
-        mut to_offset: u64,
-    ) -> Result<()> {
+        to_offset: u64,
+    ) -> Result<u64> {
         let (from_stat, to_stat) = (fstat(&self.file)?, fstat(&to.file)?);
         let size = u64::try_from(from_stat.st_size).unwrap_or(0);
         let end = match length {
@@ -210,33 +209,30 @@ impl File {
         if is_same && offset < to_end && to_offset < end {
             return Err(Errno::INVAL.into());
         }
-        let mut in_kernel = true;
-        while offset < end {
-            let step = usize::try_from(end - offset).unwrap_or(usize::MAX).min(1 << 30);
-            let copied = if in_kernel {
-                let (mut read, mut write) = (offset, to_offset);
-                match copy_file_range(&self.file, Some(&mut read), &to.file, Some(&mut write), step)
-                {
-                    Err(Errno::INTR) => continue,
-                    Err(
-                        Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::BADF,
-                    ) => {
-                        // Not on these file systems, or the file is for appending.
-                        in_kernel = false;
-                        continue;
-                    }
-                    outcome => outcome?,
+        Ok(end)
+    }
+
+    /// Copies some bytes, at most so many; how many, 0 at the end of the file. Sets `in_kernel` to
+    /// whether the kernel can do it.
+    pub(super) fn copy_some(
+        &self,
+        offset: u64,
+        to: &Self,
+        to_offset: u64,
+        (most, in_kernel): (usize, &mut bool),
+    ) -> Result<usize> {
+        while *in_kernel {
+            let (mut read, mut write) = (offset, to_offset);
+            match copy_file_range(&self.file, Some(&mut read), &to.file, Some(&mut write), most) {
+                Err(Errno::INTR) => {}
+                Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::BADF) => {
+                    // Not on these file systems, or the file is for appending.
+                    *in_kernel = false;
                 }
-            } else {
-                self.copy_step(offset, to, to_offset, step.min(COPY_STEP))?
-            };
-            if copied == 0 {
-                break;
+                outcome => return Ok(outcome?),
             }
-            offset += copied as u64;
-            to_offset += copied as u64;
         }
-        Ok(())
+        self.copy_step(offset, to, to_offset, most.min(COPY_STEP))
     }
 
     fn copy_step(&self, offset: u64, to: &Self, to_offset: u64, step: usize) -> Result<usize> {

@@ -24,17 +24,3 @@ pub(super) fn perform(open: Option<Arc<Open>>, request: &Request) -> Response {
     };
     answer().unwrap_or_else(|refusal: Refusal| refusal.response())
 }
-
-/// Copies a range from one open file to another.
-pub(super) fn copy(from: Option<Arc<Open>>, to: Option<Arc<Open>>, request: &Request) -> Response {
-    let answer = || {
-        let (from, to) = (from.ok_or(Refusal::NO_HANDLE)?, to.ok_or(Refusal::NO_HANDLE)?);
-        let Request::Extended(Extended::CopyData { from_offset, length, to_offset, .. }) = request
-        else {
-            return Err(Refusal::NO_HANDLE);
-        };
-        from.as_file()?.copy_to(*from_offset, *length, to.as_file()?, *to_offset)?;
-        Ok(ok())
-    };
-    answer().unwrap_or_else(|refusal: Refusal| refusal.response())
-}

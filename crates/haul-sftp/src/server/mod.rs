@@ -16,6 +16,7 @@
 mod admission;
 mod answers;
 mod connection;
+mod copying;
 mod credentials;
 mod files;
 mod handles;

@@ -6,13 +6,14 @@
 
 use std::fmt;
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdTcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
+use haul_net::Places;
 use haul_storage::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
@@ -21,15 +22,15 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::connection::{self, Served};
+use super::connection::{self, Arrival, Served};
 use super::credentials::Credentials;
 use super::host_key::HostKey;
 use super::share::{Share, ShareOptions};
 use super::transport;
 use super::visitor::{ClientAction, ClientEvent, Observer};
 
-/// Connections beyond one for each session: clients that open one and then another, and those that
-/// have not logged in.
+/// Connections beyond one for each session: clients that open one and then another. Who has not logged
+/// in has these only.
 const SPARE_CONNECTIONS: usize = 32;
 
 /// How long nothing is accepted after that failed: mostly there are no descriptors left.
@@ -249,21 +250,19 @@ fn start(
         workers.push((load, connections));
     }
     let most = served.share.options.sessions.saturating_add(SPARE_CONNECTIONS);
+    let places = Places::new(most, SPARE_CONNECTIONS);
     let (observer, stopping) = (served.observer.clone(), stopping.clone());
     spawn(Box::new(move |runtime| {
-        runtime.block_on(accept(listener, workers, most, observer, stopping));
+        runtime.block_on(accept(listener, workers, &places, observer, stopping));
     }))?;
     Ok(threads)
 }
-
-/// A connection, and where it comes from.
-type Arrival = (StdTcpStream, SocketAddr);
 
 /// Accepts connections and gives each to the thread that has fewest.
 async fn accept(
     listener: StdTcpListener,
     workers: Vec<(Arc<AtomicUsize>, UnboundedSender<Arrival>)>,
-    most: usize,
+    places: &Arc<Places>,
     observer: Observer,
     mut stopping: watch::Receiver<bool>,
 ) {
@@ -278,20 +277,19 @@ async fn accept(
             sleep(PAUSE).await;
             continue;
         };
-        let all: usize = workers.iter().map(|(load, _)| load.load(Ordering::Relaxed)).sum();
-        if all >= most {
+        let Some(place) = places.enter(from.ip()) else {
             // RFC 4253, section 4.2, lets a server say something before its version. Whether it
             // arrives is the client's loss.
             drop(socket.write_all(b"haul: too many connections; try again later\r\n"));
             observer.tell(from, ClientAction::TurnedAway);
             continue;
-        }
+        };
         if let Some((load, worker)) =
             workers.iter().min_by_key(|(load, _)| load.load(Ordering::Relaxed))
         {
             load.fetch_add(1, Ordering::Relaxed);
             // A thread ends only when the server stops.
-            drop(worker.send((socket, from)));
+            drop(worker.send(Arrival { socket, from, place }));
         }
     }
 }
@@ -309,9 +307,9 @@ impl Worker {
         let mut stopping = self.stopping.clone();
         loop {
             tokio::select! {
-                Some((socket, from)) = arrivals.recv() => {
+                Some(arrival) = arrivals.recv() => {
                     let served = Arc::clone(&self.served);
-                    let connection = connection::serve(served, socket, from, self.stopping.clone());
+                    let connection = connection::serve(served, arrival, self.stopping.clone());
                     let load = Loaded(Arc::clone(&self.load));
                     connections.spawn(async move {
                         // A socket that fails before it is used is a client that is gone.

@@ -27,6 +27,7 @@ use tokio::time::timeout;
 
 use super::admission::{admit, number, version};
 use super::answers::{Budgeted, Outgoing, hand_on};
+use super::copying::Copying;
 use super::files::Open;
 use super::handles;
 use super::limits;
@@ -40,6 +41,9 @@ use crate::codec::{CodecError, DATA_HEAD, Deframer, Extended, Frame, Request, Re
 
 /// The most that an answer to READDIR takes: names of 255 bytes, twice, and numbers.
 const LISTING: usize = limits::ENTRIES * 700;
+
+/// The most that an answer with a path takes: the path, twice, and numbers.
+const NAMED: usize = 2 * limits::PATH + 64;
 
 /// How long a session that is cut may take to hand on the answers that it has.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -245,7 +249,11 @@ impl Session {
                 return Ok(());
             }
             _ if !self.is_begun => return Err(SessionError::NoInit),
-            Ok(decoded) => decoded,
+            Ok((id, mut request)) => {
+                // Nothing is known of them here, and as pairs they take eight times as much.
+                request.forget_extended();
+                (id, request)
+            }
             Err(error) => {
                 self.unanswered.fetch_add(1, Ordering::Relaxed);
                 let status = match error {
@@ -289,7 +297,11 @@ impl Session {
 
     fn start(&mut self, job: Job) {
         match &job.request {
-            Request::Read { .. } | Request::Readdir(_) => {
+            Request::Read { .. }
+            | Request::Readdir(_)
+            | Request::Readlink(_)
+            | Request::Realpath(_)
+            | Request::Extended(Extended::ExpandPath(_)) => {
                 let cost = self.cost(&job);
                 let budget = Arc::clone(&self.budget);
                 match budget.try_acquire_many_owned(cost) {
@@ -317,8 +329,17 @@ impl Session {
                 self.submit(job, move |_, request| handles::perform(open, request));
             }
             Request::Extended(Extended::CopyData { from, to, .. }) => {
-                let (from, to) = (self.open(from), self.open(to));
-                self.submit(job, move |_, request| handles::copy(from, to, request));
+                let copying = match (self.open(from), self.open(to)) {
+                    (Some(from), Some(to)) => Copying::of(&job.request, from, to),
+                    _ => None,
+                };
+                match copying {
+                    Some(copying) => {
+                        let pending = self.pending(Kind::Other, &job);
+                        copying.run(&self.share.pool, job.id, pending);
+                    }
+                    None => self.finish_at_once(&job, &Refusal::NO_HANDLE),
+                }
             }
             _ => self.submit(job, |share, request| names::perform(&share.jail, request)),
         }
@@ -396,18 +417,21 @@ impl Session {
     fn cost(&self, job: &Job) -> u32 {
         let bytes = match &job.request {
             Request::Read { length, .. } => DATA_HEAD + read_length(*length),
-            _ => LISTING,
+            Request::Readdir(_) => LISTING,
+            _ => NAMED,
         };
         u32::try_from(bytes.min(self.share.answer_bytes)).unwrap_or(u32::MAX)
     }
 
-    /// Submits a READ or READDIR whose answer has its place in the budget.
+    /// Submits what has a long answer, whose place in the budget this is.
     fn submit_answer(&mut self, job: Job, permit: OwnedSemaphorePermit) {
         let open = match &job.request {
-            Request::Read { handle, .. } | Request::Readdir(handle) => self.open(handle),
+            Request::Read { handle, .. } | Request::Readdir(handle) => match self.open(handle) {
+                Some(open) => Some(open),
+                None => return self.finish_at_once(&job, &Refusal::NO_HANDLE),
+            },
             _ => None,
         };
-        let Some(open) = open else { return self.finish_at_once(&job, &Refusal::NO_HANDLE) };
         let share = Arc::clone(&self.share);
         let kind = match job.scope {
             Scope::Look(handle) => {
@@ -419,15 +443,18 @@ impl Session {
         let pending = self.pending(kind, &job);
         self.share.pool.submit(move || {
             let id = job.id;
-            let packet = match &job.request {
-                Request::Read { offset, length, .. } => open
+            let packet = match (&job.request, &open) {
+                (Request::Read { offset, length, .. }, Some(open)) => open
                     .as_file()
                     .and_then(|file| file.read(id, *offset, read_length(*length), &share.buffers))
                     .map(|packet| packet.unwrap_or_else(|| at_end("End of file").encode(id))),
-                _ => open.list().map(|names| match names.is_empty() {
-                    true => at_end("End of directory").encode(id),
-                    false => Response::Names(names).encode(id),
-                }),
+                (Request::Readdir(_), Some(open)) => {
+                    open.list().map(|names| match names.is_empty() {
+                        true => at_end("End of directory").encode(id),
+                        false => Response::Names(names).encode(id),
+                    })
+                }
+                (request, _) => Ok(names::perform(&share.jail, request).encode(id)),
             };
             let bytes = packet.unwrap_or_else(|refusal| refusal.response().encode(id));
             // The file may be closed as soon as the answer is out.

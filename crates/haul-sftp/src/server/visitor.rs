@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use haul_net::Place;
 use russh::keys::{HashAlg, PublicKey};
 
 /// Something about a client.
@@ -108,18 +109,20 @@ pub(super) struct Visitor {
     address: SocketAddr,
     since: Instant,
     user: OnceLock<String>,
+    place: Place,
 }
 
 impl Visitor {
     /// One that has just connected.
-    pub(super) fn new(observer: Observer, address: SocketAddr) -> Self {
+    pub(super) fn new(observer: Observer, address: SocketAddr, place: Place) -> Self {
         observer.tell(address, ClientAction::Connected);
-        Self { observer, address, since: Instant::now(), user: OnceLock::new() }
+        Self { observer, address, since: Instant::now(), user: OnceLock::new(), place }
     }
 
     pub(super) fn logged_in(&self, user: &str, with: Proof) {
         // Nobody logs in twice: SSH ignores what comes after the first success (RFC 4252, 5.1).
         drop(self.user.set(user.to_owned()));
+        self.place.is_known();
         self.tell(ClientAction::LoggedIn { user: user.to_owned(), with });
     }
 

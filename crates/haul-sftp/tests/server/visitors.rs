@@ -138,15 +138,35 @@ async fn more_connections_than_there_may_be_are_sent_away_with_a_word() {
     let log = Log::default();
     let site = Site::with(|builder| log.of(builder).max_sessions(1)).await;
     let address = site.server.address();
-    // One for the session, and 32 for those that have not logged in.
-    let held: Vec<_> = (0..33).map(|_| TcpStream::connect(address).unwrap()).collect();
+    // One who has logged in has the place that is for the session.
+    let mut inside = connected(&site).await;
+    assert!(inside.authenticate_password("me", PASSWORD).await.unwrap().success());
+    // Those that have not logged in have 32.
+    let held: Vec<_> = (0..32).map(|_| TcpStream::connect(address).unwrap()).collect();
     let mut said = String::new();
     TcpStream::connect(address).unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(said, "haul: too many connections; try again later\r\n");
-    drop(held);
+    inside.channel_open_session().await.unwrap();
+    drop((held, inside));
     let events = log.until_left(33).await;
     assert_eq!(events.iter().filter(|event| event.action == ClientAction::TurnedAway).count(), 1);
     site.run(site.sftp("pwd")).await;
+}
+
+#[tokio::test]
+async fn who_has_logged_in_takes_no_place_of_those_who_have_not() {
+    let site = Site::with(|builder| builder.max_sessions(2)).await;
+    let address = site.server.address();
+    let mut inside = Vec::new();
+    for _ in 0..2 {
+        let mut one = connected(&site).await;
+        assert!(one.authenticate_password("me", PASSWORD).await.unwrap().success());
+        inside.push(one);
+    }
+    let held: Vec<_> = (0..31).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let mut last = connected(&site).await;
+    assert!(last.authenticate_password("me", PASSWORD).await.unwrap().success());
+    drop(held);
 }
 
 #[tokio::test]

@@ -1,0 +1,24 @@
+//! Who is at the other end of a connection, and what is held for it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use haul_net::Place;
+use tokio::sync::Semaphore;
+
+use super::limits;
+
+/// Who is at the other end of a connection.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) from: SocketAddr,
+    pub(super) place: Place,
+    /// What may be read ahead of what it takes; see `file_body`.
+    pub(super) ahead: Arc<Semaphore>,
+}
+
+impl Client {
+    pub(super) fn new(from: SocketAddr, place: Place) -> Arc<Self> {
+        Arc::new(Self { from, place, ahead: Arc::new(Semaphore::new(limits::AHEAD_OF_ALL)) })
+    }
+}

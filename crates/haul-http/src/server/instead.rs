@@ -1,0 +1,75 @@
+//! What is copied over something that is there already. The copy grows beside it, and takes its place
+//! when all of it is there: a copy that fails leaves what was there.
+
+use std::fmt;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Result;
+
+use super::jail::trimmed;
+use super::part::{part_beside, remove_all, rename_over};
+use super::properties::is_within;
+use super::share::Share;
+
+/// A name beside another; what has it is removed in the end if it does not get the other.
+pub(super) struct Instead {
+    share: Arc<Share>,
+    path: Vec<u8>,
+    part: Vec<u8>,
+    is_named: AtomicBool,
+}
+
+impl Instead {
+    /// For what is to be at a path.
+    pub(super) fn of(share: &Arc<Share>, path: &[u8]) -> Result<Self> {
+        let path = trimmed(path).to_vec();
+        let name_at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let mut part = path[..name_at].to_vec();
+        part.extend_from_slice(&part_beside(&path[name_at..])?);
+        Ok(Self { share: Arc::clone(share), path, part, is_named: AtomicBool::new(false) })
+    }
+
+    /// Where that is made which is to be at a path.
+    pub(super) fn place(&self, path: &[u8]) -> Vec<u8> {
+        match is_within(trimmed(path), &self.path) {
+            true => [&self.part, &path[self.path.len()..]].concat(),
+            false => path.to_vec(),
+        }
+    }
+
+    /// Puts it in its place.
+    pub(super) async fn name(self: Arc<Self>) -> Result<()> {
+        let pool = self.share.pool.clone();
+        pool.run(move || {
+            let jail = &self.share.jail;
+            let ((from, old), (to, new)) = (jail.parent(&self.part)?, jail.parent(&self.path)?);
+            rename_over((from, old), (to, new))?;
+            self.is_named.store(true, Ordering::Relaxed);
+            Ok(())
+        })
+        .await
+    }
+}
+
+impl Drop for Instead {
+    fn drop(&mut self) {
+        if *self.is_named.get_mut() {
+            return;
+        }
+        let (share, part) = (Arc::clone(&self.share), std::mem::take(&mut self.part));
+        self.share.pool.submit(move || {
+            // What was never made is not there, and nobody is left who could be told of the rest.
+            if let Ok((directory, name)) = share.jail.parent(&part) {
+                let _ = remove_all(directory.as_fd(), name);
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Instead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Instead")
+    }
+}
