@@ -253,3 +253,32 @@ async fn every_extension_is_announced_and_does_what_it_says() {
     let found = client.ask(&Request::Extended(Extended::Fstatvfs(to))).await;
     assert!(matches!(found, Response::Extended(_)), "{found:?}");
 }
+
+#[tokio::test]
+async fn a_long_copy_is_done_in_steps_and_whole() {
+    let ground = Ground::new();
+    let content: Vec<u8> = (0..70_000_123_u32).map(|at| (at / 251) as u8).collect();
+    fs::write(ground.path("a"), &content).unwrap();
+    let mut client = ground.session().await;
+    let from = client.open("a", OpenFlags::READ).await;
+    let to = client.open("b", NEW).await;
+    let data = Extended::CopyData {
+        from: from.clone(),
+        from_offset: 1,
+        length: 69_000_000,
+        to: to.clone(),
+        to_offset: 2,
+    };
+    let copied = client.send(&Request::Extended(data));
+    // What comes later on the same file is done after it, also when the client closes at once.
+    let written = client.send(&write(&to, 0, vec![7; 2]));
+    let closed = [client.send(&Request::Close(from)), client.send(&Request::Close(to))];
+    for _ in 0..4 {
+        let (id, response) = client.answer().await.unwrap();
+        assert!([copied, written, closed[0], closed[1]].contains(&id));
+        assert!(matches!(response, Response::Status { status: Status::Ok, .. }), "{response:?}");
+    }
+    let found = fs::read(ground.path("b")).unwrap();
+    assert_eq!(found[..2], [7; 2]);
+    assert!(found[2..] == content[1..69_000_001]);
+}
