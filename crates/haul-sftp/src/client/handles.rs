@@ -32,6 +32,8 @@ pub(super) struct Handles {
     open: Mutex<HashMap<usize, OnLane>>,
     /// Lanes of its own, where a server wants that.
     own: Mutex<Vec<Lane>>,
+    /// A shared lane that has to stay, whatever the window says.
+    held: OnceLock<Arc<Session>>,
     /// Held by who opens it where handles are few.
     opening: tokio::sync::Mutex<()>,
     pieces: Pieces,
@@ -69,6 +71,7 @@ impl Handles {
             version: OnceLock::new(),
             open: Mutex::default(),
             own: Mutex::default(),
+            held: OnceLock::new(),
             opening: tokio::sync::Mutex::default(),
             pieces: Pieces::default(),
             next_piece: AtomicU64::new(0),
@@ -114,7 +117,7 @@ impl Handles {
                 Ok(handle) => return Ok((room, handle)),
                 Err(error) if !may_be_too_many(&error) => return Err(error),
                 Err(_) => {
-                    if let Some((session, handle)) = self.all().pop() {
+                    if let Some((session, handle)) = self.current() {
                         host.habits.learn_one_handle_a_file();
                         return Ok((session.reserve(bytes), handle));
                     }
@@ -122,7 +125,7 @@ impl Handles {
             }
         }
         let _opening = self.opening.lock().await;
-        if let Some((session, handle)) = self.all().pop() {
+        if let Some((session, handle)) = self.current() {
             return Ok((session.reserve(bytes), handle));
         }
         let mut opening = host.opening(false);
@@ -153,6 +156,12 @@ impl Handles {
         self.own.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
     }
 
+    /// Keeps a lane for as long as the file is open: what was begun on it can go on nowhere else.
+    pub(super) fn hold(&self, session: &Arc<Session>) {
+        // It is the first, and there is one only.
+        drop(self.held.set(Arc::clone(session)));
+    }
+
     /// The handle on a lane; opens the file there if it is not open yet.
     pub(super) async fn on(&self, session: &Arc<Session>) -> Result<Handle> {
         let Opened { handle, found } = self.opened(session).await?;
@@ -165,7 +174,10 @@ impl Handles {
     }
 
     async fn opened(&self, session: &Arc<Session>) -> Result<Opened> {
-        let on_lane = self.on_lane(session);
+        self.opened_as(session, &self.on_lane(session)).await
+    }
+
+    async fn opened_as(&self, session: &Arc<Session>, on_lane: &OnLane) -> Result<Opened> {
         let open = async || {
             let (attrs, handle) = self.open_on(session).await?;
             let found = self.found(&attrs);
@@ -186,8 +198,15 @@ impl Handles {
             let handles = Arc::clone(self);
             host.lanes.spawn(async move {
                 sleep(after).await;
+                let on_lane = handles.on_lane(&session);
                 // Whoever needs it there tries again, and hears what is wrong.
-                drop(handles.opened(&session).await);
+                let Ok(Opened { handle, .. }) = handles.opened_as(&session, &on_lane).await else {
+                    return;
+                };
+                if !handles.has(&session, &on_lane) {
+                    // All were given away meanwhile.
+                    session.post(&Request::Close(handle));
+                }
             });
         }
     }
@@ -244,9 +263,24 @@ impl Handles {
 
     /// The handles that are open, with their lanes.
     pub(super) fn all(&self) -> Vec<(Arc<Session>, Handle)> {
+        self.live(|_| true)
+    }
+
+    /// One that is open, and of the version that every lane has to find.
+    fn current(&self) -> Option<(Arc<Session>, Handle)> {
+        let version = self.version.get();
+        self.live(|Opened { found, .. }| match (version, found) {
+            (Some(version), Some(found)) => version == found,
+            _ => true,
+        })
+        .pop()
+    }
+
+    fn live(&self, which: impl Fn(&Opened) -> bool) -> Vec<(Arc<Session>, Handle)> {
         let open = self.lock();
         let live = open.values().filter_map(|on_lane| {
-            Some((on_lane.session.upgrade()?, on_lane.handle.get()?.handle.clone()))
+            let opened = on_lane.handle.get().filter(|opened| which(opened))?;
+            Some((on_lane.session.upgrade()?, opened.handle.clone()))
         });
         live.filter(|(session, _)| !session.is_ended()).collect()
     }
@@ -330,6 +364,12 @@ impl Handles {
         open.retain(|_, on_lane| on_lane.session.strong_count() > 0);
         let new = || OnLane { session: Arc::downgrade(session), handle: Arc::default() };
         open.entry(session.id()).or_insert_with(new).clone()
+    }
+
+    /// Whether that is still what it has on a lane.
+    fn has(&self, session: &Session, on_lane: &OnLane) -> bool {
+        let open = self.lock();
+        open.get(&session.id()).is_some_and(|kept| Arc::ptr_eq(&kept.handle, &on_lane.handle))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<usize, OnLane>> {

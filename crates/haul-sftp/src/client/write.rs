@@ -98,9 +98,12 @@ impl SftpUpload {
                 (lane, handle, _) = open().await?;
             }
             handles.adopt(&lane, handle);
+            if habits.writes() == Some(Writes::InOrder) {
+                handles.hold(&lane);
+            }
             handles.keep(lane);
         }
-        let in_order = inner.host.habits.writes() == Some(Writes::InOrder);
+        let in_order = habits.writes() == Some(Writes::InOrder);
         Ok(Self {
             inner: Arc::clone(inner),
             path: path.clone(),

@@ -14,11 +14,14 @@ mod sshd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use haul_sftp::transport::Dial;
 use haul_sftp::{SftpHost, SftpStorage};
 use haul_storage::conformance;
-use haul_storage::{Location, Range, RelPath, Storage, Writes};
+use haul_storage::{
+    Block, CommitOptions, CreateOptions, Location, Metadata, Range, RelPath, Storage, Writes,
+};
 use pipe::SftpServerProcess;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -97,4 +100,30 @@ async fn a_change_is_seen_on_a_lane_that_has_opened_the_file_early() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     std::fs::write(dir.path().join("f"), b"other").unwrap();
     assert_ne!(file.recheck().await.unwrap(), *file.identity());
+}
+
+#[tokio::test]
+async fn a_file_that_is_written_in_order_keeps_its_lane_when_there_are_to_be_fewer() {
+    let server =
+        SftpServerProcess { server: "SSH-2.0-AWS_SFTP_1.1", ..SftpServerProcess::default() };
+    let ([dir, _journals], storage) = storage(server).await;
+    std::fs::write(dir.path().join("busy"), vec![1; 4 << 20]).unwrap();
+    let busy = storage.open(&RelPath::parse("busy").unwrap()).await.unwrap();
+    let mut blocks = busy.read_at(Range::new(0, 4 << 20));
+    blocks.next().await.unwrap().unwrap();
+    storage.set_lanes(2);
+    while storage.link().open < 2 {
+        tokio::task::yield_now().await;
+    }
+    // The first lane has something to do, so the file is written on the second.
+    let path = RelPath::parse("file").unwrap();
+    let file = storage.create(&path, &CreateOptions::default()).await.unwrap();
+    let block = || Block::from(Bytes::from(vec![2; 100_000]));
+    file.write_at(0, block()).await.unwrap();
+    storage.set_lanes(1);
+    assert_eq!(storage.link().open, 1);
+    file.write_at(100_000, block()).await.unwrap();
+    let options = CommitOptions { metadata: Metadata::default(), replace: false, sync: false };
+    file.commit(200_000, &options).await.unwrap();
+    assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), vec![2; 200_000]);
 }
