@@ -239,20 +239,23 @@ impl Inner {
 
     /// Asks for something to be done, and that it was done.
     pub(super) async fn tell(&self, ask: &Ask) -> Result<()> {
+        let (status, url) = self.told(ask).await?;
+        let refused = || error::of_status(status, ask.operation, &url);
+        if status.is_success() { Ok(()) } else { Err(refused()) }
+    }
+
+    /// What is answered to that, and by whom; of several things the one that was not done.
+    pub(super) async fn told(&self, ask: &Ask) -> Result<(StatusCode, Url)> {
         let mut answer = self.exchange().once(ask).await?;
         let status = answer.status;
         if status == StatusCode::MULTI_STATUS {
             // Something of it was not done.
             let failed = failed_part(&mut answer, ask.operation).await?;
-            let status = failed.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            return Err(error::of_status(status, ask.operation, &answer.url));
+            return Ok((failed.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), answer.url.clone()));
         }
         let url = answer.url.clone();
         answer.drain().await;
-        if status.is_success() {
-            return Ok(());
-        }
-        Err(error::of_status(status, ask.operation, &url))
+        Ok((status, url))
     }
 
     /// That this storage is one that can be written to.

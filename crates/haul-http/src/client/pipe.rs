@@ -35,6 +35,9 @@ use crate::parse::Url;
 
 /// The longest head that is read.
 const HEAD_MOST: usize = 64 << 10;
+
+/// Provisional answers (1xx) before one that counts.
+const PROVISIONAL_MOST: usize = 64;
 const HEAD_READ: usize = 4 << 10;
 const HEADERS_MOST: usize = 128;
 
@@ -418,12 +421,17 @@ impl Reader {
 
     /// The head of the next answer. Those of provisional ones (1xx) are passed over.
     async fn head(&mut self, url: &Url, patience: Duration) -> Result<(Head, Length), Broken> {
+        let mut provisional = 0;
         loop {
             if let Some(parsed) = parse(&mut self.ahead, url)? {
-                if parsed.0.status.is_informational() {
-                    continue;
+                if !parsed.0.status.is_informational() {
+                    return Ok(parsed);
                 }
-                return Ok(parsed);
+                provisional += 1;
+                if provisional > PROVISIONAL_MOST {
+                    return Err(Broken::Unreadable("it is provisional without end".to_owned()));
+                }
+                continue;
             }
             if self.ahead.len() >= HEAD_MOST {
                 return Err(Broken::Unreadable("its head is too long".to_owned()));
@@ -592,6 +600,21 @@ mod tests {
             }
         });
         assert!(ended.await.is_ok(), "the lane goes on");
+    }
+
+    #[tokio::test]
+    async fn provisional_answers_without_end_are_none() {
+        let (pipe, mut server, url) = pipe().await;
+        let request = Request::get("/file").body(Payload::Empty).unwrap();
+        let mut part = pipe.ask(&request, &url, 100, &Block::new());
+        let provisional = "HTTP/1.1 102 Processing\r\n\r\n".repeat(PROVISIONAL_MOST);
+        server.write_all(provisional.as_bytes()).await.unwrap();
+        server.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        assert_eq!(part.head().await.unwrap().status, StatusCode::OK);
+        let mut part = pipe.ask(&request, &url, 100, &Block::new());
+        server.write_all(provisional.as_bytes()).await.unwrap();
+        server.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.unwrap();
+        assert!(matches!(part.head().await, Err(Broken::Unreadable(_))));
     }
 
     /// They were taken for the answer to the next question, and its answer for that to the one after.

@@ -464,6 +464,55 @@ async fn a_large_file_for_nextcloud_is_put_together_from_pieces() {
     assert_eq!(moved.header("overwrite"), "F");
 }
 
+/// What is before a server waits for a minute, mostly, and the server needs longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_put_together_behind_a_gateway_that_gives_up_is_waited_for() {
+    const SIZE: u64 = 6 << 20;
+    for (status, done_after, is_well) in [(504, 3, true), (500, 3, false), (500, 0, true)] {
+        let (is_moved, looks) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let server = Scripted::start(move |asked| {
+            let moved = is_moved.load(Ordering::Relaxed) > 0;
+            match &asked.method[..] {
+                "OPTIONS" => {
+                    let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
+                    Reply::Say(200, vec![dav], String::new())
+                }
+                "MKCOL" => Reply::status(201),
+                "MOVE" => {
+                    is_moved.store(1, Ordering::Relaxed);
+                    Reply::status(status)
+                }
+                "PROPFIND" if asked.path.contains("/uploads/") && moved => {
+                    match looks.fetch_add(1, Ordering::Relaxed) < done_after {
+                        true => Reply::listing(&[(&asked.path, None)]),
+                        false => Reply::status(404),
+                    }
+                }
+                "PROPFIND" if asked.path.ends_with("/big") && moved => {
+                    match looks.load(Ordering::Relaxed) > done_after {
+                        true => Reply::listing(&[(&asked.path, Some(SIZE))]),
+                        false => Reply::status(404),
+                    }
+                }
+                "PROPFIND" if asked.path.ends_with("/me/") => {
+                    Reply::listing(&[(&asked.path, None)])
+                }
+                _ => usual(asked),
+            }
+        })
+        .await;
+        let root = format!("{}remote.php/dav/files/me/", server.url);
+        let storage = storage(&root, &tempfile::tempdir().unwrap()).await;
+        let options = CreateOptions { size: Some(SIZE), ..CreateOptions::default() };
+        let writer = storage.create(&path("big"), &options).await.unwrap();
+        writer.write_at(0, Block::from(Bytes::from(vec![7; SIZE as usize]))).await.unwrap();
+        let commit = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+        let done = writer.commit(SIZE, &commit).await;
+        assert_eq!(done.is_ok(), is_well, "{status}: {done:?}");
+        assert_eq!(server.asked("MOVE").len(), 1);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pieces_of_an_upload_that_was_given_up_are_removed() {
     let server = nextcloud().await;

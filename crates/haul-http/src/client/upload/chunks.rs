@@ -22,6 +22,7 @@ use http::{HeaderName, HeaderValue, Method};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 
 use super::super::dav::{self, DESTINATION, OVERWRITE, method};
 use super::super::error;
@@ -42,6 +43,11 @@ const UNDER_WAY: u64 = 20 << 20;
 
 /// A server copies all pieces to put them together.
 const ASSEMBLED: Duration = Duration::from_secs(1800);
+
+/// Bytes of a second of that which has to be waited for unseen, and how often somebody looks.
+const ASSEMBLED_PER_SECOND: u64 = 10 << 20;
+const FIRST_LOOK: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Whether a file is worth it: it has at least two pieces.
 pub(super) fn is_worth_it(size: Option<u64>) -> bool {
@@ -153,18 +159,39 @@ impl ChunkUpload {
             ask = ask.with(OC_MTIME, HeaderValue::from(time.seconds.max(0)));
         }
         ask.patience = ASSEMBLED;
-        let Err(error) = self.inner.tell(&ask).await else { return Ok(()) };
-        if error.kind() == ErrorKind::Unreachable && self.is_assembled().await {
+        let (error, goes_on) = match self.inner.told(&ask).await {
+            Ok((status, _)) if status.is_success() => return Ok(()),
+            // What is before the server does not wait as long; the server goes on.
+            Ok((status, url)) => {
+                let is_gateway = matches!(status.as_u16(), 502 | 504);
+                (error::of_status(status, "commit", &url), is_gateway)
+            }
+            Err(error) => (error, true),
+        };
+        if error.kind() == ErrorKind::Unreachable && self.is_assembled(goes_on).await {
             return Ok(());
         }
         Err(error.at(self.inner.location.display(&self.path)))
     }
 
-    /// Whether the answer was lost and the work was not: the pieces are gone, the file is there.
-    async fn is_assembled(&self) -> bool {
-        let pieces = dav::look(self.inner.exchange(), self.place.clone(), "commit").await;
-        let file = self.inner.look_by_properties(&self.path, "commit").await;
-        matches!(pieces, Ok(None)) && matches!(file, Ok(Some(file)) if file.size == self.size)
+    /// Whether the answer was lost and the work was not: the pieces are gone, the file is there. While
+    /// the pieces are there, the server may be at it if it `goes_on`.
+    async fn is_assembled(&self, goes_on: bool) -> bool {
+        let wait = Duration::from_secs(10 + self.size / ASSEMBLED_PER_SECOND).min(ASSEMBLED);
+        let until = Instant::now() + wait;
+        let mut pause = FIRST_LOOK;
+        loop {
+            let pieces = dav::look(self.inner.exchange(), self.place.clone(), "commit").await;
+            let file = self.inner.look_by_properties(&self.path, "commit").await;
+            if matches!(pieces, Ok(None)) {
+                return matches!(file, Ok(Some(file)) if file.size == self.size);
+            }
+            if !goes_on || Instant::now() >= until {
+                return false;
+            }
+            sleep(pause).await;
+            pause = (2 * pause).min(LONGEST_PAUSE);
+        }
     }
 
     fn invalid(&self, cause: String) -> Error {

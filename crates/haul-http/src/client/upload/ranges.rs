@@ -114,7 +114,7 @@ impl RangeUpload {
         loop {
             let (mut answer, lane) = exchange.part(ask, 0).await?;
             match answer.head().await {
-                Ok(head) if head.status.is_success() => return Ok(true),
+                Ok(head) if matches!(head.status.as_u16(), 200 | 201 | 204) => return Ok(true),
                 // As many lanes as there are now are too many, but others go on.
                 Ok(head) if matches!(head.status.as_u16(), 429 | 503) => {
                     exchange.busy(&head);
