@@ -1,5 +1,5 @@
-//! What haul's backends share of the network: reaching a host, TLS, passwords, and what the kernel
-//! knows of a connection.
+//! What haul's backends share of the network: reaching a host, TLS, passwords, what the kernel
+//! knows of a connection, and how many connections a server takes.
 
 mod dial;
 mod gauge;

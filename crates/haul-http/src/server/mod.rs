@@ -11,11 +11,11 @@
 //!
 //! - `gate` decides who may ask at all: `names` whether it was this server that was meant, `credentials`
 //!   and `failures` whether the password is right and how often it was not.
-//! - `jail` is the only way into the directory; `file_system`, `upload` and `part` do in it what the crate
+//! - `jail` is the only way into the directory; `file_system`, `upload`, `part` and `instead` do in it what the crate
 //!   `dav-server` wants done, `locks` and `properties` remember what files cannot hold.
 //! - `download` and `file_body` send files; `conditions` are the headers that ask "only if" and "only
 //!   these bytes"; `page` is a directory for people, `propfind` for programs.
-//! - `running`, `connection`, `tls` and `limits` are the outside, `visitor` is what is told about clients.
+//! - `running`, `connection`, `client`, `tls` and `limits` are the outside, `visitor` is what is told about clients.
 
 mod body;
 mod client;

@@ -107,7 +107,8 @@ pub(crate) struct ServeDavArgs {
     #[arg(long)]
     pub(crate) read_only: bool,
 
-    /// Refuse more connections than this at once
+    /// Refuse more connections than this at once; where there is a password, those that have not given
+    /// it may have three quarters
     #[arg(long, value_name = "N", default_value = "256")]
     pub(crate) max_connections: Count<1, 4096>,
 }
