@@ -35,7 +35,7 @@ impl Places {
     /// quarters of these; this machine's own may have all, as many users of a proxy come from there.
     pub fn new(all: usize, strangers: usize) -> Arc<Self> {
         let strangers = strangers.min(all);
-        let of_one_address = (strangers * 3).div_ceil(4);
+        let of_one_address = strangers - strangers / 4;
         Arc::new(Self { all, strangers, of_one_address, taken: Mutex::default() })
     }
 

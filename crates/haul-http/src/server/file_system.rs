@@ -145,8 +145,9 @@ impl GuardedFileSystem<Intent> for Files {
     }
 
     fn create_dir<'a>(&'a self, path: &'a DavPath, intent: &'a Intent) -> FsFuture<'a, ()> {
-        let place = intent.place(path);
+        let (place, instead) = (intent.place(path), intent.instead.clone());
         self.run(path, move |share, _| {
+            let _until_it_is_made = instead;
             let (directory, name) = share.jail.parent(&place).map_err(|errno| match errno {
                 // The served directory itself is there.
                 Errno::BUSY => Errno::EXIST,
@@ -202,10 +203,15 @@ impl GuardedFileSystem<Intent> for Files {
     ) -> FsFuture<'a, ()> {
         let keeps = intent.keeps;
         let (from, to) = (from.as_bytes().to_vec(), intent.place(to));
+        let instead = intent.instead.clone();
         let share = Arc::clone(&self.share);
         Box::pin(async move {
             // It may take long: the disk threads have others to serve.
-            let copied = spawn_blocking(move || copy(&share.jail, &from, &to, keeps)).await;
+            let copied = spawn_blocking(move || {
+                let _until_it_is_copied = instead;
+                copy(&share.jail, &from, &to, keeps)
+            });
+            let copied = copied.await;
             copied.map_err(|_| FsError::GeneralFailure)?.map_err(fs_error)
         })
     }

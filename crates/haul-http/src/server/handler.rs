@@ -9,7 +9,7 @@ use bytes::Bytes;
 use dav_server::DavHandler;
 use dav_server::body::BodyType;
 use dav_server::davpath::{DavPath, ParseError};
-use http::header::{self, HeaderName, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
@@ -164,9 +164,7 @@ impl Handler {
         };
         let is_new =
             head.headers.get(header::IF_NONE_MATCH).is_some_and(|tag| tag.as_bytes() == b"*");
-        let that_version = [header::IF_MATCH, header::IF_UNMODIFIED_SINCE, IF]
-            .iter()
-            .any(|name| head.headers.contains_key(name));
+        let that_version = is_for_one_version(&head.headers);
         let written = Written { modified, that_version };
         let intent = Intent { written, ..Intent::default() };
         let (body, lender) = Lent::new(body);
@@ -237,9 +235,9 @@ impl Handler {
         // With 207 some of it was not done; then the properties stay where they were.
         if matches!(response.status(), StatusCode::CREATED | StatusCode::NO_CONTENT) {
             if let Some(instead) = instead
-                && let Err(errno) = instead.name().await
+                && let Err(status) = instead.name().await
             {
-                return refusal::status(refusal::of(errno));
+                return refusal::status(status);
             }
             let properties = &self.share.properties;
             match (method.as_str(), target) {
@@ -273,18 +271,18 @@ impl Handler {
                     return Err(StatusCode::FORBIDDEN);
                 }
             }
-            let is_directory = |path: &[u8], follow| {
+            let kind = |path: &[u8], follow| {
                 let stat = share.jail.stat(trimmed(path), follow).ok()?;
-                Some(FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+                Some(FileType::from_raw_mode(stat.st_mode))
             };
-            let (from, into) = (is_directory(&from, true), is_directory(&into, false));
-            let replaces = from == Some(false) && into == Some(false);
-            let is_removed = match into {
-                Some(true) => !is_shallow,
-                Some(false) => !replaces,
-                None => false,
-            };
-            Ok((replaces, is_removed))
+            let is_directory =
+                |path: &[u8], follow| kind(path, follow).map(|kind| kind == FileType::Directory);
+            let replaces = is_directory(&from, true) == Some(false)
+                && is_directory(&into, false) == Some(false);
+            // `dav-server` removes nothing else for a copy of depth 0.
+            let is_file = || kind(&into, true) == Some(FileType::RegularFile);
+            let is_there = kind(&into, false).is_some();
+            Ok((replaces, is_there && !replaces && (!is_shallow || is_file())))
         });
         let (replaces, is_removed) = looked.await?;
         Ok(Target { path: to, value, replaces, is_removed })
@@ -314,6 +312,17 @@ impl Handler {
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
         response
     }
+}
+
+/// Whether a request is for what is there only if it is a certain version.
+fn is_for_one_version(headers: &HeaderMap) -> bool {
+    let says = |name, what: fn(&u8) -> bool| {
+        headers.get_all(name).iter().any(|value| value.as_bytes().iter().any(what))
+    };
+    headers.contains_key(header::IF_UNMODIFIED_SINCE)
+        || says(header::IF_MATCH, |byte| *byte == b'"')
+        // A tag stands in brackets, and a lock does not (RFC 4918, section 10.4.2).
+        || says(IF, |byte| *byte == b'[')
 }
 
 /// Where a COPY or MOVE goes.

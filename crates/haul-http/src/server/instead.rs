@@ -3,32 +3,40 @@
 
 use std::fmt;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::io::Result;
+use http::StatusCode;
+use rustix::io::Errno;
 
 use super::jail::trimmed;
+use super::locks::Held;
 use super::part::{part_beside, remove_all, rename_over};
 use super::properties::is_within;
+use super::refusal;
 use super::share::Share;
 
-/// A name beside another; what has it is removed in the end if it does not get the other.
+/// A name beside another. When nobody copies to it any longer, what has it is removed if it did not get
+/// the other.
 pub(super) struct Instead {
     share: Arc<Share>,
     path: Vec<u8>,
     part: Vec<u8>,
+    /// The locks around what is there. `dav-server` forgets those in it before it copies.
+    locks: Mutex<Vec<Held>>,
     is_named: AtomicBool,
 }
 
 impl Instead {
     /// For what is to be at a path.
-    pub(super) fn of(share: &Arc<Share>, path: &[u8]) -> Result<Self> {
+    pub(super) fn of(share: &Arc<Share>, path: &[u8]) -> Result<Self, Errno> {
         let path = trimmed(path).to_vec();
         let name_at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         let mut part = path[..name_at].to_vec();
         part.extend_from_slice(&part_beside(&path[name_at..])?);
-        Ok(Self { share: Arc::clone(share), path, part, is_named: AtomicBool::new(false) })
+        let locks = Mutex::new(share.locks.around(&path));
+        let is_named = AtomicBool::new(false);
+        Ok(Self { share: Arc::clone(share), path, part, locks, is_named })
     }
 
     /// Where that is made which is to be at a path.
@@ -39,17 +47,28 @@ impl Instead {
         }
     }
 
-    /// Puts it in its place.
-    pub(super) async fn name(self: Arc<Self>) -> Result<()> {
+    /// Puts it in its place, unless somebody has locked what is there meanwhile.
+    pub(super) async fn name(self: Arc<Self>) -> Result<(), StatusCode> {
         let pool = self.share.pool.clone();
         pool.run(move || {
-            let jail = &self.share.jail;
-            let ((from, old), (to, new)) = (jail.parent(&self.part)?, jail.parent(&self.path)?);
-            rename_over((from, old), (to, new))?;
-            self.is_named.store(true, Ordering::Relaxed);
-            Ok(())
+            if self.share.locks.are_others(&self.path, &self.locks()) {
+                return Err(StatusCode::LOCKED);
+            }
+            let named = self.rename();
+            self.is_named.store(named.is_ok(), Ordering::Relaxed);
+            named.map_err(refusal::of)
         })
         .await
+    }
+
+    fn rename(&self) -> Result<(), Errno> {
+        let jail = &self.share.jail;
+        let ((from, old), (to, new)) = (jail.parent(&self.part)?, jail.parent(&self.path)?);
+        rename_over((from, old), (to, new))
+    }
+
+    fn locks(&self) -> MutexGuard<'_, Vec<Held>> {
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,6 +77,8 @@ impl Drop for Instead {
         if *self.is_named.get_mut() {
             return;
         }
+        let locks = std::mem::take(&mut *self.locks());
+        self.share.locks.restore(&self.path, locks);
         let (share, part) = (Arc::clone(&self.share), std::mem::take(&mut self.part));
         self.share.pool.submit(move || {
             // What was never made is not there, and nobody is left who could be told of the rest.

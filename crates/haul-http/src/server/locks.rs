@@ -20,9 +20,9 @@ pub(super) struct Locks {
     held: Arc<Mutex<Vec<Held>>>,
 }
 
-/// A lock. Its owner is kept as text: as elements it takes a hundred times as much.
-#[derive(Debug)]
-struct Held {
+/// A lock, which clones copy. Its owner is kept as text: as elements it takes a hundred times as much.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
     lock: DavLock,
     owner: Box<str>,
 }
@@ -40,6 +40,35 @@ impl Locks {
             return String::new();
         }
         held.iter().filter(|one| covers(&one.lock, path)).map(described).collect()
+    }
+
+    /// Those on what is at a path, on something in it, and deep ones above it.
+    pub(super) fn around(&self, path: &[u8]) -> Vec<Held> {
+        let held = self.held();
+        held.iter().filter(|one| concerns(one, path)).cloned().collect()
+    }
+
+    /// Whether there are others than these around a path.
+    pub(super) fn are_others(&self, path: &[u8], than: &[Held]) -> bool {
+        let is_known = |one: &Held| than.iter().any(|known| known.lock.token == one.lock.token);
+        self.held().iter().any(|one| concerns(one, path) && !is_known(one))
+    }
+
+    /// Has those of them again that were on what is at a path, or in it, and were removed with that: it
+    /// is there still. Who has locked it meanwhile has it now.
+    pub(super) fn restore(&self, path: &[u8], removed: Vec<Held>) {
+        let mut held = self.held();
+        for one in removed {
+            let Held { lock, .. } = &one;
+            let was_removed = is_within(trimmed(lock.path.as_bytes()), trimmed(path));
+            let is_in_the_way = |other: &Held| {
+                let meets = concerns(other, lock.path.as_bytes());
+                other.lock.token == lock.token || meets && !(other.lock.shared && lock.shared)
+            };
+            if was_removed && !held.iter().any(is_in_the_way) {
+                held.push(one);
+            }
+        }
     }
 
     /// A lock that keeps somebody from changing what is at a path, and below it if `deep`.
@@ -180,6 +209,10 @@ impl DavLockSystem for Locks {
 fn covers(lock: &DavLock, path: &[u8]) -> bool {
     let (locked, path) = (trimmed(lock.path.as_bytes()), trimmed(path));
     locked == path || (lock.deep && is_within(path, locked))
+}
+
+fn concerns(one: &Held, path: &[u8]) -> bool {
+    covers(&one.lock, path) || is_below(&one.lock, path)
 }
 
 /// Whether it is the lock of that token, and concerns what is at a path.

@@ -186,7 +186,7 @@ impl DavServerBuilder {
         let listener = TcpListener::bind(self.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let strangers = match &self.credentials {
-            Some(_) => (self.connections * 3).div_ceil(4),
+            Some(_) => self.connections - self.connections / 4,
             None => self.connections,
         };
         let places = Places::new(self.connections, strangers);

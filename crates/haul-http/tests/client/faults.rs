@@ -468,7 +468,9 @@ async fn a_large_file_for_nextcloud_is_put_together_from_pieces() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_put_together_behind_a_gateway_that_gives_up_is_waited_for() {
     const SIZE: u64 = 6 << 20;
-    for (status, done_after, is_well) in [(504, 3, true), (500, 3, false), (500, 0, true)] {
+    for (status, done_after, is_well) in
+        [(504, 3, true), (500, 3, false), (500, 0, true), (0, 3, true)]
+    {
         let (is_moved, looks) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let server = Scripted::start(move |asked| {
             let moved = is_moved.load(Ordering::Relaxed) > 0;
@@ -480,7 +482,7 @@ async fn a_file_that_is_put_together_behind_a_gateway_that_gives_up_is_waited_fo
                 "MKCOL" => Reply::status(201),
                 "MOVE" => {
                     is_moved.store(1, Ordering::Relaxed);
-                    Reply::status(status)
+                    if status == 0 { Reply::Close(0) } else { Reply::status(status) }
                 }
                 "PROPFIND" if asked.path.contains("/uploads/") && moved => {
                     match looks.fetch_add(1, Ordering::Relaxed) < done_after {
@@ -511,6 +513,37 @@ async fn a_file_that_is_put_together_behind_a_gateway_that_gives_up_is_waited_fo
         assert_eq!(done.is_ok(), is_well, "{status}: {done:?}");
         assert_eq!(server.asked("MOVE").len(), 1);
     }
+}
+
+/// Whether the question was lost or the answer: the pieces are there still.
+#[tokio::test(flavor = "multi_thread")]
+async fn pieces_that_nobody_puts_together_are_put_together_once_more() {
+    const SIZE: u64 = 6 << 20;
+    let moved = AtomicUsize::new(0);
+    let server = Scripted::start(move |asked| match &asked.method[..] {
+        "OPTIONS" => {
+            let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
+            Reply::Say(200, vec![dav], String::new())
+        }
+        "MKCOL" => Reply::status(201),
+        "MOVE" => match moved.fetch_add(1, Ordering::Relaxed) {
+            0 => Reply::Close(0),
+            _ => Reply::status(201),
+        },
+        "PROPFIND" if asked.path.contains("/uploads/") || asked.path.ends_with("/me/") => {
+            Reply::listing(&[(&asked.path, None)])
+        }
+        _ => usual(asked),
+    })
+    .await;
+    let root = format!("{}remote.php/dav/files/me/", server.url);
+    let storage = storage(&root, &tempfile::tempdir().unwrap()).await;
+    let options = CreateOptions { size: Some(SIZE), ..CreateOptions::default() };
+    let writer = storage.create(&path("big"), &options).await.unwrap();
+    writer.write_at(0, Block::from(Bytes::from(vec![7; SIZE as usize]))).await.unwrap();
+    let commit = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    writer.commit(SIZE, &commit).await.unwrap();
+    assert_eq!(server.asked("MOVE").len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,6 +24,8 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
+    /// Bytes of the longest piece in which it came, if that is said.
+    pub(crate) longest_chunk: usize,
 }
 
 impl Site {
@@ -146,11 +148,11 @@ impl Answer {
         });
         let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let mut body = bytes[end + 4..].to_vec();
+        let (mut body, mut longest_chunk) = (bytes[end + 4..].to_vec(), 0);
         if head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
-            body = unchunked(&body);
+            (body, longest_chunk) = unchunked(&body);
         }
-        Self { status, head, body }
+        Self { status, head, body, longest_chunk }
     }
 
     /// The value of a header.
@@ -165,15 +167,16 @@ impl Answer {
     }
 }
 
-fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
-    let mut body = Vec::new();
+fn unchunked(mut bytes: &[u8]) -> (Vec<u8>, usize) {
+    let (mut body, mut longest) = (Vec::new(), 0);
     while let Some(end) = bytes.windows(2).position(|window| window == b"\r\n") {
         let length =
             usize::from_str_radix(std::str::from_utf8(&bytes[..end]).unwrap(), 16).unwrap();
+        longest = length.max(longest);
         body.extend_from_slice(&bytes[end + 2..end + 2 + length]);
         bytes = &bytes[end + 4 + length..];
     }
-    body
+    (body, longest)
 }
 
 /// Whether a tool is there. A test without its tool says so and passes.

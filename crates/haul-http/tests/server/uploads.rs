@@ -245,6 +245,30 @@ fn of_two_who_make_the_same_new_file_one_is_refused() {
 }
 
 #[test]
+fn of_two_who_want_that_there_is_a_file_both_replace_it() {
+    let site = Site::start();
+    site.write("file", "old");
+    let mut first = site.connect();
+    let host = site.authority();
+    write!(
+        first,
+        "PUT /file HTTP/1.1\r\nHost: {host}\r\nIf-Match: *\r\nConnection: close\r\n\
+         Content-Length: 9\r\n\r\nfir"
+    )
+    .unwrap();
+    let begun = Instant::now();
+    while site.names().len() < 2 && begun.elapsed() < Duration::from_secs(10) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(site.put("/file", &["If-Match: *"], b"second").status, 204);
+    first.write_all(b"st one").unwrap();
+    let mut answer = String::new();
+    first.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
+    assert_eq!(site.read("file"), "first one");
+}
+
+#[test]
 fn a_version_that_was_replaced_during_an_upload_is_not_replaced_by_it() {
     let site = Site::start();
     site.write("file", "old");

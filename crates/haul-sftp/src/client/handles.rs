@@ -1,7 +1,7 @@
 //! A file's handles: each lane opens it for itself when it first has to, or ahead.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -52,6 +52,20 @@ struct Opened {
     handle: Handle,
     /// What was found there when it was opened, if that was looked at.
     found: Option<Identity>,
+    /// Somebody closes it, or has been given it: servers give the same handle out again at once, and
+    /// whoever closes it a second time closes another file.
+    is_given: Arc<AtomicBool>,
+}
+
+impl Opened {
+    fn new(handle: Handle, found: Option<Identity>) -> Self {
+        Self { handle, found, is_given: Arc::default() }
+    }
+
+    /// The handle, to whoever asks first.
+    fn give(&self) -> Option<Handle> {
+        (!self.is_given.swap(true, Ordering::Relaxed)).then(|| self.handle.clone())
+    }
 }
 
 impl Handles {
@@ -164,7 +178,7 @@ impl Handles {
 
     /// The handle on a lane; opens the file there if it is not open yet.
     pub(super) async fn on(&self, session: &Arc<Session>) -> Result<Handle> {
-        let Opened { handle, found } = self.opened(session).await?;
+        let Opened { handle, found, .. } = self.opened(session).await?;
         match (self.version.get(), &found) {
             (Some(version), Some(found)) if version != found => {
                 Err(self.inner.at(changed(version, found), &self.path))
@@ -181,7 +195,7 @@ impl Handles {
         let open = async || {
             let (attrs, handle) = self.open_on(session).await?;
             let found = self.found(&attrs);
-            Ok(Opened { handle, found: Some(found) })
+            Ok(Opened::new(handle, Some(found)))
         };
         on_lane.handle.get_or_try_init(open).await.cloned()
     }
@@ -200,11 +214,11 @@ impl Handles {
                 sleep(after).await;
                 let on_lane = handles.on_lane(&session);
                 // Whoever needs it there tries again, and hears what is wrong.
-                let Ok(Opened { handle, .. }) = handles.opened_as(&session, &on_lane).await else {
-                    return;
-                };
-                if !handles.has(&session, &on_lane) {
-                    // All were given away meanwhile.
+                let Ok(opened) = handles.opened_as(&session, &on_lane).await else { return };
+                // All may have been given away meanwhile, and this not yet.
+                if !handles.has(&session, &on_lane)
+                    && let Some(handle) = opened.give()
+                {
                     session.post(&Request::Close(handle));
                 }
             });
@@ -251,7 +265,7 @@ impl Handles {
     /// Takes over a handle that was opened otherwise.
     pub(super) fn adopt(&self, session: &Arc<Session>, handle: Handle) {
         let on_lane = self.on_lane(session);
-        let adopted = on_lane.handle.set(Opened { handle, found: None });
+        let adopted = on_lane.handle.set(Opened::new(handle, None));
         // It was opened ahead there, too, and one is enough.
         if let Err(
             SetError::AlreadyInitializedError(second) | SetError::InitializingError(second),
@@ -277,19 +291,20 @@ impl Handles {
     }
 
     fn live(&self, which: impl Fn(&Opened) -> bool) -> Vec<(Arc<Session>, Handle)> {
-        let open = self.lock();
-        let live = open.values().filter_map(|on_lane| {
-            let opened = on_lane.handle.get().filter(|opened| which(opened))?;
-            Some((on_lane.session.upgrade()?, opened.handle.clone()))
-        });
-        live.filter(|(session, _)| !session.is_ended()).collect()
+        let live = live(&self.lock(), which).into_iter();
+        live.map(|(session, opened)| (session, opened.handle)).collect()
     }
 
     /// Gives all handles away: they are no longer closed by this.
     pub(super) fn take_all(&self) -> Vec<(Arc<Session>, Handle)> {
-        let all = self.all();
-        self.lock().clear();
-        all
+        let mut open = self.lock();
+        let given = live(&open, |_| true).into_iter().filter_map(|(session, opened)| {
+            let handle = opened.give()?;
+            Some((session, handle))
+        });
+        let given = given.collect();
+        open.clear();
+        given
     }
 
     /// Looks and opens in one round trip, or takes it that both were done a moment ago: what is
@@ -380,10 +395,22 @@ impl Handles {
 impl Drop for Handles {
     fn drop(&mut self) {
         self.inner.host.lanes.give_up(&self.questions());
-        for (session, handle) in self.all() {
+        for (session, handle) in self.take_all() {
             session.post(&Request::Close(handle));
         }
     }
+}
+
+/// What is open on lanes that have not ended.
+fn live(
+    open: &HashMap<usize, OnLane>,
+    which: impl Fn(&Opened) -> bool,
+) -> Vec<(Arc<Session>, Opened)> {
+    let live = open.values().filter_map(|on_lane| {
+        let opened = on_lane.handle.get().filter(|opened| which(opened))?;
+        Some((on_lane.session.upgrade()?, opened.clone()))
+    });
+    live.filter(|(session, _)| !session.is_ended()).collect()
 }
 
 fn changed(was: &Identity, is: &Identity) -> Error {

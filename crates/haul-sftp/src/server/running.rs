@@ -30,7 +30,7 @@ use super::transport;
 use super::visitor::{ClientAction, ClientEvent, Observer};
 
 /// Connections beyond one for each session: clients that open one and then another. Who has not logged
-/// in has these only.
+/// in may have as many, or three quarters of all if that is more.
 const SPARE_CONNECTIONS: usize = 32;
 
 /// How long nothing is accepted after that failed: mostly there are no descriptors left.
@@ -250,7 +250,7 @@ fn start(
         workers.push((load, connections));
     }
     let most = served.share.options.sessions.saturating_add(SPARE_CONNECTIONS);
-    let places = Places::new(most, SPARE_CONNECTIONS);
+    let places = Places::new(most, SPARE_CONNECTIONS.max(most - most / 4));
     let (observer, stopping) = (served.observer.clone(), stopping.clone());
     spawn(Box::new(move |runtime| {
         runtime.block_on(accept(listener, workers, &places, observer, stopping));

@@ -44,8 +44,10 @@ const UNDER_WAY: u64 = 20 << 20;
 /// A server copies all pieces to put them together.
 const ASSEMBLED: Duration = Duration::from_secs(1800);
 
-/// Bytes of a second of that which has to be waited for unseen, and how often somebody looks.
+/// Bytes of a second of that which has to be waited for unseen; how long after the answer was lost with
+/// its connection; and how often somebody looks.
 const ASSEMBLED_PER_SECOND: u64 = 10 << 20;
+const LOST: Duration = Duration::from_secs(10);
 const FIRST_LOOK: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
@@ -159,25 +161,40 @@ impl ChunkUpload {
             ask = ask.with(OC_MTIME, HeaderValue::from(time.seconds.max(0)));
         }
         ask.patience = ASSEMBLED;
-        let (error, goes_on) = match self.inner.told(&ask).await {
-            Ok((status, _)) if status.is_success() => return Ok(()),
-            // What is before the server does not wait as long; the server goes on.
-            Ok((status, url)) => {
-                let is_gateway = matches!(status.as_u16(), 502 | 504);
-                (error::of_status(status, "commit", &url), is_gateway)
+        let mut told = self.inner.told(&ask).await;
+        let is_lost = told.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unreachable);
+        if is_lost {
+            if self.is_assembled(LOST).await {
+                return Ok(());
             }
-            Err(error) => (error, true),
-        };
-        if error.kind() == ErrorKind::Unreachable && self.is_assembled(goes_on).await {
-            return Ok(());
+            // The question may have been lost as well as the answer. A server that is at it says that the
+            // file is locked.
+            told = self.inner.told(&ask).await;
         }
-        Err(error.at(self.inner.location.display(&self.path)))
+        let at = |error: Error| error.at(self.inner.location.display(&self.path));
+        let (status, url) = match told {
+            Ok((status, _)) if status.is_success() => return Ok(()),
+            outcome => outcome.map_err(at)?,
+        };
+        let wait = match status.as_u16() {
+            // What is before the server does not wait as long; the server goes on.
+            502 | 504 => self.size_wait(),
+            423 if is_lost => self.size_wait(),
+            _ => Duration::ZERO,
+        };
+        let error = error::of_status(status, "commit", &url);
+        let may_be_done = is_lost || error.kind() == ErrorKind::Unreachable;
+        if may_be_done && self.is_assembled(wait).await { Ok(()) } else { Err(at(error)) }
+    }
+
+    /// How long a server may need for it.
+    fn size_wait(&self) -> Duration {
+        Duration::from_secs(10 + self.size / ASSEMBLED_PER_SECOND).min(ASSEMBLED)
     }
 
     /// Whether the answer was lost and the work was not: the pieces are gone, the file is there. While
-    /// the pieces are there, the server may be at it if it `goes_on`.
-    async fn is_assembled(&self, goes_on: bool) -> bool {
-        let wait = Duration::from_secs(10 + self.size / ASSEMBLED_PER_SECOND).min(ASSEMBLED);
+    /// the pieces are there the server may be at it, for so long.
+    async fn is_assembled(&self, wait: Duration) -> bool {
         let until = Instant::now() + wait;
         let mut pause = FIRST_LOOK;
         loop {
@@ -186,7 +203,7 @@ impl ChunkUpload {
             if matches!(pieces, Ok(None)) {
                 return matches!(file, Ok(Some(file)) if file.size == self.size);
             }
-            if !goes_on || Instant::now() >= until {
+            if Instant::now() >= until {
                 return false;
             }
             sleep(pause).await;

@@ -13,7 +13,7 @@ use haul_storage::{
     WriteAt,
 };
 use http::header::{CONTENT_RANGE, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH};
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 
 use super::super::error;
 use super::super::exchange::Ask;
@@ -28,6 +28,11 @@ const UPDATE: &str = "application/x-sabredav-partialupdate";
 
 /// How often a part is sent again on another lane.
 const TRIES: u32 = 4;
+
+/// Whether that says that a range is in the file now.
+fn is_written(status: StatusCode) -> bool {
+    matches!(status, StatusCode::OK | StatusCode::CREATED | StatusCode::NO_CONTENT)
+}
 
 /// A file that is being written.
 #[derive(Debug)]
@@ -91,7 +96,11 @@ impl RangeUpload {
         if self.send(&ask).await? {
             return Ok(());
         }
-        self.inner.tell(&ask).await.map_err(|error| {
+        let told = self.inner.told(&ask).await.and_then(|(status, url)| match is_written(status) {
+            true => Ok(()),
+            false => Err(error::of_status(status, "write", &url)),
+        });
+        told.map_err(|error| {
             let at = self.inner.location.display(&self.path);
             match error.kind() {
                 // That is what is said of a condition that is not met (412).
@@ -114,7 +123,7 @@ impl RangeUpload {
         loop {
             let (mut answer, lane) = exchange.part(ask, 0).await?;
             match answer.head().await {
-                Ok(head) if matches!(head.status.as_u16(), 200 | 201 | 204) => return Ok(true),
+                Ok(head) if is_written(head.status) => return Ok(true),
                 // As many lanes as there are now are too many, but others go on.
                 Ok(head) if matches!(head.status.as_u16(), 429 | 503) => {
                     exchange.busy(&head);
