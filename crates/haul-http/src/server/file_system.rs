@@ -18,7 +18,9 @@ use tokio::task::spawn_blocking;
 use super::described::Described;
 use super::directory::{Entry, Links, Listing};
 use super::instead::Instead;
-use super::part::{copy, rename_new, rename_over};
+use super::jail::trimmed;
+use super::part::{copy, copy_link, is_link, rename_new, rename_over};
+use super::properties::is_within;
 use super::refusal::fs_error;
 use super::share::Share;
 use super::upload::{Upload, Written};
@@ -27,12 +29,12 @@ use super::upload::{Upload, Written};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Intent {
     pub(super) written: Written,
-    /// A file is moved or copied over a file: that happens in one step, and nothing is removed first.
+    /// A file is moved over a file: that happens in one step, and nothing is removed first.
     pub(super) replaces: bool,
     /// Something else is moved over what is there: that is put aside first, and removed in the end.
     pub(super) aside: bool,
-    /// Links below what is copied are not followed: they may lead in circles.
-    pub(super) copies: bool,
+    /// What is copied. Links below it are copied as links: they may lead in circles.
+    pub(super) copies: Option<Arc<[u8]>>,
     /// Nothing is replaced, not even what has come to be there meanwhile.
     pub(super) keeps: bool,
     /// Something is copied over what is there, which stays until all of it is there.
@@ -49,6 +51,12 @@ impl Intent {
     /// Whether what is there is left alone when it is to be removed first.
     fn leaves(&self) -> bool {
         self.replaces || self.aside || self.instead.is_some()
+    }
+
+    /// Whether a path is one below what is copied.
+    fn is_below_source(&self, path: &[u8]) -> bool {
+        let (path, source) = (trimmed(path), self.copies.as_deref().map(trimmed));
+        source.is_some_and(|source| path != source && is_within(path, source))
     }
 
     /// Where that is made which is to be at a path.
@@ -133,7 +141,7 @@ impl GuardedFileSystem<Intent> for Files {
         path: &'a DavPath,
         intent: &'a Intent,
     ) -> FsFuture<'a, Box<dyn DavMetaData>> {
-        self.describe(path, !intent.copies)
+        self.describe(path, !intent.is_below_source(path.as_bytes()))
     }
 
     fn symlink_metadata<'a>(
@@ -201,7 +209,7 @@ impl GuardedFileSystem<Intent> for Files {
         to: &'a DavPath,
         intent: &'a Intent,
     ) -> FsFuture<'a, ()> {
-        let keeps = intent.keeps;
+        let (keeps, is_below) = (intent.keeps, intent.is_below_source(from.as_bytes()));
         let (from, to) = (from.as_bytes().to_vec(), intent.place(to));
         let instead = intent.instead.clone();
         let share = Arc::clone(&self.share);
@@ -209,7 +217,10 @@ impl GuardedFileSystem<Intent> for Files {
             // It may take long: the disk threads have others to serve.
             let copied = spawn_blocking(move || {
                 let _until_it_is_copied = instead;
-                copy(&share.jail, &from, &to, keeps)
+                match is_below && is_link(&share.jail, &from)? {
+                    true => copy_link(&share.jail, &from, &to, keeps),
+                    false => copy(&share.jail, &from, &to, keeps),
+                }
             });
             let copied = copied.await;
             copied.map_err(|_| FsError::GeneralFailure)?.map_err(fs_error)

@@ -207,20 +207,21 @@ impl Handler {
             body = document.into();
         }
         let mut intent = Intent::default();
-        let mut target = None;
+        let (mut target, mut over) = (None, false);
         if matches!(method.as_str(), "COPY" | "MOVE") {
             match self.target(path, &head).await {
-                Ok(Target { path: to, value, replaces, is_removed }) => {
+                Ok(Target { path: to, value, is_there, replaces, is_copied_over }) => {
                     head.headers.insert("destination", value);
+                    over = is_there;
                     intent.replaces = replaces;
                     intent.aside = method == "MOVE" && !replaces;
-                    if method == "COPY" && is_removed {
+                    if method == "COPY" && is_copied_over {
                         match Instead::of(&self.share, to.as_bytes()) {
                             Ok(instead) => intent.instead = Some(Arc::new(instead)),
                             Err(errno) => return refusal::status(refusal::of(errno)),
                         }
                     }
-                    intent.copies = method == "COPY";
+                    intent.copies = (method == "COPY").then(|| path.as_bytes().into());
                     intent.keeps =
                         head.headers.get("overwrite").is_some_and(|say| say.as_bytes() == b"F");
                     target = Some(to);
@@ -239,7 +240,13 @@ impl Handler {
             {
                 return refusal::status(status);
             }
-            let properties = &self.share.properties;
+            let Share { properties, locks, .. } = &*self.share;
+            if let Some(to) = target.as_ref().filter(|_| over) {
+                locks.removed(to.as_bytes());
+            }
+            if matches!(method.as_str(), "DELETE" | "MOVE") {
+                locks.removed(path.as_bytes());
+            }
             match (method.as_str(), target) {
                 ("DELETE", _) => properties.removed(path.as_bytes()),
                 ("MOVE", Some(to)) => properties.moved(path.as_bytes(), to.as_bytes()),
@@ -275,17 +282,19 @@ impl Handler {
                 let stat = share.jail.stat(trimmed(path), follow).ok()?;
                 Some(FileType::from_raw_mode(stat.st_mode))
             };
-            let is_directory =
-                |path: &[u8], follow| kind(path, follow).map(|kind| kind == FileType::Directory);
-            let replaces = is_directory(&from, true) == Some(false)
-                && is_directory(&into, false) == Some(false);
-            // `dav-server` removes nothing else for a copy of depth 0.
-            let is_file = || kind(&into, true) == Some(FileType::RegularFile);
-            let is_there = kind(&into, false).is_some();
-            Ok((replaces, is_there && !replaces && (!is_shallow || is_file())))
+            let is_file = |kind| kind != FileType::Directory;
+            let (source, target) = (kind(&from, true), kind(&into, false));
+            let is_there = target.is_some();
+            let replaces = source.is_some_and(is_file) && target.is_some_and(is_file);
+            // A directory alone is copied over files only; whatever else has the name stays.
+            let leaves = || {
+                let is_alone = is_shallow && source == Some(FileType::Directory);
+                is_alone && kind(&into, true) != Some(FileType::RegularFile)
+            };
+            Ok((is_there, replaces, is_there && !leaves()))
         });
-        let (replaces, is_removed) = looked.await?;
-        Ok(Target { path: to, value, replaces, is_removed })
+        let (is_there, replaces, is_copied_over) = looked.await?;
+        Ok(Target { path: to, value, is_there, replaces, is_copied_over })
     }
 
     fn options(&self) -> Response<Body> {
@@ -330,10 +339,12 @@ struct Target {
     path: DavPath,
     /// That as a header.
     value: HeaderValue,
+    /// Something has that name.
+    is_there: bool,
     /// It is a file over a file.
     replaces: bool,
-    /// It is something else over what is there, which is removed first.
-    is_removed: bool,
+    /// What has the name is replaced by a copy.
+    is_copied_over: bool,
 }
 
 fn too_long() -> Response<Body> {

@@ -3,10 +3,11 @@
 
 use std::fmt;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::StatusCode;
+use rustix::fs::{AtFlags, FileType, renameat, statat};
 use rustix::io::Errno;
 
 use super::jail::trimmed;
@@ -22,8 +23,8 @@ pub(super) struct Instead {
     share: Arc<Share>,
     path: Vec<u8>,
     part: Vec<u8>,
-    /// The locks around what is there. `dav-server` forgets those in it before it copies.
-    locks: Mutex<Vec<Held>>,
+    /// The locks around what is there, which the copy is allowed to replace.
+    locks: Vec<Held>,
     is_named: AtomicBool,
 }
 
@@ -34,7 +35,7 @@ impl Instead {
         let name_at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         let mut part = path[..name_at].to_vec();
         part.extend_from_slice(&part_beside(&path[name_at..])?);
-        let locks = Mutex::new(share.locks.around(&path));
+        let locks = share.locks.around(&path);
         let is_named = AtomicBool::new(false);
         Ok(Self { share: Arc::clone(share), path, part, locks, is_named })
     }
@@ -51,7 +52,7 @@ impl Instead {
     pub(super) async fn name(self: Arc<Self>) -> Result<(), StatusCode> {
         let pool = self.share.pool.clone();
         pool.run(move || {
-            if self.share.locks.are_others(&self.path, &self.locks()) {
+            if self.share.locks.are_others(&self.path, &self.locks) {
                 return Err(StatusCode::LOCKED);
             }
             let named = self.rename();
@@ -64,11 +65,15 @@ impl Instead {
     fn rename(&self) -> Result<(), Errno> {
         let jail = &self.share.jail;
         let ((from, old), (to, new)) = (jail.parent(&self.part)?, jail.parent(&self.path)?);
-        rename_over((from, old), (to, new))
-    }
-
-    fn locks(&self) -> MutexGuard<'_, Vec<Held>> {
-        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
+        let is_directory = |directory, name: &[u8]| {
+            let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            Ok::<_, Errno>(FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+        };
+        match is_directory(&from, old)? || is_directory(&to, new)? {
+            true => rename_over((from, old), (to, new)),
+            // In one step.
+            false => renameat(from, old, to, new),
+        }
     }
 }
 
@@ -77,8 +82,6 @@ impl Drop for Instead {
         if *self.is_named.get_mut() {
             return;
         }
-        let locks = std::mem::take(&mut *self.locks());
-        self.share.locks.restore(&self.path, locks);
         let (share, part) = (Arc::clone(&self.share), std::mem::take(&mut self.part));
         self.share.pool.submit(move || {
             // What was never made is not there, and nobody is left who could be told of the rest.

@@ -54,21 +54,10 @@ impl Locks {
         self.held().iter().any(|one| concerns(one, path) && !is_known(one))
     }
 
-    /// Has those of them again that were on what is at a path, or in it, and were removed with that: it
-    /// is there still. Who has locked it meanwhile has it now.
-    pub(super) fn restore(&self, path: &[u8], removed: Vec<Held>) {
-        let mut held = self.held();
-        for one in removed {
-            let Held { lock, .. } = &one;
-            let was_removed = is_within(trimmed(lock.path.as_bytes()), trimmed(path));
-            let is_in_the_way = |other: &Held| {
-                let meets = concerns(other, lock.path.as_bytes());
-                other.lock.token == lock.token || meets && !(other.lock.shared && lock.shared)
-            };
-            if was_removed && !held.iter().any(is_in_the_way) {
-                held.push(one);
-            }
-        }
+    /// What was at a path, and in it, is there no longer.
+    pub(super) fn removed(&self, path: &[u8]) {
+        let path = trimmed(path);
+        self.held().retain(|one| !is_within(trimmed(one.lock.path.as_bytes()), path));
     }
 
     /// A lock that keeps somebody from changing what is at a path, and below it if `deep`.
@@ -198,9 +187,9 @@ impl DavLockSystem for Locks {
         Box::pin(ready(locks.filter(|lock| covers(lock, path.as_bytes())).cloned().collect()))
     }
 
-    fn delete(&'_ self, path: &DavPath) -> LsFuture<'_, Result<(), ()>> {
-        let path = trimmed(path.as_bytes());
-        self.held().retain(|one| !is_within(trimmed(one.lock.path.as_bytes()), path));
+    /// Says that it is done. `dav-server` asks for it before it copies or moves something over what is
+    /// there, which stays if that fails; the handler has them [`removed`](Locks::removed) afterwards.
+    fn delete(&'_ self, _: &DavPath) -> LsFuture<'_, Result<(), ()>> {
         Box::pin(ready(Ok(())))
     }
 }

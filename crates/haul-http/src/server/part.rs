@@ -8,13 +8,13 @@ use dav_server::fs::OpenOptions;
 use haul_storage::part_name;
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid,
-    copy_file_range, fchmod, fchown, fstat, futimens, ioctl_ficlone, openat, renameat,
-    renameat_with, statat, unlinkat,
+    copy_file_range, fchmod, fchown, fstat, futimens, ioctl_ficlone, openat, readlinkat, renameat,
+    renameat_with, statat, symlinkat, unlinkat,
 };
 use rustix::io::{Errno, Result};
 
 use super::described::Described;
-use super::jail::Jail;
+use super::jail::{Jail, trimmed};
 
 /// A file that does not have its name yet.
 #[derive(Debug)]
@@ -208,6 +208,28 @@ pub(super) fn part_beside(name: &[u8]) -> Result<Vec<u8>> {
     aws_lc_rs::rand::fill(&mut unique).map_err(|_| Errno::IO)?;
     let unique = data_encoding::HEXLOWER.encode(&unique);
     Ok(part_name(&[name, b".", unique.as_bytes()].concat()))
+}
+
+/// Whether a path is one of a link.
+pub(super) fn is_link(jail: &Jail, path: &[u8]) -> Result<bool> {
+    let kind = FileType::from_raw_mode(jail.stat(trimmed(path), false)?.st_mode);
+    Ok(kind == FileType::Symlink)
+}
+
+/// Makes a link with the same words; what is under the new name is replaced in one step, unless the link
+/// has to be `new`. Where it leads to is not looked at: whoever follows it stays inside.
+pub(super) fn copy_link(jail: &Jail, from: &[u8], to: &[u8], is_new: bool) -> Result<()> {
+    let ((source, old), (target, new)) = (jail.parent(from)?, jail.parent(to)?);
+    let words = readlinkat(source, old, Vec::new())?;
+    let part = part_beside(new)?;
+    symlinkat(&*words, &target, &part[..])?;
+    let (from, to) = ((&target, &part[..]), (&target, new));
+    let named = if is_new { rename_new(from, to) } else { renameat(from.0, from.1, to.0, to.1) };
+    if named.is_err() {
+        // It is no use to anybody.
+        let _ = unlinkat(&target, &part[..], AtFlags::empty());
+    }
+    named
 }
 
 /// Copies a file with its mode and time; what is under the new name is replaced in one step, unless

@@ -60,7 +60,7 @@ struct State {
     refused: usize,
     refused_in_a_row: u32,
     paused_until: Option<Instant>,
-    /// Why the last lane could not be opened, while there is none.
+    /// Why the last of those that were being made could not be opened, while there is none.
     failure: Option<Failure>,
     round_trips: u32,
     connect: Option<Duration>,
@@ -86,6 +86,8 @@ struct Ahead {
 
 #[derive(Debug)]
 struct Failure {
+    /// It is the outcome for all who have waited since before.
+    at: Instant,
     kind: ErrorKind,
     cause: String,
     retry: haul_storage::Retry,
@@ -168,6 +170,7 @@ impl Lanes {
     /// The lane with the least to do, for `bytes` that are going to be moved on it; opens one if
     /// there is none.
     pub(super) async fn choose(&self, bytes: u64) -> Result<Room> {
+        let since = Instant::now();
         loop {
             let changed = self.changed.notified();
             {
@@ -178,13 +181,13 @@ impl Lanes {
                 if let Some(least) = least.filter(|lane| !more_come || lane.load() < ENOUGH) {
                     return Ok(least.reserve(bytes));
                 }
+                if let Some(failure) = state.failure.as_ref().filter(|it| it.at >= since) {
+                    return Err(Error::new(failure.kind, "connect")
+                        .at(self.dial.host())
+                        .because(failure.cause.clone())
+                        .with_retry(failure.retry));
+                }
                 if state.making == 0 {
-                    if let Some(failure) = state.failure.take() {
-                        return Err(Error::new(failure.kind, "connect")
-                            .at(self.dial.host())
-                            .because(failure.cause)
-                            .with_retry(failure.retry));
-                    }
                     self.make(&mut state);
                     if state.expected > 1 && !state.long {
                         self.make_side_by_side();
@@ -366,10 +369,12 @@ impl Lanes {
     /// Waits for the first round trip of the first lane, and makes the others if it is long.
     fn make_side_by_side(&self) {
         let Some(this) = self.this.upgrade() else { return };
+        let since = Instant::now();
         self.runtime.spawn(async move {
             let Some(round_trip) = this.dial.first_round_trip().await else { return };
             let mut state = this.lock();
-            if round_trip >= LONG_ROUND_TRIP && state.failure.is_none() {
+            let has_failed = state.failure.as_ref().is_some_and(|it| it.at >= since);
+            if round_trip >= LONG_ROUND_TRIP && !has_failed {
                 state.long = true;
                 state.wished = state.wished.max(state.expected);
                 this.tend(&mut state);
@@ -424,8 +429,9 @@ impl Lanes {
                 let factor = 1u32 << (state.refused_in_a_row - 1).min(5);
                 let pause = (PAUSE * factor).min(LONGEST_PAUSE);
                 state.paused_until = Some(Instant::now() + pause);
-                if state.open.is_empty() {
+                if state.open.is_empty() && state.making == 0 {
                     state.failure = Some(Failure {
+                        at: Instant::now(),
                         kind: error.kind(),
                         retry: error.retry(),
                         cause: error.cause(),

@@ -294,23 +294,26 @@ impl WriteAt for SftpUpload {
         let renamed = (!sized && synced.is_none())
             .then(|| self.inner.rename_behind(&session, &self.part_on_server, &self.path))
             .flatten();
-        let set = error::done("set attributes", set.answer().await?);
-        let set = self.inner.host.habits.allow_no_attributes(set, sized);
-        set.map_err(|error| self.at(error))?;
+        let set = set.answer().await.and_then(|answer| {
+            let set = error::done("set attributes", answer);
+            let set = self.inner.host.habits.allow_no_attributes(set, sized);
+            set.map_err(|error| self.at(error))
+        });
         if let Some(synced) = synced {
             error::done("sync", synced.answer().await?).map_err(|error| self.at(error))?;
         }
-        let closed = closed.await;
+        let whole = closed.await.and(set);
         let renamed = match renamed {
             Some(renamed) => error::done("rename", renamed.answer().await?).is_ok(),
             None => false,
         };
-        if closed.is_err() && renamed {
-            // Nothing had the name before. If this fails as well the first error is the one to report.
+        if whole.is_err() && renamed {
+            // Nothing had the name before, and what has it now is not what was wanted. If this fails as
+            // well the first error is the one to report.
             let removed = Request::Remove(self.inner.on_server(&self.path));
             drop(self.inner.host.tell(&removed).await);
         }
-        closed?;
+        whole?;
         if renamed {
             self.inner.directories.forget(&self.path);
             return Ok(());

@@ -12,15 +12,18 @@ mod pipe;
 mod sshd;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use haul_sftp::transport::Dial;
+use haul_sftp::transport::{Channel, Dial, First};
 use haul_sftp::{SftpHost, SftpStorage};
 use haul_storage::conformance;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Location, Metadata, Range, RelPath, Storage, Writes,
+    Block, CommitOptions, CreateOptions, Error, ErrorKind, Location, Metadata, Range, RelPath,
+    Result, Storage, Writes,
 };
 use pipe::SftpServerProcess;
 use tempfile::TempDir;
@@ -126,4 +129,57 @@ async fn a_file_that_is_written_in_order_keeps_its_lane_when_there_are_to_be_few
     let options = CommitOptions { metadata: Metadata::default(), replace: false, sync: false };
     file.commit(200_000, &options).await.unwrap();
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), vec![2; 200_000]);
+}
+
+#[tokio::test]
+async fn a_new_file_whose_attributes_are_refused_does_not_keep_its_name() {
+    let server = SftpServerProcess {
+        server: "SSH-2.0-OpenSSH_9.2",
+        refuse: "fsetstat",
+        ..SftpServerProcess::default()
+    };
+    let (dirs, storage) = storage(server).await;
+    let path = RelPath::parse("file").unwrap();
+    let file = storage.create(&path, &CreateOptions::default()).await.unwrap();
+    file.write_at(0, Block::from(Bytes::from_static(b"content"))).await.unwrap();
+    let options = CommitOptions { metadata: Metadata::default(), replace: false, sync: false };
+    let error = file.commit(7, &options).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    file.abort(false).await.unwrap();
+    assert_eq!(std::fs::read_dir(dirs[0].path()).unwrap().count(), 0);
+}
+
+/// A host that refuses after a while.
+#[derive(Debug, Default)]
+struct Dead(Arc<AtomicUsize>);
+
+#[async_trait]
+impl Dial for Dead {
+    async fn dial(&self, _: &First) -> Result<Channel> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        Err(Error::new(ErrorKind::Unreachable, "connect").because("nobody is there"))
+    }
+
+    async fn first_round_trip(&self) -> Option<Duration> {
+        None
+    }
+
+    fn host(&self) -> String {
+        "dead".to_owned()
+    }
+}
+
+#[tokio::test]
+async fn all_who_wait_for_a_host_that_is_not_there_are_told_at_once() {
+    let dialled = Arc::new(AtomicUsize::new(0));
+    let host = SftpHost::new(Arc::new(Dead(Arc::clone(&dialled))), Handle::current());
+    let waiting = (0..8).map(|_| host.resolve(b"/path"));
+    for outcome in futures_util::future::join_all(waiting).await {
+        let error = outcome.err().unwrap();
+        assert!(error.to_string().contains("nobody is there"), "{error}");
+    }
+    assert_eq!(dialled.load(Ordering::Relaxed), 1);
+    assert!(host.resolve(b"/path").await.is_err(), "who comes later tries anew");
+    assert_eq!(dialled.load(Ordering::Relaxed), 2);
 }

@@ -161,25 +161,31 @@ impl ChunkUpload {
             ask = ask.with(OC_MTIME, HeaderValue::from(time.seconds.max(0)));
         }
         ask.patience = ASSEMBLED;
-        let mut told = self.inner.told(&ask).await;
-        let is_lost = told.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unreachable);
-        if is_lost {
-            if self.is_assembled(LOST).await {
-                return Ok(());
-            }
-            // The question may have been lost as well as the answer. A server that is at it says that the
-            // file is locked.
-            told = self.inner.told(&ask).await;
-        }
         let at = |error: Error| error.at(self.inner.location.display(&self.path));
-        let (status, url) = match told {
-            Ok((status, _)) if status.is_success() => return Ok(()),
-            outcome => outcome.map_err(at)?,
+        let mut is_lost = false;
+        let (status, url) = loop {
+            match self.inner.told(&ask).await {
+                Ok((status, _)) if status.is_success() => return Ok(()),
+                Ok(said) => break said,
+                Err(error) if error.kind() == ErrorKind::Unreachable => {
+                    if self.is_assembled(LOST).await {
+                        return Ok(());
+                    }
+                    if is_lost {
+                        return Err(at(error));
+                    }
+                    // The question may have been lost as well as the answer. Many a server that is at it
+                    // says that the file is locked.
+                    is_lost = true;
+                }
+                Err(error) => return Err(at(error)),
+            }
         };
         let wait = match status.as_u16() {
             // What is before the server does not wait as long; the server goes on.
             502 | 504 => self.size_wait(),
             423 if is_lost => self.size_wait(),
+            _ if is_lost => LOST,
             _ => Duration::ZERO,
         };
         let error = error::of_status(status, "commit", &url);
@@ -203,10 +209,11 @@ impl ChunkUpload {
             if matches!(pieces, Ok(None)) {
                 return matches!(file, Ok(Some(file)) if file.size == self.size);
             }
-            if Instant::now() >= until {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return false;
             }
-            sleep(pause).await;
+            sleep(pause.min(left)).await;
             pause = (2 * pause).min(LONGEST_PAUSE);
         }
     }

@@ -167,16 +167,25 @@ impl RangeUpload {
         let file = self.open().await?;
         let options = CreateOptions { size: Some(size), ..CreateOptions::default() };
         let shorter = StreamUpload::create(&self.inner, &self.part, &options)?;
-        let (mut blocks, mut offset) = (file.read_at(Range::new(0, size)), 0);
-        while let Some(block) = blocks.next().await {
-            let block = block?;
-            let length = block.len() as u64;
-            shorter.write_at(offset, block).await?;
-            offset += length;
+        let written = copy(&file, &shorter, size).await;
+        if written.is_err() {
+            // The first error is the one to report.
+            drop(shorter.abort(false).await);
         }
-        let replace = CommitOptions { metadata: <_>::default(), replace: true, sync: false };
-        shorter.commit(size, &replace).await
+        written
     }
+}
+
+async fn copy(file: &HttpFile, shorter: &StreamUpload, size: u64) -> Result<()> {
+    let (mut blocks, mut offset) = (file.read_at(Range::new(0, size)), 0);
+    while let Some(block) = blocks.next().await {
+        let block = block?;
+        let length = block.len() as u64;
+        shorter.write_at(offset, block).await?;
+        offset += length;
+    }
+    let replace = CommitOptions { metadata: <_>::default(), replace: true, sync: false };
+    shorter.commit(size, &replace).await
 }
 
 /// Makes the part file of `path`, empty. `only_new`: if nothing is there; `false` if something is.
