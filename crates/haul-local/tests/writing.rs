@@ -139,6 +139,22 @@ async fn a_reserved_length_is_neither_length_nor_content() {
     assert!(file.blocks() * 512 <= 64 << 10, "{} blocks", file.blocks());
 }
 
+/// ext4 keeps what it has found of the room that it does not have.
+#[tokio::test]
+async fn a_file_for_which_there_is_no_room_takes_none() {
+    let Some(mounted) = Mounted::image("ext4", 64) else { return };
+    let root = mounted.path();
+    let storage = open(&root);
+    let free = || rustix::fs::statvfs(&root).map(|found| found.f_bavail * found.f_frsize).unwrap();
+    let before = free();
+    let options = CreateOptions { resume: false, size: Some(1 << 30), sparse: false };
+    let writer = storage.create(&path("file"), &options).await.unwrap();
+    let error = writer.write_at(0, block(b"x")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    writer.abort(true).await.unwrap();
+    assert!(free() + (1 << 20) > before, "{} of {before} are left", free());
+}
+
 #[tokio::test]
 async fn a_full_disk_is_no_space_and_leaves_nothing_under_the_name() {
     let Some(small) = Mounted::tmpfs("4m") else { return };

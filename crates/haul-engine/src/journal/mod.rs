@@ -91,7 +91,12 @@ impl Journal {
         let mut bytes = Vec::new();
         Record::Header(header(source, name)).encode(&mut bytes);
         written.iter().for_each(|range| Record::Range(range).encode(&mut bytes));
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&fresh)?;
+        // Whatever has that name: a link is not followed.
+        match std::fs::remove_file(&fresh) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().create_new(true).write(true).open(&fresh)?;
         file.write_all(&bytes)?;
         std::fs::rename(&fresh, path)?;
         Ok(Self { file, path: path.to_owned() })

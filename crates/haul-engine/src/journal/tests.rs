@@ -127,3 +127,14 @@ fn a_journal_of_many_records_is_read_by_pieces() {
     }
     assert_eq!(written(Journal::load(&path, &identity(1 << 40), "a").unwrap()).len(), 20_000);
 }
+
+#[test]
+fn a_link_in_the_place_of_a_journal_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let [path, other] = ["j", "other"].map(|name| dir.path().join(name));
+    std::fs::write(&other, "mine").unwrap();
+    std::os::unix::fs::symlink(&other, unfinished(&path)).unwrap();
+    Journal::start(&path, &identity(100), "a", &RangeSet::new()).unwrap();
+    assert_eq!(std::fs::read(&other).unwrap(), b"mine");
+    assert!(matches!(Journal::load(&path, &identity(100), "a").unwrap(), Loaded::Ranges(_)));
+}

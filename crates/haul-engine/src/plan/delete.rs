@@ -1,7 +1,12 @@
 //! `sync --delete`: what the destination has and the source has not.
 //!
 //! Each entry of the destination is asked for at the source by name; only a plain "not found" lets
-//! it be removed. So an incomplete listing or an unreachable source never removes anything.
+//! it be removed, and only if the source does not list it all the same: a server may say that of
+//! what it does not let anybody look at. So an incomplete listing or an unreachable source never
+//! removes anything. Nor is anything removed that is what the source has under a name of other
+//! letters, at a destination for which small and capital letters are the same.
+
+use std::collections::HashMap;
 
 use futures_util::{StreamExt, stream};
 use haul_storage::{Entry, Error, ErrorKind, Medium, RelPath, Result, StorageExt, is_part_name};
@@ -9,6 +14,9 @@ use haul_storage::{Entry, Error, ErrorKind, Medium, RelPath, Result, StorageExt,
 use crate::context::Context;
 use crate::job::NumberedJob;
 use crate::{Action, FileEvent};
+
+/// Entries for which the source is listed once.
+const TOGETHER: usize = 8192;
 
 /// Removes what is in directory `destination` and not in directory `source`. What the filter
 /// leaves out stays.
@@ -23,34 +31,110 @@ pub async fn delete_extra(
         Medium::Link => 64,
     };
     let mut listing = job.job.destination.list(destination).await?;
+    let mut missing = Vec::new();
     while let Some(batch) = listing.next().await {
-        let entries = batch?;
-        stream::iter(entries)
-            .for_each_concurrent(at_once, async |entry| {
-                if let Err(error) = consider(context, job, source, &entry).await {
+        let looked = stream::iter(batch?).map(async |entry: Entry| {
+            match is_missing(context, job, source, &entry).await {
+                Ok(is_missing) => is_missing.then_some(entry),
+                Err(error) => {
                     context.tally.fail(error.at(job.destination_name(&entry.path)));
+                    None
                 }
-            })
-            .await;
+            }
+        });
+        let found: Vec<Option<Entry>> = looked.buffer_unordered(at_once).collect().await;
+        missing.extend(found.into_iter().flatten());
+        if missing.len() >= TOGETHER {
+            remove_missing(context, job, (source, destination), &mut missing).await?;
+        }
     }
-    Ok(())
+    remove_missing(context, job, (source, destination), &mut missing).await
 }
 
-async fn consider(
+/// Whether the source does not find what has this name.
+async fn is_missing(
     context: &Context,
     job: &NumberedJob,
     source_dir: &RelPath,
     entry: &Entry,
-) -> Result<()> {
+) -> Result<bool> {
     if is_part_name(entry.path.name()) || context.cancel.is_cancelled() {
-        return Ok(());
+        return Ok(false);
     }
     let invalid = |error| Error::new(ErrorKind::InvalidInput, "remove").with_source(error);
     let source = source_dir.join(entry.path.name()).map_err(invalid)?;
-    if takes(context, job, entry) && job.job.source.find(&source).await?.is_none() {
-        remove(context, job, entry).await?;
+    Ok(takes(context, job, entry) && job.job.source.find(&source).await?.is_none())
+}
+
+/// Removes what the source does not list either.
+async fn remove_missing(
+    context: &Context,
+    job: &NumberedJob,
+    (source, destination): (&RelPath, &RelPath),
+    missing: &mut Vec<Entry>,
+) -> Result<()> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut gone: HashMap<String, Vec<Entry>> = HashMap::new();
+    for entry in missing.drain(..) {
+        gone.entry(folded(entry.path.name())).or_default().push(entry);
+    }
+    let mut listing = job.job.source.list(source).await?;
+    while let Some(batch) = listing.next().await {
+        for listed in batch? {
+            let name = listed.path.name();
+            let Some(alike) = gone.get_mut(&folded(name)) else { continue };
+            let mut kept = Vec::new();
+            for entry in std::mem::take(alike) {
+                if !is_that(job, destination, &entry, name).await? {
+                    kept.push(entry);
+                }
+            }
+            *alike = kept;
+        }
+    }
+    for entry in gone.into_values().flatten() {
+        if context.cancel.is_cancelled() {
+            return Ok(());
+        }
+        if let Err(error) = remove(context, job, &entry).await {
+            context.tally.fail(error.at(job.destination_name(&entry.path)));
+        }
     }
     Ok(())
+}
+
+/// Whether an entry of the destination is what has that name there.
+async fn is_that(
+    job: &NumberedJob,
+    directory: &RelPath,
+    entry: &Entry,
+    name: &[u8],
+) -> Result<bool> {
+    if entry.path.name() == name {
+        return Ok(true);
+    }
+    let invalid = |error| Error::new(ErrorKind::InvalidInput, "remove").with_source(error);
+    let path = directory.join(name).map_err(invalid)?;
+    let storage = &job.job.destination;
+    let Some(found) = storage.find(&path).await? else { return Ok(false) };
+    if let (Some(found), Some(entry)) = (found.id, entry.id) {
+        return Ok(found == entry);
+    }
+    // If both are listed, they are two.
+    let mut listing = storage.list(directory).await?;
+    while let Some(batch) = listing.next().await {
+        if batch?.iter().any(|listed| listed.path == path) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A name without what some destinations do not distinguish.
+fn folded(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).to_lowercase()
 }
 
 /// Whether the filter lets an entry of the destination take part.

@@ -72,7 +72,7 @@ async fn plan_job(
 ) -> Result<()> {
     let Job { source, source_path, destination, destination_path } = &job.job;
     let entry = source.stat(source_path).await?;
-    refuse_into_itself(job, &entry)?;
+    refuse_into_itself(job, &entry, context.settings.delete)?;
     if !entry.is_dir() {
         if let (false, Some(parent)) = (context.settings.dry_run, destination_path.parent()) {
             destination.create_dir_all(&parent).await?;
@@ -97,9 +97,15 @@ async fn plan_job(
     walk::walk(context, job, entry, items, finishes).await
 }
 
-/// Promise: a directory is never copied into itself. Both sides name local paths without links in
-/// them (whoever opens the storages sees to that), so comparing components is enough.
-fn refuse_into_itself(job: &NumberedJob, entry: &Entry) -> Result<()> {
+fn are_on_servers(job: &NumberedJob) -> bool {
+    let is_on_server = |location: &Location| matches!(location, Location::Remote { .. });
+    is_on_server(job.job.source.location()) && is_on_server(job.job.destination.location())
+}
+
+/// Promise: a directory is never copied into itself, nor removed by what it is to be copied to. Both
+/// sides name local paths without links in them (whoever opens the storages sees to that), so comparing
+/// components is enough; on servers it is as good as their names.
+fn refuse_into_itself(job: &NumberedJob, entry: &Entry, deletes: bool) -> Result<()> {
     let full = |location: &Location, path: &RelPath| {
         let mut full = location.as_local()?.as_os_str().as_encoded_bytes().to_vec();
         while full.ends_with(b"/") {
@@ -111,9 +117,19 @@ fn refuse_into_itself(job: &NumberedJob, entry: &Entry) -> Result<()> {
         });
         Some(full)
     };
-    let source = full(job.job.source.location(), &job.job.source_path);
-    let destination = full(job.job.destination.location(), &job.job.destination_path);
-    let (Some(source), Some(destination)) = (source, destination) else { return Ok(()) };
+    let local = (
+        full(job.job.source.location(), &job.job.source_path),
+        full(job.job.destination.location(), &job.job.destination_path),
+    );
+    let (source, destination) = match local {
+        (Some(source), Some(destination)) => (source, destination),
+        (None, None) if are_on_servers(job) => {
+            let named = |name: String| name.trim_end_matches('/').as_bytes().to_vec();
+            let destination = job.destination_name(&job.job.destination_path);
+            (named(job.source_name(&job.job.source_path)), named(destination))
+        }
+        _ => return Ok(()),
+    };
     let refuse = |kind: &str| {
         Err(Error::new(ErrorKind::InvalidInput, "copy")
             .at(job.source_name(&job.job.source_path))
@@ -125,9 +141,14 @@ fn refuse_into_itself(job: &NumberedJob, entry: &Entry) -> Result<()> {
     if source == destination {
         return refuse("the same as the source");
     }
-    let below = destination.strip_prefix(source.as_slice());
-    if entry.kind == EntryKind::Directory && below.is_some_and(|rest| rest.starts_with(b"/")) {
+    let is_inside = |inner: &[u8], outer: &[u8]| {
+        inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with(b"/"))
+    };
+    if entry.kind == EntryKind::Directory && is_inside(&destination, &source) {
         return refuse("inside the source");
+    }
+    if entry.kind == EntryKind::Directory && deletes && is_inside(&source, &destination) {
+        return refuse("around the source, which would be removed with what is not in it");
     }
     Ok(())
 }

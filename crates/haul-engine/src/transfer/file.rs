@@ -78,7 +78,8 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
             moved.digest
         }
     };
-    if let Some(first) = first {
+    // What was left alone may be anything: no further name is linked to it.
+    if let Some(first) = first.filter(|_| verdict != Some(Verdict::Leave)) {
         first.done(digest);
     }
     Ok(())

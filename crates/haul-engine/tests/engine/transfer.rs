@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{job, job_at, run, run_until};
-use haul_engine::{Action, Cancel, Event, Filter, Overwrite, Settings};
+use crate::support::{job, job_at, path, run, run_until};
+use haul_engine::{Action, Cancel, Event, Filter, Overwrite, Preserve, Settings};
 use haul_storage::memory::{MemoryStorage, Operation};
-use haul_storage::{DigestKind, ErrorKind, Metadata, Retry, SpecialKind, Timestamp, Writes};
+use haul_storage::{
+    DigestKind, ErrorKind, LinkKind, Metadata, Retry, SpecialKind, Storage, Timestamp, Writes,
+};
 
 fn quick() -> Settings {
     Settings { retry_pause: Duration::from_millis(1), ..Settings::default() }
@@ -434,9 +436,9 @@ async fn hard_links_within_a_copy_stay_hard_links() {
     use haul_storage::{LinkKind, Storage};
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_pattern_file("a/one", 2 << 20, 1);
-    let link = LinkKind::Hard(crate::support::path("a/one"));
-    source.create_link(&crate::support::path("two"), &link, false).await.unwrap();
-    source.create_link(&crate::support::path("a/three"), &link, false).await.unwrap();
+    let link = LinkKind::Hard(path("a/one"));
+    source.create_link(&path("two"), &link, false).await.unwrap();
+    source.create_link(&path("a/three"), &link, false).await.unwrap();
     let settings = Settings { digest: Some(DigestKind::Sha256), ..quick() };
     let outcome = run(job(&source, &destination), settings).await;
     outcome.assert_clean();
@@ -454,8 +456,8 @@ async fn a_rerun_links_further_names_to_a_file_that_is_there() {
     use haul_storage::{LinkKind, Storage};
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_pattern_file("one", 2 << 20, 1);
-    let link = LinkKind::Hard(crate::support::path("one"));
-    source.create_link(&crate::support::path("two"), &link, false).await.unwrap();
+    let link = LinkKind::Hard(path("one"));
+    source.create_link(&path("two"), &link, false).await.unwrap();
     run(job(&source, &destination), quick()).await.assert_clean();
     for missing in ["one", "two"] {
         destination.take_away(missing);
@@ -474,7 +476,7 @@ async fn two_runs_on_one_destination_are_noticed() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_file("d/f", "x");
     destination.add_dir("d");
-    let lock = destination.lock(&crate::support::path("d")).await.unwrap();
+    let lock = destination.lock(&path("d")).await.unwrap();
     let outcome = run(job_at(&source, "d", &destination, "d"), quick()).await;
     assert_eq!(outcome.failures()[0].kind(), ErrorKind::Busy);
     drop(lock);
@@ -491,4 +493,55 @@ async fn a_limited_transfer_keeps_its_limit() {
     outcome.assert_clean();
     let seconds = outcome.summary.elapsed.as_secs_f64();
     assert!((18.0..22.0).contains(&seconds), "{seconds} s for 20 MiB at 1 MiB/s");
+}
+
+/// A server may say of what nobody may look at that it is not there.
+#[tokio::test]
+async fn what_the_source_lists_is_not_removed_though_it_cannot_be_found() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_file("closed/f", "x");
+    source.add_file("f", "x");
+    destination.add_file("closed/f", "x");
+    destination.add_file("old", "x");
+    source.faults().on(Operation::Stat).path("closed").fail(ErrorKind::NotFound);
+    let outcome = run(job(&source, &destination), Settings { delete: true, ..quick() }).await;
+    outcome.assert_clean();
+    assert_eq!(destination.paths(), source.paths());
+    // An incomplete listing removes nothing.
+    destination.add_file("old", "x");
+    source.faults().on(Operation::ListEntry).path("f").fail(ErrorKind::PermissionDenied);
+    let outcome = run(job(&source, &destination), Settings { delete: true, ..quick() }).await;
+    assert!(outcome.summary.failed > 0);
+    assert!(destination.exists("old"));
+}
+
+#[tokio::test]
+async fn a_name_in_other_letters_is_not_removed_where_they_are_the_same() {
+    for (has_ids, ignores_case) in [(true, true), (false, true), (true, false), (false, false)] {
+        let source = MemoryStorage::new();
+        let destination = MemoryStorage::builder().with_ids(has_ids);
+        let destination = if ignores_case { destination.ignoring_case() } else { destination };
+        let destination = destination.build();
+        source.add_file("README", "content");
+        destination.add_file("readme", "content");
+        destination.add_file("other", "x");
+        let settings = Settings { delete: true, ..quick() };
+        run(job(&source, &destination), settings).await.assert_clean();
+        // Where both would be files of their own there is one that the source does not have.
+        assert_eq!(destination.paths().len(), 1, "{:?}", destination.paths());
+        assert!(destination.exists("README"));
+    }
+}
+
+#[tokio::test]
+async fn no_name_is_linked_to_a_file_that_was_left_alone() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_file("a", "content");
+    source.create_link(&path("b"), &LinkKind::Hard(path("a")), false).await.unwrap();
+    destination.add_file("a", "mine");
+    let preserve = Preserve { hard_links: true, ..Preserve::default() };
+    let settings = Settings { overwrite: Overwrite::Never, preserve, ..quick() };
+    run(job(&source, &destination), settings).await.assert_clean();
+    assert_eq!(&destination.content("a")[..], b"mine");
+    assert_eq!(&destination.content("b")[..], b"content");
 }

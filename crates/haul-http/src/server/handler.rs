@@ -207,12 +207,21 @@ impl Handler {
             body = document.into();
         }
         let mut intent = Intent::default();
-        let (mut target, mut over) = (None, false);
+        let mut target = None;
+        let mut removed = Vec::new();
+        if matches!(method.as_str(), "DELETE" | "MOVE") {
+            let path = path.as_bytes().to_vec();
+            removed.push((self.share.locks.around(&path), path));
+        }
         if matches!(method.as_str(), "COPY" | "MOVE") {
             match self.target(path, &head).await {
                 Ok(Target { path: to, value, is_there, replaces, is_copied_over }) => {
                     head.headers.insert("destination", value);
-                    over = is_there;
+                    let is_replaced = if method == "COPY" { is_copied_over } else { is_there };
+                    if is_replaced {
+                        let to = to.as_bytes().to_vec();
+                        removed.push((self.share.locks.around(&to), to));
+                    }
                     intent.replaces = replaces;
                     intent.aside = method == "MOVE" && !replaces;
                     if method == "COPY" && is_copied_over {
@@ -241,12 +250,7 @@ impl Handler {
                 return refusal::status(status);
             }
             let Share { properties, locks, .. } = &*self.share;
-            if let Some(to) = target.as_ref().filter(|_| over) {
-                locks.removed(to.as_bytes());
-            }
-            if matches!(method.as_str(), "DELETE" | "MOVE") {
-                locks.removed(path.as_bytes());
-            }
+            removed.iter().for_each(|(before, path)| locks.removed(path, before));
             match (method.as_str(), target) {
                 ("DELETE", _) => properties.removed(path.as_bytes()),
                 ("MOVE", Some(to)) => properties.moved(path.as_bytes(), to.as_bytes()),

@@ -66,10 +66,10 @@ impl Instead {
         let jail = &self.share.jail;
         let ((from, old), (to, new)) = (jail.parent(&self.part)?, jail.parent(&self.path)?);
         let is_directory = |directory, name: &[u8]| {
-            let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            Ok::<_, Errno>(FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+            let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+            stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
         };
-        match is_directory(&from, old)? || is_directory(&to, new)? {
+        match is_directory(&from, old) || is_directory(&to, new) {
             true => rename_over((from, old), (to, new)),
             // In one step.
             false => renameat(from, old, to, new),

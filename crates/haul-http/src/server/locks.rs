@@ -54,10 +54,15 @@ impl Locks {
         self.held().iter().any(|one| concerns(one, path) && !is_known(one))
     }
 
-    /// What was at a path, and in it, is there no longer.
-    pub(super) fn removed(&self, path: &[u8]) {
+    /// What was at a path, and in it, is there no longer: of the locks that were around it before, those
+    /// on it end.
+    pub(super) fn removed(&self, path: &[u8], before: &[Held]) {
         let path = trimmed(path);
-        self.held().retain(|one| !is_within(trimmed(one.lock.path.as_bytes()), path));
+        let ends = |one: &Held| {
+            is_within(trimmed(one.lock.path.as_bytes()), path)
+                && before.iter().any(|known| known.lock.token == one.lock.token)
+        };
+        self.held().retain(|one| !ends(one));
     }
 
     /// A lock that keeps somebody from changing what is at a path, and below it if `deep`.

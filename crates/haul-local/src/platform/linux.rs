@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use haul_storage::Range;
 use rustix::fs::{
     Advice, AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, ResolveFlags, SeekFrom,
-    copy_file_range, fadvise, fallocate, fstatfs, ioctl_ficlone, linkat, openat, openat2,
-    renameat_with, seek,
+    copy_file_range, fadvise, fallocate, fstat, fstatfs, ftruncate, ioctl_ficlone, linkat, openat,
+    openat2, renameat_with, seek,
 };
 use rustix::io::{Errno, Result};
 
@@ -99,7 +99,12 @@ impl Platform for Linux {
 
     fn reserve(&self, file: BorrowedFd<'_>, size: u64) -> Result<()> {
         match fallocate(file, FallocateFlags::KEEP_SIZE, 0, size) {
-            Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(error),
+            Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+                // Some file systems keep what they had found, and others would have no room.
+                let length = u64::try_from(fstat(file)?.st_size).unwrap_or(0);
+                ftruncate(file, length)?;
+                Err(error)
+            }
             _ => Ok(()),
         }
     }

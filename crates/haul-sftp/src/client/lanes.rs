@@ -347,8 +347,10 @@ impl Lanes {
             state.open.remove(idle);
         }
         let paused = state.paused_until.is_some_and(|until| until > Instant::now());
-        // The first lane opens when somebody needs it, and the others are worth it only then.
-        let begun = !state.open.is_empty() || state.making > 0;
+        // The first lane opens when somebody needs it, and the others are worth it only then. While there is
+        // none and one was refused, those that are being made are waited for, or nobody is ever told.
+        let is_hopeful = state.making > 0 && state.refused_in_a_row == 0;
+        let begun = !state.open.is_empty() || is_hopeful;
         while begun
             && !paused
             && state.making < MAKING

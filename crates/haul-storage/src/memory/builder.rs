@@ -1,7 +1,7 @@
 //! What kind of storage to build.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::link::Link;
 use super::shared::{Options, Shared};
@@ -87,6 +87,12 @@ impl Builder {
     /// Whether entries and identities have a modification time; yes by default.
     pub fn with_modified(mut self, shown: bool) -> Self {
         self.options.seen.modified = shown;
+        self
+    }
+
+    /// Small letters and capitals are the same in names, as on FAT.
+    pub fn ignoring_case(self) -> Self {
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner).ignores_case = true;
         self
     }
 

@@ -59,7 +59,7 @@ pub(super) struct NodeState {
 #[derive(Debug)]
 pub(super) enum Content {
     File(Data),
-    Directory(BTreeMap<Vec<u8>, Arc<Node>>),
+    Directory(Children),
     Symlink(Vec<u8>),
     Special(SpecialKind),
 }
@@ -141,7 +141,7 @@ impl NodeState {
         }
     }
 
-    fn children(&mut self) -> Outcome<&mut BTreeMap<Vec<u8>, Arc<Node>>> {
+    fn children(&mut self) -> Outcome<&mut Children> {
         match &mut self.content {
             Content::Directory(children) => Ok(children),
             Content::Symlink(_) => {
@@ -152,12 +152,17 @@ impl NodeState {
     }
 }
 
+/// What is in a directory.
+type Children = BTreeMap<Vec<u8>, Arc<Node>>;
+
 #[derive(Debug)]
 pub(super) struct Tree {
     root: Arc<Node>,
     next_inode: u64,
     ticks: i64,
     pub(super) locked: BTreeSet<RelPath>,
+    /// Small letters and capitals are the same in names.
+    pub(super) ignores_case: bool,
 }
 
 impl Tree {
@@ -166,7 +171,7 @@ impl Tree {
             inode: 1,
             state: Mutex::new(fresh(Content::Directory(BTreeMap::new()), Timestamp::default())),
         });
-        Self { root, next_inode: 2, ticks: 0, locked: BTreeSet::new() }
+        Self { root, next_inode: 2, ticks: 0, locked: BTreeSet::new(), ignores_case: false }
     }
 
     /// The time of this change: a clock that stands still between changes, so that tests repeat.
@@ -190,7 +195,7 @@ impl Tree {
     pub(super) fn find(&self, path: &RelPath) -> Outcome<Arc<Node>> {
         let mut node = Arc::clone(&self.root);
         for name in path.components() {
-            let child = node.lock().children()?.get(name).cloned();
+            let child = self.child(node.lock().children()?, name).map(|(_, child)| child);
             node = child.ok_or(ErrorKind::NotFound)?;
         }
         Ok(node)
@@ -200,7 +205,18 @@ impl Tree {
     pub(super) fn find_or_none(&self, path: &RelPath) -> Outcome<Option<Arc<Node>>> {
         let Some(parent) = path.parent() else { return Ok(Some(Arc::clone(&self.root))) };
         let parent = self.find(&parent)?;
-        Ok(parent.lock().children()?.get(path.name()).cloned())
+        Ok(self.child(parent.lock().children()?, path.name()).map(|(_, child)| child))
+    }
+
+    /// What has a name in a directory, and the name as it was given.
+    fn child(&self, children: &Children, name: &[u8]) -> Option<(Vec<u8>, Arc<Node>)> {
+        let found = match children.get_key_value(name) {
+            None if self.ignores_case => {
+                children.iter().find(|(there, _)| there.eq_ignore_ascii_case(name))
+            }
+            found => found,
+        };
+        found.map(|(there, node)| (there.clone(), Arc::clone(node)))
     }
 
     /// Names and nodes of a directory.
@@ -241,7 +257,9 @@ impl Tree {
         let time = self.tick();
         let parent = self.find(&parent)?;
         let mut parent = parent.lock();
-        let node = parent.children()?.remove(path.name()).ok_or(ErrorKind::NotFound)?;
+        let found = self.child(parent.children()?, path.name());
+        let (name, node) = found.ok_or(ErrorKind::NotFound)?;
+        parent.children()?.remove(&name);
         parent.modified = time;
         node.lock().links -= 1;
         Ok(node)

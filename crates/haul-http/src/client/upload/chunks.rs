@@ -184,8 +184,8 @@ impl ChunkUpload {
         let wait = match status.as_u16() {
             // What is before the server does not wait as long; the server goes on.
             502 | 504 => self.size_wait(),
-            423 if is_lost => self.size_wait(),
-            _ if is_lost => LOST,
+            // It may be at what it was asked first.
+            _ if is_lost => self.size_wait(),
             _ => Duration::ZERO,
         };
         let error = error::of_status(status, "commit", &url);
