@@ -76,65 +76,89 @@ async fn remove_missing(
     if missing.is_empty() {
         return Ok(());
     }
-    let mut gone: HashMap<String, Vec<Entry>> = HashMap::new();
+    let mut gone: HashMap<Vec<u8>, Vec<Entry>> = HashMap::new();
     for entry in missing.drain(..) {
         gone.entry(folded(entry.path.name())).or_default().push(entry);
     }
+    let mut ignores_case = None;
     let mut listing = job.job.source.list(source).await?;
     while let Some(batch) = listing.next().await {
         for listed in batch? {
             let name = listed.path.name();
             let Some(alike) = gone.get_mut(&folded(name)) else { continue };
-            let mut kept = Vec::new();
-            for entry in std::mem::take(alike) {
-                if !is_that(job, destination, &entry, name).await? {
-                    kept.push(entry);
-                }
+            alike.retain(|entry| entry.path.name() != name);
+            let Some(one) = alike.first() else { continue };
+            let one = one.path.name();
+            let is_one = match (ignores_case, in_other_letters(one, name)) {
+                (Some(known), _) => known,
+                (None, Some(other)) => *ignores_case.insert(finds(job, destination, &other).await?),
+                (None, None) => are_one(job, destination, one, name).await?,
+            };
+            if is_one {
+                alike.clear();
             }
-            *alike = kept;
         }
     }
-    for entry in gone.into_values().flatten() {
-        if context.cancel.is_cancelled() {
-            return Ok(());
-        }
-        if let Err(error) = remove(context, job, &entry).await {
-            context.tally.fail(error.at(job.destination_name(&entry.path)));
-        }
-    }
+    let at_once = match job.job.destination.capabilities().medium {
+        Medium::Disk => 4,
+        Medium::Link => 64,
+    };
+    stream::iter(gone.into_values().flatten())
+        .for_each_concurrent(at_once, async |entry| {
+            if context.cancel.is_cancelled() {
+                return;
+            }
+            if let Err(error) = remove(context, job, &entry).await {
+                context.tally.fail(error.at(job.destination_name(&entry.path)));
+            }
+        })
+        .await;
     Ok(())
 }
 
-/// Whether an entry of the destination is what has that name there.
-async fn is_that(
+/// Whether two names that differ in small and capital letters are one in a directory of the
+/// destination, which has the first.
+async fn are_one(
     job: &NumberedJob,
     directory: &RelPath,
-    entry: &Entry,
-    name: &[u8],
+    first: &[u8],
+    second: &[u8],
 ) -> Result<bool> {
-    if entry.path.name() == name {
-        return Ok(true);
+    let mut listed = 0;
+    let mut listing = job.job.destination.list(directory).await?;
+    while let Some(batch) = listing.next().await {
+        listed +=
+            batch?.iter().filter(|entry| [first, second].contains(&entry.path.name())).count();
     }
+    Ok(listed < 2 && finds(job, directory, second).await?)
+}
+
+/// Whether the destination finds a name in a directory.
+async fn finds(job: &NumberedJob, directory: &RelPath, name: &[u8]) -> Result<bool> {
     let invalid = |error| Error::new(ErrorKind::InvalidInput, "remove").with_source(error);
     let path = directory.join(name).map_err(invalid)?;
-    let storage = &job.job.destination;
-    let Some(found) = storage.find(&path).await? else { return Ok(false) };
-    if let (Some(found), Some(entry)) = (found.id, entry.id) {
-        return Ok(found == entry);
-    }
-    // If both are listed, they are two.
-    let mut listing = storage.list(directory).await?;
-    while let Some(batch) = listing.next().await {
-        if batch?.iter().any(|listed| listed.path == path) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    Ok(job.job.destination.find(&path).await?.is_some())
+}
+
+/// A name with one letter of ASCII turned from small to capital, or the other way, that is not the
+/// second name: a destination finds the first by it only if it ignores such differences. A name of
+/// one such letter has none.
+fn in_other_letters(name: &[u8], second: &[u8]) -> Option<Vec<u8>> {
+    let letters = (0..name.len()).filter(|at| name[*at].is_ascii_alphabetic());
+    let turned = letters.map(|at| {
+        let mut other = name.to_vec();
+        other[at] ^= 0x20;
+        other
+    });
+    turned.into_iter().find(|other| other != second)
 }
 
 /// A name without what some destinations do not distinguish.
-fn folded(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).to_lowercase()
+fn folded(name: &[u8]) -> Vec<u8> {
+    match std::str::from_utf8(name) {
+        Ok(name) => name.to_lowercase().into_bytes(),
+        Err(_) => name.to_ascii_lowercase(),
+    }
 }
 
 /// Whether the filter lets an entry of the destination take part.

@@ -72,7 +72,7 @@ async fn plan_job(
 ) -> Result<()> {
     let Job { source, source_path, destination, destination_path } = &job.job;
     let entry = source.stat(source_path).await?;
-    refuse_into_itself(job, &entry, context.settings.delete)?;
+    refuse_into_itself(context, job, &entry)?;
     if !entry.is_dir() {
         if let (false, Some(parent)) = (context.settings.dry_run, destination_path.parent()) {
             destination.create_dir_all(&parent).await?;
@@ -105,7 +105,7 @@ fn are_on_servers(job: &NumberedJob) -> bool {
 /// Promise: a directory is never copied into itself, nor removed by what it is to be copied to. Both
 /// sides name local paths without links in them (whoever opens the storages sees to that), so comparing
 /// components is enough; on servers it is as good as their names.
-fn refuse_into_itself(job: &NumberedJob, entry: &Entry, deletes: bool) -> Result<()> {
+fn refuse_into_itself(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<()> {
     let full = |location: &Location, path: &RelPath| {
         let mut full = location.as_local()?.as_os_str().as_encoded_bytes().to_vec();
         while full.ends_with(b"/") {
@@ -147,7 +147,14 @@ fn refuse_into_itself(job: &NumberedJob, entry: &Entry, deletes: bool) -> Result
     if entry.kind == EntryKind::Directory && is_inside(&destination, &source) {
         return refuse("inside the source");
     }
-    if entry.kind == EntryKind::Directory && deletes && is_inside(&source, &destination) {
+    let removes = || {
+        let way = &source[destination.len() + 1..];
+        let ends = (0..way.len()).filter(|at| way[*at] == b'/').chain([way.len()]);
+        // What the filter leaves out is not removed, nor what is in it.
+        ends.into_iter().all(|end| context.settings.filter.takes(&way[..end], true))
+    };
+    let is_around = context.settings.delete && is_inside(&source, &destination);
+    if entry.kind == EntryKind::Directory && is_around && removes() {
         return refuse("around the source, which would be removed with what is not in it");
     }
     Ok(())

@@ -78,8 +78,11 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
             moved.digest
         }
     };
-    // What was left alone may be anything: no further name is linked to it.
-    if let Some(first) = first.filter(|_| verdict != Some(Verdict::Leave)) {
+    // What was left alone may be anything, and then no further name is linked to it.
+    let is_other = verdict == Some(Verdict::Leave)
+        && existing
+            .is_some_and(|there| judge_by(Overwrite::Different, item, &there) != Verdict::Keep);
+    if let Some(first) = first.filter(|_| !is_other) {
         first.done(digest);
     }
     Ok(())
@@ -139,7 +142,6 @@ async fn existing(context: &Context, item: &Item) -> Result<Option<Entry>> {
 }
 
 fn judge(context: &Context, item: &Item, existing: &Entry) -> Verdict {
-    let job = &item.job.job;
     if !existing.is_file() {
         // A link or a special file never is the same as a file.
         return match context.settings.overwrite {
@@ -147,8 +149,13 @@ fn judge(context: &Context, item: &Item, existing: &Entry) -> Verdict {
             _ => Verdict::Replace,
         };
     }
+    judge_by(context.settings.overwrite, item, existing)
+}
+
+fn judge_by(overwrite: Overwrite, item: &Item, existing: &Entry) -> Verdict {
+    let job = &item.job.job;
     verdict(
-        context.settings.overwrite,
+        overwrite,
         &item.source,
         job.source.capabilities(),
         existing,

@@ -522,14 +522,16 @@ async fn a_name_in_other_letters_is_not_removed_where_they_are_the_same() {
         let destination = MemoryStorage::builder().with_ids(has_ids);
         let destination = if ignores_case { destination.ignoring_case() } else { destination };
         let destination = destination.build();
-        source.add_file("README", "content");
+        source.add_file("README", "new content");
+        source.add_file("x", "");
         destination.add_file("readme", "content");
+        destination.add_file("X", "");
         destination.add_file("other", "x");
         let settings = Settings { delete: true, ..quick() };
         run(job(&source, &destination), settings).await.assert_clean();
         // Where both would be files of their own there is one that the source does not have.
-        assert_eq!(destination.paths().len(), 1, "{:?}", destination.paths());
-        assert!(destination.exists("README"));
+        assert_eq!(destination.paths().len(), 2, "{:?}", destination.paths());
+        assert!(destination.exists("README") && destination.exists("x"));
     }
 }
 
@@ -541,7 +543,15 @@ async fn no_name_is_linked_to_a_file_that_was_left_alone() {
     destination.add_file("a", "mine");
     let preserve = Preserve { hard_links: true, ..Preserve::default() };
     let settings = Settings { overwrite: Overwrite::Never, preserve, ..quick() };
-    run(job(&source, &destination), settings).await.assert_clean();
+    run(job(&source, &destination), settings.clone()).await.assert_clean();
     assert_eq!(&destination.content("a")[..], b"mine");
     assert_eq!(&destination.content("b")[..], b"content");
+    // What is the same was left by an earlier run.
+    let destination = MemoryStorage::new();
+    run(job(&source, &destination), quick()).await.assert_clean();
+    destination.remove(&path("b")).await.unwrap();
+    run(job(&source, &destination), settings).await.assert_clean();
+    let there = [destination.stat(&path("a")).await, destination.stat(&path("b")).await];
+    let [a, b] = there.map(|entry| entry.unwrap().id);
+    assert_eq!(a, b, "they are one file");
 }

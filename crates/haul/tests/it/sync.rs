@@ -53,6 +53,10 @@ fn what_is_around_the_source_is_not_made_like_it() {
     run.stderr_has("is around the source, which would be removed");
     session.haul("sync -n --delete src/src src").status(1).stderr_has("is around the source");
     assert_eq!((session.read("src/src/a"), session.read("src/d/b")), ("inner".into(), "b".into()));
+    // What the filter leaves out stays, and so does the source in it.
+    session.haul("sync -q --delete --exclude /src src/src src").status(0);
+    assert_eq!((session.read("src/a"), session.has("src/d")), ("inner".into(), false));
+    assert_eq!(session.read("src/src/a"), "inner");
     session.haul("sync -q src/src src").status(0);
     assert_eq!(session.read("src/a"), "inner");
 }

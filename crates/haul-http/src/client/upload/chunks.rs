@@ -185,7 +185,8 @@ impl ChunkUpload {
             // What is before the server does not wait as long; the server goes on.
             502 | 504 => self.size_wait(),
             // It may be at what it was asked first.
-            _ if is_lost => self.size_wait(),
+            409 | 412 | 423 | 500 | 503 if is_lost => self.size_wait(),
+            _ if is_lost => LOST,
             _ => Duration::ZERO,
         };
         let error = error::of_status(status, "commit", &url);
