@@ -219,17 +219,17 @@ impl Handler {
                     head.headers.insert("destination", value);
                     let is_replaced = if method == "COPY" { is_copied_over } else { is_there };
                     if is_replaced {
-                        let to = to.as_bytes().to_vec();
-                        removed.push((self.share.locks.around(&to), to));
+                        let locks = self.share.locks.around(to.as_bytes());
+                        if method == "COPY" {
+                            match Instead::of(&self.share, to.as_bytes(), locks.clone()) {
+                                Ok(instead) => intent.instead = Some(Arc::new(instead)),
+                                Err(errno) => return refusal::status(refusal::of(errno)),
+                            }
+                        }
+                        removed.push((locks, to.as_bytes().to_vec()));
                     }
                     intent.replaces = replaces;
                     intent.aside = method == "MOVE" && !replaces;
-                    if method == "COPY" && is_copied_over {
-                        match Instead::of(&self.share, to.as_bytes()) {
-                            Ok(instead) => intent.instead = Some(Arc::new(instead)),
-                            Err(errno) => return refusal::status(refusal::of(errno)),
-                        }
-                    }
                     intent.copies = (method == "COPY").then(|| path.as_bytes().into());
                     intent.keeps =
                         head.headers.get("overwrite").is_some_and(|say| say.as_bytes() == b"F");

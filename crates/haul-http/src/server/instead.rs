@@ -11,7 +11,6 @@ use rustix::fs::{AtFlags, FileType, renameat, statat};
 use rustix::io::Errno;
 
 use super::jail::trimmed;
-use super::locks::Held;
 use super::part::{part_beside, remove_all, rename_over};
 use super::properties::is_within;
 use super::refusal;
@@ -23,19 +22,18 @@ pub(super) struct Instead {
     share: Arc<Share>,
     path: Vec<u8>,
     part: Vec<u8>,
-    /// The locks around what is there, which the copy is allowed to replace.
-    locks: Vec<Held>,
+    /// Tokens of the locks around what is there, which the copy is allowed to replace.
+    locks: Vec<String>,
     is_named: AtomicBool,
 }
 
 impl Instead {
-    /// For what is to be at a path.
-    pub(super) fn of(share: &Arc<Share>, path: &[u8]) -> Result<Self, Errno> {
+    /// For what is to be at a path, around which there are these locks.
+    pub(super) fn of(share: &Arc<Share>, path: &[u8], locks: Vec<String>) -> Result<Self, Errno> {
         let path = trimmed(path).to_vec();
         let name_at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         let mut part = path[..name_at].to_vec();
         part.extend_from_slice(&part_beside(&path[name_at..])?);
-        let locks = share.locks.around(&path);
         let is_named = AtomicBool::new(false);
         Ok(Self { share: Arc::clone(share), path, part, locks, is_named })
     }

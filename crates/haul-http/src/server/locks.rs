@@ -20,9 +20,9 @@ pub(super) struct Locks {
     held: Arc<Mutex<Vec<Held>>>,
 }
 
-/// A lock, which clones copy. Its owner is kept as text: as elements it takes a hundred times as much.
-#[derive(Debug, Clone)]
-pub(super) struct Held {
+/// A lock. Its owner is kept as text: as elements it takes a hundred times as much.
+#[derive(Debug)]
+struct Held {
     lock: DavLock,
     owner: Box<str>,
 }
@@ -42,25 +42,24 @@ impl Locks {
         held.iter().filter(|one| covers(&one.lock, path)).map(described).collect()
     }
 
-    /// Those on what is at a path, on something in it, and deep ones above it.
-    pub(super) fn around(&self, path: &[u8]) -> Vec<Held> {
+    /// The tokens of those on what is at a path, on something in it, and of deep ones above it.
+    pub(super) fn around(&self, path: &[u8]) -> Vec<String> {
         let held = self.held();
-        held.iter().filter(|one| concerns(one, path)).cloned().collect()
+        let concerned = held.iter().filter(|one| concerns(one, path));
+        concerned.map(|one| one.lock.token.clone()).collect()
     }
 
     /// Whether there are others than these around a path.
-    pub(super) fn are_others(&self, path: &[u8], than: &[Held]) -> bool {
-        let is_known = |one: &Held| than.iter().any(|known| known.lock.token == one.lock.token);
-        self.held().iter().any(|one| concerns(one, path) && !is_known(one))
+    pub(super) fn are_others(&self, path: &[u8], than: &[String]) -> bool {
+        self.held().iter().any(|one| concerns(one, path) && !than.contains(&one.lock.token))
     }
 
     /// What was at a path, and in it, is there no longer: of the locks that were around it before, those
     /// on it end.
-    pub(super) fn removed(&self, path: &[u8], before: &[Held]) {
+    pub(super) fn removed(&self, path: &[u8], before: &[String]) {
         let path = trimmed(path);
         let ends = |one: &Held| {
-            is_within(trimmed(one.lock.path.as_bytes()), path)
-                && before.iter().any(|known| known.lock.token == one.lock.token)
+            is_within(trimmed(one.lock.path.as_bytes()), path) && before.contains(&one.lock.token)
         };
         self.held().retain(|one| !ends(one));
     }

@@ -464,6 +464,17 @@ async fn a_large_file_for_nextcloud_is_put_together_from_pieces() {
     assert_eq!(moved.header("overwrite"), "F");
 }
 
+/// Sends a file `big` of so many bytes, and has it put together.
+async fn sent_in_pieces(server: &Scripted, size: u64) -> Result<()> {
+    let root = format!("{}remote.php/dav/files/me/", server.url);
+    let storage = storage(&root, &tempfile::tempdir().unwrap()).await;
+    let options = CreateOptions { size: Some(size), ..CreateOptions::default() };
+    let writer = storage.create(&path("big"), &options).await.unwrap();
+    writer.write_at(0, Block::from(Bytes::from(vec![7; size as usize]))).await.unwrap();
+    let commit = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    writer.commit(size, &commit).await
+}
+
 /// What is before a server waits for a minute, mostly, and the server needs longer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_put_together_behind_a_gateway_that_gives_up_is_waited_for() {
@@ -503,13 +514,7 @@ async fn a_file_that_is_put_together_behind_a_gateway_that_gives_up_is_waited_fo
             }
         })
         .await;
-        let root = format!("{}remote.php/dav/files/me/", server.url);
-        let storage = storage(&root, &tempfile::tempdir().unwrap()).await;
-        let options = CreateOptions { size: Some(SIZE), ..CreateOptions::default() };
-        let writer = storage.create(&path("big"), &options).await.unwrap();
-        writer.write_at(0, Block::from(Bytes::from(vec![7; SIZE as usize]))).await.unwrap();
-        let commit = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
-        let done = writer.commit(SIZE, &commit).await;
+        let done = sent_in_pieces(&server, SIZE).await;
         assert_eq!(done.is_ok(), is_well, "{status}: {done:?}");
         assert_eq!(server.asked("MOVE").len(), 1);
     }
@@ -536,13 +541,7 @@ async fn pieces_that_nobody_puts_together_are_put_together_once_more() {
         _ => usual(asked),
     })
     .await;
-    let root = format!("{}remote.php/dav/files/me/", server.url);
-    let storage = storage(&root, &tempfile::tempdir().unwrap()).await;
-    let options = CreateOptions { size: Some(SIZE), ..CreateOptions::default() };
-    let writer = storage.create(&path("big"), &options).await.unwrap();
-    writer.write_at(0, Block::from(Bytes::from(vec![7; SIZE as usize]))).await.unwrap();
-    let commit = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
-    writer.commit(SIZE, &commit).await.unwrap();
+    sent_in_pieces(&server, SIZE).await.unwrap();
     assert_eq!(server.asked("MOVE").len(), 2);
 }
 

@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::site::Site;
 
+/// Asks for a lock that nobody shares.
+const LOCK: &str = "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><locktype><write/>\
+                    </locktype></lockinfo>";
+
 fn propfind(site: &Site, path: &str, depth: &str, body: &str) -> (u16, String) {
     let depth = format!("Depth: {depth}");
     let answer = site.ask(&format!("PROPFIND {path}"), &[&depth], body.as_bytes());
@@ -301,10 +305,8 @@ fn a_copy_over_a_directory_takes_its_place_when_all_of_it_is_there() {
     };
     // Something in it can be read by nobody: the old directory stays as it is.
     std::os::unix::net::UnixListener::bind(site.path("new/deep/socket")).unwrap();
-    let info = "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><locktype><write/></locktype>\
-                </lockinfo>";
     let lock = |path: &str| {
-        let locked = site.ask(&format!("LOCK {path}"), &[], info.as_bytes());
+        let locked = site.ask(&format!("LOCK {path}"), &[], LOCK.as_bytes());
         assert_eq!(locked.status, 200, "{}", locked.text());
         locked.header("lock-token").unwrap().to_owned()
     };
@@ -345,8 +347,6 @@ fn a_copy_over_a_directory_takes_its_place_when_all_of_it_is_there() {
 
 #[test]
 fn what_is_locked_while_something_is_copied_over_it_stays() {
-    let info = "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><locktype><write/></locktype>\
-                </lockinfo>";
     // Whether the lock comes in time is the machine's affair.
     for many in [3000, 6000, 12_000, 24_000] {
         let site = Site::start();
@@ -358,7 +358,7 @@ fn what_is_locked_while_something_is_copied_over_it_stays() {
             while site.names().len() == 2 && !copying.is_finished() {
                 thread::sleep(Duration::from_millis(1));
             }
-            let locked = site.ask("LOCK /old/a", &[], info.as_bytes());
+            let locked = site.ask("LOCK /old/a", &[], LOCK.as_bytes());
             (copying.join().unwrap(), locked)
         });
         if let (423, locked) = &copied {
