@@ -11,6 +11,8 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_user_timeout};
+#[cfg(target_os = "linux")]
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -58,12 +60,15 @@ pub(super) async fn serve(
     }
 }
 
-/// A client that is gone without a word, or takes nothing of what it asked for, is cut.
+/// A client that is gone without a word, or takes nothing of what it asked for, is cut; little of what
+/// it does not take waits in the system.
 fn set(socket: &TcpStream) -> std::io::Result<()> {
     socket.set_nodelay(true)?;
     set_socket_keepalive(socket, true)?;
     let silence = u32::try_from(limits::SILENCE.as_millis()).unwrap_or(u32::MAX);
     set_tcp_user_timeout(socket, silence)?;
+    #[cfg(target_os = "linux")]
+    SockRef::from(socket).set_tcp_notsent_lowat(limits::UNSENT)?;
     Ok(())
 }
 

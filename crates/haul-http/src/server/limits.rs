@@ -50,6 +50,11 @@ pub(super) const AHEAD: usize = 3;
 /// Blocks that are read and not yet sent, of all answers of a connection together. By HTTP/2 it has many.
 pub(super) const AHEAD_OF_ALL: usize = 6;
 
+/// Bytes that the system keeps of what is being sent and not yet under way. The more it has, the more of
+/// the sending falls to whoever receives: acknowledgements set it off, on that side's processor if it is
+/// the same machine's.
+pub(super) const UNSENT: u32 = 128 << 10;
+
 /// Bytes that an answer gets one after the other while others have all of that.
 pub(super) const LEAST: usize = 8 << 10;
 
