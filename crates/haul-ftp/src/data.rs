@@ -36,7 +36,9 @@ pub(crate) async fn receive(data: &mut Stream, most: u64) -> Result<Bytes> {
             _ => break,
         }
     }
-    Ok(piece.into_inner().freeze())
+    let piece = piece.into_inner().freeze();
+    data.came(piece.len() as u64);
+    Ok(piece)
 }
 
 /// Writes a block.

@@ -188,9 +188,8 @@ impl Reading {
             if at == until {
                 return lane.stop(data).await;
             }
-            if end < self.size && end - at <= NEAR {
-                data.expect_at_most(end - at);
-            }
+            let near = end < self.size && end - at <= NEAR;
+            data.expect_at_most(if near { end - at } else { u64::MAX });
             let piece = tokio::select! {
                 piece = receive(&mut data, until - at) => piece,
                 () = sender.closed() => return lane.stop(data).await,

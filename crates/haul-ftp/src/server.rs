@@ -1,6 +1,10 @@
 //! What is known of a server once somebody is logged in.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use haul_net::{Feeder, Inflow};
 
 use crate::wire::Features;
 
@@ -30,6 +34,8 @@ pub(crate) struct Server {
     pub(crate) ends_tls: AtomicBool,
     set_time: Option<SetTime>,
     times_refused: AtomicBool,
+    /// What comes over all data connections, once the path is known.
+    inflow: OnceLock<Option<Arc<Inflow>>>,
 }
 
 impl Server {
@@ -55,7 +61,13 @@ impl Server {
             ends_tls: AtomicBool::new(false),
             set_time,
             times_refused: AtomicBool::new(false),
+            inflow: OnceLock::new(),
         }
+    }
+
+    /// For a data connection over which much may come, where a round trip takes so long.
+    pub(crate) fn feeder(&self, round_trip: Duration) -> Option<Feeder> {
+        self.inflow.get_or_init(|| Inflow::over(round_trip)).as_ref().map(Inflow::feeder)
     }
 
     /// How a file gets its time, if it can be set at all.

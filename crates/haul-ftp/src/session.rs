@@ -118,7 +118,11 @@ impl Session {
         {
             return Ok(parked.data);
         }
-        self.transfer(offset, Command::new("RETR", path)?, "read").await
+        let mut data = self.transfer(offset, Command::new("RETR", path)?, "read").await?;
+        if let Some(round_trips) = self.gauge.round_trips() {
+            data.feeds(self.server.feeder(round_trips.shortest));
+        }
+        Ok(data)
     }
 
     /// A connection for the bytes of a file from `offset` on; at 0 the file is emptied.

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BufMut;
+use haul_net::Feeder;
 use haul_storage::Result;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -29,6 +30,10 @@ pub(crate) struct Stream {
     silence: Duration,
     /// TLS was not ended before the connection was.
     broke_off: bool,
+    /// What comes counts for how much may be under way.
+    feeder: Option<Feeder>,
+    /// No more than this is wanted.
+    wanted: u64,
 }
 
 #[derive(Debug)]
@@ -68,7 +73,8 @@ impl Security {
 impl Stream {
     /// A connection in plain text, on which nothing may be silent for longer.
     pub(crate) const fn plain(stream: TcpStream, silence: Duration) -> Self {
-        Self { link: Link::Plain(stream), silence, broke_off: false }
+        let (feeder, wanted) = (None, u64::MAX);
+        Self { link: Link::Plain(stream), silence, broke_off: false, feeder, wanted }
     }
 
     /// Whether it is encrypted.
@@ -93,13 +99,30 @@ impl Stream {
 
     /// Says that no more than so many bytes of what comes are wanted. What else was sent until the
     /// connection is closed would have come in vain.
-    pub(crate) fn expect_at_most(&self, bytes: u64) {
+    pub(crate) const fn expect_at_most(&mut self, bytes: u64) {
+        self.wanted = bytes;
+    }
+
+    /// Says that what comes is one of several streams from the same host.
+    pub(crate) fn feeds(&mut self, feeder: Option<Feeder>) {
+        self.feeder = feeder;
+    }
+
+    /// Counts what came, and says how much more may be under way.
+    pub(crate) fn came(&mut self, bytes: u64) {
         let socket = match &self.link {
             Link::Plain(stream) => stream,
             Link::Tls(stream) => stream.get_ref().0.get_ref(),
         };
-        // Where it cannot be said more comes, and is thrown away.
-        haul_net::receive_at_most(socket, bytes);
+        let share = self.feeder.as_mut().and_then(|feeder| feeder.share(socket));
+        if self.wanted < u64::MAX {
+            self.wanted = self.wanted.saturating_sub(bytes);
+        }
+        let most = share.unwrap_or(u64::MAX).min(self.wanted);
+        if most < u64::MAX {
+            // Where it cannot be said more comes, and is thrown away.
+            haul_net::receive_at_most(socket, most);
+        }
     }
 
     /// Sends all of it. A slow connection may take its time, a dead one may not.

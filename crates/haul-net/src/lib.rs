@@ -3,6 +3,7 @@
 
 mod dial;
 mod gauge;
+mod inflow;
 mod pace;
 mod places;
 mod secret;
@@ -13,6 +14,7 @@ mod window;
 
 pub use dial::{DialOptions, Dialled, Family, dial, with_port};
 pub use gauge::{Gauge, Hold, RoundTrips};
+pub use inflow::{Feeder, Inflow};
 pub use pace::Pace;
 pub use places::{Place, Places};
 pub use secret::{Nobody, PasswordSource, Prompter, Secret};

@@ -2,13 +2,14 @@
 #![expect(unsafe_code, reason = "system calls without safe wrappers live here and nowhere else")]
 
 use std::ffi::c_void;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::gauge::TcpInfo;
 
 /// Where fields are in `struct tcp_info` (linux/tcp.h), which only ever grows at its end.
 const LAST_DATA_SENT_MS: usize = 44;
 const RTT_US: usize = 68;
+const BYTES_RECEIVED: usize = 128;
 const MIN_RTT_US: usize = 148;
 const DELIVERED: usize = 192;
 /// The end of the last of them.
@@ -19,7 +20,7 @@ const NONE: u32 = u32::MAX;
 
 /// What the kernel says of a connection's round trips.
 pub fn read(socket: &OwnedFd) -> Option<TcpInfo> {
-    let info = tcp_info(socket)?;
+    let info = tcp_info(socket.as_fd())?;
     let field = |at: usize| {
         let mut bytes = [0; 4];
         bytes.copy_from_slice(&info[at..at + 4]);
@@ -33,7 +34,15 @@ pub fn read(socket: &OwnedFd) -> Option<TcpInfo> {
     Some(TcpInfo { shortest_us, mean_us, delivered, idle_ms })
 }
 
-fn tcp_info(socket: &OwnedFd) -> Option<[u8; LENGTH]> {
+/// How many bytes have come in a row, read or not.
+pub fn received(socket: BorrowedFd<'_>) -> Option<u64> {
+    let info = tcp_info(socket)?;
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&info[BYTES_RECEIVED..BYTES_RECEIVED + 8]);
+    Some(u64::from_ne_bytes(bytes))
+}
+
+fn tcp_info(socket: BorrowedFd<'_>) -> Option<[u8; LENGTH]> {
     let mut info = [0_u8; LENGTH];
     let mut length = libc::socklen_t::try_from(LENGTH).ok()?;
     // SAFETY: the descriptor is open as long as `socket` is borrowed; the kernel writes at most
