@@ -36,7 +36,11 @@ pub(super) fn recipe(place: Place<'_>, manner: Manner) -> io::Result<Recipe> {
         ssl = " ssl";
         cacert = files.authority.display().to_string();
         let (certificate, key) = (files.certificate.display(), files.key.display());
-        keys = format!("ssl_certificate {certificate};\nssl_certificate_key {key};\n");
+        // Older ones than 1.23.4 leave TLS 1.3 out unless they are told: Debian 12's is one.
+        keys = format!(
+            "ssl_certificate {certificate};\nssl_certificate_key {key};\n\
+             ssl_protocols TLSv1.2 TLSv1.3;\n"
+        );
     }
     let extended = fs::exists(DAV_MODULE)?;
     let module = if extended { format!("load_module {DAV_MODULE};\n") } else { String::new() };
