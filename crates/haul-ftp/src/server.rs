@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use haul_net::{Feeder, Inflow};
+use haul_net::Inflow;
 
 use crate::wire::Features;
 
@@ -65,9 +65,9 @@ impl Server {
         }
     }
 
-    /// For a data connection over which much may come, where a round trip takes so long.
-    pub(crate) fn feeder(&self, round_trip: Duration) -> Option<Feeder> {
-        self.inflow.get_or_init(|| Inflow::over(round_trip)).as_ref().map(Inflow::feeder)
+    /// What comes over all data connections, if that matters where a round trip takes so long.
+    pub(crate) fn inflow(&self, round_trip: Duration) -> Option<&Arc<Inflow>> {
+        self.inflow.get_or_init(|| Inflow::over(round_trip)).as_ref()
     }
 
     /// How a file gets its time, if it can be set at all.

@@ -59,6 +59,12 @@ struct Parked {
     data: Stream,
 }
 
+impl Parked {
+    const fn is_at(&self, opening: u64, offset: u64) -> bool {
+        self.at == offset && self.opening == opening
+    }
+}
+
 impl Session {
     pub(crate) fn new(
         control: Control,
@@ -113,14 +119,12 @@ impl Session {
         opening: u64,
         offset: u64,
     ) -> Result<Stream> {
-        if self.is_parked_at(opening, offset)
-            && let Some(parked) = self.parked.take()
-        {
-            return Ok(parked.data);
-        }
-        let mut data = self.transfer(offset, Command::new("RETR", path)?, "read").await?;
+        let mut data = match self.parked.take_if(|parked| parked.is_at(opening, offset)) {
+            Some(parked) => parked.data,
+            None => self.transfer(offset, Command::new("RETR", path)?, "read").await?,
+        };
         if let Some(round_trips) = self.gauge.round_trips() {
-            data.feeds(self.server.feeder(round_trips.shortest));
+            data.feed(self.server.inflow(round_trips.shortest));
         }
         Ok(data)
     }
@@ -245,13 +249,14 @@ impl Session {
     }
 
     /// Lets a download stand at `at`, in case that is where somebody goes on.
-    pub(crate) fn park(&mut self, opening: u64, at: u64, data: Stream) {
+    pub(crate) fn park(&mut self, opening: u64, at: u64, mut data: Stream) {
+        data.feed(None);
         self.parked = Some(Parked { opening, at, since: Instant::now(), data });
     }
 
     /// Whether a download stands there.
     pub(crate) fn is_parked_at(&self, opening: u64, offset: u64) -> bool {
-        self.parked.as_ref().is_some_and(|parked| parked.at == offset && parked.opening == opening)
+        self.parked.as_ref().is_some_and(|parked| parked.is_at(opening, offset))
     }
 
     /// How long a download has been standing.

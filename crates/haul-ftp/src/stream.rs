@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BufMut;
-use haul_net::Feeder;
+use haul_net::{Feeder, Inflow};
 use haul_storage::Result;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -40,6 +40,15 @@ pub(crate) struct Stream {
 enum Link {
     Plain(TcpStream),
     Tls(Box<TlsStream<BufReader<TcpStream>>>),
+}
+
+impl Link {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0.get_ref(),
+        }
+    }
 }
 
 /// What the connections of one lane share: servers take a data connection for that of a control
@@ -103,17 +112,14 @@ impl Stream {
         self.wanted = bytes;
     }
 
-    /// Says that what comes is one of several streams from the same host.
-    pub(crate) fn feeds(&mut self, feeder: Option<Feeder>) {
-        self.feeder = feeder;
+    /// Says that what comes is part of this from now on, or of nothing.
+    pub(crate) fn feed(&mut self, inflow: Option<&Arc<Inflow>>) {
+        self.feeder = inflow.map(|inflow| inflow.feeder(self.link.socket()));
     }
 
     /// Counts what came, and says how much more may be under way.
     pub(crate) fn came(&mut self, bytes: u64) {
-        let socket = match &self.link {
-            Link::Plain(stream) => stream,
-            Link::Tls(stream) => stream.get_ref().0.get_ref(),
-        };
+        let socket = self.link.socket();
         let share = self.feeder.as_mut().and_then(|feeder| feeder.share(socket));
         if self.wanted < u64::MAX {
             self.wanted = self.wanted.saturating_sub(bytes);

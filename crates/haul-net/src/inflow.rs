@@ -63,10 +63,11 @@ impl Inflow {
         (round_trip >= SHORT).then(|| Arc::new(Self { slot, began, state: Mutex::default() }))
     }
 
-    /// One connection more, over which nothing has come yet.
-    pub fn feeder(self: &Arc<Self>) -> Feeder {
+    /// One connection more, which is `socket`. What has come over it does not count.
+    pub fn feeder(self: &Arc<Self>, socket: &impl AsFd) -> Feeder {
         self.state().connections += 1;
-        Feeder { inflow: Arc::clone(self), looked: self.now(), received: 0 }
+        let received = received(socket).unwrap_or_default();
+        Feeder { inflow: Arc::clone(self), looked: self.now(), received }
     }
 
     fn now(&self) -> u64 {
@@ -83,18 +84,10 @@ impl Feeder {
     /// How much more may be under way on its connection, which is `socket`; `None` where the system does
     /// not tell what has come.
     pub fn share(&mut self, socket: &impl AsFd) -> Option<u64> {
-        #[cfg(target_os = "linux")]
-        {
-            let received = crate::tcp::received(socket.as_fd())?;
-            let came = received.saturating_sub(self.received);
-            self.received = received;
-            Some(self.came(came, self.inflow.now()))
-        }
-        #[cfg(not(target_os = "linux"))]
-        {
-            let _ = socket;
-            None
-        }
+        let received = received(socket)?;
+        let came = received.saturating_sub(self.received);
+        self.received = received;
+        Some(self.came(came, self.inflow.now()))
     }
 
     fn came(&mut self, bytes: u64, now: u64) -> u64 {
@@ -103,6 +96,17 @@ impl Feeder {
         let mut state = self.inflow.state();
         state.came(slots, bytes);
         state.may_be_under_way() / state.connections.max(1)
+    }
+}
+
+/// What has come over a connection, if the system tells.
+fn received(socket: &impl AsFd) -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    return crate::tcp::received(socket.as_fd());
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = socket;
+        None
     }
 }
 
@@ -144,6 +148,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -180,10 +186,11 @@ mod tests {
     fn connections_get_equal_shares() {
         assert!(Inflow::over(Duration::from_millis(2)).is_none());
         let inflow = Inflow::over(Duration::from_secs(1000)).unwrap();
-        let mut first = inflow.feeder();
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let mut first = inflow.feeder(&socket);
         let alone = first.came(64 * MIB, 0);
         assert!(alone > 64 * MIB);
-        let mut second = inflow.feeder();
+        let mut second = inflow.feeder(&socket);
         assert_eq!(second.came(0, 0), alone / 2);
         drop(first);
         assert_eq!(second.came(0, 0), alone);
@@ -199,9 +206,12 @@ mod tests {
         let receiver = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut sender, _) = listener.accept().unwrap();
         let inflow = Inflow::over(Duration::from_secs(1000)).unwrap();
-        let mut feeder = inflow.feeder();
+        let mut feeder = inflow.feeder(&receiver);
         assert_eq!(feeder.share(&receiver), Some(0));
         sender.write_all(&[0; 32 << 10]).unwrap();
         while feeder.share(&receiver).unwrap() < 32 << 10 {}
+        let mut later = inflow.feeder(&receiver);
+        let most = feeder.share(&receiver);
+        assert_eq!(later.share(&receiver), most, "nothing counts twice");
     }
 }

@@ -27,8 +27,14 @@ async fn more_lanes_than_an_address_may_have_are_done_without() {
             storage.read_whole(&path, 1 << 20).await
         }
     };
-    let read = try_join_all((0..40).map(write)).await.unwrap();
-    assert!(read.iter().zip(0..).all(|(whole, n)| whole.bytes.iter().all(|byte| *byte == n)));
+    // On a busy machine two lanes may be done with all of it before a third one is tried.
+    for _ in 0..50 {
+        let read = try_join_all((0..40).map(write)).await.unwrap();
+        assert!(read.iter().zip(0..).all(|(whole, n)| whole.bytes.iter().all(|byte| *byte == n)));
+        if storage.link().refused > 0 {
+            break;
+        }
+    }
     let link = storage.link();
     assert!(link.refused > 0 && link.open <= 2, "{link:?}");
 }
