@@ -189,9 +189,34 @@ impl fmt::Debug for PooledBuffer {
     }
 }
 
+/// Bytes that keep something, a permit say, until the last of them is gone.
+pub fn keeping(bytes: Bytes, kept: impl Send + 'static) -> Bytes {
+    struct Keeping<T>(Bytes, T);
+
+    impl<T> AsRef<[u8]> for Keeping<T> {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    Bytes::from_owner(Keeping(bytes, kept))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_kept_goes_with_the_last_byte() {
+        let kept = Arc::new(());
+        let mut bytes = keeping(Bytes::from_static(b"abc"), Arc::clone(&kept));
+        let last = bytes.split_off(2);
+        drop(bytes);
+        assert_eq!(Arc::strong_count(&kept), 2);
+        assert_eq!(last, "c");
+        drop(last);
+        assert_eq!(Arc::strong_count(&kept), 1);
+    }
 
     #[test]
     fn a_block_is_cut_across_its_pieces() {

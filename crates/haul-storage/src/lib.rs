@@ -25,7 +25,7 @@ pub mod conformance;
 #[cfg(feature = "testing")]
 pub mod memory;
 
-pub use block::{Block, BufferPool, PooledBuffer};
+pub use block::{Block, BufferPool, PooledBuffer, keeping};
 pub use capabilities::{Capabilities, DigestKind, Medium, Writes};
 pub use entry::{Entry, EntryKind, FileId, Identity, Metadata, SpecialKind, Timestamp};
 pub use error::{Error, ErrorKind, Result, Retry};

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use haul_storage::{BufferPool, WorkPool};
+use haul_storage::{BufferPool, WorkPool, keeping};
+use tokio::sync::Semaphore;
 use tokio::sync::oneshot::{Receiver, channel};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::limits;
 use super::share::Share;
@@ -105,34 +105,14 @@ impl FileBody {
                 // Nobody waits for it if the client is gone; then it need not be read either.
                 if !sender.is_closed() {
                     let read = read(&file, &buffers, offset, length);
-                    drop(sender.send(read.map(|bytes| Held::bytes(bytes, permit))));
+                    // The permit is free again when the last byte has gone.
+                    drop(sender.send(read.map(|bytes| keeping(bytes, permit))));
                 }
             });
             self.blocks.push_back(receiver);
             self.offset += length as u64;
             self.unread -= length as u64;
         }
-    }
-}
-
-/// A block and its permit, which is free again when the last byte has gone.
-struct Held {
-    bytes: Bytes,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Held {
-    fn bytes(bytes: Bytes, permit: Option<OwnedSemaphorePermit>) -> Bytes {
-        match permit {
-            Some(permit) => Bytes::from_owner(Self { bytes, _permit: permit }),
-            None => bytes,
-        }
-    }
-}
-
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Bytes, BytesMut};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Small answers are strung together up to this size: one SSH packet of most clients.
@@ -59,24 +58,5 @@ pub(super) async fn hand_on(
         if outcome.is_err() {
             return;
         }
-    }
-}
-
-/// An answer and its place in the budget, which is free again when the last byte has gone.
-pub(super) struct Budgeted {
-    bytes: Bytes,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Budgeted {
-    /// As bytes that keep the place.
-    pub(super) fn bytes(bytes: Bytes, permit: OwnedSemaphorePermit) -> Bytes {
-        Bytes::from_owner(Self { bytes, _permit: permit })
-    }
-}
-
-impl AsRef<[u8]> for Budgeted {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }

@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{Stream, StreamExt};
-use haul_storage::Block;
+use haul_storage::{Block, keeping};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::admission::{admit, number, version};
-use super::answers::{Budgeted, Outgoing, hand_on};
+use super::answers::{Outgoing, hand_on};
 use super::copying::Copying;
 use super::files::Open;
 use super::handles;
@@ -459,8 +459,8 @@ impl Session {
             let bytes = packet.unwrap_or_else(|refusal| refusal.response().encode(id));
             // The file may be closed as soon as the answer is out.
             drop(open);
-            let packet = Budgeted::bytes(bytes, permit);
-            pending.end(Outcome::Packet(packet));
+            // Its place in the budget is free again when the last byte has gone.
+            pending.end(Outcome::Packet(keeping(bytes, permit)));
         });
     }
 
