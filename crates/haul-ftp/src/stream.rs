@@ -7,8 +7,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BufMut;
-use haul_net::{Feeder, Inflow};
+use haul_net::{Feeder, Inflow, LeastWindow};
 use haul_storage::Result;
+use rustix::io::ioctl_fionread;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
@@ -34,6 +35,8 @@ pub(crate) struct Stream {
     feeder: Option<Feeder>,
     /// No more than this is wanted.
     wanted: u64,
+    /// The far end was told to send no more than so much.
+    limited: bool,
 }
 
 #[derive(Debug)]
@@ -82,8 +85,14 @@ impl Security {
 impl Stream {
     /// A connection in plain text, on which nothing may be silent for longer.
     pub(crate) const fn plain(stream: TcpStream, silence: Duration) -> Self {
-        let (feeder, wanted) = (None, u64::MAX);
-        Self { link: Link::Plain(stream), silence, broke_off: false, feeder, wanted }
+        Self {
+            link: Link::Plain(stream),
+            silence,
+            broke_off: false,
+            feeder: None,
+            wanted: u64::MAX,
+            limited: false,
+        }
     }
 
     /// Whether it is encrypted.
@@ -125,9 +134,16 @@ impl Stream {
             self.wanted = self.wanted.saturating_sub(bytes);
         }
         let most = share.unwrap_or(u64::MAX).min(self.wanted);
-        if most < u64::MAX {
+        // What has been said holds until something else is.
+        let is_limit = most < u64::MAX;
+        // While much waits to be read nothing else limits, and a kernel before 6.7 that is told a limit
+        // then may let nothing more through at all.
+        let behind = ioctl_fionread(socket).is_ok_and(|unread| unread > most / 2);
+        if (is_limit || self.limited) && !behind {
+            let least = if share.is_some() { LeastWindow::Long } else { LeastWindow::Short };
             // Where it cannot be said more comes, and is thrown away.
-            haul_net::receive_at_most(socket, most);
+            haul_net::receive_at_most(socket, most, least);
+            self.limited = is_limit;
         }
     }
 

@@ -3,7 +3,8 @@
 //! A sender finds out how much a path takes by sending ever more until packets are lost; several find it
 //! out together, and lose many. Who receives sees what comes in a round trip, and lets no more than some
 //! more than that be under way: what comes can still grow, and the queue on the path does not overflow.
-//! Every connection gets the same share, so that those that began well are not done long before the others.
+//! A connection that brings less than its equal share may catch up; one that brings more, because others
+//! have nothing to bring, may go on growing.
 //!
 //! What comes is counted by the kernel, which goes on while nobody reads. Where a packet is lost those
 //! behind it wait for it, and count all at once and late: as if they had come in all that time.
@@ -25,13 +26,19 @@ const STEADY: f64 = 1.5;
 /// More than this many times what came in the round trip before is growing.
 const GROWTH: f64 = 1.25;
 
+/// Round trips that take longer than this many times the shortest are so for another reason than what is
+/// let through here: others fill the queue, or the path has become longer. Then as much has to be under way
+/// as comes in such a one, and some more.
+const LATE: f64 = 2.0;
+const MORE: f64 = 1.25;
+
 /// A round trip is this many slots.
 const SLOTS: usize = 8;
 
 /// What comes from one host.
 #[derive(Debug)]
 pub struct Inflow {
-    slot: Duration,
+    round_trip: Duration,
     began: Instant,
     state: Mutex<State>,
 }
@@ -43,11 +50,18 @@ pub struct Feeder {
     /// The slot in which it was looked at last, and how many bytes had come until then.
     looked: u64,
     received: u64,
+    own: Flow,
 }
 
 #[derive(Debug, Default)]
 struct State {
     connections: u64,
+    all: Flow,
+}
+
+/// What comes over one connection, or over all.
+#[derive(Debug, Default)]
+struct Flow {
     /// What came in the slots of the last two round trips, the newest first, and the number of that.
     slots: VecDeque<u64>,
     newest: u64,
@@ -59,19 +73,19 @@ struct State {
 impl Inflow {
     /// Over a path of which this is the shortest round trip; `None` if it is too short to matter.
     pub fn over(round_trip: Duration) -> Option<Arc<Self>> {
-        let (slot, began) = (round_trip / SLOTS as u32, Instant::now());
-        (round_trip >= SHORT).then(|| Arc::new(Self { slot, began, state: Mutex::default() }))
+        let (began, state) = (Instant::now(), Mutex::default());
+        (round_trip >= SHORT).then(|| Arc::new(Self { round_trip, began, state }))
     }
 
     /// One connection more, which is `socket`. What has come over it does not count.
     pub fn feeder(self: &Arc<Self>, socket: &impl AsFd) -> Feeder {
         self.state().connections += 1;
-        let received = received(socket).unwrap_or_default();
-        Feeder { inflow: Arc::clone(self), looked: self.now(), received }
+        let received = received(socket).map_or(0, |(received, _)| received);
+        Feeder { inflow: Arc::clone(self), looked: self.now(), received, own: Flow::default() }
     }
 
     fn now(&self) -> u64 {
-        let slot = self.slot.as_nanos().max(1);
+        let slot = (self.round_trip / SLOTS as u32).as_nanos().max(1);
         u64::try_from(self.began.elapsed().as_nanos() / slot).unwrap_or(u64::MAX)
     }
 
@@ -84,23 +98,29 @@ impl Feeder {
     /// How much more may be under way on its connection, which is `socket`; `None` where the system does
     /// not tell what has come.
     pub fn share(&mut self, socket: &impl AsFd) -> Option<u64> {
-        let received = received(socket)?;
+        let (received, micros) = received(socket)?;
         let came = received.saturating_sub(self.received);
         self.received = received;
-        Some(self.came(came, self.inflow.now()))
+        let round_trip = Duration::from_micros(micros.into());
+        Some(self.came(came, self.inflow.now(), round_trip))
     }
 
-    fn came(&mut self, bytes: u64, now: u64) -> u64 {
-        let slots = self.looked..=now.max(self.looked);
-        self.looked = now;
+    fn came(&mut self, bytes: u64, now: u64, round_trip: Duration) -> u64 {
+        let (first, last) = (self.looked, now.max(self.looked));
+        self.looked = last;
+        self.own.came(first, last, bytes);
+        let own = self.own.with_headroom(self.own.latest().max(self.own.before()));
+        let longer = round_trip.as_secs_f64() / self.inflow.round_trip.as_secs_f64();
+        let late = if longer > LATE { self.own.latest() as f64 * longer * MORE } else { 0.0 };
         let mut state = self.inflow.state();
-        state.came(slots, bytes);
-        state.may_be_under_way() / state.connections.max(1)
+        state.all.came(first, last, bytes);
+        let equal = state.all.with_headroom(state.all.most) / state.connections.max(1);
+        equal.max(own).max(late as u64)
     }
 }
 
-/// What has come over a connection, if the system tells.
-fn received(socket: &impl AsFd) -> Option<u64> {
+/// What has come over a connection, and how long its round trips are, if the system tells.
+fn received(socket: &impl AsFd) -> Option<(u64, u32)> {
     #[cfg(target_os = "linux")]
     return crate::tcp::received(socket.as_fd());
     #[cfg(not(target_os = "linux"))]
@@ -116,10 +136,9 @@ impl Drop for Feeder {
     }
 }
 
-impl State {
-    /// Counts what came in these slots, as much in each.
-    fn came(&mut self, slots: std::ops::RangeInclusive<u64>, bytes: u64) {
-        let (first, last) = slots.into_inner();
+impl Flow {
+    /// Counts what came in the slots from `first` to `last`, as much in each.
+    fn came(&mut self, first: u64, last: u64, bytes: u64) {
         for _ in 0..last.saturating_sub(self.newest).min(2 * SLOTS as u64) {
             self.slots.push_front(0);
         }
@@ -135,14 +154,23 @@ impl State {
                 *slot += each;
             }
         }
+        self.most = self.most.max(self.latest());
     }
 
-    fn may_be_under_way(&mut self) -> u64 {
-        let latest: u64 = self.slots.iter().take(SLOTS).sum();
-        let before: u64 = self.slots.iter().skip(SLOTS).sum();
-        self.most = self.most.max(latest);
-        let growing = latest as f64 > before as f64 * GROWTH;
-        (self.most as f64 * if growing { GROWING } else { STEADY }) as u64
+    /// What came in the last round trip.
+    fn latest(&self) -> u64 {
+        self.slots.iter().take(SLOTS).sum()
+    }
+
+    /// What came in the one before.
+    fn before(&self) -> u64 {
+        self.slots.iter().skip(SLOTS).sum()
+    }
+
+    /// Somewhat more than what came in a round trip.
+    fn with_headroom(&self, bytes: u64) -> u64 {
+        let growing = self.latest() as f64 > self.before() as f64 * GROWTH;
+        (bytes as f64 * if growing { GROWING } else { STEADY }) as u64
     }
 }
 
@@ -153,47 +181,82 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+    const UNKNOWN: Duration = Duration::ZERO;
 
     #[test]
     fn what_grows_may_almost_double_and_what_does_not_may_fill_the_path() {
-        let mut state = State::default();
+        let mut flow = Flow::default();
         // A slow start: twice as much in each round trip.
         let (mut slot, mut in_slot) = (0, MIB / 16);
         for _ in 0..5 {
             in_slot *= 2;
             for _ in 0..SLOTS {
-                state.came(slot..=slot, in_slot);
+                flow.came(slot, slot, in_slot);
                 slot += 1;
             }
-            let (path, all) = (in_slot * SLOTS as u64, state.may_be_under_way());
+            let (path, all) = (in_slot * SLOTS as u64, flow.with_headroom(flow.most));
             assert!(all > path * 9 / 5 && all < 2 * path, "{all} after {path}");
         }
         // Then no more comes.
         for _ in 0..SLOTS {
-            state.came(slot..=slot, in_slot);
+            flow.came(slot, slot, in_slot);
             slot += 1;
         }
-        let (path, all) = (in_slot * SLOTS as u64, state.may_be_under_way());
+        let (path, all) = (in_slot * SLOTS as u64, flow.with_headroom(flow.most));
         assert_eq!(all, path * 3 / 2);
         // A pause changes nothing: it may be that nobody here took anything in the meantime. What is seen
         // after it came while it lasted.
         slot += 1000;
-        state.came(slot - 15..=slot, 2 * path);
-        assert_eq!(state.may_be_under_way(), all);
+        flow.came(slot - 15, slot, 2 * path);
+        assert_eq!(flow.with_headroom(flow.most), all);
+    }
+
+    /// Connections of a host with round trips of `round_trip`.
+    fn connections<const N: usize>(round_trip: Duration) -> [Feeder; N] {
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let inflow = Inflow::over(round_trip).unwrap();
+        std::array::from_fn(|_| inflow.feeder(&socket))
     }
 
     #[test]
-    fn connections_get_equal_shares() {
+    fn short_paths_are_left_alone() {
         assert!(Inflow::over(Duration::from_millis(2)).is_none());
-        let inflow = Inflow::over(Duration::from_secs(1000)).unwrap();
-        let (socket, _other) = UnixStream::pair().unwrap();
-        let mut first = inflow.feeder(&socket);
-        let alone = first.came(64 * MIB, 0);
-        assert!(alone > 64 * MIB);
-        let mut second = inflow.feeder(&socket);
-        assert_eq!(second.came(0, 0), alone / 2);
+    }
+
+    #[test]
+    fn who_brings_little_may_have_an_equal_share() {
+        let [mut first, mut second] = connections(Duration::from_secs(1000));
+        let most = first.came(64 * MIB, 0, UNKNOWN);
+        assert!(most > 100 * MIB);
+        assert_eq!(second.came(0, 0, UNKNOWN), most / 2);
         drop(first);
-        assert_eq!(second.came(0, 0), alone);
+        assert_eq!(second.came(0, 0, UNKNOWN), most);
+    }
+
+    #[test]
+    fn who_brings_all_is_not_held_by_those_that_bring_nothing() {
+        let mut connections: [Feeder; 8] = connections(Duration::from_secs(1000));
+        let mut bytes = MIB / 8;
+        for slot in 0..10 * SLOTS as u64 {
+            if slot % SLOTS as u64 == 0 {
+                bytes = bytes * 3 / 2;
+            }
+            let share = connections[0].came(bytes, slot, UNKNOWN);
+            if slot >= 2 * SLOTS as u64 {
+                let came = bytes * SLOTS as u64;
+                assert!(share > came * 5 / 4, "{share} when {came} come in a round trip");
+            }
+        }
+    }
+
+    #[test]
+    fn where_a_round_trip_takes_much_longer_more_may_be_under_way() {
+        let round_trip = Duration::from_secs(1000);
+        let [mut connection] = connections(round_trip);
+        let near = connection.came(MIB, 0, round_trip * 3 / 2);
+        let far = connection.came(0, 0, round_trip * 10);
+        assert!(near < 2 * MIB, "{near}");
+        assert!(far > 10 * MIB, "it takes as much to go on as it does: {far}");
     }
 
     #[cfg(target_os = "linux")]
@@ -210,8 +273,10 @@ mod tests {
         assert_eq!(feeder.share(&receiver), Some(0));
         sender.write_all(&[0; 32 << 10]).unwrap();
         while feeder.share(&receiver).unwrap() < 32 << 10 {}
-        let mut later = inflow.feeder(&receiver);
-        let most = feeder.share(&receiver);
-        assert_eq!(later.share(&receiver), most, "nothing counts twice");
+        drop(feeder);
+        // What had come before does not count a second time.
+        let before = inflow.state().all.latest();
+        inflow.feeder(&receiver).share(&receiver).unwrap();
+        assert_eq!(inflow.state().all.latest(), before);
     }
 }

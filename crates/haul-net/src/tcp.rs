@@ -9,6 +9,7 @@ use crate::gauge::TcpInfo;
 /// Where fields are in `struct tcp_info` (linux/tcp.h), which only ever grows at its end.
 const LAST_DATA_SENT_MS: usize = 44;
 const RTT_US: usize = 68;
+const RCV_RTT_US: usize = 92;
 const BYTES_RECEIVED: usize = 128;
 const MIN_RTT_US: usize = 148;
 const DELIVERED: usize = 192;
@@ -21,11 +22,7 @@ const NONE: u32 = u32::MAX;
 /// What the kernel says of a connection's round trips.
 pub fn read(socket: &OwnedFd) -> Option<TcpInfo> {
     let info = tcp_info(socket.as_fd())?;
-    let field = |at: usize| {
-        let mut bytes = [0; 4];
-        bytes.copy_from_slice(&info[at..at + 4]);
-        u32::from_ne_bytes(bytes)
-    };
+    let field = |at| field(&info, at);
     let (shortest_us, mean_us) = (field(MIN_RTT_US), field(RTT_US));
     if shortest_us == NONE || shortest_us == 0 || mean_us == 0 {
         return None;
@@ -34,12 +31,19 @@ pub fn read(socket: &OwnedFd) -> Option<TcpInfo> {
     Some(TcpInfo { shortest_us, mean_us, delivered, idle_ms })
 }
 
-/// How many bytes have come in a row, read or not.
-pub fn received(socket: BorrowedFd<'_>) -> Option<u64> {
+/// How many bytes have come in a row, read or not, and how many microseconds a round trip takes at
+/// present, queues included; zero before that is known.
+pub fn received(socket: BorrowedFd<'_>) -> Option<(u64, u32)> {
     let info = tcp_info(socket)?;
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&info[BYTES_RECEIVED..BYTES_RECEIVED + 8]);
-    Some(u64::from_ne_bytes(bytes))
+    Some((u64::from_ne_bytes(bytes), field(&info, RCV_RTT_US)))
+}
+
+fn field(info: &[u8; LENGTH], at: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&info[at..at + 4]);
+    u32::from_ne_bytes(bytes)
 }
 
 fn tcp_info(socket: BorrowedFd<'_>) -> Option<[u8; LENGTH]> {
