@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BufMut;
-use haul_net::{Feeder, Inflow, LeastWindow};
+use haul_net::{Feeder, Inflow};
 use haul_storage::Result;
 use rustix::io::ioctl_fionread;
 use rustls::ClientConfig;
@@ -140,9 +140,8 @@ impl Stream {
         // then may let nothing more through at all.
         let behind = ioctl_fionread(socket).is_ok_and(|unread| unread > most / 2);
         if (is_limit || self.limited) && !behind {
-            let least = if share.is_some() { LeastWindow::Long } else { LeastWindow::Short };
             // Where it cannot be said more comes, and is thrown away.
-            haul_net::receive_at_most(socket, most, least);
+            haul_net::receive_at_most(socket, most);
             self.limited = is_limit;
         }
     }

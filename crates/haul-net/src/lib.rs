@@ -18,4 +18,4 @@ pub use inflow::{Feeder, Inflow};
 pub use pace::Pace;
 pub use places::{Place, Places};
 pub use secret::{Nobody, PasswordSource, Prompter, Secret};
-pub use window::{LeastWindow, receive_at_most};
+pub use window::receive_at_most;

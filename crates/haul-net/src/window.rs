@@ -2,34 +2,27 @@
 
 use std::os::fd::AsFd;
 
-/// With less than a few packets' worth the sender waits before it sends one that is not full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub enum LeastWindow {
-    /// On loopback a packet is 64 KiB.
-    Short = 256 << 10,
-    /// Where round trips are long packets are small, and there may be many connections.
-    Long = 64 << 10,
-}
-
 /// Asks the far end to have no more than about `bytes` under way that have not come yet. What it was
 /// allowed to send before it still may, so this has to be said while more is missing than what is under
 /// way, and again with each piece that comes, since the kernel goes on looking for a window that is large
 /// enough. `false` where the system cannot do that, and nothing is changed.
 ///
-/// Less than `least` is not asked for.
+/// Less than 256 KiB is not asked for.
 ///
 /// For protocols whose sender is stopped only by closing the connection: all that is under way then has
 /// come in vain.
-pub fn receive_at_most(socket: &impl AsFd, bytes: u64, least: LeastWindow) -> bool {
+pub fn receive_at_most(socket: &impl AsFd, bytes: u64) -> bool {
     #[cfg(target_os = "linux")]
     {
-        let bytes = libc::c_int::try_from(bytes.max(least as u64)).unwrap_or(libc::c_int::MAX);
+        /// With less than a few packets' worth the sender waits before it sends one that is not full. On
+        /// loopback a packet is 64 KiB. On a long path a slow start is held up by less than this.
+        const LEAST: u64 = 256 << 10;
+        let bytes = libc::c_int::try_from(bytes.max(LEAST)).unwrap_or(libc::c_int::MAX);
         crate::tcp::clamp_window(socket.as_fd(), bytes)
     }
     #[cfg(not(target_os = "linux"))]
     {
-        let _ = (socket, bytes, least);
+        let _ = (socket, bytes);
         false
     }
 }
@@ -54,7 +47,7 @@ mod tests {
         let sending = thread::spawn(move || sender.write_all(&sent).unwrap());
         let mut received = vec![0; whole.len()];
         for piece in received.chunks_mut(100_000) {
-            assert!(receive_at_most(&receiver, 1, LeastWindow::Short));
+            assert!(receive_at_most(&receiver, 1));
             receiver.read_exact(piece).unwrap();
         }
         sending.join().unwrap();
@@ -64,6 +57,6 @@ mod tests {
     #[test]
     fn what_has_no_window_is_left_alone() {
         let (socket, _other) = UnixStream::pair().unwrap();
-        assert!(!receive_at_most(&socket, 1, LeastWindow::Long));
+        assert!(!receive_at_most(&socket, 1));
     }
 }
