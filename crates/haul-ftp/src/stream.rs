@@ -136,10 +136,12 @@ impl Stream {
         let most = share.unwrap_or(u64::MAX).min(self.wanted);
         // What has been said holds until something else is.
         let is_limit = most < u64::MAX;
+        if !is_limit && !self.limited {
+            return;
+        }
         // While much waits to be read nothing else limits, and a kernel before 6.7 that is told a limit
         // then may let nothing more through at all.
-        let behind = ioctl_fionread(socket).is_ok_and(|unread| unread > most / 2);
-        if (is_limit || self.limited) && !behind {
+        if !ioctl_fionread(socket).is_ok_and(|unread| unread > most / 2) {
             // Where it cannot be said more comes, and is thrown away.
             haul_net::receive_at_most(socket, most);
             self.limited = is_limit;
