@@ -84,6 +84,8 @@ impl Flow {
                 if writes { can.pipelined_writes } else { can.pipelined_reads }
             });
             let window = if pipelined { window } else { window.one_request_a_lane() };
+            let bounded = !writes && links.iter().all(|link| link.capabilities().bounded_reads);
+            let window = if bounded { window.bounded_elsewhere() } else { window };
             let decision = window.decision();
             (Pace::Link(Box::new(window)), decision)
         };

@@ -65,6 +65,7 @@ impl FtpStorage {
             long_reads: features.rest,
             pipelined_reads: false,
             pipelined_writes: false,
+            bounded_reads: false,
             max_lanes: None,
             max_file_size: None,
             whole_limit: WHOLE,

@@ -9,7 +9,6 @@ use std::time::Duration;
 use bytes::BufMut;
 use haul_net::{Feeder, Inflow};
 use haul_storage::Result;
-use rustix::io::ioctl_fionread;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
@@ -139,11 +138,8 @@ impl Stream {
         if !is_limit && !self.limited {
             return;
         }
-        // While much waits to be read nothing else limits, and a kernel before 6.7 that is told a limit
-        // then may let nothing more through at all.
-        if !ioctl_fionread(socket).is_ok_and(|unread| unread > most / 2) {
-            // Where it cannot be said more comes, and is thrown away.
-            haul_net::receive_at_most(socket, most);
+        // Where it cannot be said more comes, and is thrown away.
+        if haul_net::receive_at_most_if_read(socket, most) {
             self.limited = is_limit;
         }
     }

@@ -83,6 +83,7 @@ impl FileSystem {
             long_reads: false,
             pipelined_reads: true,
             pipelined_writes: true,
+            bounded_reads: false,
             max_lanes: Some(1),
             max_file_size: self.max_file_size,
             whole_limit: WHOLE_LIMIT,

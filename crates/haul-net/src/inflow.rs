@@ -14,6 +14,9 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Whether this system tells what has come, without which nothing can be bounded.
+pub const TELLS_WHAT_CAME: bool = cfg!(target_os = "linux");
+
 /// On shorter paths queues are short, and what comes in a round trip says little.
 const SHORT: Duration = Duration::from_millis(10);
 

@@ -14,8 +14,8 @@ mod window;
 
 pub use dial::{DialOptions, Dialled, Family, dial, with_port};
 pub use gauge::{Gauge, Hold, RoundTrips};
-pub use inflow::{Feeder, Inflow};
+pub use inflow::{Feeder, Inflow, TELLS_WHAT_CAME};
 pub use pace::Pace;
 pub use places::{Place, Places};
 pub use secret::{Nobody, PasswordSource, Prompter, Secret};
-pub use window::receive_at_most;
+pub use window::{receive_at_most, receive_at_most_if_read};

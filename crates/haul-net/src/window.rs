@@ -2,6 +2,8 @@
 
 use std::os::fd::AsFd;
 
+use rustix::io::ioctl_fionread;
+
 /// Asks the far end to have no more than about `bytes` under way that have not come yet. What it was
 /// allowed to send before it still may, so this has to be said while more is missing than what is under
 /// way, and again with each piece that comes, since the kernel goes on looking for a window that is large
@@ -25,6 +27,13 @@ pub fn receive_at_most(socket: &impl AsFd, bytes: u64) -> bool {
         let _ = (socket, bytes);
         false
     }
+}
+
+/// The same, unless much waits to be read: then nothing else limits, and a kernel before 6.7 that is told
+/// a limit may let nothing more through at all. Whether it was said.
+pub fn receive_at_most_if_read(socket: &impl AsFd, bytes: u64) -> bool {
+    let much_waits = ioctl_fionread(socket).is_ok_and(|unread| unread > bytes / 2);
+    !much_waits && receive_at_most(socket, bytes)
 }
 
 #[cfg(test)]

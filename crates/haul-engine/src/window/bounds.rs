@@ -14,6 +14,12 @@ pub(super) const MOST_LANES: usize = 64;
 /// half of it overhead). Measured: 13.5 MB/s at 200 ms are 2.7 MB.
 pub(super) const LANE_BYTES: u64 = 2 << 20;
 
+/// With what each lane of a long path begins: what TCP carries in its first five round trips.
+const FIRST_LANE_BYTES: u64 = 512 << 10;
+
+/// From this round trip on it takes most of a second to learn what a path carries.
+const SLOW_TO_LEARN: Duration = Duration::from_millis(100);
+
 /// Where the search begins: enough to fill a gigabit at 30 ms, little enough for a slow line.
 pub(super) const FIRST_WINDOW: u64 = 4 << 20;
 
@@ -56,6 +62,8 @@ pub(super) struct Bounds {
     ranges_per_lane: u64,
     /// Bytes in flight for each byte under way, at least.
     pub(super) least_stretch: f64,
+    /// Something else bounds what is under way.
+    bounded_elsewhere: bool,
 }
 
 impl Bounds {
@@ -84,12 +92,26 @@ impl Bounds {
             chunk: limits.chunk.fixed().map(|chunk| chunk.max(1)),
             ranges_per_lane: RANGES_PER_LANE,
             least_stretch: 1.0,
+            bounded_elsewhere: false,
         }
     }
 
     pub(super) fn one_request_a_lane(&mut self) {
         self.ranges_per_lane = 1;
         self.least_stretch = ONE_REQUEST_STRETCH;
+    }
+
+    pub(super) const fn bounded_elsewhere(&mut self) {
+        self.bounded_elsewhere = true;
+    }
+
+    /// With how much so many lanes of a long path begin: enough to double what they carry while nothing
+    /// is known yet. Where what is under way is bounded elsewhere, all that they can carry, if it takes
+    /// long to learn more.
+    pub(super) fn first_window(&self, lanes: usize, round_trip: Duration) -> u64 {
+        let all = self.bounded_elsewhere && round_trip >= SLOW_TO_LEARN;
+        let each = if all { LANE_BYTES } else { FIRST_LANE_BYTES };
+        each * lanes as u64
     }
 
     pub(super) const fn written_to(&mut self) {

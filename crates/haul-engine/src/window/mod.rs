@@ -143,6 +143,14 @@ impl Window {
         self
     }
 
+    /// For a link on which something else bounds what is under way, so that only the lanes' own growth
+    /// has to be kept up with: the window begins with all that they can carry. To be said at the start.
+    #[must_use]
+    pub const fn bounded_elsewhere(mut self) -> Self {
+        self.bounds.bounded_elsewhere();
+        self
+    }
+
     /// The link has changed, or may have. Call it often: when lanes open or break, and at wake-ups.
     pub fn on_link(&mut self, now: Duration, link: LinkStatus) {
         let now = self.advance(now);
@@ -150,7 +158,7 @@ impl Window {
             let known = self.round_trip.replace(measured);
             if known.is_none() {
                 self.lanes.want_for_path(measured, &self.bounds);
-                self.search.start_for_lanes(self.lanes.wanted(), &self.bounds);
+                self.search.start_for_lanes(self.lanes.wanted(), measured, &self.bounds);
                 self.files.start_for_path(measured, &self.bounds);
             }
         }

@@ -203,6 +203,18 @@ fn a_long_path_gets_several_lanes_at_once_and_a_short_one_gets_one() {
 }
 
 #[test]
+fn what_is_bounded_elsewhere_begins_with_all_that_the_lanes_of_a_very_long_path_can_carry() {
+    let first = |window: Window, round_trip_ms| {
+        let mut window = window;
+        window.on_link(Duration::ZERO, link(1, 0, 0, round_trip_ms));
+        window.decision().window_bytes >> 20
+    };
+    let bounded = || Window::new(limits()).bounded_elsewhere();
+    assert_eq!([1, 50, 200].map(|ms| first(Window::new(limits()), ms)), [4, 4, 6]);
+    assert_eq!([1, 50, 200].map(|ms| first(bounded(), ms)), [4, 4, 24]);
+}
+
+#[test]
 fn a_long_path_gets_many_files_at_once() {
     let files = |round_trip_ms| {
         let mut window = Window::new(limits());

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use haul_net::tls::{self, TlsOptions};
-use haul_net::{DialOptions, Gauge, Hold, dial, with_port};
+use haul_net::{DialOptions, Feeder, Gauge, Hold, Inflow, dial, with_port};
 use haul_storage::{Error, ErrorKind, Result};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -116,7 +116,11 @@ impl Connector {
         if origin.scheme() == WebScheme::Https {
             way = self.secure(way, origin).await?;
         }
-        Ok(Connected { stream: Link { way, _hold: hold }, round_trip: tcp.round_trip, gauge })
+        Ok(Connected {
+            stream: Link { way, feeder: None, _hold: hold },
+            round_trip: tcp.round_trip,
+            gauge,
+        })
     }
 
     async fn secure(&self, way: Way, origin: &Origin) -> Result<Way> {
@@ -155,7 +159,24 @@ impl Connector {
 #[derive(Debug)]
 pub struct Link {
     way: Way,
+    /// What comes counts for how much may be under way.
+    feeder: Option<Feeder>,
     _hold: Option<Hold>,
+}
+
+impl Link {
+    /// Says that what comes is part of this from now on.
+    pub fn feed(&mut self, inflow: &Arc<Inflow>) {
+        self.feeder = self.way.socket().map(|socket| inflow.feeder(socket));
+    }
+
+    /// Something came: says how much more may be under way.
+    fn came(&mut self) {
+        let Some((socket, feeder)) = self.way.socket().zip(self.feeder.as_mut()) else { return };
+        let Some(most) = feeder.share(socket) else { return };
+        // Where it cannot be said now, there is more to come with which it can.
+        haul_net::receive_at_most_if_read(socket, most);
+    }
 }
 
 #[derive(Debug)]
@@ -163,6 +184,17 @@ enum Way {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     Within(Box<TlsStream<Box<dyn Stream>>>),
+}
+
+impl Way {
+    /// The connection, unless it is that of a proxy with TLS, with which it is not alone.
+    fn socket(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Plain(stream) => Some(stream),
+            Self::Tls(stream) => Some(stream.get_ref().0),
+            Self::Within(_) => None,
+        }
+    }
 }
 
 /// What TLS can run over.
@@ -184,7 +216,12 @@ impl AsyncRead for Link {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.way).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.way).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.came();
+        }
+        read
     }
 }
 
@@ -275,5 +312,39 @@ impl AsyncWrite for Way {
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
             Self::Within(stream) => Pin::new(stream).poll_shutdown(context),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_comes_through_a_connection_that_is_held_to_what_a_long_path_brings() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut far, _) = listener.accept().await.unwrap();
+        let inflow = Inflow::over(Duration::from_millis(20)).unwrap();
+        let mut link = Link { way: Way::Plain(stream), feeder: None, _hold: None };
+        link.feed(&inflow);
+        assert!(link.feeder.is_some());
+        let whole: Vec<u8> = (0..16 << 20).map(|at: u32| (at / 251) as u8).collect();
+        let sent = whole.clone();
+        let sending = tokio::spawn(async move {
+            far.write_all(&sent).await.unwrap();
+            far
+        });
+        let mut received = vec![0; whole.len()];
+        for piece in received.chunks_mut(1_000_003) {
+            link.read_exact(piece).await.unwrap();
+            // Who reads may be slower than what comes.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        drop(sending.await.unwrap());
+        assert!(received == whole);
+        assert_eq!(link.read(&mut [0; 1]).await.unwrap(), 0);
     }
 }

@@ -149,6 +149,7 @@ pub const fn of_web(ranged: bool) -> Capabilities {
         long_reads: false,
         pipelined_reads: true,
         pipelined_writes: false,
+        bounded_reads: haul_net::TELLS_WHAT_CAME,
         max_lanes: None,
         max_file_size: None,
         whole_limit: WHOLE,

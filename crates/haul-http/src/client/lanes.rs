@@ -26,6 +26,11 @@ const MAKING: usize = 16;
 /// beginning.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(20);
 
+/// What a round trip is taken for whose end has not been seen after a while, and after another one: some
+/// more than that. Each lane more that begins at once is one less that begins a round trip later.
+const GUESSES: [(Duration, Duration); 2] =
+    [(LONG_ROUND_TRIP, LONG_ROUND_TRIP), (Duration::from_millis(40), Duration::from_millis(200))];
+
 /// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -120,13 +125,15 @@ impl Lanes {
         self.lock().when_long = Some(WhenLong(Arc::new(then)));
         let Some(this) = self.this.upgrade() else { return };
         self.runtime.spawn(async move {
-            sleep(LONG_ROUND_TRIP).await;
-            let when_long = {
-                let state = this.lock();
-                state.when_long.clone().filter(|_| state.round_trip.is_none() && state.making > 0)
-            };
-            if let Some(then) = when_long {
-                then.0(LONG_ROUND_TRIP);
+            for (waited, guess) in GUESSES {
+                sleep(waited).await;
+                let when_long = {
+                    let state = this.lock();
+                    let unknown = state.round_trip.is_none() && state.making > 0;
+                    state.when_long.clone().filter(|_| unknown)
+                };
+                let Some(then) = when_long else { break };
+                then.0(guess);
             }
         });
     }

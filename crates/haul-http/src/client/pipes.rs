@@ -1,9 +1,10 @@
 //! The lanes to one origin that parts of files are asked for on: as many as the window wishes for,
 //! opened side by side in the background; a lost one is replaced.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use haul_net::Inflow;
 use haul_storage::{Block, BufferPool, Error, LinkStatus, Range, Result, Retry};
 use http::header::RANGE;
 use http::{HeaderValue, Request};
@@ -50,6 +51,8 @@ pub struct Pipes {
     connector: Arc<Connector>,
     runtime: Handle,
     buffers: BufferPool,
+    /// What comes on all of them, over a long path.
+    inflow: OnceLock<Option<Arc<Inflow>>>,
     state: Mutex<State>,
     changed: Notify,
     this: Weak<Self>,
@@ -95,6 +98,7 @@ impl Pipes {
             connector,
             runtime,
             buffers,
+            inflow: OnceLock::new(),
             state,
             changed,
             this: this.clone(),
@@ -234,7 +238,11 @@ impl Pipes {
         let mut state = self.lock();
         state.making -= 1;
         match connected {
-            Ok(connected) => {
+            Ok(mut connected) => {
+                let inflow = self.inflow.get_or_init(|| Inflow::over(connected.round_trip));
+                if let Some(inflow) = inflow {
+                    connected.stream.feed(inflow);
+                }
                 state.failure = None;
                 state.connect.get_or_insert(began.elapsed());
                 let pipe = Pipe::start(connected, self.buffers.clone(), &self.runtime);

@@ -63,6 +63,7 @@ impl SftpStorage {
             long_reads: false,
             pipelined_reads: true,
             pipelined_writes: true,
+            bounded_reads: false,
             max_lanes: None,
             max_file_size: None,
             whole_limit: u64::from(server.read.min(server.write)) - 1,

@@ -154,6 +154,7 @@ fn everything() -> Capabilities {
         long_reads: false,
         pipelined_reads: true,
         pipelined_writes: true,
+        bounded_reads: false,
         max_lanes: None,
         max_file_size: None,
         whole_limit: 64 << 10,

@@ -22,8 +22,8 @@ const OPENING_SHARE: f64 = 0.75;
 /// while that doubles, four times as much is on its way a round trip later.
 const MOST_AHEAD: f64 = 3.0;
 
-/// With what each lane of a long path begins: what TCP carries in its first five round trips.
-const FIRST_LANE_BYTES: u64 = 512 << 10;
+/// What new lanes that turn out to be slow fill the window with.
+const SLOW_LANE_BYTES: u64 = 512 << 10;
 
 /// While lanes ramp up, the window may be so many times what arrives in a round trip, so that the
 /// lanes that are slow yet do not take it from those that are fast already.
@@ -114,11 +114,15 @@ impl Search {
         }
     }
 
-    /// A long path deserves so many lanes: each should have enough to double what it carries while
-    /// nothing is known yet.
-    pub(in crate::window) fn start_for_lanes(&mut self, lanes: usize, bounds: &Bounds) {
+    /// A path of this round trip deserves so many lanes, and they something to begin with.
+    pub(in crate::window) fn start_for_lanes(
+        &mut self,
+        lanes: usize,
+        round_trip: Duration,
+        bounds: &Bounds,
+    ) {
         if !self.settled_once {
-            let window = (FIRST_LANE_BYTES * lanes as u64) as f64;
+            let window = bounds.first_window(lanes, round_trip) as f64;
             self.window = self.window.max(bounds.clamp_window(window, self.open_lanes));
         }
     }
@@ -204,7 +208,7 @@ impl Search {
         self.fewer_lanes = Some((lanes.open(), goodput));
         if slow {
             // What slow lanes have been asked for fills the window for long.
-            let room = FIRST_LANE_BYTES * more.saturating_sub(lanes.open()) as u64;
+            let room = SLOW_LANE_BYTES * more.saturating_sub(lanes.open()) as u64;
             let window = self.window.saturating_add(room) as f64;
             self.window = self.window.max(bounds.clamp_window(window, self.open_lanes));
         }
