@@ -139,7 +139,7 @@ impl Stream {
             return;
         }
         // Where it cannot be said more comes, and is thrown away.
-        if haul_net::receive_at_most_if_read(socket, most) {
+        if haul_net::receive_at_most(socket, most) {
             self.limited = is_limit;
         }
     }

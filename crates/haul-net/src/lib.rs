@@ -18,4 +18,4 @@ pub use inflow::{Feeder, Inflow, TELLS_WHAT_CAME};
 pub use pace::Pace;
 pub use places::{Place, Places};
 pub use secret::{Nobody, PasswordSource, Prompter, Secret};
-pub use window::{receive_at_most, receive_at_most_if_read};
+pub use window::receive_at_most;

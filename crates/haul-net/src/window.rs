@@ -7,13 +7,21 @@ use rustix::io::ioctl_fionread;
 /// Asks the far end to have no more than about `bytes` under way that have not come yet. What it was
 /// allowed to send before it still may, so this has to be said while more is missing than what is under
 /// way, and again with each piece that comes, since the kernel goes on looking for a window that is large
-/// enough. `false` where the system cannot do that, and nothing is changed.
+/// enough.
 ///
-/// Less than 256 KiB is not asked for.
+/// Less than 256 KiB is not asked for. Nothing is said while much waits to be read: then nothing else
+/// limits, and a kernel before 6.7 that is told a limit may let nothing more through at all. Whether it was
+/// said.
 ///
-/// For protocols whose sender is stopped only by closing the connection: all that is under way then has
-/// come in vain.
+/// For protocols whose sender is stopped only by closing the connection, where all that is under way then
+/// has come in vain, and for senders that would find out how much the path takes by losing packets.
 pub fn receive_at_most(socket: &impl AsFd, bytes: u64) -> bool {
+    let much_waits = ioctl_fionread(socket).is_ok_and(|unread| unread > bytes / 2);
+    !much_waits && limit(socket, bytes)
+}
+
+/// `false` where the system cannot do that.
+fn limit(socket: &impl AsFd, bytes: u64) -> bool {
     #[cfg(target_os = "linux")]
     {
         /// With less than a few packets' worth the sender waits before it sends one that is not full. On
@@ -27,13 +35,6 @@ pub fn receive_at_most(socket: &impl AsFd, bytes: u64) -> bool {
         let _ = (socket, bytes);
         false
     }
-}
-
-/// The same, unless much waits to be read: then nothing else limits, and a kernel before 6.7 that is told
-/// a limit may let nothing more through at all. Whether it was said.
-pub fn receive_at_most_if_read(socket: &impl AsFd, bytes: u64) -> bool {
-    let much_waits = ioctl_fionread(socket).is_ok_and(|unread| unread > bytes / 2);
-    !much_waits && receive_at_most(socket, bytes)
 }
 
 #[cfg(test)]
@@ -56,7 +57,7 @@ mod tests {
         let sending = thread::spawn(move || sender.write_all(&sent).unwrap());
         let mut received = vec![0; whole.len()];
         for piece in received.chunks_mut(100_000) {
-            assert!(receive_at_most(&receiver, 1));
+            assert!(limit(&receiver, 1));
             receiver.read_exact(piece).unwrap();
         }
         sending.join().unwrap();

@@ -80,7 +80,7 @@ pub struct Capabilities {
     /// The same for requests to write.
     pub pipelined_writes: bool,
     /// Whether reading bounds by itself what is under way, to somewhat more than what comes in a round
-    /// trip: however much is asked for then, no queue on the path overflows.
+    /// trip, however much is asked for.
     pub bounded_reads: bool,
     /// The most lanes that may be open; `None` if there is no known limit.
     pub max_lanes: Option<usize>,

@@ -15,7 +15,7 @@ pub(super) const MOST_LANES: usize = 64;
 pub(super) const LANE_BYTES: u64 = 2 << 20;
 
 /// With what each lane of a long path begins: what TCP carries in its first five round trips.
-const FIRST_LANE_BYTES: u64 = 512 << 10;
+pub(super) const FIRST_LANE_BYTES: u64 = 512 << 10;
 
 /// From this round trip on it takes most of a second to learn what a path carries.
 const SLOW_TO_LEARN: Duration = Duration::from_millis(100);

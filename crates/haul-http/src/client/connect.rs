@@ -175,7 +175,7 @@ impl Link {
         let Some((socket, feeder)) = self.way.socket().zip(self.feeder.as_mut()) else { return };
         let Some(most) = feeder.share(socket) else { return };
         // Where it cannot be said now, there is more to come with which it can.
-        haul_net::receive_at_most_if_read(socket, most);
+        haul_net::receive_at_most(socket, most);
     }
 }
 

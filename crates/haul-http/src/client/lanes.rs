@@ -26,8 +26,8 @@ const MAKING: usize = 16;
 /// beginning.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(20);
 
-/// What a round trip is taken for whose end has not been seen after a while, and after another one: some
-/// more than that. Each lane more that begins at once is one less that begins a round trip later.
+/// After so long, and so much longer, without an answer the round trip is taken for this. A lane that begins
+/// then does not begin a round trip later.
 const GUESSES: [(Duration, Duration); 2] =
     [(LONG_ROUND_TRIP, LONG_ROUND_TRIP), (Duration::from_millis(40), Duration::from_millis(200))];
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Change, GROWTH, LONG_PATH, Phase, Search, THIN_LANE_BYTES, View};
-use crate::window::bounds::{Bounds, FIRST_WINDOW, LANE_BYTES};
+use crate::window::bounds::{Bounds, FIRST_LANE_BYTES, FIRST_WINDOW, LANE_BYTES};
 use crate::window::lanes::Lanes;
 
 /// Rounds without growth that end the opening (BBR).
@@ -21,9 +21,6 @@ const OPENING_SHARE: f64 = 0.75;
 /// ... up to so many times what arrived in the last round trip, beside what the window began with:
 /// while that doubles, four times as much is on its way a round trip later.
 const MOST_AHEAD: f64 = 3.0;
-
-/// What new lanes that turn out to be slow fill the window with.
-const SLOW_LANE_BYTES: u64 = 512 << 10;
 
 /// While lanes ramp up, the window may be so many times what arrives in a round trip, so that the
 /// lanes that are slow yet do not take it from those that are fast already.
@@ -208,7 +205,7 @@ impl Search {
         self.fewer_lanes = Some((lanes.open(), goodput));
         if slow {
             // What slow lanes have been asked for fills the window for long.
-            let room = SLOW_LANE_BYTES * more.saturating_sub(lanes.open()) as u64;
+            let room = FIRST_LANE_BYTES * more.saturating_sub(lanes.open()) as u64;
             let window = self.window.saturating_add(room) as f64;
             self.window = self.window.max(bounds.clamp_window(window, self.open_lanes));
         }
