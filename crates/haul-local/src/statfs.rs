@@ -22,6 +22,9 @@ pub(crate) struct FileSystem {
     pub(crate) page_cache: bool,
 }
 
+#[cfg(any(target_os = "linux", test))]
+const TMPFS: u32 = 0x0102_1994;
+
 impl FileSystem {
     /// ext4, XFS, btrfs, tmpfs and all others that are not known to be less.
     pub(crate) const COMMON: Self = Self {
@@ -40,7 +43,6 @@ impl FileSystem {
         const EXT: u32 = 0xef53;
         const XFS: u32 = 0x5846_5342;
         const BTRFS: u32 = 0x9123_683e;
-        const TMPFS: u32 = 0x0102_1994;
         match magic {
             MSDOS => Self {
                 unix: false,
@@ -59,6 +61,12 @@ impl FileSystem {
             EXT | XFS | BTRFS | TMPFS => Self { page_cache: true, ..Self::COMMON },
             _ => Self::COMMON,
         }
+    }
+
+    /// Whether files on it are in memory.
+    #[cfg(target_os = "linux")]
+    pub(crate) const fn is_memory(magic: u32) -> bool {
+        magic == TMPFS
     }
 
     /// The capabilities of a local storage on it.

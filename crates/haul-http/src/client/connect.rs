@@ -13,7 +13,7 @@ use haul_storage::{Error, ErrorKind, Result};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
@@ -32,6 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The most that is read at once; hyper finds how much is worth it.
 const READ_MOST: usize = 512 << 10;
+
+/// rustls asks for a few thousand bytes at a time; the kernel is asked for this many.
+const RECEIVED: usize = 128 << 10;
 
 /// Makes connections, all with the same idea of whom to trust.
 #[derive(Debug)]
@@ -131,7 +134,8 @@ impl Connector {
         let connector = TlsConnector::from(config);
         match way {
             Way::Plain(stream) => {
-                let done = timeout(PATIENCE, connector.connect(name, stream)).await;
+                let buffered = BufReader::with_capacity(RECEIVED, stream);
+                let done = timeout(PATIENCE, connector.connect(name, buffered)).await;
                 let stream = in_time(done).map_err(failed)?;
                 Ok(Way::Tls(Box::new(stream)))
             }
@@ -182,7 +186,7 @@ impl Link {
 #[derive(Debug)]
 enum Way {
     Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<BufReader<TcpStream>>>),
     Within(Box<TlsStream<Box<dyn Stream>>>),
 }
 
@@ -191,7 +195,7 @@ impl Way {
     fn socket(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(stream) => Some(stream),
-            Self::Tls(stream) => Some(stream.get_ref().0),
+            Self::Tls(stream) => Some(stream.get_ref().0.get_ref()),
             Self::Within(_) => None,
         }
     }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use haul_storage::Range;
 use rustix::fs::{
     Advice, AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, ResolveFlags, SeekFrom,
-    copy_file_range, fadvise, fallocate, fstat, fstatfs, ftruncate, ioctl_ficlone, linkat, openat,
-    openat2, renameat_with, seek,
+    StatFs, copy_file_range, fadvise, fallocate, fstat, fstatfs, ftruncate, ioctl_ficlone, linkat,
+    openat, openat2, renameat_with, seek,
 };
 use rustix::io::{Errno, Result};
 
@@ -98,6 +98,10 @@ impl Platform for Linux {
     }
 
     fn reserve(&self, file: BorrowedFd<'_>, size: u64) -> Result<()> {
+        let on = fstatfs(file)?;
+        if FileSystem::is_memory(on.f_type as u32) {
+            return has_room(file, &on, size);
+        }
         match fallocate(file, FallocateFlags::KEEP_SIZE, 0, size) {
             Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
                 // Some file systems keep what they had found, and others would have no room.
@@ -175,6 +179,16 @@ impl Platform for Linux {
             FileSystem::of_magic(magic)
         })
     }
+}
+
+/// Pages of memory lie no better for being found beforehand; that only takes as long as a third of what
+/// comes, and nothing is written in the meantime (tmpfs, 2 GiB: 0.4 s).
+fn has_room(file: BorrowedFd<'_>, on: &StatFs, size: u64) -> Result<()> {
+    let held = u64::try_from(fstat(file)?.st_blocks).unwrap_or(0).saturating_mul(512);
+    let free = on.f_bavail.saturating_mul(u64::try_from(on.f_bsize).unwrap_or(0));
+    // One without a limit says that it has no blocks at all.
+    let is_limited = on.f_blocks > 0;
+    if is_limited && size.saturating_sub(held) > free { Err(Errno::NOSPC) } else { Ok(()) }
 }
 
 fn proc_path(file: impl std::os::fd::AsFd) -> CString {
