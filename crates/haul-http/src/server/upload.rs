@@ -17,7 +17,7 @@ use std::time::SystemTime;
 
 use bytes::{Buf, Bytes};
 use dav_server::fs::{DavFile, DavMetaData, FsError, FsFuture, FsResult, OpenOptions};
-use rustix::fs::{fstat, futimens};
+use rustix::fs::{Stat, fstat, futimens};
 use rustix::io::Errno;
 use tokio::sync::oneshot::{Receiver, channel};
 
@@ -45,7 +45,11 @@ pub(super) struct Upload {
     offset: u64,
     gathered: Vec<Bytes>,
     length: usize,
-    writes: VecDeque<Receiver<io::Result<()>>>,
+    writes: VecDeque<Receiver<io::Result<Stat>>>,
+    /// Whether nothing was written before what is gathered.
+    is_first: bool,
+    /// What the file is, if nothing was written since it was looked at.
+    stat: Option<Stat>,
 }
 
 /// How a file is to be written.
@@ -88,10 +92,13 @@ impl Upload {
             gathered: Vec::new(),
             length: 0,
             writes: VecDeque::new(),
+            is_first: true,
+            stat: None,
         })
     }
 
     async fn write(&mut self, piece: Bytes) -> FsResult<()> {
+        self.stat = None;
         self.length += piece.len();
         self.gathered.push(piece);
         if self.length >= limits::WRITE {
@@ -111,31 +118,40 @@ impl Upload {
         let pieces = std::mem::take(&mut self.gathered);
         self.offset += self.length as u64;
         self.length = 0;
+        self.is_first = false;
         let (sender, receiver) = channel();
         self.share.pool.submit(move || {
+            let written = write_all(&file, &pieces, offset);
             // Nobody waits for it if the upload broke off.
-            drop(sender.send(write_all(&file, &pieces, offset)));
+            drop(sender.send(written.and_then(|()| Ok(fstat(&file)?))));
             drop((pieces, place));
         });
         self.writes.push_back(receiver);
     }
 
-    /// Waits for the oldest write.
-    async fn wait(&mut self) -> FsResult<()> {
-        let Some(oldest) = self.writes.pop_front() else { return Ok(()) };
+    /// Waits for the oldest write. What the file was after it.
+    async fn wait(&mut self) -> FsResult<Option<Stat>> {
+        let Some(oldest) = self.writes.pop_front() else { return Ok(None) };
         match oldest.await {
-            Ok(outcome) => outcome.map_err(|error| io_error(&error)),
+            Ok(outcome) => outcome.map(Some).map_err(|error| io_error(&error)),
             // A thread that did not answer has met a panic.
             Err(_) => Err(FsError::GeneralFailure),
         }
     }
 
     async fn finish(&mut self) -> FsResult<()> {
+        let is_only = self.is_first;
         if !self.gathered.is_empty() {
             self.submit().await;
         }
+        let mut after = None;
         while !self.writes.is_empty() {
-            self.wait().await?;
+            after = self.wait().await?;
+        }
+        if is_only && self.part.is_none() && self.modified.is_none() && after.is_some() {
+            // A range of a file, of which there may be thousands: each way to a thread counts.
+            self.stat = after;
+            return Ok(());
         }
         if self.part.is_some() && self.size.is_some_and(|size| size != self.offset) {
             // It is answered as what it is by `dav-server`, which counts as well.
@@ -146,9 +162,11 @@ impl Upload {
             if let Some(time) = time {
                 futimens(&file, &modified(time))?;
             }
-            part.map_or(Ok(()), Part::name)
+            part.map_or(Ok(()), Part::name)?;
+            fstat(&file)
         });
-        done.await.map_err(fs_error)
+        self.stat = Some(done.await.map_err(fs_error)?);
+        Ok(())
     }
 }
 
@@ -156,9 +174,11 @@ impl DavFile for Upload {
     fn metadata(&'_ mut self) -> FsFuture<'_, Box<dyn DavMetaData>> {
         let file = Arc::clone(&self.file);
         Box::pin(async move {
-            let described = self.share.pool.run(move || fstat(&file)).await;
-            let described = described.map(|stat| Described::new(&stat)).map_err(fs_error)?;
-            Ok(Box::new(described) as Box<dyn DavMetaData>)
+            let stat = match self.stat {
+                Some(stat) => stat,
+                None => self.share.pool.run(move || fstat(&file)).await.map_err(fs_error)?,
+            };
+            Ok(Box::new(Described::new(&stat)) as Box<dyn DavMetaData>)
         })
     }
 
