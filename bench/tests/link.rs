@@ -175,9 +175,17 @@ fn each_way_has_its_own_rate() {
     let _server = Iperf::start(network.links()[0].server());
     let address = network.links()[0].address().to_string();
     for (direction, mbit) in [("", 50.0), ("-R", 200.0)] {
+        // BBR leaves the line idle now and then, and a machine that is busy elsewhere may.
         let mut arguments = vec!["-c", &address, "-P", "4", "-t", "4", "-O", "2", "-i", "0"];
+        arguments.extend(["-C", "cubic"]);
         arguments.extend(Some(direction).filter(|direction| !direction.is_empty()));
-        let rate = (0..3).map(|_| iperf(network.client(), &arguments) / 1e6).fold(0.0, f64::max);
+        let mut measured = Vec::new();
+        let is_full = |rate: &f64| *rate >= 0.9 * mbit;
+        while measured.len() < 3 || (measured.len() < 10 && !measured.iter().any(is_full)) {
+            measured.push(iperf(network.client(), &arguments) / 1e6);
+        }
+        eprintln!("set {mbit} Mbit/s: measured {measured:?}");
+        let rate = measured.iter().copied().fold(0.0, f64::max);
         assert!((0.9 * mbit..0.98 * mbit).contains(&rate), "{rate} of {mbit} Mbit/s");
     }
 }
