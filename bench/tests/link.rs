@@ -176,8 +176,8 @@ fn each_way_has_its_own_rate() {
     let address = network.links()[0].address().to_string();
     for (direction, mbit) in [("", 50.0), ("-R", 200.0)] {
         // BBR leaves the line idle now and then, and a machine that is busy elsewhere may.
-        let mut arguments = vec!["-c", &address, "-P", "4", "-t", "4", "-O", "2", "-i", "0"];
-        arguments.extend(["-C", "cubic"]);
+        let mut arguments =
+            vec!["-c", &address, "-P", "4", "-t", "4", "-O", "2", "-i", "0", "-C", "cubic"];
         arguments.extend(Some(direction).filter(|direction| !direction.is_empty()));
         let mut measured = Vec::new();
         let is_full = |rate: &f64| *rate >= 0.9 * mbit;

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BufMut;
+use haul_net::tls::READ_AHEAD;
 use haul_net::{Feeder, Inflow};
 use haul_storage::Result;
 use rustls::ClientConfig;
@@ -18,9 +19,6 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::error::{broken, lost};
-
-/// rustls asks for a few thousand bytes at a time; the kernel is asked for this many.
-const RECEIVED: usize = 128 << 10;
 
 /// A connection.
 #[derive(Debug)]
@@ -74,7 +72,7 @@ impl Security {
     pub(crate) async fn secure(&self, stream: Stream) -> io::Result<Stream> {
         let Link::Plain(plain) = stream.link else { return Ok(stream) };
         let connector = TlsConnector::from(Arc::clone(&self.config));
-        let buffered = BufReader::with_capacity(RECEIVED, plain);
+        let buffered = BufReader::with_capacity(READ_AHEAD, plain);
         let handshake = timeout(stream.silence, connector.connect(self.name.clone(), buffered));
         let secure = handshake.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         Ok(Stream { link: Link::Tls(Box::new(secure)), ..stream })

@@ -184,6 +184,21 @@ async fn a_full_disk_is_no_space_and_leaves_nothing_under_the_name() {
 }
 
 #[tokio::test]
+async fn what_a_part_file_holds_need_not_be_free_once_more() {
+    let Some(small) = Mounted::tmpfs("16m") else { return };
+    let storage = open(&small.path());
+    let options = CreateOptions { resume: true, size: Some(12 << 20), sparse: false };
+    let writer = storage.create(&path("file"), &options).await.unwrap();
+    writer.write_at(0, block(&pattern(8 << 20))).await.unwrap();
+    drop(writer);
+    let writer = storage.create(&path("file"), &options).await.unwrap();
+    assert!(writer.resumed());
+    writer.write_at(8 << 20, block(&pattern(4 << 20))).await.unwrap();
+    writer.commit(12 << 20, &fresh()).await.unwrap();
+    assert_eq!(names(&small.path()), ["file"]);
+}
+
+#[tokio::test]
 async fn a_commit_sets_mode_time_and_attributes() {
     let root = tempfile::tempdir().unwrap();
     let xattrs = vec![(b"user.comment".to_vec(), b"kept\0".to_vec())];

@@ -20,6 +20,9 @@ use rustls::{
     SignatureScheme,
 };
 
+/// What to read ahead below TLS ([`tokio::io::BufReader`]): rustls asks for a few thousand bytes at a time.
+pub const READ_AHEAD: usize = 128 << 10;
+
 /// What the user said about TLS.
 #[derive(Debug, Clone, Default)]
 pub struct TlsOptions {

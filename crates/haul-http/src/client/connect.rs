@@ -33,9 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The most that is read at once; hyper finds how much is worth it.
 const READ_MOST: usize = 512 << 10;
 
-/// rustls asks for a few thousand bytes at a time; the kernel is asked for this many.
-const RECEIVED: usize = 128 << 10;
-
 /// Makes connections, all with the same idea of whom to trust.
 #[derive(Debug)]
 pub struct Connector {
@@ -134,7 +131,7 @@ impl Connector {
         let connector = TlsConnector::from(config);
         match way {
             Way::Plain(stream) => {
-                let buffered = BufReader::with_capacity(RECEIVED, stream);
+                let buffered = BufReader::with_capacity(tls::READ_AHEAD, stream);
                 let done = timeout(PATIENCE, connector.connect(name, buffered)).await;
                 let stream = in_time(done).map_err(failed)?;
                 Ok(Way::Tls(Box::new(stream)))

@@ -46,7 +46,7 @@ pub(super) struct Upload {
     gathered: Vec<Bytes>,
     length: usize,
     writes: VecDeque<Receiver<io::Result<Stat>>>,
-    /// Whether nothing was written before what is gathered.
+    /// Whether what is gathered is the first of it: if it is all, what it left is what the file is.
     is_first: bool,
     /// What the file is, if nothing was written since it was looked at.
     stat: Option<Stat>,
