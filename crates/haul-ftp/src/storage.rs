@@ -66,6 +66,7 @@ impl FtpStorage {
             pipelined_reads: false,
             pipelined_writes: false,
             bounded_reads: false,
+            write_bytes: 0,
             max_lanes: None,
             max_file_size: None,
             whole_limit: WHOLE,

@@ -92,6 +92,7 @@ impl FileSystem {
             pipelined_reads: true,
             pipelined_writes: true,
             bounded_reads: false,
+            write_bytes: 0,
             max_lanes: Some(1),
             max_file_size: self.max_file_size,
             whole_limit: WHOLE_LIMIT,

@@ -82,6 +82,9 @@ pub struct Capabilities {
     /// Whether reading bounds by itself what is under way, to somewhat more than what comes in a round
     /// trip, however much is asked for.
     pub bounded_reads: bool,
+    /// Bytes that are worth a write, where each is a request that the far end opens the file for; 0 if
+    /// any are.
+    pub write_bytes: u64,
     /// The most lanes that may be open; `None` if there is no known limit.
     pub max_lanes: Option<usize>,
     /// The longest possible file in bytes; `None` if there is no known limit.

@@ -104,6 +104,7 @@ async fn move_opened(
         reader: Arc::clone(&reader),
         writer: Arc::clone(&writer),
         destination_medium: job.destination.capabilities().medium,
+        write_bytes: job.destination.capabilities().write_bytes,
         reads: Reads::from(job.source.capabilities()),
         sequence: FileInMotion::sequence_for(writes, &written),
         hasher,

@@ -12,8 +12,8 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt, join, ready};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use haul_storage::{
-    Block, Capabilities, DigestKind, Error, ErrorKind, Medium, Range, ReadAt, Result, Retry,
-    WriteAt, Writes,
+    Block, BlockStream, Capabilities, DigestKind, Error, ErrorKind, Medium, Range, ReadAt, Result,
+    Retry, WriteAt, Writes,
 };
 
 use super::progress::FileProgress;
@@ -136,6 +136,8 @@ pub struct FileInMotion<'a> {
     pub writer: Arc<dyn WriteAt>,
     /// What lies before the destination.
     pub destination_medium: Medium,
+    /// Bytes that are worth a write to it.
+    pub write_bytes: u64,
     /// How ranges are read.
     pub reads: Reads,
     /// Lets blocks through in order, if the writer needs that.
@@ -382,7 +384,7 @@ impl<'a> FileInMotion<'a> {
         let mut blocks = self.reader.read_until(wanted, &end);
         while !wanted.is_empty() {
             self.make_room(permit, wanted.len(), puts).await?;
-            let mut block = match puts.beside(blocks.next()).await? {
+            let block = match puts.beside(blocks.next()).await? {
                 Some(block) => block?,
                 None => return Err(self.ended_early(wanted)),
             };
@@ -390,6 +392,7 @@ impl<'a> FileInMotion<'a> {
                 return Ok(());
             }
             first_byte.get_or_insert_with(|| self.context.flow.now());
+            let (mut block, failed) = self.gather(block, wanted, &mut blocks).await;
             // Another lane may have taken the second half over in the meantime.
             wanted = self.schedule().wanted(assignment.id);
             end.store(wanted.end(), Ordering::Relaxed);
@@ -420,12 +423,37 @@ impl<'a> FileInMotion<'a> {
                 Reads::Ranges => put.await?,
                 Reads::Long | Reads::Whole => puts.add(put.boxed()).await?,
             }
+            if !wanted.is_empty() {
+                failed?;
+            }
         }
         puts.all().await?;
         if self.destination_medium == Medium::Link {
             self.context.flow.completed(issued, first_byte, wanted.start() - first);
         }
         Ok(())
+    }
+
+    /// Adds what comes next to a block until a write is worth it. What fails then fails after it was
+    /// written.
+    async fn gather(
+        &self,
+        mut block: Block,
+        wanted: Range,
+        blocks: &mut BlockStream,
+    ) -> (Block, Result<()>) {
+        let least = usize::try_from(self.write_bytes.min(wanted.len())).unwrap_or(usize::MAX);
+        while block.len() < least && self.reads == Reads::Ranges {
+            match blocks.next().await {
+                Some(Ok(more)) => block.append(more),
+                Some(Err(error)) => return (block, Err(error)),
+                None => {
+                    let rest = wanted.split_at(block.len() as u64).1;
+                    return (block, Err(self.ended_early(rest)));
+                }
+            }
+        }
+        (block, Ok(()))
     }
 
     /// What streams through needs a permit for what comes next only.

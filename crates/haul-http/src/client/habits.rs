@@ -27,6 +27,9 @@ use crate::parse::Url;
 
 const DAV: HeaderName = HeaderName::from_static("dav");
 
+/// Bytes that are worth a request that writes a part of a file: the server opens the file for each.
+const WRITE: u64 = 1 << 20;
+
 /// Files up to this length are fetched and stored by one request.
 const WHOLE: u64 = 256 << 10;
 
@@ -121,6 +124,7 @@ impl Habits {
             server_copy: self.moves,
             resume: parts,
             pipelined_writes: parts,
+            write_bytes: if parts { WRITE } else { 0 },
             times: self.times.is_some(),
             ..of_web(true)
         }
@@ -150,6 +154,7 @@ pub const fn of_web(ranged: bool) -> Capabilities {
         pipelined_reads: true,
         pipelined_writes: false,
         bounded_reads: haul_net::TELLS_WHAT_CAME,
+        write_bytes: 0,
         max_lanes: None,
         max_file_size: None,
         whole_limit: WHOLE,

@@ -64,6 +64,7 @@ impl SftpStorage {
             pipelined_reads: true,
             pipelined_writes: true,
             bounded_reads: false,
+            write_bytes: 0,
             max_lanes: None,
             max_file_size: None,
             whole_limit: u64::from(server.read.min(server.write)) - 1,

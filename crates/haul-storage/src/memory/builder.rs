@@ -155,6 +155,7 @@ fn everything() -> Capabilities {
         pipelined_reads: true,
         pipelined_writes: true,
         bounded_reads: false,
+        write_bytes: 0,
         max_lanes: None,
         max_file_size: None,
         whole_limit: 64 << 10,
