@@ -6,5 +6,6 @@ mod every_fault;
 mod fan;
 mod full_link;
 mod long_reads;
+mod put_together;
 mod support;
 mod transfer;
