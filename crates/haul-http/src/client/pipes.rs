@@ -20,7 +20,7 @@ use super::pipe::{Part, Pipe};
 use crate::parse::{Origin, Url};
 
 /// Lanes in the making: enough to open all that a long path needs at once.
-const MAKING: usize = 32;
+const MAKING: usize = 64;
 
 /// While lanes are being opened none is given more than this, in thousandths of what it carries in
 /// two round trips: the first one would have everything, and take long for it.

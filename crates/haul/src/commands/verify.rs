@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::options::SplitArg;
 use crate::output::{Printer, ProgressDisplay, human, json};
-use crate::places::{MANY_LANES, Place, Places};
+use crate::places::{EXPECTED_LANES, Place, Places};
 use crate::signals::Signals;
 
 /// Bytes in flight: enough for two cores to hash while two disks read.
@@ -29,8 +29,14 @@ pub(crate) async fn run(
     printer: &Printer,
 ) -> Result<Exit, Stop> {
     let defaults = Settings::default();
-    let places =
-        Places::new(config, defaults.block_size, SplitArg::Auto, &args.remote, printer, MANY_LANES);
+    let places = Places::new(
+        config,
+        defaults.block_size,
+        SplitArg::Auto,
+        &args.remote,
+        printer,
+        EXPECTED_LANES,
+    );
     let location = places.locate(&args.target)?;
     let place = places.existing(&location).await?;
     let manifests = if place.is_directory {

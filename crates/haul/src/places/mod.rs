@@ -29,14 +29,16 @@ use crate::exit::Stop;
 use crate::options::SplitArg;
 use crate::output::Printer;
 
-/// Lanes that whoever moves much will want over a long path.
-const FEW_LANES: usize = 4;
-pub(crate) const MANY_LANES: usize = 16;
+/// Lanes that whoever moves much will want over a long path, if nothing else is said.
+pub(crate) const EXPECTED_LANES: usize = 32;
 
 /// Lanes that a transfer with these settings will want over a long path.
 pub(crate) fn expected_lanes(settings: &haul_engine::Settings) -> usize {
-    let few = settings.profile == WindowProfile::Safe;
-    settings.lanes.fixed().unwrap_or(if few { FEW_LANES } else { MANY_LANES })
+    settings.lanes.fixed().unwrap_or(match settings.profile {
+        WindowProfile::Safe => 4,
+        WindowProfile::Default => EXPECTED_LANES,
+        WindowProfile::Aggressive => 64,
+    })
 }
 
 /// Something in an opened storage.
