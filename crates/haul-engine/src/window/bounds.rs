@@ -24,6 +24,13 @@ const SLOW_TO_LEARN: Duration = Duration::from_millis(100);
 pub(super) const FIRST_WINDOW: u64 = 4 << 20;
 
 const LEAST_WINDOW: u64 = 512 << 10;
+
+/// The ends' own share of a round trip: threads to wake, a disk block to write. Covers what keeps
+/// a LAN busy, and is nothing on a long path.
+pub(super) const ENDS_DELAY: f64 = 0.004;
+
+/// Bytes per second (25 Gbit/s) that no path exceeds, as far as its window goes.
+const FASTEST: f64 = 3.125e9;
 const LEAST_MEMORY: u64 = 64 << 10;
 
 const RANGE_STEP: u64 = 64 << 10;
@@ -58,6 +65,8 @@ pub(super) struct Bounds {
     pub(super) max_files: usize,
     least_window: u64,
     most_window: u64,
+    fixed_window: Option<u64>,
+    memory: u64,
     chunk: Option<u64>,
     ranges_per_lane: u64,
     /// Bytes in flight for each byte under way, at least.
@@ -89,6 +98,8 @@ impl Bounds {
             max_files,
             least_window: fixed_window.unwrap_or(LEAST_WINDOW.min(memory)),
             most_window: fixed_window.unwrap_or(memory),
+            fixed_window,
+            memory,
             chunk: limits.chunk.fixed().map(|chunk| chunk.max(1)),
             ranges_per_lane: RANGES_PER_LANE,
             least_stretch: 1.0,
@@ -136,6 +147,16 @@ impl Bounds {
         let lanes = (round_trip.as_secs_f64() * self.hoped_rate / LANE_BYTES as f64).ceil();
         let most = self.most_first_lanes.min(self.max_lanes);
         (lanes as usize).clamp(self.least_lanes.min(most), most)
+    }
+
+    /// What a path of this round trip can make use of. Goodput on a short one scatters, and a wider window
+    /// that seemed to gain by it is only memory.
+    pub(super) fn on_round_trip(&mut self, round_trip: Duration) {
+        if self.fixed_window.is_none() {
+            let seconds = (round_trip.as_secs_f64() + ENDS_DELAY) * self.least_stretch;
+            let most = (FASTEST * seconds) as u64;
+            self.most_window = most.max(LEAST_WINDOW).min(self.memory);
+        }
     }
 
     /// Bytes of a range: every lane has several in the window.

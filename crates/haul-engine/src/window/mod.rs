@@ -156,6 +156,7 @@ impl Window {
         let now = self.advance(now);
         if let Some(measured) = link.round_trip {
             let known = self.round_trip.replace(measured);
+            self.bounds.on_round_trip(measured);
             if known.is_none() {
                 self.lanes.want_for_path(measured, &self.bounds);
                 self.search.start_for_lanes(self.lanes.wanted(), measured, &self.bounds);

@@ -215,6 +215,28 @@ fn what_is_bounded_elsewhere_begins_with_all_that_the_lanes_of_a_very_long_path_
 }
 
 #[test]
+fn a_short_path_gets_no_more_than_it_can_use() {
+    // What arrives always is all that is in flight, so that a wider window seems to gain.
+    let widest = |limits: Limits, round_trip_ms: u32| {
+        let mut window = Window::new(limits);
+        window.on_link(Duration::ZERO, link(1, 0, 0, round_trip_ms));
+        let (mut now, mut widest) = (Duration::ZERO, 0);
+        for _ in 0..2000 {
+            now += MS * 5;
+            let bytes = window.decision().window_bytes;
+            window.on_progress(now, bytes, bytes);
+            widest = widest.max(window.decision().window_bytes);
+        }
+        widest
+    };
+    assert_eq!(widest(limits(), 0), 12_500_000);
+    assert_eq!(widest(limits(), 1), 15_625_000);
+    assert_eq!(widest(limits(), 100), limits().memory);
+    let fixed = Limits { window: Auto::Fixed(64 << 20), ..limits() };
+    assert_eq!(widest(fixed, 0), 64 << 20);
+}
+
+#[test]
 fn a_long_path_gets_many_files_at_once() {
     let files = |round_trip_ms| {
         let mut window = Window::new(limits());

@@ -29,7 +29,7 @@ use std::time::Duration;
 use opening::Opening;
 use trial::{Change, Trial};
 
-use super::bounds::{Bounds, FIRST_WINDOW};
+use super::bounds::{Bounds, ENDS_DELAY, FIRST_WINDOW};
 use super::lanes::Lanes;
 use super::samples::{JUDGED_ROUNDS, Samples};
 
@@ -49,10 +49,6 @@ const MOST_HEADROOM_SEEN: f64 = 1.4;
 
 /// Below this many BDPs the headroom is used up: goodput has risen since the window was set.
 const LEAST_HEADROOM: f64 = 1.1;
-
-/// The ends' own share of a round trip: threads to wake, a disk block to write. Covers what keeps
-/// a LAN busy, and is nothing on a long path.
-const ENDS_DELAY: f64 = 0.004;
 
 /// Packets that wait longer than this part of a round trip, and than this, are in a queue. Less is
 /// jitter.
