@@ -13,7 +13,9 @@ use tokio::time::timeout;
 
 use super::error;
 use super::lanes::Lease;
-use crate::parse::Url;
+use crate::parse::{Url, keep_alive};
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
 /// After this long without a byte a connection is taken for dead. A slow one is not.
 pub const SILENCE: Duration = Duration::from_secs(60);
@@ -63,9 +65,12 @@ impl Deref for Answer {
 
 impl Answer {
     /// The answer to a request on `lease`.
-    pub fn new(response: http::Response<Incoming>, url: Url, lease: Lease) -> Self {
+    pub fn new(response: http::Response<Incoming>, url: Url, mut lease: Lease) -> Self {
         let (head, body) = response.into_parts();
         let head = Head { status: head.status, headers: head.headers, url };
+        if let Some(kept) = head.header(&KEEP_ALIVE).and_then(keep_alive::parse) {
+            lease.is_kept(kept);
+        }
         let mut answer = Self { head, body, lease: Some(lease) };
         answer.free_if_read();
         answer

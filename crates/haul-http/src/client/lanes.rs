@@ -35,6 +35,9 @@ const GUESSES: [(Duration, Duration); 2] =
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// So much before the server ends an idle lane it is no longer used, if that is not half of its time.
+const ENDS_BEFORE: Duration = Duration::from_secs(1);
+
 /// How old a round trip of a packet may be that is shown as that of now.
 const RECENT: Duration = Duration::from_millis(200);
 
@@ -83,6 +86,20 @@ pub struct Lane {
     _gauge: Arc<Option<Gauge>>,
     /// Whether it has answered before: a server may have closed it meanwhile.
     used: bool,
+    /// How long the server keeps it when it is idle, if it has said so.
+    kept: Option<Duration>,
+    idle_since: Instant,
+}
+
+impl Lane {
+    /// Whether it is still there, and will be when a request arrives: what meets a connection that the
+    /// server is closing may have been done or not, and a file that was to get its name is looked at
+    /// anew (seen with Apache, which keeps them for 5 s, over 200 ms: one upload of four).
+    fn is_open(&self) -> bool {
+        let ends = |kept: Duration| kept - ENDS_BEFORE.min(kept / 2);
+        !self.sender.is_closed()
+            && self.kept.is_none_or(|kept| self.idle_since.elapsed() < ends(kept))
+    }
 }
 
 /// A lane in the hands of whoever asks on it. Unless it is given back it is closed.
@@ -198,7 +215,7 @@ impl Lanes {
 
     /// Makes what is missing.
     fn tend(&self, state: &mut State) {
-        state.idle.retain(|lane| !lane.sender.is_closed());
+        state.idle.retain(Lane::is_open);
         // A lane that has gone has left its gauge.
         state.gauges.retain(|gauge| Arc::strong_count(gauge) > 1);
         let paused = state.paused_until.is_some_and(|until| until > Instant::now());
@@ -228,10 +245,14 @@ impl Lanes {
                 state.connect.get_or_insert(began.elapsed());
                 let gauge = Arc::new(connected.gauge);
                 state.gauges.push(Arc::clone(&gauge));
-                self.hand_out(
-                    &mut state,
-                    Lane { sender: connected.stream, _gauge: gauge, used: false },
-                );
+                let lane = Lane {
+                    sender: connected.stream,
+                    _gauge: gauge,
+                    used: false,
+                    kept: None,
+                    idle_since: Instant::now(),
+                };
+                self.hand_out(&mut state, lane);
             }
             Err(error) => {
                 state.refuse();
@@ -286,7 +307,7 @@ impl State {
     fn take_idle(&mut self) -> Option<Lane> {
         // The one that was used last is least likely to have been closed.
         while let Some(lane) = self.idle.pop() {
-            if !lane.sender.is_closed() {
+            if lane.is_open() {
                 return Some(lane);
             }
         }
@@ -345,6 +366,13 @@ impl Lease {
         self.lane.as_ref().is_some_and(|lane| lane.used)
     }
 
+    /// The server has said how long it keeps the lane when it is idle.
+    pub const fn is_kept(&mut self, kept: Duration) {
+        if let Some(lane) = &mut self.lane {
+            lane.kept = Some(kept);
+        }
+    }
+
     /// The lanes that it is one of.
     pub const fn lanes(&self) -> &Arc<Lanes> {
         &self.lanes
@@ -371,6 +399,7 @@ impl Lease {
         self.release();
         let Some(mut lane) = self.lane.take() else { return };
         lane.used = true;
+        lane.idle_since = Instant::now();
         let lanes = Arc::clone(&self.lanes);
         if lane.sender.is_ready() {
             return lanes.returned(lane);

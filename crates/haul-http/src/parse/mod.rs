@@ -11,6 +11,7 @@
 //! | [`proxy`] | `http_proxy` and its like | [`Proxy`] |
 //! | [`ranges`] | `Content-Range`, `Accept-Ranges` | [`ContentRange`] |
 //! | [`retry_after`] | `Retry-After` | how long to wait |
+//! | [`keep_alive`] | `Keep-Alive` | how long an idle connection is kept |
 //! | [`dates`] | a date in any form that servers write | a timestamp |
 //!
 //! [`basic`] and [`digest`] are the way back: what is shown to a server that asks.
@@ -25,6 +26,7 @@ pub mod digest;
 pub mod disposition;
 pub mod href;
 pub mod index;
+pub mod keep_alive;
 pub mod multistatus;
 pub mod netrc;
 pub mod proxy;

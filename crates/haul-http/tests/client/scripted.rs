@@ -22,6 +22,8 @@ pub(crate) struct Asked {
     pub(crate) body: Vec<u8>,
     /// Something of it came before it was wanted.
     pub(crate) unasked: bool,
+    /// The client's port.
+    pub(crate) from: u16,
 }
 
 impl Asked {
@@ -95,8 +97,8 @@ impl Scripted {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (script, all): (Arc<Script>, _) = (Arc::new(script), Arc::clone(&asked));
         tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, Arc::clone(&script), Arc::clone(&all)));
+            while let Ok((stream, from)) = listener.accept().await {
+                tokio::spawn(serve(stream, from.port(), Arc::clone(&script), Arc::clone(&all)));
             }
         });
         Self { url, asked }
@@ -110,10 +112,16 @@ impl Scripted {
 }
 
 /// A client that goes away is none of the server's errors.
-async fn serve(stream: TcpStream, script: Arc<Script>, all: Arc<Mutex<Vec<Asked>>>) -> Option<()> {
+async fn serve(
+    stream: TcpStream,
+    from: u16,
+    script: Arc<Script>,
+    all: Arc<Mutex<Vec<Asked>>>,
+) -> Option<()> {
     let mut stream = BufReader::new(stream);
     loop {
         let mut asked = head(&mut stream).await?;
+        asked.from = from;
         let reply = script(&asked);
         let most = match reply {
             Reply::Refuse(_, most) | Reply::Close(most) => most,
