@@ -68,9 +68,7 @@ impl Answer {
     pub fn new(response: http::Response<Incoming>, url: Url, mut lease: Lease) -> Self {
         let (head, body) = response.into_parts();
         let head = Head { status: head.status, headers: head.headers, url };
-        if let Some(kept) = head.header(&KEEP_ALIVE).and_then(keep_alive::parse) {
-            lease.is_kept(kept);
-        }
+        lease.is_kept(head.header(&KEEP_ALIVE).and_then(keep_alive::parse));
         let mut answer = Self { head, body, lease: Some(lease) };
         answer.free_if_read();
         answer

@@ -86,9 +86,8 @@ pub struct Lane {
     _gauge: Arc<Option<Gauge>>,
     /// Whether it has answered before: a server may have closed it meanwhile.
     used: bool,
-    /// How long the server keeps it when it is idle, if it has said so.
-    kept: Option<Duration>,
-    idle_since: Instant,
+    /// When it is no longer used, if the server has said how long it keeps it when it is idle.
+    ends: Option<Instant>,
 }
 
 impl Lane {
@@ -96,9 +95,7 @@ impl Lane {
     /// server is closing may have been done or not, and a file that was to get its name is looked at
     /// anew (seen with Apache, which keeps them for 5 s, over 200 ms: one upload of four).
     fn is_open(&self) -> bool {
-        let ends = |kept: Duration| kept - ENDS_BEFORE.min(kept / 2);
-        !self.sender.is_closed()
-            && self.kept.is_none_or(|kept| self.idle_since.elapsed() < ends(kept))
+        !self.sender.is_closed() && self.ends.is_none_or(|ends| Instant::now() < ends)
     }
 }
 
@@ -245,13 +242,8 @@ impl Lanes {
                 state.connect.get_or_insert(began.elapsed());
                 let gauge = Arc::new(connected.gauge);
                 state.gauges.push(Arc::clone(&gauge));
-                let lane = Lane {
-                    sender: connected.stream,
-                    _gauge: gauge,
-                    used: false,
-                    kept: None,
-                    idle_since: Instant::now(),
-                };
+                let lane =
+                    Lane { sender: connected.stream, _gauge: gauge, used: false, ends: None };
                 self.hand_out(&mut state, lane);
             }
             Err(error) => {
@@ -366,10 +358,11 @@ impl Lease {
         self.lane.as_ref().is_some_and(|lane| lane.used)
     }
 
-    /// The server has said how long it keeps the lane when it is idle.
-    pub const fn is_kept(&mut self, kept: Duration) {
+    /// The server has answered, and said for how long it keeps the lane when it is idle from now on.
+    pub fn is_kept(&mut self, kept: Option<Duration>) {
         if let Some(lane) = &mut self.lane {
-            lane.kept = Some(kept);
+            let used = kept.map(|kept| kept - ENDS_BEFORE.min(kept / 2));
+            lane.ends = used.and_then(|used| Instant::now().checked_add(used));
         }
     }
 
@@ -399,7 +392,6 @@ impl Lease {
         self.release();
         let Some(mut lane) = self.lane.take() else { return };
         lane.used = true;
-        lane.idle_since = Instant::now();
         let lanes = Arc::clone(&self.lanes);
         if lane.sender.is_ready() {
             return lanes.returned(lane);
