@@ -443,7 +443,7 @@ impl<'a> FileInMotion<'a> {
         blocks: &mut BlockStream,
     ) -> (Block, Result<()>) {
         let least = usize::try_from(self.write_bytes.min(wanted.len())).unwrap_or(usize::MAX);
-        while block.len() < least && self.reads == Reads::Ranges {
+        while block.len() < least && self.reads == Reads::Ranges && !self.is_stopped() {
             match blocks.next().await {
                 Some(Ok(more)) => block.append(more),
                 Some(Err(error)) => return (block, Err(error)),

@@ -24,6 +24,7 @@ const SLOW_TO_LEARN: Duration = Duration::from_millis(100);
 pub(super) const FIRST_WINDOW: u64 = 4 << 20;
 
 const LEAST_WINDOW: u64 = 512 << 10;
+const LEAST_MEMORY: u64 = 64 << 10;
 
 /// The ends' own share of a round trip: threads to wake, a disk block to write. Covers what keeps
 /// a LAN busy, and is nothing on a long path.
@@ -31,7 +32,6 @@ pub(super) const ENDS_DELAY: f64 = 0.004;
 
 /// Bytes per second (25 Gbit/s) that no path exceeds, as far as its window goes.
 const FASTEST: f64 = 3.125e9;
-const LEAST_MEMORY: u64 = 64 << 10;
 
 const RANGE_STEP: u64 = 64 << 10;
 const LEAST_RANGE: u64 = 64 << 10;
@@ -65,8 +65,8 @@ pub(super) struct Bounds {
     pub(super) max_files: usize,
     least_window: u64,
     most_window: u64,
-    fixed_window: Option<u64>,
-    memory: u64,
+    /// What `most_window` may be, whatever the path.
+    allowed_window: u64,
     chunk: Option<u64>,
     ranges_per_lane: u64,
     /// Bytes in flight for each byte under way, at least.
@@ -98,8 +98,7 @@ impl Bounds {
             max_files,
             least_window: fixed_window.unwrap_or(LEAST_WINDOW.min(memory)),
             most_window: fixed_window.unwrap_or(memory),
-            fixed_window,
-            memory,
+            allowed_window: fixed_window.unwrap_or(memory),
             chunk: limits.chunk.fixed().map(|chunk| chunk.max(1)),
             ranges_per_lane: RANGES_PER_LANE,
             least_stretch: 1.0,
@@ -152,11 +151,9 @@ impl Bounds {
     /// What a path of this round trip can make use of. Goodput on a short one scatters, and a wider window
     /// that seemed to gain by it is only memory.
     pub(super) fn on_round_trip(&mut self, round_trip: Duration) {
-        if self.fixed_window.is_none() {
-            let seconds = (round_trip.as_secs_f64() + ENDS_DELAY) * self.least_stretch;
-            let most = (FASTEST * seconds) as u64;
-            self.most_window = most.max(LEAST_WINDOW).min(self.memory);
-        }
+        let seconds = (round_trip.as_secs_f64() + ENDS_DELAY) * self.least_stretch;
+        self.most_window =
+            ((FASTEST * seconds) as u64).clamp(self.least_window, self.allowed_window);
     }
 
     /// Bytes of a range: every lane has several in the window.

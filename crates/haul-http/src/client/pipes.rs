@@ -67,8 +67,7 @@ struct State {
     refused_in_a_row: u32,
     refused_at: Option<Instant>,
     paused_until: Option<Instant>,
-    /// Why the last lane could not be opened, while there is none.
-    /// Why the last lane could not be opened, and how often that was.
+    /// Why the last lane could not be opened, while there is none, and how often that was.
     failure: Option<Error>,
     failures: u64,
     connect: Option<Duration>,

@@ -31,14 +31,16 @@ use crate::output::Printer;
 
 /// Lanes that whoever moves much will want over a long path, if nothing else is said.
 pub(crate) const EXPECTED_LANES: usize = 32;
+const MOST_LANES: usize = 64;
 
 /// Lanes that a transfer with these settings will want over a long path.
 pub(crate) fn expected_lanes(settings: &haul_engine::Settings) -> usize {
-    settings.lanes.fixed().unwrap_or(match settings.profile {
+    let lanes = settings.lanes.fixed().unwrap_or(match settings.profile {
         WindowProfile::Safe => 4,
         WindowProfile::Default => EXPECTED_LANES,
-        WindowProfile::Aggressive => 64,
-    })
+        WindowProfile::Aggressive => MOST_LANES,
+    });
+    lanes.min(MOST_LANES)
 }
 
 /// Something in an opened storage.
