@@ -35,31 +35,6 @@ async fn open(server: &Scripted) -> Arc<HttpStorage> {
     storage(&server.url, &tempfile::tempdir().unwrap()).await
 }
 
-#[tokio::test]
-async fn a_connection_that_the_server_is_about_to_close_is_not_used() {
-    // A MOVE is not repeated: what meets the end of its connection may have been done.
-    for (kept, again) in
-        [(None, true), (Some("timeout=60, max=100"), true), (Some("timeout=1"), false)]
-    {
-        let server = Scripted::start(move |asked| match usual(asked) {
-            Reply::Say(status, mut headers, body) => {
-                headers.extend(kept.map(|kept| ("Keep-Alive", kept.to_owned())));
-                Reply::Say(status, headers, body)
-            }
-            other => other,
-        });
-        let server = server.await;
-        let storage = open(&server).await;
-        let gone = || async { storage.stat(&path("a")).await.unwrap_err().kind() };
-        assert_eq!(gone().await, ErrorKind::NotFound);
-        sleep(Duration::from_millis(700)).await;
-        assert_eq!(gone().await, ErrorKind::NotFound);
-        let asked = server.asked("PROPFIND");
-        let [.., first, second] = &asked[..] else { panic!("it is looked at twice") };
-        assert_eq!(first.from == second.from, again, "{kept:?}");
-    }
-}
-
 async fn listed(server: &Scripted) -> (Vec<Entry>, Vec<haul_storage::Error>) {
     let storage = open(server).await;
     let batches = storage.list(&RelPath::root()).await.unwrap().collect::<Vec<_>>().await;
@@ -90,6 +65,31 @@ async fn write(storage: &HttpStorage, blocks: u64) -> Result<()> {
         writer.abort(false).await.unwrap();
     }
     outcome
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_is_about_to_close_is_not_used() {
+    // A MOVE is not repeated: what meets the end of its connection may have been done.
+    for (kept, again) in
+        [(None, true), (Some("timeout=60, max=100"), true), (Some("timeout=1"), false)]
+    {
+        let server = Scripted::start(move |asked| match usual(asked) {
+            Reply::Say(status, mut headers, body) => {
+                headers.extend(kept.map(|kept| ("Keep-Alive", kept.to_owned())));
+                Reply::Say(status, headers, body)
+            }
+            other => other,
+        });
+        let server = server.await;
+        let storage = open(&server).await;
+        let gone = || async { storage.stat(&path("a")).await.unwrap_err().kind() };
+        assert_eq!(gone().await, ErrorKind::NotFound);
+        sleep(Duration::from_millis(700)).await;
+        assert_eq!(gone().await, ErrorKind::NotFound);
+        let asked = server.asked("PROPFIND");
+        let [.., first, second] = &asked[..] else { panic!("it is looked at twice") };
+        assert_eq!(first.from == second.from, again, "{kept:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
