@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use super::Limits;
-use super::lanes::Lanes;
-use super::search::Search;
 use crate::WindowProfile;
 
 /// No profile and no storage goes beyond this many lanes.
@@ -16,6 +14,10 @@ pub(super) const LANE_BYTES: u64 = 2 << 20;
 
 /// With what each lane of a long path begins: what TCP carries in its first five round trips.
 pub(super) const FIRST_LANE_BYTES: u64 = 512 << 10;
+
+/// Bytes per second. A lane that carries no more over a short path meets a limit, of the link or of the
+/// server for each connection; more lanes tell.
+pub(super) const SLOW_LANE: f64 = 4e6;
 
 /// From this round trip on it takes most of a second to learn what a path carries.
 const SLOW_TO_LEARN: Duration = Duration::from_millis(100);
@@ -124,6 +126,11 @@ impl Bounds {
         each * lanes as u64
     }
 
+    /// What so many new lanes are given beside what others have been asked for.
+    pub(super) const fn room_for(lanes: usize) -> u64 {
+        FIRST_LANE_BYTES * lanes as u64
+    }
+
     pub(super) const fn written_to(&mut self) {
         self.least_lanes = LANES_FOR_WRITING;
     }
@@ -156,14 +163,20 @@ impl Bounds {
             ((FASTEST * seconds) as u64).clamp(self.least_window, self.allowed_window);
     }
 
-    /// Bytes of a range: every lane has several in the window.
-    pub(super) fn range_after(&self, search: &Search, lanes: &Lanes, halvings: u32) -> u64 {
-        let window = search.window_bytes();
+    /// Bytes of a range: every lane has several in the window. No more than `most`, if that is said.
+    pub(super) fn range_after(
+        &self,
+        window: u64,
+        lanes: usize,
+        most: Option<u64>,
+        halvings: u32,
+    ) -> u64 {
         if let Some(chunk) = self.chunk {
             return chunk;
         }
-        let share = window / (lanes.wanted() as u64 * self.ranges_per_lane);
-        let range = (share.clamp(LEAST_RANGE, MOST_RANGE) >> halvings.min(8)).max(RANGE_STEP);
+        let share = window / (lanes as u64 * self.ranges_per_lane);
+        let most = most.map_or(MOST_RANGE, |most| most.clamp(LEAST_RANGE, MOST_RANGE));
+        let range = (share.clamp(LEAST_RANGE, most) >> halvings.min(8)).max(RANGE_STEP);
         (range / RANGE_STEP * RANGE_STEP).min(window)
     }
 }

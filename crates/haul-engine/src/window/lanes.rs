@@ -159,7 +159,8 @@ impl Lanes {
         since < round_trip * SLOW_START_ROUND_TRIPS
     }
 
-    fn opening(&self, now: Duration) -> bool {
+    /// Whether some that were asked for are not open yet.
+    pub(super) fn opening(&self, now: Duration) -> bool {
         self.link.opening > 0 || self.open() < self.wish(now)
     }
 

@@ -15,6 +15,31 @@ const LONGEST_ROUND: u32 = 10;
 /// A window that is filled to this part on average counts as full: a range more may not fit.
 const FULL: f64 = 0.6;
 
+/// How full the window was whenever something arrived.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Filling {
+    in_flight: f64,
+    told: u32,
+}
+
+impl Filling {
+    /// So many bytes have arrived, and so many are left on their way.
+    pub(super) fn tell(&mut self, bytes: u64, in_flight: u64) {
+        self.in_flight += in_flight.saturating_add(bytes) as f64;
+        self.told = self.told.saturating_add(1);
+    }
+
+    /// Whether nothing has arrived.
+    pub(super) const fn is_unknown(&self) -> bool {
+        self.told == 0
+    }
+
+    /// Whether the window was full on average.
+    pub(super) fn was_full(&self, window: u64) -> bool {
+        self.in_flight >= FULL * window as f64 * f64::from(self.told)
+    }
+}
+
 /// What one round has shown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
@@ -41,8 +66,7 @@ pub(super) struct Meter {
     completed_bytes: u64,
     /// Bytes told as progress whose range has not been completed.
     ahead: u64,
-    in_flight: f64,
-    in_flight_told: u32,
+    filling: Filling,
     starved: bool,
     spoiled: bool,
 }
@@ -50,8 +74,7 @@ pub(super) struct Meter {
 impl Meter {
     pub(super) fn progress(&mut self, now: Duration, bytes: u64, in_flight: u64) {
         self.ahead = self.ahead.saturating_add(bytes);
-        self.in_flight += in_flight.saturating_add(bytes) as f64;
-        self.in_flight_told = self.in_flight_told.saturating_add(1);
+        self.filling.tell(bytes, in_flight);
         self.deliver(now, bytes);
     }
 
@@ -75,10 +98,7 @@ impl Meter {
     /// Whether there was work for the whole window. Bytes in flight tell it best; a moment without
     /// work does not matter then.
     fn was_full(&self, window: u64) -> bool {
-        if self.in_flight_told == 0 {
-            return !self.starved;
-        }
-        self.in_flight / f64::from(self.in_flight_told) >= FULL * window as f64
+        if self.filling.is_unknown() { !self.starved } else { self.filling.was_full(window) }
     }
 
     /// The round under way is not to be judged.

@@ -6,7 +6,7 @@
 //!            │
 //!            ▼
 //!   meter (bytes → one sample of goodput a round) → samples → search (window, lanes) → Decision
-//!                                                   lanes (ceiling, patience)
+//!   trickle (bytes of a second)   → more lanes      lanes (ceiling, patience)
 //!                                                   files (files at once)
 //! ```
 //!
@@ -21,6 +21,7 @@ mod lanes;
 mod meter;
 mod samples;
 mod search;
+mod trickle;
 
 use std::time::Duration;
 
@@ -31,7 +32,8 @@ use bounds::Bounds;
 use files::Files;
 use lanes::Lanes;
 use meter::Meter;
-use search::{Search, View};
+use search::{LONG_PATH, Search, View};
+use trickle::Trickle;
 
 /// Round trip assumed until one is measured: that of a short path, so that nothing is opened in
 /// bulk without a reason.
@@ -99,6 +101,7 @@ pub struct Window {
     meter: Meter,
     lanes: Lanes,
     search: Search,
+    trickle: Trickle,
     files: Files,
     last_back_off: Option<Duration>,
     /// Bytes that are left to move, if that is known.
@@ -119,6 +122,7 @@ impl Window {
             meter: Meter::default(),
             lanes: Lanes::new(&bounds),
             search: Search::new(&bounds),
+            trickle: Trickle::default(),
             files: Files::new(&bounds),
             last_back_off: None,
             left: None,
@@ -189,6 +193,7 @@ impl Window {
         let now = self.advance(now);
         self.lanes.on_delivery(now);
         self.meter.progress(now, bytes, in_flight);
+        self.trickle.on_progress(now, bytes, in_flight);
         self.make_room(bytes);
         self.tick();
     }
@@ -203,6 +208,7 @@ impl Window {
         }
         // Bytes that were lost with a lane say nothing about what the link can carry.
         self.meter.spoil();
+        self.trickle.spoil(now);
         let pause = BACK_OFF_PAUSE.max(self.round_trip() * 2);
         if self.last_back_off.is_some_and(|last| now < last + pause) {
             return;
@@ -215,9 +221,7 @@ impl Window {
         if kind == ErrorKind::Busy && self.lanes.back_off(now) {
             return;
         }
-        if self.bounds.range_after(&self.search, &self.lanes, self.range_halvings + 1)
-            < self.bounds.range_after(&self.search, &self.lanes, self.range_halvings)
-        {
+        if self.range_after(self.range_halvings + 1) < self.range_after(self.range_halvings) {
             self.range_halvings += 1;
         }
     }
@@ -243,7 +247,7 @@ impl Window {
         Decision {
             lanes: self.lanes.wish(self.now),
             window_bytes: self.search.window_bytes(),
-            range_bytes: self.bounds.range_after(&self.search, &self.lanes, self.range_halvings),
+            range_bytes: self.range_after(self.range_halvings),
             files: self.files.at_once(),
         }
     }
@@ -273,6 +277,12 @@ impl Window {
         self.round_trip.or(self.quickest_answer).unwrap_or(UNKNOWN_ROUND_TRIP)
     }
 
+    fn range_after(&self, halvings: u32) -> u64 {
+        let window = self.search.window_bytes();
+        let most = self.trickle.most_range();
+        self.bounds.range_after(window, self.lanes.wanted(), most, halvings)
+    }
+
     fn make_room(&mut self, arrived: u64) {
         let (round_trip, full) = (self.round_trip(), self.full());
         self.search.on_arrival(arrived, round_trip, full, &self.bounds);
@@ -293,6 +303,20 @@ impl Window {
         self.now
     }
 
+    /// Slow lanes of a short path get more beside them.
+    fn look_for_trickle(&mut self) {
+        let now = self.now;
+        if self.round_trip() >= LONG_PATH || self.search.tries_lanes() {
+            self.trickle.spoil(now);
+            return;
+        }
+        let window = self.search.window_bytes();
+        let wider = self.trickle.judge(now, window, self.left, &mut self.lanes, &self.bounds);
+        if let Some(window) = wider {
+            self.search.widen_to(window, &self.bounds);
+        }
+    }
+
     /// Ends the round if it is over, and draws the conclusions.
     fn tick(&mut self) {
         let now = self.now;
@@ -306,6 +330,7 @@ impl Window {
             }
             self.files.on_sample(&sample, now, self.decision().range_bytes);
         }
+        self.look_for_trickle();
         if self.range_halvings > 0
             && self.last_back_off.is_some_and(|last| now >= last + RANGE_RECOVERY)
         {

@@ -354,6 +354,71 @@ fn slow_lanes_of_a_short_path_make_room_for_more() {
     assert!(after.window_bytes >= before.window_bytes + (512 << 10), "{after:?}");
 }
 
+/// Tells of seconds in which each lane has `burst` bytes at their beginning and then nothing, with
+/// all of the window and `behind` in flight. The lanes after each second.
+fn trickle(window: &mut Window, from: u64, seconds: u64, burst: u64, behind: u64) -> Vec<usize> {
+    let mut each = Vec::new();
+    for second in from..from + seconds {
+        let mut now = Duration::from_secs(second);
+        for _ in 0..window.decision().lanes {
+            now += MS;
+            let in_flight = window.decision().window_bytes.max(behind);
+            window.on_progress(now, burst, in_flight);
+        }
+        while now < Duration::from_secs(second + 1) {
+            now += MS * 20;
+            window.on_link(now, link(window.decision().lanes, 0, 0, 0));
+            if window.next_wakeup().is_some_and(|at| at <= now) {
+                window.on_timeout(now);
+            }
+        }
+        each.push(window.decision().lanes);
+    }
+    each
+}
+
+#[test]
+fn lanes_that_only_trickle_after_a_while_get_more_beside_them() {
+    let mut window = Window::new(limits());
+    window.on_link(Duration::ZERO, link(1, 0, 0, 0));
+    flow(&mut window, Duration::ZERO, Duration::from_secs(1), 1_000_000_000);
+    assert_eq!(window.decision().lanes, 1, "as fast as that it is no limit");
+    // What was asked for by then is still in flight, whatever the window is by now.
+    let mut lanes = trickle(&mut window, 1, 1, 1_000_000, 6 << 20);
+    while lanes.len() < 12 {
+        let before = window.decision().lanes;
+        lanes.extend(trickle(&mut window, 1 + lanes.len() as u64, 1, 1_000_000, 6 << 20));
+        let after = window.decision();
+        assert!(after.lanes == before || after.window_bytes > 6 << 20, "room for the new ones");
+        assert!(after.lanes == before || after.range_bytes <= 256 << 10, "{after:?}");
+    }
+    assert!(lanes[3] >= 2 && lanes.is_sorted() && lanes[11] >= 12, "{lanes:?}");
+}
+
+#[test]
+fn lanes_that_bring_nothing_are_given_back() {
+    let mut window = Window::new(limits());
+    window.on_link(Duration::ZERO, link(1, 0, 0, 0));
+    let mut lanes = Vec::new();
+    for second in 0..50 {
+        // The link carries 1 MB/s, whatever the lanes.
+        let share = 1_000_000 / window.decision().lanes as u64;
+        lanes.extend(trickle(&mut window, second, 1, share, 6 << 20));
+    }
+    let tried = lanes.iter().filter(|lanes| **lanes == 2).count();
+    assert!((1..=6).contains(&tried) && !lanes.contains(&3), "{lanes:?}");
+}
+
+#[test]
+fn small_files_are_no_trickle() {
+    let mut window = Window::new(limits());
+    window.on_link(Duration::ZERO, link(1, 0, 0, 0));
+    for step in 1..10_000 {
+        window.on_progress(MS * step, 1000, 8000);
+    }
+    assert_eq!(window.decision().lanes, 1);
+}
+
 #[test]
 fn no_lanes_are_tried_that_cannot_pay_off() {
     let lanes_with = |left: u64| {

@@ -88,7 +88,7 @@ const LEAST_MEASUREMENT: Duration = Duration::from_millis(100);
 /// From this round trip on a path is long: more lanes are tried without waiting, and stay. An idle
 /// lane costs nothing there, while closing it takes from the kernel what it knew of the path
 /// (simulated: BBR needs 8 round trips for each quarter that the other lanes have to grow).
-const LONG_PATH: Duration = Duration::from_millis(10);
+pub(in crate::window) const LONG_PATH: Duration = Duration::from_millis(10);
 
 /// New lanes need a few round trips to open and some eight to grow, and what they are given at the end
 /// comes last.
@@ -177,6 +177,16 @@ impl Search {
 
     pub(in crate::window) fn goodput(&self) -> f64 {
         self.samples.mean(JUDGED_ROUNDS)
+    }
+
+    /// Whether the lanes are being judged: nobody else may change them.
+    pub(in crate::window) const fn tries_lanes(&self) -> bool {
+        matches!(self.phase, Phase::Trial(Trial { change: Change::Lanes(_), .. }))
+    }
+
+    /// The window is at least so wide, if that is allowed.
+    pub(in crate::window) fn widen_to(&mut self, window: u64, bounds: &Bounds) {
+        self.window = self.window.max(bounds.clamp_window(window as f64, self.open_lanes));
     }
 
     /// One round's goodput in bytes per second.

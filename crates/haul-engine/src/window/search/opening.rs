@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Change, GROWTH, LONG_PATH, Phase, Search, THIN_LANE_BYTES, View};
-use crate::window::bounds::{Bounds, FIRST_LANE_BYTES, FIRST_WINDOW, LANE_BYTES};
+use crate::window::bounds::{Bounds, FIRST_WINDOW, LANE_BYTES, SLOW_LANE};
 use crate::window::lanes::Lanes;
 
 /// Rounds without growth that end the opening (BBR).
@@ -42,10 +42,6 @@ pub(super) struct Opening {
     pub(super) stretched: bool,
     pub(super) stretches: Option<(u64, f64)>,
 }
-
-/// Bytes per second. A lane that carries no more over a short path meets a limit, of the link or of the
-/// server for each connection; one more lane tells.
-const SLOW_LANE: f64 = 4e6;
 
 impl Search {
     pub(super) fn open(
@@ -205,9 +201,8 @@ impl Search {
         self.fewer_lanes = Some((lanes.open(), goodput));
         if slow {
             // What slow lanes have been asked for fills the window for long.
-            let room = FIRST_LANE_BYTES * more.saturating_sub(lanes.open()) as u64;
-            let window = self.window.saturating_add(room) as f64;
-            self.window = self.window.max(bounds.clamp_window(window, self.open_lanes));
+            let room = Bounds::room_for(more.saturating_sub(lanes.open()));
+            self.widen_to(self.window.saturating_add(room), bounds);
         }
         lanes.want(more, view.now);
         self.phase = Phase::Opening(Opening { mark: goodput, best: goodput, ..Opening::default() });
