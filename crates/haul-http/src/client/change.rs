@@ -117,7 +117,10 @@ impl Inner {
     ) -> Result<()> {
         let from = &source.path;
         let at = |kind| Error::new(kind, "rename").at(self.location.display(to));
-        // Something may come between a look and the move; that it does so again is nobody's luck.
+        // Something may come between a look and the move, or the lane may end; that it does so again and
+        // again is nobody's luck.
+        let mut failure = at(ErrorKind::AlreadyExists);
+        let mut was_lost = false;
         for _ in 0..3 {
             let overwrite = match &there {
                 Some(entry) if entry.is_dir() => return Err(at(ErrorKind::IsADirectory)),
@@ -135,22 +138,26 @@ impl Inner {
                 }
                 Err(error) => error,
             };
+            let lost = error.kind() == ErrorKind::Unreachable;
+            was_lost |= lost;
             there = self.look_by_properties(to, "rename").await?;
-            match &there {
+            let still = match was_lost {
+                true => self.look_by_properties(from, "rename").await.ok(),
+                false => None,
+            };
+            let same = |entry: &Entry| entry.kind == source.kind && entry.size == source.size;
+            match (&there, still) {
                 // The answer was lost, and the move was not.
-                Some(entry) if self.has_moved(source, entry, &error).await => return Ok(()),
-                Some(_) if overwrite == "F" => {}
+                (Some(entry), Some(None)) if same(entry) => return Ok(()),
+                (Some(_), _) if overwrite == "F" => {}
+                // The question was lost.
+                (_, Some(Some(entry))) if lost && same(&entry) => {
+                    failure = error.at(self.location.display(to));
+                }
                 _ => return Err(error.at(self.location.display(to))),
             }
         }
-        Err(at(ErrorKind::AlreadyExists))
-    }
-
-    async fn has_moved(&self, source: &Entry, there: &Entry, error: &Error) -> bool {
-        error.kind() == ErrorKind::Unreachable
-            && there.kind == source.kind
-            && there.size == source.size
-            && matches!(self.look_by_properties(&source.path, "rename").await, Ok(None))
+        Err(failure)
     }
 
     pub(super) async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {

@@ -69,7 +69,7 @@ async fn write(storage: &HttpStorage, blocks: u64) -> Result<()> {
 
 #[tokio::test]
 async fn a_connection_that_the_server_is_about_to_close_is_not_used() {
-    // A MOVE is not repeated: what meets the end of its connection may have been done.
+    // What meets the end of its connection may have been done, and has to be looked after.
     for (kept, again) in
         [(None, true), (Some("timeout=60, max=100"), true), (Some("timeout=1"), false)]
     {
@@ -90,6 +90,42 @@ async fn a_connection_that_the_server_is_about_to_close_is_not_used() {
         let [.., first, second] = &asked[..] else { panic!("it is looked at twice") };
         assert_eq!(first.from == second.from, again, "{kept:?}");
     }
+}
+
+/// A file is moved from `/dav/a` to `/dav/b`. Whether each MOVE says something or breaks off, and
+/// the number of MOVEs after which the file is seen to have moved; how it ends, and how often it was asked.
+async fn moved(replies: Vec<Reply>, moved_after: usize) -> (Result<()>, usize) {
+    let moves = Arc::new(AtomicUsize::new(0));
+    let server = Scripted::start(move |asked| {
+        let moved = moves.load(Ordering::Relaxed) >= moved_after;
+        match (&asked.method[..], &asked.path[..]) {
+            ("PROPFIND", "/dav/a") if !moved => Reply::listing(&[("/dav/a", Some(5))]),
+            ("PROPFIND", "/dav/b") if moved => Reply::listing(&[("/dav/b", Some(5))]),
+            ("MOVE", "/dav/a") => replies[moves.fetch_add(1, Ordering::Relaxed)].clone(),
+            _ => usual(asked),
+        }
+    });
+    let server = server.await;
+    let storage = open(&server).await;
+    let outcome = storage.rename(&path("a"), &path("b")).await;
+    (outcome, server.asked("MOVE").len())
+}
+
+#[tokio::test]
+async fn a_move_whose_connection_ends_is_repeated_if_it_was_not_done() {
+    const CREATED: Reply = Reply::Say(201, Vec::new(), String::new());
+    const GONE: Reply = Reply::Say(404, Vec::new(), String::new());
+    const LOST: Reply = Reply::Close(0);
+    let (outcome, asked) = moved(vec![LOST, CREATED], 2).await;
+    assert!(outcome.is_ok() && asked == 2, "the question was lost: {outcome:?}");
+    let (outcome, asked) = moved(vec![LOST], 1).await;
+    assert!(outcome.is_ok() && asked == 1, "the answer was lost: {outcome:?}");
+    let (outcome, asked) = moved(vec![LOST, GONE], 2).await;
+    assert!(outcome.is_ok() && asked == 2, "it was done late: {outcome:?}");
+    let (outcome, asked) = moved(vec![LOST, LOST, LOST], 4).await;
+    assert_eq!((outcome.unwrap_err().kind(), asked), (ErrorKind::Unreachable, 3));
+    let (outcome, asked) = moved(vec![GONE], 4).await;
+    assert_eq!((outcome.unwrap_err().kind(), asked), (ErrorKind::NotFound, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
