@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, Fuse, FusedFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
 use haul_storage::{Error, ErrorKind, Range, ReadAt, Result};
-use tokio::sync::SemaphorePermit;
+use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::sleep;
 
 use super::bytes::digest_range;
@@ -112,6 +112,7 @@ async fn move_opened(
         progress,
         counted,
         direct: AtomicBool::new(direct),
+        taken: Notify::new(),
         stopped: Cancel::default(),
     };
     // A writer that takes bytes in order needs the zeros of holes too.

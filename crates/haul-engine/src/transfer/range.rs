@@ -15,6 +15,7 @@ use haul_storage::{
     Block, BlockStream, Capabilities, DigestKind, Error, ErrorKind, Medium, Range, ReadAt, Result,
     Retry, WriteAt, Writes,
 };
+use tokio::sync::Notify;
 
 use super::progress::FileProgress;
 use crate::Cancel;
@@ -152,6 +153,8 @@ pub struct FileInMotion<'a> {
     pub counted: &'a AtomicU64,
     /// Whether ranges may be copied without passing through here; turned off when it fails.
     pub direct: AtomicBool,
+    /// Another lane has taken over something that was asked for.
+    pub taken: Notify,
     /// Something failed: ranges in the making end early.
     pub stopped: Cancel,
 }
@@ -245,7 +248,8 @@ impl<'a> FileInMotion<'a> {
         self.reads == Reads::Long
     }
 
-    /// When all is handed out and there is room for more, half of what the slowest has left.
+    /// When all is handed out and there is room for more, what waits longest behind others, or half of
+    /// what the slowest has left.
     pub fn steal(&self, active: usize) -> Option<Assignment> {
         let flow = &self.context.flow;
         let direct = self.direct.load(Ordering::Relaxed);
@@ -267,7 +271,12 @@ impl<'a> FileInMotion<'a> {
         if schedule.has_unassigned() || !flow.has_room(LEAST_STEAL) {
             return None;
         }
-        schedule.steal(least_bytes)
+        let stolen = schedule.steal(least_bytes, flow.now());
+        drop(schedule);
+        if stolen.is_some() {
+            self.taken.notify_waiters();
+        }
+        stolen
     }
 
     /// Says that the file has bytes left to hand out and no lane for them.
@@ -331,7 +340,7 @@ impl<'a> FileInMotion<'a> {
                 outcome => break outcome,
             }
         };
-        self.schedule().finish(assignment.id);
+        self.schedule().finish(assignment.id, self.context.flow.now());
         outcome
     }
 
@@ -382,11 +391,16 @@ impl<'a> FileInMotion<'a> {
         let mut first_byte = None;
         let end = Arc::new(AtomicU64::new(wanted.end()));
         let mut blocks = self.reader.read_until(wanted, &end);
+        if self.reads == Reads::Ranges {
+            self.schedule().asked(assignment.id, issued);
+        }
         while !wanted.is_empty() {
             self.make_room(permit, wanted.len(), puts).await?;
-            let block = match puts.beside(blocks.next()).await? {
-                Some(block) => block?,
-                None => return Err(self.ended_early(wanted)),
+            let next = self.unless_taken(assignment, blocks.next());
+            let block = match puts.beside(next).await? {
+                Some(Some(block)) => block?,
+                Some(None) => return Err(self.ended_early(wanted)),
+                None => break,
             };
             if self.is_stopped() {
                 return Ok(());
@@ -432,6 +446,26 @@ impl<'a> FileInMotion<'a> {
             self.context.flow.completed(issued, first_byte, wanted.start() - first);
         }
         Ok(())
+    }
+
+    /// Waits for what comes next, unless another lane takes all of it over: `None` then.
+    async fn unless_taken<T>(
+        &self,
+        assignment: Assignment,
+        coming: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut coming = pin!(coming);
+        loop {
+            let taken = self.taken.notified();
+            if self.schedule().wanted(assignment.id).is_empty() {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                came = &mut coming => return Some(came),
+                () = taken => {}
+            }
+        }
     }
 
     /// Adds what comes next to a block until a write is worth it. What fails then fails after it was
