@@ -7,6 +7,7 @@ mod large;
 mod link;
 mod open;
 mod progress;
+mod puts;
 mod range;
 mod small;
 mod verify;

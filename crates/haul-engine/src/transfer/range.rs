@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, join, ready};
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::stream::StreamExt;
 use haul_storage::{
     Block, BlockStream, Capabilities, DigestKind, Error, ErrorKind, Medium, Range, ReadAt, Result,
     Retry, WriteAt, Writes,
@@ -18,6 +18,7 @@ use haul_storage::{
 use tokio::sync::Notify;
 
 use super::progress::FileProgress;
+use super::puts::Puts;
 use crate::Cancel;
 use crate::context::Context;
 use crate::digest::FileHasher;
@@ -39,9 +40,6 @@ const LONG_READ_BEGINS: u32 = 6;
 
 /// About what comes at once.
 const BLOCK: u64 = 256 << 10;
-
-/// Blocks of what streams through that are written at once: over a link each takes a round trip.
-const PUTS: usize = 16;
 
 /// What a file that is being written in order goes on with when there is no room for more.
 const LEAST_STEP: u64 = 512 << 10;
@@ -78,48 +76,6 @@ impl Reads {
             Capabilities { long_reads: true, .. } => Self::Long,
             _ => Self::Ranges,
         }
-    }
-}
-
-/// Blocks of a range that are being written.
-#[derive(Default)]
-struct Puts<'a> {
-    under_way: FuturesUnordered<BoxFuture<'a, Result<()>>>,
-}
-
-impl<'a> Puts<'a> {
-    /// Adds one, and waits while there are too many.
-    async fn add(&mut self, put: BoxFuture<'a, Result<()>>) -> Result<()> {
-        self.under_way.push(put);
-        while self.under_way.len() >= PUTS {
-            self.under_way.next().await.transpose()?;
-        }
-        Ok(())
-    }
-
-    fn is_empty(&self) -> bool {
-        self.under_way.is_empty()
-    }
-
-    /// Does something while they go on; ends with the first of them that fails.
-    async fn beside<T>(&mut self, doing: impl Future<Output = T>) -> Result<T> {
-        let mut doing = pin!(doing);
-        loop {
-            tokio::select! {
-                biased;
-                Some(ended) = self.under_way.next(), if !self.under_way.is_empty() => ended?,
-                done = &mut doing => return Ok(done),
-            }
-        }
-    }
-
-    /// Waits for all of them; gives the first error.
-    async fn all(&mut self) -> Result<()> {
-        let mut outcome = Ok(());
-        while let Some(ended) = self.under_way.next().await {
-            outcome = outcome.and(ended);
-        }
-        outcome
     }
 }
 
@@ -504,7 +460,7 @@ impl<'a> FileInMotion<'a> {
                 tokio::select! {
                     biased;
                     permit = &mut granted => break permit,
-                    Some(ended) = puts.under_way.next(), if !puts.is_empty() => ended?,
+                    Some(ended) = puts.next(), if !puts.is_empty() => ended?,
                     // It has a lane, and those who have the room may be waiting for one.
                     () = ready(()), if puts.is_empty() => break flow.overdraw(bytes.min(BLOCK)),
                 }
