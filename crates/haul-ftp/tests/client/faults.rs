@@ -498,11 +498,12 @@ async fn a_server_that_falls_silent_is_given_up() {
 
 #[tokio::test]
 async fn a_server_that_is_slow_is_waited_for() {
-    let pause = Duration::from_millis(100);
+    let pause = Duration::from_millis(350);
     let server = Scripted::start(Script { pause, ..Script::default() }).await;
     let expected = content(12_000);
     server.put("/up/f", &expected);
-    let silence = Some(Duration::from_millis(500));
+    // Less than all the pauses together, and more than the machine may stand still for.
+    let silence = Some(Duration::from_secs(3));
     let host = host(server.port(), FtpOptions { silence, ..FtpOptions::default() });
     let (_journals, storage) = opened(&host).await;
     let file = storage.open(&path("f")).await.unwrap();
