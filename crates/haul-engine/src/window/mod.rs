@@ -6,7 +6,8 @@
 //!            │
 //!            ▼
 //!   meter (bytes → one sample of goodput a round) → samples → search (window, lanes) → Decision
-//!   trickle (bytes of a second)   → more lanes      lanes (ceiling, patience)
+//!   trickle (bytes of a second)   → more lanes, shorter ranges
+//!                                                   lanes (ceiling, patience)
 //!                                                   files (files at once)
 //! ```
 //!
@@ -21,6 +22,7 @@ mod lanes;
 mod meter;
 mod samples;
 mod search;
+mod shorter;
 mod trickle;
 
 use std::time::Duration;
@@ -306,12 +308,14 @@ impl Window {
     /// Slow lanes of a short path get more beside them.
     fn look_for_trickle(&mut self) {
         let now = self.now;
-        if self.round_trip() >= LONG_PATH || self.search.tries_lanes() {
+        if self.round_trip() >= LONG_PATH {
             self.trickle.spoil(now);
+            self.search.leave_lanes(false, now);
             return;
         }
         let window = self.search.window_bytes();
         let wider = self.trickle.judge(now, window, self.left, &mut self.lanes, &self.bounds);
+        self.search.leave_lanes(self.trickle.is_slow(), now);
         if let Some(window) = wider {
             self.search.widen_to(window, &self.bounds);
         }

@@ -8,9 +8,17 @@ use std::time::Duration;
 use super::bounds::{Bounds, SLOW_LANE};
 use super::lanes::Lanes;
 use super::meter::Filling;
+use super::shorter::Shorter;
 
 /// How long it is looked at: nginx sends what `limit_rate` allows about once a second.
 const SPELL: Duration = Duration::from_secs(1);
+
+/// Lanes that open sooner after a spell has begun count as if they had been there.
+const IN_TIME: Duration = Duration::from_millis(250);
+
+/// A second has a burst in it: nginx lets the first second's worth of an answer pass at once, and a lane
+/// with a limit of 1 MiB/s carried 4.2 MB/s.
+const SLOW: f64 = 2.0 * SLOW_LANE;
 
 /// By how much goodput has to grow for more lanes to stay.
 const WORTH_MORE_LANES: f64 = 1.25;
@@ -23,21 +31,26 @@ const LATE: f64 = 2.0;
 const PAUSE: Duration = Duration::from_secs(2);
 const MOST_DOUBLINGS: u32 = 6;
 
-/// What a slow lane carries in this part of a second is enough for it to be asked for at a time: the rest
-/// is for others.
-const SLOW_RANGES: f64 = 4.0;
-
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trickle {
-    /// When the spell under way began; `None` before the first bytes.
+    /// When the spell under way began.
+    begun: Duration,
+    /// When something arrived last before it; `None` before the first bytes.
     since: Option<Duration>,
+    /// When something arrived last.
+    last: Duration,
     bytes: u64,
+    /// Lanes that were open when it began.
+    open: usize,
+    /// Whether lanes were slow in the last spell that tells.
+    slow: bool,
     /// Nothing is known of the lanes while the window is not full.
     filling: Filling,
     /// Bytes in flight when some arrived last.
     in_flight: u64,
-    /// The longest that ranges are to be, while lanes are slow.
-    most_range: Option<u64>,
+    /// The smallest window of the spell.
+    window: Option<u64>,
+    ranges: Shorter,
     /// Lanes before they were made more, and what they carried.
     fewer: Option<(usize, f64)>,
     quiet_until: Duration,
@@ -48,17 +61,18 @@ impl Trickle {
     /// So many bytes have arrived, and so many are left on their way.
     pub(super) fn on_progress(&mut self, now: Duration, bytes: u64, in_flight: u64) {
         self.in_flight = in_flight;
+        self.last = now;
         if self.since.is_none() {
-            self.since = Some(now);
+            (self.since, self.begun) = (Some(now), now);
             return;
         }
         self.bytes = self.bytes.saturating_add(bytes);
         self.filling.tell(bytes, in_flight);
     }
 
-    /// What was seen says nothing: something failed, or the lanes are somebody else's for now.
+    /// What was seen says nothing: something failed, or the path is long.
     pub(super) fn spoil(&mut self, now: Duration) {
-        self.begin(self.since.map(|_| now));
+        self.begin(self.since.map(|_| now), now);
     }
 
     /// Looks at the spell, if it is over, and asks for more lanes, or for those there were before.
@@ -71,26 +85,37 @@ impl Trickle {
         lanes: &mut Lanes,
         bounds: &Bounds,
     ) -> Option<u64> {
-        let spell = now.checked_sub(self.since?)?;
+        let since = self.since?;
+        let open = lanes.open();
+        let changed = std::mem::replace(&mut self.open, open) != open;
+        if changed && now.saturating_sub(self.begun) > IN_TIME {
+            self.begin(Some(self.last), now);
+        }
+        let least = self.window.map_or(window, |known| known.min(window));
+        self.window = Some(least);
         if self.filling.is_unknown() && self.in_flight == 0 {
             // Nothing was asked for. It goes on when something is.
-            self.begin(None);
+            self.begin(None, now);
         }
-        if spell < SPELL || self.filling.is_unknown() {
+        if now.saturating_sub(self.begun) < SPELL || self.filling.is_unknown() {
             return None;
         }
-        let rate = self.bytes as f64 / spell.as_secs_f64();
-        let full = self.filling.was_full(window);
-        self.begin(Some(now));
-        let open = lanes.open();
-        if rate >= SLOW_LANE * open as f64 {
-            (self.fewer, self.most_range, self.futile) = (None, None, 0);
+        // Between two arrivals, wherever in a burst or between two the spell ended.
+        let ended = if now.saturating_sub(self.last) < SPELL { self.last } else { now };
+        let rate = self.bytes as f64 / ended.saturating_sub(since).as_secs_f64().max(1e-3);
+        // What is asked for because the window has grown may come to lie behind all the rest.
+        let full = self.filling.was_full(least);
+        self.begin(Some(ended), now);
+        if rate >= SLOW * open as f64 {
+            (self.slow, self.fewer, self.futile) = (false, None, 0);
+            self.ranges.on_fast(now);
             return None;
         }
         if !full || lanes.opening(now) {
             return None;
         }
-        self.most_range = None;
+        self.slow = true;
+        self.ranges.on_slow(now, rate / open as f64);
         if let Some((fewer, before)) = self.fewer.take() {
             if rate < before * WORTH_MORE_LANES {
                 lanes.want(fewer, now);
@@ -106,7 +131,6 @@ impl Trickle {
         }
         let more = lanes.next_step(now, bounds)?;
         self.fewer = Some((lanes.wanted(), rate));
-        self.most_range = Some((rate / open as f64 / SLOW_RANGES) as u64);
         lanes.want(more, now);
         // As much for each as others have, as what waits for room is as large as what they got.
         let share = self.in_flight / open as u64;
@@ -114,13 +138,18 @@ impl Trickle {
         Some(self.in_flight + (share * new as u64).max(Bounds::room_for(new)))
     }
 
-    /// The longest that ranges are to be.
-    pub(super) const fn most_range(&self) -> Option<u64> {
-        self.most_range
+    /// Whether lanes carried little in the last second: nothing shorter tells how many there should be.
+    pub(super) const fn is_slow(&self) -> bool {
+        self.slow
     }
 
-    fn begin(&mut self, since: Option<Duration>) {
-        self.since = since;
-        (self.bytes, self.filling) = (0, Filling::default());
+    /// The longest that ranges are to be.
+    pub(super) const fn most_range(&self) -> Option<u64> {
+        self.ranges.most()
+    }
+
+    fn begin(&mut self, since: Option<Duration>, now: Duration) {
+        (self.since, self.begun) = (since, now);
+        (self.bytes, self.filling, self.window) = (0, Filling::default(), None);
     }
 }

@@ -138,6 +138,8 @@ pub(in crate::window) struct Search {
     futile_probes: u32,
     next_lane_trial: Option<Duration>,
     futile_lane_trials: u32,
+    /// Rounds say nothing about the lanes, and somebody else judges them.
+    leaves_lanes: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -164,6 +166,7 @@ impl Search {
             futile_probes: 0,
             next_lane_trial: None,
             futile_lane_trials: 0,
+            leaves_lanes: false,
         }
     }
 
@@ -177,11 +180,6 @@ impl Search {
 
     pub(in crate::window) fn goodput(&self) -> f64 {
         self.samples.mean(JUDGED_ROUNDS)
-    }
-
-    /// Whether the lanes are being judged: nobody else may change them.
-    pub(in crate::window) const fn tries_lanes(&self) -> bool {
-        matches!(self.phase, Phase::Trial(Trial { change: Change::Lanes(_), .. }))
     }
 
     /// The window is at least so wide, if that is allowed.

@@ -190,6 +190,7 @@ impl Search {
         let slow = self.are_slow(lanes);
         let proven = self.fewer_lanes.is_some() || thin || view.full == Some(false);
         if self.settled_once
+            || self.leaves_lanes
             || view.full == Some(true)
             || !proven
             || self.link_is_full(goodput, lanes)

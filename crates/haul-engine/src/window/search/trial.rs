@@ -89,6 +89,21 @@ impl Search {
         }
     }
 
+    /// Whether somebody else judges the lanes. Then nothing is tried with them here.
+    pub(in crate::window) fn leave_lanes(&mut self, leaves: bool, now: Duration) {
+        self.leaves_lanes = leaves;
+        if !leaves {
+            return;
+        }
+        if let Phase::Trial(Trial { change: Change::Lanes(_), goodput_before, .. }) = self.phase {
+            self.phase = Phase::Cruise;
+            self.fresh = 0;
+            self.reference = goodput_before;
+        }
+        let later = now + FIRST_LANE_TRIAL;
+        self.next_lane_trial = self.next_lane_trial.map(|due| due.max(later));
+    }
+
     pub(super) fn probe(&mut self, goodput: f64, view: View, bounds: &Bounds) {
         let plain = self.headroom(view) * self.bdp(goodput, view) / self.stretch;
         let narrower = (self.window as f64 * 0.75).max(plain);
