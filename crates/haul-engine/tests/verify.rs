@@ -389,7 +389,7 @@ async fn it_stops_when_asked_to() {
     bench.storage.faults().on(Operation::Read).path("stalled").stall();
     let cancel = bench.cancel.clone();
     let stop = async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         cancel.cancel();
     };
     let ((summary, said), ()) = tokio::join!(bench.verify(), stop);

@@ -373,9 +373,17 @@ async fn cancelling_ends_soon_and_keeps_what_was_done() {
     let cancel = Cancel::default();
     destination.faults().on(Operation::Write).delay(Duration::from_millis(5));
     let stop = {
-        let cancel = cancel.clone();
+        let (cancel, journals) = (cancel.clone(), journals.path());
         async move {
-            tokio::time::sleep(Duration::from_millis(40)).await;
+            // The journal has records behind its header.
+            let (mut header, mut length) = (0, 0);
+            while length <= header {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                let entries = std::fs::read_dir(journals).unwrap();
+                length = entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+                assert!(header == 0 || length > 0, "it has ended");
+                header = if header == 0 { length } else { header };
+            }
             cancel.cancel();
         }
     };

@@ -108,7 +108,7 @@ async fn every_refusal_is_told_with_the_name_as_it_came() {
 #[tokio::test]
 async fn who_does_not_log_in_in_time_is_cut_and_who_has_is_not() {
     let log = Log::default();
-    let grace = Duration::from_millis(700);
+    let grace = Duration::from_secs(4);
     let site = Site::with(|builder| log.of(builder).login_grace(grace)).await;
     let mut inside = connected(&site).await;
     assert!(inside.authenticate_password("me", PASSWORD).await.unwrap().success());

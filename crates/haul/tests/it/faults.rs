@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::session::Session;
+use crate::sftp::Running;
 
 /// A file system of its own for a test, unmounted when the test ends however it ends.
 pub(crate) struct Mounted(PathBuf);
@@ -208,8 +209,8 @@ fn a_journal_that_is_damaged_or_of_another_source_is_said_and_the_copy_is_right(
     ];
     for (said, damage) in damage {
         let session = Session::new().file("src", content(16 << 20));
-        let slow = Slow::start(&session, "cp --bwlimit 4M src dst", journal);
-        std::thread::sleep(Duration::from_millis(1500));
+        let mut slow = Running::start(&session, "cp --json --bwlimit 4M src dst");
+        slow.until_moved(6 << 20);
         slow.kill();
         let mut bytes = fs::read(session.path(journal)).unwrap();
         damage(&mut bytes);
@@ -232,8 +233,8 @@ fn a_journal_that_is_damaged_or_of_another_source_is_said_and_the_copy_is_right(
         assert!(!session.has(journal));
     }
     let session = Session::new().file("src", content(16 << 20));
-    let slow = Slow::start(&session, "cp --bwlimit 4M src dst", journal);
-    std::thread::sleep(Duration::from_millis(1500));
+    let mut slow = Running::start(&session, "cp --json --bwlimit 4M src dst");
+    slow.until_moved(6 << 20);
     slow.kill();
     session.write("src", [content(16 << 20), b"more".to_vec()].concat());
     session.haul("cp src dst").status(0).stderr_has("belongs to another source");

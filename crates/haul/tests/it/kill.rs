@@ -102,10 +102,15 @@ fn kill_and_continue(options: &str) {
     let session = Session::new();
     source(&session);
     let line = format!("cp --json --no-progress {options} src dst");
-    let started = Instant::now();
-    session.haul(&line).status(0);
-    let whole_run = started.elapsed();
-    fs::remove_dir_all(session.path("dst")).unwrap();
+    // The machine may stand still for a moment, and then most kills would come too late.
+    let runs = [(); 3].map(|()| {
+        let started = Instant::now();
+        session.haul(&line).status(0);
+        let took = started.elapsed();
+        fs::remove_dir_all(session.path("dst")).unwrap();
+        took
+    });
+    let whole_run = runs.into_iter().min().unwrap();
 
     let (mut struck, mut most_repeated, mut resumed_runs) = (0, 0, 0);
     for attempt in 0..kills * 4 {

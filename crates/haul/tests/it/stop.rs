@@ -1,6 +1,6 @@
 //! Ctrl-C, kill, kill -9: a rerun continues.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -70,13 +70,14 @@ fn a_second_signal_ends_it_even_while_nobody_reads_its_output() {
         session = session.file(format!("src/{n}"), "");
     }
     let mut command = session.command("cp --json src dst");
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It has begun.
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     // The pipe holds 64 KiB, and 2 000 lines have 100 bytes and more.
     std::thread::sleep(Duration::from_millis(500));
     signal(&child, "INT");
     std::thread::sleep(Duration::from_millis(200));
     signal(&child, "INT");
-    let mut child = child;
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(130));
 }

@@ -1,7 +1,5 @@
 //! From one server to another, through this machine.
 
-use std::time::Duration;
-
 use crate::content::content;
 use crate::dav::{self, servers, write_tree};
 use crate::ftp::vsftpd::{Tls, Vsftpd};
@@ -47,8 +45,8 @@ fn a_file_from_the_web_to_sftp_takes_little_memory_and_is_continued_after_a_kill
     far.session.write("src", content(1, 1 << 20).repeat(96));
     far.session.tool(&format!("cp src {}", server.root().join("f").display()));
     let line = format!("cp --json --memory 16M {}f @/dst", server.url);
-    let running = far.spawn(&line.replacen("cp", "cp --bwlimit 24M", 1));
-    std::thread::sleep(Duration::from_millis(2000));
+    let mut running = far.spawn(&line.replacen("cp", "cp --bwlimit 24M", 1));
+    running.until_moved(40 << 20);
     let peak = peak_bytes(&running);
     running.kill();
     assert!(!far.session.has("far/dst"));

@@ -1,7 +1,5 @@
 //! Long files that are stored as folders of parts while they come from a server.
 
-use std::time::Duration;
-
 use crate::content::content;
 use crate::dav::{self, servers};
 use crate::ftp::vsftpd::{Tls, Vsftpd};
@@ -10,8 +8,8 @@ use crate::sftp::Running;
 
 fn split(session: &Session, url: &str, name: &str) {
     let line = format!("cp --json --split 5M --window 2M {url} dst");
-    let running = Running::start(session, &line.replacen("cp", "cp --bwlimit 8M", 1));
-    std::thread::sleep(Duration::from_millis(1500));
+    let mut running = Running::start(session, &line.replacen("cp", "cp --bwlimit 8M", 1));
+    running.until_moved(10 << 20);
     running.kill();
     let summary = session.haul(&line).status(0).summary();
     let resumed = summary["resumed_bytes"].as_u64().unwrap();

@@ -1,7 +1,5 @@
 //! A program that is killed while it writes.
 
-use std::time::Duration;
-
 use super::{Far, haul, other, servers};
 use crate::content::{content, unfinished};
 use crate::session::Session;
@@ -12,8 +10,8 @@ pub(crate) fn killed_upload(session: &Session, url: &str, root: &std::path::Path
     session.write("src", content(9, 24 << 20));
     let line = format!("cp --json --window 2M src {url}dst");
     for _ in 0..2 {
-        let running = Running::start(session, &line.replacen("cp", "cp --bwlimit 8M", 1));
-        std::thread::sleep(Duration::from_millis(1200));
+        let mut running = Running::start(session, &line.replacen("cp", "cp --bwlimit 8M", 1));
+        running.until_moved(4 << 20);
         running.kill();
         assert!(!root.join("dst").exists(), "it has its name too early");
     }

@@ -79,11 +79,16 @@ fn a_run_that_was_killed_is_continued() {
         far.session.write("src/one", content(1, 24 << 20));
         far.session.write("far/src/one", content(1, 24 << 20));
         for (running, rerun, one, other) in [
-            ("cp --bwlimit 8M @/src/one .", "cp --json @/src/one .", "src/one", "one"),
-            ("cp --bwlimit 8M src/one @/up/", "cp --json src/one @/up/", "src/one", "far/up/one"),
+            ("cp --json --bwlimit 8M @/src/one .", "cp --json @/src/one .", "src/one", "one"),
+            (
+                "cp --json --bwlimit 8M src/one @/up/",
+                "cp --json src/one @/up/",
+                "src/one",
+                "far/up/one",
+            ),
         ] {
-            let running = far.spawn(running);
-            std::thread::sleep(Duration::from_millis(2500));
+            let mut running = far.spawn(running);
+            running.until_moved(14 << 20);
             running.kill();
             let again = far.haul(rerun).status(0).out();
             let resumed = again.lines().any(|line| {

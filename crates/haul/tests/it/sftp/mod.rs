@@ -18,6 +18,7 @@ mod managed;
 mod many;
 mod strange;
 
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -132,6 +133,18 @@ impl Running {
     /// The number of its process.
     pub(crate) fn id(&self) -> u32 {
         self.0.as_ref().unwrap().id()
+    }
+
+    /// Waits until so many bytes have moved, as it says with `--json`.
+    #[track_caller]
+    pub(crate) fn until_moved(&mut self, bytes: u64) {
+        let said = BufReader::new(self.0.as_mut().unwrap().stdout.as_mut().unwrap());
+        let moved = said.lines().map_while(Result::ok).any(|line| {
+            let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+            event["moved_bytes"].as_u64().is_some_and(|moved| moved >= bytes)
+                && event["event"] == "progress"
+        });
+        assert!(moved, "it ended before {bytes} bytes had moved");
     }
 
     /// Waits for its end.
