@@ -117,6 +117,10 @@ impl Bounds {
         self.bounded_elsewhere = true;
     }
 
+    pub(super) const fn is_bounded_elsewhere(&self) -> bool {
+        self.bounded_elsewhere
+    }
+
     /// With how much so many lanes of a long path begin: enough to double what they carry while nothing
     /// is known yet. Where what is under way is bounded elsewhere, all that they can carry, if it takes
     /// long to learn more.
