@@ -11,5 +11,7 @@ mod bytes;
 mod cuts;
 mod passing;
 mod peers;
+#[path = "../../../haul-net/tests/support/port.rs"]
+mod port;
 mod rates;
 mod time;

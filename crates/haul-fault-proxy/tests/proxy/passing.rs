@@ -1,12 +1,13 @@
 //! Without faults nothing is noticed; and what comes apart by itself is passed on as it is.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use haul_fault_proxy::{Bytes, ConnectionState, Connections, Direction, Fault, FaultProxy};
 
 use crate::peers::*;
+use crate::port::free_port;
 
 #[test]
 fn bytes_pass_unchanged_and_are_counted() {
@@ -149,8 +150,7 @@ fn a_client_that_goes_away_in_the_middle_of_an_answer_stops_the_server() {
 
 #[test]
 fn a_server_that_refuses_closes_the_client_and_is_recorded() {
-    // A port that is taken and not listened on.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let proxy = FaultProxy::to(address).start().unwrap();
     for number in 1..=2 {
         let heard = exchange(&proxy, b"anybody there?");

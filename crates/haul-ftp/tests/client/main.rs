@@ -6,6 +6,8 @@
 mod conforming;
 mod faults;
 mod limits;
+#[path = "../../../haul-net/tests/support/port.rs"]
+mod port;
 #[path = "../support/pyftpdlib.rs"]
 mod pyftpdlib;
 #[path = "../support/scripted.rs"]

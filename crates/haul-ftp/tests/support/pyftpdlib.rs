@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::vsftpd::{certificate, free_port, wait_for};
+use super::vsftpd::{certificate, wait_for};
+use crate::port::free_port;
 
 /// Debian's own: its packages are not those of another Python on the machine.
 const PYTHON: &str = "/usr/bin/python3";
@@ -46,8 +47,8 @@ impl Pyftpdlib {
         }
         let silent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = silent.spawn().unwrap();
-        let server = Self { child, port, dir };
-        wait_for(server.port);
+        let mut server = Self { child, port, dir };
+        wait_for(&mut server.child, port);
         Some(server)
     }
 

@@ -1,7 +1,7 @@
 //! A vsftpd of the test's own, on a free port, with a directory that anonymous may write to.
 
 use std::fmt::Write as _;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use tempfile::TempDir;
+
+use crate::port::free_port;
 
 const VSFTPD: &str = "/usr/sbin/vsftpd";
 
@@ -80,8 +82,8 @@ impl Vsftpd {
         let mut command = Command::new(VSFTPD);
         command.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().unwrap();
-        let server = Self { child, port, dir };
-        wait_for(server.port);
+        let mut server = Self { child, port, dir };
+        wait_for(&mut server.child, port);
         Some(server)
     }
 
@@ -118,15 +120,12 @@ pub fn certificate(dir: &Path) -> (PathBuf, PathBuf) {
     (certificate, key)
 }
 
-/// A port that was free a moment ago.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// Waits until somebody listens.
-pub fn wait_for(port: u16) {
+/// Waits until a server listens.
+pub fn wait_for(server: &mut Child, port: u16) {
     let began = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        let ended = server.try_wait().unwrap();
+        assert!(ended.is_none(), "the server on port {port} ended: {ended:?}");
         assert!(began.elapsed() < Duration::from_secs(10), "nobody listens on port {port}");
         thread::sleep(Duration::from_millis(20));
     }

@@ -4,6 +4,8 @@
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
 mod faults;
+#[path = "../../../haul-net/tests/support/port.rs"]
+mod port;
 mod scripted;
 #[expect(dead_code, reason = "the tests of the program use the rest")]
 mod servers;

@@ -1,7 +1,6 @@
 //! WebDAV servers of Debian's packages, each with a directory of its own.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,6 +8,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tempfile::{TempDir, TempPath};
+
+use crate::port::free_port;
 
 const MODULES: &str = "/usr/lib/apache2/modules";
 const DAV_MODULE: &str = "/usr/lib/nginx/modules/ngx_http_dav_ext_module.so";
@@ -194,9 +195,7 @@ fn place() -> (TempDir, PathBuf, u16) {
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let root = dir.path().join("root");
     fs::create_dir(&root).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    (dir, root, port)
+    (dir, root, free_port())
 }
 
 fn program(name: &str, package: &str) -> Option<PathBuf> {

@@ -1,6 +1,6 @@
 //! Ways to a host, and what stands in them.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
 use haul_sftp::ssh::{ConfigFile, Nobody, SshHost, SshOptions};
 use haul_storage::{ErrorKind, Retry};
 
+use crate::port::free_port;
 use crate::sshd::Sshd;
 use crate::{echo, greet, host, host_at, pattern, with};
 
@@ -43,7 +44,7 @@ async fn the_family_that_was_asked_for_is_the_only_one_dialled() {
 #[tokio::test]
 async fn a_port_where_nobody_listens_is_unreachable() {
     let sshd = Sshd::start();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let error = host_at(free, &sshd.options()).connect().await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later));
     assert!(error.to_string().contains("refused"), "{error}");
@@ -218,7 +219,7 @@ async fn a_jump_host_of_the_configuration_is_used_with_its_own_settings() {
 #[tokio::test]
 async fn a_goal_that_the_jump_host_does_not_reach_is_unreachable() {
     let near = Sshd::start();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let options = SshOptions { jump: Some(address(&near)), ..near.options() };
     let error = host_at(free, &options).connect().await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later));

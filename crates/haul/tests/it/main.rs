@@ -4,6 +4,8 @@
 #![expect(clippy::print_stderr, reason = "figures of a test that are worth seeing")]
 
 mod content;
+#[path = "../../../haul-net/tests/support/port.rs"]
+mod port;
 mod session;
 
 mod between;

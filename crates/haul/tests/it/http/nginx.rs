@@ -1,12 +1,14 @@
 //! A real nginx, in the foreground and with a directory of its own.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+
+use crate::port::free_port;
 
 const NGINX: &str = "/usr/sbin/nginx";
 
@@ -25,17 +27,10 @@ impl Nginx {
             eprintln!("skipped: there is no {NGINX} (Debian: nginx-light)");
             return None;
         }
-        // Another program may take the port in the meantime.
-        (0..5).find_map(|_| Self::try_start(http, location))
-    }
-
-    fn try_start(http: &str, location: &str) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
         fs::create_dir(root.join("www")).unwrap();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let at = root.display();
         let config = format!(
             "daemon off; master_process off; worker_processes 1; pid {at}/pid; error_log {at}/errors;
@@ -58,10 +53,9 @@ impl Nginx {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn().unwrap();
         let begun = Instant::now();
         while TcpStream::connect(address).is_err() {
-            if child.try_wait().unwrap().is_some() {
-                eprintln!("nginx: {}", fs::read_to_string(root.join("said")).unwrap());
-                return None;
-            }
+            let ended = child.try_wait().unwrap();
+            let said = || fs::read_to_string(root.join("said")).unwrap();
+            assert!(ended.is_none(), "nginx does not start: {}", said());
             assert!(begun.elapsed() < Duration::from_secs(20), "nginx does not listen");
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -2,7 +2,7 @@
 //! brings what was asked for.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use super::answer::{Answer, End, File, Framing};
 use super::server::{Asked, Server};
 use super::{arrives, copy, fails, whole};
 use crate::content::content;
+use crate::port::free_port;
 use crate::session::Session;
 
 const SIZE: usize = 2 << 20;
@@ -239,7 +240,7 @@ fn files_of_every_length_arrive_by_parts() {
 
 #[test]
 fn the_server_of_python_gives_its_files() {
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let shown = Session::new();
     let server = Command::new("python3")
         .args(["-m", "http.server", "--bind", "127.0.0.1", &port.to_string()])
@@ -254,6 +255,7 @@ fn the_server_of_python_gives_its_files() {
     };
     let begun = Instant::now();
     while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        assert_eq!(server.try_wait().unwrap(), None, "it ended");
         assert!(begun.elapsed() < Duration::from_secs(20), "it does not listen");
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -1,6 +1,6 @@
 //! Slow links, and servers that allow little or can do little.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use haul_fault_proxy::{Connections, Direction, Fault};
 use super::sshd::Sshd;
 use super::{Far, content};
 use crate::faults::is_root;
+use crate::port::free_port;
 use crate::session::Session;
 
 /// A tree with something large and something small in it, at both ends.
@@ -117,7 +118,7 @@ impl Dropbear {
         let said = session.tool("dropbearkey -y -f host");
         let key = said.lines().find(|line| line.starts_with("ssh-ed25519")).unwrap();
         session.write("root/.ssh/authorized_keys", session.read("key.pub"));
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         session.write("known", format!("[127.0.0.1]:{port} {key}\n"));
         let script = format!(
             "mount --bind root {} && exec dropbear -F -E -s -r host -P pid -p 127.0.0.1:{port}",
@@ -126,9 +127,10 @@ impl Dropbear {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
         command.current_dir(session.path("")).stdin(Stdio::null()).stderr(Stdio::null());
-        let server = Self(command.spawn().unwrap());
+        let mut server = Self(command.spawn().unwrap());
         let begun = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert_eq!(server.0.try_wait().unwrap(), None, "dropbear ended");
             assert!(begun.elapsed() < Duration::from_secs(20), "dropbear does not start");
             std::thread::sleep(Duration::from_millis(10));
         }
