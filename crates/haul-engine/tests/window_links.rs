@@ -350,3 +350,22 @@ fn a_refused_lane_is_not_asked_for_again() {
     assert_eq!(run.end().open, 8);
     assert!(run.refused <= 8);
 }
+
+#[test]
+fn where_something_else_bounds_what_is_under_way_two_bdps_are_kept() {
+    let link = Link::new("200 ms 500 Mbit", 200.0, 500.0).with(|link| {
+        link.lane_cost = 4;
+        link.gauge = true;
+    });
+    let bdp = link.rate * link.round_trip.as_secs_f64();
+    let settled = |window: Window| {
+        let end = run(&link, Control::Window(Box::new(window))).end();
+        end.window_bytes as f64 / bdp
+    };
+    let (else_where, alone) =
+        (settled(Window::new(limits()).bounded_elsewhere()), settled(Window::new(limits())));
+    println!(
+        "settled at {else_where:.2} BDPs, and at {alone:.2} where the window is the only bound"
+    );
+    assert!((1.8..=2.2).contains(&else_where) && (1.1..=1.5).contains(&alone));
+}

@@ -150,7 +150,8 @@ impl Window {
     }
 
     /// For a link on which something else bounds what is under way, so that only the lanes' own growth
-    /// has to be kept up with: the window begins with all that they can carry. To be said at the start.
+    /// has to be kept up with: the window begins with all that they can carry, and settles at two BDPs,
+    /// because requests that wait at the other end are in no queue of the path. To be said at the start.
     #[must_use]
     pub const fn bounded_elsewhere(mut self) -> Self {
         self.bounds.bounded_elsewhere();
