@@ -352,7 +352,7 @@ fn a_refused_lane_is_not_asked_for_again() {
 }
 
 #[test]
-fn where_something_else_bounds_what_is_under_way_two_bdps_are_kept() {
+fn where_something_else_bounds_what_is_under_way_more_is_kept_and_the_queue_not_filled() {
     let link = Link::new("200 ms 500 Mbit", 200.0, 500.0).with(|link| {
         link.lane_cost = 4;
         link.gauge = true;
@@ -367,5 +367,5 @@ fn where_something_else_bounds_what_is_under_way_two_bdps_are_kept() {
     println!(
         "settled at {else_where:.2} BDPs, and at {alone:.2} where the window is the only bound"
     );
-    assert!((1.8..=2.2).contains(&else_where) && (1.1..=1.5).contains(&alone));
+    assert!((1.6..=1.9).contains(&else_where) && (1.1..=1.5).contains(&alone));
 }

@@ -150,7 +150,7 @@ impl Window {
     }
 
     /// For a link on which something else bounds what is under way, so that only the lanes' own growth
-    /// has to be kept up with: the window begins with all that they can carry, and settles at two BDPs,
+    /// has to be kept up with: the window begins with all that they can carry, and settles at 1.75 BDPs,
     /// because requests that wait at the other end are in no queue of the path. To be said at the start.
     #[must_use]
     pub const fn bounded_elsewhere(mut self) -> Self {

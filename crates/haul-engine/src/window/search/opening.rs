@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Change, GROWTH, LONG_PATH, MOST_HEADROOM, Phase, Search, THIN_LANE_BYTES, View};
+use super::{Change, GROWTH, HEADROOM_ELSEWHERE, LONG_PATH, Phase, Search, THIN_LANE_BYTES, View};
 use crate::window::bounds::{Bounds, FIRST_WINDOW, LANE_BYTES, SLOW_LANE};
 use crate::window::lanes::Lanes;
 
@@ -222,7 +222,7 @@ impl Search {
         }
         // Requests that wait at the server are in no queue of the path.
         let waits_elsewhere = bounds.is_bounded_elsewhere() && view.full == Some(true);
-        let headroom = if waits_elsewhere { MOST_HEADROOM } else { self.headroom(view) };
+        let headroom = if waits_elsewhere { HEADROOM_ELSEWHERE } else { self.headroom(view) };
         let window = bounds.clamp_window(headroom * self.bdp(goodput, view), self.open_lanes);
         self.begin(Change::Settle, goodput.max(opening.best), window, view);
     }
