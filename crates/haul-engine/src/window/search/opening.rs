@@ -220,7 +220,8 @@ impl Search {
             // The last round shows what the path carries; before that the lanes were still growing.
             goodput = goodput.max(self.samples.mean(1));
         }
-        // Requests that wait at the server are in no queue of the path.
+        // Requests that wait at the server are in no queue of the path. After a fall of goodput others
+        // may share it, and the usual headroom does.
         let waits_elsewhere = bounds.is_bounded_elsewhere() && view.full == Some(true);
         let headroom = if waits_elsewhere { HEADROOM_ELSEWHERE } else { self.headroom(view) };
         let window = bounds.clamp_window(headroom * self.bdp(goodput, view), self.open_lanes);
