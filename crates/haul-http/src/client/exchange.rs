@@ -24,7 +24,7 @@ use super::connect::Connector;
 use super::continues::{self, Continues};
 use super::error;
 use super::kept::Kept;
-use super::lanes::Lanes;
+use super::lanes::{LONGEST_ROUND_TRIP, Lanes};
 use super::options::HttpOptions;
 use super::pipe::{Broken, Part, Pipe};
 use super::pipes::Pipes;
@@ -44,11 +44,11 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 /// Bytes per second of a lane that is still taken for a living one.
 pub const SLOWEST: u64 = 4096;
 
-/// From this round trip on all lanes that a transfer will want are opened at once, over a shorter path
-/// as many fewer: each begins with some 15 KB a round trip (RFC 6928), so twice as many fill the path a
-/// round trip earlier. Measured with 16 and 32: 800 MB at 200 ms and 500 Mbit/s 15.1 and 15.0 s, at
-/// 330 ms and 600 Mbit/s 14.3 and 13.9 s.
-const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(200);
+/// Lanes over a path of the longest round trip, and as many fewer over a shorter one: each begins with some
+/// 15 KB a round trip (RFC 6928), so twice as many fill the path a round trip earlier. Measured with 16
+/// and 32: 800 MB at 200 ms and 500 Mbit/s 15.1 and 15.0 s; with 32 and 48: at 330 ms and 600 Mbit/s 14.1
+/// and 13.9 s. At 200 ms 40 and more fill the queue, and packets are dropped.
+const LANES: usize = 48;
 const FIRST_LANES: usize = 6;
 
 /// Questions that are asked side by side over a long path before a transfer begins.
@@ -536,8 +536,8 @@ impl Exchange {
 /// How many lanes a path deserves before anything else is known of it: what one carries in a round
 /// trip is little at first.
 fn lanes_for(round_trip: Duration, most: usize) -> usize {
-    let lanes = (most as f64 * round_trip.div_duration_f64(LONGEST_ROUND_TRIP)) as usize;
-    lanes.clamp(FIRST_LANES.min(most), most)
+    let lanes = most.max(LANES) as f64 * round_trip.div_duration_f64(LONGEST_ROUND_TRIP);
+    (lanes as usize).clamp(FIRST_LANES.min(most), most)
 }
 
 /// Whether an answer may be another one a moment later.
@@ -559,4 +559,21 @@ fn repeatable(method: &Method) -> bool {
 
 fn gone(ask: &Ask) -> Error {
     Error::new(ErrorKind::Unreachable, ask.operation).at(&ask.url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_path_gets_more_lanes_and_never_more_than_are_wanted() {
+        let lanes = |millis, most| lanes_for(Duration::from_millis(millis), most);
+        assert_eq!(
+            [20, 100, 200, 330, 5000].map(|millis| lanes(millis, LANES)),
+            [6, 16, 32, 48, 48]
+        );
+        assert_eq!([20, 100, 200, 330].map(|millis| lanes(millis, 4)), [4; 4]);
+        assert_eq!([20, 100, 200, 330].map(|millis| lanes(millis, 16)), [6, 16, 16, 16]);
+        assert_eq!([20, 100, 200, 330].map(|millis| lanes(millis, 64)), [6, 21, 42, 64]);
+    }
 }

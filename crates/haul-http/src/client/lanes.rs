@@ -26,10 +26,16 @@ const MAKING: usize = 16;
 /// beginning.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(20);
 
+/// From this round trip on all lanes that a transfer will want are opened at once.
+pub const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(300);
+
 /// After so long, and so much longer, without an answer the round trip is taken for this. A lane that begins
 /// then does not begin a round trip later.
-const GUESSES: [(Duration, Duration); 2] =
-    [(LONG_ROUND_TRIP, LONG_ROUND_TRIP), (Duration::from_millis(40), Duration::from_millis(200))];
+const GUESSES: [(Duration, Duration); 3] = [
+    (LONG_ROUND_TRIP, LONG_ROUND_TRIP),
+    (Duration::from_millis(40), Duration::from_millis(200)),
+    (Duration::from_millis(150), LONGEST_ROUND_TRIP),
+];
 
 /// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
 const PAUSE: Duration = Duration::from_secs(1);

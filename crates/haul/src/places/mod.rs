@@ -30,7 +30,7 @@ use crate::options::SplitArg;
 use crate::output::Printer;
 
 /// Lanes that whoever moves much will want over a long path, if nothing else is said.
-pub(crate) const EXPECTED_LANES: usize = 32;
+pub(crate) const EXPECTED_LANES: usize = 48;
 const MOST_LANES: usize = 64;
 
 /// Lanes that a transfer with these settings will want over a long path.
