@@ -1,0 +1,310 @@
+//! `haul-torture`: plays episodes, for a night or for a seed.
+//!
+//! As root it first starts itself anew in mount and process namespaces of its own, so that nothing that it
+//! mounts or starts outlives it.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant, SystemTime};
+
+use clap::Parser;
+use haul_torture::episode::{Counts, Episode};
+use haul_torture::run::Programs;
+use haul_torture::seeds::{Kept, kept};
+use haul_torture::target::{ALL, Kind, Made, is_root};
+
+/// Copies random trees with haul and with rsync, and compares the results
+#[derive(Debug, Parser)]
+struct Cli {
+    /// Steps in all
+    #[arg(long, default_value_t = 200)]
+    steps: usize,
+
+    /// Play this seed only, on each target
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// The first of the seeds to play [default: from the clock]
+    #[arg(long, conflicts_with = "seed")]
+    first_seed: Option<u64>,
+
+    /// Play on this target only; may be given several times
+    #[arg(long = "target", value_name = "NAME")]
+    targets: Vec<String>,
+
+    /// Steps of one seed
+    #[arg(long, default_value_t = 10)]
+    episode: usize,
+
+    /// The haul to test [default: the one that was built with this program]
+    #[arg(long, value_name = "FILE")]
+    haul: Option<PathBuf>,
+
+    /// Work below this directory [default: the system's for temporary files]
+    #[arg(long, value_name = "DIR")]
+    work: Option<PathBuf>,
+
+    /// Leave the trees of a failed step; end with the first
+    #[arg(long)]
+    keep: bool,
+
+    /// Play the kept seeds, then fixed ones, on the targets of the short test
+    #[arg(long)]
+    short: bool,
+
+    /// Print the commands of all steps
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Print the names of the targets
+    #[arg(long)]
+    list: bool,
+
+    /// Set by this program itself: the namespaces are there
+    #[arg(long, hide = true)]
+    inside: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let played = match &cli.inside {
+        _ if cli.list => list(),
+        Some(work) => play(&cli, &work.clone()),
+        None => begin(&cli),
+    };
+    match played {
+        Ok(code) => code,
+        Err(error) => {
+            // Nobody is left to hear of it if even this cannot be printed.
+            let _ = writeln!(io::stderr(), "haul-torture: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn list() -> io::Result<ExitCode> {
+    for kind in ALL {
+        writeln!(io::stdout(), "{}", kind.name)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the working directory, plays, and removes it.
+fn begin(cli: &Cli) -> io::Result<ExitCode> {
+    let parent = cli.work.clone().unwrap_or_else(std::env::temp_dir);
+    let work = tempfile::Builder::new()
+        .prefix("haul-torture-")
+        .disable_cleanup(true)
+        .tempdir_in(parent)?
+        .path()
+        .canonicalize()?;
+    let code = if is_root() && may_unshare() { begin_inside(&work)? } else { play(cli, &work)? };
+    if cli.keep {
+        writeln!(io::stderr(), "left: {}", work.display())?;
+    } else {
+        fs::remove_dir_all(&work)?;
+    }
+    Ok(code)
+}
+
+const UNSHARE: &[&str] =
+    &["--mount", "--propagation=private", "--pid", "--fork", "--kill-child", "--mount-proc", "--"];
+
+fn may_unshare() -> bool {
+    let tried = Command::new("unshare").args(UNSHARE).arg("true").stderr(Stdio::null()).status();
+    tried.is_ok_and(|status| status.success())
+}
+
+/// Starts this program anew in namespaces of its own.
+fn begin_inside(work: &Path) -> io::Result<ExitCode> {
+    let status = Command::new("unshare")
+        .args(UNSHARE)
+        .arg(std::env::current_exe()?)
+        .arg("--inside")
+        .arg(work)
+        .args(std::env::args_os().skip(1))
+        .stdin(Stdio::null())
+        .status()?;
+    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(2)))
+}
+
+fn play(cli: &Cli, work: &Path) -> io::Result<ExitCode> {
+    // The first process of its namespace has to ask for signals to hear of them.
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let always = Arc::new(AtomicBool::new(true));
+        signal_hook::flag::register_conditional_shutdown(signal, 130, always)?;
+    }
+    // Ordinary users have to get through.
+    fs::set_permissions(work, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(haul_torture::model::UMASK));
+    let programs = Programs { haul: haul(cli)?, home: work.join("home") };
+    fs::create_dir(&programs.home)?;
+    fs::set_permissions(&programs.home, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let mut night = Night { cli, programs, work: work.to_owned(), failures: 0, counts: Vec::new() };
+    night.play()?;
+    night.summarize()
+}
+
+/// The program that is tested.
+fn haul(cli: &Cli) -> io::Result<PathBuf> {
+    if let Some(given) = &cli.haul {
+        return given.canonicalize();
+    }
+    if let (Some(cargo), Some(manifest)) =
+        (std::env::var_os("CARGO"), std::env::var_os("CARGO_MANIFEST_DIR"))
+    {
+        // Under `cargo run` what is tested should be what is there.
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "-p", "haul"]).current_dir(manifest);
+        if cfg!(not(debug_assertions)) {
+            build.arg("--release");
+        }
+        let status = build.stdin(Stdio::null()).status()?;
+        if !status.success() {
+            return Err(io::Error::other(format!("building haul: {status}")));
+        }
+    }
+    let path = std::env::current_exe()?.with_file_name("haul");
+    if path.exists() {
+        return Ok(path);
+    }
+    Err(io::Error::other(format!("{} is not there; build it, or use --haul", path.display())))
+}
+
+struct Night<'a> {
+    cli: &'a Cli,
+    programs: Programs,
+    work: PathBuf,
+    failures: usize,
+    counts: Vec<(&'static str, Counts, Duration)>,
+}
+
+impl Night<'_> {
+    fn play(&mut self) -> io::Result<()> {
+        let cli = self.cli;
+        let kinds = self.kinds()?;
+        if cli.short {
+            for kept in kept().map_err(io::Error::other)? {
+                self.replay(&kept)?;
+            }
+        }
+        let first = match (cli.seed, cli.first_seed) {
+            (Some(seed), _) | (None, Some(seed)) => seed,
+            (None, None) if cli.short => 1,
+            (None, None) => SystemTime::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_secs()),
+        };
+        if cli.seed.is_some() {
+            for kind in kinds {
+                self.episode(kind, first, cli.steps)?;
+            }
+            return Ok(());
+        }
+        let mut kinds: Vec<Kind> = kinds;
+        let (mut seed, mut done) = (first, 0);
+        while done < cli.steps && !kinds.is_empty() {
+            let turn = (seed - first) as usize % kinds.len();
+            let steps = cli.episode.min(cli.steps - done);
+            if self.episode(kinds[turn], seed, steps)? {
+                done += steps;
+            } else {
+                kinds.remove(turn);
+            }
+            seed += 1;
+            if cli.keep && self.failures > 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn kinds(&self) -> io::Result<Vec<Kind>> {
+        let cli = self.cli;
+        let mut kinds = Vec::new();
+        for name in &cli.targets {
+            let found = ALL.iter().find(|kind| kind.name == name);
+            let wrong = || io::Error::other(format!("no target is called '{name}'; see --list"));
+            kinds.push(*found.ok_or_else(wrong)?);
+        }
+        if kinds.is_empty() {
+            kinds = ALL.iter().filter(|kind| kind.short || !cli.short).copied().collect();
+        }
+        Ok(kinds)
+    }
+
+    fn replay(&mut self, kept: &Kept) -> io::Result<()> {
+        let Some(kind) = ALL.iter().find(|kind| kind.name == kept.target) else {
+            return Err(io::Error::other(format!("no target is called '{}'", kept.target)));
+        };
+        self.episode(*kind, kept.seed, kept.steps).map(drop)
+    }
+
+    /// Plays one seed on one target; whether the target can be had.
+    fn episode(&mut self, kind: Kind, seed: u64, steps: usize) -> io::Result<bool> {
+        let name = kind.name;
+        let work = self.work.join(format!("{name}-{seed}"));
+        fs::create_dir(&work)?;
+        fs::set_permissions(&work, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        let target = match kind.make(&work)? {
+            Made::Ready(target) => target,
+            Made::Skipped(why) => {
+                writeln!(io::stderr(), "{name}: skipped: {why}")?;
+                return Ok(false);
+            }
+        };
+        let started = Instant::now();
+        let mut episode = Episode::new(seed, &target, &self.programs).traced();
+        let ended = episode.run(steps)?;
+        let counts = episode.counts;
+        let mut err = io::stderr().lock();
+        if self.cli.verbose {
+            for line in episode.trace() {
+                writeln!(err, "{name} {seed}: {line}")?;
+            }
+        }
+        if let Err(failure) = ended {
+            self.failures += 1;
+            let step = failure.step;
+            writeln!(err, "\nFAILED: haul-torture --seed {seed} --target {name} --steps {step}")?;
+            writeln!(err, "{}", failure.report)?;
+        }
+        drop(err);
+        let elapsed = started.elapsed();
+        match self.counts.iter_mut().find(|(other, ..)| *other == name) {
+            Some((_, sum, time)) => {
+                sum.add(counts);
+                *time += elapsed;
+            }
+            None => self.counts.push((name, counts, elapsed)),
+        }
+        if !(self.cli.keep && self.failures > 0) {
+            drop(target);
+            fs::remove_dir_all(&work)?;
+        } else {
+            std::mem::forget(target);
+        }
+        Ok(true)
+    }
+
+    fn summarize(&self) -> io::Result<ExitCode> {
+        let mut out = io::stdout().lock();
+        for (name, counts, time) in &self.counts {
+            let Counts { steps, kills, users, copies, without_oracle } = counts;
+            writeln!(
+                out,
+                "{name}: {steps} steps, {kills} kills, {users} as an ordinary user, {copies} files \
+                 copied, {without_oracle} without a verdict of rsync, {:.0} s",
+                time.as_secs_f64()
+            )?;
+        }
+        if self.failures > 0 {
+            writeln!(out, "{} failures", self.failures)?;
+            return Ok(ExitCode::FAILURE);
+        }
+        writeln!(out, "no failures")?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

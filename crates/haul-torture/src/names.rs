@@ -1,0 +1,185 @@
+//! Names that file systems, protocols and programs get wrong.
+
+use crate::chance::Chance;
+
+/// Which names a file system can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alphabet {
+    /// Any bytes but `/` and NUL.
+    Bytes,
+    /// Valid UTF-8.
+    Text,
+    /// What FAT and exFAT take: no control characters, none of `"*/:<>?\|`, no trailing dot or blank.
+    Fat,
+}
+
+/// Short names from a small stock, so that different steps meet the same ones.
+const PLAIN: &[&str] = &[
+    "a", "b", "c", "d", "e", "f", "data", "x.tmp", "y.tmp", "z.o", "build", "doc", "m.txt", "n.txt",
+];
+
+const TEXT: &[&str] = &[
+    // Composed and decomposed forms of the same text.
+    "\u{e4}",
+    "a\u{308}",
+    "\u{e9}t\u{e9}",
+    "e\u{301}te\u{301}",
+    "\u{ac00}",
+    "\u{1100}\u{1161}",
+    // Names that differ in case only; some fold to other lengths.
+    "Readme",
+    "README",
+    "readme",
+    "\u{c4}B",
+    "\u{e4}b",
+    "stra\u{df}e",
+    "STRASSE",
+    "\u{130}",
+    "i\u{307}",
+    "\u{65e5}\u{672c}\u{8a9e}",
+    "\u{1f600}",
+    "\u{3a9}\u{3bc}",
+    "\u{200f}rtl",
+    "\u{feff}bom",
+    // Options, globs, shells, URLs.
+    "-rf",
+    "--delete",
+    "-",
+    "~",
+    "#a#",
+    "%2F",
+    "%",
+    "a%20b",
+    "a+b",
+    "a&b=c",
+    "[a]",
+    "{x,y}",
+    "$HOME",
+    "'",
+    "`id`",
+    "!",
+    "a;b",
+    "a,b",
+    "@x",
+    "=",
+    "^",
+    "a b",
+    "two  blanks",
+    " lead",
+    // Dots.
+    ".hidden",
+    "..a",
+    "...",
+    ".a.",
+    "a.b.c",
+    // Devices of DOS.
+    "con",
+    "NUL",
+    "aux.txt",
+    "lpt1",
+];
+
+/// Not on FAT.
+const ODD: &[&str] = &[
+    "a.",
+    "a..",
+    "a ",
+    "trail ",
+    "*",
+    "?",
+    "\\",
+    "a\\b",
+    "a:b",
+    "host:path",
+    "\"",
+    "<",
+    ">",
+    "|",
+    "tab\t",
+    "new\nline",
+    "\nfirst",
+    "cr\r",
+    "\u{1}",
+    "\u{7f}",
+    "\u{1b}[31m",
+    "\u{85}",
+];
+
+const BYTES: &[&[u8]] = &[
+    b"\xff",
+    b"caf\xe9",
+    b"\xc3\x28",
+    b"\xed\xa0\x80",
+    b"\xf8\x88\x80\x80\x80",
+    b"ok\xc3",
+    b"\x80",
+];
+
+/// What haul might give to part files, journals and old versions of these and of other names.
+const LIKE_OWN: &[&str] = &[
+    ".a.haul-part",
+    ".b.haul-journal",
+    ".c.haul-journa~",
+    ".old-a.haul-part",
+    "old-a",
+    "old-b",
+    "x.haul-part",
+    ".haul-part",
+    ".haul-journal",
+    "..haul-part",
+    ".1-0.a.haul-part",
+    ".~tmp~",
+    ".a.haul-part.haul-part",
+];
+
+/// Lengths around the limit of a name, and around the length from which haul's own names no longer hold
+/// the whole name (255 bytes less a dot and `.haul-part` or `.haul-journal`).
+const LONG: &[usize] = &[128, 240, 241, 242, 243, 244, 245, 246, 254, 255];
+
+/// A random name. `like_own` allows names that look like haul's own.
+pub fn name(chance: &mut Chance, alphabet: Alphabet, like_own: bool) -> Vec<u8> {
+    match chance.below(20) {
+        0..8 => chance.pick(PLAIN).as_bytes().to_vec(),
+        8..12 => chance.pick(TEXT).as_bytes().to_vec(),
+        12..14 if alphabet != Alphabet::Fat => chance.pick(ODD).as_bytes().to_vec(),
+        14 if alphabet == Alphabet::Bytes => chance.pick(BYTES).to_vec(),
+        15 if like_own => chance.pick(LIKE_OWN).as_bytes().to_vec(),
+        16 => long(chance, alphabet),
+        _ => format!("f{}", chance.below(40)).into_bytes(),
+    }
+}
+
+/// A long name of one byte a letter, of two or of three; the last letters tell names apart.
+fn long(chance: &mut Chance, alphabet: Alphabet) -> Vec<u8> {
+    let length = *chance.pick(LONG);
+    let letter = *chance.pick(&["l", "\u{e9}", "\u{65e5}"]);
+    // Names of FAT have 255 UTF-16 units, of others 255 bytes; both limits hold here.
+    let mut name = letter.repeat(length / letter.len()).into_bytes();
+    while name.len() < length {
+        name.push(b'x');
+    }
+    // Only the end differs: two names that are cut have the same head.
+    if chance.one_in(2) && alphabet != Alphabet::Fat && letter == "l" {
+        name[length - 1] = b'm';
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_can_be_made() {
+        let mut chance = Chance::new(1);
+        for _ in 0..10_000 {
+            for alphabet in [Alphabet::Bytes, Alphabet::Text, Alphabet::Fat] {
+                let name = name(&mut chance, alphabet, true);
+                assert!(!name.is_empty() && name.len() <= 255, "{name:?}");
+                assert!(!name.contains(&b'/') && !name.contains(&0), "{name:?}");
+                assert!(name != b"." && name != b"..");
+                assert!(alphabet == Alphabet::Bytes || std::str::from_utf8(&name).is_ok());
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The options of one run, for haul and for rsync.
+
+use std::ffi::OsString;
+
+use crate::chance::Chance;
+use crate::filter::Filter;
+
+/// `--overwrite`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overwrite {
+    /// If size or time differ.
+    Different,
+    /// Not at all.
+    Never,
+    /// In any case.
+    Always,
+    /// If the source is newer.
+    Newer,
+}
+
+impl Overwrite {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Different => "different",
+            Self::Never => "never",
+            Self::Always => "always",
+            Self::Newer => "newer",
+        }
+    }
+}
+
+/// `--preserve`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preserve {
+    /// Permission bits.
+    pub mode: bool,
+    /// Modification times.
+    pub times: bool,
+    /// User and group.
+    pub owner: bool,
+    /// Extended attributes.
+    pub xattrs: bool,
+    /// Names of one file.
+    pub links: bool,
+}
+
+impl Preserve {
+    const DEFAULT: Self =
+        Self { mode: true, times: true, owner: false, xattrs: false, links: true };
+    const ALL: Self = Self { mode: true, times: true, owner: true, xattrs: true, links: true };
+
+    fn list(self) -> String {
+        let words = [
+            (self.mode, "mode"),
+            (self.times, "times"),
+            (self.owner, "owner"),
+            (self.xattrs, "xattrs"),
+            (self.links, "links"),
+        ];
+        let kept: Vec<&str> = words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect();
+        if kept.is_empty() { "none".to_owned() } else { kept.join(",") }
+    }
+}
+
+/// How the trees are named on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// `haul sync SOURCE DEST`.
+    Sync,
+    /// `haul cp SOURCE/ DEST`.
+    Content,
+    /// `haul cp SOURCE DEST`, which becomes `DEST/SOURCE`.
+    Into,
+}
+
+/// Everything that one run is told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which command.
+    pub form: Form,
+    /// What happens to files that are there.
+    pub overwrite: Overwrite,
+    /// What is kept.
+    pub preserve: Preserve,
+    /// Whether what the source has not is removed.
+    pub delete: bool,
+    /// What takes part.
+    pub filter: Filter,
+    /// Whether a manifest is written.
+    pub manifest: bool,
+    /// What changes nothing about the result: `--verify`, `--files 2`, ….
+    pub tuning: Vec<&'static str>,
+    /// How `preserve` is written.
+    preserve_argument: Option<String>,
+}
+
+const TUNING: &[&str] = &[
+    "--verify",
+    "--fsync",
+    "--no-resume",
+    "--files=1",
+    "--files=2",
+    "--files=64",
+    "--block-size=4K",
+    "--block-size=1K",
+    "--block-size=1M",
+    "--queue-size=1",
+    "--memory=8M",
+    "--digest=blake3",
+    "--digest=sha256",
+    "--profile=safe",
+    "--profile=aggressive",
+    "--split=never",
+];
+
+impl Options {
+    /// Random options. `may_manifest` is false where a manifest would be in the way.
+    pub fn random(chance: &mut Chance, may_manifest: bool) -> Self {
+        let form = *chance.pick(&[Form::Sync, Form::Sync, Form::Content, Form::Into]);
+        let overwrite = match chance.below(8) {
+            0 => Overwrite::Never,
+            1 => Overwrite::Always,
+            2 => Overwrite::Newer,
+            _ => Overwrite::Different,
+        };
+        let (preserve, preserve_argument) = match chance.below(10) {
+            0..3 => (Preserve::DEFAULT, None),
+            3..6 => (Preserve::ALL, Some("-a".to_owned())),
+            6 => (Preserve::ALL, Some("--preserve".to_owned())),
+            _ => {
+                let mut bit = || chance.one_in(2);
+                let preserve = Preserve {
+                    mode: bit(),
+                    times: bit(),
+                    owner: bit(),
+                    xattrs: bit(),
+                    links: bit(),
+                };
+                (preserve, Some(format!("--preserve={}", preserve.list())))
+            }
+        };
+        let filter = if chance.one_in(4) { Filter::random(chance) } else { Filter::default() };
+        let mut tuning = Vec::new();
+        if chance.one_in(2) {
+            for _ in 0..=chance.below(2) {
+                let word = *chance.pick(TUNING);
+                let option = word.split('=').next();
+                if tuning.iter().all(|other: &&str| other.split('=').next() != option) {
+                    tuning.push(word);
+                }
+            }
+        }
+        Self {
+            form,
+            overwrite,
+            preserve,
+            delete: form == Form::Sync && chance.one_in(2),
+            filter,
+            manifest: may_manifest && chance.one_in(6),
+            tuning,
+            preserve_argument,
+        }
+    }
+
+    /// The arguments of haul but for the two locations.
+    pub fn haul(&self) -> Vec<OsString> {
+        let command = if self.form == Form::Sync { "sync" } else { "cp" };
+        let mut arguments = vec![command.to_owned(), "--json".into(), "--no-progress".into()];
+        if self.overwrite != Overwrite::Different {
+            arguments.push(format!("--overwrite={}", self.overwrite.name()));
+        }
+        arguments.extend(self.preserve_argument.clone());
+        if self.delete {
+            arguments.push("--delete".into());
+        }
+        if self.manifest {
+            arguments.push("--manifest".into());
+        }
+        arguments.extend(self.tuning.iter().map(|word| (*word).to_owned()));
+        arguments.extend(self.filter.arguments());
+        arguments.into_iter().map(OsString::from).collect()
+    }
+
+    /// The arguments of rsync that mean the same, but for the two locations.
+    pub fn rsync(&self) -> Vec<OsString> {
+        let keep = self.preserve;
+        let mut arguments: Vec<String> =
+            ["-r", "-l", "--no-D", "--numeric-ids", "--modify-window=-1"].map(String::from).into();
+        let flags = [
+            (keep.mode, "-p"),
+            (keep.times, "-t"),
+            (keep.owner, "-og"),
+            (keep.xattrs, "-X"),
+            (keep.links, "-H"),
+            (self.delete, "--delete"),
+            (self.overwrite == Overwrite::Never, "--ignore-existing"),
+            (self.overwrite == Overwrite::Always, "--ignore-times"),
+            (self.overwrite == Overwrite::Newer, "--update"),
+        ];
+        arguments.extend(flags.iter().filter(|(on, _)| *on).map(|(_, flag)| (*flag).to_owned()));
+        arguments.extend(self.filter.arguments());
+        arguments.into_iter().map(OsString::from).collect()
+    }
+
+    /// Whether the same run once more has nothing to copy.
+    pub fn settles(&self) -> bool {
+        match self.overwrite {
+            Overwrite::Always => false,
+            // Without its time a copy may be older than a source that claims to be of the future.
+            Overwrite::Different | Overwrite::Newer => self.preserve.times,
+            Overwrite::Never => true,
+        }
+    }
+}

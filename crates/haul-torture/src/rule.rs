@@ -1,0 +1,41 @@
+//! Where haul is meant to differ from rsync. Each difference has a name and a reason; what has none is a
+//! fault of haul or of the model.
+
+use std::fmt;
+
+/// A difference that is intended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// haul leaves out what bears a name that it gives to unfinished files, and says so; to rsync such a
+    /// name is like any other.
+    OwnNames,
+    /// Without `--delete` haul removes nothing to make room: a file is not replaced by a directory, nor an
+    /// empty directory by a file. rsync replaces both.
+    NoRoomWithoutDelete,
+    /// `--delete` makes room whatever `--overwrite` says; `--ignore-existing` of rsync keeps what is there.
+    DeleteMakesRoom,
+    /// `--overwrite newer` replaces only a file that was modified before the source, and touches nothing
+    /// else. `rsync --update` also replaces a file of the same time and another size, and adjusts mode and
+    /// owner of what it leaves.
+    NewerOnly,
+    /// What is left alone by `--overwrite` stays as it is, with whatever names it has; rsync links names of
+    /// one file anew.
+    LeftNamesStay,
+    /// Where the mode is not kept, a new file gets what the umask leaves of 0666 and a new directory what it
+    /// leaves of 0777; rsync begins with the mode of the source.
+    NewMode,
+    /// Where modes are not kept, an existing directory keeps its own. `rsync --xattrs` without `--perms` sets
+    /// the mode of the source on some.
+    DirectoryModes,
+    /// Set-user-ID and set-group-ID are kept only together with the owner; rsync keeps them with `--perms`.
+    SetIdNeedsOwner,
+    /// Names of one file at the destination that are two files at the source: which of them decides depends
+    /// on the order.
+    SharedDestination,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}

@@ -1,0 +1,190 @@
+//! Runs programs: haul, with and without a kill, and rsync.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::at;
+use crate::model::Runner;
+
+/// No run takes as long, not even on a slow machine; one that does hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How a run is ended before its time.
+#[derive(Debug, Clone, Copy)]
+pub struct Kill {
+    /// What is sent.
+    pub signal: Signal,
+    /// When, after the start.
+    pub after: Duration,
+}
+
+/// Where programs keep what they print, and which haul is meant.
+#[derive(Debug)]
+pub struct Programs {
+    /// The haul that is tested.
+    pub haul: PathBuf,
+    /// A directory for homes and output.
+    pub home: PathBuf,
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// The command, to be pasted into a shell.
+    pub line: String,
+    /// Its exit status; `None` if a signal ended it.
+    pub status: Option<i32>,
+    /// It hung, and was ended.
+    pub hung: bool,
+    /// What it printed.
+    pub output: String,
+    /// What it printed as errors.
+    pub errors: String,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+impl Programs {
+    /// Runs haul as `runner`.
+    pub fn haul(
+        &self,
+        runner: Runner,
+        arguments: &[OsString],
+        kill: Option<Kill>,
+    ) -> io::Result<Ran> {
+        self.run(runner, self.haul.as_os_str(), arguments, kill)
+    }
+
+    /// Runs another program as `runner`.
+    pub fn tool(&self, runner: Runner, program: &str, arguments: &[OsString]) -> io::Result<Ran> {
+        self.run(runner, program.as_ref(), arguments, None)
+    }
+
+    fn run(
+        &self,
+        runner: Runner,
+        program: &OsStr,
+        arguments: &[OsString],
+        kill: Option<Kill>,
+    ) -> io::Result<Ran> {
+        let home = self.home.join(format!("home-{}", runner.user));
+        if !home.exists() {
+            fs::create_dir_all(&home).map_err(|error| at("making", &home, &error))?;
+            if super::target::is_root() {
+                std::os::unix::fs::chown(&home, Some(runner.user), Some(runner.group))?;
+            }
+        }
+        let (output, errors) = (self.home.join("output"), self.home.join("errors"));
+        let mut words: Vec<OsString> = Vec::new();
+        if rustix::process::geteuid().as_raw() != runner.user {
+            words.push("setpriv".into());
+            words.push(format!("--reuid={}", runner.user).into());
+            words.push(format!("--regid={}", runner.group).into());
+            words.push("--clear-groups".into());
+        }
+        words.push(program.to_owned());
+        words.extend_from_slice(arguments);
+        let mut command = Command::new(&words[0]);
+        command
+            .args(&words[1..])
+            .current_dir(&home)
+            .env("HOME", &home)
+            .env("TMPDIR", &home)
+            .env("LC_ALL", "C.UTF-8")
+            .stdin(Stdio::null())
+            .stdout(File::create(&output)?)
+            .stderr(File::create(&errors)?);
+        for name in ["HAUL_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"] {
+            command.env_remove(name);
+        }
+        let started = Instant::now();
+        let mut child = command
+            .spawn()
+            .map_err(|error| io::Error::other(format!("{}: {error}", words[0].display())))?;
+        let mut kill = kill;
+        let mut hung = false;
+        let status: ExitStatus = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            let elapsed = started.elapsed();
+            if let Some(due) = kill.filter(|kill| elapsed >= kill.after) {
+                if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
+                    // It may have ended just now.
+                    let _ = kill_process(pid, due.signal);
+                }
+                kill = None;
+            }
+            if elapsed > PATIENCE {
+                hung = true;
+                child.kill()?;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let text =
+            |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Ok(Ran {
+            line: line(&words),
+            status: status.code(),
+            hung,
+            output: text(&output)?,
+            errors: text(&errors)?,
+            elapsed: started.elapsed(),
+        })
+    }
+}
+
+impl Ran {
+    /// The last object that haul printed: its summary.
+    pub fn summary(&self) -> Option<serde_json::Value> {
+        let last = serde_json::from_str::<serde_json::Value>(self.output.lines().last()?).ok()?;
+        (last["event"] == "summary").then_some(last)
+    }
+
+    /// The files about which haul says that it did something.
+    pub fn changes(&self) -> Vec<String> {
+        self.output
+            .lines()
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+            .filter(|event| event["event"] == "file" && event["action"] != "unchanged")
+            .map(|event| format!("{} {}", event["action"], event["path"]))
+            .collect()
+    }
+
+    /// The errors among the objects that haul printed.
+    pub fn error_events(&self) -> Vec<&str> {
+        let is_error = |line: &&str| {
+            line.starts_with("{\"event\":\"error\"") || line.starts_with("{\"event\":\"retry\"")
+        };
+        self.output.lines().filter(is_error).collect()
+    }
+
+    /// How it ended, in words.
+    pub fn ended(&self) -> String {
+        match (self.hung, self.status) {
+            (true, _) => format!("hung for {} s", PATIENCE.as_secs()),
+            (false, Some(status)) => format!("status {status}"),
+            (false, None) => "ended by a signal".to_owned(),
+        }
+    }
+}
+
+/// Words as a shell reads them.
+fn line(words: &[OsString]) -> String {
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+fn quoted(word: &OsStr) -> String {
+    let text = word.to_string_lossy();
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./,:@%+".contains(letter);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.into_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}

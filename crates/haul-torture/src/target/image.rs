@@ -1,0 +1,232 @@
+//! File systems of the kernel and of FUSE in images of their own, which takes root.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::local::{mount, on};
+use super::{Guard, Keeps, Made, Target, is_root};
+use crate::at;
+use crate::names::Alphabet;
+
+/// Bytes of an image, which are holes at first. XFS takes no less.
+const SIZE: u64 = 400 << 20;
+
+/// What is peculiar about a file system.
+struct Recipe {
+    name: &'static str,
+    /// The program that makes it, with its options.
+    make: &'static [&'static str],
+    /// The program that mounts it, with its options before image and directory. With `mount` it is done by
+    /// the kernel.
+    mount: &'static [&'static str],
+    /// Whether the mounting program takes a block device only.
+    device: bool,
+    keeps: Keeps,
+}
+
+/// ext4 as of old: no room for fractions of seconds, nor for years from 2038 on.
+pub(super) fn ext4_small_inodes(work: &Path) -> io::Result<Made> {
+    with(
+        work,
+        &Recipe {
+            name: "ext4-128",
+            make: &["mkfs.ext4", "-q", "-F", "-I", "128", "-b", "4096"],
+            mount: &["mount", "-o", "loop"],
+            device: false,
+            keeps: Keeps { precision_ns: 1_000_000_000, latest: 0x7fff_ffff, ..Keeps::EXT4 },
+        },
+    )
+}
+
+/// ext3: as ext4 with small inodes, without extents.
+pub(super) fn ext3(work: &Path) -> io::Result<Made> {
+    with(
+        work,
+        &Recipe {
+            name: "ext3",
+            make: &["mkfs.ext3", "-q", "-F", "-I", "128", "-b", "4096"],
+            mount: &["mount", "-o", "loop"],
+            device: false,
+            keeps: Keeps { precision_ns: 1_000_000_000, latest: 0x7fff_ffff, ..Keeps::EXT4 },
+        },
+    )
+}
+
+/// XFS with times of 64 bits.
+pub(super) fn xfs(work: &Path) -> io::Result<Made> {
+    with(
+        work,
+        &Recipe {
+            name: "xfs",
+            make: &["mkfs.xfs", "-q", "-f", "-m", "bigtime=1"],
+            mount: &["mount", "-o", "loop"],
+            device: false,
+            keeps: Keeps { earliest: -0x8000_0000, latest: 16_299_260_424, ..Keeps::ALL },
+        },
+    )
+}
+
+/// btrfs.
+pub(super) fn btrfs(work: &Path) -> io::Result<Made> {
+    with(
+        work,
+        &Recipe {
+            name: "btrfs",
+            make: &["mkfs.btrfs", "-q", "-f"],
+            mount: &["mount", "-o", "loop"],
+            device: false,
+            keeps: Keeps::ALL,
+        },
+    )
+}
+
+/// NTFS by ntfs-3g, which has links and attributes, and modes and owners with `permissions`.
+pub(super) fn ntfs(work: &Path) -> io::Result<Made> {
+    let made = with(
+        work,
+        &Recipe {
+            name: "ntfs-3g",
+            make: &["mkfs.ntfs", "-q", "-F", "-f"],
+            mount: &["ntfs-3g", "-o", "permissions"],
+            device: true,
+            keeps: Keeps {
+                precision_ns: 100,
+                earliest: -11_644_473_600,
+                latest: 910_692_730_085,
+                ..Keeps::ALL
+            },
+        },
+    )?;
+    Ok(changed(made, |target| {
+        // Names are kept as UTF-16, of 255 units.
+        target.features.alphabet = Alphabet::Text;
+        target.features.specials = false;
+        target.users = false;
+    }))
+}
+
+/// exFAT by exfat-fuse: whole seconds in steps of two, no links, no modes.
+pub(super) fn exfat(work: &Path) -> io::Result<Made> {
+    let made = with(
+        work,
+        &Recipe {
+            name: "exfat-fuse",
+            make: &["mkfs.exfat"],
+            mount: &["mount.exfat-fuse"],
+            device: true,
+            keeps: Keeps { precision_ns: 1_000_000_000, ..FAT },
+        },
+    )?;
+    Ok(changed(made, fat_features))
+}
+
+/// What FAT and its successor keep.
+const FAT: Keeps = Keeps {
+    mode: false,
+    owner: false,
+    xattrs: false,
+    symlinks: false,
+    hard_links: false,
+    link_times: false,
+    precision_ns: 2_000_000_000,
+    earliest: 315_532_800,
+    latest: 4_354_819_198,
+    ..Keeps::ALL
+};
+
+fn fat_features(target: &mut Target) {
+    target.features.alphabet = Alphabet::Fat;
+    target.features.modes = false;
+    target.features.owners = false;
+    target.features.symlinks = false;
+    target.features.hard_links = false;
+    target.features.xattrs = false;
+    target.features.specials = false;
+    target.features.far_times = false;
+    target.users = false;
+}
+
+fn changed(made: Made, change: impl FnOnce(&mut Target)) -> Made {
+    match made {
+        Made::Ready(mut target) => {
+            change(&mut target);
+            Made::Ready(target)
+        }
+        skipped @ Made::Skipped(_) => skipped,
+    }
+}
+
+fn with(work: &Path, recipe: &Recipe) -> io::Result<Made> {
+    if !is_root() {
+        return Ok(Made::Skipped("mounting takes root".into()));
+    }
+    for program in [recipe.make[0], recipe.mount[0]] {
+        if find(program).is_none() {
+            return Ok(Made::Skipped(format!("there is no {program}")));
+        }
+    }
+    let (image, point) = (work.join("image"), work.join("on"));
+    fs::create_dir(&point).map_err(|error| at("making", &point, &error))?;
+    File::create(&image)?.set_len(SIZE)?;
+    run(recipe.make, &[&image])?;
+    let mut guards = Vec::new();
+    if recipe.mount[0] == "mount" {
+        match mount(&recipe.mount[1..], &image, &point) {
+            Ok(guard) => guards.push(guard),
+            // A kernel without this file system says so here.
+            Err(error) => return Ok(Made::Skipped(error.to_string())),
+        }
+    } else {
+        let mut device = image.clone();
+        let mut released = None;
+        if recipe.device {
+            device = attach(&image)?;
+            released = Some(Guard::Loop(device.clone()));
+        }
+        let mounted = run(recipe.mount, &[&device, &point]);
+        guards.push(Guard::Mount(point.clone()));
+        guards.extend(released);
+        if let Err(error) = mounted {
+            return Ok(Made::Skipped(error.to_string()));
+        }
+    }
+    let target = on(recipe.name, work, &point)?;
+    Ok(Made::Ready(Box::new(Target {
+        keeps: recipe.keeps,
+        oracle_keeps: recipe.keeps,
+        guards,
+        ..target
+    })))
+}
+
+/// Makes a block device of an image.
+fn attach(image: &Path) -> io::Result<PathBuf> {
+    let output = Command::new("losetup").args(["--find", "--show"]).arg(image).output()?;
+    if !output.status.success() {
+        return Err(at("attaching", image, &String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+}
+
+fn run(command: &[&str], paths: &[&Path]) -> io::Result<()> {
+    let output = Command::new(find(command[0]).unwrap_or_else(|| command[0].into()))
+        .args(&command[1..])
+        .args(paths)
+        .output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("{}: {}", command.join(" "), said.trim())))
+}
+
+/// A program, also where only root looks for it.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|directory| directory.join(program))
+        .find(|candidate| candidate.is_file())
+}

@@ -1,0 +1,68 @@
+//! The file systems that every Linux has: the one of the working directory, and memory.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::{Guard, Keeps, Made, Target, is_root, unix_features};
+use crate::at;
+
+/// The file system of the working directory.
+pub(super) fn disk(work: &Path) -> io::Result<Made> {
+    let target = on("disk", work, &work.join("on"))?;
+    Ok(Made::Ready(Box::new(Target { keeps: Keeps::EXT4, oracle_keeps: Keeps::EXT4, ..target })))
+}
+
+/// Memory: a mount of its own for root, `/dev/shm` for others.
+pub(super) fn tmpfs(work: &Path) -> io::Result<Made> {
+    if !is_root() {
+        return Ok(Made::Skipped("mounting takes root".into()));
+    }
+    let point = work.join("on");
+    fs::create_dir(&point).map_err(|error| at("making", &point, &error))?;
+    let guard = mount(&["-t", "tmpfs"], Path::new("tmpfs"), &point)?;
+    let mut target = on("tmpfs", work, &point)?;
+    target.guards.push(guard);
+    target.keeps.xattrs = takes_xattrs(&target.destination)?;
+    target.oracle_keeps.xattrs = target.keeps.xattrs;
+    Ok(Made::Ready(Box::new(target)))
+}
+
+/// A target whose destination is a directory of the file system at `point`, its sources beside it in
+/// `work`.
+pub(super) fn on(name: &'static str, work: &Path, point: &Path) -> io::Result<Target> {
+    let destination = point.join("dst");
+    Ok(Target {
+        name,
+        source: work.join("src"),
+        oracle: point.join("oracle"),
+        argument: destination.clone().into(),
+        destination,
+        arguments: Vec::new(),
+        keeps: Keeps::ALL,
+        oracle_keeps: Keeps::ALL,
+        features: unix_features(),
+        users: is_root(),
+        guards: Vec::new(),
+    })
+}
+
+/// Mounts `what`.
+pub(super) fn mount(arguments: &[&str], what: &Path, point: &Path) -> io::Result<Guard> {
+    let output =
+        std::process::Command::new("mount").args(arguments).arg(what).arg(point).output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(at("mounting", point, &said.trim()));
+    }
+    Ok(Guard::Mount(point.to_owned()))
+}
+
+/// Whether files there take attributes of users.
+fn takes_xattrs(directory: &Path) -> io::Result<bool> {
+    fs::create_dir_all(directory).map_err(|error| at("making", directory, &error))?;
+    let flags = rustix::fs::XattrFlags::empty();
+    let taken = rustix::fs::lsetxattr(directory, "user.try", b"1", flags).is_ok();
+    fs::remove_dir(directory).map_err(|error| at("removing", directory, &error))?;
+    Ok(taken)
+}

@@ -1,0 +1,188 @@
+//! What is on a disk: a tree read into memory, with everything that a copy may keep.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::at;
+
+/// A path below the root of a tree, its names joined by `/`; the root itself is empty.
+pub type Name = Vec<u8>;
+
+/// Extended attributes with their values.
+pub type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What something is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A regular file with the digest of its content.
+    File {
+        /// Bytes.
+        size: u64,
+        /// BLAKE3.
+        digest: blake3::Hash,
+    },
+    /// A symbolic link to this.
+    Link(Vec<u8>),
+    /// A pipe, socket or device.
+    Special,
+}
+
+/// A point in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time {
+    /// Since 1970.
+    pub seconds: i64,
+    /// 0 to 999 999 999.
+    pub nanos: u32,
+}
+
+/// One entry of a tree.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// What it is, and its content.
+    pub kind: Kind,
+    /// Permission bits, 0 to 0o7777.
+    pub mode: u32,
+    /// User and group.
+    pub owner: (u32, u32),
+    /// Of the last modification.
+    pub time: Time,
+    /// Those in the namespaces that a copy keeps.
+    pub attributes: Attributes,
+    /// Names with the same number are one file.
+    pub inode: u64,
+    /// How many names it has, also outside of the tree.
+    pub links: u64,
+}
+
+/// A tree as it was at one moment. The root is in it, under the empty name, unless nothing is there.
+#[derive(Debug, Clone, Default)]
+pub struct Tree(pub BTreeMap<Name, Node>);
+
+impl Tree {
+    /// Reads what is at `root`; nothing there is an empty tree.
+    pub fn read(root: &Path) -> io::Result<Self> {
+        let mut tree = Self::default();
+        if fs::symlink_metadata(root).is_ok() {
+            tree.add(root, b"")?;
+        }
+        Ok(tree)
+    }
+
+    fn add(&mut self, path: &Path, name: &[u8]) -> io::Result<()> {
+        let node = Node::read(path)?;
+        let is_directory = node.kind == Kind::Directory;
+        self.0.insert(name.to_vec(), node);
+        if is_directory {
+            for entry in fs::read_dir(path).map_err(|error| at("listing", path, &error))? {
+                let entry = entry.map_err(|error| at("listing", path, &error))?;
+                self.add(&entry.path(), &join(name, entry.file_name().as_bytes()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The names directly in a directory.
+    pub fn children<'a>(&'a self, directory: &'a [u8]) -> impl Iterator<Item = &'a Name> {
+        self.0.keys().filter(move |name| !name.is_empty() && parent(name) == directory)
+    }
+
+    /// All names below `root`, without it.
+    pub fn below<'a>(&'a self, root: &'a [u8]) -> impl Iterator<Item = &'a Name> {
+        self.0.keys().filter(move |name| is_below(name, root))
+    }
+}
+
+impl Node {
+    fn read(path: &Path) -> io::Result<Self> {
+        let stat = fs::symlink_metadata(path).map_err(|error| at("looking at", path, &error))?;
+        let kind = stat.file_type();
+        let kind = if kind.is_dir() {
+            Kind::Directory
+        } else if kind.is_symlink() {
+            let target = fs::read_link(path).map_err(|error| at("reading link", path, &error))?;
+            Kind::Link(target.as_os_str().as_bytes().to_vec())
+        } else if kind.is_file() {
+            let content = fs::read(path).map_err(|error| at("reading", path, &error))?;
+            Kind::File { size: content.len() as u64, digest: blake3::hash(&content) }
+        } else {
+            debug_assert!(kind.is_fifo() || kind.is_socket());
+            Kind::Special
+        };
+        let attributes = match kind {
+            Kind::Directory | Kind::File { .. } => attributes(path)?,
+            Kind::Link(_) | Kind::Special => Attributes::new(),
+        };
+        Ok(Self {
+            kind,
+            mode: stat.mode() & 0o7777,
+            owner: (stat.uid(), stat.gid()),
+            time: Time { seconds: stat.mtime(), nanos: stat.mtime_nsec() as u32 },
+            attributes,
+            inode: stat.ino(),
+            links: stat.nlink(),
+        })
+    }
+}
+
+/// Whether haul keeps attributes of this name (rsync keeps more: `trusted.*`, labels).
+fn is_kept(name: &[u8]) -> bool {
+    name.starts_with(b"user.")
+        || name.starts_with(b"system.posix_acl_")
+        || name == b"security.capability"
+}
+
+fn attributes(path: &Path) -> io::Result<Attributes> {
+    let mut list = vec![0; 64 << 10];
+    let length = match rustix::fs::llistxattr(path, &mut list[..]) {
+        Ok(length) => length,
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => 0,
+        Err(error) => return Err(at("listing attributes of", path, &error)),
+    };
+    let mut found = Attributes::new();
+    for name in list[..length].split(|byte| *byte == 0).filter(|name| is_kept(name)) {
+        let mut value = vec![0; 64 << 10];
+        let length = rustix::fs::lgetxattr(path, name, &mut value[..])
+            .map_err(|error| at("reading an attribute of", path, &error))?;
+        value.truncate(length);
+        found.insert(name.to_vec(), value);
+    }
+    Ok(found)
+}
+
+/// `directory/name`.
+pub fn join(directory: &[u8], name: &[u8]) -> Name {
+    if directory.is_empty() {
+        return name.to_vec();
+    }
+    [directory, name].join(&b'/')
+}
+
+/// The directory of a name.
+pub fn parent(name: &[u8]) -> &[u8] {
+    name.iter().rposition(|byte| *byte == b'/').map_or(b"", |at| &name[..at])
+}
+
+/// The last component.
+pub fn base(name: &[u8]) -> &[u8] {
+    name.iter().rposition(|byte| *byte == b'/').map_or(name, |at| &name[at + 1..])
+}
+
+/// Whether `name` lies below `root`, and is not it.
+pub fn is_below(name: &[u8], root: &[u8]) -> bool {
+    if root.is_empty() {
+        return !name.is_empty();
+    }
+    name.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/"))
+}
+
+/// Where a name is on the disk.
+pub fn path_of(root: &Path, name: &[u8]) -> PathBuf {
+    root.join(std::ffi::OsStr::from_bytes(name))
+}
