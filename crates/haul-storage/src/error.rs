@@ -8,6 +8,8 @@
 use std::error::Error as StdError;
 use std::{fmt, io};
 
+use crate::text;
+
 /// A result with haul's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -195,13 +197,14 @@ impl Error {
     }
 }
 
-/// `LOCATION: cannot OPERATION: CAUSE`.
+/// `LOCATION: cannot OPERATION: CAUSE` in one line. Causes quote servers and peers, so what would steer
+/// a terminal is escaped; [`Error::cause`] has it as it is.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.inner.location.is_empty() {
-            write!(f, "{}: ", self.inner.location)?;
+            write!(f, "{}: ", text::line(&self.inner.location))?;
         }
-        write!(f, "cannot {}: {}", self.inner.operation, self.cause())
+        write!(f, "cannot {}: {}", self.inner.operation, text::line(&self.cause()))
     }
 }
 
@@ -253,6 +256,14 @@ mod tests {
     fn an_error_reads_location_operation_cause() {
         let error = Error::new(ErrorKind::NoSpace, "write").at("/mnt/a").because("disk full");
         assert_eq!(error.to_string(), "/mnt/a: cannot write: disk full");
+    }
+
+    #[test]
+    fn an_error_is_one_line_and_steers_no_terminal_whatever_it_quotes() {
+        let error =
+            Error::new(ErrorKind::Protocol, "list").at("a\x1b[2J").because("500 \u{9b}31m\n0k");
+        assert_eq!(error.to_string(), "a\\033[2J: cannot list: 500 \\302\\23331m\\0120k");
+        assert_eq!(error.cause(), "500 \u{9b}31m\n0k");
     }
 
     #[test]

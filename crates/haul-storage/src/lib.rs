@@ -18,6 +18,7 @@ mod part;
 mod path;
 mod range;
 mod storage;
+pub mod text;
 mod work;
 
 #[cfg(feature = "testing")]

@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use crate::text;
+
 /// A path below a storage's root: components of bytes joined with `/`. Empty means the root.
 ///
 /// Bytes, not text: file names on Unix need not be UTF-8.
@@ -144,33 +146,15 @@ fn check_name(name: &[u8]) -> Result<(), RelPathError> {
     }
 }
 
-/// For people: bytes that are not UTF-8 and control characters are escaped, so that a name can
-/// neither break a line of a report nor steer a terminal.
+/// For people: escaped as [`text::name`] does, so that a name can neither break a line of a report nor
+/// steer a terminal.
 impl fmt::Display for RelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_root() {
             return f.write_str(".");
         }
-        write_escaped(&self.bytes, f)
+        text::name(&self.bytes).fmt(f)
     }
-}
-
-/// Writes `bytes` as text with everything that a terminal could act on escaped.
-pub(crate) fn write_escaped(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    use fmt::Write as _;
-    for chunk in bytes.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            if character.is_control() {
-                write!(f, "{}", character.escape_default())?;
-            } else {
-                f.write_char(character)?;
-            }
-        }
-        for byte in chunk.invalid() {
-            write!(f, "\\x{byte:02x}")?;
-        }
-    }
-    Ok(())
 }
 
 impl fmt::Debug for RelPath {
@@ -224,6 +208,6 @@ mod tests {
     #[test]
     fn a_name_cannot_break_a_line_of_a_report() {
         let path = RelPath::parse(b"a\nb\x1b[31m\xff").unwrap();
-        assert_eq!(path.to_string(), "a\\nb\\u{1b}[31m\\xff");
+        assert_eq!(path.to_string(), "a\\012b\\033[31m\\377");
     }
 }

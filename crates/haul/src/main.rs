@@ -21,10 +21,12 @@ mod signals;
 mod terminal;
 mod units;
 
+use std::borrow::Cow;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use haul_storage::Error;
+use haul_storage::{Error, text};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::args::Cli;
@@ -35,15 +37,14 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // A reader who has seen enough of the help is no error.
-            drop(error.print());
+            print(&error);
             return if error.use_stderr() { Exit::Usage } else { Exit::Done }.into();
         }
     };
     let printer = Printer::new(cli.output);
     let exit = run(cli, &printer).unwrap_or_else(|stop| match stop {
         Stop::Usage(message) => {
-            printer.error(message);
+            printer.usage(&message);
             Exit::Usage
         }
         Stop::Failed(error) => {
@@ -54,6 +55,18 @@ fn main() -> ExitCode {
     match (printer.finish(), exit) {
         (false, Exit::Done) => Exit::Failed.into(),
         (_, exit) => exit.into(),
+    }
+}
+
+/// Prints help, or what is wrong with the arguments, which may be names that a shell has found.
+fn print(error: &clap::Error) {
+    let text = error.to_string();
+    if let Cow::Owned(escaped) = text::lines(&text) {
+        // Nothing is left to report it to.
+        drop(write!(io::stderr(), "{escaped}"));
+    } else {
+        // A reader who has seen enough of the help is no error.
+        drop(error.print());
     }
 }
 

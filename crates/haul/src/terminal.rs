@@ -1,14 +1,15 @@
 //! Asks the person at the terminal: passwords without showing them, host keys.
 //!
 //! It talks to the terminal itself, not to the standard input and output, which may be pipes. There
-//! is one, so that many hosts ask one after the other.
+//! is one, so that many hosts ask one after the other. Prompts and banners quote what servers send, so
+//! whatever would steer the terminal is escaped here.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Write};
 
 use async_trait::async_trait;
 use haul_sftp::ssh::{Prompter, Secret};
-use haul_storage::{Error, Result};
+use haul_storage::{Error, Result, text};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
@@ -25,7 +26,7 @@ pub(crate) struct Terminal {
 #[async_trait]
 impl Prompter for Terminal {
     async fn secret(&self, prompt: &str) -> Result<Option<Secret>> {
-        let prompt = prompt.to_owned();
+        let prompt = text::lines(prompt).into_owned();
         let ask = move || match rpassword::prompt_password(prompt) {
             Ok(text) => Ok(Some(Secret::new(text))),
             Err(error) => nobody(error),
@@ -34,7 +35,7 @@ impl Prompter for Terminal {
     }
 
     async fn visible(&self, prompt: &str) -> Result<Option<String>> {
-        let prompt = prompt.to_owned();
+        let prompt = text::lines(prompt).into_owned();
         blocking(move || visible(&prompt).or_else(nobody)).await
     }
 
@@ -42,7 +43,7 @@ impl Prompter for Terminal {
         if self.quiet {
             return;
         }
-        let text = text.trim_end().to_owned();
+        let text = text::lines(text.trim_end()).into_owned();
         // Where nobody sits nobody reads it, and that is no error.
         drop(
             blocking(move || -> io::Result<()> {

@@ -4,8 +4,7 @@ use std::fmt;
 
 use super::Location;
 use super::parse::{looks_like_ticket, shown_of_ticket, split_scheme, split_scp};
-use crate::RelPath;
-use crate::path::write_escaped;
+use crate::{RelPath, text};
 
 pub(super) struct Below<'a> {
     pub(super) location: &'a Location,
@@ -61,7 +60,7 @@ impl fmt::Display for Bare<'_> {
                     || split_scp(bytes).is_some()
                     || looks_like_ticket(bytes);
                 f.write_str(if unclear { "./" } else { "" })?;
-                write_escaped(if bytes.is_empty() { b"." } else { bytes }, f)
+                text::name(if bytes.is_empty() { b"." } else { bytes }).fmt(f)
             }
             Location::Remote { scheme, user, host, port, path, query: _ } => {
                 write!(f, "{}://", scheme.name())?;
@@ -97,7 +96,7 @@ impl fmt::Display for Bare<'_> {
             }
             Location::Named { name, path } => {
                 write!(f, "{name}:")?;
-                write_escaped(path, f)
+                text::name(path).fmt(f)
             }
             Location::Peer { ticket, path } => {
                 // A ticket is a secret: whoever has it may connect.
@@ -105,7 +104,7 @@ impl fmt::Display for Bare<'_> {
                 if !path.is_empty() {
                     f.write_str("/")?;
                 }
-                write_escaped(path, f)
+                text::name(path).fmt(f)
             }
         }
     }
@@ -116,7 +115,7 @@ fn write_encoded(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     use fmt::Write as _;
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
-            if character.is_control() || "%?#".contains(character) {
+            if text::steers_a_terminal(character) || "%?#".contains(character) {
                 let mut buffer = [0; 4];
                 for byte in character.encode_utf8(&mut buffer).bytes() {
                     write!(f, "%{byte:02X}")?;

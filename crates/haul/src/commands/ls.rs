@@ -1,7 +1,8 @@
 //! `haul ls`: lists what is at a location.
 //!
 //! A directory is printed sorted; one with more entries than fit into a batch is printed batch by
-//! batch, each sorted, so that memory does not grow with it.
+//! batch, each sorted, so that memory does not grow with it. As `ls` does, names are escaped on a
+//! terminal and exact elsewhere.
 
 use futures_util::StreamExt;
 use haul_storage::{Entry, EntryKind, Error, RelPath};
@@ -10,7 +11,7 @@ use crate::args::LsArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::options::SplitArg;
-use crate::output::{Printer, human, json};
+use crate::output::{Piece, Printer, human, json};
 use crate::places::{Place, Places};
 
 /// Entries that are sorted together.
@@ -104,41 +105,15 @@ impl Listing<'_> {
         if self.printer.is_json() {
             return self.printer.object(&json::Event::entry(entry, path));
         }
-        let escaped = self.printer.results_go_to_a_terminal();
-        let mut line = Vec::new();
-        if self.long {
-            line.extend_from_slice(human::long_entry(entry).as_bytes());
-        }
-        push_name(&mut line, path, escaped);
+        let long = if self.long { human::long_entry(entry) } else { String::new() };
+        let mut line = vec![Piece::Text(&long), Piece::Name(path)];
         match &entry.kind {
-            EntryKind::Directory => line.push(b'/'),
+            EntryKind::Directory => line.push(Piece::Text("/")),
             EntryKind::Symlink(target) if self.long => {
-                line.extend_from_slice(b" -> ");
-                push_name(&mut line, target, escaped);
+                line.extend([Piece::Text(" -> "), Piece::Name(target)]);
             }
             _ => {}
         }
-        self.printer.result(line);
+        self.printer.listed(&line);
     }
-}
-
-/// Adds a name as it is, or with everything escaped that a terminal would act on.
-fn push_name(line: &mut Vec<u8>, name: &[u8], escaped: bool) {
-    if !escaped {
-        return line.extend_from_slice(name);
-    }
-    let mut text = String::new();
-    for chunk in name.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            if character.is_control() {
-                text.extend(character.escape_default());
-            } else {
-                text.push(character);
-            }
-        }
-        for byte in chunk.invalid() {
-            text.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    line.extend_from_slice(text.as_bytes());
 }

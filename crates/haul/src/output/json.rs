@@ -2,14 +2,17 @@
 //!
 //! Names: JSON is Unicode and file names are bytes, so `path` has every invalid byte replaced by
 //! U+FFFD, and only then there is `path_bytes`, the exact name in hexadecimal. Sizes are bytes,
-//! times seconds, unless the name says otherwise. New fields may come; these stay.
+//! times seconds, unless the name says otherwise. New fields may come; these stay. Characters that
+//! would steer a terminal are written as `\u` escapes.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use haul_engine::digest::Digest;
 use haul_engine::fan::{FanSummary, HostEnd, HostOutcome};
 use haul_engine::verify::VerifySummary;
 use haul_engine::{FileEvent, Phase, Progress, Summary};
+use haul_storage::text::steers_a_terminal;
 use haul_storage::{DigestKind, Entry, EntryKind, Error, ErrorKind, RelPath};
 use serde::Serialize;
 
@@ -131,7 +134,7 @@ struct DigestFields {
 /// A name, without loss.
 #[derive(Debug, Serialize)]
 struct PathFields<'a> {
-    path: std::borrow::Cow<'a, str>,
+    path: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_bytes: Option<String>,
 }
@@ -210,7 +213,7 @@ pub(crate) struct EntryFields<'a> {
     modified: Option<String>,
     mode: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<std::borrow::Cow<'a, str>>,
+    target: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target_bytes: Option<String>,
 }
@@ -415,6 +418,23 @@ fn kind_name(kind: ErrorKind) -> String {
     name
 }
 
+/// A line of JSON whose strings steer no terminal. serde_json escapes C0 controls only.
+pub(crate) fn harmless(line: &str) -> Cow<'_, str> {
+    if !line.contains(steers_a_terminal) {
+        return Cow::Borrowed(line);
+    }
+    let mut harmless = String::with_capacity(line.len() + 16);
+    for c in line.chars() {
+        // All of them are in the basic plane, and outside of strings there are none.
+        if steers_a_terminal(c) {
+            harmless.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            harmless.push(c);
+        }
+    }
+    Cow::Owned(harmless)
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -444,6 +464,17 @@ mod tests {
         let name = line(&Event::entry(&entry, b"a"));
         assert!(name.starts_with(r#"{"event":"entry","path":"a","kind":"file""#), "{name}");
         assert!(!name.contains("path_bytes"), "{name}");
+    }
+
+    #[test]
+    fn a_line_steers_no_terminal_and_says_the_same() {
+        let entry = Entry::new(RelPath::root(), EntryKind::File, 3);
+        let path = "a\u{7f}\u{9b}2J\u{202e}gpj.exe\u{1b}";
+        let line = line(&Event::entry(&entry, path.as_bytes()));
+        let harmless = harmless(&line);
+        assert!(harmless.contains(r"a\u007f\u009b2J\u202egpj.exe\u001b"), "{harmless}");
+        let parsed: serde_json::Value = serde_json::from_str(&harmless).unwrap();
+        assert_eq!(parsed["path"], path);
     }
 
     #[test]

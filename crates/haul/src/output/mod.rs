@@ -8,5 +8,5 @@ pub(crate) mod json;
 mod printer;
 mod progress;
 
-pub(crate) use printer::Printer;
+pub(crate) use printer::{Piece, Printer};
 pub(crate) use progress::ProgressDisplay;

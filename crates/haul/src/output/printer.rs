@@ -3,12 +3,17 @@
 //! Cheap to clone; all clones write to the same streams, a line at a time. A reader of the standard
 //! output that goes away (`haul ls | head`) is no error: what would be printed is dropped, and
 //! [`Printer::is_closed`] tells those who could stop early.
+//!
+//! Servers choose names and messages, so whatever would steer a terminal is escaped here
+//! ([`haul_storage::text`]), on both streams and also where they are files, which are shown on a
+//! terminal later. Two things keep their bytes: names of `haul ls` that do not go to a terminal, for
+//! programs, and JSON, in which the same characters are written as `\u` escapes.
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use haul_storage::Error;
+use haul_storage::{Error, text};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -19,6 +24,15 @@ use crate::args::OutputArgs;
 #[derive(Debug, Clone)]
 pub(crate) struct Printer {
     shared: Arc<Shared>,
+}
+
+/// A piece of a line of a listing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Piece<'a> {
+    /// haul's own words.
+    Text(&'a str),
+    /// A name as the far end has it.
+    Name(&'a [u8]),
 }
 
 #[derive(Debug)]
@@ -77,11 +91,6 @@ impl Printer {
         self.shared.args.verbose
     }
 
-    /// Whether names have to be escaped because a terminal would act on them.
-    pub(crate) fn results_go_to_a_terminal(&self) -> bool {
-        self.shared.stdout_is_terminal
-    }
-
     /// Whether progress is wanted.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.shared.args.quiet && !self.shared.args.no_progress
@@ -98,8 +107,23 @@ impl Printer {
     }
 
     /// Prints a line of a result.
-    pub(crate) fn result(&self, line: impl AsRef<[u8]>) {
-        self.stdout(line.as_ref(), true);
+    pub(crate) fn result(&self, line: impl AsRef<str>) {
+        self.stdout(text::line(line.as_ref()).as_bytes(), true);
+    }
+
+    /// Prints a line of a listing, in which names are escaped for a terminal and exact for a program.
+    pub(crate) fn listed(&self, line: &[Piece<'_>]) {
+        let mut bytes = Vec::new();
+        for piece in line {
+            match piece {
+                Piece::Text(text) => bytes.extend_from_slice(text.as_bytes()),
+                Piece::Name(name) if self.shared.stdout_is_terminal => {
+                    bytes.extend_from_slice(text::name(name).to_string().as_bytes());
+                }
+                Piece::Name(name) => bytes.extend_from_slice(name),
+            }
+        }
+        self.stdout(&bytes, true);
     }
 
     /// Prints bytes as they are.
@@ -110,8 +134,8 @@ impl Printer {
     /// Prints an object as a line of JSON.
     pub(crate) fn object(&self, object: &impl Serialize) {
         // Only maps with keys that are no strings and failing writers cannot be serialized.
-        if let Ok(line) = serde_json::to_vec(object) {
-            self.stdout(&line, true);
+        if let Ok(line) = serde_json::to_string(object) {
+            self.stdout(json::harmless(&line).as_bytes(), true);
         }
     }
 
@@ -146,13 +170,18 @@ impl Printer {
 
     /// Prints an error, whatever the arguments say.
     pub(crate) fn error(&self, message: impl Display) {
-        self.stderr(&format!("haul: {message}"));
+        self.stderr(&text::line(&format!("haul: {message}")));
+    }
+
+    /// Prints what is wrong with the arguments or the configuration, which may take several lines.
+    pub(crate) fn usage(&self, message: &str) {
+        self.stderr(&text::lines(&format!("haul: {message}")));
     }
 
     /// Prints a line for people, unless nothing but errors is wanted.
     pub(crate) fn note(&self, line: impl Display) {
         if !self.is_quiet() {
-            self.stderr(&line.to_string());
+            self.stderr(&text::line(&line.to_string()));
         }
     }
 

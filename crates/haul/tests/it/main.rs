@@ -25,5 +25,6 @@ mod serve_dav;
 mod sftp;
 mod stop;
 mod sync;
+mod terminal;
 mod usage;
 mod verify;

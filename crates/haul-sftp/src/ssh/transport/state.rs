@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use haul_storage::{Error, ErrorKind, Result};
+use haul_storage::{Error, ErrorKind, Result, text};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -177,13 +177,13 @@ impl Greeter {
     }
 }
 
-/// Text of a server without what would steer a terminal (RFC 4252, 5.4), and without the space
+/// Text of a server with what would steer a terminal escaped (RFC 4252, 5.4), and without the space
 /// after it.
-pub fn printable(text: &str) -> String {
-    visible(text.trim_end())
+pub fn printable(words: &str) -> String {
+    visible(words.trim_end())
 }
 
-/// Text of a server without what would steer a terminal.
-pub fn visible(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || ['\n', '\t'].contains(c)).collect()
+/// Text of a server with what would steer a terminal escaped.
+pub fn visible(words: &str) -> String {
+    text::lines(words).into_owned()
 }

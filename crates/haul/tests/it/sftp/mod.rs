@@ -6,7 +6,7 @@
 
 #[path = "../../../../haul-sftp/tests/support/sshd.rs"]
 #[expect(dead_code, reason = "the tests of SSH use the rest")]
-mod sshd;
+pub(crate) mod sshd;
 
 mod cuts;
 mod files;

@@ -1,0 +1,150 @@
+//! What a terminal is sent: nothing of what servers say steers it.
+//!
+//! Colours, window titles, cursor movements and reversed text are tried wherever a server has a say: names
+//! of files, algorithms, banners, certificates, replies. `script` gives the program a terminal.
+
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use crate::session::Session;
+use crate::sftp::sshd::Sshd;
+
+/// OSC, a window title; CSI in one character, as UTF-8; a reversal of the direction of writing.
+const EVIL: &str = "a\x1b]0;owned\x07b\u{9b}31mc\u{202e}d";
+const SHOWN: &str = "a\\033]0;owned\\007b\\302\\23331mc\\342\\200\\256d";
+
+/// Runs the program on a terminal of its own with nobody at it; what the terminal was sent.
+fn on_a_terminal(session: &Session, line: &str) -> String {
+    let haul = session.command("");
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command"])
+        .arg(format!("{} {line}", haul.get_program().display()))
+        .arg("/dev/null")
+        .current_dir(session.path(""))
+        .env("HOME", session.path("home"))
+        .env("TERM", "xterm")
+        .env_remove("HAUL_CONFIG")
+        .env_remove("XDG_CONFIG_HOME")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[track_caller]
+fn is_harmless(said: &str) {
+    for steering in ["\x1b]", "\x07", "\u{9b}", "\u{202e}"] {
+        assert!(!said.contains(steering), "{said:?}");
+    }
+}
+
+/// Accepts one connection after the other and plays a script on each: what to send, and after that
+/// before each line of the rest something has to come in.
+fn scripted(script: Vec<Vec<u8>>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut buffer = [0; 4096];
+            for (at, words) in script.iter().enumerate() {
+                if at > 0 && stream.read(&mut buffer).unwrap_or(0) == 0 {
+                    break;
+                }
+                // A client that has heard enough is gone.
+                drop(stream.write_all(words));
+            }
+            // Until the client closes, so that nothing is lost by a reset.
+            while stream.read(&mut buffer).unwrap_or(0) > 0 {}
+        }
+    });
+    address
+}
+
+#[test]
+fn names_are_escaped_on_a_terminal_and_exact_in_a_pipe() {
+    let session = Session::new().file(format!("d/{EVIL}"), "").file("d/plain\\name", "");
+    let said = on_a_terminal(&session, "ls d");
+    is_harmless(&said);
+    assert_eq!(said.replace("\r\n", "\n"), format!("{SHOWN}\nplain\\name\n"));
+    let piped = session.haul("ls d").status(0);
+    assert_eq!(piped.bytes(), format!("{EVIL}\nplain\\name\n").as_bytes());
+    let json = session.haul("ls --json d").status(0);
+    is_harmless(&json.out());
+    assert_eq!(json.objects()[0]["path"], EVIL);
+    let copied = session.haul("cp -v -r d e").status(0);
+    is_harmless(&copied.out());
+    copied.stdout_has(SHOWN);
+    let name = OsStr::from_bytes(b"--\x1b]0;owned\x07");
+    let usage = session.haul_with("ls", name.as_bytes()).status(2);
+    is_harmless(&usage.err());
+}
+
+#[test]
+fn a_banner_and_a_certificate_steer_no_terminal() {
+    let banner = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(banner.path(), format!("welcome {EVIL}\nline two\n")).unwrap();
+    let banner = format!("Banner {}", banner.path().display());
+    let builder = Sshd::builder().line(&banner);
+    let key_id = format!("id {EVIL}\nline");
+    let names = format!("{EVIL},other");
+    let sshd = builder.certificate(&["-I", &key_id, "-n", &names]).start();
+    let session = Session::new();
+    let options = |more: &str| {
+        let isolated =
+            sshd.isolated().iter().map(|option| format!(" -o {option}")).collect::<String>();
+        let key = sshd.user_key().display().to_string();
+        format!("ls -F none -i {key} {more}{isolated} sftp://{}/", sshd.address())
+    };
+    // The question, with the names of the certificate.
+    let said = on_a_terminal(&session, &options(""));
+    is_harmless(&said);
+    assert!(said.contains("Continue connecting"), "{said}");
+    assert!(said.contains(&format!("\"id {SHOWN}\\012line\"")), "{said}");
+    assert!(said.contains(&format!("is for {SHOWN}, other, not for")), "{said}");
+    // The banner, whose lines stay lines.
+    let said = on_a_terminal(&session, &options("-o StrictHostKeyChecking=no"));
+    is_harmless(&said);
+    assert!(said.contains(&format!("welcome {SHOWN}\r\nline two\r\n")), "{said}");
+}
+
+/// A KEXINIT (RFC 4253, 7.1) in a packet, with names that no client has.
+fn kexinit(name: &str) -> Vec<u8> {
+    let mut payload = vec![20];
+    payload.extend([7; 16]);
+    for _ in 0..10 {
+        payload.extend((name.len() as u32).to_be_bytes());
+        payload.extend(name.as_bytes());
+    }
+    payload.extend([0; 5]);
+    let padding = 8 - (payload.len() + 5) % 8 + 8;
+    let mut packet = ((payload.len() + 1 + padding) as u32).to_be_bytes().to_vec();
+    packet.push(padding as u8);
+    packet.extend(payload);
+    packet.extend(vec![0; padding]);
+    packet
+}
+
+#[test]
+fn algorithms_and_replies_of_servers_steer_no_terminal() {
+    let session = Session::new();
+    let mut hello = b"SSH-2.0-evil\r\n".to_vec();
+    hello.extend(kexinit(EVIL));
+    let ssh = scripted(vec![hello]);
+    let goodbye = scripted(vec![format!("530 {EVIL}\r\n").into_bytes()]);
+    let head = format!("HTTP/1.1 403 {}\r\nContent-Length: 0\r\n\r\n", "c\u{9b}31m\u{202e}d");
+    let http = scripted(vec![Vec::new(), head.into_bytes()]);
+    for url in [format!("sftp://{ssh}/"), format!("ftp://{goodbye}/"), format!("http://{http}/x")] {
+        let line = format!("ls -F none --accept-new-host-keys {url}");
+        let line = if url.starts_with("sftp") { line } else { format!("ls {url}") };
+        let ran = session.haul(&line).status(1);
+        is_harmless(&ran.err());
+        if url.starts_with("sftp") {
+            ran.stderr_has(SHOWN);
+        }
+    }
+}
