@@ -80,7 +80,9 @@ impl Applicant<'_> {
                 Step::Answers(rounds) => {
                     let mut answer = handshake.questions().await?;
                     let mut rounds = rounds.iter();
+                    let mut left = MAX_ROUNDS;
                     while let Answer::Questions(questions) = answer {
+                        left = left.checked_sub(1).ok_or_else(|| self.asked_without_end())?;
                         // Other questions than before: the steps have to be taken anew.
                         let given =
                             rounds.next().filter(|given| given.len() == questions.prompts.len());
@@ -159,6 +161,7 @@ impl Applicant<'_> {
     ) -> Result<Result<Answer>> {
         let attempt = async {
             let half = candidate.public_half(asking).await?;
+            candidate.check(&half, self.config)?;
             handshake.public_key(&half, &mut candidate.signer(asking)).await
         };
         match attempt.await {
@@ -190,6 +193,11 @@ struct Attempts<'a> {
     source: Option<PasswordSource>,
     /// Whether the last attempt was with it.
     source_sent: bool,
+    /// Whether somebody is there who answers.
+    attended: bool,
+    /// Passwords that may still be asked for, and attempts at keyboard-interactive: of the whole
+    /// application, as in OpenSSH, or a server that is content with each of them but never with all
+    /// would ask for ever.
     prompts_left: u32,
     rounds: u32,
     interactive_done: bool,
@@ -211,6 +219,7 @@ impl<'a> Attempts<'a> {
             steps: Vec::new(),
             source: applicant.password.cloned(),
             source_sent: false,
+            attended: asking.attempts > 0,
             prompts_left: asking.attempts,
             rounds: config.password_prompts,
             interactive_done: false,
@@ -223,10 +232,11 @@ impl<'a> Attempts<'a> {
         let accepted = |method: &Method| {
             self.remaining.as_ref().is_none_or(|names| names.contains(&method.name()))
         };
-        let has_secret = self.source.is_some() || self.prompts_left > 0;
+        let has_secret = self.source.is_some() || self.attended;
+        let has_password = self.source.is_some() || (self.attended && self.prompts_left > 0);
         self.methods.iter().copied().filter(accepted).find(|method| match method {
             Method::PublicKey => self.keys_left,
-            Method::Password => has_secret,
+            Method::Password => has_password,
             Method::KeyboardInteractive => !self.interactive_done && has_secret && self.rounds > 0,
         })
     }
@@ -234,9 +244,8 @@ impl<'a> Attempts<'a> {
     fn failed(&mut self, step: Step, remaining: &[&'static str], partial: bool) {
         if partial {
             self.steps.push(step);
-            // What comes next is another factor, for which everything may be tried again.
+            // What comes next is another factor, which may be asked for in the same way.
             self.interactive_done = false;
-            self.prompts_left = self.asking.attempts;
         } else if let Step::Password(secret) = step
             && self.source_sent
             && !remaining.contains(&Method::Password.name())
@@ -278,7 +287,7 @@ impl<'a> Attempts<'a> {
             match self.applicant.prompter.secret(&prompt).await? {
                 Some(secret) => (secret, "the password that was typed"),
                 None => {
-                    self.prompts_left = 0;
+                    self.attended = false;
                     return Ok(None);
                 }
             }
@@ -295,8 +304,7 @@ impl<'a> Attempts<'a> {
         let was_asked = matches!(answer, Answer::Questions(_));
         while let Answer::Questions(questions) = answer {
             if given.len() >= MAX_ROUNDS {
-                self.interactive_done = true;
-                return Err(self.applicant.denied("the server asks without end"));
+                return Err(self.applicant.asked_without_end());
             }
             let answers = self.answers_to(&questions).await?;
             answer = handshake.answers(&answers).await?;
@@ -322,19 +330,19 @@ impl<'a> Attempts<'a> {
         }
         let config = self.applicant.config;
         let prompter = self.applicant.prompter;
-        if !questions.heading.is_empty() && self.prompts_left > 0 && !questions.prompts.is_empty() {
+        if !questions.heading.is_empty() && self.attended && !questions.prompts.is_empty() {
             prompter.notice(&questions.heading).await;
         }
         let mut answers = Vec::new();
         for (prompt, visible) in &questions.prompts {
             let prompt = format!("({}@{}) {prompt}", config.user, config.alias);
-            let answer = match (self.prompts_left > 0, visible) {
+            let answer = match (self.attended, visible) {
                 (false, _) => None,
                 (true, true) => prompter.visible(&prompt).await?.map(Secret::new),
                 (true, false) => prompter.secret(&prompt).await?,
             };
             if answer.is_none() {
-                self.prompts_left = 0;
+                self.attended = false;
                 self.interactive_done = true;
             }
             answers.push(answer.unwrap_or_else(|| Secret::new("")));
@@ -378,6 +386,10 @@ impl<'a> Attempts<'a> {
 }
 
 impl Applicant<'_> {
+    fn asked_without_end(&self) -> Error {
+        self.denied("the server asks without end")
+    }
+
     fn denied(&self, cause: impl Into<String>) -> Error {
         Error::new(ErrorKind::Unauthenticated, "authenticate")
             .at(self.location)

@@ -10,7 +10,7 @@
 //! what it finds out, and later ones repeat it.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -51,10 +51,8 @@ pub struct SshHost {
     /// The host that this one is reached through.
     jump: Option<Box<SshHost>>,
     credential: Mutex<Option<Credential>>,
-    /// Holding it means being the one who finds out the credential.
+    /// Holding it means being the one who finds out the credential. It has why that failed, for good.
     finding: tokio::sync::Mutex<Option<String>>,
-    /// How often finding it out has failed.
-    failures: AtomicU64,
     /// Whether the number of a channel may be guessed: it has not been guessed wrong.
     guesses: AtomicBool,
     memory: Arc<Memory>,
@@ -65,9 +63,9 @@ pub struct SshHost {
 impl SshHost {
     /// Reads the configuration for a host. Nothing is dialled yet.
     ///
-    /// A host on the way (`-J`, ProxyJump) has its own configuration from the same files and
-    /// options, but for options that are about the destination alone (Port, User, HostName,
-    /// HostKeyAlias) and the password source.
+    /// A host on the way (`-J`, ProxyJump) has its own configuration from the same files. As with ssh,
+    /// what the command line says (`-o`, `-i`, `-C`) is for the destination alone, and so is the
+    /// password source.
     ///
     /// # Errors
     /// `InvalidInput` with file and line for a configuration that makes no sense; a file that
@@ -103,7 +101,9 @@ impl SshHost {
             Route::Direct | Route::Command(_) => None,
         };
         let location = format!("{}@{}", config.user, with_port(&config.alias, config.port));
-        let judge = HostKeyJudge::new(&config, location.clone(), Arc::clone(&prompter));
+        let alias = config.host_key_alias.as_deref();
+        let pin = options.pins.of(&config.host_name, config.port, alias);
+        let judge = HostKeyJudge::new(&config, pin, location.clone(), Arc::clone(&prompter));
         Ok(Self {
             judge: Arc::new(judge),
             greeter: Arc::new(Greeter::new(Arc::clone(&prompter))),
@@ -113,9 +113,12 @@ impl SshHost {
             jump,
             credential: Mutex::default(),
             finding: tokio::sync::Mutex::default(),
-            failures: AtomicU64::new(0),
             guesses: AtomicBool::new(true),
-            memory: Arc::new(Memory::new(kept(options, &config.host_name, config.port))),
+            memory: Arc::new(Memory::new(
+                options.memory.as_deref(),
+                &config.host_name,
+                config.port,
+            )),
             first_round_trip: watch::Sender::new(None),
             config,
         })
@@ -185,7 +188,6 @@ impl SshHost {
         &self,
         wanted: Option<(&str, &First)>,
     ) -> Result<(SshConnection, Option<Opened>)> {
-        let failures = self.failures.load(Ordering::Acquire);
         let round_trips = RoundTrips::default();
         // Keys are looked for while the network is waited for.
         let identities = match self.remembered() {
@@ -202,7 +204,7 @@ impl SshHost {
             let first = first(handshake.server_version());
             handshake.want(subsystem, first, self.guesses.load(Ordering::Relaxed));
         }
-        self.authenticate(&mut handshake, identities, failures).await?;
+        self.authenticate(&mut handshake, identities).await?;
         let (session, opened) = handshake.into_session().await?;
         Ok((SshConnection::new(session, round_trips, way), opened))
     }
@@ -307,7 +309,6 @@ impl SshHost {
         &self,
         handshake: &mut Handshake,
         identities: Option<Gathering>,
-        failures: u64,
     ) -> Result<()> {
         let applicant = Applicant {
             config: &self.config,
@@ -354,10 +355,9 @@ impl SshHost {
             }
             accepted.clear();
             finding = self.finding.lock().await;
-        } else if self.failures.load(Ordering::Acquire) != failures
-            && let Some(cause) = finding.clone()
-        {
-            // Another connection has failed with all that there is while this one waited.
+        } else if let Some(cause) = finding.clone() {
+            // Another connection has failed with all that there is. Asking again for each lane would
+            // never end, and a server that counts failures would lock the user out.
             return Err(Error::new(ErrorKind::Unauthenticated, "authenticate")
                 .at(&self.location)
                 .because(cause)
@@ -371,7 +371,6 @@ impl SshHost {
             Err(error) => {
                 if error.kind() == ErrorKind::Unauthenticated {
                     *finding = Some(error.cause());
-                    self.failures.fetch_add(1, Ordering::Release);
                 }
                 Err(error)
             }
@@ -399,14 +398,6 @@ impl SshHost {
     fn error(&self) -> Error {
         Error::new(ErrorKind::Unreachable, "connect").at(&self.location)
     }
-}
-
-/// Where what is known of a server is kept.
-fn kept(options: &SshOptions, host: &str, port: u16) -> Option<PathBuf> {
-    let plain =
-        |byte: char| if byte.is_ascii_alphanumeric() || ".-".contains(byte) { byte } else { '_' };
-    let name: String = host.chars().map(plain).collect();
-    Some(options.memory.as_ref()?.join(format!("{name}_{port}")))
 }
 
 /// Keys being looked for; nobody is left to look when nobody wants them any more.
@@ -438,9 +429,7 @@ fn jump_host(
         return Err(Error::new(ErrorKind::InvalidInput, "read the SSH configuration")
             .because("ProxyJump names no host"));
     };
-    let mut options = options.clone();
-    options.password = None;
-    options.options.retain(|option| !is_about_the_destination(option));
+    let mut options = options.for_jump_host();
     options.jump = (!before.is_empty()).then(|| {
         let before = before.iter().map(|hop| {
             let user = hop.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
@@ -450,11 +439,4 @@ fn jump_host(
     });
     let prompter = Arc::clone(prompter);
     SshHost::resolve_at(last.user.as_deref(), &last.host, last.port, &options, prompter, depth + 1)
-}
-
-fn is_about_the_destination(option: &str) -> bool {
-    let name = option.trim_start().split(['=', ' ', '\t']).next().unwrap_or_default();
-    ["HostName", "Port", "User", "HostKeyAlias", "ProxyJump", "ProxyCommand"]
-        .iter()
-        .any(|about| name.eq_ignore_ascii_case(about))
 }

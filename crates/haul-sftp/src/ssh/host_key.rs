@@ -1,20 +1,21 @@
 //! Whether a host is who it should be: what the known hosts say about its key, what the
 //! configuration makes of that, and if need be what the person at the terminal says.
 //!
-//! A key that somebody accepted is remembered for the run and, for later runs, in the known_hosts
-//! file; one that was turned down is not asked about again.
+//! The first key that is accepted is the host's for the rest of the run ([`pin`](super::pin)); for later
+//! runs it is written to the known_hosts file. One that was turned down is not asked about again.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use haul_storage::{Error, ErrorKind, Result, Retry};
+use haul_storage::{Error, ErrorKind, Result, Retry, text};
 use tokio::sync::Mutex;
 
 use super::config::{HostConfig, StrictHostKeys};
 use super::key::{self, HostCertificate, HostKey};
 use super::known_hosts::{self, HostName, KnownHosts, NewEntry, Verdict};
 use super::options::Prompter;
+use super::pin::Pin;
 
 /// Judges the keys that one host shows.
 #[derive(Debug)]
@@ -27,21 +28,24 @@ pub struct HostKeyJudge {
     /// Where an accepted key is written.
     file: Option<PathBuf>,
     batch: bool,
+    /// Bits that an RSA key has at least, and how an authority may have signed.
+    required_rsa_bits: u32,
+    ca_signatures: Vec<&'static str>,
     prompter: Arc<dyn Prompter>,
-    /// Holding it means being the one who asks.
-    answers: Mutex<Answers>,
-}
-
-/// What was decided in this run.
-#[derive(Debug, Default)]
-struct Answers {
-    accepted: Vec<Vec<u8>>,
-    refused: Vec<Vec<u8>>,
+    /// The key that the host has in this run.
+    pin: Arc<Pin>,
+    /// Keys that were turned down. Holding it means being the one who asks.
+    refused: Mutex<Vec<Vec<u8>>>,
 }
 
 impl HostKeyJudge {
     /// The judge of one host.
-    pub fn new(config: &HostConfig, location: String, prompter: Arc<dyn Prompter>) -> Self {
+    pub fn new(
+        config: &HostConfig,
+        pin: Arc<Pin>,
+        location: String,
+        prompter: Arc<dyn Prompter>,
+    ) -> Self {
         let alias = config.host_key_alias.as_deref();
         Self {
             host: HostName::new(alias, &config.host_name, config.port),
@@ -50,8 +54,11 @@ impl HostKeyJudge {
             hashed: config.hash_known_hosts,
             file: config.user_known_hosts.first().cloned(),
             batch: config.batch_mode,
+            required_rsa_bits: config.required_rsa_bits,
+            ca_signatures: config.ca_signatures.clone(),
             prompter,
-            answers: Mutex::default(),
+            pin,
+            refused: Mutex::default(),
         }
     }
 
@@ -60,6 +67,34 @@ impl HostKeyJudge {
     /// # Errors
     /// `Unauthenticated`, never to be tried again, for a key that is not accepted.
     pub async fn judge(&self, known: &KnownHosts, key: &HostKey) -> Result<()> {
+        if let Some(bits) = key.rsa_bits.filter(|&bits| bits < self.required_rsa_bits) {
+            return Err(self.refuse(format!(
+                "its RSA host key {} has {bits} bits, and RequiredRSASize is {}",
+                key.fingerprint(),
+                self.required_rsa_bits
+            )));
+        }
+        self.check_pin(key)?;
+        self.verdict(known, key).await?;
+        // Another connection may have been first, with another key.
+        if self.pin.hold(&key.blob) { Ok(()) } else { self.check_pin(key) }
+    }
+
+    fn check_pin(&self, key: &HostKey) -> Result<()> {
+        match self.pin.key() {
+            Some(pinned) if pinned != key.blob => Err(self.refuse(format!(
+                "{name} shows another host key than before in this run: {kind} {new}, and it was {old}. \
+                 Another machine may have taken its place, or several share its name",
+                name = self.host.name,
+                kind = key.kind(),
+                new = key.fingerprint(),
+                old = key::fingerprint(pinned),
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    async fn verdict(&self, known: &KnownHosts, key: &HostKey) -> Result<()> {
         let verdict = known.look_up(&self.host, key);
         if let Verdict::Revoked(place) = &verdict {
             return Err(self.revoked(key, place));
@@ -108,7 +143,18 @@ impl HostKeyJudge {
             ));
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        if !certificate.signature_valid {
+        let weak = certificate.authority_rsa_bits.filter(|&bits| bits < self.required_rsa_bits);
+        if !self.ca_signatures.contains(&certificate.signature_algorithm.as_str()) {
+            Err(format!(
+                "its certificate \"{id}\" is signed with {}, which CASignatureAlgorithms does not allow",
+                certificate.signature_algorithm
+            ))
+        } else if let Some(bits) = weak {
+            Err(format!(
+                "its certificate \"{id}\" is signed by an RSA key of {bits} bits, and RequiredRSASize is {}",
+                self.required_rsa_bits
+            ))
+        } else if !certificate.signature_valid {
             Err(format!("the signature of its certificate \"{id}\" is wrong"))
         } else if !certificate.for_host {
             Err(format!("its certificate \"{id}\" is for users, not for hosts"))
@@ -138,9 +184,10 @@ impl HostKeyJudge {
         others: &[(String, known_hosts::Place)],
         fault: Option<String>,
     ) -> Result<()> {
-        let mut answers = self.answers.lock().await;
-        if answers.accepted.contains(&key.blob) {
-            return Ok(());
+        let mut refused = self.refused.lock().await;
+        // While this one waited somebody may have accepted it, or another key.
+        if self.pin.key().is_some() {
+            return self.check_pin(key);
         }
         let mut story = format!(
             "the {} host key of {} is not known ({})",
@@ -159,11 +206,12 @@ impl HostKeyJudge {
             StrictHostKeys::No => true,
             // A host that is known by other keys is not new.
             StrictHostKeys::AcceptNew => others.is_empty(),
-            StrictHostKeys::Ask if self.batch || answers.refused.contains(&key.blob) => false,
-            StrictHostKeys::Ask => self.ask(key, &story).await?,
+            StrictHostKeys::Ask if self.batch || refused.contains(&key.blob) => false,
+            // Names in a certificate are the server's words: they may not begin lines of their own.
+            StrictHostKeys::Ask => self.ask(key, &text::line(&story)).await?,
         };
         if !accepted {
-            answers.refused.push(key.blob.clone());
+            refused.push(key.blob.clone());
             let advice = match self.strict {
                 StrictHostKeys::Yes => {
                     "StrictHostKeyChecking is yes; add the key to the known hosts"
@@ -178,7 +226,9 @@ impl HostKeyJudge {
             };
             return Err(self.refuse(format!("{story}; {advice}")));
         }
-        answers.accepted.push(key.blob.clone());
+        if !self.pin.hold(&key.blob) {
+            return self.check_pin(key);
+        }
         self.remember(key).await;
         Ok(())
     }

@@ -11,6 +11,8 @@ pub struct HostKey {
     pub key_type: String,
     /// The key as it goes over the wire. Of a certificate, the key in it.
     pub blob: Vec<u8>,
+    /// Bits of the modulus of an RSA key.
+    pub rsa_bits: Option<u32>,
     /// The certificate, if it came in one.
     pub certificate: Option<HostCertificate>,
 }
@@ -20,6 +22,10 @@ pub struct HostKey {
 pub struct HostCertificate {
     /// The key of the authority that signed it.
     pub authority: Vec<u8>,
+    /// Bits of the modulus of the authority's RSA key.
+    pub authority_rsa_bits: Option<u32>,
+    /// How the authority signed it.
+    pub signature_algorithm: String,
     /// Whether the authority's signature is good.
     pub signature_valid: bool,
     /// Whether it is for a host and not for a user.

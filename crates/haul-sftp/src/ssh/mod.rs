@@ -14,6 +14,7 @@
 
 mod algorithms;
 mod auth;
+mod choice;
 mod config;
 mod connection;
 mod host;
@@ -23,12 +24,13 @@ mod key;
 mod known_hosts;
 mod options;
 mod pattern;
+mod pin;
 mod proxy;
 mod transport;
 
 pub use connection::SshConnection;
 pub use host::SshHost;
-pub use options::{ConfigFile, Nobody, PasswordSource, Prompter, Secret, SshOptions};
+pub use options::{ConfigFile, Nobody, PasswordSource, Pins, Prompter, Secret, SshOptions};
 pub use transport::{Channel, Incoming, Outgoing};
 
 /// How much of what a far end says on its standard error is kept for an error message, in bytes.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 pub use haul_net::{Nobody, PasswordSource, Prompter, Secret};
 
+pub use super::pin::Pins;
+
 /// What the user said about SSH (command line, configuration), shared by all hosts.
 #[derive(Clone, Debug, Default)]
 pub struct SshOptions {
@@ -25,6 +27,25 @@ pub struct SshOptions {
     pub password: Option<PasswordSource>,
     /// A directory for what makes the next connection to a server faster, if it may be kept.
     pub memory: Option<PathBuf>,
+    /// The host keys that were accepted in this run. Clones share them.
+    pub pins: Pins,
+}
+
+impl SshOptions {
+    /// What a host on the way to the destination gets of it. ssh starts another ssh for that host and
+    /// hands on which configuration file is read, and no option or key file of the command line: who
+    /// takes any host key of a virtual machine (`-o StrictHostKeyChecking=no`) has not said so of the
+    /// bastion before it.
+    #[must_use]
+    pub fn for_jump_host(&self) -> Self {
+        Self {
+            config: self.config.clone(),
+            accept_new_host_keys: self.accept_new_host_keys,
+            memory: self.memory.clone(),
+            pins: self.pins.clone(),
+            ..Self::default()
+        }
+    }
 }
 
 /// Which configuration files are read.

@@ -111,17 +111,67 @@ fn names_that_would_be_an_option_or_a_command_are_refused() {
     }
 }
 
+/// As `ssh` has it, with Debian's exception for groups of one: the file of `-F` is taken as it is, and what
+/// it includes only if nobody else could have written it.
 #[test]
-fn a_configuration_that_others_can_write_is_refused() {
-    use std::os::unix::fs::PermissionsExt;
+fn an_included_file_that_others_can_write_is_refused_as_openssh_refuses_it() {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
     let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join(".ssh/config");
-    std::fs::create_dir(file.parent().unwrap()).unwrap();
-    std::fs::write(&file, "Port 5\n").unwrap();
+    let (file, part) = (directory.path().join("config"), directory.path().join("part"));
+    // By a link, so that it is not the link's mode that counts.
+    std::fs::write(directory.path().join("real"), "Port 5\n").unwrap();
+    symlink("real", &part).unwrap();
+    std::fs::write(&file, format!("Include {}\n", part.display())).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
     let options = SshOptions { config: ConfigFile::Path(file.clone()), ..SshOptions::default() };
-    for (mode, good) in [(0o644, true), (0o664, false), (0o602, false)] {
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
-        let host = SshHost::resolve(None, "h", None, &options, Arc::new(Nobody));
-        assert_eq!(host.is_ok(), good, "{mode:o}: {host:?}");
+    // Root's own group, one that others are in (sys has none by itself, staff no user), nobody's file.
+    for (owner, group, mode, good) in [
+        (0, 0, 0o644, true),
+        (0, 0, 0o664, true),
+        (0, 0, 0o602, false),
+        (0, 50, 0o664, false),
+        (0, 50, 0o644, true),
+        (65_534, 0, 0o644, false),
+    ] {
+        chown(&part, Some(owner), Some(group)).unwrap();
+        std::fs::set_permissions(&part, std::fs::Permissions::from_mode(mode)).unwrap();
+        let mut ssh = Command::new("ssh");
+        let theirs = ssh.arg("-G").arg("-F").arg(&file).arg("h").output().unwrap();
+        assert_eq!(theirs.status.success(), good, "{owner} {group} {mode:o}");
+        match SshHost::resolve(None, "h", None, &options, Arc::new(Nobody)) {
+            Ok(host) => assert!(good && host.port() == 5, "{owner} {group} {mode:o}"),
+            Err(error) => {
+                assert!(!good && error.to_string().contains("bad owner or permissions"), "{error}");
+                assert_eq!(error.location(), part.to_string_lossy());
+            }
+        }
     }
+}
+
+/// Such a name would be written to the known hosts as one for many hosts.
+#[test]
+fn a_name_that_is_a_pattern_of_known_hosts_is_refused_wherever_it_comes_from() {
+    let resolve = |host: &str, options: &[&str]| {
+        let options = SshOptions {
+            config: ConfigFile::None,
+            options: options.iter().map(|&option| option.to_owned()).collect(),
+            ..SshOptions::default()
+        };
+        SshHost::resolve(None, host, None, &options, Arc::new(Nobody))
+    };
+    for name in ["*", "*,x", "a?", "!a", "a,b", "@revoked", "|1|x", "#a"] {
+        assert!(resolve(name, &[]).is_err(), "{name}");
+        assert!(resolve("h", &[&format!("HostName={name}")]).is_err(), "HostName={name}");
+        assert!(resolve("h", &[&format!("HostKeyAlias={name}")]).is_err(), "HostKeyAlias={name}");
+        let jump = SshOptions {
+            config: ConfigFile::None,
+            // A comma parts two hosts there.
+            jump: Some(name.replace("a,b", "*,b")),
+            ..SshOptions::default()
+        };
+        assert!(SshHost::resolve(None, "h", None, &jump, Arc::new(Nobody)).is_err(), "-J {name}");
+    }
+    // A name for a block of the configuration alone may be one.
+    assert!(resolve("a*", &["HostName=real"]).is_ok());
+    assert!(resolve("h", &["HostKeyAlias=[127.0.0.1]:2222"]).is_ok());
 }

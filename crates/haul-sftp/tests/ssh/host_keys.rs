@@ -160,6 +160,104 @@ async fn a_revoked_key_is_refused_even_if_it_is_known() {
     assert!(text.contains("is revoked by") && text.contains("known_hosts:2"), "{text}");
 }
 
+/// The second machine would be given the password.
+#[tokio::test]
+async fn the_first_key_is_held_to_for_the_run_whatever_the_known_hosts_say() {
+    let mut sshd = Sshd::start();
+    let other = sshd.new_key("other", "ed25519", "");
+    let (first, second) = (public(&sshd.host_key("ed25519")), public(&other));
+    let name = sshd.known_name();
+    let own = fs::read(sshd.host_key("ed25519")).unwrap();
+    for (known, more) in [
+        // Not to be remembered, known by both.
+        ("/dev/null".to_owned(), "StrictHostKeyChecking=no"),
+        (sshd.known_hosts().display().to_string(), "StrictHostKeyChecking=yes"),
+    ] {
+        fs::write(sshd.host_key("ed25519"), &own).unwrap();
+        sshd.restart();
+        fs::write(sshd.known_hosts(), format!("{name} {first}{name} {second}")).unwrap();
+        let options = with(sshd.options(), &[&format!("UserKnownHostsFile={known}"), more]);
+        let host = host(&sshd, &options);
+        greet(&host.connect().await.unwrap()).await.unwrap();
+        fs::copy(&other, sshd.host_key("ed25519")).unwrap();
+        sshd.restart();
+        // The same run: another connection, and the host as another location has it.
+        for host in [host, crate::host(&sshd, &options)] {
+            let text = refused(&host.connect().await.unwrap_err());
+            assert!(text.contains("another host key than before"), "{text}");
+        }
+        // Another run.
+        let options = with(sshd.options(), &[&format!("UserKnownHostsFile={known}"), more]);
+        greet(&crate::host(&sshd, &options).connect().await.unwrap()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn short_rsa_keys_and_signatures_that_the_configuration_leaves_out_are_refused() {
+    let sshd = Sshd::builder().host_keys(&["rsa"]).start();
+    let refuses = async |options: &[&str], why: &str| {
+        let error = host(&sshd, &with(sshd.options(), options)).connect().await.unwrap_err();
+        assert!(error.to_string().contains(why), "{options:?}: {error}");
+    };
+    refuses(&["RequiredRSASize=3072"], "has 2048 bits, and RequiredRSASize is 3072").await;
+    refuses(&["HostKeyAlgorithms=-rsa-*"], "no common host key algorithm").await;
+    let options = with(sshd.options(), &["RequiredRSASize=2048", "HostKeyAlgorithms=rsa-sha2-256"]);
+    greet(&host(&sshd, &options).connect().await.unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn keys_of_the_user_that_the_configuration_leaves_out_are_not_offered() {
+    let sshd = Sshd::start();
+    let rsa = sshd.new_key("rsa_key", "rsa", "");
+    sshd.authorize(&rsa, "");
+    let by_rsa = SshOptions { identities: vec![rsa], ..sshd.options() };
+    for (options, more, why) in [
+        (sshd.options(), "PubkeyAcceptedAlgorithms=-ssh-ed25519", "leaves out ssh-ed25519"),
+        (sshd.options(), "PubkeyAcceptedKeyTypes=ecdsa-*", "leaves out ssh-ed25519"),
+        (by_rsa.clone(), "PubkeyAcceptedAlgorithms=-rsa-sha2-*", "leaves out"),
+        (by_rsa.clone(), "RequiredRSASize=3072", "has 2048 bits, and RequiredRSASize is 3072"),
+    ] {
+        let error = host(&sshd, &with(options, &[more])).connect().await.unwrap_err();
+        assert_eq!(error.operation(), "authenticate", "{error}");
+        assert!(error.to_string().contains(why), "{more}: {error}");
+    }
+    for more in ["PubkeyAcceptedAlgorithms=rsa-sha2-256", "RequiredRSASize=2048"] {
+        let options = with(by_rsa.clone(), &[more]);
+        greet(&host(&sshd, &options).connect().await.unwrap()).await.unwrap();
+    }
+}
+
+/// Whoever can make two keys with one SHA-1 can have one certified and use the other.
+#[tokio::test]
+async fn a_certificate_that_was_signed_with_sha1_counts_only_where_the_user_says_so() {
+    let sshd = Sshd::builder().certificate(&["-n", "127.0.0.1"]).start();
+    let authority = sshd.new_key("rsa_authority", "rsa", "");
+    let mut sshd = sshd;
+    let known = format!("@cert-authority * {}", public(&authority));
+    fs::write(sshd.known_hosts(), known).unwrap();
+    for (algorithm, options, good) in [
+        ("rsa-sha2-512", &[][..], true),
+        ("rsa-sha2-512", &["CASignatureAlgorithms=-rsa-*"], false),
+        ("rsa-sha2-256", &["CASignatureAlgorithms=rsa-sha2-256"], true),
+        ("rsa-sha2-256", &["RequiredRSASize=3072"], false),
+        ("ssh-rsa", &[], false),
+        ("ssh-rsa", &["StrictHostKeyChecking=no"], true),
+    ] {
+        let mut sign = Command::new("ssh-keygen");
+        sign.args(["-q", "-h", "-I", "host", "-n", "127.0.0.1", "-t", algorithm, "-s"]);
+        sign.arg(&authority).arg(sshd.host_key("ed25519").with_extension("pub"));
+        assert!(sign.status().unwrap().success());
+        sshd.restart();
+        let result = host(&sshd, &with(sshd.options(), options)).connect().await;
+        assert_eq!(result.is_ok(), good, "{algorithm} {options:?} {result:?}");
+        if let Err(error) = result {
+            let text = refused(&error);
+            let why = ["CASignatureAlgorithms", "RequiredRSASize"];
+            assert!(why.iter().any(|why| text.contains(why)), "{text}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn hashed_names_scanned_keys_wildcards_and_aliases_are_found() {
     let sshd = Sshd::start();

@@ -9,11 +9,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
-use haul_sftp::ssh::{ConfigFile, Nobody, SshHost, SshOptions};
+use haul_sftp::ssh::{ConfigFile, Nobody, Pins, SshHost, SshOptions};
 use haul_storage::{ErrorKind, Retry};
 
 use crate::port::free_port;
-use crate::sshd::Sshd;
+use crate::sshd::{Sshd, public};
 use crate::{echo, greet, host, host_at, pattern, with};
 
 #[tokio::test]
@@ -146,24 +146,23 @@ async fn a_connection_whose_key_is_plain_does_not_wait_for_one_that_is_stuck() {
     first.abort();
 }
 
-/// Options whose known hosts are those of several servers.
+/// Options with a configuration file in which the known hosts are those of several servers, and the keys of
+/// their users: what a host on the way gets as well.
 fn known_to(sshds: &[&Sshd]) -> (tempfile::TempDir, SshOptions) {
     let directory = tempfile::tempdir().unwrap();
     let known: String =
         sshds.iter().map(|sshd| std::fs::read_to_string(sshd.known_hosts()).unwrap()).collect();
     let file = directory.path().join("known_hosts");
     std::fs::write(&file, known).unwrap();
-    let keys: Vec<PathBuf> = sshds.iter().map(|sshd| sshd.user_key()).collect();
-    let options = SshOptions {
-        identities: keys,
-        config: ConfigFile::None,
-        options: vec![
-            format!("UserKnownHostsFile={}", file.display()),
-            "GlobalKnownHostsFile=none".to_owned(),
-            "IdentityAgent=none".to_owned(),
-        ],
-        ..SshOptions::default()
-    };
+    let keys: String =
+        sshds.iter().map(|sshd| format!("IdentityFile {}\n", sshd.user_key().display())).collect();
+    let config = directory.path().join("config");
+    let text = format!(
+        "Host *\nUserKnownHostsFile {}\nGlobalKnownHostsFile none\nIdentityAgent none\n{keys}",
+        file.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let options = SshOptions { config: ConfigFile::Path(config), ..SshOptions::default() };
     (directory, options)
 }
 
@@ -187,8 +186,7 @@ async fn a_chain_of_jump_hosts_leads_to_a_host_and_each_shows_its_own_key() {
     }
     // The key of a host on the way is checked as well.
     let (_directory, strangers) = known_to(&[&far, &goal]);
-    let identities = options.identities.clone();
-    let strangers = SshOptions { jump: options.jump.clone(), identities, ..strangers };
+    let strangers = SshOptions { jump: options.jump.clone(), ..strangers };
     let error = host(&goal, &strangers).connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unauthenticated);
     assert!(error.location().ends_with(&address(&near)), "{error}");
@@ -197,7 +195,7 @@ async fn a_chain_of_jump_hosts_leads_to_a_host_and_each_shows_its_own_key() {
 #[tokio::test]
 async fn a_jump_host_of_the_configuration_is_used_with_its_own_settings() {
     let (near, goal) = (Sshd::start(), Sshd::start());
-    let (directory, mut options) = known_to(&[&near, &goal]);
+    let (directory, options) = known_to(&[&near, &goal]);
     let config = format!(
         "Host near\n HostName {}\n Port {}\n HostKeyAlias {}\nHost goal\n HostName {}\n Port {}\n \
          HostKeyAlias {}\n ProxyJump near\n",
@@ -209,18 +207,62 @@ async fn a_jump_host_of_the_configuration_is_used_with_its_own_settings() {
         goal.known_name(),
     );
     let file = directory.path().join("config");
-    std::fs::write(&file, config).unwrap();
-    options.config = ConfigFile::Path(file);
+    let known = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, config + &known).unwrap();
     let host = SshHost::resolve(None, "goal", None, &options, Arc::new(Nobody)).unwrap();
     greet(&host.connect().await.unwrap()).await.unwrap();
     assert_eq!(near.connections(), 2);
+}
+
+/// `-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null` is said of a virtual machine that is made
+/// anew every day, not of the bastion before it; the same goes for keys (`-i`).
+#[tokio::test]
+async fn options_of_the_command_line_are_for_the_destination_alone() {
+    let (near, goal) = (Sshd::start(), Sshd::start());
+    let (directory, options) = known_to(&[&near, &goal]);
+    let options = SshOptions { jump: Some(address(&near)), ..options };
+    let lax = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null"];
+    greet(&host(&goal, &with(options.clone(), &lax)).connect().await.unwrap()).await.unwrap();
+    // Somebody else is where the bastion was.
+    let known = directory.path().join("known_hosts");
+    let other = near.new_key("other", "ed25519", "");
+    for (lines, why) in [
+        (format!("{} {}", near.known_name(), public(&other)), "HAS CHANGED"),
+        (String::new(), "is not known"),
+    ] {
+        std::fs::write(&known, lines).unwrap();
+        // Another run.
+        let options = SshOptions { pins: Pins::default(), ..options.clone() };
+        let error = host(&goal, &with(options, &lax)).connect().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
+        assert!(error.location().ends_with(&address(&near)), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    assert_eq!(near.log().matches("Accepted publickey").count(), 1, "{}", near.log());
+    // A key of the command line is not shown to the bastion.
+    let keyless = SshOptions {
+        identities: vec![goal.user_key(), near.user_key()],
+        jump: options.jump.clone(),
+        ..SshOptions::default()
+    };
+    let config = format!(
+        "IdentityFile none\nIdentityAgent none\nUserKnownHostsFile {}\n",
+        near.known_hosts().display()
+    );
+    std::fs::write(directory.path().join("keyless"), config).unwrap();
+    let config = ConfigFile::Path(directory.path().join("keyless"));
+    let keyless = SshOptions { config, ..with(keyless, &lax) };
+    let error = host(&goal, &keyless).connect().await.unwrap_err();
+    assert!(error.location().ends_with(&address(&near)), "{error}");
+    assert!(error.to_string().contains("nothing to try"), "{error}");
 }
 
 #[tokio::test]
 async fn a_goal_that_the_jump_host_does_not_reach_is_unreachable() {
     let near = Sshd::start();
     let free = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-    let options = SshOptions { jump: Some(address(&near)), ..near.options() };
+    let (_directory, options) = known_to(&[&near]);
+    let options = SshOptions { jump: Some(address(&near)), ..options };
     let error = host_at(free, &options).connect().await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later));
     let text = error.to_string();

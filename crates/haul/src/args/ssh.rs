@@ -12,7 +12,7 @@ pub(crate) struct SshArgs {
     #[arg(short = 'P', value_name = "PORT")]
     pub(crate) port: Option<u16>,
 
-    /// Private key to try first; may be given several times
+    /// Private key to try first, not on jump hosts; may be given several times
     #[arg(short = 'i', value_name = "FILE")]
     pub(crate) identities: Vec<PathBuf>,
 
@@ -24,7 +24,7 @@ pub(crate) struct SshArgs {
     #[arg(short = 'F', value_name = "FILE")]
     pub(crate) config_file: Option<String>,
 
-    /// An option as in ssh_config(5): NAME=VALUE; may be given several times
+    /// An option as in ssh_config(5), NAME=VALUE, not for jump hosts; may be given several times
     #[arg(short = 'o', value_name = "OPTION")]
     pub(crate) options: Vec<String>,
 

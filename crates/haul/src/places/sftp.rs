@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{env, fs};
 
 use haul_sftp::codec::FileKind;
-use haul_sftp::ssh::{ConfigFile, PasswordSource, Secret, SshHost, SshOptions};
+use haul_sftp::ssh::{ConfigFile, PasswordSource, Pins, Secret, SshHost, SshOptions};
 use haul_sftp::{Nearest, SftpHost, SftpStorage, SshDial};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage};
 
@@ -64,6 +64,7 @@ impl SftpPlaces {
             accept_new_host_keys: ssh.accept_new_host_keys,
             password: password.map(|text| PasswordSource::Secret(Secret::new(text))),
             memory: state("hosts"),
+            pins: Pins::default(),
         };
         let terminal = Terminal { quiet: printer.is_quiet() };
         let (printer, opened) = (printer.clone(), Mutex::default());

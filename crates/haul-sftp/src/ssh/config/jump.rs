@@ -52,13 +52,20 @@ fn hop(text: &str) -> Result<Hop, String> {
 
 /// Whether a name can be that of a host. Names go into the command lines of ProxyCommand and `Match
 /// exec`, so what means something to a shell is refused, as in OpenSSH since 9.6, and a leading
-/// dash, which would make it an option.
+/// dash, which would make it an option. A comma would make it a list.
 pub fn is_host(name: &str) -> bool {
     !name.starts_with('-')
         && !name.is_empty()
         && !name.contains(|c: char| {
-            c.is_whitespace() || c.is_control() || "'`\"$\\;&<>|(){}".contains(c)
+            c.is_whitespace() || c.is_control() || "'`\"$\\;&<>|(){},".contains(c)
         })
+}
+
+/// Whether the name that a host key is looked up by would be read as something else in a known_hosts
+/// file: a pattern or a list, under which other hosts would be known too, a marker, a hash or a comment.
+pub fn is_pattern(name: &str) -> bool {
+    name.starts_with(['#', '@', '|'])
+        || name.contains(|c: char| c.is_control() || "*?!,".contains(c))
 }
 
 /// Whether a name can be that of a user. Dollar and backslash are in names of Windows domains.
@@ -93,7 +100,7 @@ mod tests {
     fn what_names_no_host_is_refused() {
         for text in [
             "", "a,", ":22", "$(x)", "a;b", "u`x`@a", "-u@a", "a:0", "a:x", "@host", "-oX", "[::1",
-            "[::1]x", "a b",
+            "[::1]x", "a b", "a|b",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -9,6 +9,7 @@
 
 mod account;
 mod expand;
+mod guard;
 pub mod jump;
 mod lexer;
 mod reader;
@@ -26,6 +27,7 @@ use self::reader::{Query, Reader, World};
 pub use self::settings::StrictHostKeys;
 use self::settings::{Proxy, Settings};
 use self::world::RealWorld;
+use super::choice;
 use super::options::{ConfigFile, SshOptions};
 
 /// Seconds between keepalives where ServerAliveInterval is not set; with four of them an
@@ -36,6 +38,9 @@ const ALIVE_COUNT: u32 = 4;
 /// How long to wait for a connection where ConnectTimeout is not set. Linux gives up on a TCP
 /// connect after some two minutes; a minute is what a dead link is given later as well.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The shortest RSA keys that OpenSSH takes.
+const RSA_BITS: u32 = 1024;
 
 /// The names of key files that are tried where none is configured, in OpenSSH's order.
 const IDENTITIES: [&str; 4] = ["id_rsa", "id_ecdsa", "id_ed25519", "id_ed25519_sk"];
@@ -66,6 +71,11 @@ pub struct HostConfig {
     pub macs: Option<String>,
     pub kex_algorithms: Option<String>,
     pub host_key_algorithms: Option<String>,
+    /// CASignatureAlgorithms and PubkeyAcceptedAlgorithms, as names.
+    pub ca_signatures: Vec<&'static str>,
+    pub user_keys: Vec<&'static str>,
+    /// RequiredRSASize.
+    pub required_rsa_bits: u32,
     /// `None`: no limit but the system's.
     pub connect_timeout: Option<Duration>,
     /// `None`: no keepalives.
@@ -180,13 +190,14 @@ fn read_files<W: World>(
     let system = Path::new("/etc/ssh");
     match &options.config {
         ConfigFile::None => Ok(()),
-        // A file of the command line is the user's, wherever it is.
-        ConfigFile::Path(path) => reader.file(path, &home),
+        // A file of the command line is the user's, wherever it is, and is taken as it is (ssh(1), -F).
+        ConfigFile::Path(path) => reader.file(path, &home, false),
         ConfigFile::Default => {
-            for (path, base) in
-                [(home.join("config"), home.as_path()), (system.join("ssh_config"), system)]
-            {
-                match reader.file(&path, base) {
+            for (path, base, guarded) in [
+                (home.join("config"), home.as_path(), true),
+                (system.join("ssh_config"), system, false),
+            ] {
+                match reader.file(&path, base, guarded) {
                     Err(error)
                         if error.kind() == ErrorKind::NotFound
                             && error.location() == path.to_string_lossy() => {}
@@ -204,6 +215,17 @@ fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<Ho
     if let Some(name) = &settings.host_name {
         tokens.host_name = query.host.clone();
         tokens.host_name = tokens.expand(name)?;
+    }
+    // An accepted key would be written down for other hosts too.
+    let looked_up = settings.host_key_alias.as_ref().unwrap_or(&tokens.host_name);
+    if jump::is_pattern(looked_up) {
+        return Err(format!("\"{looked_up}\" cannot be the name of one host"));
+    }
+    if tokens.host_name.starts_with('-') || tokens.host_name.contains(char::is_control) {
+        return Err(format!("\"{}\" cannot be the name of a host", tokens.host_name));
+    }
+    if tokens.user.contains(char::is_control) {
+        return Err(format!("\"{}\" cannot be the name of a user", tokens.user));
     }
     let ssh = |name: &str| query.home.join(".ssh").join(name);
     let mut identity_files = options.identities.clone();
@@ -262,6 +284,10 @@ fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<Ho
         macs: settings.macs.clone(),
         kex_algorithms: settings.kex_algorithms.clone(),
         host_key_algorithms: settings.host_key_algorithms.clone(),
+        ca_signatures: choice::ca_signatures(settings.ca_signature_algorithms.as_deref())?,
+        user_keys: choice::user_keys(settings.pubkey_accepted_algorithms.as_deref())?,
+        // No shorter one is taken, as in OpenSSH.
+        required_rsa_bits: settings.required_rsa_size.unwrap_or(RSA_BITS).max(RSA_BITS),
         connect_timeout: settings.connect_timeout.unwrap_or(Some(CONNECT_TIMEOUT)),
         alive_interval: Some(interval).filter(|interval| !interval.is_zero()),
         alive_count: settings.server_alive_count_max.unwrap_or(ALIVE_COUNT),

@@ -23,11 +23,11 @@ const MAX_DEPTH: usize = 16;
 
 /// What the reader needs from outside.
 pub trait World {
-    /// The text of a file.
+    /// The text of a file. `guarded`: it is refused if somebody else could have written it.
     ///
     /// # Errors
     /// Those of the operating system.
-    fn read(&self, path: &Path) -> io::Result<String>;
+    fn read(&self, path: &Path, guarded: bool) -> io::Result<String>;
     /// The files that a glob pattern names, sorted.
     fn glob(&self, pattern: &str) -> Vec<PathBuf>;
     /// Whether a command line ends with status 0.
@@ -103,12 +103,14 @@ impl<'a, W: World> Reader<'a, W> {
     }
 
     /// Reads one file, which has to exist, from the start. What it includes by relative names is in
-    /// the directory `base`.
+    /// the directory `base`. `guarded`: it is refused if somebody else could have written it; what it
+    /// includes always is.
     ///
     /// # Errors
-    /// A bad line, named by file and line; a file that cannot be read.
-    pub fn file(&mut self, path: &Path, base: &Path) -> Result<()> {
-        self.read_file(path, base, true, 0)
+    /// A bad line, named by file and line; a file that cannot be read or could be somebody else's.
+    pub fn file(&mut self, path: &Path, base: &Path, guarded: bool) -> Result<()> {
+        let text = self.text(path, guarded)?;
+        self.read_lines(&text, path, base, true, 0)
     }
 
     /// Whether a `Match final` asks for everything to be read once more.
@@ -131,10 +133,20 @@ impl<'a, W: World> Reader<'a, W> {
         self.settings
     }
 
-    fn read_file(&mut self, path: &Path, base: &Path, live: bool, depth: usize) -> Result<()> {
-        let text = self.world.read(path).map_err(|error| {
-            Error::from_io("read the SSH configuration", error).at(path.display())
-        })?;
+    fn text(&self, path: &Path, guarded: bool) -> Result<String> {
+        self.world
+            .read(path, guarded)
+            .map_err(|error| Error::from_io("read the SSH configuration", error).at(path.display()))
+    }
+
+    fn read_lines(
+        &mut self,
+        text: &str,
+        path: &Path,
+        base: &Path,
+        live: bool,
+        depth: usize,
+    ) -> Result<()> {
         let mut applies = live;
         for (index, raw) in text.lines().enumerate() {
             let place = Place { file: path, number: index + 1 };
@@ -182,7 +194,8 @@ impl<'a, W: World> Reader<'a, W> {
             };
             // A pattern without a file is nothing, as in OpenSSH.
             for file in self.world.glob(&named.to_string_lossy()) {
-                self.read_file(&file, base, applies, depth + 1)?;
+                let text = self.text(&file, true)?;
+                self.read_lines(&text, &file, base, applies, depth + 1)?;
             }
         }
         Ok(())

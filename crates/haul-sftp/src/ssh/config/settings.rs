@@ -33,6 +33,9 @@ pub struct Settings {
     pub macs: Option<String>,
     pub kex_algorithms: Option<String>,
     pub host_key_algorithms: Option<String>,
+    pub ca_signature_algorithms: Option<String>,
+    pub pubkey_accepted_algorithms: Option<String>,
+    pub required_rsa_size: Option<u32>,
     pub connect_timeout: Option<Option<Duration>>,
     pub server_alive_interval: Option<Duration>,
     pub server_alive_count_max: Option<u32>,
@@ -124,6 +127,14 @@ impl Settings {
             "macs" => first(&mut self.macs, one(line)?.to_owned()),
             "kexalgorithms" => first(&mut self.kex_algorithms, one(line)?.to_owned()),
             "hostkeyalgorithms" => first(&mut self.host_key_algorithms, one(line)?.to_owned()),
+            "casignaturealgorithms" => {
+                first(&mut self.ca_signature_algorithms, one(line)?.to_owned());
+            }
+            // The second is the name of OpenSSH before 8.5.
+            "pubkeyacceptedalgorithms" | "pubkeyacceptedkeytypes" => {
+                first(&mut self.pubkey_accepted_algorithms, one(line)?.to_owned());
+            }
+            "requiredrsasize" => first(&mut self.required_rsa_size, number(line)?),
             "connecttimeout" => {
                 let value = one(line)?;
                 let time = if is_none(value) { None } else { Some(duration(value)?) };

@@ -13,10 +13,13 @@ struct Fake {
     files: BTreeMap<PathBuf, String>,
     /// Commands that succeed.
     good: Vec<String>,
+    /// The files that were read, and whether they were guarded.
+    read: std::cell::RefCell<Vec<(PathBuf, bool)>>,
 }
 
 impl World for Fake {
-    fn read(&self, path: &Path) -> io::Result<String> {
+    fn read(&self, path: &Path, guarded: bool) -> io::Result<String> {
+        self.read.borrow_mut().push((path.to_owned(), guarded));
         self.files.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
@@ -114,6 +117,43 @@ fn match_final_holds_in_a_second_reading_with_the_real_host_name() {
     let config = resolved(text, "alias");
     assert_eq!((config.port, config.user.as_str()), (9, "u"));
     assert_eq!(resolved("Match canonical\n Port 9", "h").port, 22);
+}
+
+/// As in OpenSSH.
+#[test]
+fn the_users_own_file_and_all_that_is_included_are_guarded() {
+    let mut world = world("Include part");
+    for (path, text) in [
+        ("/home/me/.ssh/part", "Include below"),
+        ("/home/me/.ssh/below", ""),
+        ("/etc/ssh/ssh_config", "Include sys"),
+        ("/etc/ssh/sys", ""),
+    ] {
+        world.files.insert(path.into(), text.to_owned());
+    }
+    resolve_in(&world, &query("h"), None, None, &SshOptions::default()).unwrap();
+    let read: Vec<_> = world.read.take();
+    let expected = [
+        ("/home/me/.ssh/config", true),
+        ("/home/me/.ssh/part", true),
+        ("/home/me/.ssh/below", true),
+        ("/etc/ssh/ssh_config", false),
+        ("/etc/ssh/sys", true),
+    ];
+    assert_eq!(read, expected.map(|(path, guarded)| (PathBuf::from(path), guarded)));
+    let named = SshOptions {
+        config: ConfigFile::Path("/home/me/.ssh/part".into()),
+        ..SshOptions::default()
+    };
+    resolve_in(&world, &query("h"), None, None, &named).unwrap();
+    let read: Vec<_> = world.read.take();
+    assert_eq!(
+        read,
+        expected[1..3]
+            .iter()
+            .map(|(path, _)| (PathBuf::from(path), *path == "/home/me/.ssh/below"))
+            .collect::<Vec<_>>()
+    );
 }
 
 #[test]

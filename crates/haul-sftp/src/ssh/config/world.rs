@@ -1,10 +1,11 @@
 //! The files and commands that a configuration is made of: the real ones.
 
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::guard;
 use super::reader::World;
 use crate::ssh::pattern;
 
@@ -13,25 +14,16 @@ use crate::ssh::pattern;
 pub struct RealWorld;
 
 impl World for RealWorld {
-    /// A file below a `.ssh` directory has to belong to the user or root, and to be writable by
-    /// nobody else, as OpenSSH has it: who can write it decides which commands are run.
-    fn read(&self, path: &Path) -> io::Result<String> {
-        let text = std::fs::read_to_string(path)?;
-        if path.parent().is_some_and(|parent| parent.ends_with(".ssh")) {
-            let metadata = std::fs::metadata(path)?;
-            let owner = metadata.uid();
-            let mine = owner == 0 || owner == rustix::process::getuid().as_raw();
-            if !mine || metadata.mode() & 0o022 != 0 {
-                return Err(io::Error::new(
-                    io::ErrorKind::PermissionDenied,
-                    format!(
-                        "bad owner or permissions: it is of user {owner} and has mode {:o}, and may be writable by you only",
-                        metadata.mode() & 0o777
-                    ),
-                ));
-            }
+    fn read(&self, path: &Path, guarded: bool) -> io::Result<String> {
+        let mut file = File::open(path)?;
+        if guarded {
+            // Of what was opened: by now another file may have the name.
+            guard::check(&file.metadata()?)?;
         }
-        Ok(text)
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        // Comments need not be UTF-8.
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     fn glob(&self, pattern: &str) -> Vec<PathBuf> {

@@ -22,9 +22,10 @@ use russh::keys::{Certificate, HashAlg, PrivateKey, PublicKey, signature};
 use tokio::sync::OnceCell;
 
 use self::file::{Found, KeyFile};
+use super::choice::CERTIFICATE;
 use super::config::HostConfig;
 use super::options::Prompter;
-use super::transport::{PublicHalf, SignWith};
+use super::transport::{PublicHalf, RSA_SIGNATURES, SignWith};
 
 /// What was found, and what was left out and why.
 #[derive(Debug, Default)]
@@ -249,6 +250,43 @@ impl Candidate {
                 Ok(PublicHalf::Key(identity.public_key().into_owned()))
             }
         }
+    }
+
+    /// Whether the configuration lets this key be offered. The error says why not.
+    ///
+    /// # Errors
+    /// PubkeyAcceptedAlgorithms or RequiredRSASize leave it out.
+    pub fn check(&self, half: &PublicHalf, config: &HostConfig) -> Result<()> {
+        let (algorithm, suffix, rsa) = match half {
+            PublicHalf::Key(key) => (key.algorithm(), "", key.key_data().rsa()),
+            PublicHalf::Certificate(certificate) => {
+                (certificate.algorithm(), CERTIFICATE, certificate.public_key().rsa())
+            }
+        };
+        let refuse = |cause| {
+            Error::new(ErrorKind::Unauthenticated, "offer the key").at(&self.name).because(cause)
+        };
+        if let Some(bits) =
+            rsa.map(|key| key.key_size()).filter(|&bits| bits < config.required_rsa_bits)
+        {
+            let least = config.required_rsa_bits;
+            return Err(refuse(format!("it has {bits} bits, and RequiredRSASize is {least}")));
+        }
+        let accepted = |name: &str| config.user_keys.contains(&name);
+        let is_accepted = match rsa {
+            Some(_) => RSA_SIGNATURES.iter().any(|(name, _)| accepted(&format!("{name}{suffix}"))),
+            None if suffix.is_empty() => accepted(algorithm.as_str()),
+            None => accepted(&algorithm.to_certificate_type()),
+        };
+        if is_accepted {
+            return Ok(());
+        }
+        let name = if suffix.is_empty() {
+            algorithm.as_str().to_owned()
+        } else {
+            algorithm.to_certificate_type()
+        };
+        Err(refuse(format!("PubkeyAcceptedAlgorithms leaves out {name}")))
     }
 
     /// What signs with it.

@@ -176,7 +176,7 @@ mod tests {
         let mut blob = vec![0, 0, 0, 11];
         blob.extend(b"ssh-ed25519");
         blob.push(byte);
-        HostKey { key_type: "ssh-ed25519".to_owned(), blob, certificate: None }
+        HostKey { key_type: "ssh-ed25519".to_owned(), blob, rsa_bits: None, certificate: None }
     }
 
     fn line(names: &str, byte: u8) -> String {

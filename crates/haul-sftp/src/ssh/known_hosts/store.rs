@@ -9,6 +9,7 @@ use std::path::Path;
 use haul_storage::{Error, Result};
 
 use super::line;
+use crate::ssh::config::jump;
 use crate::ssh::key::HostKey;
 
 /// What is to be remembered.
@@ -32,6 +33,14 @@ pub fn add(file: &Path, entry: &NewEntry<'_>) -> Result<()> {
 }
 
 fn write(file: &Path, entry: &NewEntry<'_>) -> io::Result<()> {
+    // Whoever made the name, it is never a pattern under which other hosts are known too.
+    if entry.name.is_empty()
+        || entry.name.contains(char::is_whitespace)
+        || jump::is_pattern(entry.name)
+    {
+        let cause = format!("\"{}\" cannot be the name of one host", entry.name);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, cause));
+    }
     let mut salt = [0; 20];
     if entry.hashed {
         fill_randomly(&mut salt)?;
@@ -71,12 +80,29 @@ mod tests {
     use crate::ssh::known_hosts::{HostName, KnownHosts, Verdict};
 
     #[test]
+    fn a_name_that_would_stand_for_other_hosts_is_not_added() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("known_hosts");
+        let mut blob = vec![0, 0, 0, 7];
+        blob.extend(b"ssh-rsa");
+        let key =
+            HostKey { key_type: "ssh-rsa".to_owned(), blob, rsa_bits: None, certificate: None };
+        for name in
+            ["*", "*,x", "[a?]:2222", "!a", "a ssh-rsa", "@revoked", "|1|a|b", "#", "", "a\nb"]
+        {
+            assert!(add(&file, &NewEntry { name, key: &key, hashed: false }).is_err(), "{name}");
+        }
+        assert!(!file.exists());
+    }
+
+    #[test]
     fn a_key_that_was_added_is_known_and_the_file_is_private() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join(".ssh/known_hosts");
         let mut blob = vec![0, 0, 0, 7];
         blob.extend(b"ssh-rsa");
-        let key = HostKey { key_type: "ssh-rsa".to_owned(), blob, certificate: None };
+        let key =
+            HostKey { key_type: "ssh-rsa".to_owned(), blob, rsa_bits: None, certificate: None };
         for (name, hashed) in [("plain", false), ("[hashed]:99", true)] {
             add(&file, &NewEntry { name, key: &key, hashed }).unwrap();
             // An editor that leaves no line end at the end.

@@ -121,7 +121,7 @@ impl Line {
     /// The far end has opened it. If nobody wants it any more the answer is a message to send.
     ///
     /// # Errors
-    /// It was opened before.
+    /// It was opened before, or takes nothing.
     pub fn confirm(
         &self,
         remote: u32,
@@ -131,6 +131,10 @@ impl Line {
         let mut state = self.state();
         if state.remote.replace(remote).is_some() {
             return Err(violation("a channel that is opened twice"));
+        }
+        // Nothing could ever be sent on it.
+        if packet == 0 {
+            return Err(violation("a channel that takes packets of 0 bytes"));
         }
         state.window += i64::from(window);
         state.packet = packet;

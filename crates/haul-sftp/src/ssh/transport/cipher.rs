@@ -19,6 +19,7 @@ use aws_lc_rs::cipher::{
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use aws_lc_rs::iv::FixedLength;
+use zeroize::Zeroizing;
 
 use super::end::{End, violation};
 
@@ -107,7 +108,7 @@ impl Cipher {
     ///
     /// # Errors
     /// Key material of another length than [`Suite::material`] says.
-    pub fn new(suite: Suite, material: &Material<Vec<u8>>) -> Result<Self, End> {
+    pub fn new(suite: Suite, material: &Material<Zeroizing<Vec<u8>>>) -> Result<Self, End> {
         let key = material.key.as_slice();
         let iv = material.iv.as_slice();
         let wrong = |_| violation("key material of a wrong length");

@@ -18,7 +18,7 @@ use super::channel::Line;
 use super::cipher::Cipher;
 use super::end::{End, violation};
 use super::kex::Exchange;
-use super::negotiation::{Agreed, Offer};
+use super::negotiation::{Agreed, Guess, Offer};
 use super::packet::Sealer;
 use super::state::State;
 use super::wire::{Put, message};
@@ -69,6 +69,8 @@ pub struct Output {
     offered: Option<Vec<u8>>,
     /// Our half of a key exchange that was sent before the server's offer came.
     begun: Option<Exchange>,
+    /// Whether our KEXINIT has said so (RFC 4253, 7).
+    announced: bool,
     /// From our KEXINIT to our NEWKEYS, in which nothing else may be sent (RFC 4253, 7.1).
     exchanging: bool,
     broken: bool,
@@ -88,6 +90,7 @@ impl Connection {
                 held_bytes: 0,
                 offered: None,
                 begun: None,
+                announced: false,
                 exchanging: false,
                 broken: false,
             }),
@@ -125,13 +128,15 @@ impl Connection {
     ///
     /// # Errors
     /// There is no randomness.
-    pub fn greet(&self, identification: &str, expected: Option<&'static str>) -> Result<(), End> {
+    pub fn greet(&self, identification: &str, expected: Option<&Guess>) -> Result<(), End> {
         let mut output = self.output();
         output.ready.extend_from_slice(identification.as_bytes());
         output.ready.extend_from_slice(b"\r\n");
-        output.begin_exchange(&self.offer)?;
-        if let Some(kex) = expected {
-            output.begun = Some(output.begin(kex)?);
+        let announced = expected.is_some_and(|guess| self.offer.prefers(guess));
+        output.begin(&self.offer, announced)?;
+        if let Some(guess) = expected {
+            output.begun = Some(output.half(guess.kex)?);
+            output.announced = announced;
         }
         drop(output);
         self.send();
@@ -273,8 +278,13 @@ impl Output {
     /// # Errors
     /// There is no randomness.
     pub fn begin_exchange(&mut self, offer: &Offer) -> Result<(), End> {
+        self.begin(offer, false)
+    }
+
+    /// `guess_follows`: our half of the key exchange that both sides prefer is sent next.
+    fn begin(&mut self, offer: &Offer, guess_follows: bool) -> Result<(), End> {
         if !self.exchanging {
-            let message = offer.message()?;
+            let message = offer.message(guess_follows)?;
             self.exchanging = true;
             self.put(&message);
             self.offered = Some(message);
@@ -302,7 +312,7 @@ impl Output {
     ///
     /// # Errors
     /// There is no randomness.
-    fn begin(&mut self, kex: &'static str) -> Result<Exchange, End> {
+    fn half(&mut self, kex: &'static str) -> Result<Exchange, End> {
         let exchange = Exchange::begin(kex)?;
         let mut half = vec![message::KEX_INIT];
         half.string(&exchange.ours);
@@ -314,10 +324,13 @@ impl Output {
     ///
     /// # Errors
     /// Another was expected, and its half was sent.
-    pub fn take_begun(&mut self, kex: &'static str) -> Result<Exchange, End> {
+    pub fn take_begun(&mut self, agreed: &Agreed) -> Result<Exchange, End> {
+        let announced = std::mem::take(&mut self.announced);
         match self.begun.take() {
-            None => self.begin(kex),
-            Some(begun) if begun.name == kex => Ok(begun),
+            None => self.half(agreed.kex),
+            // What was announced and is wrong is passed over, even if it is of the right kind.
+            Some(_) if announced && !agreed.guess_is_right => self.half(agreed.kex),
+            Some(begun) if begun.name == agreed.kex => Ok(begun),
             Some(_) => Err(End::Unexpected),
         }
     }

@@ -24,6 +24,7 @@ use super::end::End;
 use super::session::{Knife, Opened, Session, is_openssh, register, session_channel};
 use super::state::{Phase, visible};
 use super::wire::{Put, Reader, message};
+use crate::ssh::choice::CERTIFICATE;
 use crate::ssh::config::{HostConfig, Method};
 use crate::ssh::options::Secret;
 
@@ -34,6 +35,13 @@ const EXTENSIONS: Duration = Duration::from_millis(20);
 /// The most that is sent on a channel before it is confirmed. OpenSSH's window is 2 MiB by then;
 /// this much fits into the first flight of a TCP connection.
 pub const EARLY: usize = 8 << 10;
+
+/// How RSA keys sign (RFC 8332), best first.
+pub const RSA_SIGNATURES: [(&str, Option<HashAlg>); 3] = [
+    ("rsa-sha2-512", Some(HashAlg::Sha512)),
+    ("rsa-sha2-256", Some(HashAlg::Sha256)),
+    ("ssh-rsa", None),
+];
 
 const SERVICE: &[u8] = b"ssh-connection";
 
@@ -116,6 +124,8 @@ pub struct Handshake {
     connection: Arc<Connection>,
     answers: mpsc::Receiver<Bytes>,
     user: String,
+    /// How the user may prove to have a key (PubkeyAcceptedAlgorithms).
+    user_keys: Vec<&'static str>,
     patience: Option<Duration>,
     round_trips: RoundTrips,
     service_requested: bool,
@@ -136,6 +146,7 @@ impl Handshake {
             connection: Arc::clone(&knife.connection),
             answers,
             user: config.user.clone(),
+            user_keys: config.user_keys.clone(),
             patience: config.silence_limit(),
             round_trips,
             service_requested: false,
@@ -293,7 +304,8 @@ impl Handshake {
                 .with_source(error)
         })?;
         let is_rsa = matches!(algorithm, Algorithm::Rsa { .. });
-        let hash = if is_rsa { self.rsa_hash().await } else { None };
+        let suffix = if matches!(half, PublicHalf::Certificate(_)) { CERTIFICATE } else { "" };
+        let hash = if is_rsa { self.rsa_hash(suffix).await } else { None };
         let algorithm = if is_rsa { Algorithm::Rsa { hash } } else { algorithm };
         let name = match half {
             PublicHalf::Key(_) => algorithm.as_str().to_owned(),
@@ -302,22 +314,23 @@ impl Handshake {
         Ok((name, hash, blob))
     }
 
-    /// SHA-512 unless the server has said that it does not know it. Every server since 2016 that
-    /// does not say so knows it.
-    async fn rsa_hash(&self) -> Option<HashAlg> {
+    /// The best of what the configuration allows that the server has not left out. Every server since
+    /// 2016 that does not say what it takes knows SHA-512.
+    async fn rsa_hash(&self, suffix: &str) -> Option<HashAlg> {
         let state = &self.connection.state;
         // Without an answer in time the most likely holds.
         let _ = timeout(EXTENSIONS, state.reached(Phase::Informed)).await;
         let takes = |name: &str| {
             state.signatures.get().is_none_or(|names| names.iter().any(|known| known == name))
         };
-        if takes("rsa-sha2-512") {
-            Some(HashAlg::Sha512)
-        } else if takes("rsa-sha2-256") {
-            Some(HashAlg::Sha256)
-        } else {
-            None
-        }
+        let allowed = || {
+            RSA_SIGNATURES.iter().filter(|(name, _)| {
+                self.user_keys.iter().any(|known| known.strip_suffix(suffix) == Some(name))
+            })
+        };
+        // A server that takes none of them refuses any.
+        let best = allowed().find(|(name, _)| takes(name)).or_else(|| allowed().next());
+        best.and_then(|(_, hash)| *hash)
     }
 
     fn request(&self, method: &[u8]) -> Vec<u8> {

@@ -7,8 +7,8 @@ use russh::keys::ssh_key::public::KeyData;
 use russh::keys::{Certificate, HashAlg, PublicKey};
 
 use super::end::{End, violation};
-use super::negotiation::CERTIFICATE;
 use super::wire::Reader;
+use crate::ssh::choice::CERTIFICATE;
 use crate::ssh::key::{HostCertificate, HostKey};
 
 /// How deep keys may be nested in a certificate: one is in it, and one has signed it.
@@ -45,6 +45,7 @@ pub fn verified(
     Ok(HostKey {
         key_type: key_type.to_owned(),
         blob: key.to_bytes().map_err(|error| unreadable(&error))?,
+        rsa_bits: rsa_bits(key.key_data()),
         certificate,
     })
 }
@@ -90,6 +91,8 @@ fn describe(certificate: &Certificate) -> Result<HostCertificate, End> {
     let signature = certificate.validate_at(certificate.valid_after(), [&fingerprint]);
     Ok(HostCertificate {
         authority: authority.to_bytes().map_err(|error| unreadable(&error))?,
+        authority_rsa_bits: rsa_bits(authority.key_data()),
+        signature_algorithm: certificate.signature().algorithm().as_str().to_owned(),
         signature_valid: signature.is_ok(),
         for_host: certificate.cert_type().is_host(),
         principals: certificate.valid_principals().to_vec(),
@@ -98,6 +101,11 @@ fn describe(certificate: &Certificate) -> Result<HostCertificate, End> {
         critical_options: certificate.critical_options().iter().next().is_some(),
         key_id: certificate.key_id().to_owned(),
     })
+}
+
+/// The length of an RSA modulus.
+fn rsa_bits(key: &KeyData) -> Option<u32> {
+    key.rsa().map(|key| key.key_size())
 }
 
 fn unreadable(error: &russh::keys::ssh_key::Error) -> End {

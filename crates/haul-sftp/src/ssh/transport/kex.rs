@@ -10,6 +10,9 @@ use super::end::{End, violation};
 use super::groups::{self, Group};
 use super::wire::{Put, positive};
 
+/// Bytes of the longest digest, SHA-512.
+const MAX_DIGEST: usize = 64;
+
 /// Bytes of an ML-KEM-768 ciphertext (FIPS 203, table 3).
 const CIPHERTEXT: usize = 1088;
 
@@ -132,9 +135,10 @@ impl Exchange {
         shared: &[u8],
         hash: &[u8],
         session_id: &[u8],
-    ) -> Material<Vec<u8>> {
+    ) -> Material<Zeroizing<Vec<u8>>> {
         let derive = |letter: u8, length: usize| {
-            let mut key: Vec<u8> = Vec::new();
+            // Room for all of it, so that no part is left behind when it grows.
+            let mut key = Zeroizing::new(Vec::with_capacity(length + MAX_DIGEST));
             while key.len() < length {
                 let mut context = digest::Context::new(self.hash);
                 context.update(shared);

@@ -46,7 +46,9 @@ use tokio::sync::mpsc;
 pub use self::channel::{Channel, Incoming, Outgoing};
 use self::connection::Connection;
 use self::end::End;
-pub use self::handshake::{Answer, Handshake, PublicHalf, Questions, SignWith, known_methods};
+pub use self::handshake::{
+    Answer, Handshake, PublicHalf, Questions, RSA_SIGNATURES, SignWith, known_methods,
+};
 use self::link::Link;
 pub use self::memory::Memory;
 use self::negotiation::Offer;
@@ -124,7 +126,9 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     let connection = Arc::new(Connection::new(State::new(opening.location), offer, rekey));
     let state = &connection.state;
     let expected = opening.memory.expected(opening.round_trip).await;
-    connection.greet(IDENTIFICATION, expected.kex).map_err(|end| end.before_keys(state))?;
+    connection
+        .greet(IDENTIFICATION, expected.guess.as_ref())
+        .map_err(|end| end.before_keys(state))?;
     let (answers, heard) = mpsc::channel(ANSWERS);
     let host =
         Host { judge: opening.judge, known: opening.known, memory: Arc::clone(&opening.memory) };
@@ -150,6 +154,6 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
         return Err(end.before_keys(state));
     }
     // Versions and algorithms cross each other; then the keys, if they were not sent as well.
-    opening.round_trips.add(if expected.kex.is_some() { 1 } else { 2 });
+    opening.round_trips.add(if expected.guess.is_some() { 1 } else { 2 });
     Ok(Handshake::new(knife, heard, config, opening.round_trips))
 }

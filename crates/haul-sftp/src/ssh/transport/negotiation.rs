@@ -5,6 +5,7 @@ use super::cipher::Suite;
 use super::end::End;
 use super::wire::{Put, Reader, message};
 use crate::ssh::algorithms::Algorithms;
+use crate::ssh::choice::CERTIFICATE;
 
 /// The client wants to hear what signatures the server takes (RFC 8308, 2.1).
 const WANTS_EXTENSIONS: &str = "ext-info-c";
@@ -24,7 +25,7 @@ const COOKIE: usize = 16;
 #[derive(Debug, Clone)]
 pub struct Offer {
     kex: Vec<&'static str>,
-    host_keys: Vec<String>,
+    host_keys: Vec<&'static str>,
     ciphers: Vec<&'static str>,
     macs: Vec<&'static str>,
     compressions: Vec<&'static str>,
@@ -49,35 +50,59 @@ pub struct Agreed {
     pub strict: bool,
     /// The server's next packet is a guess that was wrong.
     pub skip: bool,
+    /// The key exchange and the host key algorithm that the server prefers.
+    pub preferred: [String; 2],
+    /// Whether these are what we prefer, so that a guess of either side is right (RFC 4253, 7).
+    pub guess_is_right: bool,
+}
+
+/// What a server is going to agree on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guess {
+    /// The key exchange.
+    pub kex: &'static str,
+    /// The key exchange and the host key algorithm that the server names first.
+    pub preferred: [String; 2],
 }
 
 impl Offer {
     /// Of what the configuration leaves. `certified`: host certificates are asked for as well, for
     /// there is an authority to check them with.
     pub fn new(algorithms: &Algorithms, certified: bool) -> Self {
-        let plain = algorithms.host_keys.iter().map(|&name| name.to_owned());
-        let certificates = algorithms.host_keys.iter().filter(|_| certified);
-        let certificates = certificates.map(|name| format!("{name}{CERTIFICATE}"));
+        let mut host_keys = algorithms.host_keys.clone();
+        host_keys.retain(|name| certified || !name.ends_with(CERTIFICATE));
+        if host_keys.is_empty() {
+            // Nothing but certificates may be shown: the judge says why none can be trusted.
+            host_keys.clone_from(&algorithms.host_keys);
+        }
         Self {
             kex: algorithms.kex.clone(),
-            host_keys: certificates.chain(plain).collect(),
+            host_keys,
             ciphers: algorithms.ciphers.clone(),
             macs: algorithms.macs.clone(),
             compressions: if algorithms.compression { vec![ZLIB, NONE] } else { vec![NONE] },
         }
     }
 
-    /// A KEXINIT with a cookie of its own.
+    /// Whether both sides prefer the same, so that a guess is right in the sense of RFC 4253, 7.
+    pub fn prefers(&self, guess: &Guess) -> bool {
+        self.kex.first() == Some(&guess.kex)
+            && guess.preferred[0] == guess.kex
+            && self.host_keys.first() == Some(&guess.preferred[1].as_str())
+    }
+
+    /// A KEXINIT with a cookie of its own. `guess_follows`: the next message is our half of the key
+    /// exchange that both sides prefer.
     ///
     /// # Errors
     /// There is no randomness.
-    pub fn message(&self) -> Result<Vec<u8>, End> {
+    pub fn message(&self, guess_follows: bool) -> Result<Vec<u8>, End> {
         let mut cookie = [0; COOKIE];
         aws_lc_rs::rand::fill(&mut cookie)?;
         let mut out = vec![message::KEXINIT];
         out.extend_from_slice(&cookie);
         out.names(&[&self.kex[..], &[WANTS_EXTENSIONS, STRICT]].concat());
-        out.names(&self.host_keys.iter().map(String::as_str).collect::<Vec<_>>());
+        out.names(&self.host_keys);
         for list in [&self.ciphers, &self.macs, &self.compressions] {
             // One for each direction.
             out.names(list);
@@ -85,10 +110,7 @@ impl Offer {
         }
         out.names(&[]);
         out.names(&[]);
-        // No guess follows: it is right only if both sides prefer the same methods, and OpenSSH
-        // prefers a key exchange that haul does not have (9.0 to 9.9) or, with the keys that it
-        // makes, an RSA key.
-        out.boolean(false);
+        out.boolean(guess_follows);
         out.u32(0);
         Ok(out)
     }
@@ -110,8 +132,7 @@ impl Offer {
         let guess_follows = reader.boolean()?;
         reader.u32()?;
         let kex = common("key exchange", &self.kex, &kexes)?;
-        let offered: Vec<&str> = self.host_keys.iter().map(String::as_str).collect();
-        let host_key = common("host key", &offered, &host_keys)?.to_owned();
+        let host_key = common("host key", &self.host_keys, &host_keys)?.to_owned();
         let suite = |way: usize| -> Result<Suite, End> {
             let cipher = common("cipher", &self.ciphers, &ciphers[way])?;
             let mac =
@@ -121,8 +142,8 @@ impl Offer {
         let zlib = |way: usize| {
             common("compression", &self.compressions, &compressions[way]).map(|name| name == ZLIB)
         };
-        let guess_is_right = kexes.first() == self.kex.first()
-            && host_keys.first().copied() == self.host_keys.first().map(String::as_str);
+        let guess_is_right =
+            kexes.first() == self.kex.first() && host_keys.first() == self.host_keys.first();
         Ok(Agreed {
             out: suite(0)?,
             into: suite(1)?,
@@ -130,14 +151,14 @@ impl Offer {
             inflate: zlib(1)?,
             strict: kexes.contains(&STRICT_SERVER),
             skip: guess_follows && !guess_is_right,
+            preferred: [&kexes, &host_keys]
+                .map(|names| names.first().copied().unwrap_or_default().to_owned()),
+            guess_is_right,
             kex,
             host_key,
         })
     }
 }
-
-/// What follows the name of a key type in that of its certificates.
-pub const CERTIFICATE: &str = "-cert-v01@openssh.com";
 
 /// The first of ours that the server has.
 fn common<'a>(kind: &'static str, ours: &[&'a str], theirs: &[&str]) -> Result<&'a str, End> {
@@ -209,14 +230,14 @@ mod tests {
                 let suite = Suite { cipher, mac };
                 let lengths = suite.material();
                 let material = super::super::cipher::Material {
-                    iv: vec![1; lengths.iv],
-                    key: vec![2; lengths.key],
-                    mac: vec![3; lengths.mac],
+                    iv: vec![1; lengths.iv].into(),
+                    key: vec![2; lengths.key].into(),
+                    mac: vec![3; lengths.mac].into(),
                 };
                 super::super::cipher::Cipher::new(suite, &material).unwrap();
             }
         }
-        assert!(offer.host_keys.contains(&"rsa-sha2-512-cert-v01@openssh.com".to_owned()));
+        assert!(offer.host_keys.contains(&"rsa-sha2-512-cert-v01@openssh.com"));
     }
 
     #[test]

@@ -254,9 +254,9 @@ mod tests {
         let cipher = || {
             let lengths = suite.material();
             let material = Material {
-                iv: vec![1; lengths.iv],
-                key: vec![2; lengths.key],
-                mac: vec![3; lengths.mac],
+                iv: vec![1; lengths.iv].into(),
+                key: vec![2; lengths.key].into(),
+                mac: vec![3; lengths.mac].into(),
             };
             Cipher::new(suite, &material).unwrap()
         };

@@ -33,6 +33,9 @@ const PREAMBLE: usize = 64 << 10;
 /// What OpenSSH says in place of its identification when it has too many connections.
 const TOO_MANY: [&str; 2] = ["Exceeded MaxStartups", "Not allowed at this time"];
 
+/// Messages of the methods of key exchange (RFC 4250, 4.1.2).
+const KEX_METHODS: std::ops::RangeInclusive<u8> = 30..=49;
+
 /// Data up to this length is copied out of the buffer that it was read into: a short answer that
 /// somebody keeps would keep all of the buffer.
 const SHORT: usize = 4 << 10;
@@ -88,6 +91,8 @@ pub struct Receiver {
     alive: Alive,
     unanswered: u32,
     skip: bool,
+    /// Whether what comes is under the first keys, or later ones.
+    keyed: bool,
     authenticated: bool,
     began: Instant,
 }
@@ -116,6 +121,7 @@ impl Receiver {
             alive,
             unanswered: 0,
             skip: false,
+            keyed: false,
             authenticated: false,
             began: Instant::now(),
         }
@@ -218,13 +224,13 @@ impl Receiver {
         // A message is never empty.
         let number = message[0];
         let mut reader = Reader::new(&message[1..]);
-        let first = self.connection.state.session_id.get().is_none()
-            || (self.accepted.is_some() && matches!(self.keys, Keys::Awaited(_)));
-        if std::mem::take(&mut self.skip) {
+        // Between its KEXINIT and its NEWKEYS a server sends nothing else (RFC 4253, 7.1).
+        let exchanging = !self.keyed || !matches!(self.keys, Keys::Settled);
+        if std::mem::take(&mut self.skip) && KEX_METHODS.contains(&number) {
             return Ok(());
         }
         match number {
-            message::CHANNEL_DATA if !first => return self.data(message),
+            message::CHANNEL_DATA if !exchanging => return self.data(message),
             message::DISCONNECT => {
                 let reason = reader.u32()?;
                 // Key exchange failed; protocol version not supported (RFC 4253, 11.1).
@@ -236,11 +242,13 @@ impl Receiver {
             message::NEWKEYS => return self.renewed(),
             _ => {}
         }
-        if first {
-            let strict = self.agreed.as_ref().is_none_or(|agreed| agreed.strict);
+        if exchanging {
+            // Strictness is of the first exchange, in which an attacker can insert packets. What comes
+            // before the server's offer is counted there.
+            let strict = !self.keyed && self.agreed.as_ref().is_some_and(|agreed| agreed.strict);
             return match number {
                 message::IGNORE | message::DEBUG | message::UNIMPLEMENTED if !strict => Ok(()),
-                _ => Err(violation(format!("message {number} before keys were exchanged"))),
+                _ => Err(violation(format!("message {number} in the midst of a key exchange"))),
             };
         }
         match number {
@@ -309,8 +317,8 @@ impl Receiver {
         let mut output = connection.output();
         output.begin_exchange(&connection.offer)?;
         let ours = output.take_offered().ok_or_else(|| violation("KEXINIT came twice"))?;
-        let exchange = output.take_begun(agreed.kex)?;
-        self.host.memory.agreed(connection.state.server_version(), agreed.kex);
+        let exchange = output.take_begun(&agreed)?;
+        self.host.memory.agreed(connection.state.server_version(), &agreed);
         drop(output);
         connection.send();
         self.skip = agreed.skip;
@@ -351,6 +359,9 @@ impl Receiver {
             self.host.judge.judge(&self.host.known, &key).await.map_err(End::Refused)?;
             self.accepted = Some(Bytes::copy_from_slice(shown));
         }
+        if initial {
+            self.host.memory.verified();
+        }
         let session_id = state.session_id.get_or_init(|| hash.clone());
         let cipher = |suite: super::cipher::Suite, letters: [u8; 3]| {
             let lengths = suite.material();
@@ -381,6 +392,7 @@ impl Receiver {
             return Err(violation("NEWKEYS without a key exchange"));
         };
         self.opener.renew(*cipher, agreed.strict);
+        self.keyed = true;
         Ok(())
     }
 

@@ -1,10 +1,13 @@
-//! A server that does what no real one does: wrong numbers, forged packets, floods.
+//! A server that does what no real one does: wrong numbers, forged packets, floods. In [`exchanges`] it
+//! misbehaves while keys are exchanged, and in [`logins`] while somebody logs in.
 
-use std::net::SocketAddr;
+mod exchanges;
+mod logins;
+
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use haul_storage::{ErrorKind, Result};
+use haul_storage::{ErrorKind, Result, Retry};
 use russh::keys::PrivateKey;
 use russh::keys::signature::Signer;
 use russh::keys::ssh_encoding::Encode;
@@ -29,11 +32,83 @@ struct Server {
     sealer: Sealer,
     opener: Opener,
     buffer: BytesMut,
+    /// What the client calls itself.
+    version: String,
+    /// The hash of the first exchange.
+    session_id: Option<Vec<u8>>,
+    /// Messages that were received and are to be heard again.
+    read_already: Vec<Vec<u8>>,
+}
+
+/// What a server does in an exchange of keys.
+#[derive(Clone)]
+struct Plan {
+    kex: Vec<&'static str>,
+    host_keys: Vec<&'static str>,
+    /// Whether it says that a guess follows its offer.
+    guess: bool,
+    /// Messages before its offer, behind it, and between its half and NEWKEYS.
+    before_offer: Vec<Vec<u8>>,
+    behind_offer: Vec<Vec<u8>>,
+    behind_half: Vec<Vec<u8>>,
+    /// Its host key is made of so many of this byte.
+    seed: u8,
+    /// What it shows in place of its key and of its public value.
+    blob: Option<Vec<u8>>,
+    value: Option<Vec<u8>>,
+    /// Whether it signs something else.
+    forged: bool,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            kex: vec!["curve25519-sha256", STRICT],
+            host_keys: vec!["ssh-ed25519"],
+            guess: false,
+            before_offer: Vec::new(),
+            behind_offer: Vec::new(),
+            behind_half: Vec::new(),
+            seed: 7,
+            blob: None,
+            value: None,
+            forged: false,
+        }
+    }
+}
+
+const STRICT: &str = "kex-strict-s-v00@openssh.com";
+
+impl Plan {
+    fn offer(&self) -> Vec<u8> {
+        let mut offer = vec![message::KEXINIT];
+        offer.extend_from_slice(&[0; 16]);
+        offer.names(&self.kex);
+        offer.names(&self.host_keys);
+        for list in [SUITE.cipher, SUITE.cipher, SUITE.mac, SUITE.mac, "none", "none", "", ""] {
+            offer.names(&[list]);
+        }
+        offer.boolean(self.guess);
+        offer.u32(0);
+        offer
+    }
 }
 
 impl Server {
     /// Takes a connection, and exchanges keys.
     async fn accept(listener: &TcpListener) -> Self {
+        Self::accept_with(listener, &Plan::default()).await
+    }
+
+    /// Takes a connection, and exchanges keys as planned.
+    async fn accept_with(listener: &TcpListener, plan: &Plan) -> Self {
+        let mut server = Self::before_exchange(listener).await;
+        server.exchange(plan).await;
+        server
+    }
+
+    /// Takes a connection, and exchanges identifications.
+    async fn before_exchange(listener: &TcpListener) -> Self {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.set_nodelay(true).unwrap();
         stream.write_all(format!("{VERSION}\r\n").as_bytes()).await.unwrap();
@@ -42,31 +117,42 @@ impl Server {
             version.push(stream.read_u8().await.unwrap());
         }
         let version = String::from_utf8(version).unwrap().trim_end().to_owned();
-        let (sealer, opener) = (Sealer::clear(), Opener::clear());
-        let mut server = Self { stream, sealer, opener, buffer: BytesMut::new() };
-        let mut offer = vec![message::KEXINIT];
-        offer.extend_from_slice(&[0; 16]);
-        offer.names(&["curve25519-sha256", "kex-strict-s-v00@openssh.com"]);
-        offer.names(&["ssh-ed25519"]);
-        for list in [SUITE.cipher, SUITE.cipher, SUITE.mac, SUITE.mac, "none", "none", "", ""] {
-            offer.names(&[list]);
+        Self {
+            stream,
+            sealer: Sealer::clear(),
+            opener: Opener::clear(),
+            buffer: BytesMut::new(),
+            version,
+            session_id: None,
+            read_already: Vec::new(),
         }
-        offer.boolean(false);
-        offer.u32(0);
-        server.send(&offer).await;
-        let theirs = server.receive().await;
-        let half = server.receive().await;
+    }
+
+    /// Exchanges keys, for the first time or anew.
+    async fn exchange(&mut self, plan: &Plan) {
+        for message in &plan.before_offer {
+            self.send(message).await;
+        }
+        let offer = plan.offer();
+        self.send(&offer).await;
+        for message in &plan.behind_offer {
+            self.send(message).await;
+        }
+        let theirs = self.receive_one(message::KEXINIT).await;
+        let half = self.receive_one(message::KEX_INIT).await;
         let value = Reader::new(&half[1..]).string().unwrap();
         let mut exchange = Exchange::begin("curve25519-sha256").unwrap();
         let shared = exchange.agree(value).unwrap();
         // The hash is the client's: its value comes first.
         let own = std::mem::replace(&mut exchange.ours, value.to_vec());
-        let keypair = KeypairData::from(Ed25519Keypair::from_seed(&[7; 32]));
+        let own = plan.value.clone().unwrap_or(own);
+        let keypair = KeypairData::from(Ed25519Keypair::from_seed(&[plan.seed; 32]));
         let key = PrivateKey::new(keypair, "").unwrap();
         let blob = key.public_key().to_bytes().unwrap();
+        let blob = plan.blob.clone().unwrap_or(blob);
         let hash = exchange.hash(
             &Exchanged {
-                our_version: &version,
+                our_version: &self.version,
                 their_version: VERSION,
                 our_offer: &theirs,
                 their_offer: &offer,
@@ -76,21 +162,37 @@ impl Server {
             &shared,
         );
         let mut signature = Vec::new();
-        key.try_sign(&hash).unwrap().encode(&mut signature).unwrap();
+        let signed = if plan.forged { b"something else".as_slice() } else { &hash };
+        key.try_sign(signed).unwrap().encode(&mut signature).unwrap();
         let mut reply = vec![message::KEX_REPLY];
         reply.string(&blob);
         reply.string(&own);
         reply.string(&signature);
-        server.send(&reply).await;
-        server.send(&[message::NEWKEYS]).await;
+        self.send(&reply).await;
+        for message in &plan.behind_half {
+            self.send(message).await;
+        }
+        self.send(&[message::NEWKEYS]).await;
+        let session_id = self.session_id.get_or_insert_with(|| hash.clone()).clone();
+        let strict = plan.kex.contains(&STRICT);
         let cipher = |letters| {
-            let material = exchange.material(&SUITE.material(), letters, &shared, &hash, &hash);
+            let material =
+                exchange.material(&SUITE.material(), letters, &shared, &hash, &session_id);
             Cipher::new(SUITE, &material).unwrap()
         };
-        server.sealer.renew(cipher(*b"BDF"), true);
-        assert_eq!(server.receive().await, [message::NEWKEYS]);
-        server.opener.renew(cipher(*b"ACE"), true);
-        server
+        self.sealer.renew(cipher(*b"BDF"), strict);
+        self.receive_one(message::NEWKEYS).await;
+        self.opener.renew(cipher(*b"ACE"), strict);
+    }
+
+    /// The next message of a kind; others are passed over.
+    async fn receive_one(&mut self, number: u8) -> Vec<u8> {
+        loop {
+            let message = self.receive().await;
+            if message[0] == number {
+                return message;
+            }
+        }
     }
 
     /// Takes a connection, and lets in whoever it is.
@@ -126,6 +228,9 @@ impl Server {
     }
 
     async fn receive(&mut self) -> Vec<u8> {
+        if !self.read_already.is_empty() {
+            return self.read_already.remove(0);
+        }
         loop {
             let whole = self.opener.coming(&mut self.buffer).unwrap();
             if let Some(whole) = whole.filter(|whole| self.buffer.len() >= *whole) {
@@ -141,12 +246,19 @@ impl Server {
 }
 
 async fn listen() -> (TcpListener, SshHost) {
+    listen_preferring(&[]).await
+}
+
+async fn listen_preferring(more: &[&str]) -> (TcpListener, SshHost) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let host = host(listener.local_addr().unwrap());
+    let address = listener.local_addr().unwrap();
+    let ip = address.ip().to_string();
+    let nobody = Arc::new(Nobody);
+    let host = SshHost::resolve(None, &ip, Some(address.port()), &options(more), nobody).unwrap();
     (listener, host)
 }
 
-fn host(address: SocketAddr) -> SshHost {
+fn options(more: &[&str]) -> SshOptions {
     let settings = [
         "StrictHostKeyChecking=no",
         "UserKnownHostsFile=none",
@@ -154,14 +266,12 @@ fn host(address: SocketAddr) -> SshHost {
         "IdentityAgent=none",
         "IdentityFile=none",
     ];
-    let options = SshOptions {
+    SshOptions {
         config: ConfigFile::None,
-        options: settings.map(str::to_owned).to_vec(),
+        options: settings.iter().chain(more).map(|&option| option.to_owned()).collect(),
         password: Some(PasswordSource::Secret(Secret::new("secret"))),
         ..SshOptions::default()
-    };
-    let ip = address.ip().to_string();
-    SshHost::resolve(None, &ip, Some(address.port()), &options, Arc::new(Nobody)).unwrap()
+    }
 }
 
 fn hello(_: &str) -> Bytes {

@@ -1,0 +1,57 @@
+//! The host key that a host is held to for the rest of a run: the first one that was accepted.
+//!
+//! A run makes many connections to a host. Without this each of them could meet another machine whose key
+//! happens to be accepted too, because keys of new hosts are taken without asking and the known_hosts file
+//! cannot hold them (`/dev/null`), or because the name is known by several keys. The second machine would be
+//! given the password, and parts of one file would go to both.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// The pins of a run. Clones share them.
+#[derive(Clone, Default)]
+pub struct Pins(Arc<Mutex<HashMap<Endpoint, Arc<Pin>>>>);
+
+/// What is one host: the machine that is dialled, and the name that its key is looked up by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Endpoint {
+    host_name: String,
+    port: u16,
+    alias: Option<String>,
+}
+
+/// The key of one host, once it has shown one that was accepted.
+#[derive(Debug, Default)]
+pub struct Pin(OnceLock<Vec<u8>>);
+
+impl Pins {
+    /// The pin of the host that is dialled by this name and port, and whose key is looked up by the alias.
+    pub(super) fn of(&self, host_name: &str, port: u16, alias: Option<&str>) -> Arc<Pin> {
+        let endpoint = Endpoint {
+            host_name: host_name.to_ascii_lowercase(),
+            port,
+            alias: alias.map(str::to_ascii_lowercase),
+        };
+        let mut pins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(pins.entry(endpoint).or_default())
+    }
+}
+
+impl Pin {
+    /// The key, if one was accepted.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.0.get().map(Vec::as_slice)
+    }
+
+    /// Holds the host to a key that was accepted. `false`: it is held to another one.
+    pub fn hold(&self, key: &[u8]) -> bool {
+        self.0.get_or_init(|| key.to_vec()) == key
+    }
+}
+
+impl fmt::Debug for Pins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pins")
+    }
+}

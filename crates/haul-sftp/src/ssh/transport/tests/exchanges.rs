@@ -1,0 +1,252 @@
+//! What an attacker on the network, or a server that lies, can try while keys are exchanged.
+
+use super::*;
+
+/// Connects to a server that follows a plan; the error, in words.
+async fn refused(plan: Plan) -> String {
+    let (listener, host) = listen().await;
+    // It fails when the client ends the connection.
+    let server = tokio::spawn(async move { Server::accept_with(&listener, &plan).await });
+    let error = host.connect().await.unwrap_err();
+    server.abort();
+    assert!(matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Unauthenticated), "{error:?}");
+    error.to_string()
+}
+
+/// Connects to a server that follows a plan and lets everybody in.
+async fn accepted(plan: Plan) -> (SshConnection, Server) {
+    let (listener, host) = listen().await;
+    let serving = async {
+        let mut server = Server::accept_with(&listener, &plan).await;
+        assert_eq!(server.receive().await[0], message::SERVICE_REQUEST);
+        assert_eq!(server.receive().await[0], message::USERAUTH_REQUEST);
+        server.send(&[message::USERAUTH_SUCCESS]).await;
+        server
+    };
+    let (connected, server) = tokio::join!(host.connect(), serving);
+    (connected.unwrap(), server)
+}
+
+fn words(number: u8) -> Vec<u8> {
+    let mut message = vec![number];
+    message.u32(0);
+    message.string(b"");
+    message.string(b"");
+    message
+}
+
+fn extensions() -> Vec<u8> {
+    let mut message = vec![message::EXT_INFO];
+    message.u32(1);
+    message.string(b"server-sig-algs");
+    message.string(b"ssh-rsa");
+    message
+}
+
+/// CVE-2023-48795: packets that are inserted into the first exchange make up for ones that are dropped
+/// behind it.
+#[tokio::test]
+async fn nothing_can_be_inserted_into_a_strict_first_exchange() {
+    for number in [message::IGNORE, message::DEBUG, message::UNIMPLEMENTED] {
+        let before = Plan { before_offer: vec![words(number)], ..Plan::default() };
+        assert!(refused(before).await.contains("not the first packet"), "{number}");
+        let behind = Plan { behind_offer: vec![words(number)], ..Plan::default() };
+        assert!(refused(behind).await.contains("in the midst"), "{number}");
+        let last = Plan { behind_half: vec![words(number)], ..Plan::default() };
+        assert!(refused(last).await.contains("in the midst"), "{number}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_strict_may_send_what_means_nothing() {
+    let idle = || [message::IGNORE, message::DEBUG].map(words).to_vec();
+    let plan = Plan {
+        kex: vec!["curve25519-sha256"],
+        before_offer: idle(),
+        behind_offer: idle(),
+        behind_half: idle(),
+        ..Plan::default()
+    };
+    let (connection, _server) = accepted(plan).await;
+    drop(connection);
+}
+
+#[tokio::test]
+async fn extensions_are_not_heard_before_they_are_authenticated() {
+    for kex in [vec!["curve25519-sha256"], vec!["curve25519-sha256", STRICT]] {
+        for (behind_offer, behind_half) in
+            [(vec![extensions()], Vec::new()), (Vec::new(), vec![extensions()])]
+        {
+            let plan = Plan { kex: kex.clone(), behind_offer, behind_half, ..Plan::default() };
+            assert!(refused(plan).await.contains("message 7 in the midst"), "{kex:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_first_packet_that_is_dropped_behind_the_exchange_is_missed() {
+    let (listener, host) = listen().await;
+    let serving = async {
+        let mut server = Server::accept(&listener).await;
+        // Somebody on the way takes it out.
+        drop(server.sealed(&extensions()));
+        server.send(&[message::USERAUTH_SUCCESS]).await;
+        server
+    };
+    let (connected, _server) = tokio::join!(host.connect(), serving);
+    let error = connected.unwrap_err();
+    assert!(error.to_string().contains("MAC"), "{error}");
+}
+
+#[tokio::test]
+async fn a_guess_that_is_wrong_is_passed_over_and_nothing_else() {
+    let guess = Plan {
+        kex: vec!["ecdh-sha2-nistp256", "curve25519-sha256", STRICT],
+        guess: true,
+        behind_offer: vec![vec![message::KEX_REPLY, 1, 2, 3]],
+        ..Plan::default()
+    };
+    let (connection, _server) = accepted(guess.clone()).await;
+    drop(connection);
+    // The second one is an answer, and none.
+    let twice = Plan { behind_offer: vec![vec![message::KEX_REPLY, 1]; 2], ..guess.clone() };
+    refused(twice).await;
+    // A message that is no guess does not count as one.
+    let other = Plan { behind_offer: vec![words(message::IGNORE)], ..guess };
+    assert!(refused(other).await.contains("in the midst"));
+}
+
+#[tokio::test]
+async fn a_server_without_the_private_half_of_its_key_is_refused() {
+    let text = refused(Plan { forged: true, ..Plan::default() }).await;
+    assert!(text.contains("private half"), "{text}");
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_than_was_agreed_on_is_refused() {
+    for kind in ["ssh-rsa", "ssh-dss", "ssh-ed25519-cert-v01@openssh.com", "a\u{1b}[31m"] {
+        let mut blob = Vec::new();
+        blob.string(kind.as_bytes());
+        blob.string(&[1; 32]);
+        let text = refused(Plan { blob: Some(blob), ..Plan::default() }).await;
+        assert!(text.contains("was agreed on") && !text.contains('\u{1b}'), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_second_offer_in_the_midst_of_an_exchange_is_refused() {
+    let offer = Plan::default().offer();
+    for plan in [
+        Plan { behind_offer: vec![offer.clone()], ..Plan::default() },
+        Plan { behind_half: vec![offer], ..Plan::default() },
+    ] {
+        let text = refused(plan).await;
+        assert!(text.contains("KEXINIT in the midst"), "{text}");
+    }
+}
+
+/// Values that make the shared secret one that everybody knows (RFC 8731, 3).
+#[tokio::test]
+async fn points_of_low_order_are_refused() {
+    let mut one = [0; 32];
+    one[0] = 1;
+    // Of order 8 (RFC 7748 and djb's list).
+    let eight = [
+        0xe0, 0xeb, 0x7a, 0x7c, 0x3b, 0x41, 0xb8, 0xae, 0x16, 0x56, 0xe3, 0xfa, 0xf1, 0x9f, 0xc4,
+        0x6a, 0xda, 0x09, 0x8d, 0xeb, 0x9c, 0x32, 0xb1, 0xfd, 0x86, 0x62, 0x05, 0x16, 0x5f, 0x49,
+        0xb8, 0x00,
+    ];
+    for value in [[0; 32], one, eight] {
+        let text = refused(Plan { value: Some(value.to_vec()), ..Plan::default() }).await;
+        assert!(text.contains("public value"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn keys_are_exchanged_anew_with_the_same_host_key_only() {
+    let (_connection, mut channel, mut server) = pair().await;
+    let mut data = to(message::CHANNEL_DATA, 0);
+    data.string(b"before");
+    server.send(&data).await;
+    assert_eq!(channel.incoming.next().await.unwrap().unwrap(), "before");
+    let renewal = async {
+        server.exchange(&Plan::default()).await;
+        let mut data = to(message::CHANNEL_DATA, 0);
+        data.string(b"behind");
+        server.send(&data).await;
+    };
+    let (read, ()) = tokio::join!(channel.incoming.next(), renewal);
+    assert_eq!(read.unwrap().unwrap(), "behind");
+    // Every key would be taken of a host that is not known yet (StrictHostKeyChecking=no).
+    let swapped = Plan { seed: 8, ..Plan::default() };
+    let renewal = tokio::spawn(async move { server.exchange(&swapped).await });
+    let error = channel.incoming.next().await.unwrap_err();
+    assert!(error.to_string().contains("another host key than before"), "{error}");
+    renewal.abort();
+}
+
+#[tokio::test]
+async fn nothing_but_keys_is_exchanged_while_they_are() {
+    let mut data = to(message::CHANNEL_DATA, 0);
+    data.string(b"sneaked in");
+    for sneaked in [data, vec![message::REQUEST_FAILURE], words(message::USERAUTH_BANNER)] {
+        for (behind_offer, behind_half) in
+            [(vec![sneaked.clone()], Vec::new()), (Vec::new(), vec![sneaked.clone()])]
+        {
+            let (_connection, mut channel, mut server) = pair().await;
+            let plan = Plan { behind_offer, behind_half, ..Plan::default() };
+            let renewal = tokio::spawn(async move { server.exchange(&plan).await });
+            let error = channel.incoming.next().await.unwrap_err();
+            assert!(error.to_string().contains("in the midst"), "{error}");
+            renewal.abort();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_second_connection_that_shows_another_key_is_refused() {
+    let (listener, host) = listen().await;
+    let (first, server) = tokio::join!(host.connect(), Server::let_in(&listener));
+    drop((first.unwrap(), server));
+    let other = Plan { seed: 8, ..Plan::default() };
+    let server = tokio::spawn(async move { Server::accept_with(&listener, &other).await });
+    let error = host.connect().await.unwrap_err();
+    server.abort();
+    assert_eq!(error.kind(), ErrorKind::Unauthenticated);
+    assert!(error.to_string().contains("another host key than before"), "{error}");
+}
+
+/// Where both sides prefer the same, our half is announced (RFC 4253, 7), and one that has become wrong is
+/// sent once more.
+#[tokio::test]
+async fn a_guess_of_ours_is_announced_and_sent_again_if_it_was_wrong() {
+    let (listener, host) = listen_preferring(&["KexAlgorithms=curve25519-sha256"]).await;
+    // Behind the cookie and the ten lists.
+    let announced = |offer: &[u8]| {
+        let mut reader = Reader::new(&offer[17..]);
+        for _ in 0..10 {
+            reader.string().unwrap();
+        }
+        reader.boolean().unwrap()
+    };
+    let (first, server) = tokio::join!(host.connect(), Server::let_in(&listener));
+    drop((first.unwrap(), server));
+    let first = Plan { host_keys: vec!["rsa-sha2-512", "ssh-ed25519"], ..Plan::default() };
+    for (plan, again) in [(Plan::default(), false), (first, true)] {
+        let serving = async {
+            let mut server = Server::before_exchange(&listener).await;
+            let theirs = server.receive().await;
+            assert!(announced(&theirs));
+            let half = server.receive().await;
+            assert_eq!(half[0], message::KEX_INIT);
+            server.read_already = if again { vec![theirs] } else { vec![theirs, half] };
+            server.exchange(&plan).await;
+            server.receive_one(message::USERAUTH_REQUEST).await;
+            server.send(&[message::USERAUTH_SUCCESS]).await;
+            server
+        };
+        let (connected, server) = tokio::join!(host.connect(), serving);
+        let connection = connected.unwrap();
+        drop((connection, server));
+    }
+}

@@ -1,0 +1,152 @@
+//! What a server can try while somebody logs in, and when the channel is opened.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::ssh::options::Prompter;
+
+/// Somebody who answers everything.
+#[derive(Debug, Default)]
+struct Patient(AtomicUsize);
+
+#[async_trait]
+impl Prompter for Patient {
+    async fn secret(&self, _prompt: &str) -> Result<Option<Secret>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(Secret::new("answer")))
+    }
+
+    async fn visible(&self, _prompt: &str) -> Result<Option<String>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(Some("answer".to_owned()))
+    }
+
+    async fn notice(&self, _text: &str) {}
+}
+
+async fn listen_to(person: Arc<Patient>) -> (TcpListener, SshHost) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = SshOptions { password: None, ..options(&[]) };
+    let port = Some(listener.local_addr().unwrap().port());
+    (listener, SshHost::resolve(None, "127.0.0.1", port, &options, person).unwrap())
+}
+
+fn failure(methods: &str, partial: bool) -> Vec<u8> {
+    let mut failure = vec![message::USERAUTH_FAILURE];
+    failure.string(methods.as_bytes());
+    failure.boolean(partial);
+    failure
+}
+
+fn question() -> Vec<u8> {
+    let mut question = vec![message::USERAUTH_60];
+    for words in ["", "", ""] {
+        question.string(words.as_bytes());
+    }
+    question.u32(1);
+    question.string(b"Password: ");
+    question.boolean(false);
+    question
+}
+
+/// Answers every request of authentication in the same way for as long as the client asks.
+async fn answering(mut server: Server, answer: Vec<u8>) {
+    loop {
+        let request = server.receive().await;
+        if request[0] >= message::USERAUTH_REQUEST {
+            server.send(&answer).await;
+        }
+    }
+}
+
+/// Each password is right and another is needed: of a person that would ask for ever.
+#[tokio::test]
+async fn a_server_that_is_content_with_each_password_and_never_with_all_is_given_up() {
+    for method in ["password", "keyboard-interactive"] {
+        let person = Arc::new(Patient::default());
+        let (listener, host) = listen_to(Arc::clone(&person)).await;
+        let server = tokio::spawn(async move {
+            let mut server = Server::accept(&listener).await;
+            loop {
+                let request = server.receive().await;
+                if request[0] == message::USERAUTH_REQUEST && method == "keyboard-interactive" {
+                    server.send(&question()).await;
+                    server.receive_one(message::USERAUTH_INFO_RESPONSE).await;
+                }
+                if request[0] == message::USERAUTH_REQUEST {
+                    server.send(&failure(method, true)).await;
+                }
+            }
+        });
+        let error = host.connect().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
+        // NumberOfPasswordPrompts; the first request was the method that is tried first.
+        let asked = person.0.load(Ordering::Relaxed);
+        assert!((3..=4).contains(&asked), "{method}: {asked}");
+        server.abort();
+    }
+}
+
+#[tokio::test]
+async fn questions_without_end_are_given_up_also_where_answers_are_repeated() {
+    let person = Arc::new(Patient::default());
+    let (listener, host) = listen_to(Arc::clone(&person)).await;
+    let server = tokio::spawn(async move {
+        // The first connection is let in with one answer.
+        let mut server = Server::accept(&listener).await;
+        server.receive_one(message::USERAUTH_REQUEST).await;
+        server.send(&question()).await;
+        server.receive_one(message::USERAUTH_INFO_RESPONSE).await;
+        server.send(&[message::USERAUTH_SUCCESS]).await;
+        // The second is asked and asked.
+        answering(Server::accept(&listener).await, question()).await;
+    });
+    let first = host.connect().await.unwrap();
+    let asked = person.0.load(Ordering::Relaxed);
+    let error = host.connect().await.unwrap_err();
+    assert!(error.to_string().contains("asks without end"), "{error}");
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Unauthenticated, Retry::Never));
+    // What was given before is given again: nobody was asked.
+    assert_eq!(person.0.load(Ordering::Relaxed), asked);
+    server.abort();
+    drop(first);
+}
+
+#[tokio::test]
+async fn a_person_whose_passwords_were_wrong_is_not_asked_again_for_the_next_connection() {
+    let person = Arc::new(Patient::default());
+    let (listener, host) = listen_to(Arc::clone(&person)).await;
+    let server = tokio::spawn(async move {
+        loop {
+            let server = Server::accept(&listener).await;
+            tokio::spawn(answering(server, failure("password", false)));
+        }
+    });
+    for _ in 0..3 {
+        let error = host.connect().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
+    }
+    assert_eq!(person.0.load(Ordering::Relaxed), 3);
+    server.abort();
+}
+
+#[tokio::test]
+async fn a_channel_that_takes_packets_of_no_bytes_is_refused() {
+    let (listener, host) = listen().await;
+    let serving = async {
+        let mut server = Server::let_in(&listener).await;
+        assert_eq!(server.receive().await[0], message::CHANNEL_OPEN);
+        let mut confirmation = to(message::CHANNEL_OPEN_CONFIRMATION, 0);
+        for value in [0, 1 << 20, 0] {
+            confirmation.u32(value);
+        }
+        server.send(&confirmation).await;
+        server
+    };
+    let (opened, _server): (Opening, Server) =
+        tokio::join!(host.connect_to("sftp", &hello), serving);
+    let error = opened.unwrap_err();
+    assert!(error.to_string().contains("packets of 0 bytes"), "{error}");
+}
