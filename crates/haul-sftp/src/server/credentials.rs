@@ -203,17 +203,30 @@ impl AuthorizedKeys {
 
 fn key_of(line: &str) -> std::result::Result<PublicKey, String> {
     if let Ok(key) = PublicKey::from_openssh(line) {
-        return Ok(key);
+        return if is_security_key(&key) { Err(UNTOUCHED.to_owned()) } else { Ok(key) };
     }
     let (options, rest) = split_options(line).ok_or("not a public key")?;
     let key = PublicKey::from_openssh(rest.trim_start()).map_err(|_| "not a public key")?;
+    let mut touched = is_security_key(&key);
     for option in options {
         let name = option.split('=').next().unwrap_or(option);
-        if !IGNORED.iter().any(|ignored| ignored.eq_ignore_ascii_case(name)) {
+        if name.eq_ignore_ascii_case("no-touch-required") {
+            touched = false;
+        } else if !IGNORED.iter().any(|ignored| ignored.eq_ignore_ascii_case(name)) {
             return Err(format!("option '{}' is not supported", name.escape_debug()));
         }
     }
-    Ok(key)
+    if touched { Err(UNTOUCHED.to_owned()) } else { Ok(key) }
+}
+
+/// russh does not tell what a signature of a security key says: whether somebody has touched it
+/// (PROTOCOL.u2f of OpenSSH). Where that is not waived, such a key lets nobody in: whatever runs on the
+/// machine that it is plugged into could use it.
+const UNTOUCHED: &str = "haul cannot see whether a security key was touched; such a key is taken with the \
+                         option 'no-touch-required' only";
+
+fn is_security_key(key: &PublicKey) -> bool {
+    matches!(key.algorithm(), Algorithm::SkEd25519 | Algorithm::SkEcdsaSha2NistP256)
 }
 
 /// The options before a key, parted at commas, and what follows; both outside of quotes.
@@ -277,6 +290,22 @@ mod tests {
         }
         assert_eq!(parsed("ssh-ed25519 nonsense").unwrap_err(), "not a public key");
         assert_eq!(parsed("nonsense").unwrap_err(), "not a public key");
+    }
+
+    /// As `ssh-keygen -t ed25519-sk` writes it.
+    const SECURITY_KEY: &str = "sk-ssh-ed25519@openssh.com \
+        AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAICFo/k5LU8863u66YC9eUO2170QduohPURkQnbLa/dczAAAABHNzaDo=";
+
+    /// The server cannot tell whether it was touched, so only a line that does not ask for it is good.
+    #[test]
+    fn a_security_key_lets_in_only_where_no_touch_is_required() {
+        for options in ["", "restrict ", "verify-required ", "no-touch-required,verify-required "] {
+            assert!(parsed(&format!("{options}{SECURITY_KEY}")).is_err(), "{options}");
+        }
+        let cause = parsed(SECURITY_KEY).unwrap_err();
+        assert!(cause.contains("touched"), "{cause}");
+        assert_eq!(parsed(&format!("no-touch-required {SECURITY_KEY}")), Ok(1));
+        assert_eq!(parsed(&format!("no-touch-required {KEY}")), Ok(1));
     }
 
     #[test]
