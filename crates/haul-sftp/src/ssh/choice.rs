@@ -157,6 +157,12 @@ pub const MACS: Choice = Choice {
 };
 
 impl Choice {
+    /// What is offered where the option is not set.
+    #[cfg(feature = "fuzzing")]
+    pub const fn offered(&self) -> &'static [&'static str] {
+        self.offered
+    }
+
     /// What of it the value of its option leaves, most preferred first.
     ///
     /// # Errors

@@ -102,7 +102,8 @@ impl SshHost {
         };
         let location = format!("{}@{}", config.user, with_port(&config.alias, config.port));
         let alias = config.host_key_alias.as_deref();
-        let pin = options.pins.of(&config.host_name, config.port, alias);
+        let way = format!("{:?}", config.route);
+        let pin = options.pins.of(&config.host_name, config.port, alias, way);
         let judge = HostKeyJudge::new(&config, pin, location.clone(), Arc::clone(&prompter));
         Ok(Self {
             judge: Arc::new(judge),

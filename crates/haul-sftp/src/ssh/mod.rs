@@ -17,6 +17,8 @@ mod auth;
 mod choice;
 mod config;
 mod connection;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod host;
 mod host_key;
 mod identity;

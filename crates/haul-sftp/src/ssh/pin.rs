@@ -13,12 +13,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 #[derive(Clone, Default)]
 pub struct Pins(Arc<Mutex<HashMap<Endpoint, Arc<Pin>>>>);
 
-/// What is one host: the machine that is dialled, and the name that its key is looked up by.
+/// What is one host: the name that is dialled and the way to it (the same address behind two jump hosts is two
+/// hosts), and the name that its key is looked up by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Endpoint {
     host_name: String,
     port: u16,
     alias: Option<String>,
+    way: String,
 }
 
 /// The key of one host, once it has shown one that was accepted.
@@ -26,12 +28,20 @@ struct Endpoint {
 pub struct Pin(OnceLock<Vec<u8>>);
 
 impl Pins {
-    /// The pin of the host that is dialled by this name and port, and whose key is looked up by the alias.
-    pub(super) fn of(&self, host_name: &str, port: u16, alias: Option<&str>) -> Arc<Pin> {
+    /// The pin of the host that is dialled by this name and port, whose key is looked up by the alias, and to
+    /// which a route leads that is described by `way`.
+    pub(super) fn of(
+        &self,
+        host_name: &str,
+        port: u16,
+        alias: Option<&str>,
+        way: String,
+    ) -> Arc<Pin> {
         let endpoint = Endpoint {
             host_name: host_name.to_ascii_lowercase(),
             port,
             alias: alias.map(str::to_ascii_lowercase),
+            way,
         };
         let mut pins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(pins.entry(endpoint).or_default())

@@ -168,6 +168,14 @@ impl KnownHosts {
     }
 }
 
+/// The numbers of the lines of a file that are about a host, for comparison with `ssh-keygen -F`.
+#[cfg(feature = "fuzzing")]
+pub fn lines_about(text: &[u8], name: &str) -> Vec<usize> {
+    let mut known = KnownHosts::default();
+    known.take(Path::new("known_hosts"), &String::from_utf8_lossy(text));
+    known.about(name).map(|(place, _)| place.line).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -397,7 +397,11 @@ impl Handshake {
 /// The number that OpenSSH gives the first channel of a connection.
 const FIRST_CHANNEL: u32 = 0;
 
-fn read_answer(answer: &[u8]) -> Result<Answer, End> {
+/// Reads an answer to a request of authentication.
+///
+/// # Errors
+/// It is none.
+pub(super) fn read_answer(answer: &[u8]) -> Result<Answer, End> {
     let mut reader = Reader::new(answer);
     match reader.byte()? {
         message::USERAUTH_SUCCESS => Ok(Answer::Success),

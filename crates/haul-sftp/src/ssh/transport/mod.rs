@@ -19,9 +19,12 @@ mod cipher;
 mod compression;
 mod connection;
 mod end;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod groups;
 mod handshake;
 mod host_key;
+mod identification;
 mod inflow;
 mod kex;
 pub mod link;

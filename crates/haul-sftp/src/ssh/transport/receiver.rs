@@ -13,6 +13,7 @@ use super::channel::Event;
 use super::cipher::Cipher;
 use super::connection::Connection;
 use super::end::{End, violation};
+use super::identification::Identification;
 use super::inflow::Inflow;
 use super::kex::{Exchange, Exchanged};
 use super::link::Source;
@@ -24,14 +25,6 @@ use super::wire::{Put, Reader, message};
 use super::{IDENTIFICATION, host_key};
 use crate::ssh::host_key::HostKeyJudge;
 use crate::ssh::known_hosts::KnownHosts;
-
-/// The longest identification, and all lines that may come before it (RFC 4253, 4.2; OpenSSH takes
-/// more of the latter than anybody sends).
-const LONGEST_LINE: usize = 8 << 10;
-const PREAMBLE: usize = 64 << 10;
-
-/// What OpenSSH says in place of its identification when it has too many connections.
-const TOO_MANY: [&str; 2] = ["Exceeded MaxStartups", "Not allowed at this time"];
 
 /// Messages of the methods of key exchange (RFC 4250, 4.1.2).
 const KEX_METHODS: std::ops::RangeInclusive<u8> = 30..=49;
@@ -151,25 +144,13 @@ impl Receiver {
 
     /// The first line that is one of SSH.
     async fn identification(&mut self) -> Result<String, End> {
-        let mut passed = 0;
+        let mut lines = Identification::default();
         loop {
-            if let Some(end) = self.inflow.buffer.iter().position(|&byte| byte == b'\n') {
-                let line = self.inflow.buffer.split_to(end + 1);
-                let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-                if line.starts_with("SSH-2.0-") || line.starts_with("SSH-1.99-") {
-                    return Ok(line);
-                }
-                if TOO_MANY.contains(&line.as_str()) {
-                    return Err(End::Farewell { text: line, fatal: false });
-                }
-                passed += end + 1;
-                if line.starts_with("SSH-") || passed > PREAMBLE {
-                    return Err(End::NotSsh);
-                }
-            } else if self.inflow.buffer.len() > LONGEST_LINE {
-                return Err(End::NotSsh);
-            } else if let Err(end) = self.fill(0).await {
-                return Err(if passed > 0 { End::NotSsh } else { end });
+            if let Some(line) = lines.next(&mut self.inflow.buffer)? {
+                return Ok(line);
+            }
+            if let Err(end) = self.fill(0).await {
+                return Err(if lines.has_passed() { End::NotSsh } else { end });
             }
         }
     }
