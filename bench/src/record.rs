@@ -97,8 +97,11 @@ pub struct LinkShape {
     pub loss: f64,
     /// Largest extra delay in milliseconds.
     pub jitter_ms: f64,
+    /// What becomes of it during a run, for a reader: "after 4 s, 250 ms".
+    #[serde(default)]
+    pub changes: Vec<String>,
     /// Payload that the direction of the data can carry at most, bytes per second: the rate less
-    /// TCP and IP headers.
+    /// TCP and IP headers. None where the rate changes.
     pub payload_limit: Option<f64>,
 }
 

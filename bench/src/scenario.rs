@@ -340,9 +340,13 @@ impl ScenarioTable {
 }
 
 impl Scenario {
-    /// Payload bytes per second that the link carries at most in the direction of the data.
+    /// Payload bytes per second that the link carries at most in the direction of the data; none where
+    /// its rate changes.
     pub fn payload_limit(&self) -> Option<f64> {
         let NetworkPath::Link(link) = &self.path else { return None };
+        if link.changes.iter().any(|change| change.up.or(change.down).is_some()) {
+            return None;
+        }
         let rate = if self.direction == Direction::Upload { link.up } else { link.down };
         rate.map(LinkSpec::payload_limit)
     }

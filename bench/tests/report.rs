@@ -42,6 +42,7 @@ fn scenario(name: &str, title: &str, measure: Measure, rtt: Option<f64>, bytes: 
         up_bits: Some(500e6),
         loss: 0.0,
         jitter_ms: 0.0,
+        changes: Vec::new(),
         payload_limit: Some(PAYLOAD_LIMIT),
     };
     Scenario {

@@ -2,6 +2,8 @@
 //!
 //! A packet waits until the line is free, takes its bytes' time on the line, and arrives a one-way
 //! delay later. One that would wait longer than the queue allows is dropped, as at a full router.
+//! The settings may change at given times. A packet that waits for the line at that moment continues
+//! with the new ones; one that has left it arrives as before. Packets never overtake each other.
 //! Time is nanoseconds since any fixed moment.
 
 use std::collections::VecDeque;
@@ -16,22 +18,35 @@ pub(super) type Nanos = u64;
 /// The emulation of one direction.
 #[derive(Debug)]
 pub(super) struct Direction {
+    /// Settings and when they begin, counted from `began`; in order, the first at 0.
+    stages: Vec<(Nanos, Settings)>,
+    /// When the first stage began, and which one is next.
+    began: Nanos,
+    next_stage: usize,
+    now: Shape,
+    random: u64,
+    /// When the line has sent all that it took.
+    line_free: Nanos,
+    /// In order of `leaves` and of `due`.
+    under_way: VecDeque<Packet>,
+}
+
+/// [`Settings`] in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
     delay: Nanos,
     jitter: Nanos,
     /// None: the line takes no time.
     nanos_per_byte: Option<f64>,
     queue: Nanos,
     loss: f64,
-    random: u64,
-    /// When the line has sent all that it took.
-    line_free: Nanos,
-    /// In order of `due`.
-    under_way: VecDeque<Packet>,
 }
 
 /// A packet on its way.
 #[derive(Debug)]
 pub(super) struct Packet {
+    /// When it has left the line.
+    leaves: Nanos,
     due: Nanos,
     wire: Wire,
     pub(super) bytes: Vec<u8>,
@@ -68,7 +83,7 @@ impl Counters {
     }
 }
 
-/// The settings of one direction.
+/// The settings of one direction, for as long as they hold.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
     /// One way.
@@ -78,47 +93,105 @@ pub(super) struct Settings {
     pub(super) rate: Option<f64>,
     pub(super) queue: Duration,
     pub(super) loss: f64,
-    pub(super) seed: u64,
 }
 
 impl Direction {
-    pub(super) fn new(settings: Settings) -> Self {
+    /// With `settings` until a change says otherwise.
+    pub(super) fn new(settings: Settings, seed: u64) -> Self {
         Self {
-            delay: nanos(settings.delay),
-            jitter: nanos(settings.jitter),
-            nanos_per_byte: settings.rate.map(|bits| 8e9 / bits),
-            queue: nanos(settings.queue),
-            loss: settings.loss,
-            random: scramble(settings.seed),
+            stages: vec![(0, settings)],
+            began: 0,
+            next_stage: 1,
+            now: Shape::from(settings),
+            random: scramble(seed),
             line_free: 0,
             under_way: VecDeque::new(),
         }
     }
 
+    /// Changes to `settings` so long after the beginning, and later than all changes before.
+    #[must_use]
+    pub(super) fn then(mut self, after: Duration, settings: Settings) -> Self {
+        self.stages.push((nanos(after), settings));
+        self
+    }
+
+    /// The times of changes count from `began`; when that is another moment than before, the first
+    /// settings hold again.
+    pub(super) fn begin(&mut self, began: Nanos) {
+        if self.began != began {
+            self.began = began;
+            self.next_stage = 0;
+        }
+    }
+
     /// Takes a packet from the sender, or loses it.
     pub(super) fn offer(&mut self, now: Nanos, bytes: &[u8], wire: Wire, counters: &Counters) {
-        if self.loss > 0.0 && self.uniform() < self.loss {
+        self.pass_time(now);
+        if self.now.loss > 0.0 && self.uniform() < self.now.loss {
             counters.lost.fetch_add(wire.packets, Ordering::Relaxed);
             return;
         }
         self.line_free = self.line_free.max(now);
-        if let Some(nanos_per_byte) = self.nanos_per_byte {
-            if self.line_free - now > self.queue {
+        if let Some(nanos_per_byte) = self.now.nanos_per_byte {
+            if self.line_free - now > self.now.queue {
                 counters.dropped.fetch_add(wire.packets, Ordering::Relaxed);
                 return;
             }
             self.line_free += (wire.bytes as f64 * nanos_per_byte) as Nanos;
         }
-        let jitter =
-            if self.jitter > 0 { (self.uniform() * self.jitter as f64) as Nanos } else { 0 };
+        let jitter = if self.now.jitter > 0 {
+            (self.uniform() * self.now.jitter as f64) as Nanos
+        } else {
+            0
+        };
         let last = self.under_way.back().map_or(0, |packet| packet.due);
-        let due = (self.line_free + self.delay + jitter).max(last);
-        self.under_way.push_back(Packet { due, wire, bytes: bytes.to_vec() });
+        let due = (self.line_free + self.now.delay + jitter).max(last);
+        let leaves = self.line_free;
+        self.under_way.push_back(Packet { leaves, due, wire, bytes: bytes.to_vec() });
+    }
+
+    /// Makes the changes that are due.
+    pub(super) fn pass_time(&mut self, now: Nanos) {
+        while let Some(&(after, settings)) = self.stages.get(self.next_stage) {
+            let at = self.began.saturating_add(after);
+            if at > now {
+                break;
+            }
+            self.next_stage += 1;
+            self.change(at, Shape::from(settings));
+        }
+    }
+
+    /// From `at` on the line is another. What waits for it has its remaining bytes sent by the new one.
+    fn change(&mut self, at: Nanos, shape: Shape) {
+        let before = std::mem::replace(&mut self.now, shape);
+        let (mut left_before, mut free, mut last) = (at, at, 0);
+        for packet in &mut self.under_way {
+            if packet.leaves > at {
+                let bytes = before.nanos_per_byte.map_or(0.0, |nanos_per_byte| {
+                    (packet.leaves - left_before) as f64 / nanos_per_byte
+                });
+                left_before = packet.leaves;
+                free += shape.nanos_per_byte.map_or(0, |per_byte| (bytes * per_byte) as Nanos);
+                packet.leaves = free;
+                packet.due = (free + shape.delay).max(last);
+            }
+            last = packet.due;
+        }
+        self.line_free = free;
     }
 
     /// When the next packet arrives.
     pub(super) fn next_due(&self) -> Option<Nanos> {
         self.under_way.front().map(|packet| packet.due)
+    }
+
+    /// When a packet arrives or the settings change next.
+    pub(super) fn next_event(&self) -> Option<Nanos> {
+        let change = self.stages.get(self.next_stage);
+        let change = change.map(|(after, _)| self.began.saturating_add(*after));
+        self.next_due().into_iter().chain(change).min()
     }
 
     /// The next packet that has arrived by `now`. It counts as carried now, not when the queue took it:
@@ -139,6 +212,18 @@ impl Direction {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         (self.random >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+impl From<Settings> for Shape {
+    fn from(settings: Settings) -> Self {
+        Self {
+            delay: nanos(settings.delay),
+            jitter: nanos(settings.jitter),
+            nanos_per_byte: settings.rate.map(|bits| 8e9 / bits),
+            queue: nanos(settings.queue),
+            loss: settings.loss,
+        }
     }
 }
 
@@ -167,7 +252,6 @@ mod tests {
             rate: Some(8e6),
             queue: Duration::from_millis(10),
             loss: 0.0,
-            seed: 1,
         }
     }
 
@@ -177,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_packet_arrives_after_its_time_on_the_line_and_the_delay() {
-        let (mut line, counters) = (Direction::new(settings()), Counters::default());
+        let (mut line, counters) = (Direction::new(settings(), 1), Counters::default());
         // 1 000 bytes at 1 MB/s: 1 ms.
         line.offer(5 * MS, b"a", wire(1000), &counters);
         line.offer(5 * MS, b"b", wire(1000), &counters);
@@ -192,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_drops_and_counts() {
-        let (mut line, counters) = (Direction::new(settings()), Counters::default());
+        let (mut line, counters) = (Direction::new(settings(), 1), Counters::default());
         for _ in 0..20 {
             line.offer(0, b"x", wire(1000), &counters);
         }
@@ -210,11 +294,72 @@ mod tests {
     #[test]
     fn a_line_without_a_rate_takes_no_time_and_never_drops() {
         let unlimited = Settings { rate: None, ..settings() };
-        let (mut line, counters) = (Direction::new(unlimited), Counters::default());
+        let (mut line, counters) = (Direction::new(unlimited, 1), Counters::default());
         for _ in 0..1000 {
             line.offer(0, b"x", wire(60_000), &counters);
         }
         assert_eq!((line.next_due(), counters.dropped()), (Some(100 * MS), 0));
+    }
+
+    /// When each packet arrives.
+    fn arrivals(line: &mut Direction, counters: &Counters) -> Vec<Nanos> {
+        let next = |line: &mut Direction| {
+            let due = line.next_due()?;
+            line.arrived(due, counters).map(|_| due)
+        };
+        std::iter::from_fn(|| next(line)).collect()
+    }
+
+    #[test]
+    fn a_change_of_delay_holds_for_packets_that_have_not_left_the_line() {
+        let far = Settings { delay: Duration::from_millis(300), ..settings() };
+        let near = Settings { delay: Duration::from_millis(10), ..settings() };
+        let counters = Counters::default();
+        let mut line = Direction::new(settings(), 1)
+            .then(Duration::from_millis(10), far)
+            .then(Duration::from_millis(500), near);
+        line.begin(7 * MS);
+        // At 1 ms each they leave the line at 16, 17 and 18 ms; the change is at 17 ms.
+        for _ in 0..3 {
+            line.offer(15 * MS, b"x", wire(1000), &counters);
+        }
+        line.pass_time(17 * MS);
+        assert_eq!(arrivals(&mut line, &counters), [116 * MS, 117 * MS, 318 * MS]);
+        // From 300 back to 10 ms: what comes later arrives no sooner than what came before it.
+        line.offer(505 * MS, b"x", wire(1000), &counters);
+        line.offer(510 * MS, b"x", wire(1000), &counters);
+        line.offer(900 * MS, b"x", wire(1000), &counters);
+        assert_eq!(arrivals(&mut line, &counters), [806 * MS, 806 * MS, 911 * MS]);
+    }
+
+    #[test]
+    fn a_change_of_rate_holds_for_what_waits_for_the_line() {
+        let slow = Settings { rate: Some(2e6), queue: Duration::from_secs(1), ..settings() };
+        let counters = Counters::default();
+        let mut line = Direction::new(settings(), 1).then(Duration::from_millis(2), slow);
+        for _ in 0..4 {
+            line.offer(1_500_000, b"x", wire(1000), &counters);
+        }
+        line.pass_time(2 * MS);
+        // Half of the first has been sent at 1 MB/s, and the rest goes at 250 kB/s.
+        assert_eq!(arrivals(&mut line, &counters), [104, 108, 112, 116].map(|ms| ms * MS));
+        line.offer(200 * MS, b"x", wire(1000), &counters);
+        line.offer(200 * MS, b"x", wire(1000), &counters);
+        assert_eq!(arrivals(&mut line, &counters), [304 * MS, 308 * MS]);
+    }
+
+    #[test]
+    fn a_line_that_begins_anew_has_its_first_settings_again() {
+        let far = Settings { delay: Duration::from_millis(300), ..settings() };
+        let counters = Counters::default();
+        let mut line = Direction::new(settings(), 1).then(Duration::from_millis(10), far);
+        for began in [0, 1000 * MS] {
+            line.begin(began);
+            line.offer(began + 5 * MS, b"x", wire(1000), &counters);
+            line.offer(began + 20 * MS, b"x", wire(1000), &counters);
+            let expected = [began + 106 * MS, began + 321 * MS];
+            assert_eq!(arrivals(&mut line, &counters), expected);
+        }
     }
 
     #[test]
@@ -225,7 +370,7 @@ mod tests {
             queue: Duration::MAX,
             ..settings()
         };
-        let (mut line, counters) = (Direction::new(jittery), Counters::default());
+        let (mut line, counters) = (Direction::new(jittery, 1), Counters::default());
         for n in 0..200_u8 {
             line.offer(u64::from(n) * MS, &[n], wire(100), &counters);
         }
@@ -245,8 +390,7 @@ mod tests {
     fn the_share_lost_is_the_share_set_and_depends_on_the_seed_only() {
         let lossy = Settings { loss: 0.01, rate: None, ..settings() };
         let lost = |seed| {
-            let (mut line, counters) =
-                (Direction::new(Settings { seed, ..lossy }), Counters::default());
+            let (mut line, counters) = (Direction::new(lossy, seed), Counters::default());
             for _ in 0..200_000 {
                 line.offer(0, b"", wire(1500), &counters);
             }

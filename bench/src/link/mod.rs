@@ -1,5 +1,5 @@
 //! Links made on one machine: a client and its servers, each with a network stack of its own, and
-//! between them a round trip, a rate, a queue, loss and jitter.
+//! between them a round trip, a rate, a queue, loss and jitter, which may change at given times.
 //!
 //! TCP and UDP run on the real kernel stacks of both sides, so that windows, pacing and recovery are
 //! real. Packets go through netem where the kernel has it; elsewhere through TUN devices and threads
@@ -18,8 +18,9 @@ use std::str::FromStr;
 
 pub use direction::Counters;
 pub use namespace::Namespace;
+use netem::Netem;
 pub use netem::available as netem_available;
-pub use spec::{LinkSpec, LinkTable, MTU, PAYLOAD_OF_MTU, Percent, Rate, Time};
+pub use spec::{Change, LinkSpec, LinkTable, MTU, PAYLOAD_OF_MTU, Percent, Rate, Time};
 use tun::Tun;
 
 /// A client and its servers.
@@ -41,7 +42,7 @@ pub struct Link {
 #[derive(Debug)]
 enum Carrier {
     Tun(Tun),
-    Netem,
+    Netem(Netem),
 }
 
 /// How links are made.
@@ -75,10 +76,7 @@ impl Network {
             let (client, server) = (&network.client, Namespace::new()?);
             let carrier = match means {
                 Means::Tun => Carrier::Tun(Tun::start(client, &server, &ends, spec)?),
-                Means::Netem => {
-                    netem::start(client, &server, &ends, spec)?;
-                    Carrier::Netem
-                }
+                Means::Netem => Carrier::Netem(netem::start(client, &server, &ends, spec)?),
             };
             network.links.push(Link { carrier, server, ends });
         }
@@ -95,7 +93,20 @@ impl Network {
         &self.links
     }
 
+    /// Begins anew with the links' first settings; their changes count from now on.
+    pub fn restart(&self) {
+        for link in &self.links {
+            match &link.carrier {
+                Carrier::Tun(tun) => tun.restart(),
+                Carrier::Netem(netem) => netem.restart(),
+            }
+        }
+    }
+
     /// What passed over all links so far.
+    ///
+    /// # Errors
+    /// The counters cannot be read, or a change of a link could not be made.
     pub fn passed(&self) -> Result<Passed, LinkError> {
         let mut sum = Passed { dropped: Some(0), lost: Some(0), ..Passed::default() };
         for link in &self.links {
@@ -138,7 +149,8 @@ impl Link {
                 dropped: Some(tun.up.dropped() + tun.down.dropped()),
                 lost: Some(tun.up.lost() + tun.down.lost()),
             }),
-            Carrier::Netem => {
+            Carrier::Netem(netem) => {
+                netem.check()?;
                 let (down, up) = client.within(|| device_bytes(&self.ends.client_device))??;
                 Ok(Passed { up, down, dropped: None, lost: None })
             }

@@ -36,6 +36,14 @@ impl Namespace {
         Ok(namespace)
     }
 
+    /// Another hold of the same network stack.
+    pub(super) fn try_clone(&self) -> Result<Self, LinkError> {
+        let space = self.space.try_clone();
+        space
+            .map(|space| Self { space })
+            .map_err(|error| LinkError::new("cloning a descriptor of a network namespace", &error))
+    }
+
     /// A command that will run in it, and die with the thread that starts it.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);

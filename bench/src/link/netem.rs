@@ -2,16 +2,42 @@
 //!
 //! netem is part of Linux since 2.6.7 and may be left out of a kernel; [`available`] asks. Each end
 //! delays what it sends by half the round trip. Loss and jitter have no seed here: tc takes one only
-//! since iproute2 6.7.
+//! since iproute2 6.7. Changes at given times are made by a thread; what netem already holds keeps the
+//! time at which it is due.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use super::{Ends, LinkError, LinkSpec, Namespace};
 use crate::link::spec::MTU;
+
+/// Both ends, and the thread that changes them where they do. Dropped, it stops.
+#[derive(Debug)]
+pub(super) struct Netem {
+    changes: Option<(Arc<Changes>, JoinHandle<()>)>,
+}
+
+#[derive(Debug)]
+struct Changes {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    began: Instant,
+    /// Stages that were applied since then, the first settings among them.
+    applied: usize,
+    stopping: bool,
+    failure: Option<LinkError>,
+}
 
 /// Whether this kernel has netem, found by asking for one in a namespace of its own.
 pub fn available() -> bool {
     Namespace::new().is_ok_and(|space| {
         space.ip(&["link", "add", "probe0", "type", "dummy"]).is_ok()
-            && space.run("tc", &tc("probe0", &["delay", "1ms"])).is_ok()
+            && space.run("tc", &tc("add", "probe0", &["delay", "1ms"])).is_ok()
     })
 }
 
@@ -21,7 +47,7 @@ pub(super) fn start(
     server: &Namespace,
     ends: &Ends,
     spec: &LinkSpec,
-) -> Result<(), LinkError> {
+) -> Result<Netem, LinkError> {
     let there = server.path();
     client.ip(&[
         "link",
@@ -42,15 +68,114 @@ pub(super) fn start(
             // Loss has to fall on single packets.
             namespace.ip(&["link", "set", device, "gso_max_segs", "1"])?;
         }
-        let settings = netem_settings(spec, rate);
-        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-        namespace.run("tc", &tc(device, &settings))?;
+        shape("add", namespace, device, spec, rate)?;
     }
-    Ok(())
+    let mut netem = Netem { changes: None };
+    if !spec.changes.is_empty() {
+        let sides = [
+            (client.try_clone()?, ends.client_device.clone()),
+            (server.try_clone()?, ends.server_device.clone()),
+        ];
+        netem.follow(spec, sides)?;
+    }
+    Ok(netem)
 }
 
-fn tc<'a>(device: &'a str, settings: &[&'a str]) -> Vec<&'a str> {
-    let mut words = vec!["qdisc", "add", "dev", device, "root", "netem"];
+impl Netem {
+    /// Starts the thread.
+    fn follow(
+        &mut self,
+        spec: &LinkSpec,
+        sides: [(Namespace, String); 2],
+    ) -> Result<(), LinkError> {
+        let mut stages = vec![(Duration::ZERO, spec.clone())];
+        stages.extend(spec.stages());
+        let began = Instant::now();
+        let state = State { began, applied: 1, stopping: false, failure: None };
+        let changes = Arc::new(Changes { state: Mutex::new(state), changed: Condvar::new() });
+        let shared = Arc::clone(&changes);
+        let thread = thread::Builder::new()
+            .name("link".to_owned())
+            .spawn(move || shared.run(&stages, &sides))
+            .map_err(|error| LinkError::new("starting a thread", &error))?;
+        self.changes = Some((changes, thread));
+        Ok(())
+    }
+
+    /// Counts the times of changes from now on.
+    pub(super) fn restart(&self) {
+        let Some((changes, _)) = &self.changes else { return };
+        let mut state = changes.lock();
+        (state.began, state.applied) = (Instant::now(), 0);
+        changes.changed.notify_all();
+    }
+
+    /// Whether all changes so far could be made.
+    pub(super) fn check(&self) -> Result<(), LinkError> {
+        let failure = self.changes.as_ref().and_then(|(changes, _)| changes.lock().failure.clone());
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Netem {
+    fn drop(&mut self) {
+        let Some((changes, thread)) = self.changes.take() else { return };
+        changes.lock().stopping = true;
+        changes.changed.notify_all();
+        // A panic was printed by the thread itself.
+        let _ = thread.join();
+    }
+}
+
+impl Changes {
+    fn run(&self, stages: &[(Duration, LinkSpec)], sides: &[(Namespace, String); 2]) {
+        let mut state = self.lock();
+        while !state.stopping {
+            let due = stages.get(state.applied).map(|(after, _)| state.began + *after);
+            let wait = due.map(|due| due.saturating_duration_since(Instant::now()));
+            match wait {
+                Some(Duration::ZERO) => {
+                    let (_, spec) = &stages[state.applied];
+                    state.applied += 1;
+                    drop(state);
+                    let rates = [spec.up, spec.down];
+                    let made = sides.iter().zip(rates).try_for_each(|((space, device), rate)| {
+                        shape("change", space, device, spec, rate)
+                    });
+                    state = self.lock();
+                    state.failure = state.failure.take().or(made.err());
+                }
+                Some(wait) => {
+                    let waited = self.changed.wait_timeout(state, wait);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                None => {
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gives a device its queue, or other settings to that which it has.
+fn shape(
+    verb: &str,
+    namespace: &Namespace,
+    device: &str,
+    spec: &LinkSpec,
+    rate: Option<f64>,
+) -> Result<(), LinkError> {
+    let settings = netem_settings(spec, rate);
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    namespace.run("tc", &tc(verb, device, &settings))
+}
+
+fn tc<'a>(verb: &'a str, device: &'a str, settings: &[&'a str]) -> Vec<&'a str> {
+    let mut words = vec!["qdisc", verb, "dev", device, "root", "netem"];
     words.extend_from_slice(settings);
     words
 }

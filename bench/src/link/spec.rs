@@ -1,5 +1,5 @@
-//! What a link is like: round trip, rates, queue, loss, jitter. Parsed once, from a command line or a
-//! scenario file, into values that make sense.
+//! What a link is like: round trip, rates, queue, loss, jitter, and how they change over time. Parsed
+//! once, from a command line or a scenario file, into values that make sense.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,6 +29,25 @@ pub struct LinkSpec {
     pub jitter: Duration,
     /// Seed of loss and jitter: the same seed loses the same packets in a row. netem takes none.
     pub seed: u64,
+    /// What becomes of it, in order of time.
+    pub changes: Vec<Change>,
+}
+
+/// A change of a link at a given time. What is not named stays as it was.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Change {
+    /// So long after the link, or a run over it, began.
+    pub after: Duration,
+    /// Round trip. A queue that was as long as its default is as long as the new default then.
+    pub rtt: Option<Duration>,
+    /// Bits per second from client to server.
+    pub up: Option<f64>,
+    /// Bits per second from server to client.
+    pub down: Option<f64>,
+    /// Longest wait in the queue.
+    pub queue: Option<Duration>,
+    /// Share of packets lost, in each direction.
+    pub loss: Option<f64>,
 }
 
 impl LinkSpec {
@@ -39,11 +58,46 @@ impl LinkSpec {
             rtt,
             up: bits,
             down: bits,
-            queue: rtt.max(Duration::from_millis(50)),
+            queue: default_queue(rtt),
             loss: 0.0,
             jitter: Duration::ZERO,
             seed: 1,
+            changes: Vec::new(),
         }
+    }
+
+    /// The link after each change, and when that is.
+    pub fn stages(&self) -> Vec<(Duration, Self)> {
+        let mut now = Self { changes: Vec::new(), ..self.clone() };
+        let stage = |change: &Change| {
+            let queue_is_default = now.queue == default_queue(now.rtt);
+            now.rtt = change.rtt.unwrap_or(now.rtt);
+            now.up = change.up.or(now.up);
+            now.down = change.down.or(now.down);
+            now.loss = change.loss.unwrap_or(now.loss);
+            if queue_is_default {
+                now.queue = default_queue(now.rtt);
+            }
+            now.queue = change.queue.unwrap_or(now.queue);
+            (change.after, now.clone())
+        };
+        self.changes.iter().map(stage).collect()
+    }
+
+    /// Adds a change. They are given in order of time.
+    ///
+    /// # Errors
+    /// It is not later than the one before.
+    pub fn add_change(&mut self, change: Change) -> Result<(), String> {
+        let last = self.changes.last().map_or(Duration::ZERO, |last| last.after);
+        if change.after <= last {
+            return Err(format!(
+                "a change after {} s does not come later than what is before it",
+                change.after.as_secs_f64()
+            ));
+        }
+        self.changes.push(change);
+        Ok(())
     }
 
     /// Payload bytes per second that a line of `bits` per second carries in full TCP segments.
@@ -53,8 +107,14 @@ impl LinkSpec {
 
     /// Large segments pass whole: where packets are lost at random they have to be single.
     pub(crate) fn large_segments(&self) -> bool {
-        self.loss == 0.0
+        self.loss == 0.0 && self.changes.iter().all(|change| change.loss.unwrap_or(0.0) == 0.0)
     }
+}
+
+/// As long as a round trip, as routers are advised, but at least 50 ms for bursts of several
+/// connections.
+fn default_queue(rtt: Duration) -> Duration {
+    rtt.max(Duration::from_millis(50))
 }
 
 /// A link in a scenario file.
@@ -71,26 +131,86 @@ pub struct LinkTable {
     loss_percent: f64,
     #[serde(default)]
     jitter_ms: f64,
+    /// Changes, in order of time.
+    #[serde(default)]
+    then: Vec<ChangeTable>,
+}
+
+/// A change of a link in a scenario file.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChangeTable {
+    after_s: f64,
+    rtt_ms: Option<f64>,
+    /// Both ways.
+    mbit: Option<f64>,
+    up_mbit: Option<f64>,
+    down_mbit: Option<f64>,
+    queue_ms: Option<f64>,
+    loss_percent: Option<f64>,
 }
 
 impl TryFrom<LinkTable> for LinkSpec {
     type Error = String;
 
     fn try_from(table: LinkTable) -> Result<Self, String> {
-        let rate = |mbit: Option<f64>| match mbit.or(table.mbit) {
-            Some(mbit) if mbit > 0.0 => Ok(Some(mbit * 1e6)),
-            Some(mbit) => Err(format!("{mbit} Mbit/s is no rate")),
-            None => Ok(None),
-        };
         let mut spec = Self::new(milliseconds(table.rtt_ms)?, None);
-        spec.up = rate(table.up_mbit)?;
-        spec.down = rate(table.down_mbit)?;
+        spec.up = megabits(table.up_mbit.or(table.mbit))?;
+        spec.down = megabits(table.down_mbit.or(table.mbit))?;
         spec.loss = share(table.loss_percent)?;
         spec.jitter = milliseconds(table.jitter_ms)?;
         if let Some(queue) = table.queue_ms {
             spec.queue = milliseconds(queue)?;
         }
+        for change in table.then {
+            spec.add_change(Change {
+                after: milliseconds(change.after_s * 1e3)?,
+                rtt: change.rtt_ms.map(milliseconds).transpose()?,
+                up: megabits(change.up_mbit.or(change.mbit))?,
+                down: megabits(change.down_mbit.or(change.mbit))?,
+                queue: change.queue_ms.map(milliseconds).transpose()?,
+                loss: change.loss_percent.map(share).transpose()?,
+            })?;
+        }
         Ok(spec)
+    }
+}
+
+/// Bits per second.
+fn megabits(mbit: Option<f64>) -> Result<Option<f64>, String> {
+    match mbit {
+        Some(mbit) if mbit > 0.0 => Ok(Some(mbit * 1e6)),
+        Some(mbit) => Err(format!("{mbit} Mbit/s is no rate")),
+        None => Ok(None),
+    }
+}
+
+impl FromStr for Change {
+    type Err = String;
+
+    /// `4s:rtt=250ms,rate=300mbit`: a time, and what changes then: `rtt`, `rate` (both ways),
+    /// `rate-back`, `queue`, `loss`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (after, settings) = text
+            .split_once(':')
+            .ok_or_else(|| format!("'{text}' is no change such as 4s:rtt=250ms,rate=300mbit"))?;
+        let mut change = Self { after: after.parse::<Time>()?.0, ..Self::default() };
+        let mut back = None;
+        for setting in settings.split(',') {
+            let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+            match name {
+                "rtt" => change.rtt = Some(value.parse::<Time>()?.0),
+                "rate" => change.up = Some(value.parse::<Rate>()?.0),
+                "rate-back" => back = Some(value.parse::<Rate>()?.0),
+                "queue" => change.queue = Some(value.parse::<Time>()?.0),
+                "loss" => change.loss = Some(value.parse::<Percent>()?.0),
+                _ => {
+                    return Err(format!("'{name}' is none of rtt, rate, rate-back, queue, loss"));
+                }
+            }
+        }
+        change.down = back.or(change.up);
+        Ok(change)
     }
 }
 
@@ -165,10 +285,8 @@ impl FromStr for Percent {
 impl fmt::Display for LinkSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ms", self.rtt.as_secs_f64() * 1e3)?;
-        match (self.up, self.down) {
-            (None, None) => {}
-            (up, down) if up == down => write!(f, ", {}", rate(up))?,
-            (up, down) => write!(f, ", {} up, {} down", rate(up), rate(down))?,
+        if (self.up, self.down) != (None, None) {
+            write!(f, ", {}", rates(self.up, self.down))?;
         }
         if self.loss > 0.0 {
             write!(f, ", {} % loss", (self.loss * 1e5).round() / 1e3)?;
@@ -176,8 +294,34 @@ impl fmt::Display for LinkSpec {
         if !self.jitter.is_zero() {
             write!(f, ", {} ms jitter", self.jitter.as_secs_f64() * 1e3)?;
         }
+        self.changes.iter().try_for_each(|change| write!(f, "; {change}"))
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "after {} s", self.after.as_secs_f64())?;
+        if let Some(rtt) = self.rtt {
+            write!(f, ", {} ms", rtt.as_secs_f64() * 1e3)?;
+        }
+        match (self.up, self.down) {
+            (None, None) => {}
+            (Some(up), None) => write!(f, ", {} up", rate(Some(up)))?,
+            (None, Some(down)) => write!(f, ", {} down", rate(Some(down)))?,
+            (up, down) => write!(f, ", {}", rates(up, down))?,
+        }
+        if let Some(queue) = self.queue {
+            write!(f, ", queue of {} ms", queue.as_secs_f64() * 1e3)?;
+        }
+        if let Some(loss) = self.loss {
+            write!(f, ", {} % loss", (loss * 1e5).round() / 1e3)?;
+        }
         Ok(())
     }
+}
+
+fn rates(up: Option<f64>, down: Option<f64>) -> String {
+    if up == down { rate(up) } else { format!("{} up, {} down", rate(up), rate(down)) }
 }
 
 fn rate(bits: Option<f64>) -> String {
@@ -209,6 +353,46 @@ mod tests {
         for bad in ["100%", "-1", "NaN", "%"] {
             assert!(bad.parse::<Percent>().is_err(), "{bad:?} is no share");
         }
+    }
+
+    #[test]
+    fn a_change_names_its_time_and_what_becomes_of_the_link() {
+        let change: Change = "4s:rtt=250ms,rate=300mbit".parse().expect("a change");
+        let (after, rtt) = (Duration::from_secs(4), Duration::from_millis(250));
+        let both =
+            Change { after, rtt: Some(rtt), up: Some(3e8), down: Some(3e8), ..Change::default() };
+        assert_eq!(change, both);
+        let change: Change = "0.5s:rate-back=50mbit,loss=1%".parse().expect("a change");
+        assert_eq!((change.up, change.down, change.loss), (None, Some(5e7), Some(0.01)));
+        for bad in ["4s", "rtt=2ms", "4s:rtt", "4s:rtt=2,speed=3", "4s:", "x:rtt=2"] {
+            assert!(bad.parse::<Change>().is_err(), "{bad:?} is no change");
+        }
+    }
+
+    #[test]
+    fn what_a_change_does_not_name_stays() {
+        let mut spec = LinkSpec::new(Duration::from_millis(20), Some(3e8));
+        let add = |spec: &mut LinkSpec, text: &str| {
+            spec.add_change(text.parse().expect("a change")).expect("a later one");
+        };
+        add(&mut spec, "4s:rtt=250ms");
+        add(&mut spec, "5s:rate=50mbit,queue=10ms");
+        add(&mut spec, "6s:rtt=300ms");
+        let stages = spec.stages();
+        let shape = |n: usize| {
+            let (after, link) = &stages[n];
+            (after.as_secs(), link.rtt.as_millis(), link.up, link.queue.as_millis())
+        };
+        // The default queue follows the round trip, and one that was set stays.
+        assert_eq!(shape(0), (4, 250, Some(3e8), 250));
+        assert_eq!(shape(1), (5, 250, Some(5e7), 10));
+        assert_eq!(shape(2), (6, 300, Some(5e7), 10));
+        assert!(spec.add_change("6s:rtt=1ms".parse().expect("a change")).is_err(), "not later");
+        assert_eq!(
+            spec.to_string(),
+            "20 ms, 300 Mbit/s; after 4 s, 250 ms; after 5 s, 50 Mbit/s, queue of 10 ms; after 6 s, \
+             300 ms"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -24,10 +24,25 @@ const PATIENCE: Nanos = 50_000_000;
 /// Two devices and the two threads between them. Dropped, it stops.
 #[derive(Debug)]
 pub(super) struct Tun {
-    stopping: Arc<AtomicBool>,
+    clock: Arc<Clock>,
     threads: Vec<JoinHandle<()>>,
     pub(super) up: Arc<Counters>,
     pub(super) down: Arc<Counters>,
+}
+
+/// What all threads of a link know of time.
+#[derive(Debug)]
+struct Clock {
+    start: Instant,
+    /// Since `start`: when the changes of the link began to count.
+    began: AtomicU64,
+    stopping: AtomicBool,
+}
+
+impl Clock {
+    fn now(&self) -> Nanos {
+        Nanos::try_from(self.start.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
+    }
 }
 
 impl Tun {
@@ -44,39 +59,39 @@ impl Tun {
         let clone = |device: &File| {
             device.try_clone().map_err(|error| LinkError::new("cloning a descriptor", &error))
         };
+        let (start, began, stopping) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
         let mut tun = Self {
-            stopping: Arc::default(),
+            clock: Arc::new(Clock { start, began, stopping }),
             threads: Vec::new(),
             up: Arc::default(),
             down: Arc::default(),
         };
-        let settings = Settings {
-            delay: spec.rtt / 2,
-            jitter: spec.jitter,
-            rate: spec.up,
-            queue: spec.queue,
-            loss: spec.loss,
-            seed: spec.seed.wrapping_mul(2),
-        };
-        let back = Settings { rate: spec.down, seed: settings.seed.wrapping_add(1), ..settings };
+        let seed = spec.seed.wrapping_mul(2);
+        let there = direction(spec, seed, |spec| spec.up);
+        let back = direction(spec, seed.wrapping_add(1), |spec| spec.down);
         let (up, down) = (Arc::clone(&tun.up), Arc::clone(&tun.down));
-        tun.carry(clone(&from)?, clone(&to)?, settings, up)?;
+        tun.carry(clone(&from)?, clone(&to)?, there, up)?;
         tun.carry(to, from, back, down)?;
         Ok(tun)
+    }
+
+    /// Counts the times of changes from now on.
+    pub(super) fn restart(&self) {
+        self.clock.began.store(self.clock.now(), Ordering::Relaxed);
     }
 
     fn carry(
         &mut self,
         from: File,
         to: File,
-        settings: Settings,
+        direction: Direction,
         counters: Arc<Counters>,
     ) -> Result<(), LinkError> {
-        let stopping = Arc::clone(&self.stopping);
-        let carrier = Carrier { from, to, direction: Direction::new(settings), counters };
+        let clock = Arc::clone(&self.clock);
+        let carrier = Carrier { from, to, direction, counters };
         let thread = thread::Builder::new()
             .name("link".to_owned())
-            .spawn(move || carrier.run(&stopping))
+            .spawn(move || carrier.run(&clock))
             .map_err(|error| LinkError::new("starting a thread", &error))?;
         self.threads.push(thread);
         Ok(())
@@ -85,12 +100,25 @@ impl Tun {
 
 impl Drop for Tun {
     fn drop(&mut self) {
-        self.stopping.store(true, Ordering::Relaxed);
+        self.clock.stopping.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             // A panic of a carrier was printed by the thread itself; there is nothing left to carry.
             let _ = thread.join();
         }
     }
+}
+
+/// One direction of a link, with all its changes.
+fn direction(spec: &LinkSpec, seed: u64, rate: impl Fn(&LinkSpec) -> Option<f64>) -> Direction {
+    let settings = |spec: &LinkSpec| Settings {
+        delay: spec.rtt / 2,
+        jitter: spec.jitter,
+        rate: rate(spec),
+        queue: spec.queue,
+        loss: spec.loss,
+    };
+    let first = Direction::new(settings(spec), seed);
+    spec.stages().iter().fold(first, |line, (after, stage)| line.then(*after, settings(stage)))
 }
 
 /// Opens a TUN device in `namespace`.
@@ -118,13 +146,14 @@ struct Carrier {
 }
 
 impl Carrier {
-    fn run(mut self, stopping: &AtomicBool) {
+    fn run(mut self, clock: &Clock) {
         // The default slack of 50 µs would be added to every delay. Where it cannot be set, it is.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
-        let start = Instant::now();
-        let now = || Nanos::try_from(start.elapsed().as_nanos()).unwrap_or(Nanos::MAX);
+        let now = || clock.now();
         let mut buffer = vec![0; LARGEST];
-        while !stopping.load(Ordering::Relaxed) {
+        while !clock.stopping.load(Ordering::Relaxed) {
+            self.direction.begin(clock.began.load(Ordering::Relaxed));
+            self.direction.pass_time(now());
             let mut taken = 0;
             while taken < BATCH {
                 match self.from.read(&mut buffer) {
@@ -161,9 +190,9 @@ impl Carrier {
         }
     }
 
-    /// Until a packet comes, one arrives, or it is time to look whether to stop.
+    /// Until a packet comes, one arrives, the link changes, or it is time to look whether to stop.
     fn wait(&self, now: Nanos) {
-        let wait = self.direction.next_due().map_or(PATIENCE, |due| due.saturating_sub(now));
+        let wait = self.direction.next_event().map_or(PATIENCE, |due| due.saturating_sub(now));
         if wait == 0 {
             return;
         }

@@ -202,6 +202,7 @@ fn link_phrase(link: &LinkShape) -> String {
     if link.jitter_ms > 0.0 {
         parts.push(format!("up to {} ms jitter", link.jitter_ms));
     }
+    parts.extend(link.changes.iter().cloned());
     parts.extend(link.payload_limit.map(|limit| format!("payload limit {}", units::rate(limit))));
     parts.join(", ")
 }

@@ -89,6 +89,7 @@ impl Job {
             .process_group(0);
         let server_ticks = server_ticks(stage)?;
         let before = stage.wiring.passed();
+        stage.wiring.restart();
         let start = Instant::now();
         let mut child = command.spawn()?;
         let output = child.stdout.take();

@@ -162,6 +162,13 @@ impl Wiring {
         }
     }
 
+    /// A run begins: the changes of a link count from now on.
+    pub(super) fn restart(&self) {
+        if let Self::Linked(network) = self {
+            network.restart();
+        }
+    }
+
     fn server(&self) -> Option<(&Namespace, std::net::Ipv4Addr)> {
         match self {
             Self::None => None,
@@ -192,6 +199,7 @@ pub(super) fn shape(scenario: &Scenario) -> Option<record::LinkShape> {
         up_bits: spec.up,
         loss: spec.loss,
         jitter_ms: spec.jitter.as_secs_f64() * 1e3,
+        changes: spec.changes.iter().map(ToString::to_string).collect(),
         payload_limit: scenario.payload_limit(),
     })
 }

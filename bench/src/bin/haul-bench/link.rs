@@ -10,7 +10,7 @@ use signal_hook::iterator::Signals;
 use crate::LinkArguments;
 
 pub(crate) fn link(arguments: &LinkArguments) -> Result<ExitCode, String> {
-    let spec = spec(arguments);
+    let spec = spec(arguments)?;
     let means = arguments.links.unwrap_or_else(Means::of_this_machine);
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| error.to_string())?;
     let specs = vec![spec; usize::from(arguments.hosts)];
@@ -26,6 +26,8 @@ pub(crate) fn link(arguments: &LinkArguments) -> Result<ExitCode, String> {
                     .env(format!("LINK_SERVER6{suffix}"), link.address6().to_string())
                     .env(format!("LINK_SERVER_NET{suffix}"), link.server().path());
             }
+            // Changes count from the start of the command.
+            network.restart();
             let status = command
                 .status()
                 .map_err(|error| format!("{}: {error}", program.to_string_lossy()))?;
@@ -52,7 +54,7 @@ pub(crate) fn link(arguments: &LinkArguments) -> Result<ExitCode, String> {
     Ok(ExitCode::from(code))
 }
 
-fn spec(arguments: &LinkArguments) -> LinkSpec {
+fn spec(arguments: &LinkArguments) -> Result<LinkSpec, String> {
     let mut spec = LinkSpec::new(arguments.rtt.0, arguments.rate.map(|rate| rate.0));
     if let Some(rate) = arguments.rate_back {
         spec.down = Some(rate.0);
@@ -63,7 +65,10 @@ fn spec(arguments: &LinkArguments) -> LinkSpec {
     spec.loss = arguments.loss.map_or(0.0, |loss| loss.0);
     spec.jitter = arguments.jitter.map_or(spec.jitter, |jitter| jitter.0);
     spec.seed = arguments.seed;
-    spec
+    for change in &arguments.then {
+        spec.add_change(change.clone())?;
+    }
+    Ok(spec)
 }
 
 /// How to get in.

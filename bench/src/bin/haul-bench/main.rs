@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use haul_bench::link::{Means, Percent, Rate, Time};
+use haul_bench::link::{Change, Means, Percent, Rate, Time};
 
 #[derive(Debug, Parser)]
 #[command(name = "haul-bench", version, about = "Measures haul beside its peers")]
@@ -125,6 +125,10 @@ struct LinkArguments {
     /// Largest extra delay each way
     #[arg(long, value_name = "TIME")]
     jitter: Option<Time>,
+    /// Change the link later, such as 4s:rtt=250ms,rate=300mbit (also rate-back, queue, loss); may be
+    /// repeated
+    #[arg(long, value_name = "TIME:CHANGES")]
+    then: Vec<Change>,
     /// Seed of loss and jitter
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
