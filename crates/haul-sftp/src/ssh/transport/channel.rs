@@ -15,6 +15,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::Session;
 use super::end::{End, violation};
+use super::state::one_line;
 use super::wire::{Put, length, message};
 use crate::ssh::STDERR_KEPT;
 
@@ -376,7 +377,7 @@ impl Incoming {
 
     /// What the far end has said on its standard error, the first 4 KiB of it.
     pub fn stderr(&self) -> String {
-        String::from_utf8_lossy(&self.stderr).trim().to_owned()
+        one_line(&String::from_utf8_lossy(&self.stderr))
     }
 
     fn give_back(&mut self, bytes: usize) {

@@ -20,7 +20,7 @@ use super::link::Source;
 use super::memory::Memory;
 use super::negotiation::Agreed;
 use super::packet::{Opened, Opener};
-use super::state::{Greeter, Phase, printable};
+use super::state::{Greeter, Phase, one_line, printable};
 use super::wire::{Put, Reader, message};
 use super::{IDENTIFICATION, host_key};
 use crate::ssh::host_key::HostKeyJudge;
@@ -216,7 +216,7 @@ impl Receiver {
                 let reason = reader.u32()?;
                 // Key exchange failed; protocol version not supported (RFC 4253, 11.1).
                 let fatal = [3, 8].contains(&reason);
-                return Err(End::Farewell { text: printable(&reader.text()?), fatal });
+                return Err(End::Farewell { text: one_line(&printable(&reader.text()?)), fatal });
             }
             message::KEXINIT => return self.offered(&message),
             message::KEX_REPLY => return self.replied(&message).await,

@@ -183,6 +183,12 @@ pub fn printable(words: &str) -> String {
     visible(words.trim_end())
 }
 
+/// What a server says in several lines, in one: a message has one line.
+pub fn one_line(words: &str) -> String {
+    let lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("; ")
+}
+
 /// Text of a server with what would steer a terminal escaped.
 pub fn visible(words: &str) -> String {
     text::lines(words).into_owned()
