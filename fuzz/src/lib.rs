@@ -2,6 +2,8 @@
 //! panics if a promise about them is broken. The fuzz targets call them, and so does the test that
 //! goes over the committed corpus.
 
+mod ssh;
+
 use std::ffi::OsStr;
 use std::hint::black_box;
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +16,12 @@ use haul_http::parse::href::{Base, Origin, Target, Url, WebScheme, encode_path, 
 use haul_http::parse::multistatus::{Limits, Multistatus, MultistatusError, Resource};
 use haul_http::parse::{Challenge, challenge as challenges, disposition, index as indexes};
 use haul_sftp::codec::{Deframer, Frame, Request, Response};
-use haul_storage::{DigestKind, Location, RelPath};
+use haul_storage::{DigestKind, Location, RelPath, text};
+
+pub use self::ssh::{
+    ssh_authentication, ssh_certificate, ssh_config, ssh_identification, ssh_known_hosts,
+    ssh_offer, ssh_packets,
+};
 
 /// Records of a journal: whatever decodes, encodes to the same bytes.
 pub fn journal(data: &[u8]) {
@@ -46,7 +53,7 @@ pub fn manifest(data: &[u8]) {
 pub fn location(data: &[u8]) {
     if let Ok(location) = Location::parse(OsStr::from_bytes(data)) {
         let shown = location.to_string();
-        assert!(!shown.chars().any(char::is_control), "{shown:?}");
+        assert!(!shown.contains(text::steers_a_terminal), "{shown:?}");
     }
 }
 

@@ -68,3 +68,38 @@ fn the_ftp_reply_parser_takes_its_corpus() {
 fn the_ftp_listing_parser_takes_its_corpus() {
     run("ftp_listing", haul_fuzz::ftp_listing);
 }
+
+#[test]
+fn the_ssh_identification_parser_takes_its_corpus() {
+    run("ssh_identification", haul_fuzz::ssh_identification);
+}
+
+#[test]
+fn the_ssh_offer_parser_takes_its_corpus() {
+    run("ssh_offer", haul_fuzz::ssh_offer);
+}
+
+#[test]
+fn the_ssh_packet_opener_takes_its_corpus() {
+    run("ssh_packets", haul_fuzz::ssh_packets);
+}
+
+#[test]
+fn the_ssh_authentication_parser_takes_its_corpus() {
+    run("ssh_authentication", haul_fuzz::ssh_authentication);
+}
+
+#[test]
+fn the_ssh_certificate_parser_takes_its_corpus() {
+    run("ssh_certificate", haul_fuzz::ssh_certificate);
+}
+
+#[test]
+fn the_known_hosts_parser_takes_its_corpus() {
+    run("ssh_known_hosts", haul_fuzz::ssh_known_hosts);
+}
+
+#[test]
+fn the_ssh_config_parser_takes_its_corpus() {
+    run("ssh_config", haul_fuzz::ssh_config);
+}
