@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use haul_storage::{
-    Capabilities, Error, ErrorKind, Location, RelPath, Result, Retry, Timestamp, journal_name,
-    part_name,
+    Capabilities, Error, ErrorKind, Location, RelPath, Result, Retry, Timestamp, part_name,
+    remote_journal_name,
 };
 
 use crate::error::{done, refused};
@@ -64,14 +64,8 @@ impl Inner {
 
     /// Where the journal of an upload lies on this machine.
     pub(crate) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
-        let name = format!("ftp {}\0{}", self.host.name(), self.on_server(path).escape_ascii());
-        // FNV-1a, twice with different starts: stable, and long enough that two paths do not meet.
-        let hash = |start: u64| {
-            name.bytes()
-                .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-        };
-        let (high, low) = (hash(0xcbf2_9ce4_8422_2325), hash(0x9e37_79b9_7f4a_7c15));
-        let name = journal_name(format!("{high:016x}{low:016x}").as_bytes());
+        let key = format!("ftp {}\0{}", self.host.name(), self.on_server(path).escape_ascii());
+        let name = remote_journal_name(key.as_bytes());
         Some(self.journals.as_ref()?.join(OsStr::from_bytes(&name)))
     }
 

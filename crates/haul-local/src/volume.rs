@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use haul_storage::{
     BufferPool, Capabilities, Entry, Error, ErrorKind, LinkKind, Location, RelPath, Result,
-    part_name,
 };
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -276,10 +275,14 @@ fn no_device(outcome: rustix::io::Result<OwnedFd>) -> rustix::io::Result<OwnedFd
 /// A name for something beside `name` that nobody else uses.
 pub(crate) fn temporary_name(name: &[u8]) -> Vec<u8> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
+    // A run that was killed may have left its own, and process numbers come again.
+    static STARTED: OnceLock<u128> = OnceLock::new();
+    let started = STARTED.get_or_init(|| {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.map(|since| since.as_nanos()).unwrap_or_default()
+    });
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let mut unique = format!("{}-{number}.", std::process::id()).into_bytes();
-    unique.extend_from_slice(name);
-    part_name(&unique)
+    haul_storage::temporary_name(name, &format!("{}-{started:x}-{number}", std::process::id()))
 }
 
 /// The permission bits that new files do not get.

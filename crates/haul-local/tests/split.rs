@@ -201,7 +201,7 @@ async fn an_old_file_that_was_left_aside_is_put_back() {
     let root = tempfile::tempdir().unwrap();
     let storage = split(root.path());
     put(&*storage, "file", b"old").await.unwrap();
-    fs::rename(root.path().join("file"), root.path().join(".old-file.haul-part")).unwrap();
+    fs::rename(root.path().join("file"), root.path().join(".file.haul-old")).unwrap();
     let writer = storage.create(&path("file"), &sized(2500)).await.unwrap();
     assert_eq!(content(&*storage, "file").await.unwrap(), b"old");
     writer.abort(false).await.unwrap();

@@ -31,7 +31,10 @@ pub use capabilities::{Capabilities, DigestKind, Medium, Writes};
 pub use entry::{Entry, EntryKind, FileId, Identity, Metadata, SpecialKind, Timestamp};
 pub use error::{Error, ErrorKind, Result, Retry};
 pub use location::{Location, LocationError, Scheme};
-pub use part::{is_part_name, journal_name, part_name};
+pub use part::{
+    aside_name, is_part_name, journal_name, part_name, remote_journal_name, rewritten_journal_name,
+    temporary_name,
+};
 pub use path::{RelPath, RelPathError};
 pub use range::Range;
 pub use storage::{

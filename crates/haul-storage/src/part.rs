@@ -1,73 +1,183 @@
-//! Names of what is not finished.
+//! Names that haul invents for what is not finished.
 //!
-//! A file `NAME` grows as `.NAME.haul-part` beside its final name, and the ranges it holds are
-//! recorded in `.NAME.haul-journal`. Names that would become longer than 255 bytes (the limit of
-//! every common file system) are replaced by a digest of themselves.
+//! Beside a file `NAME` there may be, each with a kind of its own as the last part of its name:
+//!
+//! | name | what it is |
+//! |---|---|
+//! | `.NAME.haul-part` | the part file: what grows until it gets the name `NAME` |
+//! | `.NAME.haul-journal` | which ranges have reached the part file |
+//! | `.NAME.haul-rewrite` | a journal that is being rewritten |
+//! | `.NAME.haul-old` | the old version, set aside while the new one takes its place |
+//! | `.NAME.UNIQUE.haul-temp` | something quick that two tasks may be doing at once |
+//!
+//! No two files share an invented name: the last component is the kind, and what stands before it is
+//! the whole of `NAME`. Where that would be longer than 255 bytes (the limit of every common file
+//! system) the name is `.HEAD.HASH.haul-long-KIND`: HEAD is the beginning of `NAME`, cut between two
+//! characters, and HASH 128 bits of the BLAKE3 of all of it.
+//!
+//! These names are reserved: nothing is copied from or to a name for which [`is_part_name`] holds.
 
-const PART: &[u8] = b".haul-part";
-const JOURNAL: &[u8] = b".haul-journal";
-/// A journal that is being rewritten.
-const JOURNAL_FRESH: &[u8] = b".haul-journa~";
 const NAME_MAX: usize = 255;
+const PART: &[u8] = b"part";
+const JOURNAL: &[u8] = b"journal";
+const REWRITE: &[u8] = b"rewrite";
+const ASIDE: &[u8] = b"old";
+const TEMPORARY: &[u8] = b"temp";
+const KINDS: [&[u8]; 5] = [PART, JOURNAL, REWRITE, ASIDE, TEMPORARY];
+/// Hexadecimal digits of a name's hash: 128 bits.
+const HASH_DIGITS: usize = 32;
 
 /// The name of the part file of `name`.
 pub fn part_name(name: &[u8]) -> Vec<u8> {
-    decorated(name, PART)
+    decorated(name, b"", PART)
 }
 
 /// The name of the journal of `name`.
 pub fn journal_name(name: &[u8]) -> Vec<u8> {
-    decorated(name, JOURNAL)
+    decorated(name, b"", JOURNAL)
+}
+
+/// The name of a journal while it is rewritten, given the name of the journal: equally long.
+pub fn rewritten_journal_name(journal: &[u8]) -> Vec<u8> {
+    let stem = journal.strip_suffix(JOURNAL).unwrap_or(journal);
+    [stem, REWRITE].concat()
+}
+
+/// The name of a journal that lies in a directory of this machine and belongs to a file elsewhere;
+/// `key` names that file and its server.
+pub fn remote_journal_name(key: &[u8]) -> Vec<u8> {
+    journal_name(hash(key).as_bytes())
+}
+
+/// The name of the old version of `name` while a new one takes its place.
+pub fn aside_name(name: &[u8]) -> Vec<u8> {
+    decorated(name, b"", ASIDE)
+}
+
+/// A name for something short-lived beside `name`. `unique` (letters, digits and `-`) is what
+/// keeps two of them apart.
+pub fn temporary_name(name: &[u8], unique: &str) -> Vec<u8> {
+    decorated(name, unique.as_bytes(), TEMPORARY)
 }
 
 /// Whether `name` is one that haul gives to what is not finished.
 pub fn is_part_name(name: &[u8]) -> bool {
-    name.starts_with(b".")
-        && [PART, JOURNAL, JOURNAL_FRESH].iter().any(|suffix| name.ends_with(suffix))
-}
-
-fn decorated(name: &[u8], suffix: &[u8]) -> Vec<u8> {
-    let mut decorated = Vec::with_capacity(1 + name.len() + suffix.len());
-    decorated.push(b'.');
-    if 1 + name.len() + suffix.len() > NAME_MAX {
-        decorated.extend_from_slice(format!("{:016x}", fnv1a(name)).as_bytes());
-        // The head of the name, so that a person still recognises it; cut at a byte, as names are.
-        decorated.push(b'-');
-        let head = NAME_MAX - decorated.len() - suffix.len();
-        decorated.extend_from_slice(&name[..head.min(name.len())]);
-    } else {
-        decorated.extend_from_slice(name);
-    }
-    decorated.extend_from_slice(suffix);
-    decorated
-}
-
-/// FNV-1a with 64 bits: stable across versions and machines, which a resume depends on.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    let Some(name) = name.strip_prefix(b".") else { return false };
+    KINDS.iter().any(|kind| {
+        let stem = name.strip_suffix(*kind);
+        stem.is_some_and(|stem| stem.ends_with(b".haul-") || stem.ends_with(b".haul-long-"))
     })
+}
+
+fn decorated(name: &[u8], unique: &[u8], kind: &[u8]) -> Vec<u8> {
+    let unique = if unique.is_empty() { Vec::new() } else { [b".", unique].concat() };
+    let short = [b".", name, &unique, b".haul-", kind].concat();
+    if short.len() <= NAME_MAX {
+        return short;
+    }
+    let tail = [b".", hash(name).as_bytes(), &unique, b".haul-long-", kind].concat();
+    [b".", head(name, NAME_MAX - 1 - tail.len()), &tail].concat()
+}
+
+/// The beginning of a name, at most `most` bytes of it, for people to recognise. A character of
+/// UTF-8 is not cut: servers and file systems may refuse half of one.
+fn head(name: &[u8], most: usize) -> &[u8] {
+    let mut end = most.min(name.len());
+    // A byte 10xxxxxx continues a character, which has at most four bytes.
+    let least = end.saturating_sub(3);
+    while end > least && name.get(end).is_some_and(|byte| byte & 0xc0 == 0x80) {
+        end -= 1;
+    }
+    &name[..end]
+}
+
+/// BLAKE3: stable across versions and machines, which a resume depends on, and two names with the
+/// same hash cannot be found on purpose either.
+fn hash(bytes: &[u8]) -> String {
+    let mut hex = blake3::hash(bytes).to_hex().to_string();
+    hex.truncate(HASH_DIGITS);
+    hex
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    #[test]
-    fn a_part_file_is_hidden_and_recognised() {
-        assert_eq!(part_name(b"a.iso"), b".a.iso.haul-part");
-        assert!(is_part_name(&part_name(b"a.iso")));
-        assert!(is_part_name(&journal_name(b"a.iso")));
-        assert!(!is_part_name(b"a.haul-part"));
+    /// Every name that haul may invent beside `name`.
+    fn invented(name: &[u8]) -> Vec<Vec<u8>> {
+        let journal = journal_name(name);
+        let rewritten = rewritten_journal_name(&journal);
+        vec![part_name(name), journal, rewritten, aside_name(name), temporary_name(name, "12-3")]
     }
 
     #[test]
-    fn a_name_of_255_bytes_still_has_a_part_file_name_of_its_own() {
-        let one = part_name(&[b'a'; 255]);
-        let mut other = [b'a'; 255];
-        other[254] = b'b';
-        assert_eq!(one.len(), 255);
-        assert_ne!(one, part_name(&other));
-        assert!(is_part_name(&one));
+    fn names_are_hidden_and_recognised() {
+        assert_eq!(part_name(b"a.iso"), b".a.iso.haul-part");
+        assert_eq!(journal_name(b"a.iso"), b".a.iso.haul-journal");
+        assert_eq!(rewritten_journal_name(b".a.iso.haul-journal"), b".a.iso.haul-rewrite");
+        assert_eq!(aside_name(b"a.iso"), b".a.iso.haul-old");
+        assert_eq!(temporary_name(b"a.iso", "7-1"), b".a.iso.7-1.haul-temp");
+        assert!(!is_part_name(b"a.haul-part"));
+        assert!(!is_part_name(b".a.haul-partial"));
+    }
+
+    #[test]
+    fn the_old_version_of_a_file_is_not_the_part_file_of_another() {
+        assert_ne!(aside_name(b"x"), part_name(b"old-x"));
+    }
+
+    /// A long name is cut and hashed; a file may be called like the outcome.
+    #[test]
+    fn a_file_called_like_a_cut_name_has_names_of_its_own() {
+        let long = [b'a'; 255];
+        for cut in invented(&long) {
+            for kind in KINDS {
+                for suffix in [[b".haul-", kind].concat(), [b".haul-long-", kind].concat()] {
+                    let Some(forged) = cut.strip_suffix(&*suffix) else { continue };
+                    assert!(!invented(&forged[1..]).contains(&cut), "{}", forged.escape_ascii());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_cut_between_characters() {
+        for padding in 0..4 {
+            let name = format!("{}{}", "x".repeat(padding), "日".repeat(84));
+            for invented in invented(name.as_bytes()) {
+                assert!(std::str::from_utf8(&invented).is_ok(), "{}", invented.escape_ascii());
+            }
+        }
+    }
+
+    fn any_name() -> impl Strategy<Value = Vec<u8>> {
+        let byte = any::<u8>().prop_map(|byte| if matches!(byte, 0 | b'/') { b'x' } else { byte });
+        prop_oneof![
+            proptest::collection::vec(byte.clone(), 1..40),
+            proptest::collection::vec(byte, 200..256),
+            "[a-b.-]{1,6}(\\.12-3)?(\\.haul-(long-)?(part|old|temp|journal|rewrite))?"
+                .prop_map(String::into_bytes),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn two_names_never_share_an_invented_one(one in any_name(), other in any_name()) {
+            prop_assume!(one != other);
+            for name in invented(&one) {
+                prop_assert!(!invented(&other).contains(&name), "{}", name.escape_ascii());
+            }
+        }
+
+        #[test]
+        fn every_invented_name_is_recognised_and_fits(name in any_name()) {
+            let names = invented(&name);
+            for (at, invented) in names.iter().enumerate() {
+                prop_assert!(is_part_name(invented));
+                prop_assert!(invented.len() <= NAME_MAX);
+                prop_assert!(!names[at + 1..].contains(invented));
+            }
+        }
     }
 }

@@ -8,11 +8,13 @@
 
 mod record;
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use haul_storage::{Identity, Range};
+use haul_storage::{Identity, Range, rewritten_journal_name};
 
 use crate::ranges::RangeSet;
 pub use record::{Header, Record};
@@ -142,10 +144,11 @@ fn boot_id() -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// The name of a journal that is being rewritten: as long as the journal's own, which may be as
-/// long as a name can be, and known to `haul_storage::is_part_name`.
+/// The journal that takes the place of the one at `path` once it is complete.
 fn unfinished(path: &Path) -> PathBuf {
-    path.with_extension("haul-journa~")
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let fresh = rewritten_journal_name(name);
+    path.with_file_name(OsStr::from_bytes(&fresh))
 }
 
 /// Decodes records from a file in bounded memory.

@@ -10,7 +10,9 @@ mod walk;
 
 use std::sync::Arc;
 
-use haul_storage::{Entry, EntryKind, Error, ErrorKind, Location, RelPath, Result, StorageExt};
+use haul_storage::{
+    Entry, EntryKind, Error, ErrorKind, Location, RelPath, Result, StorageExt, is_part_name,
+};
 use tokio::sync::mpsc;
 
 pub use delete::remove;
@@ -73,6 +75,7 @@ async fn plan_job(
     let Job { source, source_path, destination, destination_path } = &job.job;
     let entry = source.stat(source_path).await?;
     refuse_into_itself(context, job, &entry)?;
+    refuse_reserved_name(job)?;
     if !entry.is_dir() {
         if let (false, Some(parent)) = (context.settings.dry_run, destination_path.parent()) {
             destination.create_dir_all(&parent).await?;
@@ -100,6 +103,15 @@ async fn plan_job(
 fn are_on_servers(job: &NumberedJob) -> bool {
     let is_on_server = |location: &Location| matches!(location, Location::Remote { .. });
     is_on_server(job.job.source.location()) && is_on_server(job.job.destination.location())
+}
+
+/// Nothing is copied to a name that haul gives to unfinished copies: the next copy of the file that it
+/// seems to belong to would replace or continue it.
+fn refuse_reserved_name(job: &NumberedJob) -> Result<()> {
+    let path = &job.job.destination_path;
+    let Some(name) = path.components().find(|name| is_part_name(name)) else { return Ok(()) };
+    let cause = format!("the name {} is reserved for unfinished copies", name.escape_ascii());
+    Err(Error::new(ErrorKind::InvalidInput, "copy").at(job.destination_name(path)).because(cause))
 }
 
 /// Promise: a directory is never copied into itself, nor removed by what it is to be copied to. Both

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use dav_server::fs::OpenOptions;
-use haul_storage::part_name;
+use haul_storage::temporary_name;
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid,
     copy_file_range, fchmod, fchown, fstat, futimens, ioctl_ficlone, openat, readlinkat, renameat,
@@ -207,7 +207,7 @@ pub(super) fn part_beside(name: &[u8]) -> Result<Vec<u8>> {
     let mut unique = [0; 8];
     aws_lc_rs::rand::fill(&mut unique).map_err(|_| Errno::IO)?;
     let unique = data_encoding::HEXLOWER.encode(&unique);
-    Ok(part_name(&[name, b".", unique.as_bytes()].concat()))
+    Ok(temporary_name(name, &unique))
 }
 
 /// Whether a path is one of a link.

@@ -2,10 +2,10 @@
 //! place.
 //!
 //! No system call replaces a full folder, so what is there is first moved aside to
-//! `.old-NAME.haul-part`, and removed when the new is in place. A run that is killed in between
+//! `.NAME.haul-old`, and removed when the new is in place. A run that is killed in between
 //! leaves the old one there; whoever writes the name next puts it back first ([`Shared::recover`]).
 
-use haul_storage::{EntryKind, Error, ErrorKind, RelPath, Result, StorageExt as _, part_name};
+use haul_storage::{EntryKind, Error, ErrorKind, RelPath, Result, StorageExt as _, aside_name};
 
 use super::Shared;
 
@@ -90,9 +90,7 @@ impl Shared {
 
 /// Where the old one waits.
 fn aside_path(path: &RelPath) -> Result<RelPath> {
-    let mut name = b"old-".to_vec();
-    name.extend_from_slice(path.name());
-    beside(path, &part_name(&name))
+    beside(path, &aside_name(path.name()))
 }
 
 /// The entry called `name` in the directory of `path`.

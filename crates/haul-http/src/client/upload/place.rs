@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::future::try_join;
 use haul_storage::{
     CommitOptions, Entry, EntryKind, Error, ErrorKind, RelPath, Result, journal_name, part_name,
+    remote_journal_name,
 };
 use http::Method;
 use tokio::time::sleep;
@@ -100,14 +101,8 @@ impl Inner {
 
     /// Where the journal of an upload lies on this machine.
     pub(super) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
-        let name = self.url(path).absolute();
-        // FNV-1a, twice with different starts: stable, and long enough that two paths do not meet.
-        let hash = |start: u64| {
-            name.bytes()
-                .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-        };
-        let (high, low) = (hash(0xcbf2_9ce4_8422_2325), hash(0x9e37_79b9_7f4a_7c15));
-        let name = journal_name(format!("{high:016x}{low:016x}").as_bytes());
+        let key = self.url(path).absolute();
+        let name = remote_journal_name(key.as_bytes());
         Some(self.journals.as_ref()?.join(OsStr::from_bytes(&name)))
     }
 }
