@@ -1,6 +1,7 @@
 //! What all parts of one transfer share.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use haul_storage::{
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
 
+use crate::collision::Destinations;
 use crate::digest::Digest;
 use crate::flow::Flow;
 use crate::job::NumberedJob;
@@ -36,7 +38,13 @@ pub struct Context {
     pub large_files: Semaphore,
     /// Files with several names.
     pub hard_links: HardLinks,
-    locks: Mutex<Vec<Lock>>,
+    /// Where all jobs go.
+    pub destinations: Destinations,
+    locks: Mutex<Vec<(Option<FileId>, Lock)>>,
+    /// Whether a listing of a source failed, so that what is missing in it may be there.
+    failed_listing: AtomicBool,
+    /// Jobs of directories, and whether their destination was made by this run.
+    roots: Mutex<HashMap<usize, bool>>,
 }
 
 impl Context {
@@ -77,19 +85,44 @@ impl Context {
             long_reads: LongReads::default(),
             large_files: Semaphore::new(large.max(1)),
             hard_links: HardLinks::default(),
+            destinations: Destinations::new(jobs),
             locks: Mutex::default(),
+            failed_listing: AtomicBool::new(false),
+            roots: Mutex::default(),
         }
     }
 
-    /// Of what a source has, what is to be kept and can be.
+    /// Of what a source has, what is to be kept and can be. Everything that is set on a copy passes
+    /// through here, so that what lends the owner's rights is kept only together with the owner.
     pub fn wanted_metadata(&self, found: Metadata, can: &Capabilities) -> Metadata {
         let keep = self.settings.preserve;
-        Metadata {
+        let wanted = Metadata {
             mode: found.mode.filter(|_| keep.mode && can.mode),
             modified: found.modified.filter(|_| keep.times && can.times),
             owner: found.owner.filter(|_| keep.owner && can.owner),
             xattrs: if keep.xattrs && can.xattrs { found.xattrs } else { Vec::new() },
-        }
+        };
+        if wanted.owner.is_some() { wanted } else { wanted.without_privileges() }
+    }
+
+    /// Notes that a listing of a source was not complete.
+    pub fn note_failed_listing(&self) {
+        self.failed_listing.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether any listing of a source was not complete.
+    pub fn has_failed_listing(&self) -> bool {
+        self.failed_listing.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the walk has reached the destination of a job, and whether it was made now.
+    pub fn note_root(&self, job: usize, fresh: bool) {
+        self.roots.lock().unwrap_or_else(PoisonError::into_inner).insert(job, fresh);
+    }
+
+    /// Whether the destination of a job was made by this run; `None` if no walk has reached it.
+    pub fn was_fresh(&self, job: usize) -> Option<bool> {
+        self.roots.lock().unwrap_or_else(PoisonError::into_inner).get(&job).copied()
     }
 
     /// Waits, unless the transfer is stopped.
@@ -106,6 +139,12 @@ impl Context {
         if !destination.capabilities().lock {
             return Ok(());
         }
+        // Another job of this run may have it: `cp A/ B/ DEST`.
+        let id = destination.stat(destination_path).await?.id;
+        let is_held = |held: &(Option<FileId>, Lock)| id.is_some() && held.0 == id;
+        if self.locks.lock().unwrap_or_else(PoisonError::into_inner).iter().any(is_held) {
+            return Ok(());
+        }
         let lock = destination.lock(destination_path).await.map_err(|error| {
             if error.kind() == ErrorKind::Busy {
                 // Waiting would not help: the other run is doing the same work.
@@ -114,7 +153,7 @@ impl Context {
                 error
             }
         })?;
-        self.locks.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner).push((id, lock));
         Ok(())
     }
 }

@@ -10,6 +10,7 @@
 //! stream of [`Event`]s and ends with a [`Summary`]. It knows no backend: everything goes through
 //! the traits of `haul-storage`.
 
+mod collision;
 mod context;
 pub mod digest;
 mod event;
@@ -33,5 +34,5 @@ pub mod window;
 
 pub use event::{Action, Event, EventSink, FileEvent, Phase, Progress, Summary};
 pub use job::{Cancel, Job};
-pub use settings::{Auto, Filter, Overwrite, Preserve, Settings, WindowProfile};
+pub use settings::{Auto, DeleteLimit, Filter, Overwrite, Preserve, Settings, WindowProfile};
 pub use transfer::transfer;

@@ -60,6 +60,15 @@ impl Default for Preserve {
     }
 }
 
+/// How much [`Settings::delete`] may remove.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum DeleteLimit {
+    /// So many entries.
+    Entries(u64),
+    /// So many of a hundred entries of the destination.
+    Percent(f64),
+}
+
 /// How boldly the window opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WindowProfile {
@@ -142,6 +151,12 @@ pub struct Settings {
     pub dry_run: bool,
     /// Remove from the destination what the source does not have.
     pub delete: bool,
+    /// Remove nothing at all if it would be more than this.
+    pub delete_limit: Option<DeleteLimit>,
+    /// Remove also when the source has nothing in it.
+    pub delete_from_empty: bool,
+    /// Remove also when a listing of the source failed.
+    pub ignore_errors: bool,
     /// How often an operation that may succeed later is tried again.
     pub retries: u32,
     /// The first pause before trying again; it doubles each time, with jitter.
@@ -173,6 +188,9 @@ impl Default for Settings {
             filter: Filter::default(),
             dry_run: false,
             delete: false,
+            delete_limit: None,
+            delete_from_empty: false,
+            ignore_errors: false,
             retries: 5,
             retry_pause: Duration::from_millis(500),
             sync: false,

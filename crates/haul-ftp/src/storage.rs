@@ -117,7 +117,7 @@ impl Storage for FtpStorage {
         list::list(&self.inner, path).await
     }
 
-    async fn create_dir(&self, path: &RelPath) -> Result<()> {
+    async fn create_dir_as(&self, path: &RelPath, _mode: Option<u32>) -> Result<()> {
         let inner = &self.inner;
         if path.is_root() {
             let error = Error::new(ErrorKind::AlreadyExists, "create directory");

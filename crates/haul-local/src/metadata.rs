@@ -266,7 +266,7 @@ impl Volume {
         outcome.map_err(|error| self.error("read extended attributes", path, error))
     }
 
-    fn handle(&self, directory: BorrowedFd<'_>, name: &[u8]) -> SysResult<Handle> {
+    pub(crate) fn handle(&self, directory: BorrowedFd<'_>, name: &[u8]) -> SysResult<Handle> {
         if let Some((file, path)) = self.platform.pin(directory, name)? {
             return Ok(Handle { file, path: Some(path) });
         }
@@ -308,14 +308,14 @@ impl Volume {
 }
 
 /// An entry held fast for calls that would otherwise follow a link put in its place.
-struct Handle {
+pub(crate) struct Handle {
     file: OwnedFd,
     /// A path to `file`, if it was opened for nothing but that.
     path: Option<std::ffi::CString>,
 }
 
 impl Handle {
-    fn set_mode(&self, mode: u32) -> SysResult<()> {
+    pub(crate) fn set_mode(&self, mode: u32) -> SysResult<()> {
         let mode = permissions(mode);
         match &self.path {
             Some(path) => rustix::fs::chmod(path, mode),

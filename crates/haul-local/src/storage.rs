@@ -158,8 +158,8 @@ impl Storage for LocalStorage {
         list::list(Arc::clone(&self.volume), self.pool.clone(), path).await
     }
 
-    async fn create_dir(&self, path: &RelPath) -> Result<()> {
-        self.run(path, |volume, path| volume.create_dir(path)).await
+    async fn create_dir_as(&self, path: &RelPath, mode: Option<u32>) -> Result<()> {
+        self.run(path, move |volume, path| volume.create_dir(path, mode)).await
     }
 
     async fn create_link(&self, path: &RelPath, link: &LinkKind, replace: bool) -> Result<()> {

@@ -142,7 +142,7 @@ impl Volume {
         no_device(rustix::fs::openat(directory, name, flags, Mode::empty()))
     }
 
-    pub(crate) fn create_dir(&self, path: &RelPath) -> Result<()> {
+    pub(crate) fn create_dir(&self, path: &RelPath, mode: Option<u32>) -> Result<()> {
         if path.is_root() {
             return Err(self.refuse(
                 ErrorKind::AlreadyExists,
@@ -152,7 +152,7 @@ impl Volume {
             ));
         }
         self.at("create directory", path, |directory, name| {
-            rustix::fs::mkdirat(directory, name, permissions(0o777))
+            rustix::fs::mkdirat(directory, name, permissions(mode.unwrap_or(0o777)))
         })
     }
 

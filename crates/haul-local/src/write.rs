@@ -91,8 +91,9 @@ impl Part {
             let cause = "the file is longer than this file system allows";
             return Err(volume.refuse(ErrorKind::NoSpace, OPERATION, path, cause));
         }
+        let shared = &volume;
         let (directory, opened) = volume.at(OPERATION, path, |directory, _| {
-            Ok((Arc::clone(directory), open_locked(directory, &name)?))
+            Ok((Arc::clone(directory), open_locked(shared, directory, &name)?))
         })?;
         let (file, existed) = match opened {
             Locked::Yes { file, existed } => (file, existed),
@@ -267,9 +268,10 @@ enum Locked {
 /// Opens or makes the part file and locks it. Another run may commit (rename) or remove it between
 /// opening and locking; then the lock is on a file that has the name no longer, and it is tried
 /// again.
-fn open_locked(directory: &Directory, name: &[u8]) -> SysResult<Locked> {
+fn open_locked(volume: &Volume, directory: &Directory, name: &[u8]) -> SysResult<Locked> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let mode = permissions(PART_MODE);
+    let mut made_writable = false;
     for _ in 0..RACES {
         let create = flags | OFlags::CREATE | OFlags::EXCL;
         let (file, existed) = match rustix::fs::openat(directory, name, create, mode) {
@@ -279,6 +281,12 @@ fn open_locked(directory: &Directory, name: &[u8]) -> SysResult<Locked> {
                 Err(Errno::NOENT) => continue,
                 Err(Errno::LOOP | Errno::MLINK | Errno::ISDIR | Errno::NXIO) => {
                     return Ok(Locked::NoFile);
+                }
+                // A run that was killed just before it gave the file its name had set its mode.
+                Err(Errno::ACCESS) if !made_writable => {
+                    made_writable = true;
+                    volume.handle(directory.as_fd(), name)?.set_mode(PART_MODE)?;
+                    continue;
                 }
                 Err(error) => return Err(error),
             },

@@ -9,7 +9,8 @@ use std::os::unix::fs::symlink;
 use bytes::Bytes;
 use common::{both, content, fresh, path, put, replacing};
 use haul_storage::{
-    CreateOptions, EntryKind, Error, ErrorKind, LinkKind, Metadata, Storage, part_name,
+    CreateOptions, EntryKind, Error, ErrorKind, LinkKind, Metadata, Storage, StorageExt as _,
+    part_name,
 };
 
 #[tokio::test]

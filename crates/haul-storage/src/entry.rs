@@ -207,6 +207,22 @@ pub struct Metadata {
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
+impl Metadata {
+    /// Set-user-ID and set-group-ID.
+    const SET_ID: u32 = 0o6000;
+    /// The extended attribute that holds a file's capabilities on Linux.
+    const CAPABILITY: &'static [u8] = b"security.capability";
+
+    /// Without what lends the rights of a file's owner to others: set-ID bits and capabilities. They may
+    /// be set only on a file that has the owner they were made for.
+    #[must_use]
+    pub fn without_privileges(mut self) -> Self {
+        self.mode = self.mode.map(|mode| mode & !Self::SET_ID);
+        self.xattrs.retain(|(name, _)| name != Self::CAPABILITY);
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -53,8 +53,10 @@ pub trait Storage: Any + Debug + Send + Sync {
     /// name is an `Err` item that names it.
     async fn list(&self, path: &RelPath) -> Result<EntryStream>;
 
-    /// Makes one directory; its parent has to exist. `AlreadyExists` if anything is there.
-    async fn create_dir(&self, path: &RelPath) -> Result<()>;
+    /// Makes one directory; its parent has to exist. `AlreadyExists` if anything is there. It has the
+    /// permission bits `mode` (or fewer) from its first moment where the storage has such bits, and
+    /// the usual ones with `None`.
+    async fn create_dir_as(&self, path: &RelPath, mode: Option<u32>) -> Result<()>;
 
     /// Makes a link. With `replace` it takes the place of a file or link of that name, in one step.
     async fn create_link(&self, path: &RelPath, link: &LinkKind, replace: bool) -> Result<()>;
@@ -270,6 +272,11 @@ pub trait StorageExt: Storage {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Makes one directory with the usual permission bits; see [`Storage::create_dir_as`].
+    async fn create_dir(&self, path: &RelPath) -> Result<()> {
+        self.create_dir_as(path, None).await
     }
 
     /// Makes a directory and those above it that are missing, up to the root. Whether the last one

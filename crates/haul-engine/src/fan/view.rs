@@ -308,7 +308,7 @@ impl Storage for View {
         all
     }
 
-    async fn create_dir(&self, path: &RelPath) -> Result<()> {
+    async fn create_dir_as(&self, path: &RelPath, _: Option<u32>) -> Result<()> {
         self.refuse("create directory", path)
     }
 

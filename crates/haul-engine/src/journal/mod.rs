@@ -2,9 +2,10 @@
 //!
 //! A record is appended after the data it speaks of was written, so a process that is killed loses
 //! at most what was in flight. A machine that loses power may lose written data that was not yet
-//! durable; therefore a journal names the run of the operating system (boot id), and after another
-//! start of the machine only what was marked as synced counts. Length and allocation of the part
-//! file never count.
+//! durable, and so may a disk that is unplugged. Therefore a journal names the run of the operating system
+//! (boot id) and the mount that it lies on, and elsewhere only what was marked as synced counts: a copy
+//! that is interrupted is, one that is killed is not. Length and allocation of the part file never
+//! count.
 
 mod record;
 
@@ -12,6 +13,7 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use haul_storage::{Identity, Range, rewritten_journal_name};
@@ -47,7 +49,7 @@ impl Journal {
         };
         // The records of a file of 1 TiB in ranges of 1 MiB are 25 MB; read by pieces.
         let mut reader = RecordReader::new(&mut file);
-        let this = header(source, name);
+        let this = header(path, source, name);
         let same_boot = match reader.next()? {
             Some(Record::Header(found)) if found.source == this.source => found.boot == this.boot,
             Some(Record::Header(found)) => {
@@ -91,14 +93,17 @@ impl Journal {
         // A journal that is being rewritten must not lose what the old one said.
         let fresh = unfinished(path);
         let mut bytes = Vec::new();
-        Record::Header(header(source, name)).encode(&mut bytes);
+        Record::Header(header(path, source, name)).encode(&mut bytes);
         written.iter().for_each(|range| Record::Range(range).encode(&mut bytes));
         // Whatever has that name: a link is not followed.
         match std::fs::remove_file(&fresh) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = OpenOptions::new().create_new(true).write(true).open(&fresh)?;
+        // It names the source, which is nobody else's business.
+        let mut options = OpenOptions::new();
+        options.create_new(true).write(true).mode(0o600);
+        let mut file = options.open(&fresh)?;
         file.write_all(&bytes)?;
         std::fs::rename(&fresh, path)?;
         Ok(Self { file, path: path.to_owned() })
@@ -109,6 +114,15 @@ impl Journal {
         let mut bytes = Vec::with_capacity(32);
         ranges.into_iter().for_each(|range| Record::Range(range).encode(&mut bytes));
         self.file.write_all(&bytes)
+    }
+
+    /// Says that all ranges recorded in the journal at `path` are durable in the part file.
+    pub fn mark_synced(path: &Path) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        Record::Synced.encode(&mut bytes);
+        let mut file = OpenOptions::new().append(true).open(path)?;
+        file.write_all(&bytes)?;
+        file.sync_data()
     }
 
     /// Removes the journal: the file is under its name, or is given up.
@@ -125,7 +139,7 @@ impl Journal {
     }
 }
 
-fn header(source: &Identity, name: &str) -> Header {
+fn header(path: &Path, source: &Identity, name: &str) -> Header {
     let mut text = format!("{name}, size {}", source.size);
     if let Some(time) = source.modified {
         text.push_str(&format!(", modified {}.{:09}", time.seconds, time.nanos));
@@ -133,7 +147,30 @@ fn header(source: &Identity, name: &str) -> Header {
     if let Some(tag) = &source.tag {
         text.push_str(&format!(", tag {tag}"));
     }
-    Header { boot: boot_id(), source: text.into_bytes() }
+    let boot = [boot_id(), mount_of(path)].concat();
+    Header { boot, source: text.into_bytes() }
+}
+
+/// Which mount the directory of `path` is on: data that was written to a disk before it was unplugged
+/// need not be there when it is mounted again. Empty where that cannot be known.
+#[cfg(target_os = "linux")]
+fn mount_of(path: &Path) -> Vec<u8> {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+
+    // STATX_MNT_ID_UNIQUE of Linux 6.8: a number that no later mount has. The number of STATX_MNT_ID is
+    // given again after an unmount.
+    const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    let wanted = StatxFlags::MNT_ID | UNIQUE;
+    let Ok(found) = statx(CWD, parent, AtFlags::empty(), wanted) else { return Vec::new() };
+    let device = (found.stx_dev_major, found.stx_dev_minor);
+    format!(" mount {} on {}:{}", found.stx_mnt_id, device.0, device.1).into_bytes()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn mount_of(_path: &Path) -> Vec<u8> {
+    Vec::new()
 }
 
 /// Which run of the operating system this is; empty where that cannot be known, and then equal to

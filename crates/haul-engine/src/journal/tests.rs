@@ -85,7 +85,7 @@ fn after_another_start_of_the_machine_only_what_was_synced_counts() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
     let mut bytes = Vec::new();
-    let mut old = header(&identity(100), "a");
+    let mut old = header(&path, &identity(100), "a");
     old.boot = b"another start".to_vec();
     Record::Header(old).encode(&mut bytes);
     Record::Range(Range::new(0, 10)).encode(&mut bytes);

@@ -1,163 +1,377 @@
-//! `sync --delete`: what the destination has and the source has not.
+//! `sync --delete`: removes what the destination has and the source has not.
 //!
-//! Each entry of the destination is asked for at the source by name; only a plain "not found" lets
-//! it be removed, and only if the source does not list it all the same: a server may say that of
-//! what it does not let anybody look at. So an incomplete listing or an unreachable source never
-//! removes anything. Nor is anything removed that is what the source has under a name of other
-//! letters, at a destination for which small and capital letters are the same.
+//! The pass runs after everything was copied, over the destination's tree, so that it can see whether
+//! the source was listed without an error: if any listing failed nothing is removed anywhere. Each entry
+//! of the destination is looked up at the source by name; only a plain "not found" makes it a candidate.
+//! A candidate is spared if the source lists it all the same (a server may deny what it does not let
+//! anybody look at), and if it is what the destination made of a name that the source has: file systems
+//! ignore case, normalise characters, drop dots at the end of a name.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
+use std::hash::BuildHasher as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
+use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, stream};
-use haul_storage::{Entry, Error, ErrorKind, Medium, RelPath, Result, StorageExt, is_part_name};
+use haul_storage::{
+    Entry, Error, ErrorKind, Medium, Metadata, RelPath, Result, StorageExt, is_part_name,
+};
 
 use crate::context::Context;
 use crate::job::NumberedJob;
-use crate::{Action, FileEvent};
+use crate::{Action, DeleteLimit, FileEvent};
 
-/// Entries for which the source is listed once.
+/// Candidates for which the source is listed once.
 const TOGETHER: usize = 8192;
 
-/// Removes what is in directory `destination` and not in directory `source`. What the filter
-/// leaves out stays.
-pub async fn delete_extra(
-    context: &Context,
-    job: &NumberedJob,
-    source: &RelPath,
-    destination: &RelPath,
-) -> Result<()> {
-    let at_once = match job.job.source.capabilities().medium {
-        Medium::Disk => 4,
-        Medium::Link => 64,
-    };
-    let mut listing = job.job.destination.list(destination).await?;
-    let mut missing = Vec::new();
-    while let Some(batch) = listing.next().await {
-        let looked = stream::iter(batch?).map(async |entry: Entry| {
-            match is_missing(context, job, source, &entry).await {
-                Ok(is_missing) => is_missing.then_some(entry),
+/// Directories that may wait before one is visited in place.
+const PENDING: usize = 4096;
+
+/// Permission bits without which a directory's owner cannot change what is in it.
+const OWNER_WRITES: u32 = 0o300;
+
+/// Removes from a job's destination what its source does not have. What the filter leaves out stays.
+///
+/// # Errors
+///
+/// If the deletion is refused as a whole; failures of single entries are reported and counted.
+pub async fn delete_extra(context: &Context, job: &NumberedJob) -> Result<()> {
+    if let Some(limit) = context.settings.delete_limit {
+        let count = Pass::new(context, job, false);
+        count.run().await?;
+        let (candidates, entries) = (count.candidates(), count.entries.into_inner());
+        let most = match limit {
+            DeleteLimit::Entries(most) => most,
+            DeleteLimit::Percent(percent) => (entries as f64 * percent / 100.0) as u64,
+        };
+        if candidates > most {
+            return Err(refusal(job, &job.job.destination_path).because(format!(
+                "{candidates} of {entries} entries would be removed, and at most {most} are allowed; \
+                 nothing was removed"
+            )));
+        }
+    }
+    Pass::new(context, job, true).run().await
+}
+
+fn refusal(job: &NumberedJob, path: &RelPath) -> Error {
+    Error::new(ErrorKind::InvalidInput, "delete").at(job.destination_name(path))
+}
+
+/// One pass over the destination's tree, to count or to remove.
+struct Pass<'a> {
+    context: &'a Context,
+    job: &'a NumberedJob,
+    removes: bool,
+    pending: Mutex<Vec<RelPath>>,
+    /// Whether the source was seen to have anything in it.
+    source_has_entries: AtomicBool,
+    candidates: AtomicU64,
+    /// Entries of the destination that take part.
+    entries: AtomicU64,
+}
+
+impl<'a> Pass<'a> {
+    fn new(context: &'a Context, job: &'a NumberedJob, removes: bool) -> Self {
+        Self {
+            context,
+            job,
+            removes,
+            pending: Mutex::new(vec![RelPath::root()]),
+            source_has_entries: AtomicBool::new(context.settings.delete_from_empty),
+            candidates: AtomicU64::new(0),
+            entries: AtomicU64::new(0),
+        }
+    }
+
+    fn candidates(&self) -> u64 {
+        self.candidates.load(Ordering::Relaxed)
+    }
+
+    async fn run(&self) -> Result<()> {
+        let at_once = match self.job.job.source.capabilities().medium {
+            Medium::Disk => 1,
+            Medium::Link => 16,
+        };
+        let mut running = FuturesUnordered::new();
+        loop {
+            while running.len() < at_once {
+                let next = self.pending.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                let Some(below) = next else { break };
+                running.push(Box::pin(self.visit(below)));
+            }
+            let Some(outcome) = running.next().await else { return Ok(()) };
+            outcome?;
+            if self.context.cancel.is_cancelled() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn source_path(&self, below: &RelPath) -> Result<RelPath> {
+        joined(&self.job.job.source_path, below)
+    }
+
+    fn destination_path(&self, below: &RelPath) -> Result<RelPath> {
+        joined(&self.job.job.destination_path, below)
+    }
+
+    /// Looks at one directory that both sides have. An error ends the pass; what concerns one
+    /// directory is reported here.
+    async fn visit(&self, below: RelPath) -> Result<()> {
+        let (source, destination) = (self.source_path(&below)?, self.destination_path(&below)?);
+        let mut missing = Vec::new();
+        let mut listing = match self.job.job.destination.list(&destination).await {
+            Ok(listing) => listing,
+            Err(error) => {
+                self.context.tally.fail(error.at(self.job.destination_name(&destination)));
+                return Ok(());
+            }
+        };
+        let at_once = self.lookups_at_once();
+        let mut removed = false;
+        while let Some(batch) = listing.next().await {
+            let batch = match batch {
+                Ok(batch) => batch,
                 Err(error) => {
-                    context.tally.fail(error.at(job.destination_name(&entry.path)));
-                    None
+                    self.context.tally.fail(error.at(self.job.destination_name(&destination)));
+                    continue;
+                }
+            };
+            let looked = stream::iter(batch).map(|entry| self.look(&source, entry));
+            let looked: Vec<Looked> = looked.buffer_unordered(at_once).collect().await;
+            for looked in looked {
+                match looked {
+                    Looked::Skip => {}
+                    Looked::Missing(entry) => missing.push(entry),
+                    Looked::Directory(entry) => self.descend(&below, &entry).await?,
                 }
             }
-        });
-        let found: Vec<Option<Entry>> = looked.buffer_unordered(at_once).collect().await;
-        missing.extend(found.into_iter().flatten());
-        if missing.len() >= TOGETHER {
-            remove_missing(context, job, (source, destination), &mut missing).await?;
+            if missing.len() >= TOGETHER {
+                removed |= self.take(&source, &destination, &mut missing).await?;
+            }
         }
+        removed |= self.take(&source, &destination, &mut missing).await?;
+        if removed {
+            self.finish_again(&source, &destination).await;
+        }
+        Ok(())
     }
-    remove_missing(context, job, (source, destination), &mut missing).await
-}
 
-/// Whether the source does not find what has this name.
-async fn is_missing(
-    context: &Context,
-    job: &NumberedJob,
-    source_dir: &RelPath,
-    entry: &Entry,
-) -> Result<bool> {
-    if is_part_name(entry.path.name()) || context.cancel.is_cancelled() {
-        return Ok(false);
+    /// Visits a directory later, or now if too many wait.
+    async fn descend(&self, below: &RelPath, entry: &Entry) -> Result<()> {
+        let below = below.join(entry.path.name()).map_err(invalid)?;
+        {
+            let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+            if pending.len() < PENDING {
+                pending.push(below);
+                return Ok(());
+            }
+        }
+        Box::pin(self.visit(below)).await
     }
-    let invalid = |error| Error::new(ErrorKind::InvalidInput, "remove").with_source(error);
-    let source = source_dir.join(entry.path.name()).map_err(invalid)?;
-    Ok(takes(context, job, entry) && job.job.source.find(&source).await?.is_none())
-}
 
-/// Removes what the source does not list either.
-async fn remove_missing(
-    context: &Context,
-    job: &NumberedJob,
-    (source, destination): (&RelPath, &RelPath),
-    missing: &mut Vec<Entry>,
-) -> Result<()> {
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let mut gone: HashMap<Vec<u8>, Vec<Entry>> = HashMap::new();
-    for entry in missing.drain(..) {
-        gone.entry(folded(entry.path.name())).or_default().push(entry);
-    }
-    let mut ignores_case = None;
-    let mut listing = job.job.source.list(source).await?;
-    while let Some(batch) = listing.next().await {
-        for listed in batch? {
-            let name = listed.path.name();
-            let Some(alike) = gone.get_mut(&folded(name)) else { continue };
-            alike.retain(|entry| entry.path.name() != name);
-            let Some(one) = alike.first() else { continue };
-            let one = one.path.name();
-            let is_one = match (ignores_case, in_other_letters(one, name)) {
-                (Some(known), _) => known,
-                (None, Some(other)) => *ignores_case.insert(finds(job, destination, &other).await?),
-                (None, None) => are_one(job, destination, one, name).await?,
-            };
-            if is_one {
-                alike.clear();
+    async fn look(&self, source: &RelPath, entry: Entry) -> Looked {
+        if is_part_name(entry.path.name()) || self.context.cancel.is_cancelled() {
+            return Looked::Skip;
+        }
+        if !takes(self.context, self.job, &entry) {
+            return Looked::Skip;
+        }
+        self.entries.fetch_add(1, Ordering::Relaxed);
+        let found = match source.join(entry.path.name()).map_err(invalid) {
+            Ok(path) => self.job.job.source.find(&path).await,
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(None) => Looked::Missing(entry),
+            Ok(Some(found)) if found.is_dir() && entry.is_dir() => Looked::Directory(entry),
+            Ok(Some(_)) => Looked::Skip,
+            Err(error) => {
+                self.context.tally.fail(error.at(self.job.destination_name(&entry.path)));
+                Looked::Skip
             }
         }
     }
-    let at_once = match job.job.destination.capabilities().medium {
-        Medium::Disk => 4,
-        Medium::Link => 64,
-    };
-    stream::iter(gone.into_values().flatten())
-        .for_each_concurrent(at_once, async |entry| {
-            if context.cancel.is_cancelled() {
-                return;
-            }
-            if let Err(error) = remove(context, job, &entry).await {
-                context.tally.fail(error.at(job.destination_name(&entry.path)));
-            }
-        })
-        .await;
-    Ok(())
-}
 
-/// Whether two names that differ in small and capital letters are one in a directory of the
-/// destination, which has the first.
-async fn are_one(
-    job: &NumberedJob,
-    directory: &RelPath,
-    first: &[u8],
-    second: &[u8],
-) -> Result<bool> {
-    let mut listed = 0;
-    let mut listing = job.job.destination.list(directory).await?;
-    while let Some(batch) = listing.next().await {
-        listed +=
-            batch?.iter().filter(|entry| [first, second].contains(&entry.path.name())).count();
+    /// Counts or removes candidates of one directory; whether something was removed.
+    async fn take(
+        &self,
+        source: &RelPath,
+        destination: &RelPath,
+        missing: &mut Vec<Entry>,
+    ) -> Result<bool> {
+        if missing.is_empty() {
+            return Ok(false);
+        }
+        let gone = match self.without_kept(source, destination, std::mem::take(missing)).await {
+            Ok(gone) => gone,
+            Err(error) => {
+                self.context.tally.fail(error.at(self.job.source_name(source)));
+                return Ok(false);
+            }
+        };
+        if gone.is_empty() {
+            return Ok(false);
+        }
+        self.refuse_empty_source().await?;
+        if !self.removes {
+            for entry in &gone {
+                self.count(entry).await?;
+            }
+            return Ok(false);
+        }
+        if !self.context.settings.dry_run {
+            make_writable(self.job, destination).await;
+        }
+        stream::iter(gone)
+            .for_each_concurrent(self.lookups_at_once().min(64), async |entry| {
+                if self.context.cancel.is_cancelled() {
+                    return;
+                }
+                if let Err(error) = remove(self.context, self.job, &entry).await {
+                    self.context.tally.fail(error.at(self.job.destination_name(&entry.path)));
+                }
+            })
+            .await;
+        Ok(!self.context.settings.dry_run)
     }
-    Ok(listed < 2 && finds(job, directory, second).await?)
+
+    /// The candidates that are not what the destination made of a name of the source.
+    async fn without_kept(
+        &self,
+        source: &RelPath,
+        destination: &RelPath,
+        mut candidates: Vec<Entry>,
+    ) -> Result<Vec<Entry>> {
+        // Eight bytes a name, of one directory that has something to remove.
+        let mut there = HashSet::new();
+        let hasher = std::hash::RandomState::new();
+        let mut listing = self.job.job.destination.list(destination).await?;
+        while let Some(batch) = listing.next().await {
+            there.extend(batch?.iter().map(|entry| hasher.hash_one(entry.path.name())));
+        }
+        let mut listing = self.job.job.source.list(source).await?;
+        while let Some(batch) = listing.next().await {
+            let batch = batch?;
+            for listed in &batch {
+                let name = listed.path.name();
+                candidates.retain(|entry| entry.path.name() != name);
+            }
+            let others = batch.iter().filter(|listed| {
+                let name = listed.path.name();
+                !is_part_name(name) && !there.contains(&hasher.hash_one(name))
+            });
+            // What the source has and the destination does not list: does it find it all the same?
+            let found = others.map(|listed| async move {
+                let path = destination.join(listed.path.name()).map_err(invalid)?;
+                self.job.job.destination.find(&path).await
+            });
+            let found: Vec<_> =
+                stream::iter(found).buffer_unordered(self.lookups_at_once()).collect().await;
+            for found in found {
+                if let Some(found) = found? {
+                    candidates.retain(|entry| !is_same(entry, &found));
+                }
+            }
+            if candidates.is_empty() {
+                break;
+            }
+        }
+        Ok(candidates)
+    }
+
+    /// Promise: an empty source (a disk that is not mounted) does not empty the destination.
+    async fn refuse_empty_source(&self) -> Result<()> {
+        if self.source_has_entries.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let path = &self.job.job.source_path;
+        let mut listing = self.job.job.source.list(path).await?;
+        while let Some(batch) = listing.next().await {
+            if !batch?.is_empty() {
+                self.source_has_entries.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
+        }
+        Err(refusal(self.job, &self.job.job.destination_path).because(format!(
+            "the source {} is empty, and everything in the destination would be removed; \
+             nothing was removed. --delete-from-empty allows it",
+            self.job.source_name(path)
+        )))
+    }
+
+    /// Counts an entry and everything below it.
+    async fn count(&self, entry: &Entry) -> Result<()> {
+        let mut pending = vec![entry.clone()];
+        let mut is_first = true;
+        while let Some(next) = pending.pop() {
+            self.candidates.fetch_add(1, Ordering::Relaxed);
+            if !std::mem::take(&mut is_first) {
+                self.entries.fetch_add(1, Ordering::Relaxed);
+            }
+            if next.is_dir() {
+                let mut listing = self.job.job.destination.list(&next.path).await?;
+                while let Some(batch) = listing.next().await {
+                    let taking =
+                        batch?.into_iter().filter(|below| takes(self.context, self.job, below));
+                    pending.extend(taking);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removing changed the time of a directory that was finished already.
+    async fn finish_again(&self, source: &RelPath, destination: &RelPath) {
+        let job = &self.job.job;
+        let outcome = async {
+            let found = job.source.stat(source).await?.metadata();
+            let wanted = self.context.wanted_metadata(found, job.destination.capabilities());
+            let wanted = Metadata { owner: None, ..wanted };
+            if wanted == Metadata::default() {
+                return Ok(());
+            }
+            job.destination.set_metadata(destination, &wanted).await
+        };
+        if let Err(error) = outcome.await {
+            self.context.tally.fail(error.at(self.job.destination_name(destination)));
+        }
+    }
+
+    fn lookups_at_once(&self) -> usize {
+        let is_link =
+            |storage: &dyn haul_storage::Storage| storage.capabilities().medium == Medium::Link;
+        let job = &self.job.job;
+        if is_link(&*job.source) || is_link(&*job.destination) { 64 } else { 4 }
+    }
 }
 
-/// Whether the destination finds a name in a directory.
-async fn finds(job: &NumberedJob, directory: &RelPath, name: &[u8]) -> Result<bool> {
-    let invalid = |error| Error::new(ErrorKind::InvalidInput, "remove").with_source(error);
-    let path = directory.join(name).map_err(invalid)?;
-    Ok(job.job.destination.find(&path).await?.is_some())
+/// What looking an entry up at the source says.
+enum Looked {
+    /// The source has it, or it does not take part.
+    Skip,
+    /// The source does not find it.
+    Missing(Entry),
+    /// A directory on both sides.
+    Directory(Entry),
 }
 
-/// A name with one letter of ASCII turned from small to capital, or the other way, that is not the
-/// second name: a destination finds the first by it only if it ignores such differences. A name of
-/// one such letter has none.
-fn in_other_letters(name: &[u8], second: &[u8]) -> Option<Vec<u8>> {
-    let letters = (0..name.len()).filter(|at| name[*at].is_ascii_alphabetic());
-    let turned = letters.map(|at| {
-        let mut other = name.to_vec();
-        other[at] ^= 0x20;
-        other
-    });
-    turned.into_iter().find(|other| other != second)
+fn invalid(error: haul_storage::RelPathError) -> Error {
+    Error::new(ErrorKind::InvalidInput, "delete").with_source(error)
 }
 
-/// A name without what some destinations do not distinguish.
-fn folded(name: &[u8]) -> Vec<u8> {
-    match std::str::from_utf8(name) {
-        Ok(name) => name.to_lowercase().into_bytes(),
-        Err(_) => name.to_ascii_lowercase(),
+fn joined(root: &RelPath, below: &RelPath) -> Result<RelPath> {
+    below.components().try_fold(root.clone(), |path, name| path.join(name)).map_err(invalid)
+}
+
+/// Whether two entries of the destination are one: by their numbers, or, where there are none, by
+/// everything else.
+fn is_same(one: &Entry, other: &Entry) -> bool {
+    match (one.id, other.id) {
+        (Some(one), Some(other)) => one == other,
+        _ => (&one.kind, one.size, one.modified) == (&other.kind, other.size, other.modified),
     }
 }
 
@@ -169,17 +383,35 @@ fn takes(context: &Context, job: &NumberedJob, entry: &Entry) -> bool {
     context.settings.filter.takes(below, entry.is_dir())
 }
 
+/// Lets the owner of a directory change what is in it. Failures are ignored: whatever needs it
+/// fails by itself and is reported.
+async fn make_writable(job: &NumberedJob, directory: &RelPath) {
+    let destination = &job.job.destination;
+    let Ok(entry) = destination.stat(directory).await else { return };
+    if let Some(mode) = writable(&entry) {
+        let metadata = Metadata { mode: Some(mode), ..Metadata::default() };
+        drop(destination.set_metadata(directory, &metadata).await);
+    }
+}
+
+/// The mode that lets a directory's owner change what is in it, unless the present one does.
+pub fn writable(entry: &Entry) -> Option<u32> {
+    let mode = entry.mode.filter(|mode| entry.is_dir() && mode & OWNER_WRITES != OWNER_WRITES)?;
+    Some(mode | 0o700)
+}
+
 /// Removes whatever is at `entry` and makes a directory there. Whether the directory is fresh
 /// (always).
 pub async fn replace_with_directory(
     context: &Context,
     job: &NumberedJob,
     entry: &Entry,
+    mode: Option<u32>,
 ) -> Result<bool> {
     remove(context, job, entry).await?;
     if !context.settings.dry_run {
         // What the filter kept is in the way, and the error says so.
-        job.job.destination.create_dir(&entry.path).await?;
+        job.job.destination.create_dir_as(&entry.path, mode).await?;
         context.tally.directory();
     }
     Ok(true)
@@ -193,6 +425,9 @@ pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Resu
     while let Some((next, listed)) = pending.pop() {
         if next.is_dir() && !listed {
             let path = next.path.clone();
+            if writable(&next).is_some() && !context.settings.dry_run {
+                make_writable(job, &path).await;
+            }
             pending.push((next, true));
             let mut listing = destination.list(&path).await?;
             while let Some(batch) = listing.next().await {

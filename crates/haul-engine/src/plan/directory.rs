@@ -33,6 +33,9 @@ pub struct Finish {
     pub destination: RelPath,
     /// What its source has, as of the listing.
     pub metadata: Metadata,
+    /// The mode that it had before it was made writable; it gets that again unless the source's is
+    /// kept.
+    pub restore: Option<u32>,
     /// Finished later than this one.
     #[expect(dead_code, reason = "held, not read")]
     pub parent: Option<Arc<Directory>>,
@@ -49,13 +52,15 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if let Some(finish) = self.finish.take() {
-            // Nobody receives after an interruption; a rerun finishes the directory.
+            // The receiver is gone only when the transfer was dropped; a rerun finishes the directory.
             drop(self.finishes.send(finish));
         }
     }
 }
 
-/// Sets mode and times of every directory that arrives, until no guard is left.
+/// Sets mode and times of every directory that arrives, until no guard is left. After an interruption
+/// directories get their modes all the same: they were made private, or writable, for the time of the
+/// copy only.
 pub async fn finish_directories(context: &Context, finishes: mpsc::UnboundedReceiver<Finish>) {
     let stream = stream::unfold(finishes, async |mut receiver| {
         let finish = receiver.recv().await?;
@@ -63,7 +68,7 @@ pub async fn finish_directories(context: &Context, finishes: mpsc::UnboundedRece
     });
     stream
         .for_each_concurrent(AT_ONCE, async |finish| {
-            if !context.settings.dry_run && !context.cancel.is_cancelled() {
+            if !context.settings.dry_run {
                 finish_one(context, &finish).await;
             }
         })
@@ -78,7 +83,11 @@ async fn finish_one(context: &Context, finish: &Finish) {
         } else {
             finish.metadata.clone()
         };
-        let wanted = context.wanted_metadata(found, job.destination.capabilities());
+        let mut wanted = context.wanted_metadata(found, job.destination.capabilities());
+        wanted.mode = wanted.mode.or(finish.restore);
+        if context.cancel.is_cancelled() {
+            wanted = Metadata { mode: wanted.mode, ..Metadata::default() };
+        }
         if wanted == Metadata::default() {
             return Ok(());
         }

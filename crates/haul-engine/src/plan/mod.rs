@@ -15,7 +15,7 @@ use haul_storage::{
 };
 use tokio::sync::mpsc;
 
-pub use delete::remove;
+pub use delete::{delete_extra, remove};
 pub use directory::{Directory, Finish, finish_directories};
 
 use crate::Job;
@@ -80,6 +80,7 @@ async fn plan_job(
         if let (false, Some(parent)) = (context.settings.dry_run, destination_path.parent()) {
             destination.create_dir_all(&parent).await?;
         }
+        context.destinations.refuse_twice(job, destination_path, &context.settings.filter).await?;
         if entry.is_file() {
             context.tally.plan_file(entry.size);
         }

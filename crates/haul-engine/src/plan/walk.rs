@@ -9,18 +9,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use haul_storage::{
-    Entry, EntryKind, Error, ErrorKind, Medium, RelPath, Result, StorageExt, is_part_name,
+    Entry, EntryKind, Error, ErrorKind, Medium, Metadata, RelPath, Result, StorageExt, is_part_name,
 };
 use tokio::sync::{Notify, mpsc};
 
 use super::Item;
-use super::delete::{delete_extra, replace_with_directory};
+use super::delete::{replace_with_directory, writable};
 use super::directory::{Directory, Finish};
 use crate::context::Context;
 use crate::job::NumberedJob;
 
 /// Directories that may wait to be visited before listings stand still.
 const PENDING: usize = 4096;
+
+/// Permission bits of a directory that is being filled.
+const PRIVATE: u32 = 0o700;
+
+/// A directory of the destination that can be filled.
+struct Entered {
+    /// Whether it was made by this run.
+    fresh: bool,
+    /// The mode that it had before it was made writable.
+    restore: Option<u32>,
+}
 
 /// One directory to visit.
 struct Visit {
@@ -118,7 +129,7 @@ impl Walk<'_> {
     async fn visit(&self, visit: Visit) -> Result<()> {
         let Visit { source, destination, fresh, parent } = visit;
         let source_path = source.path.clone();
-        let fresh = self.enter(&destination, fresh).await?;
+        let Entered { fresh, restore } = self.enter(&destination, fresh, source.mode).await?;
         let metadata = source.metadata();
         let directory = Directory::new(
             Finish {
@@ -126,14 +137,24 @@ impl Walk<'_> {
                 source: source.path,
                 destination: destination.clone(),
                 metadata,
+                restore,
                 parent,
             },
             self.finishes.clone(),
         );
-        if self.job.job.destination_path == destination && !self.context.settings.dry_run {
-            self.context.lock_destination(self.job).await?;
+        if self.job.job.destination_path == destination {
+            self.context.note_root(self.job.index, fresh);
+            if !self.context.settings.dry_run {
+                self.context.lock_destination(self.job).await?;
+            }
         }
-        let mut listing = self.job.job.source.list(&source_path).await?;
+        let mut listing = match self.job.job.source.list(&source_path).await {
+            Ok(listing) => listing,
+            Err(error) => {
+                self.context.note_failed_listing();
+                return Err(error);
+            }
+        };
         while let Some(batch) = listing.next().await {
             match batch {
                 Ok(entries) => {
@@ -143,26 +164,36 @@ impl Walk<'_> {
                         }
                     }
                 }
-                Err(error) => self.context.tally.fail(error.at(self.job.source_name(&source_path))),
+                Err(error) => {
+                    self.context.note_failed_listing();
+                    self.context.tally.fail(error.at(self.job.source_name(&source_path)));
+                }
             }
             self.hold_back().await;
-        }
-        if self.context.settings.delete && !fresh && !self.context.cancel.is_cancelled() {
-            delete_extra(self.context, self.job, &source_path, &destination).await?;
         }
         Ok(())
     }
 
-    /// Makes the destination's directory; whether it was made now.
-    async fn enter(&self, destination: &RelPath, parent_fresh: bool) -> Result<bool> {
+    /// Makes the destination's directory, or makes the one that is there ready to be changed.
+    async fn enter(
+        &self,
+        destination: &RelPath,
+        parent_fresh: bool,
+        mode: Option<u32>,
+    ) -> Result<Entered> {
         let storage = &self.job.job.destination;
+        // Private until everything is in it: what the source keeps from others is never open to them,
+        // not even after an interruption. It gets its mode when it is finished.
+        let gets_mode = self.context.settings.preserve.mode && storage.capabilities().mode;
+        let private = mode.filter(|_| gets_mode).map(|_| PRIVATE);
+        let made = |fresh| Entered { fresh, restore: None };
         let found = if self.context.settings.dry_run {
             if parent_fresh { None } else { storage.find(destination).await? }
         } else {
-            match storage.create_dir(destination).await {
+            match storage.create_dir_as(destination, private).await {
                 Ok(()) => {
                     self.context.tally.directory();
-                    return Ok(true);
+                    return Ok(made(true));
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                     Some(storage.stat(destination).await?)
@@ -171,10 +202,10 @@ impl Walk<'_> {
             }
         };
         match found {
-            None => Ok(true),
-            Some(entry) if entry.is_dir() => Ok(false),
+            None => Ok(made(true)),
+            Some(entry) if entry.is_dir() => Ok(self.open_up(&entry).await),
             Some(entry) if self.context.settings.delete => {
-                replace_with_directory(self.context, self.job, &entry).await
+                replace_with_directory(self.context, self.job, &entry, private).await.map(made)
             }
             Some(entry) => {
                 let what = match entry.kind {
@@ -185,6 +216,20 @@ impl Walk<'_> {
                     .at(self.job.destination_name(destination))
                     .because(format!("{what} is where a directory is needed")))
             }
+        }
+    }
+
+    /// Lets the owner of a directory that is there change what is in it, as rsync does. A refusal is
+    /// no error: whatever cannot be done in it then fails by itself.
+    async fn open_up(&self, entry: &Entry) -> Entered {
+        let unchanged = Entered { fresh: false, restore: None };
+        let storage = &self.job.job.destination;
+        let may = !self.context.settings.dry_run && storage.capabilities().mode;
+        let Some(mode) = writable(entry).filter(|_| may) else { return unchanged };
+        let metadata = Metadata { mode: Some(mode), ..Metadata::default() };
+        match storage.set_metadata(&entry.path, &metadata).await {
+            Ok(()) => Entered { fresh: false, restore: entry.mode },
+            Err(_) => unchanged,
         }
     }
 
@@ -211,6 +256,7 @@ impl Walk<'_> {
         let destination = match destination.join(entry.path.name()) {
             Ok(destination) => destination,
             Err(error) => {
+                self.context.note_failed_listing();
                 let error = Error::new(ErrorKind::InvalidInput, "copy")
                     .at(self.job.source_name(&entry.path))
                     .with_source(error);
@@ -222,6 +268,13 @@ impl Walk<'_> {
             let visit =
                 Visit { source: entry, destination, fresh, parent: Some(Arc::clone(directory)) };
             self.pending.lock().unwrap_or_else(PoisonError::into_inner).push(visit);
+            return true;
+        }
+        let twice = &context.destinations;
+        if let Err(error) =
+            twice.refuse_twice(self.job, &destination, &context.settings.filter).await
+        {
+            context.tally.fail(error.at(self.job.source_name(&entry.path)));
             return true;
         }
         if entry.is_file() {

@@ -46,6 +46,11 @@ pub struct Moved {
 
 async fn move_file(context: &Context, item: &Item) -> Result<()> {
     let existing = existing(context, item).await?;
+    if let Some(existing) = existing.as_ref().filter(|existing| is_source(item, existing)) {
+        // A snapshot made of hard links: there is nothing to do.
+        unchanged(context, item, existing.size).await?;
+        return Ok(());
+    }
     let verdict = existing.as_ref().map(|existing| judge(context, item, existing));
     let hard_links =
         context.settings.preserve.hard_links && item.job.job.destination.capabilities().hard_links;
@@ -123,12 +128,6 @@ async fn existing(context: &Context, item: &Item) -> Result<Option<Entry>> {
     let Some(existing) = item.job.job.destination.find(&item.destination).await? else {
         return Ok(None);
     };
-    if item.job.is_local() && existing.id.is_some() && existing.id == item.source.id {
-        return Err(Error::new(ErrorKind::InvalidInput, "copy").because(format!(
-            "{} is the same file",
-            item.job.destination_name(&item.destination)
-        )));
-    }
     if existing.is_dir() {
         if context.settings.delete {
             crate::plan::remove(context, &item.job, &existing).await?;
@@ -139,6 +138,11 @@ async fn existing(context: &Context, item: &Item) -> Result<Option<Entry>> {
             .because("a directory is where a file is to go"));
     }
     Ok(Some(existing))
+}
+
+/// Whether what is at the destination is the source itself, under another name.
+fn is_source(item: &Item, existing: &Entry) -> bool {
+    item.job.is_local() && existing.id.is_some() && existing.id == item.source.id
 }
 
 fn judge(context: &Context, item: &Item, existing: &Entry) -> Verdict {

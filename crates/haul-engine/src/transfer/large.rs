@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, Fuse, FusedFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
-use haul_storage::{Error, ErrorKind, Range, ReadAt, Result};
+use haul_storage::{Error, ErrorKind, Medium, Range, ReadAt, Result, WriteAt};
 use tokio::sync::{Notify, SemaphorePermit};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::bytes::digest_range;
 use super::file::{Moved, commit_options};
@@ -30,6 +30,8 @@ use crate::schedule::Schedule;
 
 /// A hole shorter than this is copied as zeros rather than looked after.
 const LEAST_HOLE: u64 = 64 << 10;
+/// How long an interrupted copy waits for its disk.
+const DURABLE_WITHIN: Duration = Duration::from_secs(5);
 /// So often it is looked whether a lane has come to be free that takes over a part of a long read.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -58,6 +60,9 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
         Err(error) => {
             context.tally.forget(counted.load(Ordering::Relaxed));
             let keep = journal_path.is_some() && !spoilt(&error);
+            if keep && item.job.job.destination.capabilities().medium == Medium::Disk {
+                make_durable(context, &*writer, journal_path.clone()).await;
+            }
             // The first error is the one to report; what cannot be removed the next run finds.
             drop(writer.abort(keep).await);
             if !keep {
@@ -65,6 +70,16 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
             }
             Err(error)
         }
+    }
+}
+
+/// Makes what a part file holds durable and says so in its journal, so that it is continued also after
+/// the disk was unmounted or the machine restarted. A disk that takes too long is not waited for, and a
+/// failure is ignored: then what is there does not count after that.
+async fn make_durable(context: &Context, writer: &dyn WriteAt, journal: Option<PathBuf>) {
+    let Some(journal) = journal else { return };
+    if let Ok(Ok(())) = timeout(DURABLE_WITHIN, writer.sync()).await {
+        drop(context.pool.run(move || Journal::mark_synced(&journal)).await);
     }
 }
 

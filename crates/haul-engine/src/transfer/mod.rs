@@ -23,7 +23,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::context::Context;
-use crate::plan::{Item, finish_directories, plan};
+use crate::job::NumberedJob;
+use crate::plan::{Item, delete_extra, finish_directories, plan};
 use crate::tally::Tally;
 use crate::{Cancel, EventSink, Job, Phase, Settings, Summary};
 
@@ -72,8 +73,33 @@ async fn run(context: &Context, jobs: Vec<Job>) {
     let (items, received) = mpsc::channel(PLANNED_AHEAD);
     let (finishes, finished) = mpsc::unbounded_channel();
     // The channels end when their senders are gone, so the plan owns them.
-    let planning = async move { plan(context, jobs, items, finishes).await };
+    let planned = jobs.clone();
+    let planning = async move { plan(context, planned, items, finishes).await };
     tokio::join!(planning, move_items(context, received), finish_directories(context, finished));
+    if context.settings.delete {
+        delete(context, jobs).await;
+    }
+}
+
+/// Removes what the sources do not have, once everything else is done.
+async fn delete(context: &Context, jobs: Vec<Job>) {
+    for (index, job) in jobs.into_iter().enumerate() {
+        let job = NumberedJob { index, job };
+        // A destination that was made by this run, or that no walk has reached, has nothing extra.
+        if context.cancel.is_cancelled() || context.was_fresh(index) != Some(false) {
+            continue;
+        }
+        let name = job.destination_name(&job.job.destination_path);
+        if context.has_failed_listing() && !context.settings.ignore_errors {
+            let why = "a listing of the source failed, so nothing is removed (--ignore-errors removes \
+                       all the same)";
+            context.tally.warn(name, why);
+            continue;
+        }
+        if let Err(error) = delete_extra(context, &job).await {
+            context.tally.fail(error.at(name));
+        }
+    }
 }
 
 async fn move_items(context: &Context, mut items: mpsc::Receiver<Item>) {

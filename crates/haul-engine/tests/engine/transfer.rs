@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{job, job_at, path, run, run_until};
-use haul_engine::{Action, Cancel, Event, Filter, Overwrite, Preserve, Settings};
+use haul_engine::{Action, Cancel, DeleteLimit, Event, Filter, Overwrite, Preserve, Settings};
 use haul_storage::memory::{MemoryStorage, Operation};
 use haul_storage::{
     DigestKind, ErrorKind, LinkKind, Metadata, Retry, SpecialKind, Storage, Timestamp, Writes,
@@ -562,4 +562,63 @@ async fn no_name_is_linked_to_a_file_that_was_left_alone() {
     let there = [destination.stat(&path("a")).await, destination.stat(&path("b")).await];
     let [a, b] = there.map(|entry| entry.unwrap().id);
     assert_eq!(a, b, "they are one file");
+}
+
+/// What is missing in an incomplete listing may be there. As rsync, nothing is removed anywhere then, also
+/// not in directories that were listed.
+#[tokio::test]
+async fn after_a_failed_listing_nothing_is_removed_anywhere_unless_that_is_asked_for() {
+    for operation in [Operation::List, Operation::ListEntry] {
+        let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+        source.add_file("a/f", "x");
+        source.add_file("z/f", "x");
+        destination.add_file("a/old", "x");
+        destination.add_file("old", "x");
+        let at = if operation == Operation::List { "z" } else { "z/f" };
+        source.faults().on(operation).path(at).fail(ErrorKind::PermissionDenied);
+        let settings = Settings { delete: true, ..quick() };
+        let outcome = run(job(&source, &destination), settings.clone()).await;
+        assert_eq!(outcome.summary.failed, 1);
+        assert!(destination.exists("old") && destination.exists("a/old"), "{operation:?}");
+        assert!(outcome.warnings()[0].contains("nothing is removed"), "{:?}", outcome.warnings());
+        source.faults().clear();
+        source.faults().on(operation).path(at).first(1).fail(ErrorKind::PermissionDenied);
+        let settings = Settings { ignore_errors: true, ..settings };
+        run(job(&source, &destination), settings).await;
+        assert!(!destination.exists("old") && !destination.exists("a/old"), "{operation:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_source_is_refused_only_where_something_would_be_removed() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    let settings = Settings { delete: true, ..quick() };
+    run(job(&source, &destination), settings.clone()).await.assert_clean();
+    destination.add_file("d/f", "x");
+    let outcome = run(job(&source, &destination), settings.clone()).await;
+    assert_eq!((outcome.summary.failed, outcome.summary.removed), (1, 0));
+    assert!(destination.exists("d/f"));
+    let settings = Settings { delete_from_empty: true, ..settings };
+    run(job(&source, &destination), settings).await.assert_clean();
+    assert!(destination.paths().is_empty());
+}
+
+#[tokio::test]
+async fn a_limit_counts_what_is_below_a_directory() {
+    for (limit, removes) in [
+        (DeleteLimit::Entries(2), false),
+        (DeleteLimit::Entries(3), true),
+        (DeleteLimit::Percent(74.0), false),
+        (DeleteLimit::Percent(75.0), true),
+    ] {
+        let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+        source.add_file("f", "x");
+        destination.add_file("f", "x");
+        destination.add_file("old/a", "x");
+        destination.add_file("old/b", "x");
+        let settings = Settings { delete: true, delete_limit: Some(limit), ..quick() };
+        let outcome = run(job(&source, &destination), settings).await;
+        assert_eq!(outcome.summary.failed, u64::from(!removes), "{limit:?}");
+        assert_eq!(destination.exists("old/a"), !removes, "{limit:?}");
+    }
 }

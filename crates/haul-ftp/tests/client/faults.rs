@@ -10,7 +10,7 @@ use haul_ftp::{FtpHost, FtpOptions, FtpStorage, TlsMode};
 use haul_net::{PasswordSource, Secret};
 use haul_storage::{
     Block, CommitOptions, CreateOptions, EntryKind, Error, ErrorKind, Metadata, Range, ReadAt,
-    RelPath, Result, Retry, Storage, WriteAt,
+    RelPath, Result, Retry, Storage, StorageExt as _, WriteAt,
 };
 use tempfile::TempDir;
 

@@ -266,7 +266,7 @@ impl Storage for HttpStorage {
         Arc::clone(&self.inner).list(path).await
     }
 
-    async fn create_dir(&self, path: &RelPath) -> Result<()> {
+    async fn create_dir_as(&self, path: &RelPath, _mode: Option<u32>) -> Result<()> {
         self.inner.make_dir(path).await
     }
 

@@ -166,8 +166,8 @@ impl Storage for SplitStorage {
         Ok(seen.flatten().boxed())
     }
 
-    async fn create_dir(&self, path: &RelPath) -> Result<()> {
-        self.shared.inner.create_dir(path).await
+    async fn create_dir_as(&self, path: &RelPath, mode: Option<u32>) -> Result<()> {
+        self.shared.inner.create_dir_as(path, mode).await
     }
 
     async fn create_link(&self, path: &RelPath, link: &LinkKind, replace: bool) -> Result<()> {

@@ -239,7 +239,7 @@ impl Inner {
         })
     }
 
-    pub(super) async fn make_dir(&self, path: &RelPath) -> Result<()> {
+    pub(super) async fn make_dir(&self, path: &RelPath, mode: Option<u32>) -> Result<()> {
         if path.is_root() {
             let error = Error::new(ErrorKind::AlreadyExists, "create directory");
             return Err(self.at(error.because("it was opened as a directory"), path));
@@ -247,8 +247,9 @@ impl Inner {
         self.check_parent(path).await?;
         let on_server = self.on_server(path);
         let session = self.host.session().await?;
+        let attrs = Attrs { permissions: mode, ..Attrs::default() };
         let before = session.request(&Request::Lstat(on_server.clone()));
-        let made = session.request(&Request::Mkdir(on_server, Attrs::default()));
+        let made = session.request(&Request::Mkdir(on_server, attrs));
         let (before, made) = (before.answer().await?, made.answer().await?);
         match error::done("create directory", made) {
             // Some servers are content to make what is there.

@@ -120,11 +120,11 @@ impl Storage for SftpStorage {
         list::list(&self.inner, path).await
     }
 
-    async fn create_dir(&self, path: &RelPath) -> Result<()> {
+    async fn create_dir_as(&self, path: &RelPath, mode: Option<u32>) -> Result<()> {
         let inner = &self.inner;
         let mut tries = inner.host.tries();
         loop {
-            match inner.make_dir(path).await {
+            match inner.make_dir(path, mode).await {
                 Err(error) if tries.again(&error).await => {}
                 // It was made, and the lane was lost before that could be said.
                 Err(error) if !tries.is_first() && error.kind() == ErrorKind::AlreadyExists => {

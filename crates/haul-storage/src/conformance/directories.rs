@@ -1,7 +1,7 @@
 //! `create_dir` and `remove`.
 
 use super::ground::{Ground, Outcome};
-use crate::{ErrorKind, RelPath};
+use crate::{ErrorKind, RelPath, StorageExt as _};
 
 pub(super) async fn a_directory_is_made_once(ground: Ground) -> Outcome {
     let dir = ground.make_dir("dir").await?;

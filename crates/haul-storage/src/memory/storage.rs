@@ -64,9 +64,12 @@ impl Storage for MemoryStorage {
         Ok(Box::pin(stream::iter(batches)))
     }
 
-    async fn create_dir(&self, path: &RelPath) -> Result<()> {
+    async fn create_dir_as(&self, path: &RelPath, mode: Option<u32>) -> Result<()> {
         let work = |tree: &mut Tree| {
             let node = tree.node(Content::Directory(std::collections::BTreeMap::new()));
+            if let Some(mode) = mode {
+                node.lock().mode = mode & 0o777;
+            }
             tree.attach(path, node, false)
         };
         self.shared.perform(Operation::CreateDir, path, work).await

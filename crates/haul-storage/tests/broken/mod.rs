@@ -183,14 +183,14 @@ impl Storage for Broken {
         Ok(stream::iter([Ok(entries)]).boxed())
     }
 
-    async fn create_dir(&self, path: &RelPath) -> Result<()> {
+    async fn create_dir_as(&self, path: &RelPath, mode: Option<u32>) -> Result<()> {
         let path = &self.real(path).await;
         if self.is(Flaw::CreateDirMakesParents)
             && let Some(parent) = path.parent()
         {
             self.inside.create_dir_all(&parent).await?;
         }
-        match self.fold(self.inside.create_dir(path).await) {
+        match self.fold(self.inside.create_dir_as(path, mode).await) {
             Err(error)
                 if error.kind() == ErrorKind::AlreadyExists
                     && self.is(Flaw::CreateDirTwiceIsFine) =>

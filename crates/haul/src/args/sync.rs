@@ -1,8 +1,10 @@
 //! `haul sync`.
 
 use std::ffi::OsString;
+use std::str::FromStr;
 
 use clap::Args;
+use haul_engine::DeleteLimit;
 
 use super::{RemoteArgs, TransferArgs};
 
@@ -22,6 +24,18 @@ pub(crate) struct SyncArgs {
     #[arg(long, help_heading = "Files")]
     pub(crate) delete: bool,
 
+    /// Remove nothing, and fail, if more than N entries (or N percent of those in DEST) would be removed
+    #[arg(long, value_name = "N|N%", requires = "delete", help_heading = "Files")]
+    pub(crate) max_delete: Option<DeleteLimitArg>,
+
+    /// Let an empty SOURCE remove everything from DEST
+    #[arg(long, requires = "delete", help_heading = "Files")]
+    pub(crate) delete_from_empty: bool,
+
+    /// Remove files even if a listing of SOURCE failed
+    #[arg(long, requires = "delete", help_heading = "Files")]
+    pub(crate) ignore_errors: bool,
+
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
 
@@ -29,7 +43,27 @@ pub(crate) struct SyncArgs {
     pub(crate) remote: RemoteArgs,
 }
 
+/// `--max-delete`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct DeleteLimitArg(pub(crate) DeleteLimit);
+
+impl FromStr for DeleteLimitArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong =
+            || format!("{text:?} is neither a number of entries (100) nor a percentage (10%)");
+        if let Some(percent) = text.strip_suffix('%') {
+            let percent: f64 = percent.parse().map_err(|_| wrong())?;
+            let in_bounds = (0.0..=100.0).contains(&percent);
+            return in_bounds.then_some(Self(DeleteLimit::Percent(percent))).ok_or_else(wrong);
+        }
+        text.parse().map(|most| Self(DeleteLimit::Entries(most))).map_err(|_| wrong())
+    }
+}
+
 const MEANING: &str = "\
 What is in SOURCE becomes what is in DEST: SOURCE/a becomes DEST/a. Nothing is removed from DEST
-without --delete, and a manifest that haul writes there stays. See `haul cp --help` for profiles,
+without --delete. With it, files are removed after everything was copied, and only if SOURCE could be
+listed without an error and is not empty. A manifest that haul writes there stays. See `haul cp --help` for profiles,
 sizes and rates.";

@@ -12,6 +12,9 @@ use crate::{plan, settings};
 pub(crate) async fn run(args: &SyncArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let mut resolved = settings::resolve(&args.transfer, config).map_err(Stop::Usage)?;
     resolved.engine.delete = args.delete;
+    resolved.engine.delete_limit = args.max_delete.map(|limit| limit.0);
+    resolved.engine.delete_from_empty = args.delete_from_empty;
+    resolved.engine.ignore_errors = args.ignore_errors;
     let lanes = expected_lanes(&resolved.engine);
     let (block_size, split) = (resolved.engine.block_size, resolved.split);
     let places = Places::new(config, block_size, split, &args.remote, printer, lanes);

@@ -34,6 +34,28 @@ impl Mounted {
         }
     }
 
+    /// An ext4 file system in a file, which can be unmounted and mounted again.
+    pub(crate) fn image(session: &Session, name: &str, image: &str) -> Option<Self> {
+        let (at, image) = (session.path(name), session.path(image));
+        fs::create_dir_all(&at).unwrap();
+        if !image.exists() {
+            fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+            let made = Command::new("mkfs.ext4").arg("-qF").arg(&image).output();
+            if !made.is_ok_and(|output| output.status.success()) {
+                eprintln!("skipped: there is no mkfs.ext4");
+                return None;
+            }
+        }
+        let mount = Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at).output();
+        match mount {
+            Ok(output) if output.status.success() => Some(Self(at)),
+            _ => {
+                eprintln!("skipped: mounting a file system needs root and a loop device");
+                None
+            }
+        }
+    }
+
     pub(crate) fn path(&self) -> &std::path::Path {
         &self.0
     }
@@ -158,10 +180,10 @@ fn every_name_that_a_file_can_have_arrives_and_is_in_the_manifest() {
 }
 
 /// A copy so slow that it can be looked at while it runs.
-struct Slow(Child);
+pub(crate) struct Slow(Child);
 
 impl Slow {
-    fn start(session: &Session, line: &str, until: &str) -> Self {
+    pub(crate) fn start(session: &Session, line: &str, until: &str) -> Self {
         let child = session.command(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let slow = Self(child.unwrap());
         let begun = Instant::now();
@@ -172,8 +194,15 @@ impl Slow {
         slow
     }
 
-    fn kill(mut self) {
-        self.0.kill().unwrap();
+    fn kill(self) {
+        self.end("KILL");
+    }
+
+    /// Ends it by a signal.
+    pub(crate) fn end(mut self, signal: &str) {
+        let process = self.0.id().to_string();
+        let sent = Command::new("kill").args(["-s", signal, &process]).status().unwrap();
+        assert!(sent.success());
         self.0.wait().unwrap();
     }
 }
@@ -272,4 +301,23 @@ fn hard_links_and_holes_and_attributes_are_kept() {
     assert_eq!(look("dst/src/one").ino(), look("dst/src/two").ino());
     assert_eq!(look("dst/src/holes").len(), 1 << 40);
     assert!(look("dst/src/holes").blocks() < 10_000, "{} blocks", look("dst/src/holes").blocks());
+}
+
+/// What was written to a disk that was unplugged need not be on it, whatever a journal says; what an
+/// interrupted copy has made durable is.
+#[test]
+fn on_a_disk_that_was_unmounted_only_what_was_made_durable_is_continued() {
+    for (signal, continues) in [("KILL", false), ("INT", true)] {
+        let session = Session::new().file("f", content(24 << 20));
+        let Some(disk) = Mounted::image(&session, "disk", "image") else { return };
+        let mut slow = Running::start(&session, "cp --json --bwlimit 6M f disk/");
+        slow.until_moved(9 << 20);
+        slow.end(signal);
+        drop(disk);
+        let Some(_disk) = Mounted::image(&session, "disk", "image") else { return };
+        let summary = session.haul("cp --json f disk/").status(0).summary();
+        let resumed = summary["resumed_bytes"].as_u64().unwrap();
+        assert_eq!(resumed > 0, continues, "{signal}: {resumed} bytes were resumed");
+        session.tool("cmp f disk/f");
+    }
 }

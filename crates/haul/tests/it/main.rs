@@ -9,6 +9,7 @@ mod port;
 mod session;
 
 mod between;
+mod collide;
 mod config;
 mod cp;
 mod dav;
@@ -20,6 +21,7 @@ mod help;
 mod http;
 mod kill;
 mod ls;
+mod private;
 mod serve;
 mod serve_dav;
 mod sftp;

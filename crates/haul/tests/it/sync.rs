@@ -60,3 +60,46 @@ fn what_is_around_the_source_is_not_made_like_it() {
     session.haul("sync -q src/src src").status(0);
     assert_eq!(session.read("src/a"), "inner");
 }
+
+/// A disk that is not mounted looks like an empty directory.
+#[test]
+fn an_empty_source_does_not_empty_the_destination() {
+    let session = session().directory("empty");
+    session
+        .haul("sync -q --delete empty dst")
+        .status(1)
+        .stderr_has("empty is empty, and everything in the destination would be removed")
+        .stderr_has("--delete-from-empty");
+    assert!(session.has("dst/old") && session.has("dst/x/y"));
+    session.haul("sync -q --delete --delete-from-empty empty dst").status(0);
+    assert_eq!(session.haul("ls -R dst").out(), "");
+    // Where there is nothing to remove, nothing is refused.
+    session.haul("sync -q --delete empty dst").status(0).stderr("");
+}
+
+#[test]
+fn a_limit_of_deletions_is_kept_by_removing_nothing() {
+    let session = session();
+    // old, x and x/y of five entries: a, d, old, x, x/y and d/b are there after the copy.
+    for limit in ["2", "49%", "0"] {
+        let line = format!("sync -q --delete --max-delete {limit} src dst");
+        session.haul(&line).status(1).stderr_has("3 of 6 entries would be removed");
+        assert!(session.has("dst/old") && session.has("dst/x/y"));
+    }
+    session.haul("sync -q --delete --max-delete x src dst").status(2).stderr_has("percentage");
+    session.haul("sync -q --delete --max-delete 50% src dst").status(0);
+    session.tool("diff -r src dst");
+    session.haul("sync -q --delete --max-delete 0 src dst").status(0);
+}
+
+#[test]
+fn removing_from_a_finished_directory_leaves_its_time() {
+    let session = session();
+    session.haul("sync -q src dst").status(0);
+    session.write("dst/d/extra", "");
+    session.tool("touch -d 2001-02-03 src/d");
+    session.haul("sync -q --delete src dst").status(0);
+    assert!(!session.has("dst/d/extra"));
+    let modified = |path| std::fs::metadata(session.path(path)).unwrap().modified().unwrap();
+    assert_eq!(modified("src/d"), modified("dst/d"));
+}

@@ -152,6 +152,14 @@ impl Running {
         self.0.take().unwrap().wait_with_output().unwrap()
     }
 
+    /// Ends it by a signal.
+    pub(crate) fn end(mut self, signal: &str) {
+        let process = self.id().to_string();
+        let sent = Command::new("kill").args(["-s", signal, &process]).status().unwrap();
+        assert!(sent.success());
+        self.0.take().unwrap().wait().unwrap();
+    }
+
     /// `kill -9`.
     pub(crate) fn kill(mut self) {
         let mut child = self.0.take().unwrap();

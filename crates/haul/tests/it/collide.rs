@@ -1,0 +1,73 @@
+//! Names that two files would share: haul's own and a user's, and those of several sources.
+
+use std::fs;
+
+use crate::session::Session;
+
+/// The old version of `x`, set aside, had the name of the part file of `old-x`.
+#[test]
+fn the_part_file_of_a_file_is_never_taken_for_the_old_version_of_another() {
+    let session = Session::new().file("s/x", "new").directory("d");
+    // What a killed copy of `old-x` leaves.
+    session.write("d/.old-x.haul-part", "half of old-x");
+    session.haul("cp -q --overwrite never s/x d/").status(0);
+    assert_eq!(session.read("d/x"), "new");
+    assert_eq!(session.read("d/.old-x.haul-part"), "half of old-x");
+}
+
+#[test]
+fn nothing_is_copied_to_a_reserved_name() {
+    let session = Session::new().file("s/.x.haul-part", "mine").file("s/y", "y").directory("d");
+    session
+        .haul("cp -q s/.x.haul-part d/")
+        .status(1)
+        .stderr_has("the name .x.haul-part is reserved for unfinished copies");
+    assert!(!session.has("d/.x.haul-part"));
+    // Under another name it can be had.
+    session.haul("cp -q s/.x.haul-part d/rescued").status(0);
+    assert_eq!(session.read("d/rescued"), "mine");
+    // In a tree it is left out, and that is said.
+    session.haul("cp s/ d/tree").status(0).stderr_has("unfinished copy of haul; not copied");
+    assert_eq!(session.haul("ls d/tree").out(), "y\n");
+}
+
+/// Two names of 255 bytes that begin alike have part files of their own, cut between characters.
+#[test]
+fn long_names_of_several_bytes_a_character_are_copied() {
+    let session = Session::new();
+    let names = ["a", "b"].map(|end| format!("{}{end}", "日".repeat(84)));
+    let content = |name: &String| name.repeat(20_000);
+    for name in &names {
+        session.write(format!("s/{name}"), content(name));
+    }
+    session.haul("cp -q --verify s/ d").status(0);
+    for name in &names {
+        assert_eq!(session.read(&format!("d/{name}")), content(name));
+    }
+    assert_eq!(fs::read_dir(session.path("d")).unwrap().count(), 2);
+}
+
+#[test]
+fn several_directories_are_merged_into_one() {
+    let session = Session::new().file("a/x", "x").file("b/y", "y").file("b/sub/z", "z");
+    session.haul("cp -q a/ b/ d").status(0).stderr("");
+    assert_eq!(session.haul("ls -R d").out(), "sub/\nx\ny\nsub/z\n");
+    session.haul("cp -q a/ b/ d").status(0).stderr("");
+}
+
+#[test]
+fn what_one_source_has_put_there_another_does_not_replace() {
+    let session = Session::new().file("a/x", "first").file("b/x", "second").file("b/y", "y");
+    for destination in ["d", "d"] {
+        session
+            .haul(&format!("cp -q a/ b/ {destination}"))
+            .status(1)
+            .stderr_has("this run copies")
+            .stderr_has("a/x to that name");
+        assert_eq!((session.read("d/x"), session.read("d/y")), ("first".into(), "y".into()));
+    }
+    let session = Session::new().file("a/x", "first").file("b/x", "second").directory("d");
+    session.haul("cp -q a/x b/x d").status(2).stderr_has("another source becomes");
+    assert!(!session.has("d/x"));
+    session.haul("cp -q --exclude /x a/ b/ e").status(0);
+}

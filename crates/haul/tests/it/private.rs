@@ -1,0 +1,131 @@
+//! Whose file it is: modes while a copy is made, and what lends rights.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+
+use crate::faults::{Slow, is_root};
+use crate::session::Session;
+
+const NOBODY: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+
+fn set_mode(session: &Session, path: &str, mode: u32) {
+    fs::set_permissions(session.path(path), fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(session: &Session, path: &str) -> u32 {
+    fs::metadata(session.path(path)).unwrap().mode() & 0o7777
+}
+
+/// Promise: what the source keeps from others is not open to them while it is copied.
+#[test]
+fn a_private_directory_is_private_while_it_is_copied_and_after_an_interruption() {
+    for signal in ["INT", "KILL"] {
+        let session = Session::new().file("src/sub/f", vec![7; 4 << 20]).file("src/open/g", "g");
+        set_mode(&session, "src/sub", 0o700);
+        set_mode(&session, "src", 0o750);
+        let slow = Slow::start(&session, "cp --bwlimit 1M src/ dst", "dst/sub/.f.haul-part");
+        for path in ["dst", "dst/sub"] {
+            assert_eq!(mode(&session, path), 0o700, "{path}");
+        }
+        assert_eq!(mode(&session, "dst/sub/.f.haul-part"), 0o600);
+        assert_eq!(mode(&session, "dst/sub/.f.haul-journal"), 0o600);
+        slow.end(signal);
+        assert_eq!(mode(&session, "dst/sub"), 0o700);
+        assert!(matches!(mode(&session, "dst"), 0o700 | 0o750));
+        session.haul("cp -q src/ dst").status(0);
+        let modes = ["dst", "dst/sub", "dst/open"].map(|path| mode(&session, path));
+        assert_eq!(modes, [0o750, 0o700, mode(&session, "src/open")]);
+    }
+}
+
+/// The bits were left out of the first copy, and set by the comparison in the second.
+#[test]
+fn set_id_bits_of_another_owner_are_not_kept_by_a_rerun_either() {
+    if !is_root() {
+        eprintln!("skipped: files of other owners need root");
+        return;
+    }
+    let session = Session::new().file("src/tool", "x").file("src/group", "x");
+    for (path, bits) in [("src/tool", 0o4755), ("src/group", 0o2755)] {
+        chown(session.path(path), Some(65534), Some(65534)).unwrap();
+        set_mode(&session, path, bits);
+    }
+    for _ in 0..3 {
+        session.haul("cp -q src/ dst").status(0);
+        assert_eq!((mode(&session, "dst/tool"), mode(&session, "dst/group")), (0o755, 0o755));
+    }
+    // Together with the owner they are kept, also where the file itself is up to date.
+    for _ in 0..2 {
+        session.haul("cp -q --preserve=all src/ dst").status(0);
+        assert_eq!((mode(&session, "dst/tool"), mode(&session, "dst/group")), (0o4755, 0o2755));
+        assert_eq!(fs::metadata(session.path("dst/tool")).unwrap().uid(), 65534);
+    }
+}
+
+/// A snapshot made by `cp -al`: every file is the source itself.
+#[test]
+fn hard_links_to_the_source_are_up_to_date() {
+    let session = Session::new().file("s/a", "1").file("s/d/b", "2");
+    session.tool("cp -al s d");
+    for line in ["sync -q s d", "sync -q --overwrite always s d", "sync -q --delete s d"] {
+        session.haul(line).status(0).stderr("");
+    }
+    let numbers = |path| fs::metadata(session.path(path)).unwrap().ino();
+    assert_eq!((numbers("s/a"), numbers("s/d/b")), (numbers("d/a"), numbers("d/d/b")));
+}
+
+/// Go's module cache, for one, is made of directories that their owner cannot write to.
+#[test]
+fn a_copy_in_read_only_directories_is_updated_by_their_owner() {
+    if !is_root() {
+        eprintln!("skipped: to be somebody else needs root");
+        return;
+    }
+    let session = Session::new();
+    fs::set_permissions(session.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+    let haul = env!("CARGO_BIN_EXE_haul");
+    let run = |line: &str| {
+        let home = session.path("home");
+        session.tool(&format!("{NOBODY} env HOME={} {line}", home.display()))
+    };
+    run("mkdir -p s/d/deep home");
+    run("cp /etc/passwd s/d/x");
+    run("cp /etc/passwd s/d/gone");
+    run("cp /etc/passwd s/d/deep/gone");
+    run("chmod 555 s/d/deep s/d");
+    run(&format!("{haul} cp -q s/ t"));
+    run("chmod 755 s/d s/d/deep");
+    run("cp /etc/group s/d/x");
+    run("cp /etc/group s/d/new");
+    run("rm -r s/d/gone s/d/deep");
+    run("chmod 555 s/d");
+    run(&format!("{haul} sync -q --delete s t"));
+    session.tool("diff -r s t");
+    assert_eq!(mode(&session, "t/d"), 0o555);
+    // A directory whose mode is not copied gets its own back.
+    run("chmod 755 s/d");
+    run("cp /etc/passwd s/d/x");
+    run(&format!("{haul} sync -q --preserve=times s t"));
+    session.tool("diff -r s t");
+    assert_eq!(mode(&session, "t/d"), 0o555);
+}
+
+/// A run that was killed between setting the mode of a part file and renaming it.
+#[test]
+fn a_part_file_that_is_read_only_already_is_continued_by_its_owner() {
+    if !is_root() {
+        eprintln!("skipped: to be somebody else needs root");
+        return;
+    }
+    let session = Session::new().file("s/f", vec![1; 5 << 20]).directory("d");
+    set_mode(&session, "s/f", 0o444);
+    session.write("d/.f.haul-part", "begun");
+    set_mode(&session, "d/.f.haul-part", 0o444);
+    for path in ["", "d", "d/.f.haul-part"] {
+        chown(session.path(path), Some(65534), Some(65534)).unwrap();
+    }
+    let haul = env!("CARGO_BIN_EXE_haul");
+    session.tool(&format!("{NOBODY} env HOME={} {haul} cp -q s/f d/", session.path("").display()));
+    session.tool("cmp s/f d/f");
+    assert_eq!(mode(&session, "d/f"), 0o444);
+}
