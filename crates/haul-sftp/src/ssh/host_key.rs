@@ -34,8 +34,16 @@ pub struct HostKeyJudge {
     prompter: Arc<dyn Prompter>,
     /// The key that the host has in this run.
     pin: Arc<Pin>,
-    /// Keys that were turned down. Holding it means being the one who asks.
-    refused: Mutex<Vec<Vec<u8>>>,
+    /// Holding it means being the one who asks.
+    answers: Mutex<Answers>,
+}
+
+/// What was decided with the settings of this host. The pin is shared with others, who may accept more:
+/// it refuses keys and vouches for none.
+#[derive(Debug, Default)]
+struct Answers {
+    accepted: Option<Vec<u8>>,
+    refused: Vec<Vec<u8>>,
 }
 
 impl HostKeyJudge {
@@ -58,7 +66,7 @@ impl HostKeyJudge {
             ca_signatures: config.ca_signatures.clone(),
             prompter,
             pin,
-            refused: Mutex::default(),
+            answers: Mutex::default(),
         }
     }
 
@@ -184,10 +192,11 @@ impl HostKeyJudge {
         others: &[(String, known_hosts::Place)],
         fault: Option<String>,
     ) -> Result<()> {
-        let mut refused = self.refused.lock().await;
-        // While this one waited somebody may have accepted it, or another key.
-        if self.pin.key().is_some() {
-            return self.check_pin(key);
+        let mut answers = self.answers.lock().await;
+        // While this one waited another key may have been accepted.
+        self.check_pin(key)?;
+        if answers.accepted.as_ref() == Some(&key.blob) {
+            return Ok(());
         }
         let mut story = format!(
             "the {} host key of {} is not known ({})",
@@ -206,12 +215,12 @@ impl HostKeyJudge {
             StrictHostKeys::No => true,
             // A host that is known by other keys is not new.
             StrictHostKeys::AcceptNew => others.is_empty(),
-            StrictHostKeys::Ask if self.batch || refused.contains(&key.blob) => false,
+            StrictHostKeys::Ask if self.batch || answers.refused.contains(&key.blob) => false,
             // Names in a certificate are the server's words: they may not begin lines of their own.
             StrictHostKeys::Ask => self.ask(key, &text::line(&story)).await?,
         };
         if !accepted {
-            refused.push(key.blob.clone());
+            answers.refused.push(key.blob.clone());
             let advice = match self.strict {
                 StrictHostKeys::Yes => {
                     "StrictHostKeyChecking is yes; add the key to the known hosts"
@@ -229,6 +238,7 @@ impl HostKeyJudge {
         if !self.pin.hold(&key.blob) {
             return self.check_pin(key);
         }
+        answers.accepted = Some(key.blob.clone());
         self.remember(key).await;
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
-use haul_sftp::ssh::{ConfigFile, Nobody, Pins, SshHost, SshOptions};
+use haul_sftp::ssh::{ConfigFile, Nobody, SshHost, SshOptions};
 use haul_storage::{ErrorKind, Retry};
 
 use crate::port::free_port;
@@ -231,14 +231,16 @@ async fn options_of_the_command_line_are_for_the_destination_alone() {
         (String::new(), "is not known"),
     ] {
         std::fs::write(&known, lines).unwrap();
-        // Another run.
-        let options = SshOptions { pins: Pins::default(), ..options.clone() };
-        let error = host(&goal, &with(options, &lax)).connect().await.unwrap_err();
+        // That the bastion as a destination would be taken as it is says nothing of it on the way.
+        let direct = with(SshOptions { jump: None, ..options.clone() }, &lax);
+        greet(&host(&near, &direct).connect().await.unwrap()).await.unwrap();
+        let error = host(&goal, &with(options.clone(), &lax)).connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
         assert!(error.location().ends_with(&address(&near)), "{error}");
         assert!(error.to_string().contains(why), "{error}");
     }
-    assert_eq!(near.log().matches("Accepted publickey").count(), 1, "{}", near.log());
+    // On the way to the goal once, and twice as a destination.
+    assert_eq!(near.log().matches("Accepted publickey").count(), 3, "{}", near.log());
     // A key of the command line is not shown to the bastion.
     let keyless = SshOptions {
         identities: vec![goal.user_key(), near.user_key()],
