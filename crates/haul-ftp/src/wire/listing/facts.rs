@@ -8,9 +8,7 @@ use crate::wire::parse_time;
 /// Reads a line with facts. `None`: it is none, or it describes the directory itself or the one
 /// above it.
 pub fn facts(line: &[u8]) -> Option<Line<'_>> {
-    // A name may have a space in it, facts may not.
-    let space = line.iter().position(|byte| *byte == b' ')?;
-    let (facts, name) = (&line[..space], &line[space + 1..]);
+    let (facts, name) = split(line)?;
     let mut found = Found::of(EntryKind::Special(SpecialKind::Unknown));
     let mut kind = None;
     for fact in facts.split(|byte| *byte == b';').filter(|fact| !fact.is_empty()) {
@@ -26,6 +24,23 @@ pub fn facts(line: &[u8]) -> Option<Line<'_>> {
     }
     found.kind = kind?;
     Some(Line { name, found })
+}
+
+/// Facts and name. The name begins behind the first `; `, since a value may have a space in it (a group
+/// called `domain users`); drafts before the RFC had no semicolon behind the last fact, which is one of
+/// those that have no spaces then.
+fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    const WITHOUT_SPACES: [&[u8]; 5] = [b"type", b"size", b"modify", b"perm", b"unique"];
+    let space = line.iter().position(|byte| matches!(byte, b' ' | b'\t'))?;
+    let last = line[..space].rsplit(|byte| *byte == b';').next().unwrap_or_default();
+    let key = last.split(|byte| *byte == b'=').next().unwrap_or_default();
+    let ends =
+        last.is_empty() || WITHOUT_SPACES.iter().any(|known| known.eq_ignore_ascii_case(key));
+    if ends {
+        return Some((&line[..space], &line[space + 1..]));
+    }
+    let end = line.windows(2).position(|part| part == b"; ")?;
+    Some((&line[..end], &line[end + 2..]))
 }
 
 fn kind_of(value: &[u8]) -> EntryKind {
@@ -73,6 +88,23 @@ mod tests {
         assert_eq!(found.size, Some(5000));
         assert_eq!(found.modified, Some(Timestamp { seconds: 1_000_000_000, nanos: 0 }));
         assert_eq!(found.mode, Some(0o644));
+    }
+
+    #[test]
+    fn a_value_may_have_a_space_in_it_and_the_last_fact_no_semicolon() {
+        for (line, name) in [
+            (
+                "type=file;size=2;UNIX.groupname=domain users;modify=20240102030405; report; a.txt",
+                "report; a.txt",
+            ),
+            ("UNIX.ownername=a b;type=file;size=2;  x", " x"),
+            ("type=file no semicolon; x", "no semicolon; x"),
+            ("modify=20090722092510;type=file;size=1365694195;\tadsl TV", "adsl TV"),
+            ("type=file;size=2; =; x", "=; x"),
+        ] {
+            let read = facts(line.as_bytes()).unwrap();
+            assert_eq!((read.name, read.found.kind), (name.as_bytes(), EntryKind::File), "{line}");
+        }
     }
 
     #[test]

@@ -1,7 +1,11 @@
-//! One line of a listing: with facts (`MLSD`), or as `ls -l` or `dir` print it (`LIST`).
+//! One line of a listing: with facts (`MLSD`), or as `ls -l`, `dir` and what other systems have for it
+//! print it (`LIST`).
 
+mod appliance;
+mod date;
 mod dos;
 mod facts;
+mod mainframe;
 mod unix;
 
 use haul_storage::{Entry, EntryKind, RelPath, Timestamp};
@@ -54,18 +58,88 @@ impl Found {
 }
 
 /// Reads a line of `LIST`, whichever way it is written. `None`: it is none of them. Its time is left
-/// out: nobody knows in which zone it is, and it has no seconds.
+/// out, unless it is told in seconds since 1970: nobody knows in which zone it is, and most have no seconds.
 pub fn list_line(line: &[u8]) -> Option<Line<'_>> {
-    unix::line(line).or_else(|| dos::line(line))
+    let read = unix::line(line)
+        .or_else(|| dos::line(line))
+        .or_else(|| appliance::line(line))
+        .or_else(|| mainframe::line(line))?;
+    // Some mark directories.
+    let name = read.name.strip_suffix(b"/").filter(|name| read.found.is_dir() && !name.is_empty());
+    Some(Line { name: name.unwrap_or(read.name), ..read })
 }
 
 /// Whether a line of `LIST` says nothing of an entry.
 pub fn is_heading(line: &[u8]) -> bool {
-    line.is_empty() || line.strip_prefix(b"total ").is_some_and(|rest| number(rest).is_some())
+    const SUMS: [&str; 12] = [
+        "total",
+        "totale",
+        "totaal",
+        "totalt",
+        "insgesamt",
+        "gesamt",
+        "summa",
+        "razem",
+        "celkem",
+        "\u{438}\u{442}\u{43e}\u{433}\u{43e}",
+        "\u{5408}\u{8a08}",
+        "\u{603b}\u{8ba1}",
+    ];
+    let mut words = fields(line);
+    let (Some((first, _)), second) = (words.next(), words.next()) else { return true };
+    let is_sum = SUMS.iter().any(|sum| sum.as_bytes().eq_ignore_ascii_case(first));
+    let is_amount = |text: &[u8]| {
+        text[0].is_ascii_digit()
+            && text[1..].iter().all(|b| b.is_ascii_digit() || b".,kKMGT".contains(b))
+    };
+    let sum = is_sum && second.is_some_and(|(amount, end)| is_amount(amount) && end == line.len());
+    sum || mainframe::is_heading(line) || appliance::is_heading(line)
+}
+
+/// Puts lines together that are one: VMS breaks what gets too long behind the name.
+#[derive(Debug, Default)]
+pub struct Joined {
+    begun: Option<Vec<u8>>,
+}
+
+impl Joined {
+    /// Takes a line; gives one that is whole.
+    pub fn add(&mut self, line: Vec<u8>) -> Option<Vec<u8>> {
+        if let Some(begun) = self.begun.take() {
+            return Some([&begun[..], b" ", &line].concat());
+        }
+        if mainframe::is_name_only(&line) {
+            self.begun = Some(line);
+            return None;
+        }
+        Some(line)
+    }
+
+    /// What is left when no more comes.
+    pub fn rest(&mut self) -> Option<Vec<u8>> {
+        self.begun.take()
+    }
+}
+
+/// Digits in groups of three: `1,234` or `1.234.567`.
+fn grouped(digits: &[u8]) -> Option<u64> {
+    let separator = digits.iter().copied().find(|byte| !byte.is_ascii_digit())?;
+    let mut groups = digits.split(|byte| *byte == separator);
+    let first = (1..=3).contains(&groups.next()?.len());
+    if !b",.'".contains(&separator) || !first || !groups.all(|group| group.len() == 3) {
+        return None;
+    }
+    number(&digits.iter().copied().filter(|byte| *byte != separator).collect::<Vec<_>>())
+}
+
+fn is_digits(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
-    std::str::from_utf8(digits.trim_ascii()).ok()?.parse().ok()
+    let digits = digits.trim_ascii();
+    // Rust takes a sign for part of a number.
+    std::str::from_utf8(digits).ok()?.parse().ok().filter(|_| is_digits(digits))
 }
 
 /// The fields of a line between spaces, each with where it ends.
@@ -88,8 +162,51 @@ mod tests {
 
     #[test]
     fn headings_are_no_entries() {
-        assert!(is_heading(b"") && is_heading(b"total 1234"));
-        assert!(!is_heading(b"total recall") && !is_heading(b"drwx"));
+        for line in [
+            "",
+            "  ",
+            "total 1234",
+            "total 12K",
+            "insgesamt 4,5M",
+            "\u{438}\u{442}\u{43e}\u{433}\u{43e} 8",
+            "Directory DKA0:[ANONYMOUS]",
+            "Total of 12 files, 123/456 blocks.",
+            "Volume Unit    Referred Ext Used Recfm Lrecl BlkSz Dsorg Dsname",
+            " Name     VV.MM   Created       Changed      Size  Init   Mod   Id",
+            " Name      Size   TTR   Alias-of AC --------- Attributes --------- Amode Rmode",
+            "File         Code             EOF  Last Modification    Owner  RWEP",
+            "  size          date       time       name",
+            "--------       ------     ------    --------",
+            "  Owner    Last modified  Attributes Sector Bytecount Name",
+        ] {
+            assert!(is_heading(line.as_bytes()), "{line}");
+        }
+        for line in ["total recall", "drwx", "total 5 x", "-", "--", "Directory", "Total of x"] {
+            assert!(!is_heading(line.as_bytes()), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_broken_behind_its_name_is_one() {
+        let mut joined = Joined::default();
+        assert_eq!(
+            joined.add(b"A.TXT;1 5 2-JUL-2003 10:30".to_vec()).as_deref(),
+            Some(&b"A.TXT;1 5 2-JUL-2003 10:30"[..])
+        );
+        assert_eq!(joined.add(b"A.VERY.LONG;12".to_vec()), None);
+        let whole = joined
+            .add(b"     170774/170775     24-APR-2003 08:16:15  [A,B]  (RWED,RWED,RE,)".to_vec());
+        let whole = whole.unwrap();
+        assert_eq!(list_line(&whole).unwrap().name, b"A.VERY.LONG");
+        assert_eq!(joined.add(b"B;2".to_vec()), None);
+        assert_eq!(joined.rest().as_deref(), Some(&b"B;2"[..]));
+        assert_eq!(joined.rest(), None);
+    }
+
+    #[test]
+    fn a_directory_may_be_marked_as_one() {
+        let line = list_line(b"drwxr-sr-t 2 o g 4096 Feb  3 10:11 dir/").unwrap();
+        assert_eq!(line.name, b"dir");
     }
 
     proptest! {
