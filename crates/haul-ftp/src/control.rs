@@ -1,15 +1,25 @@
 //! A control connection: commands go out, replies come in, in the same order.
 //!
 //! Several commands may be sent at once; the server answers them one after another, and a long path is
-//! travelled once. `owed` counts the replies that have not come yet, so that whoever takes the
+//! travelled once. `owed` are the commands whose replies have not come yet, so that whoever takes the
 //! connection over knows whether it is in step.
+//!
+//! Small servers take what arrives in one packet for one command, and the rest of it is lost. When some
+//! of several commands have been answered and the next one is not for a while, that is how it is: the
+//! lane is given up, and from then on one command is sent at a time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use futures_util::FutureExt;
 use haul_storage::{Error, Result};
 use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
 
 use crate::error::{lost, protocol, wants_resumption};
+use crate::learnt::{Learnt, Lesson};
 use crate::stream::{Security, Stream};
 use crate::wire::{Command, Reply, ReplyParser};
 
@@ -19,6 +29,15 @@ const LONGEST_LINE: usize = 16 << 10;
 /// So often a server may say that something begins before it says how that ended.
 const MOST_PRELIMINARY: usize = 100;
 
+/// The longest pause between the replies to commands that were sent together, and which part of the
+/// time a server may be silent altogether that is at most.
+const LONGEST_GAP: Duration = Duration::from_secs(5);
+const GAP_OF_SILENCE: u32 = 4;
+
+/// A reply may take so many times as long as nothing at all may come: a server that sends a byte now and
+/// then is not waited for without end.
+const SILENCES: u32 = 10;
+
 /// A control connection.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -26,36 +45,41 @@ pub(crate) struct Control {
     stream: Option<Stream>,
     received: BytesMut,
     parser: ReplyParser,
-    owed: usize,
-    /// Whether the server takes several commands at once.
-    at_once: bool,
+    owed: VecDeque<&'static str>,
+    /// Some of several commands that were sent together have been answered.
+    partly: bool,
+    /// The server is known to take several commands at once.
+    pipelines: bool,
+    learnt: Arc<Learnt>,
 }
 
 impl Control {
     /// Over a connection on which nothing has been read yet: the greeting is owed.
-    pub(crate) fn new(stream: Stream) -> Self {
+    pub(crate) fn new(stream: Stream, learnt: Arc<Learnt>) -> Self {
         Self {
             stream: Some(stream),
             received: BytesMut::new(),
             parser: ReplyParser::default(),
-            owed: 1,
-            at_once: true,
+            owed: VecDeque::from([GREETING]),
+            partly: false,
+            pipelines: false,
+            learnt,
         }
     }
 
-    /// Says that the server gets confused by commands that come before its last answer has gone.
-    pub(crate) const fn one_at_a_time(&mut self) {
-        self.at_once = false;
+    /// Says that the server is one that takes several commands at once: a late reply is a slow one.
+    pub(crate) const fn pipelines(&mut self) {
+        self.pipelines = true;
     }
 
     /// Whether several commands may be sent at once.
-    pub(crate) const fn takes_several(&self) -> bool {
-        self.at_once
+    pub(crate) fn takes_several(&self) -> bool {
+        !self.learnt.knows(Lesson::OneAtATime)
     }
 
     /// Whether nothing is owed and nothing is broken: the next command gets the next reply.
-    pub(crate) const fn is_in_step(&self) -> bool {
-        self.owed == 0 && self.stream.is_some()
+    pub(crate) fn is_in_step(&self) -> bool {
+        self.owed.is_empty() && self.stream.is_some()
     }
 
     /// Whether it is broken.
@@ -82,7 +106,7 @@ impl Control {
     /// Goes on with TLS. What came in plain text behind the reply was put there by somebody else.
     pub(crate) async fn secure(&mut self, security: &Security) -> std::io::Result<bool> {
         let plain = self.stream.take();
-        let Some(plain) = plain.filter(|_| self.received.is_empty() && self.owed == 0) else {
+        let Some(plain) = plain.filter(|_| self.received.is_empty() && self.owed.is_empty()) else {
             return Ok(false);
         };
         self.stream = Some(security.secure(plain).await?);
@@ -92,7 +116,7 @@ impl Control {
     /// Sends commands and gives their replies, preliminary ones left out.
     pub(crate) async fn exchange(&mut self, commands: &[Command]) -> Result<Vec<Reply>> {
         let mut replies = Vec::with_capacity(commands.len());
-        let step = if self.at_once { commands.len().max(1) } else { 1 };
+        let step = if self.takes_several() { commands.len().max(1) } else { 1 };
         for together in commands.chunks(step) {
             self.send(together).await?;
             for _ in together {
@@ -112,7 +136,7 @@ impl Control {
     pub(crate) async fn send(&mut self, commands: &[Command]) -> Result<()> {
         let lines: Vec<u8> =
             commands.iter().flat_map(|command| command.line().iter().copied()).collect();
-        self.owed += commands.len();
+        self.owed.extend(commands.iter().map(Command::verb));
         let Some(stream) = &mut self.stream else { return Err(gone()) };
         let outcome = stream.send("send a command", &lines).await;
         self.unless_broken(outcome)
@@ -120,8 +144,14 @@ impl Control {
 
     /// The next reply that is not preliminary.
     pub(crate) async fn last_reply(&mut self) -> Result<Reply> {
+        let limit = self.limit();
+        let outcome = timeout(limit, self.not_preliminary()).await;
+        outcome.unwrap_or_else(|_| Err(self.endless(limit)))
+    }
+
+    async fn not_preliminary(&mut self) -> Result<Reply> {
         for _ in 0..MOST_PRELIMINARY {
-            let reply = self.reply().await?;
+            let reply = self.any_reply().await?;
             if !reply.is_preliminary() {
                 return Ok(reply);
             }
@@ -132,25 +162,71 @@ impl Control {
 
     /// The next reply. Nothing is lost if the future is dropped.
     pub(crate) async fn reply(&mut self) -> Result<Reply> {
+        let limit = self.limit();
+        let outcome = timeout(limit, self.any_reply()).await;
+        outcome.unwrap_or_else(|_| Err(self.endless(limit)))
+    }
+
+    async fn any_reply(&mut self) -> Result<Reply> {
         loop {
             let taken = self.take_reply();
             if let Some(reply) = self.unless_broken(taken)? {
-                if !reply.is_preliminary() {
-                    self.owed = self.owed.saturating_sub(1);
-                }
+                let is_last = !reply.is_preliminary() && self.owed.pop_front().is_some();
+                self.partly = is_last && !self.owed.is_empty();
                 if reply.code() == 421 || wants_resumption(&reply) {
                     // It means good-bye, whatever was asked; or there is no ticket left for TLS.
                     self.stream = None;
                 }
                 return Ok(reply);
             }
-            let Some(stream) = &mut self.stream else { return Err(gone()) };
-            let outcome = match stream.receive("wait for an answer", &mut self.received).await {
-                Ok(0) => Err(lost("wait for an answer", "the server closed the connection")),
-                Ok(_) => Ok(()),
-                Err(error) => Err(error),
-            };
+            let outcome = self.receive().await;
             self.unless_broken(outcome)?;
+        }
+    }
+
+    async fn receive(&mut self) -> Result<()> {
+        let awaited = self.awaited();
+        let Some(stream) = &mut self.stream else { return Err(gone()) };
+        let gap = (stream.silence() / GAP_OF_SILENCE).min(LONGEST_GAP);
+        let receiving = stream.receive(WAIT, &mut self.received);
+        let received = match self.partly && !self.pipelines {
+            false => receiving.await,
+            true => match timeout(gap, receiving).await {
+                Ok(received) => received,
+                Err(_) => {
+                    self.learnt.learn(Lesson::OneAtATime);
+                    let cause =
+                        format!("no {awaited}, which was sent together with other commands");
+                    return Err(lost(WAIT, cause));
+                }
+            },
+        };
+        match received {
+            Ok(0) => Err(lost(WAIT, "the server closed the connection")),
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let cause = format!("{}, while waiting for the {awaited}", error.cause());
+                Err(lost(WAIT, cause))
+            }
+        }
+    }
+
+    /// How long a whole reply may take.
+    fn limit(&self) -> Duration {
+        self.stream.as_ref().map_or(Duration::ZERO, Stream::silence) * SILENCES
+    }
+
+    fn endless(&mut self, limit: Duration) -> Error {
+        let cause = format!("the {} has not ended after {} s", self.awaited(), limit.as_secs());
+        self.break_off();
+        lost(WAIT, cause)
+    }
+
+    /// What the server is to say next.
+    fn awaited(&self) -> String {
+        match self.owed.front() {
+            Some(verb) if *verb != GREETING => format!("reply to {verb}"),
+            _ => "greeting".to_owned(),
         }
     }
 
@@ -159,14 +235,13 @@ impl Control {
             let Some(end) = self.received.iter().position(|byte| *byte == b'\n') else {
                 if self.received.len() > LONGEST_LINE {
                     let cause = "a line of its reply is longer than 16 KiB";
-                    return Err(protocol("read an answer", cause));
+                    return Err(protocol("read a reply", cause));
                 }
                 return Ok(None);
             };
             let line = &self.received[..end];
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            let reply =
-                self.parser.line(line).map_err(|cause| protocol("read an answer", cause))?;
+            let reply = self.parser.line(line).map_err(|cause| protocol("read a reply", cause))?;
             self.received.advance(end + 1);
             if reply.is_some() {
                 return Ok(reply);
@@ -181,6 +256,11 @@ impl Control {
         outcome
     }
 }
+
+/// What is owed first, in the place of a command.
+const GREETING: &str = "";
+
+const WAIT: &str = "wait for a reply";
 
 fn gone() -> Error {
     lost("send a command", "the connection is lost")

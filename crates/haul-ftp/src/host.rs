@@ -170,9 +170,18 @@ impl FtpHost {
 
     /// What is at a path of the server; `None` if nothing is.
     pub(crate) async fn look(&self, path: &[u8]) -> Result<Option<Found>> {
-        let server = self.server().await?;
-        let replies = self.ask(&look::questions(&server, path)?).await?;
-        look::answers(&server, &replies)
+        let mut tries = self.tries();
+        loop {
+            match self.try_look(path).await {
+                Err(error) if tries.again(&error).await => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn try_look(&self, path: &[u8]) -> Result<Option<Found>> {
+        let mut lane = self.lanes.command().await?;
+        look::look(&mut lane, path).await.map_err(|error| error.at(self.name()))
     }
 
     /// Asks for what can be done twice; again if the lane is lost meanwhile.
@@ -194,7 +203,8 @@ impl FtpHost {
 
     /// Counts the tries of something that can be done twice.
     pub(crate) fn tries(&self) -> Tries {
-        Tries { lanes: Arc::clone(&self.lanes), failed: 0 }
+        let lessons = self.lanes.learnt().mark();
+        Tries { lanes: Arc::clone(&self.lanes), failed: 0, tried: false, lessons }
     }
 
     /// Keeps others of this process from writing a part file. One that was given up a moment ago is
@@ -249,16 +259,24 @@ impl Drop for Writing {
 pub(crate) struct Tries {
     lanes: Arc<Lanes>,
     failed: usize,
+    tried: bool,
+    lessons: u32,
 }
 
 impl Tries {
     /// Whether to try again, after the pause that this takes: if the lane was lost or the server had
-    /// too much to do, and not for ever. A host to which there never was a lane is not waited for.
+    /// too much to do, and not for ever. A host to which there never was a lane is waited for only if it
+    /// says that it is busy: the connection of a command that has just ended may count there still. After
+    /// a lesson it goes on at once.
     pub(crate) async fn again(&mut self, error: &Error) -> bool {
+        self.tried = true;
+        let lesson = self.lanes.learnt().since(&mut self.lessons);
+        if lesson && (error.retry() == Retry::Later || error.kind() == ErrorKind::Unsupported) {
+            return true;
+        }
         let passes = match error.kind() {
-            ErrorKind::Busy | ErrorKind::Unreachable => {
-                error.retry() == Retry::Later && self.lanes.have_been_open()
-            }
+            ErrorKind::Busy => error.retry() == Retry::Later,
+            ErrorKind::Unreachable => error.retry() == Retry::Later && self.lanes.have_been_open(),
             _ => false,
         };
         let Some(pause) = PAUSES_MS.get(self.failed).filter(|_| passes) else { return false };
@@ -269,7 +287,7 @@ impl Tries {
 
     /// Whether nothing has been tried before.
     pub(crate) const fn is_first(&self) -> bool {
-        self.failed == 0
+        !self.tried
     }
 }
 

@@ -1,5 +1,4 @@
-//! What a storage and its files share: where paths are on the server, what is there, and how things
-//! get their names.
+//! What a storage and its files share: where paths are on the server, and what is there.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -28,8 +27,8 @@ pub(crate) struct Inner {
     pub(crate) server: Arc<Server>,
     pub(crate) location: Location,
     pub(crate) root: Vec<u8>,
-    /// What the server can do; and the same without times.
-    pub(crate) capabilities: [Capabilities; 2],
+    /// What the server can do: with times and without; and both where nothing begins in the middle.
+    pub(crate) capabilities: [[Capabilities; 2]; 2],
     pub(crate) journals: Option<PathBuf>,
     /// What is known to be a directory.
     pub(crate) directories: Mutex<HashSet<RelPath>>,
@@ -54,7 +53,8 @@ impl Inner {
 
     /// What the server can do, as far as it is known now.
     pub(crate) fn capabilities(&self) -> &Capabilities {
-        &self.capabilities[usize::from(self.server.set_time().is_none())]
+        let [rest, times] = [self.server.rest(), self.server.set_time().is_some()];
+        &self.capabilities[usize::from(!rest)][usize::from(!times)]
     }
 
     /// Says where an error is.
@@ -149,7 +149,8 @@ impl Inner {
 
     /// Takes the answer to such a command. Where nothing announces it, it may turn out not to be so.
     pub(crate) fn time_was_set(&self, reply: &Reply) -> Result<()> {
-        if !reply.is_done() && self.server.set_time() != Some(SetTime::Mfmt) {
+        let announced = self.server.set_time() == Some(SetTime::Mfmt);
+        if !reply.is_done() && (!announced || reply.is_unknown()) {
             self.server.refuses_times();
             return Ok(());
         }

@@ -18,6 +18,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
+use crate::learnt::Learnt;
 use crate::login::{Login, Opened};
 use crate::server::Server;
 use crate::session::Session;
@@ -104,6 +105,11 @@ impl Lanes {
     /// The host as errors name it.
     pub(crate) fn host(&self) -> String {
         self.login.name()
+    }
+
+    /// What the server turned out to do and not to do.
+    pub(crate) const fn learnt(&self) -> &Arc<Learnt> {
+        self.login.learnt()
     }
 
     /// What the server can do, once a lane was open.

@@ -3,11 +3,14 @@
 //! `MLSD` tells kind, size and time, and passes through. `LIST` tells a time without seconds or a
 //! zone, so the files' times are asked for one by one, many questions in a flight; the lane is not free
 //! for that before the listing has ended, so it is kept meanwhile, up to a limit.
+//!
+//! Without `-a` some servers leave out names that begin with a dot; others refuse it, or take it for a
+//! path and list nothing. Until it is known to be understood, `LIST` is asked for as well.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::{Buf, BytesMut};
 use futures_util::{StreamExt, stream};
 use haul_storage::{Entry, EntryStream, Error, ErrorKind, RelPath, Result};
 use tokio::sync::mpsc;
@@ -16,10 +19,13 @@ use crate::data::{reason, receive};
 use crate::error::{lost, protocol, refused};
 use crate::inner::Inner;
 use crate::lanes::Lane;
+use crate::learnt::Lesson;
+use crate::lines::{Lines, RECEIVED};
+use crate::look;
 use crate::read::NO_OPENING;
 use crate::stream::Stream;
-use crate::wire::listing::{Line, facts, is_heading, list_line};
-use crate::wire::{Command, parse_time};
+use crate::wire::listing::{Found, Line, facts, is_heading, list_line};
+use crate::wire::{Command, Reply, parse_time};
 
 /// Batches that wait for whoever reads.
 const WAITING: usize = 4;
@@ -28,23 +34,39 @@ const WAITING: usize = 4;
 /// so that neither end waits for the other to read.
 const BATCH: usize = 200;
 
-/// The longest line: a name, the target of a link, and what is said of them.
-const LONGEST_LINE: usize = 16 << 10;
-
 /// The most entries of a listing that has to be kept.
 const MOST_KEPT: usize = 1_000_000;
 
 /// The most bytes of its lines.
 const MOST_BYTES_KEPT: usize = 128 << 20;
 
-const RECEIVED: u64 = 64 << 10;
+/// A listing with `-a` that has more entries is one: a directory that is called `-a` is smaller.
+const MOST_DOUBTED: usize = 1000;
+
+/// Lines without a sense that are kept while it is not known whether `-a` is understood.
+const MOST_NONSENSE: usize = 100;
 
 type Sender = mpsc::Sender<Result<Vec<Entry>>>;
+
+/// How a directory is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// `MLSD`.
+    Facts,
+    /// `LIST -a`.
+    All,
+    /// The same, and nobody knows whether the server understands it.
+    MaybeAll,
+    /// `LIST`.
+    Plain,
+    /// The same, to be compared with the other one.
+    MaybePlain,
+}
 
 /// Lists a directory.
 pub(crate) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStream> {
     let mut tries = inner.host.tries();
-    let (lane, data) = loop {
+    let (lane, way, data) = loop {
         match open(inner, path).await {
             Err(error) if tries.again(&error).await => {}
             outcome => break outcome.map_err(|error| inner.at(error, path))?,
@@ -55,7 +77,7 @@ pub(crate) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
     let listing = Listing { inner: Arc::clone(inner), directory: path.clone() };
     inner.host.lanes.spawn(async move {
         let outcome = match data {
-            Some(data) => listing.run(lane, data, &sender).await,
+            Some(data) => listing.run(lane, way, data, &sender).await,
             None => Ok(()),
         };
         if let Err(error) = outcome {
@@ -72,48 +94,88 @@ pub(crate) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
 }
 
 /// Begins a listing; no data if the server says that there is nothing.
-async fn open(inner: &Inner, path: &RelPath) -> Result<(Lane, Option<Stream>)> {
+async fn open(inner: &Inner, path: &RelPath) -> Result<(Lane, Way, Option<Stream>)> {
     let on_server = inner.on_server(path);
     let mut lane = inner.host.lanes.reader(NO_OPENING, 0).await?;
-    let begun = if inner.server.features.mlst {
-        lane.transfer(0, Command::new("MLSD", &on_server)?, "list").await
-    } else {
-        // The path of a LIST may be taken for options or a pattern, that of a CWD is a path.
-        let entered = lane.exchange(&[Command::new("CWD", &on_server)?]).await?;
-        match entered.iter().find(|reply| !reply.is_done()) {
-            Some(reply) => Err(refused("list", reply)),
-            None => list_all(&mut lane).await,
-        }
-    };
-    match begun {
-        Ok(data) => Ok((lane, Some(data))),
-        Err(error) if error.kind() == ErrorKind::Busy && error.cause().contains("No files") => {
-            Ok((lane, None))
-        }
-        Err(error) if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Busy) => {
-            Err(error)
-        }
-        Err(error) => {
-            drop(lane);
-            match inner.find(path).await? {
-                None => Err(Error::new(ErrorKind::NotFound, "list").because(error.cause())),
-                Some(found) if !found.is_dir() => {
-                    Err(Error::new(ErrorKind::NotADirectory, "list").because(error.cause()))
-                }
-                Some(_) => Err(error),
+    if inner.server.mlsd() {
+        match lane.transfer(0, Command::new("MLSD", &on_server)?, "list").await {
+            Ok(data) => return Ok((lane, Way::Facts, Some(data))),
+            Err(error) if error.kind() == ErrorKind::Unsupported && lane.is_usable() => {
+                inner.server.learnt.learn(Lesson::NoMlsd);
             }
+            // It may be the name that it does not like.
+            Err(error) if error.kind() == ErrorKind::InvalidInput && lane.is_usable() => {}
+            Err(error) => return why(inner, path, lane, Way::Facts, error).await,
         }
+    }
+    // The path of a LIST may be taken for options or a pattern, that of a CWD is a path.
+    let entered = lane.exchange(&[Command::new("CWD", &on_server)?]).await?;
+    if let Some(reply) = entered.iter().find(|reply| !reply.is_done()) {
+        return why(inner, path, lane, Way::Plain, refused("list", reply)).await;
+    }
+    let learnt = &inner.server.learnt;
+    if !learnt.knows(Lesson::ListPlain) {
+        let known = learnt.knows(Lesson::ListAllWorks);
+        let way = if known { Way::All } else { Way::MaybeAll };
+        match lane.transfer(0, Command::new("LIST", "-a")?, "list").await {
+            Ok(data) => return Ok((lane, way, Some(data))),
+            Err(error) if known && is_empty(&error) => return Ok((lane, way, None)),
+            Err(error) if error.kind() == ErrorKind::Unreachable || !lane.is_usable() => {
+                return Err(error);
+            }
+            Err(error) => match lane.transfer(0, Command::bare("LIST"), "list").await {
+                Ok(data) => {
+                    if error.kind() != ErrorKind::Busy && !is_empty(&error) {
+                        learnt.learn(Lesson::ListPlain);
+                    }
+                    return Ok((lane, Way::Plain, Some(data)));
+                }
+                Err(error) => return why(inner, path, lane, Way::Plain, error).await,
+            },
+        }
+    }
+    match lane.transfer(0, Command::bare("LIST"), "list").await {
+        Ok(data) => Ok((lane, Way::Plain, Some(data))),
+        Err(error) => why(inner, path, lane, Way::Plain, error).await,
     }
 }
 
-/// Without `-a` some servers leave out names that begin with a dot, and others do not know it.
-async fn list_all(lane: &mut Lane) -> Result<Stream> {
-    match lane.transfer(0, Command::new("LIST", "-a")?, "list").await {
-        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {
-            lane.transfer(0, Command::bare("LIST"), "list").await
-        }
-        begun => begun,
+/// What it means that a directory cannot be listed.
+async fn why(
+    inner: &Inner,
+    path: &RelPath,
+    lane: Lane,
+    way: Way,
+    error: Error,
+) -> Result<(Lane, Way, Option<Stream>)> {
+    if is_empty(&error) {
+        return Ok((lane, way, None));
     }
+    if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Busy) {
+        return Err(error);
+    }
+    drop(lane);
+    match inner.find(path).await? {
+        None => Err(Error::new(ErrorKind::NotFound, "list").because(error.cause())),
+        Some(found) if !found.is_dir() => {
+            Err(Error::new(ErrorKind::NotADirectory, "list").because(error.cause()))
+        }
+        Some(_) => Err(error),
+    }
+}
+
+/// Whether a refusal says that a directory is empty. That it is there was seen before.
+fn is_empty(error: &Error) -> bool {
+    const WORDS: [&str; 6] = [
+        "no files",
+        "no members",
+        "no data sets",
+        "no entries",
+        "directory is empty",
+        "empty directory",
+    ];
+    let said = error.cause().to_ascii_lowercase();
+    error.kind() != ErrorKind::Unreachable && WORDS.iter().any(|words| said.contains(words))
 }
 
 struct Listing {
@@ -121,20 +183,99 @@ struct Listing {
     directory: RelPath,
 }
 
+/// What is kept of a listing.
+#[derive(Default)]
+struct Kept {
+    found: Vec<(RelPath, Found)>,
+    /// Lines that make no sense.
+    errors: Vec<Error>,
+    /// More of them.
+    nonsense: bool,
+    /// The directory itself was listed, as `-a` wants it.
+    itself: bool,
+}
+
+impl Kept {
+    /// Whether it is what `-a` is for: all that `plain` has, and maybe more.
+    fn includes(&self, plain: &Self) -> bool {
+        let names: HashSet<_> = self.found.iter().map(|(path, _)| path).collect();
+        !self.nonsense && plain.found.iter().all(|(path, _)| names.contains(path))
+    }
+}
+
 impl Listing {
-    async fn run(&self, mut lane: Lane, mut data: Stream, sender: &Sender) -> Result<()> {
-        let with_facts = self.inner.server.features.mlst;
+    async fn run(&self, mut lane: Lane, way: Way, data: Stream, sender: &Sender) -> Result<()> {
+        let Some(mut kept) = self.read(&mut lane, way, data, sender).await? else { return Ok(()) };
+        if way == Way::MaybeAll {
+            if kept.itself {
+                self.inner.server.learnt.learn(Lesson::ListAllWorks);
+            } else if kept.nonsense || kept.found.len() <= MOST_DOUBTED {
+                let Some(chosen) = self.compare(&mut lane, kept, sender).await? else {
+                    return Ok(());
+                };
+                kept = chosen;
+            }
+        }
+        for error in kept.errors {
+            if !hand_on(&mut lane, sender, Err(error)).await {
+                return Ok(());
+            }
+        }
+        let mut entries = kept.found.into_iter().peekable();
+        while entries.peek().is_some() {
+            let mut batch: Vec<_> = entries.by_ref().take(BATCH).collect();
+            self.complete(&mut lane, &mut batch, way != Way::Facts).await?;
+            let batch = batch.into_iter().map(|(path, found)| found.entry(path)).collect();
+            if !hand_on(&mut lane, sender, Ok(batch)).await {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks without `-a` what is there, and chooses.
+    async fn compare(&self, lane: &mut Lane, all: Kept, sender: &Sender) -> Result<Option<Kept>> {
+        let learnt = &self.inner.server.learnt;
+        let data = match lane.transfer(0, Command::bare("LIST"), "list").await {
+            Ok(data) => data,
+            Err(error) if is_empty(&error) => return Ok(Some(all)),
+            Err(_) if !all.found.is_empty() && lane.is_usable() => return Ok(Some(all)),
+            Err(error) => return Err(error),
+        };
+        let Some(plain) = self.read(lane, Way::MaybePlain, data, sender).await? else {
+            return Ok(None);
+        };
+        if !all.includes(&plain) {
+            learnt.learn(Lesson::ListPlain);
+            return Ok(Some(plain));
+        }
+        if !plain.found.is_empty() {
+            learnt.learn(Lesson::ListAllWorks);
+        }
+        Ok(Some(all))
+    }
+
+    /// Reads a listing; what can be handed on is. `None`: nobody wants it any more.
+    async fn read(
+        &self,
+        lane: &mut Lane,
+        way: Way,
+        mut data: Stream,
+        sender: &Sender,
+    ) -> Result<Option<Kept>> {
+        let doubted = matches!(way, Way::MaybeAll | Way::MaybePlain);
         let mut lines = Lines::default();
-        let mut entries = Vec::new();
-        let mut kept = 0;
+        let mut kept = Kept::default();
+        let mut batch = Vec::new();
+        let mut bytes = 0;
         loop {
             let piece = tokio::select! {
                 piece = receive(&mut data, RECEIVED) => piece,
-                () = sender.closed() => return lane.stop(data).await,
+                () = sender.closed() => return lane.stop(data).await.map(|()| None),
             };
             let piece = match piece {
                 Ok(piece) => piece,
-                Err(error) => return Err(reason(&mut lane, data, error).await),
+                Err(error) => return Err(reason(lane, data, error).await),
             };
             let over = piece.is_empty();
             lines.add(&piece);
@@ -148,31 +289,45 @@ impl Listing {
                         return Err(error);
                     }
                 };
-                match self.entry(&line, with_facts) {
-                    Ok(entry) => {
-                        kept += line.len();
-                        entries.extend(entry);
+                match self.entry(&line, way == Way::Facts) {
+                    Ok(None) => kept.itself |= line.ends_with(b" ."),
+                    Ok(Some((path, found))) => {
+                        let lacks_size = found.is_file() && found.size.is_none();
+                        if way == Way::Facts && !lacks_size {
+                            batch.push(found.entry(path));
+                        } else if kept.found.last().is_none_or(|(last, _)| *last != path) {
+                            // Further versions of a file (VMS) have the same name.
+                            bytes += line.len();
+                            kept.found.push((path, found));
+                        }
                     }
+                    Err(error) if doubted && kept.errors.len() < MOST_NONSENSE => {
+                        kept.errors.push(error);
+                    }
+                    Err(_) if way == Way::MaybeAll && !kept.itself => kept.nonsense = true,
                     // It concerns one entry; the others are told all the same.
                     Err(error) => {
-                        if !hand_on(&mut lane, sender, Err(error)).await {
-                            return lane.stop(data).await;
+                        if !hand_on(lane, sender, Err(error)).await {
+                            return lane.stop(data).await.map(|()| None);
                         }
                     }
                 }
             }
             if over {
                 self.ended(&data, unfinished)?;
-                break;
             }
-            if with_facts && entries.len() >= BATCH {
-                let batch = std::mem::take(&mut entries);
-                kept = 0;
-                if !hand_on(&mut lane, sender, Ok(batch)).await {
-                    return lane.stop(data).await;
+            if batch.len() >= BATCH || (over && !batch.is_empty()) {
+                let batch = std::mem::take(&mut batch);
+                if !hand_on(lane, sender, Ok(batch)).await {
+                    return lane.stop(data).await.map(|()| None);
                 }
             }
-            if entries.len() > MOST_KEPT || kept > MOST_BYTES_KEPT {
+            if over {
+                drop(data);
+                lane.finish("list").await?;
+                return Ok(Some(kept));
+            }
+            if kept.found.len() > MOST_KEPT || bytes > MOST_BYTES_KEPT {
                 drop(lane.stop(data).await);
                 return Err(Error::new(ErrorKind::Unsupported, "list").because(format!(
                     "more than {MOST_KEPT} entries or {} MiB are in it, and the server has no MLSD",
@@ -180,9 +335,6 @@ impl Listing {
                 )));
             }
         }
-        drop(data);
-        lane.finish("list").await?;
-        self.hand_out(lane, entries, with_facts, sender).await
     }
 
     /// A listing has no length. Over TLS, whoever does not want it to be complete cannot pretend that it
@@ -199,47 +351,44 @@ impl Listing {
         Ok(())
     }
 
-    async fn hand_out(
+    /// Asks for what the listing does not tell: times that `LIST` has not, and lengths where they are
+    /// missing.
+    async fn complete(
         &self,
-        mut lane: Lane,
-        entries: Vec<Entry>,
-        with_facts: bool,
-        sender: &Sender,
+        lane: &mut Lane,
+        entries: &mut [(RelPath, Found)],
+        times: bool,
     ) -> Result<()> {
-        let mut entries = entries.into_iter().peekable();
-        while entries.peek().is_some() {
-            let mut batch: Vec<_> = entries.by_ref().take(BATCH).collect();
-            if !with_facts && self.inner.server.features.mdtm {
-                self.ask_times(&mut lane, &mut batch).await?;
-            }
-            if !hand_on(&mut lane, sender, Ok(batch)).await {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-
-    /// Completes what `LIST` does not tell.
-    async fn ask_times(&self, lane: &mut Lane, entries: &mut [Entry]) -> Result<()> {
-        let files: Vec<_> = entries.iter_mut().filter(|entry| entry.is_file()).collect();
+        let server = &self.inner.server;
         let mut asked = Vec::new();
         let mut questions = Vec::new();
-        for file in files {
+        for (path, found) in entries.iter_mut().filter(|(_, found)| found.is_file()) {
+            let on_server = self.inner.on_server(path);
+            let time = times && found.modified.is_none() && server.mdtm();
+            let size = found.size.is_none() && server.size();
             // A name that cannot be sent can be listed; opening it says why not.
-            if let Ok(question) = Command::new("MDTM", self.inner.on_server(&file.path)) {
-                questions.push(question);
-                asked.push(file);
-            }
+            let question = |verb| Command::new(verb, &on_server).ok();
+            let time = if time { question("MDTM") } else { None };
+            let size = if size { question("SIZE") } else { None };
+            asked.push((found, time.is_some(), size.is_some()));
+            questions.extend(time.into_iter().chain(size));
         }
-        let replies = lane.exchange(&questions).await?;
-        for (file, reply) in asked.into_iter().zip(replies) {
-            file.modified = reply.is_done().then(|| parse_time(reply.last_line())).flatten();
+        let mut replies = lane.exchange(&questions).await?.into_iter();
+        for (found, time, size) in asked {
+            if let Some(reply) = replies.by_ref().take(usize::from(time)).next() {
+                found.modified = reply.is_done().then(|| parse_time(reply.last_line())).flatten();
+                unless_known(server, &reply, Lesson::NoMdtm);
+            }
+            if let Some(reply) = replies.by_ref().take(usize::from(size)).next() {
+                found.size = look::size(&reply);
+                unless_known(server, &reply, Lesson::NoSize);
+            }
         }
         Ok(())
     }
 
     /// What a line says; nothing for headings, the directory itself and the one above.
-    fn entry(&self, line: &[u8], with_facts: bool) -> Result<Option<Entry>> {
+    fn entry(&self, line: &[u8], with_facts: bool) -> Result<Option<(RelPath, Found)>> {
         let read = if with_facts { facts(line) } else { list_line(line) };
         let Some(Line { name, found }) = read else {
             if is_heading(line) {
@@ -257,7 +406,13 @@ impl Listing {
             let error = protocol("list", format!("a name in the listing {why}: '{shown}'"));
             self.inner.at(error, &self.directory)
         })?;
-        Ok(Some(found.entry(path)))
+        Ok(Some((path, found)))
+    }
+}
+
+fn unless_known(server: &crate::server::Server, reply: &Reply, lesson: Lesson) {
+    if reply.is_unknown() && reply.code() != 501 {
+        server.learnt.learn(lesson);
     }
 }
 
@@ -269,37 +424,4 @@ async fn hand_on(lane: &mut Lane, sender: &Sender, batch: Result<Vec<Entry>>) ->
         return sent.is_ok();
     }
     !sender.is_closed()
-}
-
-/// Cuts what comes into lines.
-#[derive(Debug, Default)]
-struct Lines {
-    received: BytesMut,
-}
-
-impl Lines {
-    fn add(&mut self, piece: &[u8]) {
-        self.received.extend_from_slice(piece);
-    }
-
-    /// Whether nothing is left of what came.
-    fn is_empty(&self) -> bool {
-        self.received.is_empty()
-    }
-
-    /// The next line without its end; what is left counts as one when it is over.
-    fn next(&mut self, over: bool) -> Result<Option<Vec<u8>>> {
-        let end = self.received.iter().position(|byte| *byte == b'\n');
-        if end.unwrap_or(self.received.len()) > LONGEST_LINE {
-            return Err(protocol("list", "a line of the listing is longer than 16 KiB"));
-        }
-        let Some(end) = end.or((over && !self.received.is_empty()).then_some(self.received.len()))
-        else {
-            return Ok(None);
-        };
-        let line = &self.received[..end];
-        let line = line.strip_suffix(b"\r").unwrap_or(line).to_vec();
-        self.received.advance((end + 1).min(self.received.len()));
-        Ok(Some(line))
-    }
 }

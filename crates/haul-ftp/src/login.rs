@@ -19,8 +19,9 @@ use tokio::sync::OnceCell;
 
 use crate::control::Control;
 use crate::error::{is_too_many, protocol, refused};
+use crate::learnt::{Learnt, Lesson};
 use crate::options::{FtpOptions, TlsMode};
-use crate::server::Server;
+use crate::server::{Server, pipelines};
 use crate::session::Session;
 use crate::stream::{Security, Stream};
 use crate::wire::{Command, Features, Reply};
@@ -50,6 +51,7 @@ pub(crate) struct Login {
     offers_no_tls: AtomicBool,
     /// TLS was agreed on: from then on nothing is sent without.
     offers_tls: AtomicBool,
+    learnt: Arc<Learnt>,
 }
 
 /// A lane, and what opening it took.
@@ -77,6 +79,7 @@ impl Login {
             server: OnceLock::new(),
             offers_no_tls: AtomicBool::new(false),
             offers_tls: AtomicBool::new(false),
+            learnt: Arc::default(),
         }
     }
 
@@ -91,9 +94,21 @@ impl Login {
         self.server.get().cloned()
     }
 
-    /// Opens a lane.
+    /// What the server turned out to do and not to do.
+    pub(crate) const fn learnt(&self) -> &Arc<Learnt> {
+        &self.learnt
+    }
+
+    /// Opens a lane; again if something was learnt from the failure.
     pub(crate) async fn open(&self) -> Result<Opened> {
-        self.try_open().await.map_err(|error| error.at(self.name()))
+        let mut lessons = self.learnt.mark();
+        loop {
+            match self.try_open().await {
+                // What is refused once more could lock an account.
+                Err(error) if error.retry() == Retry::Later && self.learnt.since(&mut lessons) => {}
+                outcome => return outcome.map_err(|error| error.at(self.name())),
+            }
+        }
     }
 
     async fn try_open(&self) -> Result<Opened> {
@@ -113,14 +128,17 @@ impl Login {
             let secured = security.insert(self.security()?).secure(stream).await;
             stream = secured.map_err(|error| tls::explain(error, &self.host))?;
         }
-        let mut control = Control::new(stream);
+        let mut control = Control::new(stream, Arc::clone(&self.learnt));
         let greeting = control.last_reply().await?;
         if !greeting.is_done() {
             return Err(refused("connect", &greeting));
         }
         if greeting.text().contains("Microsoft FTP Service") {
             // lftp knows it as one that loses commands which come too early (`ftp:sync-mode`).
-            control.one_at_a_time();
+            self.learnt.learn(Lesson::OneAtATime);
+        }
+        if pipelines(&greeting.text()) {
+            control.pipelines();
         }
         if !implicit {
             security = self.secure(&mut control).await?;
@@ -296,7 +314,8 @@ impl Login {
         let features = Features::parse(feat);
         let system = if system.is_done() { system.text() } else { String::new() };
         let home = quoted(home).unwrap_or_else(|| b"/".to_vec());
-        let server = Server::new(features, &greeting.text(), &system, home);
+        let server =
+            Server::new(features, &greeting.text(), &system, home, Arc::clone(&self.learnt));
         Ok(Arc::clone(self.server.get_or_init(|| Arc::new(server))))
     }
 }

@@ -1,29 +1,37 @@
 //! What is at a path: one command where the server knows `MLST`, three in one flight where it does
-//! not.
+//! not, and the listing of the directory above where it does not tell lengths either.
 
 use haul_storage::{EntryKind, Error, ErrorKind, Result};
 
 use crate::error::{protocol, refused};
-use crate::server::Server;
-use crate::wire::listing::{Found, facts};
+use crate::learnt::Lesson;
+use crate::lines;
+use crate::session::Session;
+use crate::wire::listing::{Found, facts, list_line};
 use crate::wire::{Command, Reply, parse_time};
 
-/// What has to be asked to know what is at a path (absolute, on the server).
-pub(crate) fn questions(server: &Server, path: &[u8]) -> Result<Vec<Command>> {
-    if server.features.mlst {
-        return Ok(vec![Command::new("MLST", path)?]);
+/// Looks what is at a path (absolute, on the server); `None` if nothing is. The length of a file is always
+/// known.
+pub(crate) async fn look(session: &mut Session, path: &[u8]) -> Result<Option<Found>> {
+    let Some(mut found) = find(session, path).await? else { return Ok(None) };
+    if found.is_file() && found.size.is_none() {
+        found.size = Some(measure(session, path).await?);
     }
-    // SIZE is of files only, CWD of directories only.
-    Ok(vec![Command::new("SIZE", path)?, Command::new("MDTM", path)?, Command::new("CWD", path)?])
+    Ok(Some(found))
 }
 
-/// Reads the answers: what is there, `None` if nothing is.
-pub(crate) fn answers(server: &Server, replies: &[Reply]) -> Result<Option<Found>> {
-    match replies {
-        [fact] if server.features.mlst => by_facts(fact),
-        [size, time, directory] => by_commands(size, time, directory),
-        _ => Err(protocol("look at", "an answer is missing")),
+async fn find(session: &mut Session, path: &[u8]) -> Result<Option<Found>> {
+    if session.server.mlst() {
+        let replies = session.exchange(&[Command::new("MLST", path)?]).await?;
+        let reply = replies.first().ok_or_else(|| protocol("look at", "a reply is missing"))?;
+        if !reply.is_unknown() {
+            return by_facts(reply);
+        }
+        if reply.code() != 501 {
+            session.server.learnt.learn(Lesson::NoMlst);
+        }
     }
+    by_commands(session, path).await
 }
 
 fn by_facts(reply: &Reply) -> Result<Option<Found>> {
@@ -37,24 +45,145 @@ fn by_facts(reply: &Reply) -> Result<Option<Found>> {
     unless_absent(refused("look at", reply), reply)
 }
 
-fn by_commands(size: &Reply, time: &Reply, directory: &Reply) -> Result<Option<Found>> {
+/// `SIZE` is of files only, `CWD` of directories only.
+async fn by_commands(session: &mut Session, path: &[u8]) -> Result<Option<Found>> {
+    let mut commands = vec![Command::new("CWD", path)?, Command::new("MDTM", path)?];
+    if session.server.size() {
+        commands.push(Command::new("SIZE", path)?);
+    }
+    let mut replies = session.exchange(&commands).await?.into_iter();
+    let (Some(directory), Some(time)) = (replies.next(), replies.next()) else {
+        return Err(protocol("look at", "a reply is missing"));
+    };
     if directory.is_done() {
         return Ok(Some(Found::of(EntryKind::Directory)));
     }
-    if size.is_done() {
-        let bytes = self::size(size);
-        let bytes = bytes.ok_or_else(|| protocol("look at", format!("no size is in: {size}")))?;
-        let modified = time.is_done().then(|| parse_time(time.last_line())).flatten();
-        return Ok(Some(Found { size: Some(bytes), modified, ..Found::of(EntryKind::File) }));
+    let modified = time.is_done().then(|| parse_time(time.last_line())).flatten();
+    let learnt = std::sync::Arc::clone(&session.server.learnt);
+    match replies.next() {
+        Some(size) if size.is_done() => {
+            learnt.learn(Lesson::SizeWorks);
+            let bytes = self::size(&size);
+            let bytes =
+                bytes.ok_or_else(|| protocol("look at", format!("no size is in: {size}")))?;
+            return Ok(Some(Found { size: Some(bytes), modified, ..Found::of(EntryKind::File) }));
+        }
+        Some(size) if size.is_unknown() => learnt.learn(Lesson::NoSize),
+        Some(size) => {
+            let error = refused("look at", &size);
+            let clear = error.kind() == ErrorKind::NotFound
+                || learnt.knows(Lesson::SizeWorks)
+                || learnt.knows(Lesson::NoList);
+            let absent = unless_absent(error, &size)?;
+            if clear {
+                return Ok(absent);
+            }
+        }
+        None => {}
     }
-    if size.is_unknown() {
-        return Err(Error::new(ErrorKind::Unsupported, "look at")
-            .because(format!("the server tells no sizes: {size}")));
-    }
-    unless_absent(refused("look at", size), size)
+    let found = by_listing(session, path).await?;
+    Ok(found.map(|found| Found { modified: modified.or(found.modified), ..found }))
 }
 
-/// The bytes in an answer to `SIZE`.
+/// Looks for the name among those in the directory above. Where no length has been told yet, another file
+/// there shows whether lengths are told at all.
+async fn by_listing(session: &mut Session, path: &[u8]) -> Result<Option<Found>> {
+    let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    let (parent, name) =
+        (&path[..slash.max(1).min(path.len())], &path[(slash + 1).min(path.len())..]);
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let entered = session.exchange(&[Command::new("CWD", parent)?]).await?;
+    if let Some(reply) = entered.iter().find(|reply| !reply.is_done()) {
+        return unless_absent(refused("look at", reply), reply);
+    }
+    let learnt = std::sync::Arc::clone(&session.server.learnt);
+    let mut ways = Vec::new();
+    if is_plain(name) {
+        ways.push(Command::new("LIST", name)?);
+    }
+    if !learnt.knows(Lesson::ListPlain) {
+        ways.push(Command::new("LIST", "-a")?);
+    }
+    if !learnt.knows(Lesson::ListAllWorks) {
+        ways.push(Command::bare("LIST"));
+    }
+    let (mut listed, mut another) = (false, None);
+    for way in ways {
+        let mut found = None;
+        let outcome = lines::each(session, way, |line| {
+            let Some(line) = list_line(line) else { return };
+            let last = line.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            if last == name {
+                found.get_or_insert(line.found);
+            } else if line.found.is_file() && another.is_none() {
+                another = Some(line.name.to_vec());
+            }
+        });
+        match outcome.await {
+            Ok(()) => listed = true,
+            Err(error) if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Busy) => {
+                return Err(error);
+            }
+            // Where this way is refused the next may not be.
+            Err(_) => {}
+        }
+        if let Some(found) = found {
+            if found.is_file() {
+                learnt.learn(Lesson::NoSize);
+            }
+            return Ok(Some(found));
+        }
+    }
+    if !listed {
+        // A directory to drop files in. Nothing can be found out there.
+        learnt.learn(Lesson::NoList);
+    }
+    if let Some(another) = another.filter(|_| session.server.size()) {
+        let path = [parent.strip_suffix(b"/").unwrap_or(parent), b"/", &another].concat();
+        if let Ok(question) = Command::new("SIZE", path) {
+            let told = session.exchange(&[question]).await?.iter().all(Reply::is_done);
+            learnt.learn(if told { Lesson::SizeWorks } else { Lesson::NoSize });
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a name cannot be taken for an option, a pattern or several names.
+fn is_plain(name: &[u8]) -> bool {
+    !name.starts_with(b"-")
+        && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._-+,=@".contains(byte))
+}
+
+/// The length of a file of which neither listing nor `MLST` tells it: by `SIZE`, by what is said when its
+/// download begins, or by its download.
+pub(crate) async fn measure(session: &mut Session, path: &[u8]) -> Result<u64> {
+    if session.server.size() {
+        let replies = session.exchange(&[Command::new("SIZE", path)?]).await?;
+        if let Some(bytes) = replies.first().and_then(size) {
+            session.server.learnt.learn(Lesson::SizeWorks);
+            return Ok(bytes);
+        }
+    }
+    let mut data = session.transfer(0, Command::new("RETR", path)?, "look at").await?;
+    if let Some(bytes) = session.announced() {
+        session.stop(data).await?;
+        return Ok(bytes);
+    }
+    let mut bytes = 0;
+    loop {
+        let piece = crate::data::receive(&mut data, u64::MAX).await?;
+        if piece.is_empty() {
+            drop(data);
+            session.finish("look at").await?;
+            return Ok(bytes);
+        }
+        bytes += piece.len() as u64;
+    }
+}
+
+/// The bytes in a reply to `SIZE`.
 pub(crate) fn size(reply: &Reply) -> Option<u64> {
     let digits = std::str::from_utf8(reply.last_line().trim_ascii()).ok()?;
     digits.parse().ok().filter(|_| reply.is_done())

@@ -164,22 +164,26 @@ impl Reading {
 
     async fn read(&self, sender: &Sender) -> Result<()> {
         let path = self.inner.on_server(&self.path);
-        let ranged = self.inner.server.features.rest;
-        let mut at = if ranged { self.range.start() } else { 0 };
-        let mut lane = tokio::select! {
-            lane = self.inner.host.lanes.reader(self.opening, at) => lane?,
-            () = sender.closed() => return Ok(()),
-        };
-        let mut data = match lane.retrieve(&path, self.opening, at).await {
-            Ok(data) => data,
-            Err(error) if error.kind() == ErrorKind::Other => {
-                // It was there when it was opened.
-                drop(lane);
-                let there = self.inner.find(&self.path).await?.is_some();
-                let kind = if there { ErrorKind::PermissionDenied } else { ErrorKind::NotFound };
-                return Err(Error::new(kind, "read").because(error.cause()));
+        let mut lessons = self.inner.server.learnt.mark();
+        let (mut lane, mut data, mut at) = loop {
+            let at = if self.inner.server.rest() { self.range.start() } else { 0 };
+            let mut lane = tokio::select! {
+                lane = self.inner.host.lanes.reader(self.opening, at) => lane?,
+                () = sender.closed() => return Ok(()),
+            };
+            match lane.retrieve(&path, self.opening, at).await {
+                Ok(data) => break (lane, data, at),
+                Err(_) if self.inner.server.learnt.since(&mut lessons) => {}
+                Err(error) if error.kind() == ErrorKind::Other => {
+                    // It was there when it was opened.
+                    drop(lane);
+                    let there = self.inner.find(&self.path).await?.is_some();
+                    let kind =
+                        if there { ErrorKind::PermissionDenied } else { ErrorKind::NotFound };
+                    return Err(Error::new(kind, "read").because(error.cause()));
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
         };
         loop {
             let before = at < self.range.start();

@@ -1,11 +1,12 @@
 //! What is known of a server once somebody is logged in.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use haul_net::Inflow;
 
+use crate::learnt::{Learnt, Lesson};
 use crate::wire::Features;
 
 /// How a file gets its time.
@@ -21,10 +22,12 @@ pub(crate) enum SetTime {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) features: Features,
+    /// What it turned out not to do.
+    pub(crate) learnt: Arc<Learnt>,
     /// Where one is after logging in; absolute.
     pub(crate) home: Vec<u8>,
     /// A rename replaces what is there, because rename(2) does.
-    pub(crate) rename_replaces: bool,
+    rename_replaces: bool,
     /// Does one thing after another, so that a command may be sent while a transfer is being broken
     /// off: the answer to it comes after the last word on the transfer.
     pub(crate) in_turn: bool,
@@ -33,13 +36,29 @@ pub(crate) struct Server {
     /// It was seen to end TLS as it should.
     pub(crate) ends_tls: AtomicBool,
     set_time: Option<SetTime>,
-    times_refused: AtomicBool,
     /// What comes over all data connections, once the path is known.
     inflow: OnceLock<Option<Arc<Inflow>>>,
 }
 
+/// These have a process for each session. pyftpdlib forgets a transfer's last word when the next one is
+/// prepared first.
+fn is_in_turn(greeting: &str) -> bool {
+    ["vsFTPd", "ProFTPD", "Pure-FTPd"].iter().any(|name| greeting.contains(name))
+}
+
+/// Whether a server is known to take several commands at once.
+pub(crate) fn pipelines(greeting: &str) -> bool {
+    is_in_turn(greeting) || ["FileZilla", "pyftpdlib"].iter().any(|name| greeting.contains(name))
+}
+
 impl Server {
-    pub(crate) fn new(features: Features, greeting: &str, system: &str, home: Vec<u8>) -> Self {
+    pub(crate) fn new(
+        features: Features,
+        greeting: &str,
+        system: &str,
+        home: Vec<u8>,
+        learnt: Arc<Learnt>,
+    ) -> Self {
         let is_vsftpd = greeting.contains("vsFTPd");
         let set_time = match (features.mfmt, is_vsftpd && features.mdtm) {
             (true, _) => Some(SetTime::Mfmt),
@@ -49,18 +68,20 @@ impl Server {
         // FileZilla says "UNIX emulated by FileZilla".
         let system = system.to_ascii_lowercase();
         let rename_replaces = system.contains("unix") && !system.contains("emulated");
-        // These have a process for each session. pyftpdlib forgets a transfer's last word when the next
-        // one is prepared first.
-        let in_turn = ["vsFTPd", "ProFTPD", "Pure-FTPd"].iter().any(|name| greeting.contains(name));
+        let in_turn = is_in_turn(greeting);
+        if in_turn {
+            // Those that refuse SIZE of a file that is there say so.
+            learnt.learn(Lesson::SizeWorks);
+        }
         Self {
             features,
+            learnt,
             home,
             rename_replaces,
             in_turn,
             any_names: is_vsftpd || !features.utf8,
             ends_tls: AtomicBool::new(false),
             set_time,
-            times_refused: AtomicBool::new(false),
             inflow: OnceLock::new(),
         }
     }
@@ -72,11 +93,46 @@ impl Server {
 
     /// How a file gets its time, if it can be set at all.
     pub(crate) fn set_time(&self) -> Option<SetTime> {
-        self.set_time.filter(|_| !self.times_refused.load(Ordering::Relaxed))
+        self.set_time.filter(|_| !self.learnt.knows(Lesson::NoTimes))
     }
 
     /// Remembers that it sets no times although it seemed so.
     pub(crate) fn refuses_times(&self) {
-        self.times_refused.store(true, Ordering::Relaxed);
+        self.learnt.learn(Lesson::NoTimes);
+    }
+
+    /// Whether to list by `MLSD`.
+    pub(crate) fn mlsd(&self) -> bool {
+        self.features.mlst && !self.learnt.knows(Lesson::NoMlsd)
+    }
+
+    /// Whether to look by `MLST`.
+    pub(crate) fn mlst(&self) -> bool {
+        self.features.mlst && !self.learnt.knows(Lesson::NoMlst)
+    }
+
+    /// Whether to ask for lengths by `SIZE`. Old servers know it and do not announce it.
+    pub(crate) fn size(&self) -> bool {
+        !self.learnt.knows(Lesson::NoSize)
+    }
+
+    /// Whether to ask for the times of all files of a directory by `MDTM`.
+    pub(crate) fn mdtm(&self) -> bool {
+        self.features.mdtm && !self.learnt.knows(Lesson::NoMdtm)
+    }
+
+    /// Whether a transfer can begin in the middle.
+    pub(crate) fn rest(&self) -> bool {
+        self.features.rest && !self.learnt.knows(Lesson::NoRest)
+    }
+
+    /// Whether to ask for ports by `EPSV`.
+    pub(crate) fn epsv(&self) -> bool {
+        self.features.epsv && !self.learnt.knows(Lesson::NoEpsv)
+    }
+
+    /// Whether a rename replaces what has the name.
+    pub(crate) fn rename_replaces(&self) -> bool {
+        self.rename_replaces && !self.learnt.knows(Lesson::RenameKeeps)
     }
 }

@@ -17,9 +17,10 @@ use tokio::time::timeout;
 
 use crate::control::Control;
 use crate::error::{done, lost, protocol, refused};
+use crate::learnt::{Learnt, Lesson};
 use crate::server::Server;
 use crate::stream::{Security, Stream};
-use crate::wire::{Command, Reply, extended_port, port};
+use crate::wire::{Command, Reply, announced_size, extended_port, port};
 
 /// So long a data connection may take to be made. Where it is not allowed through, nobody says so.
 const DATA_LIMIT: Duration = Duration::from_secs(20);
@@ -29,6 +30,10 @@ const REASON: Duration = Duration::from_secs(2);
 
 /// So long the last word on a transfer is waited for that was broken off.
 const LAST_WORD: Duration = Duration::from_secs(10);
+
+/// How long data is waited for from a server that says that a transfer is done, and has never said of one
+/// that it begins.
+const UNANNOUNCED: Duration = Duration::from_secs(2);
 
 /// A lane.
 #[derive(Debug)]
@@ -41,7 +46,10 @@ pub(crate) struct Session {
     peer: SocketAddr,
     /// So long a data connection may be silent.
     silence: Duration,
-    extended: bool,
+    /// What the server has said of the length of the transfer that began.
+    announced: Option<u64>,
+    /// It said that the transfer is done when it was to begin.
+    over: bool,
     /// Not to be used again.
     worn_out: bool,
     gauge: Arc<Gauge>,
@@ -73,7 +81,6 @@ impl Session {
         (peer, silence): (SocketAddr, Duration),
         (gauge, hold): (Gauge, Hold),
     ) -> Self {
-        let extended = server.features.epsv;
         let parked = None;
         let gauge = Arc::new(gauge);
         Self {
@@ -82,7 +89,8 @@ impl Session {
             security,
             peer,
             silence,
-            extended,
+            announced: None,
+            over: false,
             worn_out: false,
             gauge,
             _hold: hold,
@@ -96,7 +104,7 @@ impl Session {
     }
 
     /// Whether the next command gets the next reply, at once or after a parked download is ended.
-    pub(crate) const fn is_usable(&self) -> bool {
+    pub(crate) fn is_usable(&self) -> bool {
         self.control.is_in_step() || (self.parked.is_some() && !self.control.is_broken())
     }
 
@@ -131,10 +139,19 @@ impl Session {
 
     /// A connection for the bytes of a file from `offset` on; at 0 the file is emptied.
     pub(crate) async fn store(&mut self, path: &[u8], offset: u64) -> Result<Stream> {
-        if offset > 0 && !self.server.features.rest {
-            return self.transfer(0, Command::new("APPE", path)?, "write").await;
+        let data = self.transfer(offset, Command::new("STOR", path)?, "write").await?;
+        if self.over {
+            return Err(protocol(
+                "write",
+                "the server says that it has all before anything was sent",
+            ));
         }
-        self.transfer(offset, Command::new("STOR", path)?, "write").await
+        Ok(data)
+    }
+
+    /// What the server said of the length of the transfer that has begun last.
+    pub(crate) const fn announced(&self) -> Option<u64> {
+        self.announced
     }
 
     /// A connection for what `command` gives or takes.
@@ -144,73 +161,110 @@ impl Session {
         command: Command,
         operation: &'static str,
     ) -> Result<Stream> {
-        let address = self.passive(operation).await?;
+        (self.over, self.announced) = (false, None);
+        let (address, extended) = self.passive(operation).await?;
         let mut commands = Vec::new();
         if offset > 0 {
             commands.push(Command::new("REST", offset.to_string())?);
         }
         commands.push(command);
         let security = self.security.clone();
-        let outcome = {
-            let mut connecting =
-                pin!(timeout(DATA_LIMIT, connect(address, self.silence, security.as_ref())));
-            let mut beginning = pin!(begin(&mut self.control, &commands, operation));
+        let (begun, connected) = {
+            let connect = connect(address, self.silence, security.as_ref());
+            let mut connecting = pin!(timeout(DATA_LIMIT, connect));
+            let mut beginning =
+                pin!(begin(&mut self.control, &self.server.learnt, &commands, operation));
             tokio::select! {
                 biased;
                 begun = &mut beginning => match begun {
-                    Ok(()) => Ok(connecting.await),
-                    Err(error) => Err(error),
+                    // Who has nothing to send may never take the connection.
+                    Ok(Begun::Over) => (begun, timeout(UNANNOUNCED, connecting).await.ok()),
+                    Ok(Begun::Starts(_)) => (begun, Some(connecting.await)),
+                    Err(_) => (begun, None),
                 },
-                connected = &mut connecting => match connected {
-                    Ok(Ok(stream)) => beginning.await.map(|()| Ok(Ok(stream))),
+                connected = &mut connecting => match &connected {
+                    Ok(Ok(_)) => (beginning.await, Some(connected)),
                     // The server may have a reason not to be there, and says it.
-                    failed => match timeout(REASON, &mut beginning).await {
-                        Ok(Err(error)) => Err(error),
-                        _ => Ok(failed),
+                    _ => match timeout(REASON, &mut beginning).await {
+                        Ok(begun) => (begun, Some(connected)),
+                        Err(_) => (Ok(Begun::Starts(None)), Some(connected)),
                     },
                 },
             }
         };
-        if outcome.is_err() && security.is_some() {
+        let failed = matches!(&connected, Some(Err(_) | Ok(Err(_))));
+        let passes = begun.as_ref().err().is_none_or(|error| error.retry() == Retry::Later);
+        if matches!(&connected, Some(Ok(Ok(_)))) && extended {
+            self.server.learnt.learn(Lesson::EpsvWorks);
+        } else if failed && passes && extended {
+            self.epsv_failed();
+        }
+        if (begun.is_err() || failed) && security.is_some() {
             // The handshake that was broken off took a ticket with it, and each is good for one. When
             // they run out a server that demands resumption refuses what is right.
             self.worn_out = true;
         }
-        match outcome? {
-            Ok(Ok(stream)) => Ok(stream),
-            failed => {
+        match (begun?, connected) {
+            (Begun::Over, connected) => {
+                self.over = true;
+                Ok(self.unannounced(connected.and_then(|made| made.ok()?.ok())).await)
+            }
+            (Begun::Starts(announced), Some(Ok(Ok(stream)))) => {
+                self.announced = announced;
+                Ok(stream)
+            }
+            (Begun::Starts(_), failed) => {
                 self.control.break_off();
-                Err(no_data_connection(operation, address, failed.map(Result::err)))
+                let failed = failed.and_then(Result::ok).and_then(Result::err);
+                Err(no_data_connection(operation, address, failed))
             }
         }
     }
 
-    /// Asks for a port to connect to. A download that stands still is ended with the same round trip.
-    async fn passive(&mut self, operation: &'static str) -> Result<SocketAddr> {
-        if !self.extended || !self.server.in_turn {
+    /// The data of a transfer that the server calls done without having said that it begins: some never
+    /// say that, most have nothing to send.
+    async fn unannounced(&self, stream: Option<Stream>) -> Stream {
+        match stream.filter(|_| !self.server.learnt.knows(Lesson::SaysBegin)) {
+            Some(stream) if timeout(UNANNOUNCED, stream.readable()).await.is_ok() => stream,
+            _ => Stream::nothing(self.silence),
+        }
+    }
+
+    /// A firewall or an address translation may know `PASV` and not `EPSV`. Over IPv6 there is only that.
+    fn epsv_failed(&self) {
+        if self.peer.ip().to_canonical().is_ipv4() && !self.server.learnt.knows(Lesson::EpsvWorks) {
+            self.server.learnt.learn(Lesson::EpsvLeadsNowhere);
+        }
+    }
+
+    /// Asks for a port to connect to; also says whether it is one from `EPSV`. A download that stands
+    /// still is ended with the same round trip.
+    async fn passive(&mut self, operation: &'static str) -> Result<(SocketAddr, bool)> {
+        let blocked = self.server.learnt.knows(Lesson::EpsvLeadsNowhere);
+        if self.server.epsv() && !blocked {
+            if let Some(address) = self.extended_passive(operation).await? {
+                return Ok((address, true));
+            }
+        } else {
             self.unpark().await?;
         }
-        if self.extended {
-            let parked = self.parked.take().map(|parked| drop(parked.data));
-            self.control.send(&[Command::bare("EPSV")]).await?;
-            if parked.is_some() {
-                self.control.last_reply().await?;
-            }
-            let reply = self.control.last_reply().await?;
-            if reply.code() == 229 {
-                return self.at_port(extended_port(reply.last_line()), operation, &reply);
-            }
-            if !(500..600).contains(&reply.code()) {
-                return Err(refused(operation, &reply));
-            }
-            self.extended = false;
-        }
         let reply = self.control.ask(&Command::bare("PASV")).await?;
-        if reply.code() == 227 {
-            return self.at_port(port(reply.last_line()), operation, &reply);
+        if reply.code() == 227
+            && let Some(address) = self.at_port(port(reply.last_line()))
+        {
+            return Ok((address, false));
         }
-        if !(500..600).contains(&reply.code()) {
+        if !reply.is_done() && !(500..600).contains(&reply.code()) {
             return Err(refused(operation, &reply));
+        }
+        if blocked
+            && self.server.epsv()
+            && let Some(address) = self.extended_passive(operation).await?
+        {
+            return Ok((address, true));
+        }
+        if reply.is_done() {
+            return Err(protocol(operation, format!("no port is in: {reply}")));
         }
         Err(Error::new(ErrorKind::Unsupported, operation).because(format!(
             "the server takes no data connections (neither EPSV nor PASV: {reply}); it would connect \
@@ -218,19 +272,41 @@ impl Session {
         )))
     }
 
-    fn at_port(
-        &self,
-        port: Option<u16>,
-        operation: &'static str,
-        reply: &Reply,
-    ) -> Result<SocketAddr> {
-        let port = port.filter(|port| *port != 0);
-        let port = port.ok_or_else(|| protocol(operation, format!("no port is in: {reply}")))?;
-        Ok(SocketAddr::new(self.peer.ip(), port))
+    /// The port from `EPSV`, `None` if the server does not give one that way.
+    async fn extended_passive(&mut self, operation: &'static str) -> Result<Option<SocketAddr>> {
+        if !self.server.in_turn {
+            self.unpark().await?;
+        }
+        let parked = self.parked.take().map(|parked| drop(parked.data));
+        self.control.send(&[Command::bare("EPSV")]).await?;
+        if parked.is_some() {
+            self.control.last_reply().await?;
+        }
+        let reply = self.control.last_reply().await?;
+        if reply.code() == 229
+            && let Some(address) = self.at_port(extended_port(reply.last_line()))
+        {
+            return Ok(Some(address));
+        }
+        if !reply.is_done() && !(500..600).contains(&reply.code()) {
+            return Err(refused(operation, &reply));
+        }
+        self.server.learnt.learn(Lesson::NoEpsv);
+        Ok(None)
+    }
+
+    /// Where the control connection goes, with the zone of an IPv6 address, at another port.
+    fn at_port(&self, port: Option<u16>) -> Option<SocketAddr> {
+        let mut address = self.peer;
+        address.set_port(port.filter(|port| *port != 0)?);
+        Some(address)
     }
 
     /// The last word on a transfer whose data connection is closed.
     pub(crate) async fn finish(&mut self, operation: &'static str) -> Result<()> {
+        if std::mem::take(&mut self.over) {
+            return Ok(());
+        }
         done(operation, &self.control.last_reply().await?)
     }
 
@@ -239,6 +315,9 @@ impl Session {
     /// vsftpd only when the transfer is over anyway.
     pub(crate) async fn stop(&mut self, data: Stream) -> Result<()> {
         drop(data);
+        if std::mem::take(&mut self.over) {
+            return Ok(());
+        }
         match timeout(LAST_WORD, self.control.last_reply()).await {
             Ok(reply) => reply.map(drop),
             Err(_) => {
@@ -250,6 +329,10 @@ impl Session {
 
     /// Lets a download stand at `at`, in case that is where somebody goes on.
     pub(crate) fn park(&mut self, opening: u64, at: u64, mut data: Stream) {
+        if std::mem::take(&mut self.over) {
+            // There is no last word to come.
+            return;
+        }
         data.feed(None);
         self.parked = Some(Parked { opening, at, since: Instant::now(), data });
     }
@@ -273,8 +356,21 @@ impl Session {
     }
 }
 
+/// What a server says to the command that begins a transfer.
+enum Begun {
+    /// It begins, with so many bytes if that was said.
+    Starts(Option<u64>),
+    /// It is done.
+    Over,
+}
+
 /// Sends what begins a transfer, and waits until it has begun.
-async fn begin(control: &mut Control, commands: &[Command], operation: &'static str) -> Result<()> {
+async fn begin(
+    control: &mut Control,
+    learnt: &Learnt,
+    commands: &[Command],
+    operation: &'static str,
+) -> Result<Begun> {
     let (last, before) =
         commands.split_last().ok_or_else(|| protocol(operation, "nothing to do"))?;
     let together = before.is_empty() || control.takes_several();
@@ -285,6 +381,9 @@ async fn begin(control: &mut Control, commands: &[Command], operation: &'static 
         if !reply.is_pending() {
             refusal = Some(reply);
         }
+    }
+    if refusal.as_ref().is_some_and(Reply::is_unknown) {
+        learnt.learn(Lesson::NoRest);
     }
     if !together {
         if let Some(reply) = refusal {
@@ -298,7 +397,11 @@ async fn begin(control: &mut Control, commands: &[Command], operation: &'static 
         control.break_off();
         return Err(refused(operation, &refusal));
     }
-    if reply.is_preliminary() { Ok(()) } else { Err(refused(operation, &reply)) }
+    if reply.is_preliminary() {
+        learnt.learn(Lesson::SaysBegin);
+        return Ok(Begun::Starts(announced_size(reply.last_line())));
+    }
+    if reply.is_done() { Ok(Begun::Over) } else { Err(refused(operation, &reply)) }
 }
 
 async fn connect(
@@ -318,17 +421,17 @@ async fn connect(
 fn no_data_connection(
     operation: &'static str,
     address: SocketAddr,
-    failed: Result<Option<io::Error>, tokio::time::error::Elapsed>,
+    failed: Option<io::Error>,
 ) -> Error {
     let what = format!("the data connection to {address} cannot be made");
     match failed {
-        Ok(Some(error)) => {
+        Some(error) => {
             // What is wrong with TLS will be wrong again.
             let tls = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
             let retry = if tls { Retry::Never } else { Retry::Later };
             lost(operation, what).with_source(error).with_retry(retry)
         }
-        _ => lost(
+        None => lost(
             operation,
             format!("{what} within {} s: is it behind a firewall?", DATA_LIMIT.as_secs()),
         ),

@@ -49,12 +49,12 @@ impl FtpStorage {
             medium: Medium::Link,
             ranged_reads: features.rest,
             writes: Writes::InOrder,
-            rename: server.rename_replaces,
+            rename: server.rename_replaces(),
             server_copy: false,
             symlinks: false,
             hard_links: false,
             sync: false,
-            resume: features.size || features.mlst,
+            resume: true,
             lock: false,
             times: true,
             time_precision_ns: 1_000_000_000,
@@ -72,13 +72,20 @@ impl FtpStorage {
             whole_limit: WHOLE,
         };
         let untimed = Capabilities { times: false, ..timed.clone() };
+        let whole = |ranged: &Capabilities| Capabilities {
+            ranged_reads: false,
+            long_reads: false,
+            resume: false,
+            ..ranged.clone()
+        };
+        let from_start = [whole(&timed), whole(&untimed)];
         Ok(Arc::new(Self {
             inner: Arc::new(Inner {
                 host,
                 server,
                 location,
                 root: root.to_vec(),
-                capabilities: [timed, untimed],
+                capabilities: [[timed, untimed], from_start],
                 journals,
                 directories: Mutex::new(HashSet::new()),
             }),

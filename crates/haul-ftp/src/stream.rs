@@ -40,13 +40,16 @@ pub(crate) struct Stream {
 enum Link {
     Plain(TcpStream),
     Tls(Box<TlsStream<BufReader<TcpStream>>>),
+    /// None: there is nothing to come.
+    Nothing,
 }
 
 impl Link {
-    fn socket(&self) -> &TcpStream {
+    fn socket(&self) -> Option<&TcpStream> {
         match self {
-            Self::Plain(stream) => stream,
-            Self::Tls(stream) => stream.get_ref().0.get_ref(),
+            Self::Plain(stream) => Some(stream),
+            Self::Tls(stream) => Some(stream.get_ref().0.get_ref()),
+            Self::Nothing => None,
         }
     }
 }
@@ -82,13 +85,28 @@ impl Security {
 impl Stream {
     /// A connection in plain text, on which nothing may be silent for longer.
     pub(crate) const fn plain(stream: TcpStream, silence: Duration) -> Self {
-        Self {
-            link: Link::Plain(stream),
-            silence,
-            broke_off: false,
-            feeder: None,
-            wanted: u64::MAX,
-            limited: false,
+        Self::over(Link::Plain(stream), silence)
+    }
+
+    /// What a server sends that says it is done before it has begun: an end.
+    pub(crate) const fn nothing(silence: Duration) -> Self {
+        Self::over(Link::Nothing, silence)
+    }
+
+    const fn over(link: Link, silence: Duration) -> Self {
+        Self { link, silence, broke_off: false, feeder: None, wanted: u64::MAX, limited: false }
+    }
+
+    /// How long nothing at all may come or go.
+    pub(crate) const fn silence(&self) -> Duration {
+        self.silence
+    }
+
+    /// Waits until something has come, or the end.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        match self.link.socket() {
+            Some(socket) => socket.readable().await,
+            None => Ok(()),
         }
     }
 
@@ -120,12 +138,12 @@ impl Stream {
 
     /// Says that what comes is part of this from now on, or of nothing.
     pub(crate) fn feed(&mut self, inflow: Option<&Arc<Inflow>>) {
-        self.feeder = inflow.map(|inflow| inflow.feeder(self.link.socket()));
+        self.feeder = inflow.zip(self.link.socket()).map(|(inflow, socket)| inflow.feeder(socket));
     }
 
     /// Counts what came, and says how much more may be under way.
     pub(crate) fn came(&mut self, bytes: u64) {
-        let socket = self.link.socket();
+        let Some(socket) = self.link.socket() else { return };
         let share = self.feeder.as_mut().and_then(|feeder| feeder.share(socket));
         if self.wanted < u64::MAX {
             self.wanted = self.wanted.saturating_sub(bytes);
@@ -185,6 +203,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         match &mut this.link {
+            Link::Nothing => Poll::Ready(Ok(())),
             Link::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             Link::Tls(stream) => match Pin::new(stream).poll_read(context, buffer) {
                 // Many servers end a data connection without saying so to TLS. Whether all has come
@@ -206,6 +225,7 @@ impl AsyncWrite for Stream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().link {
+            Link::Nothing => Poll::Ready(Ok(0)),
             Link::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             Link::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
@@ -213,6 +233,7 @@ impl AsyncWrite for Stream {
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().link {
+            Link::Nothing => Poll::Ready(Ok(())),
             Link::Plain(stream) => Pin::new(stream).poll_flush(context),
             Link::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
@@ -220,6 +241,7 @@ impl AsyncWrite for Stream {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().link {
+            Link::Nothing => Poll::Ready(Ok(())),
             Link::Plain(stream) => Pin::new(stream).poll_shutdown(context),
             Link::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }

@@ -9,6 +9,7 @@ use crate::data::{end_upload, reason, receive, send};
 use crate::host::Writing;
 use crate::inner::Inner;
 use crate::lanes::Lane;
+use crate::learnt::Lesson;
 use crate::look;
 use crate::read::{NO_OPENING, file_entry};
 use crate::wire::Command;
@@ -29,9 +30,8 @@ pub(crate) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Resu
 
 async fn try_read(inner: &Inner, path: &RelPath, limit: u64) -> Result<Whole> {
     let on_server = inner.on_server(path);
-    let questions = look::questions(&inner.server, &on_server)?;
     let mut lane = inner.host.lanes.reader(NO_OPENING, 0).await?;
-    let before = entry(inner, &mut lane, &questions, path).await?;
+    let before = entry(&mut lane, &on_server, path).await?;
     if before.size > limit {
         return Err(Error::new(ErrorKind::Changed, "read").because(format!(
             "it has {} bytes, more than the {limit} that were expected",
@@ -59,7 +59,7 @@ async fn try_read(inner: &Inner, path: &RelPath, limit: u64) -> Result<Whole> {
         let (came, said) = (block.len(), before.size);
         return Err(changed(format!("the server said {said} bytes, and sends {came}")));
     }
-    let after = entry(inner, &mut lane, &questions, path).await?;
+    let after = entry(&mut lane, &on_server, path).await?;
     if after.identity() != before.identity() {
         let (before, after) = (before.identity(), after.identity());
         return Err(changed(format!("it changed while being read: {before} became {after}")));
@@ -68,14 +68,8 @@ async fn try_read(inner: &Inner, path: &RelPath, limit: u64) -> Result<Whole> {
     Ok(Whole { bytes: block.into_bytes(), identity, metadata })
 }
 
-async fn entry(
-    inner: &Inner,
-    lane: &mut Lane,
-    questions: &[Command],
-    path: &RelPath,
-) -> Result<Entry> {
-    let replies = lane.exchange(questions).await?;
-    let found = look::answers(&inner.server, &replies)?;
+async fn entry(lane: &mut Lane, on_server: &[u8], path: &RelPath) -> Result<Entry> {
+    let found = look::look(lane, on_server).await?;
     let found = found.ok_or_else(|| Error::new(ErrorKind::NotFound, "open"))?;
     file_entry(found.entry(path.clone()))
 }
@@ -106,7 +100,7 @@ pub(crate) async fn write(
         Err(error) => Err(inner.explain(error, path).await),
     };
     let Err(error) = outcome else { return Ok(()) };
-    // The old file may have gone first; then this is the only one.
+    // The old file may be aside still; then nothing is removed.
     let only_copy = options.replace && error.kind() != ErrorKind::NotFound && {
         inner.find(path).await.is_ok_and(|found| found.is_none())
             && inner.host.look(&part).await.is_ok_and(|found| {
@@ -157,17 +151,24 @@ async fn write_part(
     }
     end_upload(&mut lane, data).await?;
     let mut questions = Vec::new();
-    if inner.server.features.size {
+    let sized = inner.server.size();
+    if sized {
         questions.push(Command::new("SIZE", part)?);
     }
     questions.extend(time);
     let mut replies = lane.exchange(&questions).await?.into_iter();
-    if inner.server.features.size
-        && let Some(size) = replies.next().as_ref().and_then(look::size)
-        && size != block.len() as u64
-    {
+    let size = replies.by_ref().take(usize::from(sized)).next();
+    if let Some(size) = size.as_ref().and_then(look::size) {
+        inner.server.learnt.learn(Lesson::SizeWorks);
+        check_size(size, block)?;
+    }
+    replies.try_for_each(|reply| inner.time_was_set(&reply))
+}
+
+fn check_size(size: u64, block: &Block) -> Result<()> {
+    if size != block.len() as u64 {
         let cause = format!("the server has {size} bytes of it, and {} were sent", block.len());
         return Err(Error::new(ErrorKind::Changed, "write").because(cause));
     }
-    replies.try_for_each(|reply| inner.time_was_set(&reply))
+    Ok(())
 }

@@ -48,7 +48,7 @@ struct State {
     /// Something was written to the part file, or it was emptied.
     begun: bool,
     broken: bool,
-    /// The part file is all that there is: the old file had to go first.
+    /// Nothing has the name any more: the part file is not to be removed.
     only_copy: bool,
     /// Shared with the task that writes, which may outlive this; `None` when all is over.
     writing: Option<Arc<Writing>>,
@@ -165,8 +165,8 @@ impl WriteAt for FtpUpload {
         let mut state = self.state.lock().await;
         let right = match (state.at, self.found) {
             (Some(at), _) => at == offset,
-            (None, Some(found)) if self.inner.server.features.rest => offset <= found,
-            (None, found) => Some(offset) == found || offset == 0,
+            (None, Some(found)) => offset <= found,
+            (None, None) => offset == 0,
         };
         if !right {
             let expected = state.at.or(self.found).unwrap_or(0);
@@ -281,8 +281,19 @@ async fn upload(
     mut blocks: mpsc::Receiver<Block>,
     started: oneshot::Sender<()>,
 ) -> Result<()> {
-    let mut lane = inner.host.lanes.writer().await?;
-    let mut data = lane.store(path, offset).await?;
+    let mut lessons = inner.server.learnt.mark();
+    let (mut lane, mut data) = loop {
+        let mut lane = inner.host.lanes.writer().await?;
+        match lane.store(path, offset).await {
+            Ok(data) => break (lane, data),
+            Err(error) if inner.server.learnt.since(&mut lessons) => {
+                if offset > 0 && !inner.server.rest() {
+                    return Err(error.with_retry(Retry::FromStart));
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    };
     // If nobody waits, there will be no blocks.
     let _ = started.send(());
     loop {

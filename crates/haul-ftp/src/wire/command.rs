@@ -7,6 +7,7 @@ use haul_storage::{Error, ErrorKind, Result};
 /// A command with its line end.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Command {
+    verb: &'static str,
     line: Vec<u8>,
     /// Its argument is a password.
     secret: bool,
@@ -15,7 +16,7 @@ pub struct Command {
 impl Command {
     /// A command without an argument.
     pub fn bare(verb: &'static str) -> Self {
-        Self { line: format!("{verb}\r\n").into_bytes(), secret: false }
+        Self { verb, line: format!("{verb}\r\n").into_bytes(), secret: false }
     }
 
     /// A command with an argument, most often a path.
@@ -37,7 +38,7 @@ impl Command {
         line.push(b' ');
         line.extend_from_slice(argument);
         line.extend_from_slice(b"\r\n");
-        Ok(Self { line, secret: false })
+        Ok(Self { verb, line, secret: false })
     }
 
     /// The command that sends a password.
@@ -50,6 +51,11 @@ impl Command {
                 .because("the password has a byte in it that FTP cannot send")
         })?;
         Ok(Self { secret: true, ..command })
+    }
+
+    /// What is to be done, without the argument.
+    pub const fn verb(&self) -> &'static str {
+        self.verb
     }
 
     /// What goes over the wire.

@@ -12,6 +12,6 @@ mod time;
 
 pub use command::Command;
 pub use features::Features;
-pub use passive::{extended_port, port};
+pub use passive::{announced_size, extended_port, port};
 pub use reply::{Reply, ReplyParser};
 pub use time::{format_time, parse_time};

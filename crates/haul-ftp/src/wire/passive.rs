@@ -25,6 +25,15 @@ pub fn port(text: &[u8]) -> Option<u16> {
     })
 }
 
+/// The length in `150 Opening BINARY mode data connection for f (1234 bytes)`, which many servers say
+/// when a download begins.
+pub fn announced_size(text: &[u8]) -> Option<u64> {
+    let open = text.iter().rposition(|byte| *byte == b'(')?;
+    let (digits, unit) =
+        text[open + 1..].split_at(text[open + 1..].iter().position(|b| *b == b' ')?);
+    unit.starts_with(b" byte").then(|| number(digits)).flatten()
+}
+
 fn number<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
@@ -53,11 +62,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_length_is_read_only_where_bytes_are_counted() {
+        let opening = b"Opening BINARY mode data connection for a (7 x) b (1234 bytes).";
+        assert_eq!(announced_size(opening), Some(1234));
+        assert_eq!(announced_size(b"Here it comes (1 byte)"), Some(1));
+        for text in
+            [&b"Here it comes"[..], b"(12 files)", b"(x bytes)", b"(", b"(12)", b"(-1 bytes)"]
+        {
+            assert_eq!(announced_size(text), None);
+        }
+    }
+
     proptest! {
         #[test]
         fn any_text_is_read(text in prop::collection::vec(any::<u8>(), 0..80)) {
             extended_port(&text);
             port(&text);
+            announced_size(&text);
         }
     }
 }

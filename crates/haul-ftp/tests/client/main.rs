@@ -4,6 +4,7 @@
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
 mod conforming;
+mod fallbacks;
 mod faults;
 mod limits;
 #[path = "../../../haul-net/tests/support/port.rs"]

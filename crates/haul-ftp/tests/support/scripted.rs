@@ -15,12 +15,24 @@ pub struct Script {
     pub features: &'static [&'static str],
     /// Added to what SIZE says of every file.
     pub size_is_off_by: i64,
-    /// Answers to these verbs that are not its own.
+    /// Answers to these verbs, or whole lines, that are not its own.
     pub answers: &'static [(&'static str, &'static str)],
     /// The address that PASV names.
     pub address: &'static str,
     /// What LIST and MLSD send.
     pub listing: &'static [u8],
+    /// What these lines send instead.
+    pub listings: &'static [(&'static str, &'static [u8])],
+    /// Whether something may be renamed: from where, to where, and whether there is something already.
+    pub renames: fn(&str, &str, bool) -> bool,
+    /// What comes in one packet with a command is lost.
+    pub forgetful: bool,
+    /// Nobody listens on the ports that EPSV names.
+    pub epsv_leads_nowhere: bool,
+    /// After an answer that is not its own it says something now and then, for ever.
+    pub drip: Duration,
+    /// Said before a transfer.
+    pub begins: &'static str,
     /// More connections than these at once get a 421.
     pub connections: usize,
     /// A download ends after so many bytes, with this last word.
@@ -44,6 +56,12 @@ impl Default for Script {
             answers: &[],
             address: "127,0,0,1",
             listing: b"",
+            listings: &[],
+            renames: |_, _, _| true,
+            forgetful: false,
+            epsv_leads_nowhere: false,
+            drip: Duration::ZERO,
+            begins: "150 Here it comes.",
             connections: usize::MAX,
             cut_download: None,
             cut_upload: None,
@@ -106,6 +124,13 @@ impl Scripted {
         self.files().get(path).cloned()
     }
 
+    /// The paths of all files, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.files().keys().cloned().collect();
+        names.sort();
+        names
+    }
+
     /// Everything that was asked, in order.
     pub fn commands(&self) -> Vec<String> {
         self.shared.commands.lock().unwrap().clone()
@@ -147,9 +172,19 @@ impl<'a> Visit<'a> {
             if is_silent && !matches!(verb, "RETR" | "STOR") {
                 std::future::pending::<()>().await;
             }
-            let told = self.shared.script.answers.iter().find(|(of, _)| *of == verb);
+            if self.shared.script.forgetful {
+                self.control.consume(self.control.buffer().len());
+            }
+            let answers = self.shared.script.answers;
+            let told = answers.iter().find(|(of, _)| *of == verb || *of == line);
             match told {
-                Some((_, answer)) => self.say(answer).await?,
+                Some((_, answer)) => {
+                    self.say(answer).await?;
+                    while !self.shared.script.drip.is_zero() {
+                        tokio::time::sleep(self.shared.script.drip).await;
+                        self.say(" and").await?;
+                    }
+                }
                 None => self.answer(verb, argument).await?,
             }
         }
@@ -193,6 +228,9 @@ impl<'a> Visit<'a> {
             "CWD" => self.say("550 Not there.").await,
             "EPSV" => {
                 let port = self.listen().await?;
+                if script.epsv_leads_nowhere {
+                    self.passive = None;
+                }
                 self.say(&format!("229 Extended (|||{port}|)")).await
             }
             "PASV" => {
@@ -205,7 +243,12 @@ impl<'a> Visit<'a> {
                 self.say("350 From there.").await
             }
             "RETR" => self.send(content).await,
-            "LIST" | "MLSD" => self.send(Some(script.listing.to_vec())).await,
+            "LIST" | "MLSD" => {
+                let line = format!("{verb} {argument}");
+                let other = script.listings.iter().find(|(of, _)| *of == line.trim_end());
+                let listing = other.map_or(script.listing, |(_, listing)| listing);
+                self.send(Some(listing.to_vec())).await
+            }
             "STOR" => self.receive(argument).await,
             "RNFR" => {
                 self.from = argument.to_owned();
@@ -213,6 +256,10 @@ impl<'a> Visit<'a> {
                 self.say(if there { "350 And now?" } else { "550 What?" }).await
             }
             "RNTO" => {
+                let there = self.files().contains_key(argument);
+                if !(script.renames)(&self.from, argument, there) {
+                    return self.say("553 Not that name.").await;
+                }
                 let moved = self.files().remove(&self.from);
                 moved.map(|content| self.files().insert(argument.to_owned(), content));
                 self.say("250 Renamed.").await
@@ -233,15 +280,20 @@ impl<'a> Visit<'a> {
     }
 
     async fn data(&mut self) -> std::io::Result<TcpStream> {
-        let listener = self.passive.take().unwrap();
-        Ok(listener.accept().await?.0)
+        match self.passive.take() {
+            Some(listener) => Ok(listener.accept().await?.0),
+            None => std::future::pending().await,
+        }
     }
 
     async fn send(&mut self, content: Option<Vec<u8>>) -> std::io::Result<()> {
         let Some(content) = content else { return self.say("550 No file.").await };
         let offset = std::mem::take(&mut self.offset).min(content.len());
         let mut data = self.data().await?;
-        self.say("150 Here it comes.").await?;
+        let begins = self.shared.script.begins.replace("{}", &content.len().to_string());
+        if !begins.is_empty() {
+            self.say(&begins).await?;
+        }
         let (rest, last) = match self.shared.script.cut_download {
             Some((most, last)) => (&content[offset..content.len().min(offset + most)], last),
             None => (&content[offset..], "226 That was all."),

@@ -1,0 +1,335 @@
+//! Servers that do not know, or do not allow, what is optional: there is another way, which is learnt once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use haul_ftp::{FtpOptions, FtpStorage};
+use haul_storage::{
+    Block, CommitOptions, CreateOptions, Entry, ErrorKind, Metadata, Range, ReadAt, RelPath,
+    Result, Storage,
+};
+use tempfile::TempDir;
+
+use crate::scripted::{Script, Scripted};
+use crate::{host, opened};
+
+const LINE: &[u8] = b"-rw-r--r--    1 o        g               7 Nov 22 13:50 f\r\n";
+const FACTS: &[&str] = &["MLST type*;size*;modify*;", "SIZE", "MDTM", "REST STREAM"];
+
+async fn storage(script: Script) -> (Scripted, TempDir, Arc<FtpStorage>) {
+    let server = Scripted::start(script).await;
+    server.put("/up/f", b"content");
+    let (journals, storage) = opened(&host(server.port(), FtpOptions::default())).await;
+    (server, journals, storage)
+}
+
+fn path(name: &str) -> RelPath {
+    RelPath::parse(name).unwrap()
+}
+
+async fn listed(storage: &FtpStorage) -> Result<Vec<Entry>> {
+    let batches = storage.list(&RelPath::root()).await?;
+    let mut entries: Vec<_> = batches.try_collect::<Vec<_>>().await?.concat();
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(entries)
+}
+
+async fn names(storage: &FtpStorage) -> Vec<String> {
+    let entries = listed(storage).await.unwrap();
+    entries.iter().map(|entry| entry.path.to_string()).collect()
+}
+
+async fn read(file: &dyn ReadAt) -> Result<Vec<u8>> {
+    let mut blocks = file.read_at(Range::new(0, u64::MAX));
+    let mut all = Vec::new();
+    while let Some(block) = blocks.next().await {
+        all.extend_from_slice(&block?.into_bytes());
+    }
+    Ok(all)
+}
+
+/// All ways by which a file is found and read.
+async fn is_whole(storage: &FtpStorage) {
+    let entry = storage.stat(&path("f")).await.unwrap();
+    assert!(entry.is_file() && entry.size == 7, "{entry:?}");
+    let whole = storage.read_whole(&path("f"), 1 << 20).await.unwrap();
+    assert_eq!(whole.bytes, "content");
+    let file = storage.open(&path("f")).await.unwrap();
+    assert_eq!(file.identity().size, 7);
+    assert_eq!(read(&*file).await.unwrap(), b"content");
+    let missing = storage.open(&path("missing")).await.unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound, "{missing}");
+}
+
+fn asked(server: &Scripted, line: &str) -> usize {
+    server.commands().iter().filter(|asked| asked.starts_with(line)).count()
+}
+
+/// Servers that take `-a` for a path gave an empty tree, and that was all.
+#[tokio::test]
+async fn where_list_all_lists_nothing_list_is_asked_for() {
+    let empty = Script { listing: LINE, listings: &[("LIST -a", b"")], ..Script::default() };
+    let headed = Script { listings: &[("LIST -a", b"total 0\r\n")], ..empty.clone() };
+    const ERROR: &[u8] = b"/bin/ls: -a: No such file or directory\r\n";
+    let wrong = Script { listings: &[("LIST -a", ERROR)], ..empty.clone() };
+    for script in [empty, headed, wrong] {
+        let (server, _journals, storage) = storage(script).await;
+        for _ in 0..3 {
+            assert_eq!(names(&storage).await, ["f"]);
+        }
+        assert_eq!(asked(&server, "LIST -a"), 1, "what it does not understand is asked for once");
+    }
+}
+
+#[tokio::test]
+async fn a_directory_called_like_the_option_is_not_taken_for_the_one_above() {
+    const INSIDE: &[u8] = b"-rw-r--r--    1 o        g               7 Nov 22 13:50 inside\r\n";
+    let script = Script { listing: LINE, listings: &[("LIST -a", INSIDE)], ..Script::default() };
+    let (_server, _journals, storage) = storage(script).await;
+    assert_eq!(names(&storage).await, ["f"]);
+}
+
+#[tokio::test]
+async fn where_list_all_is_understood_list_is_not_asked_for() {
+    const ALL: &[u8] = b"drwxr-xr-x    2 o  g  4096 Nov 22 13:50 .\r\n\
+        drwxr-xr-x    2 o  g  4096 Nov 22 13:50 ..\r\n\
+        -rw-r--r--    1 o        g               7 Nov 22 13:50 .hidden\r\n";
+    let script = Script { listing: b"", listings: &[("LIST -a", ALL)], ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
+    assert_eq!(names(&storage).await, [".hidden"]);
+    assert_eq!(asked(&server, "LIST"), 1);
+    // Without the directory itself in it, what both list shows it, once.
+    const BOTH: &[u8] =
+        b"-rw-r--r--  1 o  g  7 Nov 22 13:50 f\r\n-rw-r--r--  1 o  g  7 Nov 22 13:50 .h\r\n";
+    let script = Script { listing: LINE, listings: &[("LIST -a", BOTH)], ..Script::default() };
+    let (server, _journals, storage) = self::storage(script).await;
+    for _ in 0..3 {
+        assert_eq!(names(&storage).await, [".h", "f"]);
+    }
+    assert_eq!((asked(&server, "LIST -a"), asked(&server, "LIST")), (3, 4));
+}
+
+#[tokio::test]
+async fn where_list_all_is_refused_list_is_asked_for() {
+    for answer in
+        ["550 -a: No such file or directory", "501 What?", "550 No files found", "450 No."]
+    {
+        let answers = Box::leak(Box::new([("LIST -a", answer)]));
+        let script = Script { listing: LINE, answers, ..Script::default() };
+        let (_server, _journals, storage) = storage(script).await;
+        assert_eq!(names(&storage).await, ["f"], "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_directory_may_be_told_in_several_ways() {
+    let over: &[_] = &[("LIST", "226 Transfer complete, nothing there.")];
+    let refused: &[_] = &[("LIST", "550 No files found.")];
+    let members: &[_] = &[("LIST", "550 No members found.")];
+    let both: &[_] = &[("LIST -a", "226 Nothing."), ("LIST", "450 No files found.")];
+    let facts: &[_] = &[("MLSD", "226 Nothing."), ("MLST", "250-\r\n type=dir; /up\r\n250 End")];
+    for answers in [over, refused, members, both, facts] {
+        let features = if answers == facts { FACTS } else { Script::default().features };
+        let (_server, _journals, storage) =
+            storage(Script { answers, features, ..Script::default() }).await;
+        assert!(names(&storage).await.is_empty(), "{answers:?}");
+    }
+    let answers = &[("LIST", "550 Permission denied.")];
+    let (_server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
+    let error = listed(&storage).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+}
+
+/// What comes over the data connection counts, whether or not it is announced.
+#[tokio::test]
+async fn a_server_that_never_says_that_a_transfer_begins_has_sent_it_all() {
+    let script = Script { listing: LINE, begins: "", ..Script::default() };
+    let (_server, _journals, storage) = storage(script).await;
+    assert_eq!(names(&storage).await, ["f"]);
+    assert_eq!(storage.read_whole(&path("f"), 100).await.unwrap().bytes, "content");
+}
+
+#[tokio::test]
+async fn what_is_announced_and_not_known_is_done_without() {
+    for code in ["500", "502", "504"] {
+        let what = |verb: &str| format!("{code} {verb} not understood");
+        let both: &'static [_] =
+            Box::leak(Box::new([("MLSD", what("MLSD")), ("MLST", what("MLST"))]));
+        for unknown in [&both[..1], &both[1..], both] {
+            let mut answers: Vec<(&'static str, &'static str)> =
+                unknown.iter().map(|(verb, answer)| (*verb, &answer[..])).collect();
+            if unknown == &both[..1] {
+                answers.push(("MLST /up", "250-\r\n type=dir; /up\r\n250 End"));
+                answers.push(("MLST /up/f", "250-\r\n type=file;size=7; /up/f\r\n250 End"));
+                answers.push(("MLST", "550 Not there."));
+            }
+            let listings: &[(&str, &[u8])] = &[("MLSD /up", b"type=file;size=7; f\r\n")];
+            let answers = Box::leak(answers.into_boxed_slice());
+            let script =
+                Script { features: FACTS, listing: LINE, listings, answers, ..Script::default() };
+            let (server, _journals, storage) = storage(script).await;
+            for _ in 0..2 {
+                assert_eq!(names(&storage).await, ["f"]);
+                is_whole(&storage).await;
+            }
+            for (verb, answer) in unknown {
+                assert_eq!(asked(&server, verb), 1, "{answer}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn where_no_lengths_are_told_the_listing_tells_them() {
+    let unknown: &[_] = &[("SIZE", "502 No."), ("MDTM", "502 No.")];
+    let denied: &[_] = &[("SIZE", "550 SIZE not allowed"), ("MDTM", "550 Operation not permitted")];
+    for answers in [unknown, denied] {
+        let script = Script { answers, listing: LINE, ..Script::default() };
+        let (server, _journals, storage) = storage(script).await;
+        let entries = listed(&storage).await.unwrap();
+        assert_eq!((entries.len(), entries[0].size), (1, 7));
+        is_whole(&storage).await;
+        assert!(asked(&server, "SIZE") <= 3, "{:?}", server.commands());
+    }
+}
+
+/// A length of zero, which nobody had said, made an empty file of it.
+#[tokio::test]
+async fn a_file_whose_length_is_not_told_is_not_empty() {
+    let facts: &[_] = &[
+        ("MLST /up", "250-\r\n type=dir; /up\r\n250 End"),
+        ("MLST /up/f", "250-\r\n type=file; /up/f\r\n250 End"),
+        ("MLST", "550 Not there."),
+    ];
+    let without_size = Box::leak([facts, &[("SIZE", "502 No.")]].concat().into_boxed_slice());
+    let listing = b"type=file; f\r\n";
+    for (answers, begins) in [
+        (facts, "150 Here it comes."),
+        (without_size, "150 Opening BINARY mode data connection for f ({} bytes)."),
+        (without_size, "150 Here it comes."),
+    ] {
+        let script = Script { features: FACTS, answers, listing, begins, ..Script::default() };
+        let (server, _journals, storage) = storage(script).await;
+        is_whole(&storage).await;
+        let asked = asked(&server, "SIZE /up/f");
+        assert!(asked > 0 && (asked == 1 || answers == facts), "{:?}", server.commands());
+    }
+    // Of many files of a listing it is asked.
+    let script = Script { features: FACTS, answers: facts, listing, ..Script::default() };
+    let (_server, _journals, storage) = storage(script).await;
+    assert_eq!(listed(&storage).await.unwrap()[0].size, 7);
+}
+
+#[tokio::test]
+async fn a_directory_into_which_files_can_only_be_dropped_is_written_to() {
+    let answers = &[("LIST", "550 Permission denied."), ("SIZE", "550 No."), ("MDTM", "550 No.")];
+    let (server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
+    let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    for name in ["a", "b", "c"] {
+        assert!(storage.find_missing(&path(name)).await);
+        storage.write_whole(&path(name), Bytes::from_static(b"new"), &options).await.unwrap();
+        assert_eq!(server.content(&format!("/up/{name}")).unwrap(), b"new");
+    }
+    assert!(asked(&server, "LIST") <= 3, "{:?}", server.commands());
+}
+
+trait Missing {
+    async fn find_missing(&self, path: &RelPath) -> bool;
+}
+
+impl Missing for FtpStorage {
+    async fn find_missing(&self, path: &RelPath) -> bool {
+        self.stat(path).await.unwrap_err().kind() == ErrorKind::NotFound
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_to_begin_in_the_middle_is_read_from_the_beginning() {
+    let answers = &[("REST", "502 No.")];
+    let (server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
+    assert!(storage.capabilities().ranged_reads);
+    let file = storage.open(&path("f")).await.unwrap();
+    for _ in 0..2 {
+        let blocks: Vec<Block> = file.read_at(Range::new(3, 4)).try_collect().await.unwrap();
+        let bytes: Vec<u8> = blocks.into_iter().flat_map(Block::into_bytes).collect();
+        assert_eq!(bytes, b"tent");
+    }
+    assert_eq!(asked(&server, "REST"), 1);
+    assert!(!storage.capabilities().ranged_reads && !storage.capabilities().resume);
+    // A part file is not continued there, and none is spoilt.
+    server.put("/up/.g.haul-part", b"half");
+    let options = CreateOptions { resume: true, size: Some(3), sparse: false };
+    assert!(!storage.create(&path("g"), &options).await.unwrap().resumed());
+}
+
+#[tokio::test]
+async fn where_ports_of_epsv_are_blocked_pasv_is_asked_for() {
+    let script = Script { epsv_leads_nowhere: true, listing: LINE, ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
+    for _ in 0..2 {
+        is_whole(&storage).await;
+        assert_eq!(names(&storage).await, ["f"]);
+    }
+    let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    storage.write_whole(&path("g"), Bytes::from_static(b"new"), &options).await.unwrap();
+    assert_eq!(asked(&server, "EPSV"), 1);
+}
+
+#[tokio::test]
+async fn an_upload_goes_on_by_pasv_where_ports_of_epsv_are_blocked() {
+    let script = Script { epsv_leads_nowhere: true, ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
+    let writer = storage.create(&path("g"), &CreateOptions::default()).await.unwrap();
+    writer.write_at(0, Block::from(Bytes::from_static(b"new"))).await.unwrap();
+    let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    writer.commit(3, &options).await.unwrap();
+    assert_eq!(server.content("/up/g").unwrap(), b"new");
+}
+
+#[tokio::test]
+async fn a_time_that_cannot_be_set_is_no_failure() {
+    let features = &["MFMT", "SIZE", "MDTM", "REST STREAM"];
+    let answers = &[("MFMT", "502 No.")];
+    let script = Script { features, answers, ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
+    assert!(storage.capabilities().times);
+    let modified = Some(haul_storage::Timestamp { seconds: 1_000_000_000, nanos: 0 });
+    let metadata = Metadata { modified, ..Metadata::default() };
+    let options = CommitOptions { metadata, replace: true, sync: false };
+    for name in ["a", "b"] {
+        storage.write_whole(&path(name), Bytes::from_static(b"new"), &options).await.unwrap();
+    }
+    assert!(!storage.capabilities().times);
+    assert_eq!(asked(&server, "MFMT"), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_takes_one_command_a_packet_is_sent_one_at_a_time() {
+    let script = Script { forgetful: true, listing: LINE, ..Script::default() };
+    let server = Scripted::start(script).await;
+    server.put("/up/f", b"content");
+    // Whoever loses a command says nothing for a quarter of that.
+    let silence = Some(Duration::from_secs(4));
+    let host = host(server.port(), FtpOptions { silence, ..FtpOptions::default() });
+    let (_journals, storage) = opened(&host).await;
+    is_whole(&storage).await;
+    assert_eq!(names(&storage).await, ["f"]);
+    let options = CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+    storage.write_whole(&path("f"), Bytes::from_static(b"new"), &options).await.unwrap();
+    assert_eq!(server.content("/up/f").unwrap(), b"new");
+    assert_eq!(asked(&server, "FEAT"), 2, "it was not learnt once");
+}
+
+#[tokio::test]
+async fn a_reply_that_never_ends_is_not_waited_for_without_end() {
+    let answers = &[("FEAT", "211-and")];
+    let script = Script { answers, drip: Duration::from_millis(100), ..Script::default() };
+    let server = Scripted::start(script).await;
+    let silence = Some(Duration::from_millis(300));
+    let host = host(server.port(), FtpOptions { silence, ..FtpOptions::default() });
+    let error = host.resolve(b"/up").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert!(error.to_string().contains("reply to FEAT"), "{error}");
+}
