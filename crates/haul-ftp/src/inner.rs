@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use haul_storage::{
-    Capabilities, Error, ErrorKind, Location, RelPath, Result, Retry, Timestamp, part_name,
+    Capabilities, Error, ErrorKind, Location, RelPath, Result, Timestamp, part_name,
     remote_journal_name,
 };
 
-use crate::error::{done, refused};
+use crate::error::done;
 use crate::host::FtpHost;
 use crate::server::{Server, SetTime};
 use crate::wire::listing::Found;
@@ -32,13 +32,6 @@ pub(crate) struct Inner {
     pub(crate) journals: Option<PathBuf>,
     /// What is known to be a directory.
     pub(crate) directories: Mutex<HashSet<RelPath>>,
-}
-
-/// A rename that was not done.
-struct Refused {
-    error: Error,
-    /// It is the new name that was refused.
-    name: bool,
 }
 
 impl Inner {
@@ -155,58 +148,6 @@ impl Inner {
             return Ok(());
         }
         done("set the time", reply)
-    }
-
-    /// Gives what is at `from` (on the server) the name `to`.
-    pub(crate) async fn take_name(&self, from: &[u8], to: &RelPath, replace: bool) -> Result<()> {
-        let on_server = self.on_server(to);
-        if !replace && self.find(to).await?.is_some() {
-            return Err(self.in_the_way(to));
-        }
-        let commands = [Command::new("RNFR", from)?, Command::new("RNTO", &on_server)?];
-        let Err(Refused { error, name }) = self.try_rename(&commands).await else { return Ok(()) };
-        let passing = error.retry() == Retry::Later;
-        if !name || passing || error.kind() == ErrorKind::NotFound {
-            // What is there is not in the way.
-            return Err(self.explain(error, to).await);
-        }
-        match self.find(to).await? {
-            Some(found) if found.is_dir() => {
-                let kind = ErrorKind::IsADirectory;
-                Err(self.at(Error::new(kind, error.operation()).because(error.cause()), to))
-            }
-            // The server does not replace: for a moment there is nothing of that name.
-            Some(_) if replace => {
-                let removed = self.host.tell(&[Command::new("DELE", &on_server)?]).await?;
-                if !removed.iter().all(Reply::is_done) {
-                    return Err(self.at(error, to));
-                }
-                self.try_rename(&commands).await.map_err(|Refused { error, .. }| {
-                    let cause = format!(
-                        "the old file had to go first, and the new one is still {}: {}",
-                        String::from_utf8_lossy(from).escape_debug(),
-                        error.cause()
-                    );
-                    self.at(Error::new(error.kind(), error.operation()).because(cause), to)
-                })
-            }
-            Some(_) => Err(self.in_the_way(to)),
-            None => Err(self.explain(error, to).await),
-        }
-    }
-
-    async fn try_rename(&self, commands: &[Command; 2]) -> Result<(), Refused> {
-        let replies =
-            self.host.tell(commands).await.map_err(|error| Refused { error, name: false })?;
-        match replies.iter().position(|reply| !reply.is_pending() && !reply.is_done()) {
-            Some(at) => Err(Refused { error: refused("rename", &replies[at]), name: at > 0 }),
-            None => Ok(()),
-        }
-    }
-
-    fn in_the_way(&self, path: &RelPath) -> Error {
-        let error = Error::new(ErrorKind::AlreadyExists, "rename");
-        self.at(error.because("there is something of that name"), path)
     }
 
     /// Finds out why something could not be made or opened at `path`, where the server's words do not

@@ -8,7 +8,7 @@
 //! A lane is a control connection that is logged in; it does one transfer at a time. `wire` is the
 //! protocol without its connections, `control` the way of commands and replies, `login` how a lane
 //! opens, `session` how a transfer begins and ends, `lanes` who gets which. `look` finds out what is at
-//! a path, `inner` gives files their names, `learnt` is what a server turns out not to do.
+//! a path, `place` gives files their names, `learnt` is what a server turns out not to do.
 //!
 //! The control connection is our own and not suppaftp's (12.2.1): that waits for each reply before the
 //! next command, so a range costs six round trips instead of three; its data connections cannot follow
@@ -29,6 +29,7 @@ mod list;
 mod login;
 mod look;
 mod options;
+mod place;
 mod read;
 mod server;
 mod session;

@@ -75,6 +75,7 @@ impl FtpUpload {
         let writing = inner.host.begin_writing(&on_server).await;
         let writing = writing.map_err(|error| inner.at(error, path))?;
         inner.check_parent(path).await?;
+        inner.recover(path).await?;
         let found = match options.resume && inner.capabilities().resume {
             true => inner.find(&part).await?.filter(|found| found.is_file()),
             false => None,

@@ -11,6 +11,7 @@ mod limits;
 mod port;
 #[path = "../support/pyftpdlib.rs"]
 mod pyftpdlib;
+mod replacing;
 #[path = "../support/scripted.rs"]
 mod scripted;
 mod security;

@@ -1,0 +1,191 @@
+//! How something that is finished gets its name.
+//!
+//! Most servers replace what has the name. Where a server refuses that, the old file is renamed aside, the
+//! new one gets the name, and then the old one is removed; if the new one does not get it, the old one is
+//! renamed back. A run that is killed in between leaves the old file aside; the next one that writes the
+//! name puts it back, or removes it when the name is taken.
+
+use haul_storage::{Error, ErrorKind, RelPath, Result, Retry};
+
+use crate::error::{protocol, refused};
+use crate::inner::Inner;
+use crate::learnt::Lesson;
+use crate::wire::{Command, Reply};
+
+/// A rename that was not done.
+struct Refused {
+    error: Error,
+    /// It is the new name that was refused.
+    name: bool,
+}
+
+impl Inner {
+    /// Gives what is at `from` (on the server) the name `to`.
+    pub(crate) async fn take_name(&self, from: &[u8], to: &RelPath, replace: bool) -> Result<()> {
+        if !replace {
+            self.recover(to).await?;
+            if self.find(to).await?.is_some() {
+                return Err(self.in_the_way(to));
+            }
+        }
+        let on_server = self.on_server(to);
+        let aside = self.on_server(&self.aside_of(to)?);
+        let Refused { error, name } = match self.try_rename(from, &on_server, &aside).await {
+            Ok(false) => return Ok(()),
+            // A run was killed before it came to that.
+            Ok(true) => return self.remove_aside(&aside, to).await,
+            Err(refused) => refused,
+        };
+        let passing = error.retry() == Retry::Later;
+        if !name || passing || error.kind() == ErrorKind::NotFound {
+            // What is there is not in the way.
+            return Err(self.explain(error, to).await);
+        }
+        match self.find(to).await? {
+            Some(found) if found.is_dir() => {
+                let kind = ErrorKind::IsADirectory;
+                Err(self.at(Error::new(kind, error.operation()).because(error.cause()), to))
+            }
+            Some(_) if replace => self.replace(from, to, &aside, error).await,
+            Some(_) => Err(self.in_the_way(to)),
+            None => {
+                self.recover(to).await?;
+                Err(self.explain(error, to).await)
+            }
+        }
+    }
+
+    /// Replaces what is at `to`, which the server does not do by itself.
+    async fn replace(&self, from: &[u8], to: &RelPath, aside: &[u8], refusal: Error) -> Result<()> {
+        let on_server = self.on_server(to);
+        // What an earlier run left aside is older than what has the name now.
+        let stale = [Command::new("DELE", aside)?];
+        let [away, place] = [rename(&on_server, aside)?, rename(from, &on_server)?];
+        let commands: Vec<_> = stale.into_iter().chain(away).chain(place).collect();
+        let replies = match self.host.tell(&commands).await {
+            Ok(replies) => replies,
+            Err(error) => {
+                // Nobody knows how far it came. If this fails, too, the next run sees to it.
+                self.server.learnt.learn(Lesson::RenameKeeps);
+                drop(self.recover(to).await);
+                return Err(self.at(error, to));
+            }
+        };
+        let [_, _, moved, _, placed] = &replies[..] else {
+            return Err(self.at(refusal, to));
+        };
+        if !moved.is_done() {
+            if placed.is_done() {
+                return Ok(());
+            }
+            let cause = format!("{}; nor can the old file be renamed: {moved}", refusal.cause());
+            return Err(self.at(Error::new(refusal.kind(), "replace").because(cause), to));
+        }
+        self.server.learnt.learn(Lesson::RenameKeeps);
+        if placed.is_done() {
+            return self.remove_aside(aside, to).await;
+        }
+        let error = refused("rename", placed);
+        let back = self.put_back(aside, to).await.err().map(|why| {
+            let shown = |path: &[u8]| String::from_utf8_lossy(path).escape_debug().to_string();
+            format!(
+                "{}; the old file is now {}, the new one {}: {}",
+                error.cause(),
+                shown(aside),
+                shown(from),
+                why.cause()
+            )
+        });
+        match back {
+            Some(cause) => {
+                Err(self.at(Error::new(error.kind(), error.operation()).because(cause), to))
+            }
+            None => Err(self.explain(error, to).await),
+        }
+    }
+
+    /// Puts back what a killed run left aside of `path`, or removes it where the name is taken. Asks only
+    /// servers that do not replace by renaming: there is nothing aside on others.
+    pub(crate) async fn recover(&self, path: &RelPath) -> Result<()> {
+        if self.server.rename_replaces() {
+            return Ok(());
+        }
+        let aside = self.on_server(&self.aside_of(path)?);
+        let there = self.host.ask(&[Command::new("RNFR", &aside)?]).await;
+        let there = there.map_err(|error| self.at(error, path))?;
+        if !there.iter().all(Reply::is_pending) {
+            return Ok(());
+        }
+        match self.find(path).await? {
+            Some(_) => self.remove_aside(&aside, path).await,
+            None => self.put_back(&aside, path).await,
+        }
+    }
+
+    async fn put_back(&self, aside: &[u8], path: &RelPath) -> Result<()> {
+        let replies = self.host.ask(&rename(aside, &self.on_server(path))?).await;
+        let replies = replies.map_err(|error| self.at(error, path))?;
+        match replies.iter().find(|reply| !reply.is_pending() && !reply.is_done()) {
+            // It was done, and the lane was lost before that could be said.
+            Some(reply) if self.find(path).await?.is_none() => {
+                Err(self.at(refused("put the old file back", reply), path))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn remove_aside(&self, aside: &[u8], path: &RelPath) -> Result<()> {
+        let commands = [Command::new("DELE", aside)?];
+        let replies = self.host.ask(&commands).await.map_err(|error| self.at(error, path))?;
+        let Some(reply) = replies.iter().find(|reply| !reply.is_done()) else { return Ok(()) };
+        let there = self.host.look(aside).await.map_err(|error| self.at(error, path))?;
+        if there.is_none() {
+            return Ok(());
+        }
+        let shown = String::from_utf8_lossy(aside).escape_debug().to_string();
+        let error = refused("remove the old file", reply);
+        let cause = format!("the new file is there, the old one is now {shown}: {}", error.cause());
+        Err(self.at(error.because(cause), path))
+    }
+
+    /// Where the old file waits while a new one takes its name.
+    fn aside_of(&self, path: &RelPath) -> Result<RelPath> {
+        path.with_name(aside_name(path.name())).map_err(|error| {
+            let invalid = Error::new(ErrorKind::InvalidInput, "replace");
+            self.at(invalid.because(format!("the name {error}")), path)
+        })
+    }
+
+    /// Also says whether there is something aside: of what can be renamed every server knows whether it
+    /// is there.
+    async fn try_rename(&self, from: &[u8], to: &[u8], aside: &[u8]) -> Result<bool, Refused> {
+        let failed = |error| Refused { error, name: false };
+        let mut commands = rename(from, to).map_err(failed)?.to_vec();
+        commands.push(Command::new("RNFR", aside).map_err(failed)?);
+        let replies = self.host.tell(&commands).await.map_err(failed)?;
+        let [from, to, aside] = &replies[..] else {
+            return Err(failed(protocol("rename", "a reply is missing")));
+        };
+        if !from.is_pending() && !from.is_done() {
+            return Err(failed(refused("rename", from)));
+        }
+        match to.is_done() {
+            true => Ok(aside.is_pending()),
+            false => Err(Refused { error: refused("rename", to), name: true }),
+        }
+    }
+
+    fn in_the_way(&self, path: &RelPath) -> Error {
+        let error = Error::new(ErrorKind::AlreadyExists, "rename");
+        self.at(error.because("there is something of that name"), path)
+    }
+}
+
+fn rename(from: &[u8], to: &[u8]) -> Result<[Command; 2]> {
+    Ok([Command::new("RNFR", from)?, Command::new("RNTO", to)?])
+}
+
+/// The name beside `name` for what is set aside.
+fn aside_name(name: &[u8]) -> Vec<u8> {
+    haul_storage::part_name(&[b"old-", name].concat())
+}

@@ -1,0 +1,148 @@
+//! Files that take the name of another one on servers that do not replace by renaming.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use haul_ftp::{FtpOptions, FtpStorage};
+use haul_storage::{Block, CommitOptions, CreateOptions, ErrorKind, Metadata, RelPath, Storage};
+use tempfile::TempDir;
+
+use crate::scripted::{Script, Scripted};
+use crate::{host, opened};
+
+const PART: &str = "/up/.f.haul-part";
+
+fn replacing(replace: bool) -> CommitOptions {
+    CommitOptions { metadata: Metadata::default(), replace, sync: false }
+}
+
+fn path(name: &str) -> RelPath {
+    RelPath::parse(name).unwrap()
+}
+
+fn is_aside(path: &str) -> bool {
+    path != PART && path.contains(".haul-")
+}
+
+/// A server that keeps what has the name.
+fn keeping() -> Script {
+    Script {
+        answers: &[("SYST", "215 Windows_NT")],
+        renames: |_, _, there| !there,
+        ..Script::default()
+    }
+}
+
+async fn storage(script: Script) -> (Scripted, TempDir, Arc<FtpStorage>) {
+    let server = Scripted::start(script).await;
+    let (journals, storage) = opened(&host(server.port(), FtpOptions::default())).await;
+    (server, journals, storage)
+}
+
+/// Writes "new" as `f`, once as a small file and once as a long one.
+async fn write(storage: &FtpStorage, whole: bool, replace: bool) -> haul_storage::Result<()> {
+    let (name, new) = (path("f"), Bytes::from_static(b"new"));
+    if whole {
+        return storage.write_whole(&name, new, &replacing(replace)).await;
+    }
+    let writer = storage.create(&name, &CreateOptions::default()).await?;
+    writer.write_at(0, Block::from(new)).await?;
+    let committed = writer.commit(3, &replacing(replace)).await;
+    if committed.is_err() {
+        writer.abort(false).await?;
+    }
+    committed
+}
+
+#[tokio::test]
+async fn the_old_file_is_renamed_aside_and_removed_when_the_new_one_has_the_name() {
+    for whole in [true, false] {
+        let (server, _journals, storage) = storage(keeping()).await;
+        server.put("/up/f", b"old");
+        write(&storage, whole, true).await.unwrap();
+        assert_eq!(server.names(), ["/up/f"]);
+        assert_eq!(server.content("/up/f").unwrap(), b"new");
+        let removed = server.commands().iter().any(|line| line == "DELE /up/f");
+        assert!(!removed, "the old file was removed before the new one had the name");
+    }
+}
+
+/// Whatever the reason, a refusal of the new name removed the old file.
+#[tokio::test]
+async fn the_old_file_is_back_when_the_new_one_cannot_have_the_name() {
+    for whole in [true, false] {
+        let renames = |from: &str, _: &str, _: bool| !from.ends_with(".f.haul-part");
+        let (server, _journals, storage) = storage(Script { renames, ..Script::default() }).await;
+        server.put("/up/f", b"old");
+        let error = write(&storage, whole, true).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        assert_eq!(server.content("/up/f").unwrap(), b"old", "{error}");
+        assert_eq!(server.names(), ["/up/f"], "{error}");
+    }
+}
+
+#[tokio::test]
+async fn where_nothing_can_be_put_back_nothing_is_removed() {
+    // The old file can go away, and after that nothing can have the name.
+    let renames = |_: &str, to: &str, _: bool| to != "/up/f";
+    let (server, _journals, storage) = storage(Script { renames, ..Script::default() }).await;
+    server.put("/up/f", b"old");
+    let error = write(&storage, true, true).await.unwrap_err();
+    let names = server.names();
+    assert_eq!(names.len(), 2, "{names:?}: {error}");
+    assert_eq!(server.content(PART).unwrap(), b"new");
+    let aside = names.iter().find(|name| is_aside(name)).unwrap();
+    assert_eq!(server.content(aside).unwrap(), b"old");
+    assert!(error.to_string().contains(aside) && error.to_string().contains(PART), "{error}");
+}
+
+/// The name under which the old file waits, from a server on which it has to stay.
+async fn aside() -> String {
+    let renames = |_: &str, to: &str, _: bool| to != "/up/f";
+    let (server, _journals, storage) = storage(Script { renames, ..Script::default() }).await;
+    server.put("/up/f", b"old");
+    write(&storage, true, true).await.unwrap_err();
+    server.names().into_iter().find(|name| is_aside(name)).unwrap()
+}
+
+#[tokio::test]
+async fn what_a_killed_run_left_aside_goes_when_the_name_is_taken() {
+    let aside = aside().await;
+    for whole in [true, false] {
+        for newer in [false, true] {
+            let (server, _journals, storage) = storage(keeping()).await;
+            server.put(&aside, b"old");
+            if newer {
+                server.put("/up/f", b"newer");
+            }
+            write(&storage, whole, true).await.unwrap();
+            assert_eq!(server.names(), ["/up/f"]);
+            assert_eq!(server.content("/up/f").unwrap(), b"new");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_killed_run_left_aside_is_put_back_where_it_is_not_to_be_replaced() {
+    let aside = aside().await;
+    for whole in [true, false] {
+        let (server, _journals, storage) = storage(keeping()).await;
+        server.put(&aside, b"old");
+        let error = write(&storage, whole, false).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+        assert_eq!(server.content("/up/f").unwrap(), b"old");
+        assert_eq!(server.names(), ["/up/f"]);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_does_not_finish_either_puts_back_what_was_left_aside() {
+    let aside = aside().await;
+    let (server, _journals, storage) = storage(keeping()).await;
+    server.put(&aside, b"old");
+    let writer = storage.create(&path("f"), &CreateOptions::default()).await.unwrap();
+    writer.write_at(0, Block::from(Bytes::from_static(b"ne"))).await.unwrap();
+    assert_eq!(server.content("/up/f").unwrap(), b"old");
+    writer.abort(false).await.unwrap();
+    assert_eq!(server.names(), ["/up/f"]);
+}
