@@ -138,6 +138,7 @@ pub fn ftp_reply(data: &[u8]) {
         assert!(!reply.text().chars().any(char::is_control), "{reply}");
         black_box(Features::parse(&reply));
         black_box((wire::extended_port(reply.last_line()), wire::port(reply.last_line())));
+        black_box(wire::announced_size(reply.last_line()));
         if let Some(time) = wire::parse_time(reply.last_line())
             && let Some(text) = wire::format_time(time)
         {
@@ -151,7 +152,11 @@ pub fn ftp_reply(data: &[u8]) {
 /// Lines of an FTP listing: what is taken for a name of the directory is one component, and can be
 /// sent as a part of one command.
 pub fn ftp_listing(data: &[u8]) {
-    for line in data.split(|byte| *byte == b'\n') {
+    let mut joined = listings::Joined::default();
+    let lines = data.split(|byte| *byte == b'\n');
+    let mut whole: Vec<_> = lines.filter_map(|line| joined.add(line.to_vec())).collect();
+    whole.extend(joined.rest());
+    for line in &whole {
         for read in [listings::facts(line), listings::list_line(line)].into_iter().flatten() {
             if let Ok(path) = RelPath::root().join(read.name) {
                 assert!(path.components().count() == 1, "{path}");
@@ -160,6 +165,10 @@ pub fn ftp_listing(data: &[u8]) {
                     assert!(ends.count() == 2, "one line is more than one");
                 }
             }
+        }
+        if let Some(read) = listings::list_line(line) {
+            assert!(!read.name.is_empty(), "an entry without a name");
+            assert!(read.found.is_file() || read.found.size.is_none(), "a length of no file");
         }
         black_box(listings::is_heading(line));
     }
