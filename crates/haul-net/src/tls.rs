@@ -117,12 +117,17 @@ impl TlsOptions {
     }
 }
 
-/// The name that a host's certificate has to be for.
+/// The name that a host's certificate has to be for. The zone of an IPv6 address is none of it: that is a
+/// matter of this machine (RFC 6874, 4).
 ///
 /// # Errors
 /// It is neither a name nor an address.
 pub fn server_name(host: &str) -> Result<ServerName<'static>> {
-    ServerName::try_from(host.to_owned())
+    let name = match host.split_once('%') {
+        Some((address, _)) if address.parse::<std::net::Ipv6Addr>().is_ok() => address,
+        _ => host,
+    };
+    ServerName::try_from(name.to_owned())
         .map_err(|error| Error::new(ErrorKind::InvalidInput, "connect").at(host).with_source(error))
 }
 
@@ -285,4 +290,17 @@ impl ServerCertVerifier for Verifier {
 
 fn is_authority(why: &OtherError) -> bool {
     matches!(why.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_knows_nothing_of_zones() {
+        let without = server_name("fe80::1").unwrap();
+        assert_eq!(server_name("fe80::1%eth0").unwrap(), without);
+        assert!(server_name("host%eth0").is_err() && server_name("%").is_err());
+        assert!(matches!(server_name("host.example").unwrap(), ServerName::DnsName(_)));
+    }
 }
