@@ -303,6 +303,24 @@ async fn a_server_that_is_full_from_the_beginning_is_busy() {
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Later), "{error}");
 }
 
+/// The connections of a command that has just ended may count for a moment.
+#[tokio::test]
+async fn a_server_that_is_full_for_a_moment_is_asked_again() {
+    let server = Scripted::start(Script { connections: 1, ..Script::default() }).await;
+    let mut other = tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
+    let mut greeting = [0];
+    tokio::io::AsyncReadExt::read_exact(&mut other, &mut greeting).await.unwrap();
+    let host = host(server.port(), FtpOptions::default());
+    let ends = async {
+        while server.refused() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        drop(other);
+    };
+    let (resolved, ()) = tokio::join!(host.resolve(b"/up"), ends);
+    assert!(resolved.unwrap().kind.is_some());
+}
+
 #[tokio::test]
 async fn a_lane_that_the_server_has_ended_is_replaced() {
     let (server, _journals, storage) = storage(Script { patience: 12, ..Script::default() }).await;

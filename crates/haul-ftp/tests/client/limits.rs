@@ -39,6 +39,16 @@ async fn more_lanes_than_an_address_may_have_are_done_without() {
     assert!(link.refused > 0 && link.open <= 2, "{link:?}");
 }
 
+/// vsftpd counts a connection until it has noticed that the session of it has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_command_after_another_is_let_in_where_an_address_may_have_one_connection() {
+    let Some(server) = Vsftpd::start(Tls::None, &["max_per_ip=1"]) else { return };
+    for _ in 0..10 {
+        let host = host(server.port(), FtpOptions::default());
+        assert!(host.resolve(b"/up").await.unwrap().kind.is_some());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_sets_no_times_is_believed() {
     let Some(server) = Vsftpd::start(Tls::None, &["mdtm_write=NO"]) else { return };

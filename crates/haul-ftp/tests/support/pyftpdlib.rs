@@ -6,8 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::vsftpd::{certificate, wait_for};
-use crate::port::free_port;
+use super::vsftpd::{certificate, start};
 
 /// Debian's own: its packages are not those of another Python on the machine.
 const PYTHON: &str = "/usr/bin/python3";
@@ -35,21 +34,20 @@ impl Pyftpdlib {
         let root = dir.path().join("root");
         fs::create_dir_all(root.join("up")).unwrap();
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../haul-ftp/tests/support/serve.py");
-        let port = free_port();
-        let mut command = Command::new(PYTHON);
-        command.arg(script).arg(port.to_string()).arg(&root);
-        if tls {
+        let both = tls.then(|| {
             let (certificate, key) = certificate(dir.path());
             let both = dir.path().join("both.pem");
             let text = fs::read_to_string(&certificate).unwrap();
             fs::write(&both, text + &fs::read_to_string(&key).unwrap()).unwrap();
-            command.arg(&both);
-        }
-        let silent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = silent.spawn().unwrap();
-        let mut server = Self { child, port, dir };
-        wait_for(&mut server.child, port);
-        Some(server)
+            both
+        });
+        let (child, port) = start(|port| {
+            let mut command = Command::new(PYTHON);
+            command.arg(script).arg(port.to_string()).arg(&root).args(&both);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command.spawn().unwrap()
+        });
+        Some(Self { child, port, dir })
     }
 
     pub const fn port(&self) -> u16 {

@@ -84,6 +84,7 @@ struct Shared {
     commands: Mutex<Vec<String>>,
     connections: AtomicUsize,
     uploads_cut: AtomicUsize,
+    refused: AtomicUsize,
 }
 
 impl Scripted {
@@ -96,6 +97,7 @@ impl Scripted {
             commands: Mutex::default(),
             connections: AtomicUsize::new(0),
             uploads_cut: AtomicUsize::new(0),
+            refused: AtomicUsize::new(0),
         });
         let serving = Arc::clone(&shared);
         tokio::spawn(async move {
@@ -131,6 +133,11 @@ impl Scripted {
         names
     }
 
+    /// How many connections were too many.
+    pub fn refused(&self) -> usize {
+        self.shared.refused.load(Ordering::SeqCst)
+    }
+
     /// Everything that was asked, in order.
     pub fn commands(&self) -> Vec<String> {
         self.shared.commands.lock().unwrap().clone()
@@ -157,6 +164,7 @@ impl<'a> Visit<'a> {
 
     async fn run(&mut self, open: usize) -> std::io::Result<()> {
         if open > self.shared.script.connections {
+            self.shared.refused.fetch_add(1, Ordering::SeqCst);
             return self.say("421 There are too many connections from your address.").await;
         }
         self.control.get_mut().write_all(self.shared.script.greeting.as_bytes()).await?;

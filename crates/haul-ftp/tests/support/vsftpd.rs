@@ -1,7 +1,6 @@
 //! A vsftpd of the test's own, on a free port, with a directory that anonymous may write to.
 
 use std::fmt::Write as _;
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -47,9 +46,10 @@ impl Vsftpd {
         fs::create_dir(&below).unwrap();
         fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
         fs::set_permissions(&below, fs::Permissions::from_mode(0o777)).unwrap();
-        let port = free_port();
+        // Ports of other servers of the tests are below the passive ones (`port.rs`).
         let mut configuration = format!(
-            "background=NO\nlisten=YES\nlisten_address=127.0.0.1\nlisten_port={port}\n\
+            "background=NO\nlisten=YES\nlisten_address=127.0.0.1\n\
+             pasv_min_port=32768\npasv_max_port=60999\n\
              anonymous_enable=YES\nanon_root={}\nlocal_enable=NO\n\
              write_enable=YES\nanon_upload_enable=YES\nanon_mkdir_write_enable=YES\n\
              anon_other_write_enable=YES\nanon_umask=022\nanon_world_readable_only=NO\n\
@@ -78,13 +78,13 @@ impl Vsftpd {
             configuration.push('\n');
         }
         let file = dir.path().join("vsftpd.conf");
-        fs::write(&file, configuration).unwrap();
-        let mut command = Command::new(VSFTPD);
-        command.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().unwrap();
-        let mut server = Self { child, port, dir };
-        wait_for(&mut server.child, port);
-        Some(server)
+        let (child, port) = start(|port| {
+            fs::write(&file, format!("{configuration}listen_port={port}\n")).unwrap();
+            let mut command = Command::new(VSFTPD);
+            command.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command.spawn().unwrap()
+        });
+        Some(Self { child, port, dir })
     }
 
     pub const fn port(&self) -> u16 {
@@ -120,13 +120,45 @@ pub fn certificate(dir: &Path) -> (PathBuf, PathBuf) {
     (certificate, key)
 }
 
-/// Waits until a server listens.
-pub fn wait_for(server: &mut Child, port: u16) {
+/// Starts a server on a port of its own: on another one if somebody else was faster.
+pub fn start(mut spawn: impl FnMut(u16) -> Child) -> (Child, u16) {
+    for _ in 0..20 {
+        let port = free_port();
+        let mut child = spawn(port);
+        if listens(&mut child, port) {
+            return (child, port);
+        }
+    }
+    panic!("the server ended on each of 20 ports");
+}
+
+/// Waits until a server listens, and is no other one that does; false if it has ended. Connecting would
+/// show less and do harm: the session of that counts for a while among those of the address, and where
+/// that may have one, the next one is refused.
+fn listens(server: &mut Child, port: u16) -> bool {
     let began = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        let ended = server.try_wait().unwrap();
-        assert!(ended.is_none(), "the server on port {port} ended: {ended:?}");
-        assert!(began.elapsed() < Duration::from_secs(10), "nobody listens on port {port}");
+    while !has_listener(server.id(), port) {
+        if server.try_wait().unwrap().is_some() {
+            return false;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "nobody listens on port {port}");
         thread::sleep(Duration::from_millis(20));
     }
+    true
+}
+
+/// Whether a process has a socket that listens on a port of IPv4 (proc(5), `/proc/net/tcp`).
+fn has_listener(process: u32, port: u16) -> bool {
+    const LISTENS: &str = "0A";
+    let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
+    let inode = sockets.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [_, local, _, state, _, _, _, _, _, inode, ..] = fields[..] else { return None };
+        (state == LISTENS && local.ends_with(&format!(":{port:04X}"))).then_some(inode)
+    });
+    let Some(inode) = inode else { return false };
+    let socket = PathBuf::from(format!("socket:[{inode}]"));
+    // It may have ended meanwhile.
+    let files = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file == socket)
 }
