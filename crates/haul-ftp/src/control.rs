@@ -4,9 +4,10 @@
 //! travelled once. `owed` are the commands whose replies have not come yet, so that whoever takes the
 //! connection over knows whether it is in step.
 //!
-//! Small servers take what arrives in one packet for one command, and the rest of it is lost. When some
-//! of several commands have been answered and the next one is not for a while, that is how it is: the
-//! lane is given up, and from then on one command is sent at a time.
+//! Small servers take what arrives in one packet for one command, and the rest of it is lost. When
+//! the first of several commands has been answered and the next one is not for a while, that is how it is:
+//! the lane is given up, and from then on one command is sent at a time. A server that has answered two
+//! of them is only slow.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,10 +47,12 @@ pub(crate) struct Control {
     received: BytesMut,
     parser: ReplyParser,
     owed: VecDeque<&'static str>,
-    /// Some of several commands that were sent together have been answered.
-    partly: bool,
+    /// The replies to what was sent last.
+    answered: usize,
     /// The server is known to take several commands at once.
     pipelines: bool,
+    /// What is owed first has been answered preliminarily.
+    began: bool,
     learnt: Arc<Learnt>,
 }
 
@@ -61,8 +64,9 @@ impl Control {
             received: BytesMut::new(),
             parser: ReplyParser::default(),
             owed: VecDeque::from([GREETING]),
-            partly: false,
+            answered: 0,
             pipelines: false,
+            began: false,
             learnt,
         }
     }
@@ -137,6 +141,7 @@ impl Control {
         let lines: Vec<u8> =
             commands.iter().flat_map(|command| command.line().iter().copied()).collect();
         self.owed.extend(commands.iter().map(Command::verb));
+        self.answered = 0;
         let Some(stream) = &mut self.stream else { return Err(gone()) };
         let outcome = stream.send("send a command", &lines).await;
         self.unless_broken(outcome)
@@ -171,8 +176,12 @@ impl Control {
         loop {
             let taken = self.take_reply();
             if let Some(reply) = self.unless_broken(taken)? {
-                let is_last = !reply.is_preliminary() && self.owed.pop_front().is_some();
-                self.partly = is_last && !self.owed.is_empty();
+                if !reply.is_preliminary() {
+                    self.owed.pop_front();
+                    self.answered += 1;
+                    self.pipelines |= self.answered > 1;
+                }
+                self.began = reply.is_preliminary();
                 if reply.code() == 421 || wants_resumption(&reply) {
                     // It means good-bye, whatever was asked; or there is no ticket left for TLS.
                     self.stream = None;
@@ -189,7 +198,8 @@ impl Control {
         let Some(stream) = &mut self.stream else { return Err(gone()) };
         let gap = (stream.silence() / GAP_OF_SILENCE).min(LONGEST_GAP);
         let receiving = stream.receive(WAIT, &mut self.received);
-        let received = match self.partly && !self.pipelines {
+        let maybe_lost = self.answered == 1 && !self.owed.is_empty() && !self.began;
+        let received = match maybe_lost && !self.pipelines {
             false => receiving.await,
             true => match timeout(gap, receiving).await {
                 Ok(received) => received,

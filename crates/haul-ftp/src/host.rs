@@ -26,6 +26,9 @@ use crate::wire::{Command, Reply};
 /// for as long as a server takes to be restarted.
 const PAUSES_MS: [u64; 7] = [0, 250, 500, 1000, 2000, 4000, 8000];
 
+/// So many of these pauses, 7.75 s altogether, are made before there is a first lane.
+const AT_FIRST: usize = 6;
+
 /// So long a file may still be written by somebody who was told to stop.
 const LETTING_GO: Duration = Duration::from_secs(10);
 
@@ -279,7 +282,9 @@ impl Tries {
             ErrorKind::Unreachable => error.retry() == Retry::Later && self.lanes.have_been_open(),
             _ => false,
         };
-        let Some(pause) = PAUSES_MS.get(self.failed).filter(|_| passes) else { return false };
+        let most = if self.lanes.have_been_open() { PAUSES_MS.len() } else { AT_FIRST };
+        let pauses = &PAUSES_MS[..most];
+        let Some(pause) = pauses.get(self.failed).filter(|_| passes) else { return false };
         self.failed += 1;
         sleep(Duration::from_millis(*pause)).await;
         true

@@ -282,10 +282,13 @@ impl Lanes {
                 }
                 Err(error) => {
                     let pause = state.refuse();
-                    let this = Arc::clone(&self);
+                    // Lanes that nobody uses any more end at once, not after the pause.
+                    let this = self.this.clone();
                     self.spawn(async move {
                         sleep(pause).await;
-                        this.serve();
+                        if let Some(this) = this.upgrade() {
+                            this.serve();
+                        }
                     });
                     if state.open() + state.making == 0 {
                         failed.extend(state.waiting.drain(..));

@@ -165,6 +165,9 @@ pub(crate) async fn measure(session: &mut Session, path: &[u8]) -> Result<u64> {
             session.server.learnt.learn(Lesson::SizeWorks);
             return Ok(bytes);
         }
+        if replies.iter().any(|reply| reply.is_unknown() && reply.code() != 501) {
+            session.server.learnt.learn(Lesson::NoSize);
+        }
     }
     let mut data = session.transfer(0, Command::new("RETR", path)?, "look at").await?;
     if let Some(bytes) = session.announced() {

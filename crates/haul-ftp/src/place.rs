@@ -116,6 +116,11 @@ impl Inner {
         if !there.iter().all(Reply::is_pending) {
             return Ok(());
         }
+        // Some servers say so of every name, and look when it gets another one.
+        let there = self.host.look(&aside).await.map_err(|error| self.at(error, path))?;
+        if there.is_none() {
+            return Ok(());
+        }
         match self.find(path).await? {
             Some(_) => self.remove_aside(&aside, path).await,
             None => self.put_back(&aside, path).await,

@@ -80,7 +80,9 @@ fn data_set<'a>(words: &[&'a [u8]]) -> Option<(&'a [u8], Found)> {
     let file = || Found::of(EntryKind::File);
     match words {
         [state, name] if state.eq_ignore_ascii_case(b"Migrated") => Some((name, file())),
-        [_, unit, name] if unit.eq_ignore_ascii_case(b"Tape") => Some((name, file())),
+        [volume, unit, name] if unit.eq_ignore_ascii_case(b"Tape") && is_volume(volume) => {
+            Some((name, file()))
+        }
         // A database, which cannot be fetched.
         [_, unit, b"VSAM", name] if is_digits(unit) => {
             Some((name, Found::of(EntryKind::Special(SpecialKind::Unknown))))
@@ -96,6 +98,11 @@ fn data_set<'a>(words: &[&'a [u8]]) -> Option<(&'a [u8], Found)> {
         }
         _ => None,
     }
+}
+
+/// Up to six capitals and digits.
+fn is_volume(word: &[u8]) -> bool {
+    word.len() <= 6 && word.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
 }
 
 /// A member of a data set: `NAME 01.01 2004/06/22 2004/06/22 16:32   128   128    0 ID`, or of a library of
@@ -140,7 +147,7 @@ fn os400<'a>(line: &'a [u8], all: &[(&'a [u8], usize)]) -> Option<Line<'a>> {
     let at = all.iter().position(|(field, _)| {
         field.len() > 2 && field[0] == b'*' && field[1..].iter().all(u8::is_ascii_uppercase)
     })?;
-    if !matches!(at, 1 | 4) {
+    if at != 4 && (at, all[at].0) != (1, b"*MEM") {
         return None;
     }
     let size = all.get(1).filter(|_| at == 4).and_then(|(field, _)| number(field));
@@ -247,6 +254,8 @@ mod tests {
             "a;x 1 2-JUL-2003",
             "ls: -a: No such file",
             "a * b c *X d",
+            "hello *FILE x",
+            "Insert Tape now",
         ] {
             assert_eq!(line(text.as_bytes()), None, "{text}");
         }
