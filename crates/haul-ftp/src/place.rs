@@ -5,7 +5,7 @@
 //! renamed back. A run that is killed in between leaves the old file aside; the next one that writes the
 //! name puts it back, or removes it when the name is taken.
 
-use haul_storage::{Error, ErrorKind, RelPath, Result, Retry};
+use haul_storage::{Error, ErrorKind, RelPath, Result, Retry, aside_name};
 
 use crate::error::{protocol, refused};
 use crate::inner::Inner;
@@ -188,9 +188,4 @@ impl Inner {
 
 fn rename(from: &[u8], to: &[u8]) -> Result<[Command; 2]> {
     Ok([Command::new("RNFR", from)?, Command::new("RNTO", to)?])
-}
-
-/// The name beside `name` for what is set aside.
-fn aside_name(name: &[u8]) -> Vec<u8> {
-    haul_storage::part_name(&[b"old-", name].concat())
 }

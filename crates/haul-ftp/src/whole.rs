@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use haul_storage::{Block, CommitOptions, Entry, Error, ErrorKind, RelPath, Result, Whole};
+use haul_storage::{
+    Block, CommitOptions, Entry, Error, ErrorKind, RelPath, Result, Whole, temporary_name,
+};
 
 use crate::data::{end_upload, reason, receive, send};
 use crate::host::Writing;
@@ -122,9 +124,8 @@ fn begin_writing(inner: &Inner, path: &RelPath) -> Result<(Vec<u8>, Writing)> {
         return Ok((usual, writing));
     }
     for n in 2..=OTHERS {
-        let name = [path.name(), format!(".{n}").as_bytes()].concat();
-        let other = path.with_name(name).map_err(|_| busy(inner, path))?;
-        let other = inner.on_server(&inner.part_of(&other)?);
+        let name = temporary_name(path.name(), &n.to_string());
+        let other = inner.on_server(&path.with_name(name).map_err(|_| busy(inner, path))?);
         if let Some(writing) = inner.host.try_begin_writing(&other) {
             return Ok((other, writing));
         }
