@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+
 /// What tokens stand for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tokens {
@@ -21,6 +23,8 @@ pub struct Tokens {
     pub home: PathBuf,
     /// `%l`, and up to its first dot `%L`.
     pub local_host: String,
+    /// `%j`: the hosts of ProxyJump, or nothing.
+    pub jump_host: String,
 }
 
 impl Tokens {
@@ -49,6 +53,8 @@ impl Tokens {
                 Some('L') => {
                     result.push_str(self.local_host.split('.').next().unwrap_or_default());
                 }
+                Some('j') => result.push_str(&self.jump_host),
+                Some('C') => result.push_str(&self.connection_hash()),
                 Some('i') => result.push_str(&rustix::process::getuid().as_raw().to_string()),
                 Some(other) => return Err(format!("\"%{other}\" in \"{text}\" is not known")),
                 None => return Err(format!("\"{text}\" ends with a single \"%\"")),
@@ -57,12 +63,28 @@ impl Tokens {
         Ok(result)
     }
 
+    /// `%C`: SHA-1 of `%l%h%p%r%j`.
+    fn connection_hash(&self) -> String {
+        let port = self.port.to_string();
+        let parts = [&self.local_host, &self.host_name, &port, &self.user, &self.jump_host];
+        let text: String = parts.into_iter().map(String::as_str).collect();
+        let digest = digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
+        digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// A path: `~`, tokens and environment variables.
     ///
     /// # Errors
     /// Something in it that is not known, in words.
     pub fn path(&self, text: &str) -> Result<PathBuf, String> {
-        let text = self.expand(&variables(text)?)?;
+        self.home(&self.expand(&variables(text)?)?)
+    }
+
+    /// A path that may begin with `~` or `~user`.
+    ///
+    /// # Errors
+    /// A user that is not known, in words.
+    pub fn home(&self, text: &str) -> Result<PathBuf, String> {
         if text == "~" {
             return Ok(self.home.clone());
         }
@@ -112,6 +134,7 @@ mod tests {
             local_user: "me".to_owned(),
             home: PathBuf::from("/home/me"),
             local_host: "here.lan".to_owned(),
+            jump_host: String::new(),
         }
     }
 

@@ -41,13 +41,27 @@ fn hop(text: &str) -> Result<Hop, String> {
             None => (address, None),
         },
     };
-    let port =
-        port.map(|port| port.parse::<u16>().ok().filter(|&port| port != 0).ok_or_else(wrong));
-    let port = port.transpose()?;
+    let port = port.map(|text| self::port(text).ok_or_else(wrong)).transpose()?;
     if !is_host(host) || user.as_deref().is_some_and(|user| !is_user(user)) {
         return Err(wrong());
     }
     Ok(Hop { user, host: host.to_owned(), port })
+}
+
+/// A port by its number or its name in services(5), as ssh takes both.
+pub fn port(text: &str) -> Option<u16> {
+    if let Ok(number) = text.parse() {
+        return Some(number).filter(|&port| port != 0);
+    }
+    // Not every machine has the list.
+    let services = std::fs::read_to_string("/etc/services").unwrap_or_default();
+    let listed = services.lines().find_map(|line| {
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+        let name = words.next()?;
+        let number = words.next()?.strip_suffix("/tcp")?;
+        (name == text || words.any(|alias| alias == text)).then(|| number.parse().ok())?
+    });
+    listed.or_else(|| (text == "ssh").then_some(22))
 }
 
 /// Whether a name can be that of a host. Names go into the command lines of ProxyCommand and `Match

@@ -25,7 +25,7 @@ use haul_storage::{Error, ErrorKind, Result};
 pub use self::jump::Hop;
 use self::reader::{Query, Reader, World};
 pub use self::settings::StrictHostKeys;
-use self::settings::{Proxy, Settings};
+use self::settings::{Canonicalize, Proxy, Settings};
 use self::world::RealWorld;
 use super::choice;
 use super::options::{ConfigFile, SshOptions};
@@ -170,8 +170,11 @@ fn resolve_in(
         reader.option(option)?;
     }
     read_files(&mut reader, query, options)?;
-    if reader.wants_final_pass() {
-        reader.begin_final_pass();
+    let canonical = canonical_name(reader.world(), reader.settings(), query);
+    let canonical = canonical.map_err(|cause| refused(host, cause))?;
+    if canonical.is_some() || reader.wants_final_pass() {
+        let name = canonical.unwrap_or_else(|| reader.settings().tokens(query).host_name);
+        reader.begin_final_pass(name);
         read_files(&mut reader, query, options)?;
     }
     finish(&reader.into_settings(), query, options).map_err(|cause| refused(host, cause))
@@ -206,6 +209,47 @@ fn read_files<W: World>(
             }
             Ok(())
         }
+    }
+}
+
+/// The name of the host after CanonicalizeHostname; `None` where that is not asked for.
+fn canonical_name(
+    world: &impl World,
+    settings: &Settings,
+    query: &Query,
+) -> Result<Option<String>, String> {
+    let name = settings.tokens(query).host_name;
+    let is_direct = matches!(settings.proxy, None | Some(Proxy::None));
+    match settings.canonicalize {
+        None | Some(Canonicalize::No) => return Ok(None),
+        Some(Canonicalize::Yes) if !is_direct => return Ok(Some(name)),
+        Some(Canonicalize::Yes | Canonicalize::Always) => {}
+    }
+    let follows =
+        settings.permitted_cnames.iter().flatten().any(|rule| !rule.eq_ignore_ascii_case("none"));
+    if follows {
+        return Err("haul cannot do what CanonicalizePermittedCNAMEs asks for".to_owned());
+    }
+    if name.parse::<std::net::IpAddr>().is_ok() {
+        return Ok(Some(name));
+    }
+    if let Some(anchored) = name.strip_suffix('.') {
+        return Ok(Some(if world.resolves(&name) { anchored.to_owned() } else { name }));
+    }
+    let dots = name.matches('.').count();
+    if dots > settings.canonicalize_max_dots.unwrap_or(1) as usize {
+        return Ok(Some(name));
+    }
+    let domains = settings.canonical_domains.iter().flatten();
+    for domain in domains.take_while(|domain| !domain.eq_ignore_ascii_case("none")) {
+        let full = format!("{name}.{}", domain.trim_end_matches('.'));
+        if world.resolves(&format!("{full}.")) {
+            return Ok(Some(full));
+        }
+    }
+    match settings.canonicalize_fallback_local {
+        Some(false) => Err(format!("none of the CanonicalDomains has a host {name}")),
+        _ => Ok(Some(name)),
     }
 }
 
@@ -257,6 +301,9 @@ fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<Ho
     let route = match &settings.proxy {
         None | Some(Proxy::None) => Route::Direct,
         Some(Proxy::Jump(list)) => Route::Jump(jump::parse(&tokens.expand(list)?)?),
+        Some(Proxy::Command(_)) if settings.proxy_use_fdpass == Some(true) => {
+            return Err("haul cannot do what ProxyUseFdpass asks for".to_owned());
+        }
         Some(Proxy::Command(command)) => Route::Command(tokens.expand(command)?),
     };
     let mut strict = settings.strict_host_key_checking.unwrap_or(StrictHostKeys::Ask);

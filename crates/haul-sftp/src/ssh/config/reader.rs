@@ -15,7 +15,7 @@ use haul_storage::{Error, ErrorKind, Result};
 
 use super::expand::Tokens;
 use super::lexer::{self, Line};
-use super::settings::Settings;
+use super::settings::{Refusal, Settings};
 use crate::ssh::pattern;
 
 /// How deep files may include each other, as in OpenSSH.
@@ -32,6 +32,8 @@ pub trait World {
     fn glob(&self, pattern: &str) -> Vec<PathBuf>;
     /// Whether a command line ends with status 0.
     fn succeeds(&self, command: &str) -> bool;
+    /// Whether a host name has an address.
+    fn resolves(&self, name: &str) -> bool;
 }
 
 /// Who asks, and for which host.
@@ -53,6 +55,8 @@ pub struct Reader<'a, W> {
     world: &'a W,
     query: &'a Query,
     settings: Settings,
+    /// What patterns of `Host` are compared with.
+    name: String,
     /// Whether this is the pass in which `Match final` and `Match canonical` hold.
     is_final: bool,
     wants_final: bool,
@@ -77,7 +81,8 @@ impl<'a, W: World> Reader<'a, W> {
     /// Starts with nothing set.
     pub fn new(world: &'a W, query: &'a Query) -> Self {
         let settings = Settings::default();
-        Self { world, query, settings, is_final: false, wants_final: false }
+        let name = query.host.clone();
+        Self { world, query, settings, name, is_final: false, wants_final: false }
     }
 
     /// Takes one `Name=value` of the command line.
@@ -98,7 +103,7 @@ impl<'a, W: World> Reader<'a, W> {
         match self.settings.apply(&line) {
             Ok(true) => Ok(()),
             Ok(false) => Err(refuse(format!("haul does not know the option {}", line.keyword))),
-            Err(cause) => Err(refuse(cause)),
+            Err(refusal) => Err(refuse(refusal.cause())),
         }
     }
 
@@ -118,9 +123,16 @@ impl<'a, W: World> Reader<'a, W> {
         self.wants_final
     }
 
-    /// From now on `Match final` holds.
-    pub const fn begin_final_pass(&mut self) {
+    /// From now on `Match final` holds, and `Host` means the real name of the host, which is `name`.
+    pub fn begin_final_pass(&mut self, name: String) {
         self.is_final = true;
+        self.settings.host_name = Some(name.replace('%', "%%"));
+        self.name = name;
+    }
+
+    /// The world that it reads.
+    pub const fn world(&self) -> &'a W {
+        self.world
     }
 
     /// What has been set.
@@ -156,7 +168,7 @@ impl<'a, W: World> Reader<'a, W> {
             match line.keyword.as_str() {
                 "host" => {
                     let patterns = nonempty(&line).map_err(|cause| place.error(cause))?;
-                    applies = live && pattern::matches_list(patterns, &self.query.host);
+                    applies = live && pattern::matches_list(patterns, &self.name);
                 }
                 "match" => {
                     let matched = self.matches(&line, live).map_err(|cause| place.error(cause))?;
@@ -164,12 +176,18 @@ impl<'a, W: World> Reader<'a, W> {
                 }
                 "include" => self.include(&line, base, applies, depth, place)?,
                 _ if applies => {
-                    self.settings.apply(&line).map_err(|cause| place.error(cause))?;
+                    let known = self.settings.apply(&line);
+                    let known = known.map_err(|refusal| place.error(refusal.cause()))?;
+                    if known && raw.contains(char::REPLACEMENT_CHARACTER) {
+                        return Err(place.error("the line is not UTF-8"));
+                    }
                 }
-                // A bad line is reported wherever it stands, as OpenSSH does.
-                _ => {
-                    Settings::default().apply(&line).map_err(|cause| place.error(cause))?;
-                }
+                // A bad line is reported wherever it stands, as OpenSSH does. What haul only cannot do does
+                // not matter here.
+                _ => match Settings::default().apply(&line) {
+                    Err(Refusal::Bad(cause)) => return Err(place.error(cause)),
+                    Err(Refusal::Unsupported(_)) | Ok(_) => {}
+                },
             }
         }
         Ok(())
@@ -187,8 +205,8 @@ impl<'a, W: World> Reader<'a, W> {
             return Err(place.error("too many files include each other"));
         }
         for argument in nonempty(line).map_err(|cause| place.error(cause))? {
-            let named = if let Some(rest) = argument.strip_prefix("~/") {
-                self.query.home.join(rest)
+            let named = if argument.starts_with('~') {
+                self.tokens().home(argument).map_err(|cause| place.error(cause))?
             } else {
                 base.join(argument)
             };
@@ -207,6 +225,8 @@ impl<'a, W: World> Reader<'a, W> {
         let mut criteria = line.arguments.iter().map(String::as_str);
         let mut holds = true;
         let mut count = 0;
+        // A criterion that haul cannot judge, where the others do not decide.
+        let mut unknown = None;
         while let Some(word) = criteria.next() {
             let (negated, name) = match word.strip_prefix('!') {
                 Some(name) => (true, name),
@@ -234,7 +254,18 @@ impl<'a, W: World> Reader<'a, W> {
                     let value = attached
                         .or_else(|| criteria.next())
                         .ok_or_else(|| format!("\"{name}\" of Match needs a value"))?;
-                    self.criterion(&name, value, live && holds)?
+                    if name == "exec" && unknown.is_some() {
+                        // OpenSSH might not get as far as to run it.
+                        continue;
+                    }
+                    match self.criterion(&name, value, live && holds) {
+                        Ok(result) => result,
+                        Err(Refusal::Bad(cause)) => return Err(cause),
+                        Err(Refusal::Unsupported(cause)) => {
+                            unknown.get_or_insert(cause);
+                            continue;
+                        }
+                    }
                 }
             };
             holds &= result != negated;
@@ -242,7 +273,10 @@ impl<'a, W: World> Reader<'a, W> {
         if count == 0 {
             return Err("Match needs a criterion".to_owned());
         }
-        Ok(holds)
+        match unknown.filter(|_| holds && live) {
+            Some(cause) => Err(cause),
+            None => Ok(holds),
+        }
     }
 
     /// Whether a `Match` line holds nothing but passes and "all".
@@ -253,7 +287,7 @@ impl<'a, W: World> Reader<'a, W> {
         })
     }
 
-    fn criterion(&self, name: &str, value: &str, live: bool) -> Result<bool, String> {
+    fn criterion(&self, name: &str, value: &str, live: bool) -> Result<bool, Refusal> {
         let tokens = self.tokens();
         let list = |text: &str| pattern::matches_list(value.split(','), text);
         match name {
@@ -262,7 +296,14 @@ impl<'a, W: World> Reader<'a, W> {
             "user" => Ok(list(&tokens.user)),
             "localuser" => Ok(list(&self.query.local_user)),
             "exec" => Ok(live && self.world.succeeds(&tokens.expand(value)?)),
-            _ => Err(format!("haul does not know the criterion \"{name}\" of Match")),
+            "tagged" => Ok(list(self.settings.tag.as_deref().unwrap_or_default())),
+            // As `sftp` runs ssh.
+            "sessiontype" => Ok(list("subsystem")),
+            "command" => Ok(list("sftp")),
+            "localnetwork" | "version" => Err(Refusal::Unsupported(format!(
+                "haul cannot tell whether \"{name}\" of Match holds, and this host depends on it"
+            ))),
+            _ => Err(Refusal::Bad(format!("haul does not know the criterion \"{name}\" of Match"))),
         }
     }
 

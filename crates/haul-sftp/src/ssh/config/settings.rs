@@ -2,7 +2,8 @@
 //!
 //! [`Settings::apply`] takes one line that applies and keeps its value if none was there before.
 //! Options that haul does not know are left alone, unless leaving them alone would change where a
-//! connection goes or which host key is trusted.
+//! connection goes or trust a host key that must not be. Those are refused, but only where they apply: what
+//! OpenSSH accepts for another host is no concern of this one.
 
 use std::time::Duration;
 
@@ -50,6 +51,13 @@ pub struct Settings {
     pub number_of_password_prompts: Option<u32>,
     /// Bytes; 0 is the default of the cipher.
     pub rekey_limit: Option<u64>,
+    pub canonicalize: Option<Canonicalize>,
+    pub canonical_domains: Option<Vec<String>>,
+    pub canonicalize_max_dots: Option<u32>,
+    pub canonicalize_fallback_local: Option<bool>,
+    pub permitted_cnames: Option<Vec<String>>,
+    pub proxy_use_fdpass: Option<bool>,
+    pub tag: Option<String>,
 }
 
 /// How a host is reached if not directly.
@@ -76,19 +84,58 @@ pub enum StrictHostKeys {
     No,
 }
 
+/// Why a value is not taken, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// It makes no sense, to OpenSSH neither.
+    Bad(String),
+    /// OpenSSH takes it, and haul cannot do what it asks for.
+    Unsupported(String),
+}
+
+impl Refusal {
+    /// The words.
+    pub fn cause(self) -> String {
+        match self {
+            Self::Bad(cause) | Self::Unsupported(cause) => cause,
+        }
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(cause: String) -> Self {
+        Self::Bad(cause)
+    }
+}
+
+/// Whether a name without dots is completed with CanonicalDomains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Canonicalize {
+    /// No.
+    No,
+    /// Where the host is reached directly.
+    Yes,
+    /// Behind a proxy as well.
+    Always,
+}
+
 impl Settings {
     /// Takes the value of a line unless there is one already. `false`: haul does not know the
     /// option.
     ///
     /// # Errors
-    /// What is wrong with the value, in words.
-    pub fn apply(&mut self, line: &Line) -> Result<bool, String> {
+    /// What is wrong with the value.
+    pub fn apply(&mut self, line: &Line) -> Result<bool, Refusal> {
         match line.keyword.as_str() {
             "hostname" => first(&mut self.host_name, one(line)?.to_owned()),
             "port" => {
-                let port = number(line)?;
-                let port = u16::try_from(port).ok().filter(|&port| port != 0);
-                first(&mut self.port, port.ok_or("a port is from 1 to 65535")?);
+                let port = one(line)?;
+                let wrong = || {
+                    format!(
+                        "\"{port}\" is no port: neither a number from 1 to 65535 nor a known name"
+                    )
+                };
+                first(&mut self.port, super::jump::port(port).ok_or_else(wrong)?);
             }
             "user" => first(&mut self.user, one(line)?.to_owned()),
             "identityfile" => add(&mut self.identity_files, one(line)?),
@@ -100,7 +147,7 @@ impl Settings {
                 let proxy = if is_none(value) {
                     Proxy::None
                 } else {
-                    super::jump::parse(value)?;
+                    super::jump::parse(value).map_err(Refusal::Unsupported)?;
                     Proxy::Jump(value.to_owned())
                 };
                 first(&mut self.proxy, proxy);
@@ -136,12 +183,11 @@ impl Settings {
             }
             "requiredrsasize" => first(&mut self.required_rsa_size, number(line)?),
             "connecttimeout" => {
-                let value = one(line)?;
-                let time = if is_none(value) { None } else { Some(duration(value)?) };
-                first(&mut self.connect_timeout, time);
+                first(&mut self.connect_timeout, limit(one(line)?)?);
             }
             "serveraliveinterval" => {
-                first(&mut self.server_alive_interval, duration(one(line)?)?);
+                let interval = limit(one(line)?)?;
+                first(&mut self.server_alive_interval, interval.unwrap_or_default());
             }
             "serveralivecountmax" => first(&mut self.server_alive_count_max, number(line)?),
             "compression" => first(&mut self.compression, flag(line)?),
@@ -174,20 +220,39 @@ impl Settings {
                 // Host keys are looked up by name only, as OpenSSH does by default since 8.5.
                 flag(line)?;
             }
-            // What these ask for cannot be left out: the connection would go elsewhere, or a key
-            // would be trusted that must not be.
-            "canonicalizehostname" | "proxyusefdpass" | "verifyhostkeydns"
-                if one(line)?.eq_ignore_ascii_case("no") => {}
+            "canonicalizehostname" => {
+                let value = one(line)?;
+                let how = match value.to_ascii_lowercase().as_str() {
+                    "always" => Canonicalize::Always,
+                    _ if flag(line)? => Canonicalize::Yes,
+                    _ => Canonicalize::No,
+                };
+                first(&mut self.canonicalize, how);
+            }
+            "canonicaldomains" => first(&mut self.canonical_domains, one_or_more(line)?.to_vec()),
+            "canonicalizemaxdots" => first(&mut self.canonicalize_max_dots, number(line)?),
+            "canonicalizefallbacklocal" => {
+                first(&mut self.canonicalize_fallback_local, flag(line)?);
+            }
+            "canonicalizepermittedcnames" => {
+                first(&mut self.permitted_cnames, one_or_more(line)?.to_vec());
+            }
+            "proxyusefdpass" => first(&mut self.proxy_use_fdpass, flag(line)?),
+            "tag" => first(&mut self.tag, one(line)?.to_owned()),
+            "verifyhostkeydns" => {
+                // haul asks no DNS. Then a key is less often trusted than with OpenSSH, never more often.
+                if !one(line)?.eq_ignore_ascii_case("ask") {
+                    flag(line)?;
+                }
+            }
+            // What these ask for cannot be left out: the connection would go elsewhere, or a key would be
+            // trusted that must not be.
             "revokedhostkeys" | "bindinterface" if is_none(one(line)?) => {}
-            "canonicalizehostname"
-            | "proxyusefdpass"
-            | "verifyhostkeydns"
-            | "revokedhostkeys"
-            | "bindinterface" => {
-                return Err(format!(
+            "revokedhostkeys" | "bindinterface" => {
+                return Err(Refusal::Unsupported(format!(
                     "haul cannot do what {} asks for, and does not ignore it",
                     line.keyword
-                ));
+                )));
             }
             _ => return Ok(false),
         }
@@ -206,6 +271,10 @@ impl Settings {
             local_user: query.local_user.clone(),
             home: query.home.clone(),
             local_host: query.local_host.clone(),
+            jump_host: match &self.proxy {
+                Some(Proxy::Jump(list)) => list.clone(),
+                _ => String::new(),
+            },
         };
         // %h in HostName is what the user wrote. A token that is not known is reported when the
         // name is used.
@@ -283,6 +352,14 @@ fn family(value: &str) -> Result<Family, String> {
     }
 }
 
+/// A time that limits something; `none` and 0 are no limit.
+fn limit(value: &str) -> Result<Option<Duration>, String> {
+    if is_none(value) {
+        return Ok(None);
+    }
+    Ok(Some(duration(value)?).filter(|time| !time.is_zero()))
+}
+
 /// The time formats of sshd_config(5): `90`, `90s`, `1h30m`.
 fn duration(value: &str) -> Result<Duration, String> {
     let wrong = || format!("\"{value}\" is not a time");
@@ -320,14 +397,19 @@ fn bytes(values: &[String]) -> Result<u64, String> {
     if value.eq_ignore_ascii_case("default") || is_none(value) {
         return Ok(0);
     }
-    let (digits, shift) = match value.char_indices().last() {
-        Some((end, 'k' | 'K')) => (&value[..end], 10),
-        Some((end, 'm' | 'M')) => (&value[..end], 20),
-        Some((end, 'g' | 'G')) => (&value[..end], 30),
-        _ => (value, 0),
-    };
-    let count: u64 = digits.parse().map_err(|_| format!("\"{value}\" is not an amount"))?;
-    let amount = count.checked_mul(1 << shift).filter(|&amount| amount == 0 || amount >= 16);
+    let wrong = || format!("\"{value}\" is not an amount");
+    let units = ["", "K", "M", "G", "T", "P", "E"];
+    let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = value[digits.len()..].to_ascii_uppercase();
+    let unit = units.iter().position(|known| *known == unit || (unit == "B" && known.is_empty()));
+    let unit: u64 = 1 << (10 * unit.ok_or_else(wrong)?);
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, "0"));
+    let whole: u64 = whole.parse().map_err(|_| wrong())?;
+    // Parts of a unit, as scan_scaled(3) takes them.
+    let part: f64 = format!("0.{part}").parse().map_err(|_| wrong())?;
+    let amount =
+        whole.checked_mul(unit).and_then(|amount| amount.checked_add((part * unit as f64) as u64));
+    let amount = amount.filter(|&amount| amount == 0 || amount >= 16);
     amount.ok_or_else(|| format!("\"{value}\" is too small or too large an amount"))
 }
 
@@ -336,7 +418,7 @@ mod tests {
     use super::*;
     use crate::ssh::config::lexer;
 
-    fn apply(settings: &mut Settings, text: &str) -> Result<bool, String> {
+    fn apply(settings: &mut Settings, text: &str) -> Result<bool, Refusal> {
         settings.apply(&lexer::split(text).unwrap().unwrap())
     }
 
@@ -371,8 +453,10 @@ mod tests {
             "AddressFamily ipx",
             "StrictHostKeyChecking perhaps",
             "RevokedHostKeys /etc/revoked",
-            "CanonicalizeHostname yes",
-            "RekeyLimit 1T",
+            "CanonicalizeHostname perhaps",
+            "VerifyHostKeyDNS perhaps",
+            "RekeyLimit 1X",
+            "RekeyLimit 15",
             "ProxyJump a,,b",
         ] {
             assert!(apply(&mut Settings::default(), line).is_err(), "{line}");
@@ -382,6 +466,32 @@ mod tests {
     #[test]
     fn options_that_are_not_known_are_left_alone() {
         assert_eq!(apply(&mut Settings::default(), "ForwardAgent yes"), Ok(false));
+    }
+
+    #[test]
+    fn amounts_have_units_and_parts_of_them() {
+        let bytes = |text: &str| bytes(&[text.to_owned()]);
+        for (text, amount) in [
+            ("default", 0),
+            ("16", 16),
+            ("1k", 1024),
+            ("1.5G", 3 << 29),
+            ("1T", 1 << 40),
+            ("20B", 20),
+        ] {
+            assert_eq!(bytes(text), Ok(amount), "{text}");
+        }
+        assert!(bytes("1GB").is_err() && bytes("-1").is_err() && bytes("99999999P").is_err());
+    }
+
+    #[test]
+    fn a_port_may_have_a_name_and_no_limit_may_be_written_in_two_ways() {
+        let mut settings = Settings::default();
+        for line in ["Port ssh", "ConnectTimeout 0", "ServerAliveInterval none"] {
+            assert_eq!(apply(&mut settings, line), Ok(true), "{line}");
+        }
+        assert_eq!((settings.port, settings.connect_timeout), (Some(22), Some(None)));
+        assert_eq!(settings.server_alive_interval, Some(Duration::ZERO));
     }
 
     #[test]

@@ -15,6 +15,8 @@ struct Fake {
     good: Vec<String>,
     /// The files that were read, and whether they were guarded.
     read: std::cell::RefCell<Vec<(PathBuf, bool)>>,
+    /// Hosts that have an address.
+    hosts: Vec<String>,
 }
 
 impl World for Fake {
@@ -31,6 +33,10 @@ impl World for Fake {
 
     fn succeeds(&self, command: &str) -> bool {
         self.good.iter().any(|good| good == command)
+    }
+
+    fn resolves(&self, name: &str) -> bool {
+        self.hosts.iter().any(|host| host == name)
     }
 }
 
@@ -154,6 +160,60 @@ fn the_users_own_file_and_all_that_is_included_are_guarded() {
             .map(|(path, _)| (PathBuf::from(path), *path == "/home/me/.ssh/below"))
             .collect::<Vec<_>>()
     );
+}
+
+#[test]
+fn what_haul_cannot_do_matters_only_where_it_applies() {
+    for line in [
+        "RevokedHostKeys /etc/revoked",
+        "BindInterface eth0",
+        "ProxyJump a;b",
+        "CanonicalizePermittedCNAMEs *.a:*.b\nCanonicalizeHostname yes",
+        "ProxyUseFdpass yes\nProxyCommand nc %h %p",
+    ] {
+        let config = resolved(&format!("Host other\n{line}\nMatch host other\n{line}"), "h");
+        assert_eq!(config.route, Route::Direct);
+        let error = resolve_in(&world(line), &query("h"), None, None, &SshOptions::default());
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput, "{line}");
+    }
+    // A criterion that haul cannot judge decides nothing where another one does.
+    assert_eq!(resolved("Match localnetwork 10.0.0.0/8 host other\n Port 5", "h").port, 22);
+    let text = "Match localnetwork 10.0.0.0/8 host h\n Port 5";
+    let error = resolve_in(&world(text), &query("h"), None, None, &SshOptions::default());
+    assert!(error.unwrap_err().to_string().contains("localnetwork"));
+    for line in ["VerifyHostKeyDNS yes", "VerifyHostKeyDNS ask", "ProxyUseFdpass yes"] {
+        assert_eq!(resolved(line, "h").strict_host_keys, StrictHostKeys::Ask, "{line}");
+    }
+}
+
+#[test]
+fn a_short_name_is_completed_and_the_files_are_read_again_with_it() {
+    let text = "CanonicalizeHostname yes\nCanonicalDomains a.org b.org.\n\
+                Host *.b.org\n Port 5\nMatch canonical\n User canonical\nHost via\n ProxyJump x";
+    let mut fake = world(text);
+    fake.hosts = vec!["h.b.org.".to_owned(), "via.a.org.".to_owned()];
+    let get =
+        |host: &str| resolve_in(&fake, &query(host), None, None, &SshOptions::default()).unwrap();
+    let found = get("h");
+    assert_eq!(
+        (found.host_name.as_str(), found.port, found.user.as_str()),
+        ("h.b.org", 5, "canonical")
+    );
+    assert_eq!(found.alias, "h");
+    for unchanged in ["other", "a.b.c", "10.0.0.1", "via"] {
+        assert_eq!(get(unchanged).host_name, unchanged);
+    }
+    let strict = format!("{text}\nHost *\nCanonicalizeFallbackLocal no");
+    let error = resolve_in(&world(&strict), &query("h"), None, None, &SshOptions::default());
+    assert!(error.unwrap_err().to_string().contains("CanonicalDomains"));
+}
+
+#[test]
+fn a_line_that_is_not_utf_8_matters_only_where_it_counts() {
+    let text = "# Schl\u{fffd}ssel\nHost other\n User M\u{fffd}ller\nHost *\n SomethingElse \u{fffd}\n Port 5";
+    assert_eq!(resolved(text, "h").port, 5);
+    let error = resolve_in(&world(text), &query("other"), None, None, &SshOptions::default());
+    assert_eq!(error.unwrap_err().location(), "/home/me/.ssh/config:3");
 }
 
 #[test]
@@ -293,7 +353,10 @@ fn ours(config: &HostConfig) -> Vec<(&'static str, Vec<String>)> {
             let hops = hops.iter().map(|hop| {
                 let user = hop.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
                 let port = hop.port.map(|port| format!(":{port}")).unwrap_or_default();
-                format!("{user}{}{port}", hop.host)
+                match hop.host.contains(':') {
+                    true => format!("{user}[{}]{port}", hop.host),
+                    false => format!("{user}{}{port}", hop.host),
+                }
             });
             list.push(("proxyjump", vec![hops.collect::<Vec<_>>().join(",")]));
         }
@@ -329,6 +392,135 @@ fn everything_that_is_resolved_is_what_openssh_resolves() {
             }
         }
     }
+}
+
+/// Lines that OpenSSH takes, in all the forms that people write.
+const LINES: [&str; 64] = [
+    "Host h",
+    "Host other",
+    "Host *",
+    "Host h* !x",
+    "Host real",
+    "Host *.example.org other",
+    "Match all",
+    "Match host h",
+    "Match host real,h",
+    "Match originalhost other",
+    "Match !originalhost h",
+    "Match user nobody",
+    "Match final host real",
+    "Match canonical",
+    "Match exec \"test %n = h\"",
+    "Match exec \"test -n %C\"",
+    "Match originalhost other exec \"exit 1\"",
+    "HostName real",
+    "HostName %h.example.org",
+    "Port 22",
+    "Port 2200",
+    "Port ssh",
+    "Port=2201 # a comment",
+    "User them",
+    "User = \"the other\"",
+    "User me\u{e9}",
+    "IdentityFile /keys/a",
+    "IdentityFile \"/keys/with space\"",
+    "CertificateFile /keys/c",
+    "IdentitiesOnly yes",
+    "ProxyJump one",
+    "ProxyJump me@one:23,[::1]:24",
+    "ProxyJump none",
+    "ProxyCommand none",
+    "ProxyCommand nc -x a b 1",
+    "UserKnownHostsFile /a /b",
+    "GlobalKnownHostsFile /c",
+    "StrictHostKeyChecking off",
+    "StrictHostKeyChecking ACCEPT-NEW",
+    "HashKnownHosts yes",
+    "HostKeyAlias alias",
+    "ConnectTimeout 0",
+    "ConnectTimeout 1h2m3",
+    "ServerAliveInterval 7",
+    "ServerAliveCountMax 5",
+    "Compression YES",
+    "PasswordAuthentication false",
+    "KbdInteractiveAuthentication no",
+    "PubkeyAuthentication unbound",
+    "BatchMode true",
+    "AddressFamily inet6",
+    "BindAddress 127.0.0.1",
+    "NumberOfPasswordPrompts 2",
+    "RekeyLimit 1.5G 1h",
+    "RekeyLimit 1T",
+    "VerifyHostKeyDNS ask",
+    "VerifyHostKeyDNS yes",
+    "CanonicalizeHostname no",
+    "ProxyUseFdpass no",
+    "RevokedHostKeys /etc/ssh/revoked",
+    "BindInterface eth9",
+    "ForwardAgent yes",
+    "SendEnv LANG LC_*",
+    "ControlPath ~/.ssh/%C",
+];
+
+/// Lines that haul may refuse where they apply.
+const REFUSED: [&str; 2] = ["RevokedHostKeys", "BindInterface"];
+
+#[test]
+fn of_any_configuration_that_openssh_takes_haul_makes_the_same() {
+    if std::process::Command::new("ssh").arg("-V").output().is_err() {
+        eprintln!("SKIPPED: ssh is not installed");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config");
+    let mut state = 2_463_534_242_u32;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as usize % below
+    };
+    for _ in 0..150 {
+        let lines: Vec<&str> = (0..3 + random(12)).map(|_| LINES[random(LINES.len())]).collect();
+        let text = lines.join("\n");
+        std::fs::write(&file, &text).unwrap();
+        let options =
+            SshOptions { config: ConfigFile::Path(file.clone()), ..SshOptions::default() };
+        for host in ["h", "other"] {
+            let config = match resolve(None, host, None, &options) {
+                Ok(config) => config,
+                Err(error) => {
+                    let cause = error.to_string().to_ascii_lowercase();
+                    let known =
+                        REFUSED.iter().any(|name| cause.contains(&name.to_ascii_lowercase()));
+                    assert!(known, "{host}: {error} in\n{text}");
+                    continue;
+                }
+            };
+            let expected = openssh(&file, host);
+            for (name, values) in ours(&config) {
+                assert_eq!(expected.get(name), Some(&values), "{name} of {host} in\n{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_hash_of_a_connection_is_that_of_openssh() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config");
+    let said = directory.path().join("said");
+    let text = format!(
+        "Host h\n HostName real\n Port 77\n User them\nMatch exec \"echo %C > {}\"\n Compression yes\n",
+        said.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    openssh(&file, "h");
+    let theirs = std::fs::read_to_string(&said).unwrap();
+    std::fs::remove_file(&said).unwrap();
+    let options = SshOptions { config: ConfigFile::Path(file), ..SshOptions::default() };
+    resolve(None, "h", None, &options).unwrap();
+    assert_eq!(std::fs::read_to_string(&said).unwrap(), theirs);
 }
 
 proptest::proptest! {

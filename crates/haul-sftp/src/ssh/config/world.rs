@@ -2,12 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::guard;
 use super::reader::World;
-use crate::ssh::pattern;
 
 /// The file system and the shell.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl World for RealWorld {
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        // Comments need not be UTF-8.
+        // Comments need not be UTF-8. The reader refuses a line that counts and is not.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -30,7 +30,7 @@ impl World for RealWorld {
         let mut found = vec![PathBuf::from("/")];
         for part in Path::new(pattern).iter().filter(|part| *part != "/") {
             let part = part.to_string_lossy();
-            found = if part.contains(['*', '?']) {
+            found = if part.contains(['*', '?', '[']) {
                 found.iter().flat_map(|directory| entries(directory, &part)).collect()
             } else {
                 found.into_iter().map(|directory| directory.join(&*part)).collect()
@@ -47,6 +47,11 @@ impl World for RealWorld {
         // A command that cannot be started has not succeeded, which is all that is asked.
         shell.status().is_ok_and(|status| status.success())
     }
+
+    fn resolves(&self, name: &str) -> bool {
+        // A name that cannot be looked up now is none, as it is for OpenSSH.
+        (name, 22).to_socket_addrs().is_ok_and(|mut found| found.next().is_some())
+    }
 }
 
 /// The entries of a directory that match; hidden ones only if the pattern says so. A directory
@@ -58,8 +63,91 @@ fn entries(directory: &Path, pattern: &str) -> Vec<PathBuf> {
         .map(|entry| entry.file_name())
         .filter(|name| {
             let name = name.to_string_lossy();
-            name.starts_with('.') == pattern.starts_with('.') && pattern::matches(pattern, &name)
+            name.starts_with('.') == pattern.starts_with('.') && glob_matches(pattern, &name)
         })
         .map(|name| directory.join(name))
         .collect()
+}
+
+/// Whether a name matches a pattern of glob(7): `*`, `?`, and sets in brackets.
+fn glob_matches(pattern: &str, name: &str) -> bool {
+    let mut pattern = pattern.chars();
+    let mut name = name.chars();
+    loop {
+        let rest = pattern.as_str();
+        match pattern.next() {
+            None => return name.as_str().is_empty(),
+            Some('*') => {
+                let after = pattern.as_str();
+                let name = name.as_str();
+                let mut ends = name.char_indices().map(|(at, _)| at).chain([name.len()]);
+                return ends.any(|at| glob_matches(after, &name[at..]));
+            }
+            Some(one) => {
+                let Some(c) = name.next() else { return false };
+                let matches = match (one, set(rest)) {
+                    ('[', Some((is_in, after))) => {
+                        pattern = after.chars();
+                        is_in(c)
+                    }
+                    ('?', _) => true,
+                    _ => c == one,
+                };
+                if !matches {
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+/// The set that a pattern begins with, and what follows it; `None` if its bracket is never closed.
+fn set(pattern: &str) -> Option<(impl Fn(char) -> bool + '_, &str)> {
+    let inside = pattern.strip_prefix('[')?;
+    let negated = inside.starts_with(['!', '^']);
+    let inside = if negated { &inside[1..] } else { inside };
+    // A bracket that comes first is one of the set.
+    let first = inside.chars().next()?.len_utf8();
+    let end = first + inside[first..].find(']')?;
+    let members: Vec<char> = inside[..end].chars().collect();
+    let is_in = move |c: char| {
+        let mut found = false;
+        let mut at = 0;
+        while at < members.len() {
+            match members[at..] {
+                [low, '-', high, ..] => {
+                    found |= (low..=high).contains(&c);
+                    at += 3;
+                }
+                _ => {
+                    found |= members[at] == c;
+                    at += 1;
+                }
+            }
+        }
+        found != negated
+    };
+    Some((is_in, &inside[end + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_of_included_files_are_those_of_glob() {
+        for (pattern, name, expected) in [
+            ("*.conf", "a.conf", true),
+            ("*.conf", "a.conf~", false),
+            ("?[0-9]*", "a1b", true),
+            ("[!0-9]*", "1", false),
+            ("[]x]", "]", true),
+            ("[ab", "[ab", true),
+            ("*a*b", "xaxxb", true),
+            ("", "", true),
+            ("a", "", false),
+        ] {
+            assert_eq!(glob_matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
 }
