@@ -13,6 +13,7 @@ mod auth;
 mod configuration;
 mod early;
 mod host_keys;
+mod key_files;
 mod person;
 mod reach;
 mod transfer;

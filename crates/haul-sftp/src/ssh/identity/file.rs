@@ -4,8 +4,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use data_encoding::BASE64_MIME;
 use russh::keys::{PrivateKey, PublicKey, decode_secret_key, load_public_key};
 
+use super::pem::{self, Encrypted};
 use crate::ssh::options::Secret;
 
 /// The largest key file that is read. Those of RSA with 16 384 bits have 13 KiB.
@@ -34,6 +36,8 @@ pub struct KeyFile {
     /// Whether it takes a passphrase.
     pub encrypted: bool,
     text: Secret,
+    /// How it is encrypted, if as OpenSSL does it.
+    pem: Option<Encrypted>,
 }
 
 /// Reads the key of a path of IdentityFile.
@@ -63,18 +67,45 @@ fn from_text(path: &Path, text: &Secret, public: Option<PublicKey>) -> Found {
     if let Some(why) = exposed(path) {
         return Found::Unusable(why, public);
     }
-    let file = |public, encrypted| {
-        Found::Private(KeyFile { path: path.to_owned(), public, text: text.clone(), encrypted })
+    let file = |public, encrypted, pem| {
+        let path = path.to_owned();
+        Found::Private(KeyFile { path, public, text: text.clone(), encrypted, pem })
+    };
+    let unreadable = |with: &str| {
+        let convert = format!("ssh-keygen -p -f {}", path.display());
+        format!(
+            "it is encrypted with {with}, which haul cannot read; \"{convert}\" writes it anew in a form that it can"
+        )
     };
     // The format of OpenSSH has the public half in the clear.
     if let Ok(key) = PrivateKey::from_openssh(text.expose()) {
-        return file(Some(key.public_key().clone()), key.is_encrypted());
+        return file(Some(key.public_key().clone()), key.is_encrypted(), None);
+    }
+    if let Some(cipher) = openssh_cipher(text.expose()) {
+        return Found::Unusable(unreadable(&cipher), public);
+    }
+    match pem::encryption(text.expose()) {
+        Some(Ok(encrypted)) => return file(public, true, Some(encrypted)),
+        Some(Err(with)) => return Found::Unusable(unreadable(&with), public),
+        None => {}
     }
     match decode_secret_key(text.expose(), None) {
-        Ok(key) => file(Some(key.public_key().clone()), false),
-        Err(_) if text.expose().contains("ENCRYPTED") => file(public, true),
+        Ok(key) => file(Some(key.public_key().clone()), false, None),
+        Err(_) if text.expose().contains("ENCRYPTED") => file(public, true, None),
         Err(error) => Found::Unusable(format!("not a key that haul can read: {error}"), public),
     }
+}
+
+/// The cipher of an encrypted key in the format of OpenSSH (its file PROTOCOL.key).
+fn openssh_cipher(text: &str) -> Option<String> {
+    let (_, body) = text.split_once("-----BEGIN OPENSSH PRIVATE KEY-----")?;
+    let (body, _) = body.split_once("-----END")?;
+    let bytes = BASE64_MIME.decode(body.trim().as_bytes()).ok()?;
+    let rest = bytes.strip_prefix(b"openssh-key-v1\0")?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let name = rest.get(..usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+    let name = str::from_utf8(name).ok().filter(|name| *name != "none" && name.len() <= 64)?;
+    name.chars().all(|c| c.is_ascii_graphic()).then(|| name.to_owned())
 }
 
 fn text(path: &Path) -> io::Result<Secret> {
@@ -115,6 +146,11 @@ impl KeyFile {
     /// # Errors
     /// Mostly a wrong passphrase, in words.
     pub fn unlock(&self, passphrase: &Secret) -> Result<PrivateKey, String> {
+        if let Some(pem) = &self.pem {
+            let plain = pem.decrypt(passphrase).ok_or("the passphrase is wrong")?;
+            return decode_secret_key(plain.expose(), None)
+                .map_err(|error| format!("not a key that haul can read: {error}"));
+        }
         decode_secret_key(self.text.expose(), Some(passphrase.expose()))
             .map_err(|_| "the passphrase is wrong".to_owned())
     }

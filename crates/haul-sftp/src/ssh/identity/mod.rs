@@ -9,6 +9,7 @@
 
 mod agent;
 mod file;
+mod pem;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
