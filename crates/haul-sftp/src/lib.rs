@@ -8,5 +8,5 @@ pub mod transport;
 mod client;
 mod lane;
 
-pub use client::{Nearest, Resolved, SftpHost, SftpStorage};
+pub use client::{Nearest, Resolved, SftpHost, SftpStorage, Warn};
 pub use lane::SshDial;

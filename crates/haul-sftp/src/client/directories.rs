@@ -17,6 +17,8 @@ const MOST: usize = 16_384;
 #[derive(Debug, Default)]
 pub(super) struct Directories {
     known: Mutex<HashSet<RelPath>>,
+    /// Those that this run has made.
+    made: Mutex<HashSet<RelPath>>,
 }
 
 impl Directories {
@@ -42,12 +44,29 @@ impl Directories {
         known.insert(directory);
     }
 
+    /// Remembers a directory that was made now.
+    pub(super) fn made(&self, directory: RelPath) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.len() < MOST {
+            made.insert(directory.clone());
+        }
+        drop(made);
+        self.learn(directory);
+    }
+
+    /// Whether a directory is known to be of this run's making.
+    pub(super) fn is_made(&self, directory: &RelPath) -> bool {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(directory)
+    }
+
     /// Forgets what is at `path` and below it.
     pub(super) fn forget(&self, path: &RelPath) {
         let mut known = self.lock();
         if known.contains(path) {
             known.retain(|known| !known.starts_with(path));
         }
+        drop(known);
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<RelPath>> {

@@ -76,7 +76,7 @@ pub(super) fn unexpected(operation: &'static str, response: Response) -> Error {
         Response::Version { .. } => "a greeting",
         Response::Handle(_) => "a handle",
         Response::Data(_) => "data",
-        Response::Names(_) => "names",
+        Response::Names(_) | Response::ManyNames(_) => "names",
         Response::Attrs(_) => "attributes",
         Response::Extended(_) => "an extended reply",
     };

@@ -28,7 +28,6 @@ pub(super) struct Habits {
     lost_in_trial: AtomicBool,
     one_handle_a_file: AtomicBool,
     one_handle_a_session: AtomicBool,
-    no_attributes: AtomicBool,
     idle: Arc<Mutex<Vec<Arc<Session>>>>,
     brief: Arc<Semaphore>,
 }
@@ -40,7 +39,6 @@ impl Default for Habits {
             lost_in_trial: AtomicBool::new(false),
             one_handle_a_file: AtomicBool::new(false),
             one_handle_a_session: AtomicBool::new(false),
-            no_attributes: AtomicBool::new(false),
             idle: Arc::default(),
             brief: Arc::new(Semaphore::new(BRIEF)),
         }
@@ -86,23 +84,6 @@ impl Habits {
 
     pub(super) fn learn_one_handle_a_session(&self) {
         self.one_handle_a_session.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it sets no attributes.
-    pub(super) fn has_no_attributes(&self) -> bool {
-        self.no_attributes.load(Ordering::Relaxed)
-    }
-
-    /// Takes the answer to attributes that were set on a new file. A server that cannot do it has
-    /// still got the file, unless its length was among them.
-    pub(super) fn allow_no_attributes(&self, outcome: Result<()>, sized: bool) -> Result<()> {
-        match outcome {
-            Err(error) if error.kind() == ErrorKind::Unsupported && !sized => {
-                self.no_attributes.store(true, Ordering::Relaxed);
-                Ok(())
-            }
-            outcome => outcome,
-        }
     }
 }
 

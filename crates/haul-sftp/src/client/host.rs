@@ -8,6 +8,7 @@ use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry, part_name};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
+use super::attributes::Attributes;
 use super::error;
 use super::foresight;
 use super::habits::Habits;
@@ -26,6 +27,7 @@ const PAUSES_MS: [u64; 7] = [0, 250, 500, 1000, 2000, 4000, 8000];
 pub struct SftpHost {
     pub(super) lanes: Arc<Lanes>,
     pub(super) habits: Habits,
+    pub(super) attributes: Attributes,
 }
 
 /// What a path of a location is on the server.
@@ -54,7 +56,8 @@ impl SftpHost {
     /// A server that is reached by `dial`; nothing is opened yet. Its lanes live on `runtime`, which
     /// should have threads of its own: encryption is work.
     pub fn new(dial: Arc<dyn Dial>, runtime: Handle) -> Arc<Self> {
-        Arc::new(Self { lanes: Lanes::new(dial, runtime), habits: Habits::default() })
+        let (habits, attributes) = (Habits::default(), Attributes::default());
+        Arc::new(Self { lanes: Lanes::new(dial, runtime), habits, attributes })
     }
 
     /// Says that much is going to be moved: where the path is long, `lanes` lanes (8 at most) are
@@ -199,6 +202,12 @@ impl SftpHost {
     }
 
     fn absolute(&self, answer: Response, asked: &[u8]) -> Result<Bytes> {
+        if let Response::Status { .. } = answer
+            && asked.starts_with(b"/")
+        {
+            // Some servers have no realpath; such a path needs none.
+            return Ok(Bytes::copy_from_slice(asked));
+        }
         let name = error::one_name("resolve", answer).map_err(|e| self.at(e, asked))?.name;
         if !name.starts_with(b"/") {
             let error = Error::new(ErrorKind::Protocol, "resolve")

@@ -30,7 +30,7 @@ pub(super) struct Inner {
     pub(super) location: Location,
     pub(super) root: Bytes,
     /// What the server can do, by its [`Habits`](super::habits::Habits): the usual, with few
-    /// handles, with writes in order; and the same without attributes.
+    /// handles, with writes in order; and the same without times.
     pub(super) capabilities: [Capabilities; 6],
     pub(super) extensions: Extensions,
     pub(super) journals: Option<PathBuf>,
@@ -53,7 +53,7 @@ impl Inner {
             Some(Writes::InOrder) => 2,
             _ => usize::from(habits.are_handles_few()),
         };
-        &self.capabilities[writes + 3 * usize::from(habits.has_no_attributes())]
+        &self.capabilities[writes + 3 * usize::from(self.host.attributes.has_no_times())]
     }
 
     /// Whether what it announces is only there where files lie on a file system: bytes can be
@@ -235,6 +235,7 @@ impl Inner {
             Response::Names(names) => {
                 names.iter().all(|name| matches!(&name.name[..], b"." | b".."))
             }
+            Response::ManyNames(_) => false,
             _ => true,
         })
     }
@@ -258,7 +259,7 @@ impl Inner {
                 Err(self.at(error.because("it was there before"), path))
             }
             Ok(()) => {
-                self.directories.learn(path.clone());
+                self.directories.made(path.clone());
                 Ok(())
             }
             Err(error) if matches!(before, Response::Attrs(_)) => {

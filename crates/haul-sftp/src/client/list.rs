@@ -20,11 +20,14 @@ use super::habits::{Lane, Opening};
 use super::host::Tries;
 use super::inner::Inner;
 use super::session::{Pending, Session};
-use crate::codec::{FileKind, Handle, Name, Request, Response, Status};
+use crate::codec::{FileKind, Handle, Name, Names, Request, Response, Status};
 
 /// READDIRs under way at most. The first is alone, since most directories are short; with each
 /// answer two more are asked for.
 const AHEAD: usize = 32;
+
+/// So many names of a long answer become entries at a time.
+const BATCH: usize = 1024;
 
 /// So many names of a directory are remembered, so that it can be listed anew when a lane is lost.
 const REMEMBERED: usize = 65_536;
@@ -45,6 +48,7 @@ pub(super) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
         asked: VecDeque::from([first]),
         opened,
         ahead: 1,
+        many: None,
         ended: false,
         given: Some(HashSet::new()),
         hasher: RandomState::new(),
@@ -119,6 +123,8 @@ struct Listing {
     opened: Opened,
     asked: VecDeque<Pending>,
     ahead: usize,
+    /// What is left of a long answer.
+    many: Option<Names>,
     ended: bool,
     /// Hashes of the names that were given; `None` when there are too many to remember.
     given: Option<HashSet<u64>>,
@@ -151,6 +157,24 @@ impl Listing {
     /// The next entries, and names that cannot be entries.
     async fn next(&mut self) -> Option<Vec<Result<Vec<Entry>>>> {
         loop {
+            if let Some(many) = &mut self.many {
+                match many.take(BATCH) {
+                    Ok(names) if names.is_empty() => self.many = None,
+                    Ok(mut names) => {
+                        self.leave_out_given(&mut names);
+                        let batch = self.entries(names).await;
+                        if !batch.is_empty() {
+                            return Some(batch);
+                        }
+                    }
+                    Err(error) => {
+                        let error =
+                            Error::new(ErrorKind::Protocol, "list").because(error.to_string());
+                        return Some(self.end(error));
+                    }
+                }
+                continue;
+            }
             let pending = self.asked.pop_front()?;
             match pending.answer().await {
                 Ok(Response::Names(mut names)) => {
@@ -159,6 +183,14 @@ impl Listing {
                     let batch = self.entries(names).await;
                     if !batch.is_empty() {
                         return Some(batch);
+                    }
+                }
+                // A server that gives so many at once is not asked for more ahead, for the sake of memory.
+                Ok(Response::ManyNames(names)) => {
+                    self.ahead = 0;
+                    self.many = Some(names);
+                    if self.asked.is_empty() && !self.ended {
+                        self.asked.push_back(self.opened.ask());
                     }
                 }
                 // What was asked ahead ends the same way.
@@ -193,6 +225,7 @@ impl Listing {
 
     fn end(&mut self, error: Error) -> Vec<Result<Vec<Entry>>> {
         self.ended = true;
+        self.many = None;
         self.asked.clear();
         vec![Err(self.inner.at(error, &self.path))]
     }
@@ -202,7 +235,7 @@ impl Listing {
             return;
         }
         self.ahead = (self.ahead * 2).min(AHEAD);
-        while self.asked.len() < self.ahead {
+        while self.asked.len() < self.ahead.max(1) {
             self.asked.push_back(self.opened.ask());
         }
     }

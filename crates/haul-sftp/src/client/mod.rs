@@ -2,9 +2,10 @@
 //!
 //! `host` is a server with its `lanes`, each a `session` over a channel; `storage` is a directory on
 //! it, with `read`, `write`, `whole` (small files) and `list` beside it; `directories` remembers
-//! what is a directory and no link, `habits` what a server does not announce; `entry` and `error`
-//! translate.
+//! what is a directory and no link, `habits` what a server does not announce, `attributes` what it
+//! lets be set; `entry` and `error` translate.
 
+mod attributes;
 mod behind;
 mod directories;
 mod entry;
@@ -25,5 +26,6 @@ mod table;
 mod whole;
 mod write;
 
+pub use attributes::Warn;
 pub use host::{Nearest, Resolved, SftpHost};
 pub use storage::SftpStorage;

@@ -36,6 +36,10 @@ use crate::transport::{Channel, Outgoing};
 /// what they are asked for without counting their own head.
 const ANSWER_MAX: u32 = OPENSSH_PACKET_MAX + 4096;
 
+/// The longest answer to READDIR that is accepted, and how much all of a lane may have that nobody has taken
+/// apart: AWS Transfer Family and others list a directory in one packet.
+const NAMES_MAX: u32 = 64 << 20;
+
 /// What a lane is trusted with, whatever it has carried.
 const FIRST_ALLOWANCE: u64 = 256 << 10;
 
@@ -68,6 +72,8 @@ struct Shared {
     next_id: AtomicU32,
     waiting: Mutex<Waiting>,
     outstanding: AtomicU64,
+    /// Bytes of long answers that nobody has taken.
+    names_held: AtomicU64,
     /// Bytes that the lane may be expected to carry in a round trip.
     allowance: AtomicU64,
     /// Shortest time from a short question to its answer, in nanoseconds.
@@ -108,6 +114,7 @@ impl Session {
             next_id: AtomicU32::new(FIRST_ID),
             waiting: Mutex::new(Waiting { by_id: HashMap::new(), ended: None, pace: Pace::new() }),
             outstanding: AtomicU64::new(0),
+            names_held: AtomicU64::new(0),
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
             round_trip_ns: AtomicU64::new(round_trip.map_or(u64::MAX, nanos)),
             server: watch::Sender::new(None),
@@ -312,7 +319,10 @@ impl Pending {
     /// Waits for the answer.
     pub(super) async fn answer(mut self) -> Result<Response> {
         match (&mut self.answer).await {
-            Ok(answer) => answer,
+            Ok(answer) => {
+                self.shared.taken(&answer);
+                answer
+            }
             Err(_) => Err(self.shared.ended_error()),
         }
     }
@@ -323,8 +333,11 @@ impl Drop for Pending {
         self.shared.outstanding.fetch_sub(self.weight, Ordering::Relaxed);
         // From here on the reader closes what is opened for nobody; before, it has handed it over.
         self.answer.close();
-        if let Ok(Ok(Response::Handle(handle))) = self.answer.try_recv() {
-            drop(self.shared.request(&Request::Close(handle)));
+        if let Ok(answer) = self.answer.try_recv() {
+            self.shared.taken(&answer);
+            if let Ok(Response::Handle(handle)) = answer {
+                drop(self.shared.request(&Request::Close(handle)));
+            }
         }
     }
 }
@@ -387,6 +400,26 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Counts a long answer; not more of them are held than [`NAMES_MAX`].
+    fn hold(&self, response: &Response) -> Result<()> {
+        let Response::ManyNames(names) = response else { return Ok(()) };
+        let held = names.held() as u64;
+        let all = self.names_held.fetch_add(held, Ordering::Relaxed) + held;
+        match all > u64::from(NAMES_MAX) {
+            true => Err(protocol(format!(
+                "{all} bytes of names at once, when {NAMES_MAX} are accepted"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// An answer is not held here any more.
+    fn taken(&self, answer: &Result<Response>) {
+        if let Ok(Response::ManyNames(names)) = answer {
+            self.names_held.fetch_sub(names.held() as u64, Ordering::Relaxed);
+        }
+    }
+
     /// Hands an answer to who waits for it.
     fn answer(self: &Arc<Self>, id: u32, response: Response) -> Result<()> {
         let waiter = {
@@ -408,9 +441,13 @@ impl Shared {
         if let Some(asked) = waiter.asked {
             self.round_trip_ns.fetch_min(nanos(asked.elapsed()), Ordering::Relaxed);
         }
-        if let Err(Ok(Response::Handle(handle))) = waiter.answer.send(Ok(response)) {
+        self.hold(&response)?;
+        if let Err(unwanted) = waiter.answer.send(Ok(response)) {
+            self.taken(&unwanted);
             // Whoever opened it does not want it any more.
-            drop(self.request(&Request::Close(handle)));
+            if let Ok(Response::Handle(handle)) = unwanted {
+                drop(self.request(&Request::Close(handle)));
+            }
         }
         Ok(())
     }
@@ -459,7 +496,7 @@ async fn read(
     mut incoming: BoxStream<'static, Result<Bytes>>,
     greeting: Greeting,
 ) {
-    let mut deframer = Deframer::new(ANSWER_MAX);
+    let mut deframer = Deframer::new(ANSWER_MAX).with_names(NAMES_MAX);
     let mut greeting = Some(greeting);
     let error = loop {
         match incoming.next().await {

@@ -11,6 +11,7 @@ use haul_storage::{
     StorageExt, Whole, WriteAt, Writes,
 };
 
+use super::attributes;
 use super::directories::Directories;
 use super::entry;
 use super::error;
@@ -239,21 +240,14 @@ impl Storage for SftpStorage {
         };
         let on_server = inner.on_server(path);
         let mut attrs = entry::attrs(metadata);
-        let request = if kind == Some(FileKind::Symlink) {
+        let set = if kind == Some(FileKind::Symlink) {
             // A link has no mode of its own, and SETSTAT would follow it.
             attrs.permissions = None;
-            if attrs == Attrs::default() || !inner.has(name::LSETSTAT) {
-                return Ok(());
-            }
-            Request::Extended(Extended::Lsetstat(on_server, attrs))
+            attributes::set_of_link(inner, on_server, attrs).await
         } else {
-            if attrs == Attrs::default() {
-                return Ok(());
-            }
-            Request::Setstat(on_server, attrs)
+            attributes::set(inner, &on_server, attrs, inner.directories.is_made(path)).await
         };
-        let answer = inner.host.ask(&request).await?;
-        error::done("set attributes", answer).map_err(|error| inner.at(error, path))
+        set.map_err(|error| inner.at(error, path))
     }
 
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
@@ -298,7 +292,8 @@ impl Storage for SftpStorage {
 }
 
 fn by_habits(usual: &Capabilities) -> [Capabilities; 6] {
-    let bare = Capabilities { times: false, mode: false, owner: false, ..usual.clone() };
+    // Modes are not given up: a new file gets its own with its creation.
+    let bare = Capabilities { times: false, ..usual.clone() };
     // What is continued is read while it is written, and what is copied has two files open.
     let few = |of: &Capabilities| Capabilities { resume: false, server_copy: false, ..of.clone() };
     let in_order = |of: &Capabilities| Capabilities { writes: Writes::InOrder, ..few(of) };

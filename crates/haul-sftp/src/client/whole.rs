@@ -8,6 +8,7 @@ use haul_storage::{
     Block, CommitOptions, Entry, Error, ErrorKind, Range, ReadAt, RelPath, Result, Whole,
 };
 
+use super::attributes;
 use super::entry;
 use super::error;
 use super::inner::Inner;
@@ -108,12 +109,13 @@ pub(super) async fn write(
 ) -> Result<()> {
     inner.check_parent(path).await?;
     let part = inner.on_server(&part_of(path).map_err(|error| inner.at(error, path))?);
-    let mode = options.metadata.mode.map_or(inner.default_mode, |mode| mode & 0o7777);
+    // No bits that lend the owner's rights before it is whole, and its owner's.
+    let mode = options.metadata.mode.unwrap_or(inner.default_mode) & 0o777;
     let (session, handle, _) = match open_part(inner, &part, mode, true).await {
         Ok(opened) => opened,
         Err(error) => return Err(inner.explain_full(error, path).await),
     };
-    let outcome = match write_part(inner, &session, handle, bytes, options, mode).await {
+    let outcome = match write_part(inner, &session, handle, &part, bytes, options).await {
         Ok(()) => {
             let named = inner.take_name(&part, path, options.replace).await;
             if named.is_err() && inner.is_only_copy(path, options.replace).await {
@@ -137,11 +139,12 @@ async fn write_part(
     inner: &Arc<Inner>,
     session: &Session,
     handle: Handle,
+    part: &Bytes,
     bytes: Bytes,
     options: &CommitOptions,
-    mode: u32,
 ) -> Result<()> {
-    let mut attrs = entry::attrs(&options.metadata);
+    // The mode among them: the server's umask may have taken bits away.
+    let mut attrs = attributes::of_new_file(inner, &options.metadata);
     let most = session.server().await?.write as usize;
     let mut answers = Vec::new();
     let (mut offset, mut rest) = (0, Block::from(bytes));
@@ -153,22 +156,31 @@ async fn write_part(
         offset += length;
         rest = after;
     }
-    // The server's umask may have taken bits away.
-    attrs.permissions = Some(mode);
-    let set = session.request(&Request::Fsetstat(handle.clone(), attrs));
+    attributes::lend(inner, session, &handle, &mut attrs).await?;
+    let set = attributes::ask(inner, session, &handle, &attrs);
+    let seen = attributes::look(inner, &handle, &attrs).map(|look| session.request(&look));
     let synced = match options.sync && inner.has(name::FSYNC) {
         true => sync(session, &handle).await,
         false => Ok(()),
     };
     answers.push(session.request(&Request::Close(handle)));
-    let set = set.answer().await.and_then(|answer| error::done("set attributes", answer));
-    let set = inner.host.habits.allow_no_attributes(set, false);
-    let mut outcome = synced.and(set);
+    let set = attributes::asked(set, &attrs).await;
+    let seen = match seen {
+        Some(seen) => Some(seen.answer().await),
+        None => None,
+    };
+    let mut outcome = synced;
     for pending in answers {
         let answer = pending.answer().await.and_then(|answer| error::done("write", answer));
         outcome = outcome.and(answer);
     }
-    outcome
+    outcome?;
+    if set.is_ok()
+        && let Some(seen) = seen
+    {
+        attributes::see(inner, seen, part, &attrs).await;
+    }
+    attributes::settle(inner, set, part, &attrs).await
 }
 
 fn file_entry(path: &RelPath, answer: Response) -> Result<Entry> {

@@ -13,7 +13,7 @@ use haul_storage::{
     WriteAt, Writes, part_name,
 };
 
-use super::entry;
+use super::attributes;
 use super::error;
 use super::habits::{Lane, may_be_too_many};
 use super::handles::Handles;
@@ -161,10 +161,7 @@ impl SftpUpload {
         size: u64,
         options: &CommitOptions,
     ) -> Result<Attrs> {
-        let mut attrs = entry::attrs(&options.metadata);
-        if attrs.permissions.is_none() {
-            attrs.permissions = Some(self.inner.default_mode);
-        }
+        let mut attrs = attributes::of_new_file(&self.inner, &options.metadata);
         if !self.resumed && self.end.load(Ordering::Relaxed) == size {
             return Ok(attrs);
         }
@@ -253,9 +250,15 @@ impl WriteAt for SftpUpload {
             to,
             to_offset: range.start(),
         });
-        error::done("copy", session.request(&request).answer().await?).map_err(|e| self.at(e))?;
-        self.end.fetch_max(range.end(), Ordering::Relaxed);
-        Ok(true)
+        match error::done("copy", session.request(&request).answer().await?) {
+            Ok(()) => {
+                self.end.fetch_max(range.end(), Ordering::Relaxed);
+                Ok(true)
+            }
+            // Reading and writing may work, and tells otherwise what is wrong.
+            Err(error) if may_be_too_many(&error) => Ok(false),
+            Err(error) => Err(self.at(error)),
+        }
     }
 
     async fn sync(&self) -> Result<()> {
@@ -283,30 +286,58 @@ impl WriteAt for SftpUpload {
 
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
         let (session, handle) = self.lane(0).await?;
-        let attrs = self.finish((&session, &handle), size, options).await?;
-        let sized = attrs.size.is_some();
-        let set = session.request(&Request::Fsetstat(handle.clone(), attrs));
+        let mut attrs = self.finish((&session, &handle), size, options).await?;
+        attributes::lend(&self.inner, &session, &handle, &mut attrs)
+            .await
+            .map_err(|error| self.at(error))?;
+        let sized = attrs.size.take().map(|size| {
+            let length = Attrs { size: Some(size), ..Attrs::default() };
+            session.request(&Request::Fsetstat(handle.clone(), length))
+        });
+        let set = attributes::ask(&self.inner, &session, &handle, &attrs);
+        let seen =
+            attributes::look(&self.inner, &handle, &attrs).map(|look| session.request(&look));
         let synced = (options.sync && self.inner.has(name::FSYNC))
             .then(|| session.request(&Request::Extended(Extended::Fsync(handle))));
         let closed = self.close_all();
         // All bytes are there. Only what may still take some of that back is waited for; and what has the
         // name is not replaced before the server has closed all, since not every disk has told by then.
-        let renamed = (!sized && synced.is_none())
+        let renamed = (sized.is_none() && synced.is_none())
             .then(|| self.inner.rename_behind(&session, &self.part_on_server, &self.path))
             .flatten();
-        let set = set.answer().await.and_then(|answer| {
-            let set = error::done("set attributes", answer);
-            let set = self.inner.host.habits.allow_no_attributes(set, sized);
-            set.map_err(|error| self.at(error))
-        });
+        let sized = match sized {
+            Some(sized) => sized.answer().await.and_then(|set| error::done("set the length", set)),
+            None => Ok(()),
+        };
+        let set = attributes::asked(set, &attrs).await;
+        let seen = match seen {
+            Some(seen) => Some(seen.answer().await),
+            None => None,
+        };
         if let Some(synced) = synced {
             error::done("sync", synced.answer().await?).map_err(|error| self.at(error))?;
         }
-        let whole = closed.await.and(set);
+        let closed = closed.await.and(sized.map_err(|error| self.at(error)));
         let renamed = match renamed {
             Some(renamed) => error::done("rename", renamed.answer().await?).is_ok(),
             None => false,
         };
+        let at = match renamed {
+            true => self.inner.on_server(&self.path),
+            false => self.part_on_server.clone(),
+        };
+        let set = match &closed {
+            Ok(()) => {
+                let is_set = set.is_ok();
+                let set = attributes::settle(&self.inner, set, &at, &attrs).await;
+                if let Some(seen) = seen.filter(|_| is_set) {
+                    attributes::see(&self.inner, seen, &at, &attrs).await;
+                }
+                set.map_err(|error| self.at(error))
+            }
+            Err(_) => Ok(()),
+        };
+        let whole = closed.and(set);
         if whole.is_err() && renamed {
             // Nothing had the name before, and what has it now is not what was wanted. If this fails as
             // well the first error is the one to report.
@@ -358,6 +389,7 @@ pub(super) async fn open_part(
         match create_part(&lane, part, mode).await {
             Ok((handle, is_first)) => {
                 opening.opened();
+                attributes::try_again(inner, &lane, &handle, mode);
                 return Ok((lane, handle, is_first));
             }
             Err(error) => opening.refused(&lane, error)?,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Buf, Bytes};
 use haul_storage::Block;
 
-use super::CodecError;
+use super::{CodecError, kind};
 
 /// A whole packet: its type and what follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Frame {
 #[derive(Debug)]
 pub struct Deframer {
     limit: u32,
+    /// For packets of names.
+    names_limit: u32,
     pieces: VecDeque<Bytes>,
     held: usize,
 }
@@ -28,7 +30,14 @@ pub struct Deframer {
 impl Deframer {
     /// Accepts packets of at most `limit` bytes.
     pub const fn new(limit: u32) -> Self {
-        Self { limit, pieces: VecDeque::new(), held: 0 }
+        Self { limit, names_limit: limit, pieces: VecDeque::new(), held: 0 }
+    }
+
+    /// Accepts packets of names of at most `limit` bytes: there are servers that list a directory in one.
+    #[must_use]
+    pub const fn with_names(mut self, limit: u32) -> Self {
+        self.names_limit = limit;
+        self
     }
 
     /// Takes what has arrived.
@@ -44,7 +53,13 @@ impl Deframer {
         let Some(head) = self.peek_head() else { return Ok(None) };
         let length = u32::from_be_bytes(head);
         if length > self.limit {
-            return Err(CodecError::TooLong { length, limit: self.limit });
+            let limit = match self.peek_kind() {
+                None | Some(kind::NAME) => self.names_limit,
+                Some(_) => self.limit,
+            };
+            if length > limit {
+                return Err(CodecError::TooLong { length, limit });
+            }
         }
         if length == 0 {
             return Err(CodecError::Empty);
@@ -74,6 +89,11 @@ impl Deframer {
             *byte = *bytes.next()?;
         }
         Some(head)
+    }
+
+    /// The type of the next packet, if that has come.
+    fn peek_kind(&self) -> Option<u8> {
+        self.pieces.iter().flatten().nth(4).copied()
     }
 
     fn skip(&mut self, bytes: usize) {

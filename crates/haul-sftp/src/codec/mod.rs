@@ -13,6 +13,7 @@
 mod attrs;
 mod extension;
 mod frame;
+mod names;
 mod request;
 mod response;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod wire;
 pub use attrs::{Attrs, FileKind};
 pub use extension::{Extended, Extensions, Limits, StatVfs, name};
 pub use frame::{Deframer, Frame};
+pub use names::Names;
 pub use request::{OpenFlags, Request};
 pub use response::{DATA_HEAD, Name, Response, Status, data_head};
 

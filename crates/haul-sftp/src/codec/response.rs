@@ -6,7 +6,7 @@ use bytes::{Buf, Bytes};
 use haul_storage::Block;
 
 use super::wire::{Fields, Packet};
-use super::{Attrs, CodecError, Extensions, Frame, Handle, kind};
+use super::{Attrs, CodecError, Extensions, Frame, Handle, Names, kind};
 
 /// How something ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -93,6 +93,9 @@ pub struct Name {
     pub attrs: Attrs,
 }
 
+/// A packet of names that is longer is taken apart little by little: OpenSSH's have a hundred names.
+const MANY: usize = 256 << 10;
+
 /// Bytes before the payload of [`Response::Data`]: two lengths, the type and the id.
 pub const DATA_HEAD: usize = 13;
 
@@ -131,6 +134,9 @@ pub enum Response {
     Data(Block),
     /// Entries, or one path.
     Names(Vec<Name>),
+    /// So many entries that they are taken from their packet little by little. They are encoded as
+    /// [`Response::Names`].
+    ManyNames(Names),
     /// What an entry is.
     Attrs(Attrs),
     /// The answer to an extended request, in the extension's own form.
@@ -143,6 +149,9 @@ impl Response {
         let Frame { kind, body } = frame;
         if kind == kind::DATA {
             return decode_data(body);
+        }
+        if kind == kind::NAME && body.len() > MANY {
+            return decode_many(body);
         }
         let mut fields = Fields::new(kind, body.into_bytes());
         if kind == kind::VERSION {
@@ -168,11 +177,7 @@ impl Response {
                 }
                 let mut names = Vec::with_capacity(count);
                 for _ in 0..count {
-                    names.push(Name {
-                        name: fields.string("name")?,
-                        long: fields.string("long name")?,
-                        attrs: Attrs::decode(&mut fields)?,
-                    });
+                    names.push(super::names::name(&mut fields)?);
                 }
                 Self::Names(names)
             }
@@ -208,6 +213,7 @@ impl Response {
                 }
                 packet.done()
             }
+            Self::ManyNames(names) => names.clone().encode(head(kind::NAME)),
             Self::Attrs(attrs) => attrs.encode(head(kind::ATTRS)).done(),
             Self::Extended(reply) => head(kind::EXTENDED_REPLY).raw(reply).done(),
         }
@@ -220,6 +226,12 @@ impl Response {
             _ => None,
         }
     }
+}
+
+fn decode_many(mut body: Block) -> Result<(u32, Response), CodecError> {
+    let names = body.split_off(4);
+    let id = Fields::new(kind::NAME, body.into_bytes()).u32("id")?;
+    Ok((id, Response::ManyNames(Names::decode(names)?)))
 }
 
 /// The two numbers before the payload are copied if they are in pieces; the payload is not.

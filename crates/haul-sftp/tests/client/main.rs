@@ -11,6 +11,7 @@ mod pipe;
 #[expect(dead_code, reason = "the tests of SSH and of the program use the rest")]
 mod sshd;
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -23,7 +24,7 @@ use haul_sftp::{SftpHost, SftpStorage};
 use haul_storage::conformance;
 use haul_storage::{
     Block, CommitOptions, CreateOptions, Error, ErrorKind, Location, Metadata, Range, RelPath,
-    Result, Storage, Writes,
+    Result, Storage, Timestamp, Writes,
 };
 use pipe::SftpServerProcess;
 use tempfile::TempDir;
@@ -131,22 +132,84 @@ async fn a_file_that_is_written_in_order_keeps_its_lane_when_there_are_to_be_few
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), vec![2; 200_000]);
 }
 
-#[tokio::test]
-async fn a_new_file_whose_attributes_are_refused_does_not_keep_its_name() {
-    let server = SftpServerProcess {
-        server: "SSH-2.0-OpenSSH_9.2",
-        refuse: "fsetstat",
-        ..SftpServerProcess::default()
-    };
-    let (dirs, storage) = storage(server).await;
-    let path = RelPath::parse("file").unwrap();
+/// A file of so many bytes, written piece by piece, or in one go if it is small.
+async fn write(storage: &SftpStorage, name: &str, length: usize, metadata: Metadata) {
+    let path = RelPath::parse(name).unwrap();
+    let bytes = Bytes::from(vec![3; length]);
+    let options = CommitOptions { metadata, replace: true, sync: false };
+    if length < 1000 {
+        storage.write_whole(&path, bytes, &options).await.unwrap();
+        return;
+    }
     let file = storage.create(&path, &CreateOptions::default()).await.unwrap();
-    file.write_at(0, Block::from(Bytes::from_static(b"content"))).await.unwrap();
-    let options = CommitOptions { metadata: Metadata::default(), replace: false, sync: false };
-    let error = file.commit(7, &options).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
-    file.abort(false).await.unwrap();
-    assert_eq!(std::fs::read_dir(dirs[0].path()).unwrap().count(), 0);
+    file.write_at(0, Block::from(bytes)).await.unwrap();
+    file.commit(length as u64, &options).await.unwrap();
+}
+
+fn old_and_private() -> Metadata {
+    let modified = Some(Timestamp { seconds: 1_000_000_000, nanos: 0 });
+    Metadata { mode: Some(0o640), modified, ..Metadata::default() }
+}
+
+#[tokio::test]
+async fn a_server_that_sets_attributes_by_path_only_sets_them_by_path() {
+    for server in ["SSH-2.0-OpenSSH_9.2", "SSH-2.0-other"] {
+        let server =
+            SftpServerProcess { server, refuse: "fsetstat", ..SftpServerProcess::default() };
+        let (dirs, storage) = storage(server).await;
+        for (name, length) in [("small", 7), ("large", 2000)] {
+            write(&storage, name, length, old_and_private()).await;
+            let found = std::fs::metadata(dirs[0].path().join(name)).unwrap();
+            assert_eq!((found.mode() & 0o7777, found.mtime()), (0o640, 1_000_000_000), "{name}");
+        }
+        assert!(storage.capabilities().times);
+        assert_eq!(std::fs::read_dir(dirs[0].path()).unwrap().count(), 2);
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_refuses_is_remembered_until_it_does_not_any_more() {
+    let [dir, places] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let root = dir.path().as_os_str().as_encoded_bytes().to_vec();
+    let (warnings, heard) = std::sync::mpsc::channel();
+    let run = async |refuse: &'static str| {
+        let dial = SftpServerProcess { refuse, ..SftpServerProcess::default() };
+        let host = SftpHost::new(Arc::new(dial), Handle::current());
+        host.remember_in(places.path());
+        let warnings = warnings.clone();
+        host.warn_through(Box::new(move |message| warnings.send(message.to_owned()).unwrap()));
+        let location = Location::parse("sftp://sftp-server/").unwrap();
+        SftpStorage::open(host, location, Bytes::from(root.clone()), None).await.unwrap()
+    };
+    let remembered = || std::fs::read_dir(places.path()).unwrap().count();
+
+    let first = run("setstat,fsetstat").await;
+    assert!(first.capabilities().times);
+    write(&first, "a", 7, old_and_private()).await;
+    write(&first, "b", 2000, old_and_private()).await;
+    assert!(!first.capabilities().times);
+    let message = "the server does not let modes and times be set; they are not kept";
+    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [message]);
+    assert_eq!(remembered(), 1);
+
+    // The next run knows it from the beginning, and says so when it writes.
+    let second = run("setstat,fsetstat").await;
+    assert!(!second.capabilities().times);
+    write(&second, "a", 7, Metadata { mode: Some(0o640), ..Metadata::default() }).await;
+    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [message]);
+    assert_eq!(remembered(), 1);
+
+    // It is tried once more in each run; the run after the one that succeeds counts on it.
+    let third = run("").await;
+    assert!(!third.capabilities().times);
+    write(&third, "a", 7, Metadata { mode: Some(0o604), ..Metadata::default() }).await;
+    while remembered() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let fourth = run("").await;
+    assert!(fourth.capabilities().times);
+    write(&fourth, "a", 7, old_and_private()).await;
+    assert_eq!(std::fs::metadata(dir.path().join("a")).unwrap().mtime(), 1_000_000_000);
 }
 
 /// A host that refuses after a while.

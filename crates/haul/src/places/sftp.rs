@@ -145,6 +145,11 @@ impl SftpPlaces {
         let dial = SshDial::new(Arc::new(ssh));
         let host = SftpHost::new(Arc::new(dial), runtime);
         host.expect(self.lanes);
+        if let Some(places) = state("servers") {
+            host.remember_in(&places);
+        }
+        let (name, printer) = (host.name(), self.printer.clone());
+        host.warn_through(Box::new(move |message| printer.warning(&name, message)));
         opened.hosts.insert(key.clone(), Arc::clone(&host));
         Ok(host)
     }

@@ -107,7 +107,7 @@ fn all_of_it_together_is_still_no_reason_to_fail() {
         Habit::InOrder(Status::Failure),
         Habit::OneHandleAFile,
         Habit::OneHandleASession,
-        Habit::NoAttributes,
+        Habit::NoAttributes(Status::Unsupported),
         Habit::ShortReads(20_000),
         Habit::Backwards,
     ]);
@@ -116,6 +116,17 @@ fn all_of_it_together_is_still_no_reason_to_fail() {
     // And over what is there.
     far.haul("cp src @/up").status(0);
     far.same("src", "far/up/src");
+}
+
+#[test]
+fn a_server_that_refuses_to_resolve_paths_or_to_copy_is_served_otherwise() {
+    for refusal in [Status::Unsupported, Status::PermissionDenied, Status::Failure] {
+        let far = far(&[Habit::NoRealpath(refusal), Habit::NoCopies(refusal)]);
+        tree(&far, 2 << 20);
+        both_ways(&far, "");
+        far.haul("cp @/src @/copy").status(0);
+        far.same("src", "far/copy/src");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@
 #[expect(dead_code, reason = "the tests of SSH use the rest")]
 pub(crate) mod sshd;
 
+mod attributes;
 mod cuts;
 mod files;
 mod limits;

@@ -74,8 +74,18 @@ pub(super) enum Habit {
     LooksEarly,
     /// A file whose length is set is emptied first.
     EmptiesToSetLength,
-    /// Attributes cannot be set.
-    NoAttributes,
+    /// Attributes cannot be set; the refusal is this.
+    NoAttributes(Status),
+    /// Times cannot be set, modes can.
+    NoTimes,
+    /// Times are set, it says, and are not.
+    IgnoresTimes,
+    /// A directory is listed in one packet.
+    ListsAtOnce,
+    /// REALPATH is refused.
+    NoRealpath(Status),
+    /// It announces COPY-DATA and refuses it.
+    NoCopies(Status),
     /// MKDIR of what is there succeeds.
     MakesAgain,
 }
@@ -141,6 +151,20 @@ impl Server {
 
     fn habit<T>(&self, which: impl Fn(Habit) -> Option<T>) -> Option<T> {
         self.habits.iter().find_map(|habit| which(*habit))
+    }
+
+    fn refuses_paths(&self) -> Option<Status> {
+        self.habit(|habit| match habit {
+            H::NoRealpath(refusal) => Some(refusal),
+            _ => None,
+        })
+    }
+
+    fn refuses_copies(&self) -> Option<Status> {
+        self.habit(|habit| match habit {
+            H::NoCopies(refusal) => Some(refusal),
+            _ => None,
+        })
     }
 
     fn serve(&self, stream: TcpStream) {
@@ -287,7 +311,8 @@ impl Serving<'_> {
             Request::Readdir(handle) => match self.handles.get_mut(&handle) {
                 Some(Open::Directory { names }) if names.is_empty() => Ok(status(Status::Eof)),
                 Some(Open::Directory { names }) => {
-                    let some = names.drain(..names.len().min(50)).collect();
+                    let most = if self.server.has(H::ListsAtOnce) { names.len() } else { 50 };
+                    let some = names.drain(..names.len().min(most)).collect();
                     Ok(Response::Names(some))
                 }
                 _ => Err(io::ErrorKind::InvalidInput.into()),
@@ -298,6 +323,13 @@ impl Serving<'_> {
             Request::Rmdir(of) => fs::remove_dir(path(&of)).and(ok),
             Request::Rename { to, .. } if path(&to).exists() => Ok(status(Status::Failure)),
             Request::Rename { from, to } => fs::rename(path(&from), path(&to)).and(ok),
+            Request::Realpath(_) if self.server.refuses_paths().is_some() => {
+                Ok(status(self.server.refuses_paths().unwrap()))
+            }
+            Request::Extended(Extended::CopyData { .. }) => {
+                let refusal = self.server.refuses_copies().unwrap_or(Status::Unsupported);
+                Ok(status(refusal))
+            }
             Request::Realpath(of) => {
                 let name = if of.starts_with(b"/") { of } else { Bytes::from_static(b"/") };
                 let attrs = Attrs::default();
@@ -340,7 +372,10 @@ impl Serving<'_> {
         let one = || (Bytes::from_static(name::LIMITS), Bytes::from_static(b"1"));
         let replaces = self.server.has(H::Replaces);
         let two = || (Bytes::from_static(name::POSIX_RENAME), Bytes::from_static(b"1"));
-        let known = limited.then(one).into_iter().chain(replaces.then(two));
+        let copies = self.server.refuses_copies().is_some();
+        let three = || (Bytes::from_static(name::COPY_DATA), Bytes::from_static(b"1"));
+        let known = limited.then(one).into_iter();
+        let known = known.chain(replaces.then(two)).chain(copies.then(three));
         let extensions = Extensions(known.collect());
         Ok(Response::Version { version: version.unwrap_or(3), extensions })
     }
@@ -467,8 +502,13 @@ impl Serving<'_> {
     }
 
     fn set(&self, file: &File, attrs: &Attrs) -> io::Result<Response> {
-        if self.server.has(H::NoAttributes) {
-            return Ok(status(Status::Unsupported));
+        let refusal = self.server.habit(|habit| match habit {
+            H::NoAttributes(refusal) => Some(refusal),
+            H::NoTimes => attrs.times.map(|_| Status::PermissionDenied),
+            _ => None,
+        });
+        if let Some(refusal) = refusal {
+            return Ok(status(refusal));
         }
         if let Some(size) = attrs.size {
             if self.server.has(H::EmptiesToSetLength) {
@@ -479,7 +519,9 @@ impl Serving<'_> {
         if let Some(mode) = attrs.permissions {
             file.set_permissions(fs::Permissions::from_mode(mode & 0o7777))?;
         }
-        if let Some((_, modified)) = attrs.times {
+        if let Some((_, modified)) = attrs.times
+            && !self.server.has(H::IgnoresTimes)
+        {
             file.set_modified(UNIX_EPOCH + Duration::from_secs(modified.into()))?;
         }
         Ok(status(Status::Ok))

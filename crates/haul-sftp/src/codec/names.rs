@@ -1,0 +1,162 @@
+//! A packet of names that is too long to be taken apart at once: some servers list a whole directory in one.
+//!
+//! The packet stays in the pieces in which it came, and names are taken from its front, so that a directory of
+//! a million entries needs no more memory than the packet.
+
+use bytes::Bytes;
+use haul_storage::Block;
+
+use super::wire::{Fields, Packet};
+use super::{Attrs, CodecError, Name, kind};
+
+/// So many bytes are put together to take names from; a name that is longer gets twice as many.
+const CHUNK: usize = 256 << 10;
+
+/// Names that are taken from a packet one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    left: u32,
+    front: Bytes,
+    rest: Block,
+}
+
+impl Names {
+    /// The names behind the id of a packet.
+    ///
+    /// # Errors
+    /// A count that the packet has no room for.
+    pub fn decode(mut body: Block) -> Result<Self, CodecError> {
+        let rest = body.split_off(4);
+        let mut fields = Fields::new(kind::NAME, body.into_bytes());
+        let left = fields.u32("count")?;
+        // Each takes twelve bytes at least: two lengths and the flags of its attributes.
+        if left as usize > rest.len() / 12 {
+            return Err(fields.invalid("count"));
+        }
+        Ok(Self { left, front: Bytes::new(), rest })
+    }
+
+    /// Up to `most` names; none after the last.
+    ///
+    /// # Errors
+    /// Bytes that are no names, or that follow the last one.
+    pub fn take(&mut self, most: usize) -> Result<Vec<Name>, CodecError> {
+        let mut names = Vec::new();
+        while self.left > 0 && names.len() < most {
+            let mut fields = Fields::new(kind::NAME, self.front.clone());
+            match name(&mut fields) {
+                Ok(name) => {
+                    names.push(name);
+                    self.front = fields.rest();
+                    self.left -= 1;
+                }
+                Err(CodecError::Truncated { .. }) if !self.rest.is_empty() => self.refill(),
+                Err(error) => return Err(error),
+            }
+        }
+        if self.left == 0 && (!self.front.is_empty() || !self.rest.is_empty()) {
+            let bytes = self.front.len() + self.rest.len();
+            return Err(CodecError::Trailing { kind: kind::NAME, bytes });
+        }
+        Ok(names)
+    }
+
+    /// The packet that this is the rest of, with those names only that have not been taken.
+    pub(super) fn encode(self, head: Packet) -> Bytes {
+        head.u32(self.left).raw(&self.front).raw(&self.rest.into_bytes()).done()
+    }
+
+    /// Bytes that are held.
+    pub fn held(&self) -> usize {
+        self.front.len() + self.rest.len()
+    }
+
+    /// Puts at least as many bytes behind the front as are there.
+    fn refill(&mut self) {
+        let after = self.rest.split_off(CHUNK.max(self.front.len()));
+        let mut front = Block::from(std::mem::take(&mut self.front));
+        front.append(std::mem::replace(&mut self.rest, after));
+        self.front = front.into_bytes();
+    }
+}
+
+/// The next name.
+pub(super) fn name(fields: &mut Fields) -> Result<Name, CodecError> {
+    Ok(Name {
+        name: fields.string("name")?,
+        long: fields.string("long name")?,
+        attrs: Attrs::decode(fields)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{Frame, Response};
+
+    fn list(count: u32, name_length: usize) -> Vec<Name> {
+        let name = |number: u32| Name {
+            name: format!("{number}{}", "x".repeat(name_length)).into(),
+            long: "-rw-r--r-- 1 o g 0 Nov 22 13:50".into(),
+            attrs: Attrs { size: Some(number.into()), ..Attrs::default() },
+        };
+        (0..count).map(name).collect()
+    }
+
+    /// The body of a packet behind its id, in pieces of `piece` bytes.
+    fn body(names: &[Name], piece: usize) -> Block {
+        let packet = Response::Names(names.to_vec()).encode(1).slice(9..);
+        let mut block = Block::new();
+        packet.chunks(piece).for_each(|piece| block.push(Bytes::copy_from_slice(piece)));
+        block
+    }
+
+    #[test]
+    fn names_come_out_in_order_whatever_pieces_they_came_in() {
+        for (count, length, piece) in
+            [(0, 1, 7), (1, 1, 1), (5000, 200, 32_768), (3, 400_000, 1000)]
+        {
+            let wanted = list(count, length);
+            let mut names = Names::decode(body(&wanted, piece)).unwrap();
+            let mut found = Vec::new();
+            loop {
+                let some = names.take(1000).unwrap();
+                if some.is_empty() {
+                    break;
+                }
+                assert!(some.len() <= 1000);
+                found.extend(some);
+            }
+            assert!(found == wanted, "{count} names of {length}");
+        }
+    }
+
+    #[test]
+    fn a_long_packet_is_read_as_many_names_and_a_short_one_as_it_was() {
+        let whole =
+            |names: &[Name]| Block::from(Response::Names(names.to_vec()).encode(7).slice(5..));
+        let frame = |names: &[Name]| Frame { kind: kind::NAME, body: whole(names) };
+        let (short, long) = (list(100, 20), list(5000, 200));
+        let read = |names: &[Name]| Response::decode(frame(names)).unwrap();
+        assert_eq!(read(&short), (7, Response::Names(short.clone())));
+        let (7, many @ Response::ManyNames(_)) = read(&long) else { panic!("not many names") };
+        assert_eq!(many.encode(7), Response::Names(long.clone()).encode(7));
+        let Response::ManyNames(mut many) = many else { unreachable!() };
+        assert_eq!(many.take(usize::MAX).unwrap(), long);
+    }
+
+    #[test]
+    fn a_packet_that_has_too_much_or_too_little_is_refused() {
+        let whole = body(&list(100, 10), 50);
+        let mut longer = whole.clone();
+        longer.push(Bytes::from_static(&[0]));
+        let trailing = CodecError::Trailing { kind: kind::NAME, bytes: 1 };
+        assert_eq!(Names::decode(longer).unwrap().take(200), Err(trailing));
+        let mut shorter = whole.clone();
+        shorter.truncate(whole.len() - 1);
+        assert!(Names::decode(shorter).unwrap().take(200).is_err());
+        let mut boast = Block::from(Bytes::from_static(&[0xff; 4]));
+        boast.append(whole);
+        assert!(Names::decode(boast).is_err());
+    }
+}

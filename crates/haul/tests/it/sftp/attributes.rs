@@ -1,0 +1,121 @@
+//! Servers that set no times or modes, or say that they do: the files are copied all the same, one warning says
+//! what is not kept, and a later run knows it before it compares the first file.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, SystemTime};
+
+use haul_sftp::codec::Status;
+
+use super::sshd::Sshd;
+use super::strange::{Habit, far};
+use super::{Far, content};
+use crate::faults::is_root;
+
+/// A tree of old files, one of them large.
+fn old_tree(far: &Far) {
+    far.session.write("src/large", content(1, 1 << 20));
+    for n in 0..30 {
+        far.session.write(format!("src/d{}/small{n}", n % 3), content(n, 50 * n as usize));
+    }
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    for path in ["src/large".to_owned()]
+        .into_iter()
+        .chain((0..30).map(|n| format!("src/d{}/small{n}", n % 3)))
+    {
+        fs::File::options()
+            .write(true)
+            .open(far.session.path(path))
+            .unwrap()
+            .set_modified(old)
+            .unwrap();
+    }
+}
+
+/// Copies it up three times: all is copied once, with a warning, then nothing any more.
+#[track_caller]
+fn copied_once(far: &Far, warning: &str) {
+    old_tree(far);
+    let first = far.haul("cp src @/up").status(0);
+    assert_eq!(first.err().matches(warning).count(), 1, "{}", first.err());
+    far.same("src", "far/up/src");
+    let again = far.haul("cp --json src @/up").status(0);
+    assert_eq!(again.summary()["moved_bytes"], 0, "{}", again.out());
+    far.haul("cp --overwrite newer src @/up").status(0);
+    far.same("src", "far/up/src");
+}
+
+#[test]
+fn a_server_that_refuses_attributes_in_any_words_gets_the_files_and_a_rerun_copies_nothing() {
+    for refusal in [Status::Unsupported, Status::PermissionDenied, Status::Failure] {
+        let far = far(&[Habit::NoAttributes(refusal)]);
+        copied_once(&far, "does not let modes and times be set; they are not kept");
+    }
+}
+
+#[test]
+fn an_sshd_that_was_told_to_refuse_attributes_gets_the_files() {
+    let line = "Subsystem sftp internal-sftp -P setstat,fsetstat";
+    let far = Far::on(Sshd::builder().line(line).start());
+    copied_once(&far, "does not let modes and times be set; they are not kept");
+}
+
+#[test]
+fn modes_are_set_where_only_times_are_refused() {
+    let far = far(&[Habit::NoTimes]);
+    far.session.write("src/d/f", b"content");
+    far.session.write("src/d/large", content(2, 2 << 20));
+    let mode = |path: &str, mode: u32| {
+        fs::set_permissions(far.session.path(path), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode("src/d/f", 0o640);
+    mode("src/d/large", 0o604);
+    mode("src/d", 0o711);
+    let ran = far.haul("cp src @/up").status(0);
+    assert!(ran.err().contains("does not let times be set; they are not kept"), "{}", ran.err());
+    for (path, wanted) in [("d/f", 0o640), ("d/large", 0o604), ("d", 0o711)] {
+        let found = fs::metadata(far.far("up/src").join(path)).unwrap().permissions().mode();
+        assert_eq!(found & 0o7777, wanted, "{path}");
+    }
+}
+
+#[test]
+fn a_server_that_only_says_that_it_sets_times_is_not_believed_twice() {
+    let far = far(&[Habit::IgnoresTimes]);
+    copied_once(&far, "does not let times be set; they are not kept");
+}
+
+#[test]
+fn set_id_bits_go_with_their_owner_only() {
+    if !is_root() {
+        return;
+    }
+    let far = Far::start();
+    far.session.write("src/f", b"content");
+    let path = far.session.path("src/f");
+    std::os::unix::fs::chown(&path, Some(12_345), Some(12_345)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
+    let of = |path: &str| {
+        use std::os::unix::fs::MetadataExt;
+        let found = fs::metadata(far.far(path)).unwrap();
+        (found.uid(), found.mode() & 0o7777)
+    };
+    // Without its owner it does not lend the rights of another one.
+    far.haul("cp src @/plain").status(0);
+    assert_eq!(of("plain/src/f"), (0, 0o755));
+    far.haul("cp --preserve=mode,times,owner src @/owned").status(0);
+    assert_eq!(of("owned/src/f"), (12_345, 0o4755));
+}
+
+/// As AWS Transfer Family lists: a packet of more than 260 KiB was an error.
+#[test]
+fn a_directory_that_is_listed_in_one_packet_is_read_whatever_its_length() {
+    let far = far(&[Habit::ListsAtOnce]);
+    for n in 0..4000 {
+        far.session.write(format!("far/many/{n:05}{}", "x".repeat(150)), b"");
+    }
+    let ran = far.haul("ls @/many").status(0);
+    assert_eq!(ran.out().lines().count(), 4000);
+    far.haul("cp @/many down").status(0);
+    far.same("far/many", "down/many");
+}
