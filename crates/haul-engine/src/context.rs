@@ -17,6 +17,7 @@ use crate::flow::Flow;
 use crate::job::NumberedJob;
 use crate::long::LongReads;
 use crate::tally::Tally;
+use crate::transfer::LearntTimes;
 use crate::{Cancel, Job, Settings};
 
 /// One running transfer.
@@ -36,6 +37,8 @@ pub struct Context {
     pub long_reads: LongReads,
     /// How many large files are moved at once.
     pub large_files: Semaphore,
+    /// What destinations keep of modification times.
+    pub times: LearntTimes,
     /// Files with several names.
     pub hard_links: HardLinks,
     /// Where all jobs go.
@@ -84,6 +87,7 @@ impl Context {
             pool,
             long_reads: LongReads::default(),
             large_files: Semaphore::new(large.max(1)),
+            times: LearntTimes::default(),
             hard_links: HardLinks::default(),
             destinations: Destinations::new(jobs),
             locks: Mutex::default(),
@@ -98,7 +102,10 @@ impl Context {
         let keep = self.settings.preserve;
         let wanted = Metadata {
             mode: found.mode.filter(|_| keep.mode && can.mode),
-            modified: found.modified.filter(|_| keep.times && can.times),
+            modified: found
+                .modified
+                .filter(|_| keep.times && can.times)
+                .map(|time| can.kept_times.in_range(time)),
             owner: found.owner.filter(|_| keep.owner && can.owner),
             xattrs: if keep.xattrs && can.xattrs { found.xattrs } else { Vec::new() },
         };

@@ -15,7 +15,7 @@ use crate::error::done;
 use crate::host::FtpHost;
 use crate::server::{Server, SetTime};
 use crate::wire::listing::Found;
-use crate::wire::{Command, Reply, format_time};
+use crate::wire::{Command, KEPT_TIMES, Reply, format_time};
 
 /// The most directories that are remembered.
 const REMEMBERED: usize = 4096;
@@ -130,7 +130,8 @@ impl Inner {
 
     /// A command that sets a file's time, where that can be done.
     pub(crate) fn set_time(&self, path: &[u8], time: Option<Timestamp>) -> Result<Option<Command>> {
-        let Some((how, time)) = self.server.set_time().zip(time.and_then(format_time)) else {
+        let text = |time| format_time(KEPT_TIMES.kept(time));
+        let Some((how, time)) = self.server.set_time().zip(time.and_then(text)) else {
             return Ok(None);
         };
         let verb = match how {

@@ -57,7 +57,7 @@ impl FtpStorage {
             resume: true,
             lock: false,
             times: true,
-            time_precision_ns: 1_000_000_000,
+            kept_times: crate::wire::KEPT_TIMES,
             mode: false,
             owner: false,
             xattrs: false,

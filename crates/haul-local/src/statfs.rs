@@ -1,6 +1,6 @@
 //! Which file system the root is on, and what follows from that for the capabilities.
 
-use haul_storage::{Capabilities, Medium, Writes};
+use haul_storage::{Capabilities, KeptTimes, Medium, Writes};
 
 /// The longest file on FAT32: its length is kept in 32 bits.
 #[cfg(any(target_os = "linux", test))]
@@ -16,7 +16,7 @@ pub(crate) struct FileSystem {
     /// Links, owners and permission bits.
     pub(crate) unix: bool,
     pub(crate) xattrs: bool,
-    pub(crate) time_precision_ns: u64,
+    pub(crate) kept_times: KeptTimes,
     pub(crate) max_file_size: Option<u64>,
     /// A write is a copy into the page cache, and no message to a server or a daemon.
     pub(crate) page_cache: bool,
@@ -30,7 +30,7 @@ impl FileSystem {
     pub(crate) const COMMON: Self = Self {
         unix: true,
         xattrs: true,
-        time_precision_ns: 1,
+        kept_times: KeptTimes::ALL,
         max_file_size: None,
         page_cache: false,
     };
@@ -47,14 +47,14 @@ impl FileSystem {
             MSDOS => Self {
                 unix: false,
                 xattrs: false,
-                time_precision_ns: 2_000_000_000,
+                kept_times: KeptTimes::in_steps_of(2_000_000_000),
                 max_file_size: Some(FAT_MAX_FILE),
                 page_cache: true,
             },
             EXFAT => Self {
                 unix: false,
                 xattrs: false,
-                time_precision_ns: 10_000_000,
+                kept_times: KeptTimes::in_steps_of(10_000_000),
                 max_file_size: None,
                 page_cache: true,
             },
@@ -83,7 +83,7 @@ impl FileSystem {
             resume: true,
             lock: true,
             times: true,
-            time_precision_ns: self.time_precision_ns,
+            kept_times: self.kept_times,
             mode: self.unix,
             owner: self.unix,
             xattrs: self.xattrs,

@@ -1,5 +1,7 @@
 //! What a storage can do, so that the engine chooses a way that works instead of trying.
 
+use crate::KeptTimes;
+
 /// In which order a file may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Writes {
@@ -62,8 +64,8 @@ pub struct Capabilities {
     pub lock: bool,
     /// Whether the modification time can be set.
     pub times: bool,
-    /// Step of kept times in nanoseconds: 1 on Linux file systems, 2 000 000 000 on FAT.
-    pub time_precision_ns: u64,
+    /// Which modification times are kept, as far as that is known beforehand.
+    pub kept_times: KeptTimes,
     /// Whether permission bits can be set.
     pub mode: bool,
     /// Whether user and group can be set (by somebody who may).

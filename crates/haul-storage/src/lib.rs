@@ -13,6 +13,7 @@ mod capabilities;
 mod entry;
 mod error;
 pub mod hosts;
+mod kept_times;
 mod location;
 mod part;
 mod path;
@@ -30,6 +31,7 @@ pub use block::{Block, BufferPool, PooledBuffer, keeping};
 pub use capabilities::{Capabilities, DigestKind, Medium, Writes};
 pub use entry::{Entry, EntryKind, FileId, Identity, Metadata, SpecialKind, Timestamp};
 pub use error::{Error, ErrorKind, Result, Retry};
+pub use kept_times::KeptTimes;
 pub use location::{Location, LocationError, Scheme};
 pub use part::{
     aside_name, is_part_name, journal_name, part_name, remote_journal_name, rewritten_journal_name,

@@ -123,7 +123,7 @@ async fn a_wrong_claim_is_noticed() {
         ("times", |c, yes| c.times = yes),
         ("mode", |c, yes| c.mode = yes),
         ("owner", |c, yes| c.owner = yes),
-        ("time_precision", |c, yes| c.time_precision_ns = if yes { 1 } else { 1_000_000 }),
+        ("time_precision", |c, yes| c.kept_times.step_ns = if yes { 1 } else { 1_000_000 }),
     ];
     for (name, set) in only_claimed {
         let inside = MemoryStorage::builder().with_capabilities(|c| set(c, false)).build();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haul_storage::conformance;
 use haul_storage::memory::{Builder, MemoryStorage, SimulatedLink};
-use haul_storage::{Capabilities, Medium, Writes};
+use haul_storage::{Capabilities, KeptTimes, Medium, Writes};
 
 /// Runs the kit and sees to it that it tidied up.
 async fn conforms(builder: Builder) {
@@ -76,7 +76,7 @@ async fn it_conforms_as_a_fat_file_system() {
         c.mode = false;
         c.owner = false;
         c.xattrs = false;
-        c.time_precision_ns = 2_000_000_000;
+        c.kept_times = KeptTimes::in_steps_of(2_000_000_000);
         c.max_file_size = Some(u64::from(u32::MAX));
     }))
     .await;
@@ -85,7 +85,7 @@ async fn it_conforms_as_a_fat_file_system() {
 #[tokio::test(start_paused = true)]
 async fn it_conforms_with_every_step_of_time() {
     for step in [1, 100, 1000, 1_000_000, 1_000_000_000] {
-        conforms(without(|c| c.time_precision_ns = step)).await;
+        conforms(without(|c| c.kept_times = KeptTimes::in_steps_of(step))).await;
     }
 }
 

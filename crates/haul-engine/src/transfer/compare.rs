@@ -1,6 +1,6 @@
 //! Whether a file that is there already is the one that is wanted.
 
-use haul_storage::{Capabilities, Entry};
+use haul_storage::{Entry, KeptTimes};
 
 use crate::Overwrite;
 
@@ -15,19 +15,19 @@ pub enum Verdict {
     Leave,
 }
 
-/// Compares a source with the file at its destination. Times are compared as exactly as the
-/// coarser side keeps them.
+/// Compares a source with the file at its destination. The source's time is taken as the destination keeps it
+/// (`None` if it keeps none), and both as exactly as the coarser side keeps them.
 pub fn verdict(
     how: Overwrite,
     source: &Entry,
-    source_can: &Capabilities,
+    source_step_ns: u64,
     existing: &Entry,
-    existing_can: &Capabilities,
+    kept: Option<KeptTimes>,
 ) -> Verdict {
-    let precision_ns = source_can.time_precision_ns.max(existing_can.time_precision_ns);
-    let times = source.modified.zip(existing.modified).filter(|_| existing_can.times);
-    let rounded = times.map(|(source, existing)| {
-        (source.rounded_down(precision_ns), existing.rounded_down(precision_ns))
+    let rounded = source.modified.zip(existing.modified).zip(kept);
+    let rounded = rounded.map(|((source, existing), kept)| {
+        let step_ns = source_step_ns.max(kept.step_ns);
+        (kept.kept(source).rounded_down(step_ns), existing.rounded_down(step_ns))
     });
     match how {
         Overwrite::Always => Verdict::Replace,
@@ -46,8 +46,7 @@ pub fn verdict(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_storage::memory::MemoryStorage;
-    use haul_storage::{EntryKind, RelPath, Storage, Timestamp};
+    use haul_storage::{EntryKind, RelPath, Timestamp};
 
     fn file(size: u64, seconds: i64, nanos: u32) -> Entry {
         let mut entry = Entry::new(RelPath::parse("f").unwrap(), EntryKind::File, size);
@@ -56,9 +55,7 @@ mod tests {
     }
 
     fn judge(how: Overwrite, source: &Entry, existing: &Entry, precision_ns: u64) -> Verdict {
-        let fine = MemoryStorage::new().capabilities().clone();
-        let coarse = Capabilities { time_precision_ns: precision_ns, ..fine.clone() };
-        verdict(how, source, &fine, existing, &coarse)
+        verdict(how, source, 1, existing, Some(KeptTimes::in_steps_of(precision_ns)))
     }
 
     #[test]

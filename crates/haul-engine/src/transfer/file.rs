@@ -1,12 +1,12 @@
 //! One item, from "what is there?" to its event.
 
 use haul_storage::{
-    CommitOptions, Entry, EntryKind, Error, ErrorKind, LinkKind, Medium, Metadata, RelPath, Result,
-    Retry, StorageExt, journal_name,
+    CommitOptions, Entry, EntryKind, Error, ErrorKind, KeptTimes, LinkKind, Medium, Metadata,
+    RelPath, Result, Retry, StorageExt, journal_name,
 };
 
 use super::compare::{Verdict, verdict};
-use super::{bytes, large, link, open, small};
+use super::{bytes, large, link, open, small, times};
 use crate::context::{Context, Name};
 use crate::digest::Digest;
 use crate::plan::Item;
@@ -51,7 +51,10 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
         unchanged(context, item, existing.size).await?;
         return Ok(());
     }
-    let verdict = existing.as_ref().map(|existing| judge(context, item, existing));
+    let verdict = match &existing {
+        Some(existing) => Some(judge(context, item, existing).await?),
+        None => None,
+    };
     let hard_links =
         context.settings.preserve.hard_links && item.job.job.destination.capabilities().hard_links;
     let mut first = None;
@@ -77,7 +80,9 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
             let moved = if context.settings.dry_run {
                 Moved { bytes: item.source.size, ..Moved::default() }
             } else {
-                move_bytes(context, item).await?
+                let moved = move_bytes(context, item).await?;
+                times::look_again(context, item).await?;
+                moved
             };
             say(context, item, Action::Copied, moved);
             moved.digest
@@ -85,8 +90,10 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
     };
     // What was left alone may be anything, and then no further name is linked to it.
     let is_other = verdict == Some(Verdict::Leave)
-        && existing
-            .is_some_and(|there| judge_by(Overwrite::Different, item, &there) != Verdict::Keep);
+        && existing.is_some_and(|there| {
+            let kept = context.times.kept(item, &there);
+            judge_by(Overwrite::Different, item, &there, kept) != Verdict::Keep
+        });
     if let Some(first) = first.filter(|_| !is_other) {
         first.done(digest);
     }
@@ -145,26 +152,30 @@ fn is_source(item: &Item, existing: &Entry) -> bool {
     item.job.is_local() && existing.id.is_some() && existing.id == item.source.id
 }
 
-fn judge(context: &Context, item: &Item, existing: &Entry) -> Verdict {
+async fn judge(context: &Context, item: &Item, existing: &Entry) -> Result<Verdict> {
+    let overwrite = context.settings.overwrite;
     if !existing.is_file() {
         // A link or a special file never is the same as a file.
-        return match context.settings.overwrite {
+        return Ok(match overwrite {
             Overwrite::Never => Verdict::Leave,
             _ => Verdict::Replace,
-        };
+        });
     }
-    judge_by(context.settings.overwrite, item, existing)
+    let kept = match overwrite {
+        Overwrite::Different if item.source.size == existing.size => {
+            times::find_out(context, item, existing).await?
+        }
+        Overwrite::Newer => times::find_out(context, item, existing).await?,
+        _ => context.times.kept(item, existing),
+    };
+    Ok(judge_by(overwrite, item, existing, kept))
 }
 
-fn judge_by(overwrite: Overwrite, item: &Item, existing: &Entry) -> Verdict {
+fn judge_by(overwrite: Overwrite, item: &Item, existing: &Entry, kept: KeptTimes) -> Verdict {
     let job = &item.job.job;
-    verdict(
-        overwrite,
-        &item.source,
-        job.source.capabilities(),
-        existing,
-        job.destination.capabilities(),
-    )
+    let kept = job.destination.capabilities().times.then_some(kept);
+    let source_step_ns = job.source.capabilities().kept_times.step_ns;
+    verdict(overwrite, &item.source, source_step_ns, existing, kept)
 }
 
 /// The bytes are the same; the mode may not be.
@@ -252,8 +263,14 @@ pub fn is_small(context: &Context, item: &Item) -> bool {
 /// How the file is to appear under its name.
 pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> CommitOptions {
     let can = item.job.job.destination.capabilities();
+    let time = found.modified;
+    let metadata = context.wanted_metadata(found, can);
+    if let Some((time, becomes)) = time.zip(metadata.modified).filter(|(time, set)| time != set) {
+        let name = item.job.destination_name(&item.destination);
+        context.times.say_lost(context, name, time, becomes);
+    }
     CommitOptions {
-        metadata: context.wanted_metadata(found, can),
+        metadata,
         replace: context.settings.overwrite != Overwrite::Never,
         sync: context.settings.sync && can.sync,
     }

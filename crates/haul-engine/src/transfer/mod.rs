@@ -10,6 +10,7 @@ mod progress;
 mod puts;
 mod range;
 mod small;
+mod times;
 mod verify;
 
 use std::collections::VecDeque;
@@ -21,6 +22,8 @@ use futures_util::stream::FuturesUnordered;
 use haul_storage::{Error, ErrorKind, WorkPool};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
+
+pub use times::LearntTimes;
 
 use crate::context::Context;
 use crate::job::NumberedJob;

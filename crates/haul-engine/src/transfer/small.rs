@@ -7,6 +7,7 @@ use bytes::Bytes;
 use haul_storage::{Result, SmallFile, Storage};
 
 use super::file::{Moved, commit_options, is_small, say};
+use super::times::is_unusual;
 use crate::Action;
 use crate::context::Context;
 use crate::digest::Digest;
@@ -24,7 +25,8 @@ pub const BATCH_BYTES: u64 = 1 << 20;
 /// that would need a second look.
 pub fn fits_batch(context: &Context, item: &Item) -> bool {
     let settings = &context.settings;
-    let plain = item.source.is_file() && item.source.links <= 1 && item.fresh;
+    let usual_time = !item.source.modified.is_some_and(is_unusual);
+    let plain = item.source.is_file() && item.source.links <= 1 && item.fresh && usual_time;
     let nothing_more = !settings.dry_run && !settings.preserve.xattrs;
     plain && nothing_more && !context.flow.has_links() && is_small(context, item)
 }

@@ -8,4 +8,5 @@ mod full_link;
 mod long_reads;
 mod put_together;
 mod support;
+mod times;
 mod transfer;

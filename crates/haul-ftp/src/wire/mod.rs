@@ -14,4 +14,4 @@ pub use command::Command;
 pub use features::Features;
 pub use passive::{announced_size, extended_port, port};
 pub use reply::{Reply, ReplyParser};
-pub use time::{format_time, parse_time};
+pub use time::{KEPT_TIMES, format_time, parse_time};

@@ -1,9 +1,12 @@
 //! Times as `MDTM`, `MFMT` and the facts write them (RFC 3659, 2.3): `YYYYMMDDHHMMSS[.fraction]`,
 //! always UTC.
 
-use haul_storage::Timestamp;
+use haul_storage::{KeptTimes, Timestamp};
 
 const DAY: i64 = 86_400;
+
+/// Years of four digits.
+pub const KEPT_TIMES: KeptTimes = KeptTimes::seconds(-62_167_219_200, 253_402_300_799);
 
 /// Reads a time; its fraction of a second is left out, because it cannot be set.
 pub fn parse_time(text: &[u8]) -> Option<Timestamp> {

@@ -16,7 +16,7 @@ use super::answer::Answer;
 use super::dav::{self, DESTINATION, OVERWRITE, method};
 use super::error;
 use super::exchange::Ask;
-use super::habits::Times;
+use super::habits::{KEPT_TIMES, Times};
 use super::storage::{Inner, Manner};
 use crate::parse::href::{Base, resolve};
 use crate::parse::{Limits, Multistatus, Target, Url};
@@ -26,9 +26,6 @@ const WHY_MOST: usize = 1 << 20;
 
 /// A server may have to copy a file to move it.
 const MOVED: Duration = Duration::from_secs(600);
-
-/// The last second of the year 9999, after which dates have another form.
-const LAST_SECOND: i64 = 253_402_300_799;
 
 impl Inner {
     pub(super) async fn make_dir(&self, path: &RelPath) -> Result<()> {
@@ -348,7 +345,7 @@ async fn failed_part(answer: &mut Answer, operation: &'static str) -> Result<Opt
 }
 
 fn time_patch(times: Times, time: Timestamp) -> String {
-    let seconds = time.seconds.clamp(0, LAST_SECOND);
+    let seconds = KEPT_TIMES.kept(time).seconds;
     let (namespace, property) = match times {
         Times::OwnCloud => ("DAV:", format!("<t:lastmodified>{seconds}</t:lastmodified>")),
         Times::Haul => {

@@ -19,7 +19,7 @@
 //! dav-ext 3.0 and 1.60 were seen to do; those of Nextcloud and SabreDAV are what their manuals say, and
 //! no such server was asked.
 
-use haul_storage::{Capabilities, Medium, Writes};
+use haul_storage::{Capabilities, KeptTimes, Medium, Writes};
 use http::HeaderMap;
 use http::header::{ALLOW, HeaderName, SERVER};
 
@@ -131,6 +131,9 @@ impl Habits {
     }
 }
 
+/// From 1970 on, and as long as the year of an HTTP date has four digits.
+pub const KEPT_TIMES: KeptTimes = KeptTimes::seconds(0, 253_402_300_799);
+
 /// What a storage can do that is only read. `ranged`: parts of its files can be asked for.
 pub const fn of_web(ranged: bool) -> Capabilities {
     Capabilities {
@@ -145,7 +148,7 @@ pub const fn of_web(ranged: bool) -> Capabilities {
         resume: false,
         lock: false,
         times: false,
-        time_precision_ns: 1_000_000_000,
+        kept_times: KEPT_TIMES,
         mode: false,
         owner: false,
         xattrs: false,

@@ -1,6 +1,6 @@
 //! Between SFTP's attributes and haul's entries.
 
-use haul_storage::{Entry, EntryKind, Metadata, RelPath, SpecialKind, Timestamp};
+use haul_storage::{Entry, EntryKind, KeptTimes, Metadata, RelPath, SpecialKind, Timestamp};
 
 use crate::codec::{Attrs, FileKind};
 
@@ -28,14 +28,17 @@ pub(super) fn entry(path: RelPath, attrs: &Attrs) -> Entry {
     }
 }
 
-/// What of `metadata` version 3 can set. Times are seconds from 1970 to 2106; the nearest is set.
+/// Version 3 has 32 bits without a sign: 1970 to 2106.
+pub(super) const KEPT_TIMES: KeptTimes = KeptTimes::seconds(0, u32::MAX as i64);
+
+/// What of `metadata` version 3 can set. Of times the nearest that it has is set.
 pub(super) fn attrs(metadata: &Metadata) -> Attrs {
     Attrs {
         size: None,
         owner: metadata.owner,
         permissions: metadata.mode.map(|mode| mode & 0o7777),
         times: metadata.modified.map(|time| {
-            let seconds = u32::try_from(time.seconds.max(0)).unwrap_or(u32::MAX);
+            let seconds = u32::try_from(KEPT_TIMES.kept(time).seconds).unwrap_or(u32::MAX);
             // There is no way to set one without the other.
             (seconds, seconds)
         }),

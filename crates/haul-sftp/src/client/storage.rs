@@ -56,7 +56,7 @@ impl SftpStorage {
             resume: true,
             lock: false,
             times: true,
-            time_precision_ns: 1_000_000_000,
+            kept_times: entry::KEPT_TIMES,
             mode: true,
             owner: true,
             xattrs: false,

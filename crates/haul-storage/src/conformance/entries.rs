@@ -17,7 +17,7 @@ pub(super) async fn the_root_is_a_directory(ground: Ground) -> Outcome {
 
 pub(super) async fn capabilities_make_sense(ground: Ground) -> Outcome {
     let can = ground.can();
-    ensure!(can.time_precision_ns > 0, "times come in steps of 0 ns");
+    ensure!(can.kept_times.step_ns > 0, "times come in steps of 0 ns");
     ensure!(can.max_lanes != Some(0), "not one lane may be open");
     ensure!(can.max_file_size != Some(0), "no file may have a byte");
     let shown = ground.storage.location().to_string();

@@ -35,7 +35,7 @@ pub(super) async fn times_of_directories_are_kept(ground: Ground) -> Outcome {
 async fn check_times(ground: &Ground, path: &RelPath) -> Outcome {
     for (time, why) in TIMES {
         ground.storage.set_metadata(path, &at(time)).await?;
-        let expected = Some(time.rounded_down(ground.can().time_precision_ns));
+        let expected = Some(ground.can().kept_times.kept(time));
         ensure_eq!(ground.storage.stat(path).await?.modified, expected, "the time ({why})");
         let metadata = ground.storage.metadata(path).await?;
         ensure_eq!(metadata.modified, expected, "the time in metadata ({why})");
@@ -130,7 +130,7 @@ pub(super) async fn a_commit_sets_what_it_is_given(ground: Ground) -> Outcome {
         ground.has(path, b"content").await?;
         let found = ground.storage.metadata(path).await?;
         if ground.can().times {
-            let expected = Some(time.rounded_down(ground.can().time_precision_ns));
+            let expected = Some(ground.can().kept_times.kept(time));
             ensure_eq!(found.modified, expected, "the time of {path}");
         }
         if ground.can().mode {

@@ -7,7 +7,7 @@ use super::link::Link;
 use super::shared::{Options, Shared};
 use super::tree::{Seen, Tree};
 use super::{Faults, MemoryStorage, Pattern, SimulatedLink};
-use crate::{Capabilities, Location, Medium, Writes};
+use crate::{Capabilities, KeptTimes, Location, Medium, Writes};
 
 /// Builds a [`MemoryStorage`].
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Default for Builder {
             link: None,
             tree: Arc::new(Mutex::new(Tree::new())),
             options: Options {
-                seen: Seen { modified: true, id: true, tag: false },
+                seen: Seen { modified: true, id: true, tag: false, times: KeptTimes::ALL },
                 read_block: 256 << 10,
                 list_batch: 100,
                 capacity: None,
@@ -90,6 +90,12 @@ impl Builder {
         self
     }
 
+    /// Times are kept like this, whatever the capabilities declare.
+    pub fn with_kept_times(mut self, times: KeptTimes) -> Self {
+        self.options.seen.times = times;
+        self
+    }
+
     /// Small letters and capitals are the same in names, as on FAT.
     pub fn ignoring_case(self) -> Self {
         self.tree.lock().unwrap_or_else(PoisonError::into_inner).ignores_case = true;
@@ -146,7 +152,7 @@ fn everything() -> Capabilities {
         resume: true,
         lock: true,
         times: true,
-        time_precision_ns: 1,
+        kept_times: KeptTimes::ALL,
         mode: true,
         owner: true,
         xattrs: true,

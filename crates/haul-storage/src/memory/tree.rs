@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::data::Data;
 use super::lock;
 use crate::{
-    Capabilities, Entry, EntryKind, ErrorKind, FileId, Metadata, RelPath, SpecialKind, Timestamp,
+    Capabilities, Entry, EntryKind, ErrorKind, FileId, KeptTimes, Metadata, RelPath, SpecialKind,
+    Timestamp,
 };
 
 /// Why something cannot be done; the storage adds operation and location.
@@ -78,7 +79,7 @@ impl Node {
             Content::Symlink(target) => (EntryKind::Symlink(target.clone()), 0),
             Content::Special(kind) => (EntryKind::Special(*kind), 0),
         };
-        let modified = state.modified.rounded_down(capabilities.time_precision_ns);
+        let modified = seen.times.kept(capabilities.kept_times.kept(state.modified));
         Entry {
             path,
             kind,
@@ -99,6 +100,7 @@ pub(super) struct Seen {
     pub(super) modified: bool,
     pub(super) id: bool,
     pub(super) tag: bool,
+    pub(super) times: KeptTimes,
 }
 
 impl NodeState {
@@ -121,7 +123,7 @@ impl NodeState {
         if let Some(modified) = metadata.modified
             && capabilities.times
         {
-            self.modified = modified.rounded_down(capabilities.time_precision_ns);
+            self.modified = capabilities.kept_times.kept(modified);
         }
         self.version += 1;
     }

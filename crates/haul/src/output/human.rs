@@ -267,34 +267,14 @@ fn special_letter(kind: haul_storage::SpecialKind) -> char {
 
 /// A time in UTC as RFC 3339 writes it, with nanoseconds if wanted and not zero.
 pub(crate) fn utc(time: Timestamp, with_nanos: bool) -> String {
-    let (year, month, day) = civil_from_days(time.seconds.div_euclid(86_400));
     let second = time.seconds.rem_euclid(86_400);
-    let mut text = format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}",
-        second / 3600,
-        second / 60 % 60,
-        second % 60
-    );
+    let mut text =
+        format!("{}T{:02}:{:02}:{:02}", time.date(), second / 3600, second / 60 % 60, second % 60);
     if with_nanos && time.nanos > 0 {
         text.push_str(&format!(".{:09}", time.nanos));
     }
     text.push('Z');
     text
-}
-
-/// Howard Hinnant's `civil_from_days`: year, month and day of a day counted from 1970-01-01 in the
-/// Gregorian calendar.
-fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    let shifted = days.saturating_add(719_468);
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]

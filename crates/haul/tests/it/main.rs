@@ -28,5 +28,6 @@ mod sftp;
 mod stop;
 mod sync;
 mod terminal;
+mod times;
 mod usage;
 mod verify;

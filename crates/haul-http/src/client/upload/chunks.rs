@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep};
 use super::super::dav::{self, DESTINATION, OVERWRITE, method};
 use super::super::error;
 use super::super::exchange::Ask;
+use super::super::habits::KEPT_TIMES;
 use super::super::storage::Inner;
 use super::whole::OC_MTIME;
 use crate::parse::Url;
@@ -158,7 +159,7 @@ impl ChunkUpload {
             .with(OVERWRITE, HeaderValue::from_static(overwrite))
             .with(TOTAL, HeaderValue::from(self.size));
         if let Some(time) = options.metadata.modified {
-            ask = ask.with(OC_MTIME, HeaderValue::from(time.seconds.max(0)));
+            ask = ask.with(OC_MTIME, HeaderValue::from(KEPT_TIMES.kept(time).seconds));
         }
         ask.patience = ASSEMBLED;
         let at = |error: Error| error.at(self.inner.location.display(&self.path));

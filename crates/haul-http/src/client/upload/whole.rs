@@ -9,6 +9,7 @@ use http::header::IF_NONE_MATCH;
 use http::{HeaderName, HeaderValue, Method};
 
 use super::super::exchange::Ask;
+use super::super::habits::KEPT_TIMES;
 use super::super::storage::Inner;
 
 /// A page that says that all went well is not longer.
@@ -99,7 +100,7 @@ fn of_put(inner: &Inner, path: &RelPath, bytes: Bytes, modified: Option<Timestam
     let mut ask = Ask::new(Method::PUT, inner.url(path), "write");
     ask.body.push(bytes);
     if let (Some(time), Some(_)) = (modified, inner.habits.times) {
-        ask = ask.with(OC_MTIME, HeaderValue::from(time.seconds.max(0)));
+        ask = ask.with(OC_MTIME, HeaderValue::from(KEPT_TIMES.kept(time).seconds));
     }
     ask
 }

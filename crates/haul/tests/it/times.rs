@@ -1,0 +1,113 @@
+//! Times on file systems and servers that keep less of them than the source: a rerun copies nothing.
+
+use std::fs::File;
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::session::Session;
+use crate::{dav, sftp};
+
+/// A file system in an image, unmounted when it is dropped.
+struct Image {
+    at: std::path::PathBuf,
+    device: String,
+}
+
+impl Image {
+    /// `None`, with the reason printed, where it cannot be made or mounted.
+    fn new(session: &Session, name: &str, make: &[&str], mount: &[&str]) -> Option<Self> {
+        let (image, at) = (session.path(&format!("{name}.image")), session.path(name));
+        File::create(&image).unwrap().set_len(400 << 20).unwrap();
+        std::fs::create_dir(&at).unwrap();
+        let done = |command: &mut Command| command.output().ok().filter(|out| out.status.success());
+        let made = done(Command::new(make[0]).args(&make[1..]).arg(&image));
+        let device =
+            made.and_then(|_| done(Command::new("losetup").args(["-f", "--show"]).arg(&image)));
+        let device = device.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
+        let Some(device) = device else {
+            eprintln!("skipped: {} or losetup does not work here", make[0]);
+            return None;
+        };
+        let this = Self { at, device };
+        let mounted =
+            done(Command::new(mount[0]).args(&mount[1..]).arg(&this.device).arg(&this.at));
+        if mounted.is_none() {
+            eprintln!("skipped: {name} cannot be mounted here");
+        }
+        mounted.map(|_| this)
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // Not mounted if that failed.
+        drop(Command::new("umount").arg(&self.at).output());
+        drop(Command::new("losetup").args(["-d", &self.device]).output());
+    }
+}
+
+fn set(session: &Session, name: &str, seconds: i64, nanos: u32) {
+    let file = File::options().write(true).open(session.path(name)).unwrap();
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let time = if seconds < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
+    file.set_modified(SystemTime::from(time) + Duration::from_nanos(nanos.into())).unwrap();
+}
+
+/// Files whose times are between the steps of clocks, and beyond the end of some.
+fn sources() -> Session {
+    let names = ["now", "even", "odd", "1950", "2110"];
+    let session = names
+        .iter()
+        .fold(Session::new(), |session, name| session.file(format!("src/{name}"), *name));
+    set(&session, "src/now", 1_700_000_000, 123_456_789);
+    set(&session, "src/even", 1_700_000_000, 999_999_999);
+    set(&session, "src/odd", 1_700_000_001, 10_000_001);
+    set(&session, "src/1950", -618_000_000, 0);
+    set(&session, "src/2110", 4_431_000_000, 5);
+    session
+}
+
+#[test]
+fn a_rerun_copies_nothing_to_file_systems_with_coarse_or_short_clocks() {
+    let kinds: [(&str, &[&str], &[&str]); 4] = [
+        ("ext4-128", &["mkfs.ext4", "-q", "-I", "128"], &["mount"]),
+        ("xfs", &["mkfs.xfs", "-q", "-m", "bigtime=0"], &["mount"]),
+        ("ntfs", &["mkfs.ntfs", "-q", "-F", "-f"], &["ntfs-3g"]),
+        ("exfat", &["mkfs.exfat"], &["mount.exfat-fuse"]),
+    ];
+    for (name, make, mount) in kinds {
+        let session = sources();
+        if name == "exfat" {
+            // exfat-fuse has the time of the last write instead of one that it cannot keep.
+            for name in ["1950", "2110"] {
+                std::fs::remove_file(session.path("src").join(name)).unwrap();
+            }
+        }
+        let all = std::fs::read_dir(session.path("src")).unwrap().count();
+        let unchanged = format!("{all} unchanged");
+        let Some(_image) = Image::new(&session, name, make, mount) else { continue };
+        session.haul(&format!("cp src {name}/")).status(0);
+        session.haul(&format!("cp src {name}/")).status(0).stderr_has(&unchanged);
+        session.haul(&format!("cp --dry-run src {name}/")).status(0).stderr_has(&unchanged);
+        // What is there has still to be told from what changed.
+        session.write("src/now", "new");
+        set(&session, "src/now", 1_700_000_002, 0);
+        let others = format!("{} unchanged", all - 1);
+        session.haul(&format!("cp src {name}/")).status(0).stderr_has(&others);
+        assert_eq!(session.read(&format!("{name}/src/now")), "new");
+    }
+}
+
+#[test]
+fn a_rerun_copies_nothing_to_servers_whose_times_begin_or_end() {
+    const LOST: &str = "becomes 1970-01-01; this is reported once";
+    let session = sources();
+    let far = dav::haul(&session);
+    session.haul(&format!("cp --files 1 src {}", far.url)).status(0).stderr_has(LOST);
+    session.haul(&format!("cp src {}", far.url)).status(0).stderr_has("5 unchanged");
+    let far = sftp::Far::start();
+    let source = session.path("src").display().to_string();
+    std::fs::remove_file(session.path("src/2110")).unwrap();
+    far.haul(&format!("cp {source} @/")).status(0).stderr_has(LOST);
+    far.haul(&format!("cp {source} @/")).status(0).stderr_has("4 unchanged");
+}
