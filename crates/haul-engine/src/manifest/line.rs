@@ -6,7 +6,10 @@
 //! | `HEX *NAME` | `sha256sum --binary` |
 //! | `HEX NAME` | `md5 -r` and its kin on the BSDs |
 //! | `SHA256 (NAME) = HEX`, `BLAKE3 (NAME) = HEX` | `sha256sum --tag`, `b3sum --tag`, the BSDs |
-//! | `SHA256(NAME)= HEX` | `openssl dgst` |
+//! | `SHA256(NAME)= HEX`, `SHA2-256(NAME)= HEX` | `openssl dgst` before 3.0, and since |
+//!
+//! Lines of the tagged forms may be of other digests, or of sizes (`SIZE (NAME) = 4`, distinfo of the BSDs).
+//! Nothing can be checked by them, and `sha256sum -c` passes over them as well.
 //!
 //! In GNU coreutils and `b3sum` a line that starts with `\` has `\n`, `\r` and `\\` in its name for
 //! line feed, carriage return and backslash (GNU coreutils manual, "md5sum invocation"). Lines that
@@ -39,6 +42,12 @@ pub enum LineError {
     Escape,
     /// It is longer than any line has to be.
     TooLong,
+    /// It is of a digest that haul does not make, or of something else, such as a size.
+    Other,
+    /// It belongs to the frame of a PGP signature, not to the list.
+    Signature,
+    /// A PGP signature begins there and does not end.
+    UnendedSignature,
     /// Its digest is of a kind that this manifest does not list.
     Kind(DigestKind),
     /// Its name is no path below the directory that the manifest is about.
@@ -51,6 +60,9 @@ impl fmt::Display for LineError {
             Self::Form => f.write_str("is not a digest and a name"),
             Self::Escape => f.write_str("has a '\\' in its name that stands for nothing"),
             Self::TooLong => f.write_str("is too long"),
+            Self::Other => f.write_str("is of neither SHA-256 nor BLAKE3"),
+            Self::Signature => f.write_str("belongs to a PGP signature"),
+            Self::UnendedSignature => f.write_str("begins a PGP signature that does not end"),
             Self::Kind(kind) => write!(f, "has a {} digest", kind.name()),
             Self::Name(RelPathError::EmptyComponent) => {
                 f.write_str("has a name that is absolute or ends with '/'")
@@ -75,7 +87,9 @@ pub fn parse_line(line: &[u8], kind: DigestKind) -> Result<Option<Listed>, LineE
         None => (false, line),
     };
     let found = parse_plain(line, kind).or_else(|| parse_tagged(line));
-    let (name, digest) = found.ok_or(LineError::Form)?;
+    let Some((name, digest)) = found else {
+        return Err(if is_of_something_else(line) { LineError::Other } else { LineError::Form });
+    };
     if name.is_empty() {
         return Err(LineError::Form);
     }
@@ -142,16 +156,42 @@ fn parse_plain(line: &[u8], kind: DigestKind) -> Option<(&[u8], Digest)> {
 
 /// `KIND (NAME) = HEX`. The name may have `) = ` in it, so its end is looked for from behind.
 fn parse_tagged(line: &[u8]) -> Option<(&[u8], Digest)> {
-    let (kind, rest) = if let Some(rest) = line.strip_prefix(b"SHA256") {
-        (DigestKind::Sha256, rest)
-    } else {
-        (DigestKind::Blake3, line.strip_prefix(b"BLAKE3")?)
-    };
-    let rest = rest.strip_prefix(b" ").unwrap_or(rest).strip_prefix(b"(")?;
+    let (kind, rest) = split_tag(line)?;
+    let kind = kind?;
     let rest = rest.trim_ascii_end();
     let (rest, hex) = rest.split_at_checked(rest.len().checked_sub(HEX_LENGTH)?)?;
     let name = rest.trim_ascii_end().strip_suffix(b"=")?.trim_ascii_end().strip_suffix(b")")?;
     Some((name, Digest { kind, bytes: parse_hex(hex)? }))
+}
+
+/// The digest that a tag stands for (`None` if haul does not make it), and what follows the parenthesis after it.
+fn split_tag(line: &[u8]) -> Option<(Option<DigestKind>, &[u8])> {
+    let is_of_tag = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'/');
+    let end = line.iter().position(|byte| !is_of_tag(byte)).filter(|end| *end > 0)?;
+    let (tag, rest) = line.split_at(end);
+    let kind = match tag.to_ascii_uppercase().as_slice() {
+        b"SHA256" | b"SHA2-256" => Some(DigestKind::Sha256),
+        b"BLAKE3" => Some(DigestKind::Blake3),
+        _ => None,
+    };
+    let rest = rest.strip_prefix(b" ").unwrap_or(rest).strip_prefix(b"(")?;
+    Some((kind, rest))
+}
+
+/// Whether a line is `TAG (NAME) = VALUE` of a tag that haul does not know, or the `TIMESTAMP = N` of a distinfo.
+fn is_of_something_else(line: &[u8]) -> bool {
+    if let Some(number) = line.strip_prefix(b"TIMESTAMP = ") {
+        return !number.is_empty() && number.iter().all(u8::is_ascii_digit);
+    }
+    let Some((None, rest)) = split_tag(line) else { return false };
+    // Numbers, hex and base64.
+    let is_of_value =
+        |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
+    let rest = rest.trim_ascii_end();
+    let value = rest.iter().rev().take_while(|byte| is_of_value(byte)).count();
+    let name = rest[..rest.len() - value].trim_ascii_end();
+    let name = name.strip_suffix(b"=").unwrap_or(name).trim_ascii_end();
+    value > 0 && name.strip_suffix(b")").is_some_and(|name| !name.is_empty())
 }
 
 fn parse_hex(hex: &[u8]) -> Option<[u8; 32]> {
@@ -219,6 +259,9 @@ mod tests {
         reads("HEX  a\r", "a");
         reads("SHA256 (a) = HEX", "a");
         reads("SHA256(a)= HEX", "a");
+        reads("SHA2-256(a)= HEX", "a");
+        reads("sha256 (a) = HEX", "a");
+        reads("SHA256 (a (1).iso) = HEX", "a (1).iso");
         reads("BLAKE3 (a) = HEX\r", "a");
         assert_eq!(name_of(&format!("{}  a", HEX.to_uppercase())), Ok(Some(b"a".to_vec())));
     }
@@ -254,13 +297,40 @@ mod tests {
     #[test]
     fn what_is_no_digest_and_name_is_an_error() {
         let short = &HEX[1..];
-        let lines = ["a", "HEX", "HEX ", "HEXa", "HEXa  b", "MD5 (a) = HEX", "SHA256 () = HEX"];
+        let lines = [
+            "a",
+            "HEX",
+            "HEX ",
+            "HEXa",
+            "HEXa  b",
+            "MD5 (a) =",
+            "SHA256 () = HEX",
+            "a (b)",
+            "MD5 () = 00",
+        ];
         for line in lines {
             assert_eq!(name_of(line), Err(LineError::Form), "{line:?}");
         }
         assert_eq!(name_of(&format!("{short}  a")), Err(LineError::Form));
         assert_eq!(name_of(&format!("g{short}  a")), Err(LineError::Form));
         assert_eq!(name_of(&format!("SHA256 (a) = {short}")), Err(LineError::Form));
+    }
+
+    #[test]
+    fn lines_of_other_digests_and_of_sizes_are_told_from_nonsense() {
+        for line in [
+            "MD5 (a) = 00",
+            "SHA512(a)= HEXHEX",
+            "SHA2-512/256(a)= HEX",
+            "SHA3-256(a)= HEX",
+            "BLAKE2b-256 (a (1)) = HEX",
+            "SIZE (a) = 4",
+            "TIMESTAMP = 1700000000",
+            "SHA1 (a) = 2jmj7l5rSw0yVb/vlWAYkK/YBwk=\r",
+            "\\MD5 (a\\nb) = 00",
+        ] {
+            assert_eq!(name_of(line), Err(LineError::Other), "{line:?}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //!
 //! Neither direction holds more than a few MiB, however many files there are.
 
+mod frame;
 mod line;
 mod reader;
 pub(crate) mod sorter;

@@ -9,6 +9,7 @@ use haul_storage::{
     Storage,
 };
 
+use super::frame::Frame;
 use super::line::{LineError, Listed, parse_line};
 
 /// The longest line that is read. A path has at most 4 096 bytes on Linux and 32 767 characters on
@@ -32,6 +33,7 @@ pub struct ManifestReader {
     file: Arc<dyn ReadAt>,
     blocks: BlockStream,
     lines: Lines,
+    frame: Frame,
     kind: DigestKind,
     location: Location,
     path: RelPath,
@@ -51,6 +53,7 @@ impl ManifestReader {
             file,
             blocks,
             lines: Lines::default(),
+            frame: Frame::default(),
             kind,
             location,
             path: path.clone(),
@@ -66,13 +69,18 @@ impl ManifestReader {
     pub async fn next(&mut self) -> Result<Option<Numbered>> {
         loop {
             while let Some((number, line)) = self.lines.next(self.ended) {
-                let listed = line.and_then(|line| parse_line(line, self.kind));
+                let frame = &mut self.frame;
+                let listed = line
+                    .and_then(|line| frame.strip(number, line))
+                    .and_then(|line| parse_line(line, self.kind));
                 if let Some(listed) = listed.transpose() {
                     return Ok(Some(Numbered { number, listed }));
                 }
             }
             if self.ended {
-                return Ok(None);
+                let unended = self.frame.end();
+                let listed = Err(LineError::UnendedSignature);
+                return Ok(unended.map(|number| Numbered { number, listed }));
             }
             if self.exhausted {
                 self.end().await?;

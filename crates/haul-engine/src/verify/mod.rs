@@ -20,7 +20,7 @@ use haul_storage::{Error, RelPath, Result, Storage, WorkPool};
 
 use crate::Cancel;
 use crate::digest::Digest;
-use crate::manifest::{ManifestReader, Numbered};
+use crate::manifest::{LineError, ManifestReader, Numbered};
 use check::Checker;
 use extra::Extras;
 
@@ -122,6 +122,8 @@ pub struct VerifySummary {
     pub extra: u64,
     /// Lines that make no sense.
     pub malformed: u64,
+    /// Lines that nothing can be checked by: of other digests, sizes, the frame of a signature.
+    pub passed_over: u64,
     /// Bytes that were read.
     pub bytes: u64,
     /// Operations that were tried again.
@@ -135,7 +137,13 @@ impl VerifySummary {
     /// have been about a file that is damaged, so it counts as a failure.
     pub fn is_clean(&self) -> bool {
         let failed = self.mismatched + self.missing + self.unreadable + self.extra + self.malformed;
-        failed == 0 && !self.interrupted
+        failed == 0 && !self.interrupted && !self.lists_nothing()
+    }
+
+    /// Whether there was no line that a file could be checked by. Such a manifest vouches for nothing.
+    pub fn lists_nothing(&self) -> bool {
+        let listed = self.matched + self.mismatched + self.missing + self.unreadable;
+        listed == 0 && self.malformed == 0 && !self.interrupted
     }
 
     fn count(&mut self, event: &VerifyEvent) {
@@ -173,6 +181,7 @@ pub async fn verify(
     let mut checks = FuturesUnordered::new();
     let mut ended = false;
     let mut interrupted = false;
+    let mut passed_over = 0;
     while !ended || !checks.is_empty() {
         let has_room = !ended && checks.len() < options.parallel.max(1);
         tokio::select! {
@@ -192,6 +201,7 @@ pub async fn verify(
                 Some(Numbered { number, listed }) => {
                     match listed.and_then(|listed| checker.prepare(&listed)) {
                         Ok(ready) => checks.push(checker.check(ready)),
+                        Err(LineError::Other | LineError::Signature) => passed_over += 1,
                         Err(error) => {
                             let error = manifest.line_error(number, error);
                             hear(VerifyEvent::Malformed { line: number, error });
@@ -211,7 +221,7 @@ pub async fn verify(
             outcome = Box::pin(extras.find(base, &manifest)) => outcome?,
         }
     }
-    Ok(VerifySummary { interrupted, ..heard.summary() })
+    Ok(VerifySummary { interrupted, passed_over, ..heard.summary() })
 }
 
 /// Counts events on their way out.

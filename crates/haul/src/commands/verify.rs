@@ -65,6 +65,14 @@ pub(crate) async fn run(
         let started = Instant::now();
         let summary = check(&place, &path, kind, &options, printer, &signals).await?;
         report(&summary, kind, started.elapsed(), printer);
+        if summary.lists_nothing() {
+            let location = place.storage.location().display(&path).to_string();
+            printer.failure(
+                &Error::new(ErrorKind::InvalidInput, "use manifest")
+                    .at(location)
+                    .because("it lists no file with a SHA-256 or BLAKE3 digest"),
+            );
+        }
         clean &= summary.is_clean();
     }
     Ok(match signals.exit() {

@@ -187,6 +187,7 @@ pub(crate) fn verified(summary: &VerifySummary, elapsed: Duration) -> String {
         (summary.unreadable, "unreadable"),
         (summary.extra, "not listed"),
         (summary.malformed, "malformed in the manifest"),
+        (summary.passed_over, "passed over in the manifest"),
     ];
     parts.extend(
         counts

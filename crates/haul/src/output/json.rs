@@ -194,6 +194,7 @@ pub(crate) struct VerifiedFields {
     unreadable: u64,
     extra: u64,
     malformed: u64,
+    passed_over: u64,
     failed: u64,
     bytes: u64,
     seconds: f64,
@@ -283,6 +284,7 @@ impl<'a> Event<'a> {
     pub(crate) fn verified(summary: &VerifySummary, kind: DigestKind, elapsed: Duration) -> Self {
         let VerifySummary { matched, mismatched, missing, unreadable, extra, malformed, .. } =
             *summary;
+        let listed_nothing = u64::from(summary.lists_nothing());
         Self::Verified(VerifiedFields {
             files: matched + mismatched + missing + unreadable,
             matched,
@@ -291,7 +293,8 @@ impl<'a> Event<'a> {
             unreadable,
             extra,
             malformed,
-            failed: mismatched + missing + unreadable + extra + malformed,
+            passed_over: summary.passed_over,
+            failed: mismatched + missing + unreadable + extra + malformed + listed_nothing,
             bytes: summary.bytes,
             seconds: seconds(elapsed),
             bytes_per_second: per_second(summary.bytes, elapsed),

@@ -58,3 +58,42 @@ fn without_a_manifest_there_is_nothing_to_verify() {
         .status(1)
         .stderr("haul: [ROOT]/d: cannot verify: there is no SHA256SUMS or B3SUMS in it\n");
 }
+
+#[test]
+fn manifests_of_openssl_of_the_bsds_and_signed_ones_are_checked() {
+    for manifest in [
+        format!("SHA2-256(a)= {ABC}\n"),
+        format!("SHA256(a)= {ABC}\n"),
+        format!("sha256 (a) = {ABC}\r\n"),
+        format!("TIMESTAMP = 1700000000\nSHA256 (a) = {ABC}\nSIZE (a) = 3\nMD5 (a) = 00\n"),
+        format!(
+            "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n# a: 3 bytes\nSHA256 (a) = {ABC}\n\
+             -----BEGIN PGP SIGNATURE-----\n\niQ=\n-----END PGP SIGNATURE-----\n"
+        ),
+    ] {
+        let session = session();
+        session.write("d/m", &manifest);
+        session.haul("verify d/m").status(0).stdout_has("1 file as listed; ").stderr("");
+        session.write("d/a", "abd");
+        session.haul("verify d/m").status(1).stdout_has("1 mismatched");
+    }
+}
+
+#[test]
+fn a_manifest_by_which_nothing_can_be_checked_is_a_failure() {
+    for manifest in ["", "# nothing\n", "MD5 (a) = 00\n", "SIZE (a) = 3\n"] {
+        let session = session();
+        session.write("d/m", manifest);
+        session.haul("verify d/m").status(1).stderr(
+            "haul: [ROOT]/d/m: cannot use manifest: it lists no file with a SHA-256 or BLAKE3 digest\n",
+        );
+        let summary = session.haul("verify --json d/m").status(1).summary();
+        assert_eq!(summary["failed"].as_u64(), Some(1));
+    }
+    let session = session();
+    session.write("d/m", format!("{ABC}  a\n-----BEGIN PGP SIGNATURE-----\n{ABC}  b\n"));
+    session
+        .haul("verify d/m")
+        .status(1)
+        .stderr_has("line 2 begins a PGP signature that does not end");
+}
