@@ -2,20 +2,19 @@
 //!
 //! As in rsync the first rule that matches decides, and what no rule matches is included. A pattern
 //! without `/` is compared with the base name at any depth; one with `/` (a leading one too) with
-//! the whole path below the source; one with a trailing `/` matches directories only. `*` and `?`
-//! stop at `/`, `**` does not, `{a,b}` and `[a-z]` are understood.
+//! the whole path below the source; one with a trailing `/` matches directories only. What stands for
+//! what in a pattern is in `glob`.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
 
-use globset::{GlobBuilder, GlobMatcher};
 use haul_engine::Filter;
+
+use crate::glob::Glob;
 
 /// One glob.
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
-    glob: GlobMatcher,
+    glob: Glob,
     whole_path: bool,
     directories_only: bool,
 }
@@ -31,11 +30,7 @@ impl FromStr for Pattern {
         if body.is_empty() {
             return Err("the pattern is empty".to_owned());
         }
-        let glob = GlobBuilder::new(body)
-            .literal_separator(true)
-            .build()
-            .map_err(|error| error.kind().to_string())?;
-        Ok(Self { glob: glob.compile_matcher(), whole_path, directories_only })
+        Ok(Self { glob: Glob::new(body)?, whole_path, directories_only })
     }
 }
 
@@ -45,7 +40,7 @@ impl Pattern {
             return false;
         }
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-        self.glob.is_match(OsStr::from_bytes(if self.whole_path { path } else { name }))
+        self.glob.is_match(if self.whole_path { path } else { name })
     }
 }
 

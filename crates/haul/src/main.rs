@@ -9,6 +9,7 @@ mod commands;
 mod config;
 mod exit;
 mod filter;
+mod glob;
 mod hosts;
 mod manifest;
 mod options;

@@ -1,0 +1,243 @@
+//! Globs, translated to regular expressions.
+//!
+//! | | |
+//! |---|---|
+//! | `*`, `?` | any characters, one character; not `/` |
+//! | `**` | anything, `/` too; `**/`, `/**/` also nothing |
+//! | `[a-z]`, `[!a-z]`, `[^a-z]` | one character of these, or none of these; never `/` |
+//! | `{a,b}` | either |
+//! | `\` | takes the next character as it is |
+//!
+//! A character is one of Unicode where the name is UTF-8, and a byte where it is not.
+
+use regex::bytes::{Regex, RegexBuilder};
+
+/// One glob.
+#[derive(Debug, Clone)]
+pub(crate) struct Glob {
+    characters: Regex,
+    bytes: Regex,
+}
+
+impl Glob {
+    /// Parses it; what is wrong with it otherwise.
+    pub(crate) fn new(text: &str) -> Result<Self, String> {
+        let build = |unicode| {
+            let mut parser = Parser { rest: text.chars().peekable(), unicode, depth: 0 };
+            let body = parser.all()?;
+            RegexBuilder::new(&format!("^(?:{body})$"))
+                .unicode(unicode)
+                .dot_matches_new_line(true)
+                .build()
+                .map_err(|error| error.to_string())
+        };
+        Ok(Self { characters: build(true)?, bytes: build(false)? })
+    }
+
+    /// Whether the whole of `path` is as the glob says.
+    pub(crate) fn is_match(&self, path: &[u8]) -> bool {
+        let is_text = std::str::from_utf8(path).is_ok();
+        if is_text { self.characters.is_match(path) } else { self.bytes.is_match(path) }
+    }
+}
+
+struct Parser<'a> {
+    rest: std::iter::Peekable<std::str::Chars<'a>>,
+    unicode: bool,
+    /// How many `{` are open.
+    depth: usize,
+}
+
+impl Parser<'_> {
+    fn all(&mut self) -> Result<String, String> {
+        let mut regex = String::new();
+        // Whether what comes next begins a component.
+        let mut at_start = true;
+        while let Some(character) = self.rest.next() {
+            let starts = std::mem::take(&mut at_start);
+            match character {
+                '*' => {
+                    let mut stars = 1;
+                    while self.rest.next_if_eq(&'*').is_some() {
+                        stars += 1;
+                    }
+                    if stars == 1 {
+                        regex.push_str("[^/]*");
+                    } else if starts && self.rest.next_if_eq(&'/').is_some() {
+                        regex.push_str("(?:.*/)?");
+                        at_start = true;
+                    } else {
+                        regex.push_str(".*");
+                    }
+                }
+                '?' => regex.push_str("[^/]"),
+                '[' => self.class(&mut regex)?,
+                '{' => {
+                    self.depth += 1;
+                    regex.push_str("(?:");
+                    at_start = starts;
+                }
+                ',' if self.depth > 0 => {
+                    regex.push('|');
+                    at_start = true;
+                }
+                '}' if self.depth > 0 => {
+                    self.depth -= 1;
+                    regex.push(')');
+                }
+                '}' => return Err("a '}' has no '{' before it".to_owned()),
+                '\\' => {
+                    let next = self.rest.next().ok_or("it ends with a '\\'")?;
+                    self.literal(next, &mut regex);
+                }
+                character => {
+                    at_start = character == '/';
+                    self.literal(character, &mut regex);
+                }
+            }
+        }
+        if self.depth > 0 {
+            return Err("a '{' has no '}' after it".to_owned());
+        }
+        Ok(regex)
+    }
+
+    /// What stands between `[` and `]`. A `]` that comes first is one of the characters.
+    fn class(&mut self, regex: &mut String) -> Result<(), String> {
+        const UNENDED: &str = "a '[' has no ']' after it";
+        let negated = self.rest.next_if(|next| matches!(next, '!' | '^')).is_some();
+        let mut members = String::new();
+        let mut first = true;
+        loop {
+            let mut from = self.rest.next().ok_or(UNENDED)?;
+            if from == ']' && !first {
+                break;
+            }
+            if from == '\\' {
+                from = self.rest.next().ok_or(UNENDED)?;
+            }
+            first = false;
+            let mut ahead = self.rest.clone();
+            let is_range = ahead.next() == Some('-') && ahead.next().is_some_and(|end| end != ']');
+            if !is_range {
+                // Of bytes alone, each byte of the character is one of the class.
+                self.literal(from, &mut members);
+                continue;
+            }
+            self.rest.next();
+            let mut to = self.rest.next().ok_or(UNENDED)?;
+            if to == '\\' {
+                to = self.rest.next().ok_or(UNENDED)?;
+            }
+            if to < from {
+                return Err(format!("the range {from}-{to} is empty"));
+            }
+            self.range(from, to, &mut members);
+        }
+        let sign = if negated { "^" } else { "" };
+        regex.push_str(&format!("[[{sign}{members}]&&[^/]]"));
+        Ok(())
+    }
+
+    fn literal(&self, character: char, regex: &mut String) {
+        if self.unicode || character.is_ascii() {
+            regex.push_str(&code(character));
+        } else {
+            let mut bytes = [0; 4];
+            character.encode_utf8(&mut bytes).bytes().for_each(|byte| regex.push_str(&hex(byte)));
+        }
+    }
+
+    fn range(&self, from: char, to: char, members: &mut String) {
+        let (first, last) = if self.unicode || to.is_ascii() {
+            (code(from), code(to))
+        } else {
+            let first = if from.is_ascii() { code(from) } else { hex(0x80) };
+            (first, hex(0xff))
+        };
+        members.push_str(&format!("{first}-{last}"));
+    }
+}
+
+/// A character as a regular expression has it, whatever it means there.
+fn code(character: char) -> String {
+    format!("\\x{{{:x}}}", u32::from(character))
+}
+
+fn hex(byte: u8) -> String {
+    format!("\\x{byte:02x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(glob: &str, matching: &[&str], others: &[&str]) {
+        let parsed = Glob::new(glob).unwrap();
+        for path in matching {
+            assert!(parsed.is_match(path.as_bytes()), "{glob} and {path}");
+        }
+        for path in others {
+            assert!(!parsed.is_match(path.as_bytes()), "{glob} and {path}");
+        }
+    }
+
+    #[test]
+    fn stars_and_question_marks_stop_at_slashes() {
+        check("*.o", &["a.o", ".o", "ä.o", "a\nb.o"], &["a/b.o", "a.oo"]);
+        check("?", &["a", "ä", "日", "\n"], &["", "/", "ab", "äö"]);
+        check("a?c", &["abc", "aöc"], &["ac", "a/c"]);
+    }
+
+    #[test]
+    fn two_stars_do_not_stop_at_slashes() {
+        check("**", &["a", "a/b", ""], &[]);
+        check("**/a", &["a", "b/a", "b/c/a"], &["ba", "a/b"]);
+        check("a/**", &["a/b", "a/b/c"], &["a", "ab"]);
+        check("a/**/b", &["a/b", "a/c/b", "a/c/d/b"], &["ab", "a/cb"]);
+        check("a/**.pdf", &["a/b.pdf", "a/b/c.pdf"], &["a.pdf"]);
+        check("{**/a,b}", &["a", "c/a", "b"], &["c/b"]);
+    }
+
+    #[test]
+    fn classes_are_of_characters() {
+        check("[äö].txt", &["ä.txt", "ö.txt"], &["a.txt", "äö.txt"]);
+        check("[!ä].txt", &["a.txt", "ö.txt"], &["ä.txt", "/.txt"]);
+        check("[a-cü-ÿ]", &["b", "þ"], &["d", "ä"]);
+        check("[]a]", &["]", "a"], &["b"]);
+        check("[a-]", &["a", "-"], &["b"]);
+        check("[^-a]", &["b"], &["a", "-", "/"]);
+        check("[[&~.\\]]", &["[", "&", "~", ".", "]"], &["a", "\\"]);
+    }
+
+    #[test]
+    fn alternatives_and_escapes() {
+        check("*.{jpg,jp{e,x}g}", &["a.jpg", "a.jpeg", "a.jpxg"], &["a.jpng", "a.jp"]);
+        check("\\*\\{,\\}", &["*{,}"], &["a{,}"]);
+        check("a.b+(c)|$", &["a.b+(c)|$"], &["axb+(c)|$"]);
+    }
+
+    #[test]
+    fn names_that_are_not_text_are_compared_as_bytes() {
+        let is_match = |glob: &str, name: &[u8]| Glob::new(glob).unwrap().is_match(name);
+        assert!(is_match("*.o", b"\xff\xfe.o"));
+        assert!(is_match("??", b"\xe4\xf6") && !is_match("?", b"\xe4\xf6"));
+        assert!(is_match("ä\u{f6}*", b"\xc3\xa4\xc3\xb6\xff"));
+        assert!(is_match("[!a]b", b"\xe4b") && !is_match("[a-c]b", b"\xe4b"));
+    }
+
+    #[test]
+    fn broken_globs_are_refused() {
+        for wrong in ["[", "[a", "[]", "[a-", "{a", "a}", "\\", "[z-a]", "{a,{b}"] {
+            assert!(Glob::new(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn many_stars_take_no_longer_than_few() {
+        let glob = Glob::new(&"*a".repeat(50)).unwrap();
+        assert!(!glob.is_match("a".repeat(49).as_bytes()));
+        assert!(!glob.is_match(&[b"a".repeat(4000), b"b".to_vec()].concat()));
+    }
+}
