@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use haul_storage::{
-    Capabilities, ErrorKind, FileId, Lock, Medium, Metadata, RelPath, Result, WorkPool,
+    Capabilities, Error, ErrorKind, FileId, Lock, Medium, Metadata, RelPath, Result, WorkPool,
 };
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
@@ -48,6 +48,7 @@ pub struct Context {
     failed_listing: AtomicBool,
     /// Jobs of directories, and whether their destination was made by this run.
     roots: Mutex<HashMap<usize, bool>>,
+    owner_lost: AtomicBool,
 }
 
 impl Context {
@@ -93,12 +94,33 @@ impl Context {
             locks: Mutex::default(),
             failed_listing: AtomicBool::new(false),
             roots: Mutex::default(),
+            owner_lost: AtomicBool::new(false),
         }
     }
 
     /// Of what a source has, what is to be kept and can be. Everything that is set on a copy passes
     /// through here, so that what lends the owner's rights is kept only together with the owner.
-    pub fn wanted_metadata(&self, found: Metadata, can: &Capabilities) -> Metadata {
+    pub fn wanted_metadata(&self, found: Metadata, job: &NumberedJob, path: &RelPath) -> Metadata {
+        let can = job.job.destination.capabilities();
+        let mut wanted = self.wanted_by(found, can);
+        if let Some(owner) = wanted.owner.filter(|_| can.medium == Medium::Disk) {
+            wanted.owner = self.settings.owners.settable(owner);
+            if wanted.owner != Some(owner) {
+                // What lends the rights of an owner goes with the owner.
+                wanted = wanted.without_privileges();
+                if !self.owner_lost.swap(true, Ordering::Relaxed) {
+                    let message = format!(
+                        "its owner (user {}, group {}) cannot be kept by an ordinary user; this is reported once",
+                        owner.0, owner.1
+                    );
+                    self.tally.warn(job.destination_name(path), message);
+                }
+            }
+        }
+        wanted
+    }
+
+    fn wanted_by(&self, found: Metadata, can: &Capabilities) -> Metadata {
         let keep = self.settings.preserve;
         let wanted = Metadata {
             mode: found.mode.filter(|_| keep.mode && can.mode),
@@ -169,6 +191,7 @@ impl Context {
 #[derive(Debug, Default)]
 pub struct HardLinks {
     files: Mutex<HashMap<(usize, FileId), Arc<FirstName>>>,
+    refused: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -218,6 +241,16 @@ impl Drop for FirstGuard {
 }
 
 impl HardLinks {
+    /// Says once in a transfer that files are copied instead of being linked.
+    pub fn say_refused(&self, context: &Context, name: String, error: &Error) {
+        if !self.refused.swap(true, Ordering::Relaxed) {
+            let message = format!(
+                "is copied, since the hard link was refused ({error}); this is reported once"
+            );
+            context.tally.warn(name, message);
+        }
+    }
+
     /// Asks what to do with the name `destination` of file `id`, which has `names` names at the
     /// source. Waits for the first name if that is being copied; names are asked for in the order
     /// in which their copies start, so that cannot lock.

@@ -184,6 +184,18 @@ impl Flow {
         }
     }
 
+    /// `bytes` that [`Flow::keep_limit`] waited for do not move after all.
+    pub fn give_back(&self, bytes: u64) {
+        if let Some(limiter) = &mut self.lock().limiter {
+            limiter.give_back(bytes);
+        }
+    }
+
+    /// What may pass at a time because of the limit of the rate.
+    pub fn limit_bytes(&self) -> Option<u64> {
+        self.lock().limiter.as_ref().map(Limiter::range_bytes)
+    }
+
     /// What a lane carries in so many round trips, as it was measured.
     pub fn bytes_a_lane(&self, round_trips: u32) -> u64 {
         let state = self.lock();

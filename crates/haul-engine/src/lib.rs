@@ -34,5 +34,7 @@ pub mod window;
 
 pub use event::{Action, Event, EventSink, FileEvent, Phase, Progress, Summary};
 pub use job::{Cancel, Job};
-pub use settings::{Auto, DeleteLimit, Filter, Overwrite, Preserve, Settings, WindowProfile};
+pub use settings::{
+    Auto, DeleteLimit, Filter, Overwrite, Owners, Preserve, Settings, WindowProfile,
+};
 pub use transfer::transfer;

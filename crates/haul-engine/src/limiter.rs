@@ -1,19 +1,25 @@
 //! `--bwlimit`: a token bucket without I/O.
+//!
+//! Bytes are paid for before they move, by whoever moves them; what was paid for and did not move is given back. So
+//! the average is right whatever lengths come, from a file of a few bytes to a range longer than a second's worth.
 
 use std::time::Duration;
 
-/// Lets at most so many bytes per second pass, on average over a quarter of a second.
+use crate::schedule::ALIGNMENT;
+
+/// Lets at most so many bytes per second pass.
 #[derive(Debug)]
 pub struct Limiter {
     bytes_per_second: u64,
-    /// When the bytes let through so far will have been paid for.
+    /// When the bytes let through so far are paid for.
     paid_until: Duration,
 }
 
 impl Limiter {
+    /// What may be caught up with after nobody wanted anything for a while.
     const BURST: Duration = Duration::from_millis(250);
 
-    /// A bucket that is full at the start.
+    /// A bucket that is empty at the start.
     pub fn new(bytes_per_second: u64) -> Self {
         Self { bytes_per_second: bytes_per_second.max(1), paid_until: Duration::ZERO }
     }
@@ -21,37 +27,91 @@ impl Limiter {
     /// Takes `bytes` at time `now`, and says how long to wait before they may move.
     pub fn take(&mut self, now: Duration, bytes: u64) -> Duration {
         let start = self.paid_until.max(now.saturating_sub(Self::BURST));
-        let cost = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
-        self.paid_until = start + cost;
-        start.saturating_sub(now)
+        self.paid_until = start.saturating_add(self.cost(bytes));
+        self.paid_until.saturating_sub(now)
     }
 
-    /// The longest range that does not clot the limit: what passes in a quarter of a second.
+    /// `bytes` of what was taken do not move after all.
+    pub fn give_back(&mut self, bytes: u64) {
+        self.paid_until = self.paid_until.saturating_sub(self.cost(bytes));
+    }
+
+    /// The longest range that does not clot the limit: what passes in a quarter of a second, in whole pieces as the
+    /// schedule hands them out.
     pub fn range_bytes(&self) -> u64 {
-        (self.bytes_per_second / 4).max(64 << 10)
+        (self.bytes_per_second / 4 / ALIGNMENT * ALIGNMENT).max(ALIGNMENT)
+    }
+
+    fn cost(&self, bytes: u64) -> Duration {
+        // A transfer without end costs time without end.
+        let seconds = bytes as f64 / self.bytes_per_second as f64;
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    #[test]
-    fn the_average_keeps_the_limit() {
-        let mut limiter = Limiter::new(1 << 20);
-        let mut now = Duration::ZERO;
-        for _ in 0..100 {
-            now += limiter.take(now, 256 << 10);
+    /// The rate at which `pieces` pass when each is asked for once the one before has passed.
+    fn rate(limit: u64, pieces: impl Iterator<Item = u64>) -> f64 {
+        let mut limiter = Limiter::new(limit);
+        let (mut now, mut total) = (Duration::ZERO, 0);
+        for bytes in pieces {
+            now += limiter.take(now, bytes);
+            total += bytes;
         }
-        let expected = 100.0 * 0.25;
-        assert!((now.as_secs_f64() - expected).abs() < 0.6, "{now:?}");
+        total as f64 / now.as_secs_f64()
+    }
+
+    proptest! {
+        #[test]
+        fn the_average_is_the_limit_whatever_lengths_come(
+            limit in 10_240_u64..1 << 30,
+            pieces in prop::collection::vec(1_u64..4 << 20, 1..200),
+        ) {
+            let rate = rate(limit, pieces.into_iter());
+            prop_assert!((rate / limit as f64 - 1.0).abs() < 0.001, "{} of {}", rate, limit);
+        }
+
+        #[test]
+        fn what_is_given_back_was_never_taken(
+            limit in 10_240_u64..1 << 30,
+            pieces in prop::collection::vec((1_u64..4 << 20, 0_u64..4 << 20), 1..200),
+        ) {
+            let mut limiter = Limiter::new(limit);
+            let (mut now, mut total) = (Duration::ZERO, 0);
+            for (bytes, unused) in pieces {
+                now += limiter.take(now, bytes);
+                limiter.give_back(unused.min(bytes));
+                total += bytes - unused.min(bytes);
+            }
+            // The last piece was waited for as a whole.
+            let least = total as f64 / limit as f64;
+            let most = least + (4 << 20) as f64 / limit as f64;
+            prop_assert!((least - 0.001..most + 0.001).contains(&now.as_secs_f64()), "{:?}", now);
+        }
     }
 
     #[test]
     fn time_without_traffic_is_not_saved_up() {
         let mut limiter = Limiter::new(1 << 20);
         let later = Duration::from_secs(3600);
-        assert_eq!(limiter.take(later, 1 << 20), Duration::ZERO);
-        assert!(limiter.take(later, 1) >= Duration::from_millis(700));
+        let wait = limiter.take(later, 1 << 20);
+        assert!(
+            (Duration::from_millis(749)..Duration::from_millis(751)).contains(&wait),
+            "{wait:?}"
+        );
+    }
+
+    #[test]
+    fn ranges_are_whole_pieces_of_a_quarter_of_a_second() {
+        for (limit, range) in
+            [(1, 65_536), (300_000, 65_536), (500_000, 65_536), (1 << 20, 1 << 18)]
+        {
+            assert_eq!(Limiter::new(limit).range_bytes(), range);
+        }
     }
 }

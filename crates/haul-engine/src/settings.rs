@@ -69,6 +69,31 @@ pub enum DeleteLimit {
     Percent(f64),
 }
 
+/// Which owners can be set on files of a disk.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Owners {
+    /// Whichever; a refusal is a failure.
+    #[default]
+    Any,
+    /// Files belong to this user, and to one of these groups. Another owner is not set, which is a warning.
+    Own {
+        /// The user.
+        user: u32,
+        /// The groups that the user is in.
+        groups: Vec<u32>,
+    },
+}
+
+impl Owners {
+    /// What can be set of user and group.
+    pub(crate) fn settable(&self, owner: (u32, u32)) -> Option<(u32, u32)> {
+        match self {
+            Self::Any => Some(owner),
+            Self::Own { user, groups } => groups.contains(&owner.1).then_some((*user, owner.1)),
+        }
+    }
+}
+
 /// How boldly the window opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WindowProfile {
@@ -145,6 +170,8 @@ pub struct Settings {
     pub verify: bool,
     /// What a copy keeps besides its bytes.
     pub preserve: Preserve,
+    /// Which owners can be set on files of a disk.
+    pub owners: Owners,
     /// Which paths take part.
     pub filter: Filter,
     /// Say what would be done, and do nothing.
@@ -185,6 +212,7 @@ impl Default for Settings {
             digest_unchanged: false,
             verify: false,
             preserve: Preserve::default(),
+            owners: Owners::Any,
             filter: Filter::default(),
             dry_run: false,
             delete: false,

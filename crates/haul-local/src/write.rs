@@ -24,6 +24,9 @@ use crate::metadata::{apply, id_of, permissions};
 use crate::read::LocalReader;
 use crate::volume::Volume;
 
+/// No system call takes a path of so many bytes (`PATH_MAX` of Linux, its NUL included).
+const PATH_MAX: usize = 4096;
+
 /// Files shorter than this are not worth a call to reserve their room.
 const RESERVE_FROM: u64 = 8 * 1024 * 1024;
 
@@ -46,6 +49,8 @@ pub(crate) struct LocalWriter {
     part: Arc<Part>,
     pool: WorkPool,
     journal: PathBuf,
+    /// The directory that `journal` goes through, where its path is longer than the system takes.
+    _pinned: Option<OwnedFd>,
     /// Held while a thread writes. A file takes one write at a time anyway (the kernel locks the
     /// inode), and threads that wait for that lock spin.
     writing: tokio::sync::Mutex<()>,
@@ -381,7 +386,17 @@ impl LocalWriter {
             journal.push(Path::new(std::ffi::OsStr::from_bytes(parent.as_bytes())));
         }
         journal.push(std::ffi::OsStr::from_bytes(&name));
-        Self { part: Arc::new(part), pool, journal, writing: tokio::sync::Mutex::default() }
+        let mut pinned = None;
+        if journal.as_os_str().len() >= PATH_MAX
+            && let Ok(Some((directory, path))) =
+                part.volume.platform.pin(part.directory.as_fd(), b".")
+        {
+            journal = Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()))
+                .join(std::ffi::OsStr::from_bytes(&name));
+            pinned = Some(directory);
+        }
+        let writing = tokio::sync::Mutex::default();
+        Self { part: Arc::new(part), pool, journal, _pinned: pinned, writing }
     }
 
     async fn run<T: Send + 'static>(

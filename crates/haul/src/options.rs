@@ -310,14 +310,22 @@ pub(crate) struct PreserveArg {
     pub(crate) mode: bool,
     pub(crate) times: bool,
     pub(crate) owner: bool,
+    /// It was named, so that a refusal is a failure.
+    pub(crate) owner_is_named: bool,
     pub(crate) xattrs: bool,
     pub(crate) links: bool,
 }
 
 impl PreserveArg {
     /// What `--preserve` and `--archive` without a list mean.
-    pub(crate) const ALL: Self =
-        Self { mode: true, times: true, owner: true, xattrs: true, links: true };
+    pub(crate) const ALL: Self = Self {
+        mode: true,
+        times: true,
+        owner: true,
+        owner_is_named: false,
+        xattrs: true,
+        links: true,
+    };
 }
 
 impl FromStr for PreserveArg {
@@ -329,10 +337,12 @@ impl FromStr for PreserveArg {
             match word {
                 "mode" => preserve.mode = true,
                 "times" => preserve.times = true,
-                "owner" => preserve.owner = true,
+                "owner" => (preserve.owner, preserve.owner_is_named) = (true, true),
                 "xattrs" => preserve.xattrs = true,
                 "links" => preserve.links = true,
-                "all" => preserve = Self::ALL,
+                "all" => {
+                    preserve = Self { owner_is_named: preserve.owner_is_named, ..Self::ALL };
+                }
                 "none" if text == "none" => {}
                 "none" => return Err("'none' stands alone".to_owned()),
                 other => {

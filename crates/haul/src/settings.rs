@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use haul_engine::{Preserve, Settings, WindowProfile};
+use haul_engine::{Owners, Preserve, Settings, WindowProfile};
 use haul_storage::DigestKind;
 
 use crate::args::TransferArgs;
@@ -35,6 +35,20 @@ pub(crate) struct ManifestChoice {
     pub(crate) digest: DigestKind,
     /// Where; `None` means under its usual name in DEST.
     pub(crate) file: Option<PathBuf>,
+}
+
+/// What an ordinary user cannot set is no failure, unless it was asked for by name.
+fn owners(preserve: PreserveArg) -> Owners {
+    let user = rustix::process::geteuid();
+    if user.is_root() || preserve.owner_is_named || !preserve.owner {
+        return Owners::Any;
+    }
+    let mut groups = vec![rustix::process::getegid().as_raw()];
+    // Without the list only the first is known to be allowed.
+    groups.extend(
+        rustix::process::getgroups().unwrap_or_default().iter().map(|group| group.as_raw()),
+    );
+    Owners::Own { user: user.as_raw(), groups }
 }
 
 /// Resolves the arguments of a transfer; an error is wrong usage.
@@ -205,6 +219,7 @@ fn engine_settings(options: &Options, engine: &mut Settings) -> Result<(), Strin
             xattrs: preserve.xattrs,
             hard_links: preserve.links,
         };
+        engine.owners = owners(preserve);
     }
     if let Some(Switch(resume)) = options.resume {
         engine.resume = resume;

@@ -328,7 +328,7 @@ impl<'a> Pass<'a> {
         let job = &self.job.job;
         let outcome = async {
             let found = job.source.stat(source).await?.metadata();
-            let wanted = self.context.wanted_metadata(found, job.destination.capabilities());
+            let wanted = self.context.wanted_metadata(found, self.job, destination);
             let wanted = Metadata { owner: None, ..wanted };
             if wanted == Metadata::default() {
                 return Ok(());

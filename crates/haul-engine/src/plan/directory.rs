@@ -83,7 +83,7 @@ async fn finish_one(context: &Context, finish: &Finish) {
         } else {
             finish.metadata.clone()
         };
-        let mut wanted = context.wanted_metadata(found, job.destination.capabilities());
+        let mut wanted = context.wanted_metadata(found, &finish.job, &finish.destination);
         wanted.mode = wanted.mode.or(finish.restore);
         if context.cancel.is_cancelled() {
             wanted = Metadata { mode: wanted.mode, ..Metadata::default() };

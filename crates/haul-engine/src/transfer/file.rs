@@ -64,7 +64,10 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
         match name.await {
             Name::First(guard) => first = Some(guard),
             Name::Other(target, digest) if verdict != Some(Verdict::Leave) => {
-                return link_name(context, item, existing, target, digest).await;
+                let linked = link_name(context, item, existing.as_ref(), target, digest).await?;
+                let Err(error) = linked else { return Ok(()) };
+                let name = item.job.destination_name(&item.destination);
+                context.hard_links.say_refused(context, name, &error);
             }
             Name::Other(..) | Name::Alone => {}
         }
@@ -100,14 +103,28 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
     Ok(())
 }
 
-/// Makes a further name of a file that is at the destination under `target`.
+/// Whether a hard link is what cannot be had, so that a copy can take its place: the file has too many names, or
+/// the file system or server has no links, or a rule against this one.
+const fn refuses_links(kind: ErrorKind) -> bool {
+    !matches!(
+        kind,
+        ErrorKind::Interrupted
+            | ErrorKind::Unreachable
+            | ErrorKind::Unauthenticated
+            | ErrorKind::Busy
+            | ErrorKind::NoSpace
+    )
+}
+
+/// Makes a further name of a file that is at the destination under `target`. An `Err` within is a refusal: the
+/// file can still be copied.
 async fn link_name(
     context: &Context,
     item: &Item,
-    existing: Option<Entry>,
+    existing: Option<&Entry>,
     target: RelPath,
     digest: Option<Digest>,
-) -> Result<()> {
+) -> Result<Result<(), Error>> {
     let destination = &item.job.job.destination;
     let moved = Moved { bytes: item.source.size, digest, ..Moved::default() };
     let action = match existing.and_then(|existing| existing.id) {
@@ -117,10 +134,13 @@ async fn link_name(
         _ => Action::Linked,
     };
     if action == Action::Linked && !context.settings.dry_run {
-        destination.create_link(&item.destination, &LinkKind::Hard(target), true).await?;
+        match destination.create_link(&item.destination, &LinkKind::Hard(target), true).await {
+            Err(error) if refuses_links(error.kind()) => return Ok(Err(error)),
+            outcome => outcome?,
+        }
     }
     say(context, item, action, moved);
-    Ok(())
+    Ok(Ok(()))
 }
 
 /// What is at the destination, unless that is known to be nothing. Refuses what cannot be replaced
@@ -181,7 +201,7 @@ fn judge_by(overwrite: Overwrite, item: &Item, existing: &Entry, kept: KeptTimes
 /// The bytes are the same; the mode may not be.
 async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<()> {
     let destination = &item.job.job.destination;
-    let wanted = context.wanted_metadata(item.source.metadata(), destination.capabilities());
+    let wanted = context.wanted_metadata(item.source.metadata(), &item.job, &item.destination);
     let changed = Metadata {
         mode: wanted.mode.filter(|mode| Some(*mode) != existing.mode),
         owner: wanted.owner.filter(|owner| Some(*owner) != existing.owner),
@@ -264,7 +284,7 @@ pub fn is_small(context: &Context, item: &Item) -> bool {
 pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> CommitOptions {
     let can = item.job.job.destination.capabilities();
     let time = found.modified;
-    let metadata = context.wanted_metadata(found, can);
+    let metadata = context.wanted_metadata(found, &item.job, &item.destination);
     if let Some((time, becomes)) = time.zip(metadata.modified).filter(|(time, set)| time != set) {
         let name = item.job.destination_name(&item.destination);
         context.times.say_lost(context, name, time, becomes);

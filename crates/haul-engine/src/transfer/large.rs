@@ -271,13 +271,21 @@ fn begin<'a>(
     file: &'a FileInMotion<'_>,
     ranges: &mut FuturesUnordered<BoxFuture<'a, Result<()>>>,
     next: Wanted,
-    permit: Permit,
+    mut permit: Permit,
 ) {
     let assigned = file.schedule().next(next.bytes);
+    let flow = &file.context.flow;
     if let Some(assigned) = assigned {
+        if flow.limit_bytes().is_some() {
+            // The range may be shorter than what was waited for; the permit with it.
+            let unused = permit.left().saturating_sub(assigned.range.len());
+            flow.give_back(unused.min(next.held.saturating_sub(next.unpaid)));
+            drop(permit.split(unused));
+        }
         let moved = async move {
             let _counted = next.counted;
-            file.unless_stopped(file.context.flow.keep_limit(next.unpaid)).await;
+            let unpaid = next.unpaid.min(permit.left());
+            file.unless_stopped(file.context.flow.keep_limit(unpaid)).await;
             file.move_range(assigned, permit).await
         };
         ranges.push(moved.boxed());

@@ -33,7 +33,8 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
     if !context.settings.dry_run && action == Action::Linked {
         let link = LinkKind::Symbolic(target.to_vec());
         destination.create_link(&item.destination, &link, true).await?;
-        let mut wanted = context.wanted_metadata(item.source.metadata(), can);
+        let mut wanted =
+            context.wanted_metadata(item.source.metadata(), &item.job, &item.destination);
         wanted.mode = None;
         if wanted != Metadata::default() {
             destination.set_metadata(&item.destination, &wanted).await?;

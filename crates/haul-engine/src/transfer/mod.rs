@@ -138,6 +138,8 @@ fn pieces(context: &Context, items: impl Iterator<Item = Item>) -> Vec<Vec<Item>
     let mut pieces: Vec<Vec<Item>> = Vec::new();
     let mut batch: Vec<Item> = Vec::new();
     let mut batch_bytes = 0;
+    let most =
+        context.flow.limit_bytes().map_or(small::BATCH_BYTES, |most| most.min(small::BATCH_BYTES));
     for item in items {
         if !small::fits_batch(context, &item) {
             pieces.push(vec![item]);
@@ -146,7 +148,7 @@ fn pieces(context: &Context, items: impl Iterator<Item = Item>) -> Vec<Vec<Item>
         let same_job = batch.first().is_none_or(|first| Arc::ptr_eq(&first.job, &item.job));
         let turned = batch.len() >= small::BATCH_ENOUGH
             && batch.last().is_some_and(|last| !last.shares_directory(&item));
-        if !same_job || turned || batch_bytes + item.source.size > small::BATCH_BYTES {
+        if !same_job || turned || batch_bytes + item.source.size > most {
             pieces.push(std::mem::take(&mut batch));
             batch_bytes = 0;
         }

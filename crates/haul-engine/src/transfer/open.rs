@@ -48,6 +48,11 @@ pub async fn open(context: &Context, item: &Item) -> Result<Opened> {
     let mut writer = create(item, &options).await?;
     let journal_path = writer.journal_path().filter(|_| identity.size >= journal_from);
     let journal_path = journal_path.map(ToOwned::to_owned);
+    if writer.resumed() && journal_path.is_none() {
+        // Nothing says what of it is data.
+        drop(writer);
+        writer = create(item, &CreateOptions { resume: false, ..options.clone() }).await?;
+    }
     let mut written = RangeSet::new();
     if let (true, Some(path)) = (writer.resumed(), &journal_path) {
         match earlier(context, item, &identity, &*writer, path.clone()).await? {
@@ -64,7 +69,16 @@ pub async fn open(context: &Context, item: &Item) -> Result<Opened> {
         }
     }
     let journal = match &journal_path {
-        Some(path) => Some(start_journal(context, item, &identity, &written, path.clone()).await?),
+        Some(path) => match start_journal(context, item, &identity, &written, path.clone()).await {
+            Ok(journal) => Some(journal),
+            Err(error) => {
+                // Nothing is in it that a later run could use. The first error is the one to report.
+                if written.is_empty() {
+                    drop(writer.abort(false).await);
+                }
+                return Err(error);
+            }
+        },
         None => None,
     };
     Ok(Opened { reader, writer, identity, written, journal, journal_path })

@@ -139,7 +139,11 @@ impl<'a> FileInMotion<'a> {
 
     /// What the next range should be like when `active` are being moved; `None` if there are enough.
     pub fn next_range(&self, active: usize) -> Option<Wanted> {
-        let bytes = self.context.flow.range_bytes(self.context.tally.remaining());
+        let flow = &self.context.flow;
+        let mut bytes = flow.range_bytes(self.context.tally.remaining());
+        // Nothing is waited for that is not there to be moved.
+        let limit = flow.limit_bytes().map(|limit| limit.min(self.schedule().unassigned()).max(1));
+        bytes = bytes.min(limit.unwrap_or(u64::MAX));
         match self.reads {
             Reads::Ranges => {
                 // Bytes that do not pass through here need no buffers, and the call should be worth
@@ -165,7 +169,7 @@ impl<'a> FileInMotion<'a> {
             }
             Reads::Whole => (active == 0).then_some(Wanted {
                 bytes: u64::MAX,
-                held: HELD_MOST,
+                held: limit.map_or(HELD_MOST, |limit| limit.min(HELD_MOST)),
                 unpaid: 0,
                 counted: None,
             }),
@@ -297,6 +301,8 @@ impl<'a> FileInMotion<'a> {
             }
         };
         self.schedule().finish(assignment.id, self.context.flow.now());
+        // What was paid for and went to another lane, or was less than thought.
+        self.context.flow.give_back(permit.left());
         outcome
     }
 
@@ -453,6 +459,7 @@ impl<'a> FileInMotion<'a> {
         }
         let flow = &self.context.flow;
         let bytes = flow.range_bytes(self.context.tally.remaining()).min(left);
+        flow.give_back(permit.left());
         drop(permit.split(u64::MAX));
         let granted = {
             let mut granted = pin!(flow.room(bytes));

@@ -7,6 +7,7 @@ mod fan;
 mod full_link;
 mod long_reads;
 mod put_together;
+mod rate;
 mod support;
 mod times;
 mod transfer;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{job, job_at, path, run, run_until};
-use haul_engine::{Action, Cancel, DeleteLimit, Event, Filter, Overwrite, Preserve, Settings};
+use haul_engine::{
+    Action, Cancel, DeleteLimit, Event, Filter, Overwrite, Owners, Preserve, Settings,
+};
 use haul_storage::memory::{MemoryStorage, Operation};
 use haul_storage::{
     DigestKind, ErrorKind, LinkKind, Metadata, Retry, SpecialKind, Storage, Timestamp, Writes,
@@ -590,6 +592,29 @@ async fn after_a_failed_listing_nothing_is_removed_anywhere_unless_that_is_asked
 }
 
 #[tokio::test]
+async fn a_hard_link_that_is_refused_becomes_a_copy() {
+    for kind in [ErrorKind::Unsupported, ErrorKind::PermissionDenied, ErrorKind::Other] {
+        let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+        source.add_file("a", "content");
+        for name in ["b", "c"] {
+            let link = LinkKind::Hard(path("a"));
+            source.create_link(&path(name), &link, false).await.unwrap();
+        }
+        destination.faults().on(Operation::CreateLink).fail(kind);
+        let outcome = run(job(&source, &destination), quick()).await;
+        outcome.assert_clean();
+        for name in ["a", "b", "c"] {
+            assert_eq!(destination.content(name), "content", "{kind:?}");
+        }
+        let warnings = outcome.warnings();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains("hard link was refused"), "{warnings:?}");
+        let again = run(job(&source, &destination), quick()).await;
+        assert_eq!(again.assert_clean().summary.unchanged, 3);
+    }
+}
+
+#[tokio::test]
 async fn an_empty_source_is_refused_only_where_something_would_be_removed() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     let settings = Settings { delete: true, ..quick() };
@@ -621,4 +646,41 @@ async fn a_limit_counts_what_is_below_a_directory() {
         assert_eq!(outcome.summary.failed, u64::from(!removes), "{limit:?}");
         assert_eq!(destination.exists("old/a"), !removes, "{limit:?}");
     }
+}
+
+#[tokio::test]
+async fn a_link_that_breaks_off_is_no_refusal() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_file("a", "content");
+    source.create_link(&path("b"), &LinkKind::Hard(path("a")), false).await.unwrap();
+    destination.faults().on(Operation::CreateLink).fail(ErrorKind::Unreachable);
+    assert_eq!(run(job(&source, &destination), quick()).await.summary.failed, 1);
+}
+
+#[tokio::test]
+async fn an_owner_that_an_ordinary_user_cannot_set_is_a_warning() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    let capability = (b"security.capability".to_vec(), b"x".to_vec());
+    let comment = (b"user.comment".to_vec(), b"x".to_vec());
+    for (name, owner) in [("mine", (7, 8)), ("theirs", (1, 8)), ("root", (0, 0))] {
+        source.add_file(name, name);
+        let xattrs = vec![capability.clone(), comment.clone()];
+        let metadata = Metadata { mode: Some(0o4755), owner: Some(owner), xattrs, modified: None };
+        source.set(name, &metadata);
+    }
+    let preserve = Preserve { owner: true, xattrs: true, ..Preserve::default() };
+    let owners = Owners::Own { user: 7, groups: vec![8, 9] };
+    let settings = Settings { preserve, owners, ..quick() };
+    let outcome = run(job(&source, &destination), settings).await;
+    outcome.assert_clean();
+    assert_eq!(outcome.warnings().len(), 1, "{:?}", outcome.warnings());
+    let found = |name: &str| {
+        let found = destination.attributes(name);
+        (found.owner, found.mode, found.xattrs.len())
+    };
+    assert_eq!(found("mine"), (Some((7, 8)), Some(0o4755), 2));
+    // Rights of an owner are not lent by another.
+    assert_eq!(found("theirs"), (Some((7, 8)), Some(0o755), 1));
+    let (_, mode, xattrs) = found("root");
+    assert_eq!((mode, xattrs), (Some(0o755), 1));
 }

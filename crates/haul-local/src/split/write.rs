@@ -89,7 +89,10 @@ impl SplitWriter {
         };
         let first = writer.part(0).await?;
         // The first part's journal would be two folders further down than the file's.
-        let above = first.journal_path().and_then(|own| own.ancestors().nth(3));
+        let own = first.journal_path();
+        // Through a descriptor, because the path is too long: such a file has no journal.
+        let own = own.filter(|own| !own.starts_with("/proc/self/fd"));
+        let above = own.and_then(|own| own.ancestors().nth(3));
         let name = journal_name(path.name());
         writer.journal = above.map(|above| above.join(os_name(&name)));
         Ok(writer)

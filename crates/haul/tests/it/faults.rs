@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
+
 use crate::session::Session;
 use crate::sftp::Running;
 
@@ -72,6 +74,26 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// A command of an ordinary user, to whom the session's directory belongs then.
+pub(crate) fn as_nobody(session: &Session, line: &str) -> Command {
+    let command = session.command(line);
+    if !is_root() {
+        return command;
+    }
+    let nobody = 65534;
+    if !session.has("haul") {
+        fs::copy(env!("CARGO_BIN_EXE_haul"), session.path("haul")).unwrap();
+    }
+    fs::set_permissions(session.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+    chown(session.path(""), Some(nobody), Some(nobody)).unwrap();
+    let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+    let mut command = Command::new(session.path("haul"));
+    command.args(arguments).current_dir(session.path("")).env("HOME", session.path(""));
+    command.env_remove("HAUL_CONFIG").env_remove("XDG_CONFIG_HOME");
+    command.uid(nobody).gid(nobody);
+    command
+}
+
 fn content(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 4096) as u8).collect()
 }
@@ -110,20 +132,8 @@ fn a_read_only_destination_is_an_error_for_every_file() {
 fn an_unreadable_file_is_reported_once_and_the_others_are_copied() {
     let session = Session::new().file("src/a", "a").file("src/secret", "s").file("src/z", "z");
     fs::set_permissions(session.path("src/secret"), fs::Permissions::from_mode(0o000)).unwrap();
-    let mut command = session.command("cp src dst");
-    if is_root() {
-        // Root may read everything, so somebody else does it.
-        let nobody = 65534;
-        fs::copy(env!("CARGO_BIN_EXE_haul"), session.path("haul")).unwrap();
-        fs::set_permissions(session.path(""), fs::Permissions::from_mode(0o777)).unwrap();
-        chown(session.path(""), Some(nobody), Some(nobody)).unwrap();
-        let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
-        command = Command::new(session.path("haul"));
-        command.args(arguments).current_dir(session.path("")).env("HOME", session.path(""));
-        command.env_remove("HAUL_CONFIG").env_remove("XDG_CONFIG_HOME");
-        command.uid(nobody).gid(nobody);
-    }
-    let output = command.output().unwrap();
+    // Root may read everything, so somebody else does it.
+    let output = as_nobody(&session, "cp src dst").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     let errors: Vec<_> = said.lines().filter(|line| line.contains("cannot")).collect();
@@ -320,4 +330,75 @@ fn on_a_disk_that_was_unmounted_only_what_was_made_durable_is_continued() {
         assert_eq!(resumed > 0, continues, "{signal}: {resumed} bytes were resumed");
         session.tool("cmp f disk/f");
     }
+}
+
+#[test]
+fn archive_keeps_the_owners_that_a_user_may_set_and_warns_of_the_others() {
+    if !is_root() {
+        eprintln!("skipped: making files of other users needs root");
+        return;
+    }
+    let session = Session::new().file("src/a", "a").file("src/b", content(3 << 20));
+    let run = |line: &str| {
+        let output = as_nobody(&session, line).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for line in ["cp -a src dst", "cp --preserve=all src dst", "cp -a src dst"] {
+        let (status, said) = run(line);
+        assert_eq!(status, Some(0), "{said}");
+        assert_eq!(said.matches("cannot be kept by an ordinary user").count(), 1, "{said}");
+        assert_eq!(session.read("dst/src/a"), "a");
+    }
+    assert!(run("cp -a src dst").1.contains("2 unchanged"));
+    let (status, said) = run("cp --preserve=owner src named");
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("cannot set owner"), "{said}");
+}
+
+/// No system call takes a path of 4 096 bytes.
+#[test]
+fn files_below_paths_longer_than_the_system_takes_are_copied_continued_and_removed() {
+    let session = Session::new();
+    let names: Vec<String> = (0..20).map(|at| format!("{at:0>240}")).collect();
+    // Only relative to a directory can such files be made.
+    let directory = |root: &str| {
+        let mut directory =
+            rustix::fs::open(session.path(root), OFlags::PATH, Mode::empty()).unwrap();
+        for name in &names {
+            // There already at the destination.
+            drop(rustix::fs::mkdirat(&directory, name.as_str(), Mode::RWXU));
+            directory =
+                rustix::fs::openat(&directory, name.as_str(), OFlags::PATH, Mode::empty()).unwrap();
+        }
+        directory
+    };
+    fs::create_dir(session.path("src")).unwrap();
+    let far = directory("src");
+    let at = |directory: &rustix::fd::OwnedFd, name: &str| {
+        let number = std::os::fd::AsRawFd::as_raw_fd(directory);
+        PathBuf::from(format!("/proc/self/fd/{number}/{name}"))
+    };
+    fs::write(at(&far, "small"), "small").unwrap();
+    fs::write(at(&far, "large"), content(9 << 20)).unwrap();
+    std::os::unix::fs::symlink("small", at(&far, "link")).unwrap();
+    fs::hard_link(at(&far, "small"), at(&far, "name")).unwrap();
+    session.haul("sync src dst").status(0);
+    let there = directory("dst");
+    assert_eq!(fs::read(at(&there, "small")).unwrap(), b"small");
+    assert_eq!(fs::read(at(&there, "large")).unwrap(), content(9 << 20));
+    assert_eq!(fs::read_link(at(&there, "link")).unwrap(), PathBuf::from("small"));
+    let mut there_now: Vec<_> =
+        fs::read_dir(at(&there, "")).unwrap().map(|it| it.unwrap().file_name()).collect();
+    there_now.sort();
+    assert_eq!(
+        there_now,
+        ["large", "link", "name", "small"],
+        "no part file and no journal is left"
+    );
+    session.haul("sync src dst").status(0).stderr_has("3 unchanged");
+    for name in ["small", "large", "link", "name"] {
+        fs::remove_file(at(&far, name)).unwrap();
+    }
+    fs::write(at(&far, "other"), "other").unwrap();
+    session.haul("sync --delete src dst").status(0).stderr_has("4 removed");
 }

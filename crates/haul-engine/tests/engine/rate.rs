@@ -1,0 +1,83 @@
+//! `--bwlimit`: the rate is the limit, whatever the files and the storages are like. In virtual time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::{job, run};
+use haul_engine::Settings;
+use haul_storage::memory::{Builder, MemoryStorage, SimulatedLink};
+use haul_storage::{Capabilities, Writes};
+
+/// How a storage can be like.
+type Kind = (&'static str, bool, fn(&mut Capabilities));
+
+const KINDS: [Kind; 6] = [
+    ("disk", false, |_| {}),
+    ("SFTP", true, |_| {}),
+    ("FTP", true, |can| (can.long_reads, can.pipelined_reads) = (true, false)),
+    ("HTTP without ranges", true, |can| can.ranged_reads = false),
+    ("HTTP", true, |can| can.pipelined_writes = false),
+    ("WebDAV", true, |can| can.writes = Writes::InOrder),
+];
+
+fn storage((_, is_far, change): Kind) -> Arc<MemoryStorage> {
+    let link = |builder: Builder| {
+        builder.with_link(SimulatedLink::new(Duration::from_millis(20), 100 << 20))
+    };
+    let builder = MemoryStorage::builder().with_capabilities(change);
+    if is_far { link(builder) } else { builder }.build()
+}
+
+async fn check(
+    limit: u64,
+    source: Arc<MemoryStorage>,
+    destination: Arc<MemoryStorage>,
+    name: &str,
+) {
+    let bytes: u64 = source.entries().iter().map(|entry| entry.size).sum();
+    let settings = Settings { bandwidth_limit: Some(limit), ..Settings::default() };
+    let outcome = run(job(&source, &destination), settings).await;
+    outcome.assert_clean();
+    let rate = bytes as f64 / outcome.summary.elapsed.as_secs_f64();
+    let share = rate / limit as f64;
+    assert!((0.97..1.03).contains(&share), "{name}, {limit} bytes/s: {share:.3} of it");
+}
+
+/// So many bytes that connecting and the last answer do not count.
+fn bytes(limit: u64) -> u64 {
+    limit * 30
+}
+
+const LIMITS: [u64; 4] = [10 << 10, 300 << 10, 500 << 10, 1_234_567];
+
+#[tokio::test(start_paused = true)]
+async fn a_large_file_keeps_the_limit_on_every_kind_of_storage() {
+    for limit in LIMITS {
+        for kind in KINDS {
+            let (far, near) = (storage(kind), storage(KINDS[0]));
+            far.add_pattern_file("f", bytes(limit), 1);
+            near.expect_pattern("f", 1);
+            check(limit, far, near, &format!("from {}", kind.0)).await;
+            let (far, near) = (storage(kind), storage(KINDS[0]));
+            near.add_pattern_file("f", bytes(limit), 1);
+            far.expect_pattern("f", 1);
+            check(limit, near, far, &format!("to {}", kind.0)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_files_keep_the_limit_too() {
+    for limit in [10 << 10, 300 << 10, 1_234_567] {
+        for kind in KINDS {
+            let (far, near) = (storage(kind), storage(KINDS[0]));
+            let length = bytes(limit) / 50;
+            for at in 0..50 {
+                // Of many lengths, with the same sum.
+                let more = (at % 10) * length / 10;
+                near.add_pattern_file(format!("{at:02}"), length / 2 + more, at);
+            }
+            check(limit, near, far, &format!("small files to {}", kind.0)).await;
+        }
+    }
+}
