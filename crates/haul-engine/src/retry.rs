@@ -5,11 +5,18 @@ use std::time::Duration;
 use haul_storage::{Error, Retry};
 
 /// Counts tries of one operation.
+///
+/// Only tries in a row without progress count against the limit. Progress is whatever the caller counts
+/// up: for a file, the bytes that have reached the destination, whichever of its ranges they belong to.
 #[derive(Debug)]
 pub struct Retries {
     most: u32,
     pause: Duration,
+    /// Since the operation itself got on; decides about the pause.
     tried: u32,
+    /// Since anything got on; decides about the end.
+    in_vain: u32,
+    progress: Option<u64>,
     salt: u64,
 }
 
@@ -19,17 +26,28 @@ impl Retries {
     /// At most `most` retries; the first after `pause`, each following after twice as long, up to
     /// 30 s. `salt` spreads operations that failed together.
     pub const fn new(most: u32, pause: Duration, salt: u64) -> Self {
-        Self { most, pause, tried: 0, salt }
+        Self { most, pause, tried: 0, in_vain: 0, progress: None, salt }
     }
 
-    /// The pause before the next try; `None` if there is to be none.
-    pub fn next(&mut self, error: &Error) -> Option<Duration> {
-        if error.retry() != Retry::Later || self.tried >= self.most {
-            return None;
+    /// The pause before the next try, when `progress` has been made altogether.
+    ///
+    /// # Errors
+    /// The error, if there is to be no other try. If that is because there were too many it says so,
+    /// and nobody else tries again.
+    pub fn next(&mut self, error: Error, progress: u64) -> Result<(Error, Duration), Error> {
+        if self.progress.replace(progress).is_some_and(|before| before != progress) {
+            self.in_vain = 0;
+        }
+        if error.retry() != Retry::Later {
+            return Err(error);
+        }
+        if self.in_vain >= self.most {
+            return Err(error.after_attempts(self.in_vain + 1).with_retry(Retry::Never));
         }
         let doubled = self.pause.saturating_mul(1 << self.tried.min(16)).min(Self::LONGEST);
-        self.tried += 1;
-        Some(doubled.mul_f64(self.jitter()))
+        self.tried = self.tried.saturating_add(1);
+        self.in_vain += 1;
+        Ok((error, doubled.mul_f64(self.jitter())))
     }
 
     /// How many retries there were since the last success.
@@ -37,7 +55,7 @@ impl Retries {
         self.tried
     }
 
-    /// Something went well: the next failure is a first one again.
+    /// The operation itself got on: the next pause is a first one again.
     pub const fn reset(&mut self) {
         self.tried = 0;
     }
@@ -58,22 +76,37 @@ mod tests {
     use super::*;
     use haul_storage::ErrorKind;
 
+    fn busy() -> Error {
+        Error::new(ErrorKind::Busy, "open")
+    }
+
     #[test]
     fn pauses_double_with_jitter_and_end() {
-        let busy = Error::new(ErrorKind::Busy, "open");
         let mut retries = Retries::new(4, Duration::from_secs(1), 7);
         for expected in [1.0, 2.0, 4.0, 8.0] {
-            let pause = retries.next(&busy).unwrap().as_secs_f64();
+            let pause = retries.next(busy(), 0).unwrap().1.as_secs_f64();
             assert!((expected * 0.5..=expected * 1.5).contains(&pause), "{pause} for {expected}");
         }
-        assert_eq!(retries.next(&busy), None);
-        retries.reset();
-        assert!(retries.next(&busy).is_some());
+        let error = retries.next(busy(), 0).unwrap_err();
+        assert_eq!(error.retry(), Retry::Never);
+        assert!(error.to_string().contains("5 attempts in a row made no progress"), "{error}");
+    }
+
+    /// A range that got an answer and no bytes began counting anew, so a file was tried without end.
+    #[test]
+    fn only_progress_gives_further_tries() {
+        let mut retries = Retries::new(2, Duration::from_secs(1), 7);
+        for progress in [0, 0, 10, 10, 20, 20] {
+            assert!(retries.next(busy(), progress).is_ok(), "at {progress}");
+            retries.reset();
+        }
+        assert!(retries.next(busy(), 20).is_err());
     }
 
     #[test]
     fn what_cannot_succeed_is_not_tried_again() {
         let mut retries = Retries::new(4, Duration::from_secs(1), 7);
-        assert_eq!(retries.next(&Error::new(ErrorKind::NoSpace, "write")), None);
+        let error = retries.next(Error::new(ErrorKind::NoSpace, "write"), 0).unwrap_err();
+        assert_eq!(error.to_string(), "cannot write: no space left");
     }
 }

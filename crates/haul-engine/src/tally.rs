@@ -50,6 +50,12 @@ impl Tally {
         state.total_bytes = state.total_bytes.saturating_add(bytes);
     }
 
+    /// A planned file has another length than it was planned with.
+    pub fn replan_file(&self, before: u64, now: u64) {
+        let mut state = self.lock();
+        state.total_bytes = state.total_bytes.saturating_sub(before).saturating_add(now);
+    }
+
     /// The plan is complete.
     pub fn planned(&self) {
         let (files, bytes) = {

@@ -91,6 +91,10 @@ impl ReadAt for FtpFile {
         &self.identity
     }
 
+    fn is_ranged(&self) -> bool {
+        true
+    }
+
     async fn metadata(&self) -> Result<Metadata> {
         Ok(self.metadata.clone())
     }

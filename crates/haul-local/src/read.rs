@@ -65,6 +65,10 @@ impl ReadAt for LocalReader {
         &self.identity
     }
 
+    fn is_ranged(&self) -> bool {
+        true
+    }
+
     async fn metadata(&self) -> Result<Metadata> {
         let opened = Arc::clone(&self.opened);
         let work = move || {

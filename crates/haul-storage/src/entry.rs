@@ -131,6 +131,10 @@ pub struct FileId {
     pub inode: u64,
 }
 
+/// The size of a file whose storage does not report one, such as a page that a server generates. It is
+/// known once the file has been read to its end.
+pub const UNKNOWN_SIZE: u64 = u64::MAX;
+
 /// One thing in a listing. Links are not followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -138,7 +142,7 @@ pub struct Entry {
     pub path: RelPath,
     /// What.
     pub kind: EntryKind,
-    /// Length in bytes; 0 for what is no file.
+    /// Length in bytes, or [`UNKNOWN_SIZE`]; 0 for what is no file.
     pub size: u64,
     /// Last modification, if the storage keeps it.
     pub modified: Option<Timestamp>,
@@ -180,6 +184,11 @@ impl Entry {
         self.kind == EntryKind::Directory
     }
 
+    /// Length in bytes, if the storage reports it.
+    pub fn known_size(&self) -> Option<u64> {
+        (self.size != UNKNOWN_SIZE).then_some(self.size)
+    }
+
     /// The version that this entry describes.
     pub fn identity(&self) -> Identity {
         Identity { size: self.size, modified: self.modified, id: self.id, tag: self.tag.clone() }
@@ -194,7 +203,7 @@ impl Entry {
 /// Which version of a file is being read: if any of it differs later, the file has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Identity {
-    /// Length in bytes.
+    /// Length in bytes, or [`UNKNOWN_SIZE`].
     pub size: u64,
     /// Last modification.
     pub modified: Option<Timestamp>,
@@ -204,9 +213,20 @@ pub struct Identity {
     pub tag: Option<String>,
 }
 
+impl Identity {
+    /// Whether it tells versions of the same length apart. Without a time and a tag a later run cannot
+    /// know that what it reads continues what an earlier one read.
+    pub fn tells_versions_apart(&self) -> bool {
+        self.modified.is_some() || self.tag.is_some()
+    }
+}
+
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "size {}", self.size)?;
+        match self.size {
+            UNKNOWN_SIZE => f.write_str("size unknown")?,
+            size => write!(f, "size {size}")?,
+        }
         if let Some(time) = self.modified {
             write!(f, ", modified {}.{:09}", time.seconds, time.nanos)?;
         }

@@ -111,6 +111,8 @@ struct Inner {
     operation: &'static str,
     location: String,
     detail: Option<String>,
+    /// Attempts in a row that made no progress.
+    attempts: Option<u32>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -125,6 +127,7 @@ impl Error {
                 operation,
                 location: String::new(),
                 detail: None,
+                attempts: None,
                 source: None,
             }),
         }
@@ -158,6 +161,13 @@ impl Error {
         self
     }
 
+    /// Says that this was the last of so many attempts in a row, none of which made progress.
+    #[must_use]
+    pub fn after_attempts(mut self, attempts: u32) -> Self {
+        self.inner.attempts = Some(attempts);
+        self
+    }
+
     /// Overrides the retry status.
     #[must_use]
     pub fn with_retry(mut self, retry: Retry) -> Self {
@@ -186,13 +196,19 @@ impl Error {
     }
 
     /// The cause without operation and location: the words given, or the error underneath, or the
-    /// kind.
+    /// kind. With the number of attempts, if there were several.
     pub fn cause(&self) -> String {
-        match (&self.inner.detail, &self.inner.source) {
+        let cause = match (&self.inner.detail, &self.inner.source) {
             (Some(detail), Some(source)) => format!("{detail}: {source}"),
             (Some(detail), None) => detail.clone(),
             (None, Some(source)) => source.to_string(),
             (None, None) => self.inner.kind.describe().to_owned(),
+        };
+        match self.inner.attempts {
+            Some(attempts) if attempts > 1 => {
+                format!("{cause} ({attempts} attempts in a row made no progress)")
+            }
+            _ => cause,
         }
     }
 }
@@ -264,6 +280,14 @@ mod tests {
             Error::new(ErrorKind::Protocol, "list").at("a\x1b[2J").because("500 \u{9b}31m\n0k");
         assert_eq!(error.to_string(), "a\\033[2J: cannot list: 500 \\302\\23331m\\0120k");
         assert_eq!(error.cause(), "500 \u{9b}31m\n0k");
+    }
+
+    #[test]
+    fn the_last_of_several_attempts_says_how_many_there_were() {
+        let error = |attempts| Error::new(ErrorKind::Busy, "read").after_attempts(attempts);
+        assert_eq!(error(1).to_string(), "cannot read: busy");
+        let several = "cannot read: busy (11 attempts in a row made no progress)";
+        assert_eq!(error(11).to_string(), several);
     }
 
     #[test]

@@ -29,7 +29,9 @@ pub mod memory;
 
 pub use block::{Block, BufferPool, PooledBuffer, keeping};
 pub use capabilities::{Capabilities, DigestKind, Medium, Writes};
-pub use entry::{Entry, EntryKind, FileId, Identity, Metadata, SpecialKind, Timestamp};
+pub use entry::{
+    Entry, EntryKind, FileId, Identity, Metadata, SpecialKind, Timestamp, UNKNOWN_SIZE,
+};
 pub use error::{Error, ErrorKind, Result, Retry};
 pub use kept_times::KeptTimes;
 pub use location::{Location, LocationError, Scheme};

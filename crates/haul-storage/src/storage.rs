@@ -122,6 +122,10 @@ pub trait ReadAt: Any + Debug + Send + Sync {
     /// Which version was opened.
     fn identity(&self) -> &Identity;
 
+    /// Whether a read may start anywhere, where the storage has `ranged_reads`. A server may refuse that
+    /// for a single file, and may do so only when asked: the file is then read from its start.
+    fn is_ranged(&self) -> bool;
+
     /// What can be set on a copy, as of opening; extended attributes included.
     async fn metadata(&self) -> Result<Metadata>;
 

@@ -181,7 +181,7 @@ where
                 Ok(opened) => return Ok(opened),
                 Err(error) => error,
             };
-            let Some(pause) = retries.next(&error) else { return Err(error) };
+            let (error, pause) = retries.next(error, 0)?;
             let (error, attempt) = (Arc::new(error), retries.attempt());
             self.together.events.send(FanEvent::Opening { host, error, attempt, pause });
             sleep(pause).await;

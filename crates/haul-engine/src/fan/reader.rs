@@ -44,6 +44,10 @@ impl ReadAt for SharedReader {
         &self.opened.file.identity
     }
 
+    fn is_ranged(&self) -> bool {
+        self.opened.file.reader.is_ranged()
+    }
+
     async fn metadata(&self) -> Result<Metadata> {
         self.opened.file.reader.metadata().await
     }

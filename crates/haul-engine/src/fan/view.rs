@@ -10,8 +10,8 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Storage, Whole,
-    WriteAt,
+    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Storage,
+    UNKNOWN_SIZE, Whole, WriteAt,
 };
 
 use tokio::sync::OwnedMutexGuard;
@@ -249,7 +249,11 @@ impl Storage for View {
                 Asked::Make(others) => {
                     let mut promise = self.promise(Wanted::File, &key, others);
                     let reader = self.storage().open(path).await?;
-                    let ranged = self.capabilities().ranged_reads;
+                    if reader.identity().size == UNKNOWN_SIZE {
+                        // What has no end that is known is not shared: each host reads for itself.
+                        return Ok(reader);
+                    }
+                    let ranged = self.capabilities().ranged_reads && reader.is_ranged();
                     promise.kept();
                     let seat = self.seat.number();
                     break self.store().put_file(key.clone(), seat, reader, ranged);

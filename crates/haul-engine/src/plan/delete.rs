@@ -446,8 +446,8 @@ pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Resu
         }
         context.tally.note(FileEvent {
             job: job.index,
+            bytes: next.known_size().unwrap_or(0),
             path: next.path,
-            bytes: next.size,
             action: Action::Removed,
             resumed_bytes: 0,
             digest: None,

@@ -23,7 +23,7 @@ use crate::context::Context;
 use crate::job::NumberedJob;
 
 /// One file, link or special file of a plan.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Item {
     /// The job it belongs to.
     pub job: Arc<NumberedJob>,
@@ -82,7 +82,7 @@ async fn plan_job(
         }
         context.destinations.refuse_twice(job, destination_path, &context.settings.filter).await?;
         if entry.is_file() {
-            context.tally.plan_file(entry.size);
+            context.tally.plan_file(entry.known_size().unwrap_or(0));
         }
         let item = Item {
             job: Arc::clone(job),

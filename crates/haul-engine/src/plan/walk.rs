@@ -278,7 +278,7 @@ impl Walk<'_> {
             return true;
         }
         if entry.is_file() {
-            context.tally.plan_file(entry.size);
+            context.tally.plan_file(entry.known_size().unwrap_or(0));
         }
         let item = Item {
             job: Arc::clone(self.job),

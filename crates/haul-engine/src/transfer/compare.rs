@@ -15,20 +15,27 @@ pub enum Verdict {
     Leave,
 }
 
-/// Compares a source with the file at its destination. The source's time is taken as the destination keeps it
-/// (`None` if it keeps none), and both as exactly as the coarser side keeps them.
+/// Compares a source with the file at its destination. The source's time is taken as the destination keeps it,
+/// and both as exactly as the coarser side keeps them. `sets_times`: whether the destination's times are
+/// those of the source, and not those of the uploads.
 pub fn verdict(
     how: Overwrite,
     source: &Entry,
     source_step_ns: u64,
     existing: &Entry,
-    kept: Option<KeptTimes>,
+    kept: KeptTimes,
+    sets_times: bool,
 ) -> Verdict {
-    let rounded = source.modified.zip(existing.modified).zip(kept);
-    let rounded = rounded.map(|((source, existing), kept)| {
+    let rounded = source.modified.zip(existing.modified).map(|(source, existing)| {
         let step_ns = source_step_ns.max(kept.step_ns);
         (kept.kept(source).rounded_down(step_ns), existing.rounded_down(step_ns))
     });
+    // Where times cannot be set the existing file has that of its upload: a source that was modified
+    // later is another one.
+    let same_time = |(source, existing)| match sets_times {
+        true => source == existing,
+        false => source <= existing,
+    };
     match how {
         Overwrite::Always => Verdict::Replace,
         Overwrite::Never => Verdict::Leave,
@@ -37,8 +44,11 @@ pub fn verdict(
             _ => Verdict::Leave,
         },
         Overwrite::Different => {
-            let same_time = rounded.is_none_or(|(source, existing)| source == existing);
-            if source.size == existing.size && same_time { Verdict::Keep } else { Verdict::Replace }
+            let same_time = rounded.is_none_or(same_time);
+            let sizes = source.known_size().zip(existing.known_size());
+            let same_size =
+                sizes.map_or(rounded.is_some(), |(source, existing)| source == existing);
+            if same_size && same_time { Verdict::Keep } else { Verdict::Replace }
         }
     }
 }
@@ -55,7 +65,7 @@ mod tests {
     }
 
     fn judge(how: Overwrite, source: &Entry, existing: &Entry, precision_ns: u64) -> Verdict {
-        verdict(how, source, 1, existing, Some(KeptTimes::in_steps_of(precision_ns)))
+        verdict(how, source, 1, existing, KeptTimes::in_steps_of(precision_ns), true)
     }
 
     #[test]
@@ -73,6 +83,32 @@ mod tests {
         let verdict =
             judge(Overwrite::Different, &file(10, 101, 5), &file(10, 100, 0), 2_000_000_000);
         assert_eq!(verdict, Verdict::Keep);
+    }
+
+    /// A changed file of the same length was never sent to Apache, which keeps no times.
+    #[test]
+    fn where_times_cannot_be_set_a_source_that_is_newer_than_its_upload_differs() {
+        let seconds = KeptTimes::in_steps_of(1_000_000_000);
+        let judge = |how, source, existing| verdict(how, &source, 1, &existing, seconds, false);
+        let uploaded = || file(10, 100, 0);
+        assert_eq!(judge(Overwrite::Different, file(10, 99, 0), uploaded()), Verdict::Keep);
+        assert_eq!(judge(Overwrite::Different, file(10, 100, 7), uploaded()), Verdict::Keep);
+        assert_eq!(judge(Overwrite::Different, file(10, 101, 0), uploaded()), Verdict::Replace);
+        assert_eq!(judge(Overwrite::Different, file(11, 99, 0), uploaded()), Verdict::Replace);
+        assert_eq!(judge(Overwrite::Newer, file(10, 101, 0), uploaded()), Verdict::Replace);
+        assert_eq!(judge(Overwrite::Newer, file(10, 99, 0), uploaded()), Verdict::Leave);
+        let mut untimed = uploaded();
+        untimed.modified = None;
+        assert_eq!(judge(Overwrite::Different, file(10, 101, 0), untimed), Verdict::Keep);
+    }
+
+    #[test]
+    fn a_source_of_unknown_length_is_the_same_only_if_its_time_is() {
+        let unknown = |seconds| file(haul_storage::UNKNOWN_SIZE, seconds, 0);
+        let judge = |source| judge(Overwrite::Different, &source, &file(10, 100, 0), 1);
+        assert_eq!(judge(unknown(100)), Verdict::Keep);
+        assert_eq!(judge(unknown(101)), Verdict::Replace);
+        assert_eq!(judge(Entry { modified: None, ..unknown(100) }), Verdict::Replace);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! One item, from "what is there?" to its event.
 
+use std::borrow::Cow;
+
 use haul_storage::{
     CommitOptions, Entry, EntryKind, Error, ErrorKind, KeptTimes, LinkKind, Medium, Metadata,
     RelPath, Result, Retry, StorageExt, journal_name,
 };
 
 use super::compare::{Verdict, verdict};
-use super::{bytes, large, link, open, small, times};
+use super::{bytes, large, link, listed, open, small, times};
 use crate::context::{Context, Name};
 use crate::digest::Digest;
 use crate::plan::Item;
@@ -76,12 +78,14 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
         (Some(Verdict::Keep), Some(existing)) => {
             adjust(context, item, existing).await?;
             sweep(context, item).await?;
-            unchanged(context, item, existing.size).await?
+            unchanged(context, item, existing.known_size().unwrap_or(0)).await?
         }
-        (Some(Verdict::Leave), Some(existing)) => unchanged(context, item, existing.size).await?,
+        (Some(Verdict::Leave), Some(existing)) => {
+            unchanged(context, item, existing.known_size().unwrap_or(0)).await?
+        }
         _ => {
             let moved = if context.settings.dry_run {
-                Moved { bytes: item.source.size, ..Moved::default() }
+                Moved { bytes: planned(item), ..Moved::default() }
             } else {
                 let moved = move_bytes(context, item).await?;
                 times::look_again(context, item).await?;
@@ -126,7 +130,7 @@ async fn link_name(
     digest: Option<Digest>,
 ) -> Result<Result<(), Error>> {
     let destination = &item.job.job.destination;
-    let moved = Moved { bytes: item.source.size, digest, ..Moved::default() };
+    let moved = Moved { bytes: planned(item), digest, ..Moved::default() };
     let action = match existing.and_then(|existing| existing.id) {
         Some(id) if destination.find(&target).await?.is_some_and(|first| first.id == Some(id)) => {
             Action::Unchanged
@@ -193,9 +197,9 @@ async fn judge(context: &Context, item: &Item, existing: &Entry) -> Result<Verdi
 
 fn judge_by(overwrite: Overwrite, item: &Item, existing: &Entry, kept: KeptTimes) -> Verdict {
     let job = &item.job.job;
-    let kept = job.destination.capabilities().times.then_some(kept);
+    let sets_times = job.destination.capabilities().times;
     let source_step_ns = job.source.capabilities().kept_times.step_ns;
-    verdict(overwrite, &item.source, source_step_ns, existing, kept)
+    verdict(overwrite, &item.source, source_step_ns, existing, kept, sets_times)
 }
 
 /// The bytes are the same; the mode may not be.
@@ -247,29 +251,48 @@ async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
     let settings = &context.settings;
     let mut retries = Retries::new(settings.retries, settings.retry_pause, item.source.size);
     let mut anew = 0;
+    let mut item = Cow::Borrowed(item);
     loop {
-        let outcome = if is_small(context, item) {
-            small::move_small(context, item).await
+        let outcome = if is_small(context, &item) {
+            small::move_small(context, &item).await
         } else {
-            large::move_large(context, item).await
+            large::move_large(context, &item).await
         };
         let error = match outcome {
             Ok(moved) => return Ok(moved),
             Err(error) => error.at(item.job.source_name(&item.source.path)),
         };
-        let pause = if error.retry() == Retry::FromStart && anew < ANEW {
+        let changed = error.kind() == ErrorKind::Changed;
+        let (error, pause) = if error.retry() == Retry::FromStart && anew < ANEW {
             anew += 1;
-            Some(settings.retry_pause)
+            (error, settings.retry_pause)
         } else {
-            retries.next(&error)
+            // Progress counts while the ranges are tried; what fails here is opening and finishing.
+            retries.next(error, 0)?
         };
-        let Some(pause) = pause.filter(|_| !context.cancel.is_cancelled()) else {
+        if context.cancel.is_cancelled() {
             return Err(error);
-        };
+        }
         context.flow.failed(error.kind());
         context.tally.retry(error, anew + retries.attempt(), pause);
         context.pause(pause).await;
+        if changed {
+            let now = listed::look_again(&item).await?;
+            if now.identity() == item.source.identity() {
+                // It is listed as before, so what differs is how it is read: one more attempt is enough.
+                anew = ANEW;
+            } else {
+                let before = planned(&item);
+                item.to_mut().source = now;
+                context.tally.replan_file(before, planned(&item));
+            }
+        }
     }
+}
+
+/// The length that a file is planned with.
+fn planned(item: &Item) -> u64 {
+    item.source.known_size().unwrap_or(0)
 }
 
 /// Small files go whole, in as few steps as the storages allow.

@@ -9,7 +9,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, Fuse, FusedFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
-use haul_storage::{Error, ErrorKind, Medium, Range, ReadAt, Result, WriteAt};
+use haul_storage::{
+    Error, ErrorKind, Medium, Range, ReadAt, Result, UNKNOWN_SIZE, WriteAt,
+};
 use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::{sleep, timeout};
 
@@ -18,6 +20,7 @@ use super::file::{Moved, commit_options};
 use super::open::{Opened, journal_from, open};
 use super::progress::FileProgress;
 use super::range::{FileInMotion, Reads, Wanted};
+use super::stream;
 use super::verify::{read_back, read_named};
 use crate::Cancel;
 use crate::context::Context;
@@ -43,7 +46,11 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
     if context.cancel.is_cancelled() {
         return Err(interrupted());
     }
-    let opened = open(context, item).await?;
+    let reader = item.job.job.source.open(&item.source.path).await?;
+    if reader.identity().size == UNKNOWN_SIZE {
+        return stream::move_to_the_end(context, item, &*reader).await;
+    }
+    let opened = open(context, item, reader).await?;
     // What the link is like is known since it was opened, and how long ranges are depends on it.
     context.flow.tick();
     let writer = Arc::clone(&opened.writer);
@@ -120,7 +127,7 @@ async fn move_opened(
         writer: Arc::clone(&writer),
         destination_medium: job.destination.capabilities().medium,
         write_bytes: job.destination.capabilities().write_bytes,
-        reads: Reads::from(job.source.capabilities()),
+        reads: Reads::from(job.source.capabilities(), &*reader),
         sequence: FileInMotion::sequence_for(writes, &written),
         hasher,
         schedule: Mutex::new(Schedule::default()),
@@ -140,19 +147,47 @@ async fn move_opened(
     if context.cancel.is_cancelled() {
         return Err(Error::new(ErrorKind::Interrupted, "copy"));
     }
+    let whole = Whole { reader: &*reader, writer: &*writer, bytes: identity.size };
+    let digest = finish(context, item, &whole, file.hasher.as_ref()).await?;
+    remove_journal(context, journal_path)
+        .await
+        .map_err(|error| Error::from_io("remove the journal", error).at(&file.destination_name))?;
+    Ok(digest)
+}
+
+/// A file of which all bytes have been written.
+pub struct Whole<'a> {
+    /// Where they came from.
+    pub reader: &'a dyn ReadAt,
+    /// Where they are.
+    pub writer: &'a dyn WriteAt,
+    /// How many they are.
+    pub bytes: u64,
+}
+
+/// Gives a file its name, unless the source has changed meanwhile.
+pub async fn finish(
+    context: &Context,
+    item: &Item,
+    whole: &Whole<'_>,
+    hasher: Option<&FileHasher>,
+) -> Result<Option<Digest>> {
+    let Whole { reader, writer, bytes } = *whole;
+    let identity = reader.identity();
+    let destination_name = || item.job.destination_name(&item.destination);
     let now = reader.recheck().await?;
-    if now != identity {
+    if now != *identity {
         return Err(Error::new(ErrorKind::Changed, "copy")
             .because(format!("it changed while being read: {identity} became {now}")));
     }
-    let digest = match &file.hasher {
-        Some(hasher) => Some(hasher.finish(identity.size).await?),
+    let digest = match hasher {
+        Some(hasher) => Some(hasher.finish(bytes).await?),
         None => None,
     };
     let mut unverified = digest.filter(|_| context.settings.verify);
     if let Some(digest) = unverified {
-        let read = read_back(context, &*writer, identity.size, digest).await;
-        let done = read.map_err(|error| error.at(&file.destination_name))?;
+        let read = read_back(context, writer, bytes, digest).await;
+        let done = read.map_err(|error| error.at(destination_name()))?;
         unverified = unverified.filter(|_| !done);
     }
     let mut metadata = item.source.metadata();
@@ -161,16 +196,13 @@ async fn move_opened(
     }
     metadata.modified = identity.modified;
     let options = commit_options(context, item, metadata);
-    let committed = writer.commit(identity.size, &options).await;
-    committed.map_err(|error| error.at(&file.destination_name))?;
+    let committed = writer.commit(bytes, &options).await;
+    committed.map_err(|error| error.at(destination_name()))?;
     if let Some(digest) = unverified {
-        let storage = &*job.destination;
-        let read = read_named(context, storage, &item.destination, identity.size, digest).await;
-        read.map_err(|error| error.at(&file.destination_name))?;
+        let storage = &*item.job.job.destination;
+        let read = read_named(context, storage, &item.destination, bytes, digest).await;
+        read.map_err(|error| error.at(destination_name()))?;
     }
-    remove_journal(context, journal_path)
-        .await
-        .map_err(|error| Error::from_io("remove the journal", error).at(&file.destination_name))?;
     Ok(digest)
 }
 

@@ -5,11 +5,13 @@ mod compare;
 mod file;
 mod large;
 mod link;
+mod listed;
 mod open;
 mod progress;
 mod puts;
 mod range;
 mod small;
+mod stream;
 mod times;
 mod verify;
 

@@ -8,6 +8,8 @@ use haul_storage::{
     Writes,
 };
 
+use super::listed;
+use super::range::Reads;
 use crate::context::Context;
 use crate::journal::{Journal, Loaded};
 use crate::plan::Item;
@@ -35,18 +37,20 @@ pub struct Opened {
     pub journal_path: Option<PathBuf>,
 }
 
-/// Opens source and part file. A part file that cannot be continued is started anew, and why is
+/// Opens the part file for a source. A part file that cannot be continued is started anew, and why is
 /// said.
-pub async fn open(context: &Context, item: &Item) -> Result<Opened> {
-    let reader = item.job.job.source.open(&item.source.path).await?;
+pub async fn open(context: &Context, item: &Item, reader: Arc<dyn ReadAt>) -> Result<Opened> {
     let identity = reader.identity().clone();
+    listed::check(item, identity.size)?;
     let journal_from = journal_from(context);
+    let has_journal = identity.size >= journal_from && identity.tells_versions_apart();
+    // Looked for also where it cannot be continued, so that this is said.
     let resume = context.settings.resume && identity.size >= journal_from;
     let first_data = reader.next_data(0).await?;
     let sparse = first_data.is_none_or(|data| data.len() < identity.size);
     let options = CreateOptions { resume, size: Some(identity.size), sparse };
     let mut writer = create(item, &options).await?;
-    let journal_path = writer.journal_path().filter(|_| identity.size >= journal_from);
+    let journal_path = writer.journal_path().filter(|_| has_journal);
     let journal_path = journal_path.map(ToOwned::to_owned);
     if writer.resumed() && journal_path.is_none() {
         // Nothing says what of it is data.
@@ -54,8 +58,16 @@ pub async fn open(context: &Context, item: &Item) -> Result<Opened> {
         writer = create(item, &CreateOptions { resume: false, ..options.clone() }).await?;
     }
     let mut written = RangeSet::new();
-    if let (true, Some(path)) = (writer.resumed(), &journal_path) {
-        match earlier(context, item, &identity, &*writer, path.clone()).await? {
+    if writer.resumed() {
+        let found = match &journal_path {
+            Some(path) => earlier(context, item, &identity, &*writer, path.clone()).await?,
+            None if has_journal => Ok(RangeSet::new()),
+            None => {
+                Err("the source reports neither a time nor a tag that tells its versions apart"
+                    .to_owned())
+            }
+        };
+        match found {
             Ok(ranges) => written = ranges,
             Err(why) => {
                 let name = item.job.destination_name(&item.destination);
@@ -67,6 +79,12 @@ pub async fn open(context: &Context, item: &Item) -> Result<Opened> {
                 writer = create(item, &CreateOptions { resume: false, ..options }).await?;
             }
         }
+    }
+    if Reads::from(item.job.job.source.capabilities(), &*reader) == Reads::Whole {
+        // What is read from the start passes everything behind the first gap anyway, and a second gap
+        // would be another pass.
+        let first = written.iter().next().filter(|first| first.start() == 0);
+        written.remove(Range::between(first.map_or(0, Range::end), u64::MAX));
     }
     let journal = match &journal_path {
         Some(path) => match start_journal(context, item, &identity, &written, path.clone()).await {
@@ -90,7 +108,8 @@ pub fn journal_from(context: &Context) -> u64 {
     (context.flow.decision().window_bytes / 4).clamp(JOURNAL_LEAST, JOURNAL_FROM)
 }
 
-async fn create(item: &Item, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
+/// Starts a part file.
+pub async fn create(item: &Item, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
     let created = item.job.job.destination.create(&item.destination, options).await;
     created.map_err(|error| {
         let error = error.at(item.job.destination_name(&item.destination));

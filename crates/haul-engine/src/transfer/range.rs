@@ -69,10 +69,11 @@ pub enum Reads {
 }
 
 impl Reads {
-    /// How a storage with these capabilities is read.
-    pub const fn from(capabilities: &Capabilities) -> Self {
+    /// How a file of a storage with these capabilities is read.
+    pub fn from(capabilities: &Capabilities, reader: &dyn ReadAt) -> Self {
         match capabilities {
             Capabilities { ranged_reads: false, .. } => Self::Whole,
+            _ if !reader.is_ranged() => Self::Whole,
             Capabilities { long_reads: true, .. } => Self::Long,
             _ => Self::Ranges,
         }
@@ -293,7 +294,14 @@ impl<'a> FileInMotion<'a> {
                 Err(error) if !self.is_stopped() => {
                     self.context.flow.failed(error.kind());
                     let error = error.at(&self.source_name);
-                    let Some(pause) = retries.next(&error) else { break Err(error) };
+                    if self.reads != Reads::Whole && !self.reader.is_ranged() {
+                        // What has arrived stays; the file is opened anew and streamed.
+                        break Err(error.with_retry(Retry::FromStart));
+                    }
+                    let (error, pause) = match retries.next(error, self.recorded()) {
+                        Ok(again) => again,
+                        Err(error) => break Err(error),
+                    };
                     self.context.tally.retry(error, retries.attempt(), pause);
                     self.context.pause(pause).await;
                 }
@@ -512,13 +520,15 @@ impl<'a> FileInMotion<'a> {
                 Ok(()) => break,
                 Err(error) => error.at(&self.destination_name),
             };
-            let pause = retries.next(&error).filter(|_| !self.is_stopped());
-            let Some(pause) = pause else {
-                self.stopped.cancel();
-                // The range is not read again for it. Where what was written is lost, the file is
-                // started anew.
-                let is_lost = error.retry() == Retry::FromStart;
-                return Err(if is_lost { error } else { error.with_retry(Retry::Never) });
+            let (error, pause) = match retries.next(error, self.recorded()) {
+                Ok(again) if !self.is_stopped() => again,
+                Ok((error, _)) | Err(error) => {
+                    self.stopped.cancel();
+                    // The range is not read again for it. Where what was written is lost, the file is
+                    // started anew.
+                    let is_lost = error.retry() == Retry::FromStart;
+                    return Err(if is_lost { error } else { error.with_retry(Retry::Never) });
+                }
             };
             self.context.flow.failed(error.kind());
             self.context.tally.retry(error, retries.attempt(), pause);
@@ -558,6 +568,11 @@ impl<'a> FileInMotion<'a> {
             wanted.start(),
             self.reader.identity().size
         ))
+    }
+
+    /// Bytes of the file that have reached the destination: what counts as progress of any of its ranges.
+    fn recorded(&self) -> u64 {
+        self.counted.load(Ordering::Relaxed)
     }
 
     fn retries(&self, salt: u64) -> Retries {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use haul_storage::{Result, SmallFile, Storage};
 
 use super::file::{Moved, commit_options, is_small, say};
+use super::listed;
 use super::times::is_unusual;
 use crate::Action;
 use crate::context::Context;
@@ -45,8 +46,10 @@ pub async fn move_batch(context: &Context, items: Vec<Item>) -> Vec<Item> {
     let mut read = Vec::with_capacity(items.len());
     for (item, whole) in items.into_iter().zip(wholes) {
         match whole {
-            Ok(whole) => read.push((item, whole)),
-            Err(_) => failed.push(item),
+            Ok(whole) if listed::check(&item, whole.bytes.len() as u64).is_ok() => {
+                read.push((item, whole));
+            }
+            Ok(_) | Err(_) => failed.push(item),
         }
     }
     let contents = read.iter().map(|(_, whole)| whole.bytes.clone()).collect();
@@ -84,6 +87,7 @@ pub async fn move_small(context: &Context, item: &Item) -> Result<Moved> {
     let permit = context.flow.acquire(item.source.size.max(1)).await;
     let issued = context.flow.now();
     let whole = job.source.read_whole(&item.source.path, limit).await?;
+    listed::check(item, whole.bytes.len() as u64)?;
     let mut metadata = whole.metadata;
     if context.settings.preserve.xattrs {
         metadata.xattrs = job.source.metadata(&item.source.path).await?.xattrs;

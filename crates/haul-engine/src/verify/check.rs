@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use haul_storage::{DigestKind, Error, ErrorKind, Medium, Range, ReadAt, RelPath, Result, Storage};
+use haul_storage::{
+    DigestKind, Error, ErrorKind, Medium, Range, ReadAt, RelPath, Result, Storage, UNKNOWN_SIZE,
+};
 use tokio::sync::Semaphore;
 
 use super::{Hear, VerifyEvent, VerifyOptions};
@@ -112,8 +114,7 @@ impl<'a> Checker<'a> {
             outcome => return outcome,
         }
         let file = self.retrying(path, || self.storage.open(path)).await?;
-        let size = file.identity().size;
-        let actual = self.digest_of_ranges(path, &file, expected.kind).await?;
+        let (actual, size) = self.digest_of_ranges(path, &file, expected.kind).await?;
         if actual != expected {
             let now = self.retrying(path, || file.recheck()).await?;
             if now != *file.identity() {
@@ -144,8 +145,8 @@ impl<'a> Checker<'a> {
         path: &RelPath,
         file: &Arc<dyn ReadAt>,
         kind: DigestKind,
-    ) -> Result<Digest> {
-        let size = file.identity().size;
+    ) -> Result<(Digest, u64)> {
+        let mut size = file.identity().size;
         let hasher = FileHasher::new(kind, self.options.pool.clone());
         let mut pieces = Pieces { at: 0, data: Range::new(0, 0), size };
         let mut reads = FuturesUnordered::new();
@@ -174,22 +175,31 @@ impl<'a> Checker<'a> {
                         });
                     }
                 }
-                Some(outcome) = reads.next(), if !reads.is_empty() => outcome?,
+                Some(outcome) = reads.next(), if !reads.is_empty() => {
+                    let end = outcome?;
+                    if size == UNKNOWN_SIZE {
+                        // It was one read, to the end.
+                        size = end;
+                    }
+                }
                 else => break,
             }
         }
         drop(reads);
-        hasher.finish(size).await
+        Ok((hasher.finish(size).await?, size))
     }
 
+    /// Hashes a range, or everything from its start if the size of the file is unknown. Gives the offset
+    /// of the end.
     async fn read(
         &self,
         path: &RelPath,
         file: &dyn ReadAt,
         hasher: &FileHasher,
         range: Range,
-    ) -> Result<()> {
-        let resumable = self.storage.capabilities().ranged_reads;
+    ) -> Result<u64> {
+        let is_sized = file.identity().size != UNKNOWN_SIZE;
+        let resumable = self.storage.capabilities().ranged_reads && is_sized;
         let mut retries = self.retries(range.start());
         let mut at = range.start();
         while at < range.end() {
@@ -213,9 +223,10 @@ impl<'a> Checker<'a> {
             };
             match failed {
                 Some(error) if resumable || at == range.start() => {
-                    self.pause(path, error, &mut retries).await?;
+                    self.pause(path, error, &mut retries, at).await?;
                 }
                 Some(error) => return Err(error),
+                None if !is_sized => break,
                 None if at < range.end() => {
                     return Err(Error::new(ErrorKind::Changed, "read")
                         .because(format!("it ended at byte {at} of {}", file.identity().size)));
@@ -223,13 +234,13 @@ impl<'a> Checker<'a> {
                 None => {}
             }
         }
-        Ok(())
+        Ok(at)
     }
 
-    async fn skip(&self, hasher: &FileHasher, hole: Range) -> Result<()> {
+    async fn skip(&self, hasher: &FileHasher, hole: Range) -> Result<u64> {
         hasher.zeros(hole.start(), hole.len()).await?;
         (self.hear)(VerifyEvent::Progress { bytes: hole.len() });
-        Ok(())
+        Ok(hole.end())
     }
 
     async fn next_piece(
@@ -242,7 +253,8 @@ impl<'a> Checker<'a> {
         if at == size {
             return Ok(None);
         }
-        if !self.storage.capabilities().ranged_reads {
+        let in_one_read = !file.is_ranged() || size == UNKNOWN_SIZE;
+        if !self.storage.capabilities().ranged_reads || in_one_read {
             pieces.at = size;
             return Ok(Some(Piece::Data(Range::between(0, size))));
         }
@@ -278,14 +290,21 @@ impl<'a> Checker<'a> {
         loop {
             match operation().await {
                 Ok(value) => return Ok(value),
-                Err(error) => self.pause(path, error, &mut retries).await?,
+                Err(error) => self.pause(path, error, &mut retries, 0).await?,
             }
         }
     }
 
-    /// Waits until it is time to try again; gives the error back if that is never.
-    async fn pause(&self, path: &RelPath, error: Error, retries: &mut Retries) -> Result<()> {
-        let Some(pause) = retries.next(&error) else { return Err(error) };
+    /// Waits until it is time to try again; gives the error back if that is never. `progress` is how far
+    /// the operation has come.
+    async fn pause(
+        &self,
+        path: &RelPath,
+        error: Error,
+        retries: &mut Retries,
+        progress: u64,
+    ) -> Result<()> {
+        let (error, pause) = retries.next(error, progress)?;
         let error = error.at(self.storage.location().display(path));
         let attempt = retries.attempt();
         (self.hear)(VerifyEvent::Retry { path: path.clone(), error, attempt, pause });

@@ -684,3 +684,112 @@ async fn an_owner_that_an_ordinary_user_cannot_set_is_a_warning() {
     let (_, mode, xattrs) = found("root");
     assert_eq!((mode, xattrs), (Some(0o755), 1));
 }
+
+/// A login page of 5 bytes was stored in place of what was listed with 5 MB.
+#[tokio::test]
+async fn a_source_that_opens_with_another_length_than_it_is_listed_with_is_refused() {
+    for (listed, opened) in [(5_000_000, 5), (1000, 5), (5, 1000), (5, 5_000_000)] {
+        let (source, destination) = (MemoryStorage::new(), plain());
+        source.add_pattern_file("f", listed, 1);
+        source.faults().on(Operation::Stat).path("f").resize(listed);
+        source.faults().on(Operation::Open).path("f").resize(opened);
+        source.faults().on(Operation::ReadWhole).path("f").resize(opened);
+        let outcome = run(job_at(&source, "f", &destination, "f"), quick()).await;
+        let failures = outcome.failures();
+        assert!(destination.paths().is_empty(), "{listed} listed, {opened} opened");
+        let text = failures[0].to_string();
+        assert_eq!(failures[0].kind(), ErrorKind::Changed, "{text}");
+        if opened <= 65536 || listed > 65536 {
+            assert!(text.contains(&format!("{listed} bytes")), "{text}");
+            assert!(text.contains(&format!("{opened} bytes")), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_changed_after_it_was_listed_and_is_at_rest_now_is_copied_as_it_is_now() {
+    for (before, now) in [(100, 200), (100, 3 << 20), (3 << 20, 100), (3 << 20, 5 << 20)] {
+        let (source, destination) = (MemoryStorage::new(), plain());
+        source.add_pattern_file("d/f", before, 1);
+        source.add_pattern_file("d/other", 50, 2);
+        let reading = if before <= 65536 { Operation::ReadWhole } else { Operation::Open };
+        source.faults().on(reading).path("d/f").nth(1).resize(now);
+        let outcome = run(job(&source, &destination), quick()).await;
+        outcome.assert_clean();
+        assert_eq!(destination.content("d/f"), source.content("d/f"));
+        assert_eq!(destination.content("d/f").len() as u64, now);
+        assert_eq!(outcome.summary.bytes, now + 50);
+    }
+}
+
+/// Each range counted its own attempts, and the file counted those of all ranges again.
+#[tokio::test]
+async fn a_file_that_gets_nowhere_is_given_up_after_as_many_attempts_as_are_allowed() {
+    let (source, destination) = (MemoryStorage::new(), plain());
+    source.add_pattern_file("f", 8 << 20, 1);
+    source.faults().on(Operation::Read).from(2).fail_with(ErrorKind::Unreachable, Retry::Later);
+    let settings = Settings { retries: 3, digest: None, ..quick() };
+    let outcome = run(job(&source, &destination), settings).await;
+    let text = outcome.failures()[0].to_string();
+    assert!(text.contains("4 attempts in a row made no progress"), "{text}");
+    // 32 ranges of 256 KiB may be in flight at once.
+    assert!(outcome.summary.retries <= 3 * 32, "{}", outcome.summary.retries);
+}
+
+#[tokio::test]
+async fn a_file_that_goes_on_is_not_given_up_however_often_it_breaks() {
+    let (source, destination) = (MemoryStorage::new(), plain());
+    source.add_pattern_file("f", 3 << 20, 1);
+    source.faults().on(Operation::Read).tear(100_000, ErrorKind::Unreachable);
+    let outcome = run(job(&source, &destination), Settings { retries: 1, ..quick() }).await;
+    outcome.assert_clean();
+    assert!(outcome.summary.retries > 20);
+    assert!(destination.is_pattern("f", 3 << 20, 1));
+}
+
+#[tokio::test]
+async fn what_no_time_and_no_tag_tells_from_another_version_is_not_continued() {
+    let journals = tempfile::tempdir().unwrap();
+    let build = || MemoryStorage::builder().with_modified(false).with_ids(false).build();
+    let source = build();
+    source.add_pattern_file("f", 20 << 20, 1);
+    let destination = journalled(journals.path());
+    destination.faults().on(Operation::Write).from(20).fail(ErrorKind::NoSpace);
+    run(job(&source, &destination), quick()).await;
+    destination.faults().clear();
+    let other = build();
+    other.add_pattern_file("f", 20 << 20, 2);
+    run(job(&other, &destination), quick()).await.assert_clean();
+    assert!(destination.is_pattern("f", 20 << 20, 2), "a mixture of two versions");
+}
+
+#[tokio::test]
+async fn a_file_of_unknown_length_is_read_to_its_end() {
+    for size in SIZES {
+        for digest in [None, Some(DigestKind::Blake3), Some(DigestKind::Sha256)] {
+            let source = MemoryStorage::builder().without_sizes().build();
+            let destination = plain();
+            source.add_pattern_file("d/f", size as u64, 7);
+            let settings = Settings { digest, verify: digest.is_some(), ..quick() };
+            let outcome = run(job(&source, &destination), settings).await;
+            outcome.assert_clean();
+            assert!(destination.is_pattern("d/f", size as u64, 7), "{size} with {digest:?}");
+            assert_eq!(outcome.summary.bytes, size as u64);
+            // Its time says that it is the same.
+            let again = run(job(&source, &destination), quick()).await;
+            assert_eq!((again.summary.unchanged, again.summary.moved_bytes), (1, 0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_unknown_length_begins_anew_when_its_stream_breaks() {
+    let source = MemoryStorage::builder().without_sizes().build();
+    let destination = plain();
+    source.add_pattern_file("f", 3 << 20, 7);
+    source.faults().on(Operation::Read).first(2).tear(1 << 20, ErrorKind::Unreachable);
+    let outcome = run(job(&source, &destination), quick()).await;
+    outcome.assert_clean();
+    assert_eq!((outcome.summary.retries, outcome.summary.bytes), (2, 3 << 20));
+    assert!(destination.is_pattern("f", 3 << 20, 7));
+}

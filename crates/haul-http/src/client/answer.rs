@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use haul_storage::{Error, ErrorKind, Result};
-use http::header::{CONTENT_LENGTH, HeaderName};
+use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::error;
 use super::lanes::Lease;
-use crate::parse::{Url, keep_alive};
+use crate::parse::{Url, keep_alive, length};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
@@ -41,9 +41,14 @@ impl Head {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The length of the body, if it was said.
+    /// The length of the body, if the server reports one that counts: a transfer coding overrides it
+    /// (RFC 9112, 6.3). Answers whose length is malformed do not come this far.
     pub fn length(&self) -> Option<u64> {
-        self.header(&CONTENT_LENGTH)?.trim().parse().ok()
+        if self.headers.contains_key(TRANSFER_ENCODING) {
+            return None;
+        }
+        let values = self.headers.get_all(CONTENT_LENGTH);
+        length::parse(values.iter().map(HeaderValue::as_bytes)).ok().flatten()
     }
 }
 

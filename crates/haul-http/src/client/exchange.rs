@@ -1,7 +1,7 @@
 //! A request and its answer: on which lane, signed by whom, along which redirects, and asked again
 //! when that can help.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
@@ -69,6 +69,9 @@ const ASKED_AGAIN: u32 = 32;
 /// So long a server may take to say that it wants an upload, beyond two round trips (curl waits as long).
 const PATIENCE_WITH_EXPECT: Duration = Duration::from_secs(1);
 
+/// Files that are remembered for having no parts; each is found out again by one refusal.
+const UNRANGED_MOST: usize = 4096;
+
 /// How often a question without a body of its own is asked again.
 const TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(300);
@@ -96,6 +99,8 @@ struct State {
     busiest: Option<Origin>,
     expected: usize,
     wished: usize,
+    /// Files that a server sends as a whole whatever part is asked for.
+    unranged: HashSet<Url>,
     /// Servers that asked to be left alone.
     quiet_until: HashMap<Origin, Instant>,
 }
@@ -316,6 +321,20 @@ impl Exchange {
     /// What was asked for by [`Exchange::foresee`]. Nothing more is asked for of it.
     pub fn foreseen(&self, url: &Url) -> Vec<(Range, Part)> {
         self.pipes(&url.origin).foreseen(url)
+    }
+
+    /// Remembers that a server sends no parts of a file.
+    pub fn refuses_ranges(&self, url: &Url) {
+        let mut state = self.lock();
+        if state.unranged.len() >= UNRANGED_MOST {
+            state.unranged.clear();
+        }
+        state.unranged.insert(url.clone());
+    }
+
+    /// Whether it is worth asking for a part of a file.
+    pub fn may_have_ranges(&self, url: &Url) -> bool {
+        !self.lock().unranged.contains(url)
     }
 
     /// Remembers that the server has too much to do, and for how long it wants to be left alone.

@@ -2,6 +2,7 @@
 
 use haul_storage::{
     Entry, EntryKind, Error, ErrorKind, Identity, Range, RelPath, Result, Retry, Timestamp,
+    UNKNOWN_SIZE,
 };
 use http::header::{
     ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_RANGE, DATE, ETAG, HeaderName,
@@ -11,7 +12,8 @@ use http::{HeaderValue, StatusCode};
 
 use super::answer::Head;
 use super::error;
-use crate::parse::Url;
+use crate::parse::href::decode;
+use crate::parse::{Coding, Url};
 use crate::parse::{dates, disposition, ranges, ranges::ContentRange};
 
 /// A file that was modified longer ago than this is another one if its date is another one (RFC 9110,
@@ -31,6 +33,8 @@ pub struct Facts {
     pub ranged: Option<bool>,
     /// Whether the last modification was so long ago that it tells this version from all others.
     settled: bool,
+    /// How what is sent is encoded. Length and version are those of what is sent.
+    pub coding: Option<Coding>,
     /// What the server would call a copy (RFC 6266), made safe.
     pub suggested_name: Option<String>,
     /// How the last modification was written, for comparing.
@@ -41,20 +45,11 @@ impl Facts {
     /// What an answer that is a success says.
     ///
     /// # Errors
-    /// It is not the bytes of the file: they are compressed, or of an unknown part.
+    /// It is bytes of an unknown part.
     pub fn of(answer: &Head, operation: &'static str) -> Result<Self> {
         let wrong = |cause: String| {
             Error::new(ErrorKind::Protocol, operation).at(&answer.url).because(cause)
         };
-        if let Some(coding) = answer.header(&CONTENT_ENCODING)
-            && !coding.trim().is_empty()
-            && !coding.eq_ignore_ascii_case("identity")
-        {
-            let coding = coding.escape_debug();
-            return Err(wrong(format!(
-                "the server, or a proxy, sends it encoded ({coding}) although that was not asked for"
-            )));
-        }
         let accepts = answer.header(&ACCEPT_RANGES).and_then(ranges::accepts_bytes);
         let (size, ranged) = if answer.status == StatusCode::PARTIAL_CONTENT {
             let range = content_range(answer).map_err(wrong)?;
@@ -73,6 +68,7 @@ impl Facts {
             settled,
             tag: text(answer, &ETAG),
             ranged,
+            coding: answer.header(&CONTENT_ENCODING).and_then(Coding::parse),
             suggested_name: answer
                 .headers
                 .get(CONTENT_DISPOSITION)
@@ -84,16 +80,29 @@ impl Facts {
     /// Which version it is.
     pub fn identity(&self) -> Identity {
         Identity {
-            size: self.size.unwrap_or_default(),
+            size: self.size.unwrap_or(UNKNOWN_SIZE),
             modified: self.modified,
             id: None,
-            tag: self.tag.clone(),
+            // What only means the same may have other bytes (RFC 9110, 8.8.1): with a time beside it a
+            // weak tag is good enough, alone it tells no version from another.
+            tag: self.tag.clone().filter(|tag| self.modified.is_some() || !tag.starts_with("W/")),
         }
+    }
+
+    /// Whether what is sent is what is stored under one of these names: not encoded, or encoded as such
+    /// files are.
+    pub fn is_as_stored(&self, urls: [&Url; 2]) -> bool {
+        let Some(coding) = &self.coding else { return true };
+        let last = |url: &Url| decode(url.path().rsplit('/').next().unwrap_or_default().as_bytes());
+        let suggested = self.suggested_name.as_ref().map(|name| name.as_bytes().to_vec());
+        let names = urls.into_iter().filter_map(last).chain(suggested);
+        names.into_iter().any(|name| coding.is_of_name(&name))
     }
 
     /// As an entry at `path`.
     pub fn entry(&self, path: &RelPath) -> Entry {
-        let mut entry = Entry::new(path.clone(), EntryKind::File, self.size.unwrap_or_default());
+        let size = self.size.unwrap_or(UNKNOWN_SIZE);
+        let mut entry = Entry::new(path.clone(), EntryKind::File, size);
         entry.modified = self.modified;
         entry.tag.clone_from(&self.tag);
         entry
@@ -113,6 +122,9 @@ impl Facts {
 
     /// Why other facts are those of another version.
     pub fn differs(&self, now: &Self) -> Option<String> {
+        if let Some(coding) = self.other_coding(now) {
+            return Some(format!("it is sent encoded ({coding})"));
+        }
         if let (Some(was), Some(is)) = (self.size, now.size)
             && was != is
         {
@@ -134,6 +146,25 @@ impl Facts {
     }
 }
 
+impl Facts {
+    /// How an answer is encoded, if the version that is being read is not.
+    fn other_coding<'a>(&self, now: &'a Self) -> Option<&'a str> {
+        now.coding.as_ref().filter(|_| now.coding != self.coding).map(Coding::name)
+    }
+
+    /// Checks that an answer is encoded as the version that is being read.
+    ///
+    /// # Errors
+    /// `Protocol` if not.
+    pub fn check_coding(&self, now: &Self, url: &Url) -> Result<()> {
+        let Some(coding) = self.other_coding(now) else { return Ok(()) };
+        let coding = coding.escape_debug();
+        Err(Error::new(ErrorKind::Protocol, "read").at(url).because(format!(
+            "the server, or a proxy, sends it encoded ({coding}) although that was not asked for"
+        )))
+    }
+}
+
 /// A range as a request has it (RFC 9110, 14.1.2). It must not be empty.
 pub fn bytes_of(range: Range) -> String {
     format!("bytes={}-{}", range.start(), range.end().saturating_sub(1))
@@ -151,6 +182,7 @@ pub fn check_part(answer: &Head, asked: Range, version: &Facts) -> Result<()> {
         StatusCode::PARTIAL_CONTENT => {}
         StatusCode::OK => {
             let now = Facts::of(answer, "read")?;
+            version.check_coding(&now, url)?;
             return Err(match version.differs(&now) {
                 Some(how) => changed(url, &how),
                 // As it may at any time (RFC 9110, 14.2); some caches do until they have it.
@@ -166,6 +198,7 @@ pub fn check_part(answer: &Head, asked: Range, version: &Facts) -> Result<()> {
         status => return Err(error::of_status(status, "read", url)),
     }
     let now = Facts::of(answer, "read")?;
+    version.check_coding(&now, url)?;
     if let Some(how) = version.differs(&now) {
         return Err(changed(url, &how));
     }

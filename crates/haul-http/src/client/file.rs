@@ -12,7 +12,8 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::try_unfold;
 use haul_storage::{
-    Block, BlockStream, Error, ErrorKind, Identity, Metadata, Range, ReadAt, Result, Whole,
+    Block, BlockStream, Entry, EntryKind, Error, ErrorKind, Identity, Metadata, Range, ReadAt,
+    RelPath, Result, Retry, UNKNOWN_SIZE, Whole,
 };
 use http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
 use http::{HeaderValue, Method, StatusCode};
@@ -20,6 +21,7 @@ use tokio::task::JoinHandle;
 
 use super::answer::{Answer, Head};
 use super::behind::{self, Behind};
+use super::decoded::Decoded;
 use super::error;
 use super::exchange::{Ask, Exchange, LOST_MOST, may_pass};
 use super::facts::{Facts, bytes_of, check_part};
@@ -37,8 +39,15 @@ const BLOCK: usize = 512 << 10;
 /// How often a part is asked for on another lane because the server has too much to do.
 const REFUSALS_MOST: u32 = 16;
 
-/// A file whose length is not said is held in memory up to this many bytes.
-const UNSAID_MOST: usize = 16 << 20;
+/// Of a file whose length is not reported so much is read at once: most of them end within it.
+const UNSAID_MOST: usize = 256 << 10;
+
+impl Codings {
+    /// What the length says: a file that is sent with the length that it is listed with is stored so.
+    pub fn by_length(listed: Option<u64>, sent: Option<u64>) -> Self {
+        if listed.is_some() && listed == sent { Self::Stored } else { Self::Decoded }
+    }
+}
 
 /// A file on a server.
 #[derive(Debug)]
@@ -55,7 +64,13 @@ struct Inner {
     /// Where it was found.
     found: Mutex<Url>,
     facts: Facts,
-    ranged: bool,
+    /// Its length as it is read; `None` where that is known at its end only.
+    size: Option<u64>,
+    /// What is sent is decoded.
+    decoded: bool,
+    ranged: AtomicBool,
+    /// Parts that came since the server last sent the whole file instead.
+    parts: AtomicU64,
     /// The server does not say how long its answers are: they end with a chunk or the connection, and
     /// none can be asked for behind another.
     alone: AtomicBool,
@@ -70,6 +85,22 @@ pub enum Opened {
     File(HttpFile),
     /// A page that may be a listing: the answer, and where its body begins.
     Page(Answer),
+    /// A file that is sent encoded, and its name does not say that it is stored so.
+    Encoded {
+        /// Its length as it is sent.
+        sent_bytes: Option<u64>,
+    },
+}
+
+/// What a `Content-Encoding` means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Codings {
+    /// The file's own, if its name says so; otherwise it is left to the caller.
+    ByName,
+    /// The file's own.
+    Stored,
+    /// Put on for the way: it is decoded.
+    Decoded,
 }
 
 impl HttpFile {
@@ -78,6 +109,24 @@ impl HttpFile {
     /// # Errors
     /// It is not there, or may not be read.
     pub async fn open(exchange: &Arc<Exchange>, url: &Url, page: bool) -> Result<Opened> {
+        Self::open_as(exchange, url, page, Codings::ByName).await
+    }
+
+    /// The same where it is known what a `Content-Encoding` means.
+    ///
+    /// # Errors
+    /// It is not there, or may not be read.
+    pub async fn open_as(
+        exchange: &Arc<Exchange>,
+        url: &Url,
+        page: bool,
+        codings: Codings,
+    ) -> Result<Opened> {
+        // What is decoded has no parts: they would be parts of what is sent.
+        if codings == Codings::Decoded || !exchange.may_have_ranges(url) {
+            let answer = exchange.patiently(&whole(url)).await?;
+            return Self::opened(exchange, url, answer, page, codings, true).await;
+        }
         let ask = part(url, Range::new(0, FIRST), None);
         exchange.foresee(&ask);
         let answer = match exchange.patiently(&ask).await {
@@ -93,16 +142,19 @@ impl HttpFile {
             drop(exchange.foreseen(url));
             answer.drain().await;
             let answer = exchange.patiently(&whole(url)).await?;
-            return Self::opened(exchange, url, answer, page).await;
+            return Self::opened(exchange, url, answer, page, codings, false).await;
         }
-        Self::opened(exchange, url, answer, page).await
+        Self::opened(exchange, url, answer, page, codings, true).await
     }
 
+    /// `is_refusal`: a whole file is the answer to the question for a part.
     async fn opened(
         exchange: &Arc<Exchange>,
         url: &Url,
         mut answer: Answer,
         page: bool,
+        codings: Codings,
+        is_refusal: bool,
     ) -> Result<Opened> {
         // Unless the answer is a part they are whole files, which nobody wants.
         let mut foreseen = exchange.foreseen(url);
@@ -121,40 +173,43 @@ impl HttpFile {
         if page && html && found.path().ends_with('/') {
             return Ok(Opened::Page(answer));
         }
-        let mut facts = Facts::of(&answer, "open")?;
+        let facts = Facts::of(&answer, "open")?;
         let partial = answer.status == StatusCode::PARTIAL_CONTENT;
-        let mut ahead = Block::new();
+        let decoded = codings != Codings::Stored && !facts.is_as_stored([url, &found]);
+        if decoded && codings == Codings::ByName {
+            answer.drain().await;
+            return Ok(Opened::Encoded { sent_bytes: facts.size });
+        }
         if partial && facts.size.is_none() {
             return Err(Error::new(ErrorKind::Unsupported, "open")
                 .at(url)
                 .because("the server sends only parts of it, and does not say how long it is"));
         }
-        if facts.size.is_none() {
-            let bytes = answer.whole("read", UNSAID_MOST).await.map_err(|error| {
-                Error::new(ErrorKind::Unsupported, "read").at(url).because(format!(
-                    "the server does not say how long it is, and it is longer than {} MiB ({})",
-                    UNSAID_MOST >> 20,
-                    error.cause()
-                ))
-            })?;
-            facts.size = Some(bytes.len() as u64);
-            ahead.push(bytes.into());
+        let mut size = facts.size.filter(|_| !decoded);
+        if let (true, Some(size)) = (partial, size) {
+            check_part(&answer, Range::new(0, FIRST.min(size)), &facts)?;
         }
-        let size = facts.size.unwrap_or_default();
-        let range = Range::new(0, if partial { FIRST.min(size) } else { size });
-        if partial {
-            check_part(&answer, range, &facts)?;
-        }
-        let identity = facts.identity();
         let says_its_length = answer.length().is_some();
-        let source = if partial {
+        let mut source = if partial {
             Source::Early(Early::read(answer))
         } else {
             answer.hold();
-            Source::Answer(answer)
+            source_of(answer, &facts, decoded)?
         };
-        let mut kept = vec![Kept { source, range, ahead }];
-        if partial {
+        let mut ahead = Block::new();
+        if size.is_none() {
+            while ahead.len() < UNSAID_MOST {
+                let Some(bytes) = source.next().await? else {
+                    size = Some(ahead.len() as u64);
+                    break;
+                };
+                ahead.push(bytes);
+            }
+        }
+        let end =
+            if partial { FIRST.min(size.unwrap_or(FIRST)) } else { size.unwrap_or(UNKNOWN_SIZE) };
+        let mut kept = vec![Kept { source, range: Range::new(0, end), ahead }];
+        if let (true, Some(size)) = (partial, size) {
             let end_of = |range: Range| range.end().min(size);
             for (range, part) in foreseen {
                 let range = Range::between(range.start().min(size), end_of(range));
@@ -162,13 +217,19 @@ impl HttpFile {
                 kept.push(Kept { source, range, ahead: Block::new() });
             }
         }
+        let identity = Identity { size: size.unwrap_or(UNKNOWN_SIZE), ..facts.identity() };
+        // One refusal is an answer for the file, whatever the server says of itself.
+        let ranged = partial || !is_refusal && facts.ranged == Some(true) && facts.size.is_some();
         let inner = Inner {
             exchange: Arc::clone(exchange),
             url: url.clone(),
             found: Mutex::new(found),
-            ranged: partial || facts.ranged == Some(true),
+            ranged: AtomicBool::new(ranged && !decoded),
+            parts: AtomicU64::new(0),
             alone: AtomicBool::new(!says_its_length),
             facts,
+            size,
+            decoded,
             kept: Mutex::new(kept),
             behind: Behind::default(),
         };
@@ -179,7 +240,10 @@ impl HttpFile {
     /// file of which only the ETag is another one later has changed all the same.
     #[must_use]
     pub fn without_tag(mut self) -> Self {
-        self.identity.tag = None;
+        // Without a time it is all that tells this version from another of the same length.
+        if self.identity.modified.is_some() {
+            self.identity.tag = None;
+        }
         self
     }
 
@@ -199,7 +263,15 @@ impl HttpFile {
 
     /// Whether parts of it can be asked for.
     pub fn is_ranged(&self) -> bool {
-        self.inner.ranged
+        self.inner.is_ranged()
+    }
+
+    /// As an entry at `path`.
+    pub fn entry(&self, path: &RelPath) -> Entry {
+        let mut entry = Entry::new(path.clone(), EntryKind::File, self.identity.size);
+        entry.modified = self.identity.modified;
+        entry.tag.clone_from(&self.identity.tag);
+        entry
     }
 
     /// What is known of it.
@@ -217,6 +289,10 @@ impl HttpFile {
 impl ReadAt for HttpFile {
     fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    fn is_ranged(&self) -> bool {
+        self.inner.is_ranged()
     }
 
     async fn metadata(&self) -> Result<Metadata> {
@@ -238,7 +314,8 @@ impl ReadAt for HttpFile {
         // A URL that is signed for GET alone, one that has expired, a server that answers HEAD as it
         // pleases: what counts is what can be read at the place that the user knows.
         let ask = match self.identity.size {
-            0 => whole(&inner.url),
+            0 | UNKNOWN_SIZE => whole(&inner.url),
+            _ if inner.decoded => whole(&inner.url),
             _ => part(&inner.url, Range::new(0, 1), None),
         };
         let answer = inner.exchange.patiently(&ask).await?;
@@ -306,6 +383,10 @@ impl Reading {
         if block.is_empty() {
             gather(&mut kept.source, &mut block, most.min(BLOCK)).await?;
         }
+        if block.is_empty() && self.inner.size.is_none() {
+            // That is its end: a body that is cut off is an error before.
+            return Ok(None);
+        }
         if block.is_empty() {
             return Err(Error::new(ErrorKind::Unreachable, "read").at(kept.source.url()).because(
                 format!(
@@ -341,7 +422,7 @@ impl Reading {
             let Some(kept) = kept else { break };
             // What was kept ends somewhere, and what comes then is asked for meanwhile.
             let rest = Range::between(until, self.wanted.end());
-            if !rest.is_empty() && self.inner.ranged && self.following.is_none() {
+            if !rest.is_empty() && self.inner.is_ranged() && self.following.is_none() {
                 let asking = tokio::spawn(Arc::clone(&self.inner).ask(rest));
                 self.following = Some(Following { from: rest.start(), asking });
             }
@@ -368,7 +449,7 @@ impl Inner {
     }
 
     async fn ask(self: Arc<Self>, range: Range) -> Result<Kept> {
-        if !self.ranged {
+        if !self.is_ranged() {
             return self.pass_over(range).await;
         }
         let (mut refusals, mut lost) = (0, 0);
@@ -406,7 +487,7 @@ impl Inner {
                     if may_pass(head.status) {
                         return Err(error::of_status(head.status, "read", &found));
                     }
-                    check_part(&head, range, &self.facts)?;
+                    self.check_part(&head, range)?;
                     if head.length().is_none() {
                         self.alone.store(true, Ordering::Relaxed);
                         continue;
@@ -418,6 +499,27 @@ impl Inner {
         }
     }
 
+    fn is_ranged(&self) -> bool {
+        self.ranged.load(Ordering::Relaxed)
+    }
+
+    /// Checks a part. A server that sends the whole file instead, and no part between that and the last
+    /// time that it did, has no parts of this file; it is read from its beginning from then on.
+    fn check_part(&self, answer: &Head, range: Range) -> Result<()> {
+        let outcome = check_part(answer, range, &self.facts);
+        match &outcome {
+            Ok(()) => _ = self.parts.fetch_add(1, Ordering::Relaxed),
+            Err(error) if answer.status == StatusCode::OK && error.retry() == Retry::Later => {
+                if self.parts.swap(0, Ordering::Relaxed) == 0 {
+                    self.ranged.store(false, Ordering::Relaxed);
+                    self.exchange.refuses_ranges(&self.url);
+                }
+            }
+            Err(_) => {}
+        }
+        outcome
+    }
+
     /// Asks the server that the user knows.
     async fn ask_alone(&self, range: Range) -> Result<Kept> {
         let ask = part(&self.url, range, self.facts.if_range());
@@ -427,7 +529,7 @@ impl Inner {
             answer.drain().await;
             return Err(error);
         }
-        check_part(&answer, range, &self.facts)?;
+        self.check_part(&answer, range)?;
         *self.lock_found() = answer.url.clone();
         Ok(Kept { source: Source::Answer(answer), range, ahead: Block::new() })
     }
@@ -459,6 +561,8 @@ impl Inner {
             return Some(Kept { source, range, ahead });
         };
         let head = part.head().await.ok()?;
+        // A pipe cannot tell where such an answer ends.
+        head.length()?;
         check_part(&head, range, &self.facts).ok()?;
         Some(Kept { source: Source::Part(part, url), range, ahead })
     }
@@ -470,16 +574,18 @@ impl Inner {
             return Err(error::of_status(answer.status, "read", &answer.url));
         }
         let now = Facts::of(&answer, "read")?;
+        self.facts.check_coding(&now, &answer.url)?;
         if let Some(how) = self.facts.differs(&now) {
             return Err(Error::new(ErrorKind::Changed, "read")
                 .at(&answer.url)
                 .because(format!("it has changed: {how}")));
         }
         answer.hold();
+        let mut source = source_of(answer, &now, self.decoded)?;
         let mut at = 0;
         let mut ahead = Block::new();
         while at < range.start() {
-            let Some(bytes) = answer.next("read").await? else { break };
+            let Some(bytes) = source.next().await? else { break };
             let end = at + bytes.len() as u64;
             if end > range.start() {
                 let skipped = usize::try_from(range.start() - at).unwrap_or(usize::MAX);
@@ -487,9 +593,8 @@ impl Inner {
             }
             at = end;
         }
-        let size = self.facts.size.unwrap_or_default();
-        let range = Range::between(range.start(), size);
-        Ok(Kept { source: Source::Answer(answer), range, ahead })
+        let range = Range::between(range.start(), self.size.unwrap_or(UNKNOWN_SIZE));
+        Ok(Kept { source, range, ahead })
     }
 
     fn found(&self) -> Url {
@@ -514,6 +619,14 @@ fn part(url: &Url, range: Range, version: Option<HeaderValue>) -> Ask {
     match version {
         Some(version) => ask.with(IF_RANGE, version),
         None => ask,
+    }
+}
+
+/// The body of an answer that is a whole file.
+fn source_of(answer: Answer, facts: &Facts, decoded: bool) -> Result<Source> {
+    match facts.coding.as_ref().filter(|_| decoded) {
+        Some(coding) => Ok(Source::Decoded(Box::new(Decoded::new(answer, coding)?))),
+        None => Ok(Source::Answer(answer)),
     }
 }
 

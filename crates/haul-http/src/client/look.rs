@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::{Either, join, select};
-use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath, Result};
+use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath, Result, UNKNOWN_SIZE};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Method};
 
@@ -14,13 +14,14 @@ use super::dav::{self, Seen};
 use super::error;
 use super::exchange::Ask;
 use super::facts::Facts;
-use super::file::{HttpFile, Opened};
+use super::file::{Codings, HttpFile, Opened};
 use super::host::HttpHost;
 use super::kept::Page;
+use super::list::index;
 use super::storage::{Inner, Manner};
 use crate::parse::Url;
 use crate::parse::href::{decode, encode_path};
-use crate::parse::index;
+use crate::parse::index as pages;
 
 /// What is at a URL.
 #[derive(Debug)]
@@ -55,11 +56,20 @@ impl HttpHost {
                 let directory = answer.url.with_path(answer.url.path());
                 let head = Head::clone(&answer);
                 // What goes wrong with it is met again, and told, by whoever lists it.
-                if let Ok(body) = answer.whole("open", index::LONGEST).await {
+                if let Ok(body) = answer.whole("open", pages::LONGEST).await {
                     self.exchange().kept.keep(directory.clone(), Page { head, body: body.into() });
                 }
                 Ok(Found::Directory(directory))
             }
+            // Nothing lists it, so nothing but its name could say that it is stored so.
+            Opened::Encoded { .. } => self.open_encoded(url, Codings::Decoded).await,
+        }
+    }
+
+    async fn open_encoded(&self, url: &Url, codings: Codings) -> Result<Found> {
+        match HttpFile::open_as(self.exchange(), url, false, codings).await? {
+            Opened::File(file) => Ok(Found::File(Box::new(file))),
+            Opened::Page(_) | Opened::Encoded { .. } => Err(nothing("open", url)),
         }
     }
 
@@ -88,6 +98,10 @@ impl HttpHost {
         }
         match opened? {
             Opened::File(file) => Ok(Found::File(Box::new(file))),
+            Opened::Encoded { sent_bytes } => {
+                let codings = Codings::by_length(seen.resource.size, sent_bytes);
+                self.open_encoded(url, codings).await
+            }
             Opened::Page(_) => Err(Error::new(ErrorKind::Protocol, "open")
                 .at(url)
                 .because("the server calls it a file and shows a page instead")),
@@ -183,10 +197,32 @@ impl Inner {
     /// Describes one entry.
     pub(super) async fn look(&self, path: &RelPath) -> Result<Entry> {
         match self.manner {
-            Manner::Web => self.look_by_head(path).await,
+            Manner::Web => {
+                let mut entry = self.look_by_head(path).await?;
+                // A server that answers a GET with something else answers a HEAD so, too: what counts is
+                // what its page lists.
+                if entry.is_file()
+                    && let Some(listed) = index::listed_size(self, path).await
+                {
+                    entry.size = listed;
+                }
+                Ok(entry)
+            }
             Manner::Dav => self.look_by_properties(path, "look at").await?.ok_or_else(|| {
                 Error::new(ErrorKind::NotFound, "look at").at(self.location.display(path))
             }),
+        }
+    }
+
+    /// The length of a file as it is listed, if that is exact and can be found out. Errors are no answer
+    /// here: whoever opens the file meets them.
+    pub(super) async fn listed_size(&self, path: &RelPath) -> Option<u64> {
+        match self.manner {
+            Manner::Web => index::listed_size(self, path).await,
+            Manner::Dav => {
+                let entry = self.look_by_properties(path, "look at").await;
+                entry.ok().flatten().and_then(|entry| entry.known_size())
+            }
         }
     }
 
@@ -219,6 +255,7 @@ impl Inner {
         if let Some((head, _)) = self.exchange().among_others(&ask, 0).await
             && let Ok(facts) = Facts::of(&head, "look at")
             && facts.size.is_some()
+            && facts.is_as_stored([&ask.url, &head.url])
             && !head.url.path().ends_with('/')
         {
             return Ok(facts.entry(path));
@@ -231,11 +268,11 @@ impl Inner {
             return Ok(Entry::new(path.clone(), EntryKind::Directory, 0));
         }
         let facts = Facts::of(&answer, "look at")?;
-        if facts.size.is_none() {
-            return Err(Error::new(ErrorKind::Unsupported, "look at")
-                .at(self.location.display(path))
-                .because("the server does not say how long it is"));
+        let mut entry = facts.entry(path);
+        if !facts.is_as_stored([&ask.url, &answer.url]) {
+            // How long it is when it is decoded is known at its end.
+            entry.size = UNKNOWN_SIZE;
         }
-        Ok(facts.entry(path))
+        Ok(entry)
     }
 }

@@ -14,6 +14,7 @@ mod change;
 mod connect;
 mod continues;
 mod dav;
+mod decoded;
 mod directories;
 mod error;
 mod exchange;

@@ -31,7 +31,7 @@ use super::body::Payload;
 use super::connect::{Connected, Link};
 use super::exchange::SLOWEST;
 use super::sending::Sending;
-use crate::parse::Url;
+use crate::parse::{Url, length};
 
 /// The longest head that is read.
 const HEAD_MOST: usize = 64 << 10;
@@ -522,12 +522,11 @@ fn body_length(head: &Head) -> Result<Length, Broken> {
     if head.headers.contains_key(TRANSFER_ENCODING) {
         return Ok(Length::Unknown);
     }
-    let mut lengths = head.headers.get_all(http::header::CONTENT_LENGTH).iter();
-    let Some(first) = lengths.next() else { return Ok(Length::Unknown) };
-    let same = lengths.all(|other| other == first);
-    match first.to_str().ok().and_then(|text| text.trim().parse().ok()).filter(|_| same) {
-        Some(length) => Ok(Length::Known(length)),
-        None => Err(Broken::Unreadable("it says a length that is none".to_owned())),
+    let lengths = head.headers.get_all(http::header::CONTENT_LENGTH);
+    match length::parse(lengths.iter().map(HeaderValue::as_bytes)) {
+        Ok(Some(length)) => Ok(Length::Known(length)),
+        Ok(None) => Ok(Length::Unknown),
+        Err(error) => Err(Broken::Unreadable(format!("it has {error}"))),
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::Answer;
+use super::decoded::Decoded;
 use super::error;
 use super::pipe::Part;
 use super::pipes::PIECE;
@@ -36,6 +37,8 @@ pub enum Source {
     Part(Part, Url),
     /// One whose head has not been looked at.
     Foreseen(Part, Url),
+    /// One that is decoded.
+    Decoded(Box<Decoded>),
     /// One that is read before anybody wants it, so that its lane is free.
     Early(Early),
 }
@@ -80,14 +83,16 @@ impl Source {
         match self {
             Self::Answer(answer) => answer.next("read").await,
             Self::Early(early) => early.next().await,
+            Self::Decoded(decoded) => decoded.next().await,
             Self::Part(part, url) | Self::Foreseen(part, url) => {
                 part.next().await.map_err(|broken| error::of_broken(&broken, "read", url))
             }
         }
     }
 
-    pub const fn url(&self) -> &Url {
+    pub fn url(&self) -> &Url {
         match self {
+            Self::Decoded(decoded) => decoded.url(),
             Self::Answer(answer) => answer.url(),
             Self::Early(early) => &early.url,
             Self::Part(_, url) | Self::Foreseen(_, url) => url,

@@ -21,7 +21,7 @@ use super::directories::Directories;
 use super::error;
 use super::exchange::Exchange;
 use super::facts::Facts;
-use super::file::{HttpFile, Opened, whole};
+use super::file::{Codings, HttpFile, Opened, whole};
 use super::habits::{Habits, of_web};
 use super::host::HttpHost;
 use super::list::index;
@@ -106,7 +106,10 @@ impl HttpStorage {
             if let Some(file) = file {
                 let url = self.inner.url(&file.path);
                 return match HttpFile::open(self.inner.exchange(), &url, true).await {
-                    Ok(Opened::File(file)) => Some(file.is_ranged()),
+                    // A file that fits into one answer may be sent whole for all that.
+                    Ok(Opened::File(file)) => {
+                        Some(file.is_ranged() || file.facts().ranged == Some(true))
+                    }
                     _ => None,
                 };
             }
@@ -222,9 +225,45 @@ impl Inner {
 }
 
 impl Inner {
+    /// Opens a file.
+    async fn open_file(&self, path: &RelPath) -> Result<HttpFile> {
+        let url = self.url(path);
+        let mut codings = Codings::ByName;
+        loop {
+            let found = HttpFile::open_as(self.exchange(), &url, true, codings).await;
+            match found {
+                Err(error) => return Err(self.why_unreadable(error, path).await),
+                Ok(Opened::File(file)) => return Ok(self.as_listed(file)),
+                Ok(Opened::Encoded { sent_bytes }) => {
+                    codings = Codings::by_length(self.listed_size(path).await, sent_bytes);
+                }
+                Ok(Opened::Page(answer)) => {
+                    answer.drain().await;
+                    let error = Error::new(ErrorKind::IsADirectory, "open");
+                    return Err(error.at(self.location.display(path)));
+                }
+            }
+        }
+    }
+
+    /// Reads a small file that is sent encoded.
+    async fn read_encoded(&self, path: &RelPath, limit: u64) -> Result<Whole> {
+        let file = self.open_file(path).await?;
+        if file.identity().size > limit {
+            return Err(self.longer(path, limit));
+        }
+        file.whole().await
+    }
+
+    fn longer(&self, path: &RelPath, limit: u64) -> Error {
+        Error::new(ErrorKind::Changed, "read")
+            .at(self.location.display(path))
+            .because(format!("it has become longer than {limit} bytes"))
+    }
+
     fn whole(&self, facts: &Facts, bytes: Vec<u8>) -> Whole {
         let mut identity = facts.identity();
-        if self.manner == Manner::Dav {
+        if self.manner == Manner::Dav && identity.modified.is_some() {
             identity.tag = None;
         }
         let metadata = Metadata { modified: identity.modified, ..Metadata::default() };
@@ -252,9 +291,7 @@ impl Storage for HttpStorage {
 
     async fn stat(&self, path: &RelPath) -> Result<Entry> {
         if let Some(file) = self.inner.opened().get(path) {
-            let mut entry = file.facts().entry(path);
-            entry.tag.clone_from(&file.identity().tag);
-            return Ok(entry);
+            return Ok(file.entry(path));
         }
         if path.is_root() {
             return Ok(Entry::new(path.clone(), EntryKind::Directory, 0));
@@ -299,20 +336,7 @@ impl Storage for HttpStorage {
         if let Some(file) = opened {
             return Ok(Arc::new(file));
         }
-        let url = self.inner.url(path);
-        let found = HttpFile::open(self.inner.exchange(), &url, true).await;
-        let found = match found {
-            Err(error) => return Err(self.inner.why_unreadable(error, path).await),
-            Ok(found) => found,
-        };
-        match found {
-            Opened::File(file) => Ok(Arc::new(self.inner.as_listed(file))),
-            Opened::Page(answer) => {
-                answer.drain().await;
-                let error = Error::new(ErrorKind::IsADirectory, "open");
-                Err(error.at(self.inner.location.display(path)))
-            }
-        }
+        Ok(Arc::new(self.inner.open_file(path).await?))
     }
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
@@ -327,7 +351,11 @@ impl Storage for HttpStorage {
         }
         let ask = whole(&self.inner.url(path));
         if let Some((head, bytes)) = self.inner.exchange().among_others(&ask, limit).await {
-            return Ok(self.inner.whole(&Facts::of(&head, "read")?, bytes));
+            let facts = Facts::of(&head, "read")?;
+            if facts.is_as_stored([&ask.url, &head.url]) {
+                return Ok(self.inner.whole(&facts, bytes));
+            }
+            return self.inner.read_encoded(path, limit).await;
         }
         let at = || self.inner.location.display(path);
         let mut answer = self.inner.exchange().patiently(&ask).await?;
@@ -340,11 +368,11 @@ impl Storage for HttpStorage {
             return Err(Error::new(ErrorKind::IsADirectory, "read").at(at()));
         }
         let mut facts = Facts::of(&answer, "read")?;
-        let longer = || {
-            Error::new(ErrorKind::Changed, "read")
-                .at(at())
-                .because(format!("it has become longer than {limit} bytes"))
-        };
+        if !facts.is_as_stored([&ask.url, &answer.url]) {
+            answer.drain().await;
+            return self.inner.read_encoded(path, limit).await;
+        }
+        let longer = || self.inner.longer(path, limit);
         if facts.size.is_some_and(|size| size > limit) {
             return Err(longer());
         }

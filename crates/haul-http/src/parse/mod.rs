@@ -12,6 +12,8 @@
 //! | [`ranges`] | `Content-Range`, `Accept-Ranges` | [`ContentRange`] |
 //! | [`retry_after`] | `Retry-After` | how long to wait |
 //! | [`keep_alive`] | `Keep-Alive` | how long an idle connection is kept |
+//! | [`length`] | `Content-Length` | how long a body is |
+//! | [`coding`] | `Content-Encoding` | [`Coding`], and whether it is the file's own |
 //! | [`dates`] | a date in any form that servers write | a timestamp |
 //!
 //! [`basic`] and [`digest`] are the way back: what is shown to a server that asks.
@@ -21,12 +23,14 @@
 
 pub mod basic;
 pub mod challenge;
+pub mod coding;
 pub mod dates;
 pub mod digest;
 pub mod disposition;
 pub mod href;
 pub mod index;
 pub mod keep_alive;
+pub mod length;
 pub mod multistatus;
 pub mod netrc;
 pub mod proxy;
@@ -34,6 +38,7 @@ pub mod ranges;
 pub mod retry_after;
 
 pub use challenge::{Algorithm, Challenge, DigestChallenge};
+pub use coding::Coding;
 pub use digest::{DigestError, DigestSession};
 pub use href::{Base, HrefError, Origin, Target, Url, WebScheme};
 pub use index::{Index, IndexError, Listed};

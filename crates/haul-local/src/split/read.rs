@@ -154,6 +154,10 @@ impl ReadAt for SplitReader {
         &self.identity
     }
 
+    fn is_ranged(&self) -> bool {
+        true
+    }
+
     async fn metadata(&self) -> Result<Metadata> {
         self.parts.open(0).await?.metadata().await
     }

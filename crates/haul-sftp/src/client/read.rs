@@ -71,6 +71,10 @@ impl ReadAt for SftpFile {
         &self.identity
     }
 
+    fn is_ranged(&self) -> bool {
+        true
+    }
+
     async fn metadata(&self) -> Result<Metadata> {
         Ok(self.metadata.clone())
     }

@@ -28,7 +28,7 @@ impl Default for Builder {
             link: None,
             tree: Arc::new(Mutex::new(Tree::new())),
             options: Options {
-                seen: Seen { modified: true, id: true, tag: false, times: KeptTimes::ALL },
+                seen: Seen { size: true, modified: true, id: true, tag: false, times: KeptTimes::ALL },
                 read_block: 256 << 10,
                 list_batch: 100,
                 capacity: None,
@@ -93,6 +93,12 @@ impl Builder {
     /// Times are kept like this, whatever the capabilities declare.
     pub fn with_kept_times(mut self, times: KeptTimes) -> Self {
         self.options.seen.times = times;
+        self
+    }
+
+    /// Lengths of files are not reported, as by a server that generates them.
+    pub fn without_sizes(mut self) -> Self {
+        self.options.seen.size = false;
         self
     }
 

@@ -39,6 +39,10 @@ impl ReadAt for MemoryReader {
         &self.identity
     }
 
+    fn is_ranged(&self) -> bool {
+        true
+    }
+
     async fn metadata(&self) -> Result<Metadata> {
         let work = |_: &mut _| Ok(self.shared.metadata(&self.node));
         self.shared.perform(Operation::ReadMetadata, &self.path, work).await

@@ -10,7 +10,7 @@ use super::data::Data;
 use super::lock;
 use crate::{
     Capabilities, Entry, EntryKind, ErrorKind, FileId, KeptTimes, Metadata, RelPath, SpecialKind,
-    Timestamp,
+    Timestamp, UNKNOWN_SIZE,
 };
 
 /// Why something cannot be done; the storage adds operation and location.
@@ -74,6 +74,7 @@ impl Node {
     pub(super) fn entry(&self, path: RelPath, capabilities: &Capabilities, seen: Seen) -> Entry {
         let state = self.lock();
         let (kind, size) = match &state.content {
+            Content::File(_) if !seen.size => (EntryKind::File, UNKNOWN_SIZE),
             Content::File(data) => (EntryKind::File, data.size()),
             Content::Directory(_) => (EntryKind::Directory, 0),
             Content::Symlink(target) => (EntryKind::Symlink(target.clone()), 0),
@@ -97,6 +98,7 @@ impl Node {
 /// What an entry shows beyond its kind and size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
+    pub(super) size: bool,
     pub(super) modified: bool,
     pub(super) id: bool,
     pub(super) tag: bool,

@@ -391,6 +391,10 @@ impl ReadAt for BrokenReader {
         &self.identity
     }
 
+    fn is_ranged(&self) -> bool {
+        self.inside.is_ranged()
+    }
+
     async fn metadata(&self) -> Result<Metadata> {
         self.inside.metadata().await
     }

@@ -220,7 +220,8 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
 /// Mode, size and time of an entry as `ls -l` prints them before the name.
 pub(crate) fn long_entry(entry: &Entry) -> String {
     let modified = entry.modified.map_or_else(|| "-".to_owned(), |time| utc(time, false));
-    format!("{} {:>14} {modified:>20} ", mode(entry), entry.size)
+    let size = entry.known_size().map_or_else(|| "?".to_owned(), |size| size.to_string());
+    format!("{} {size:>14} {modified:>20} ", mode(entry))
 }
 
 fn mode(entry: &Entry) -> String {

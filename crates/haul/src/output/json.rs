@@ -210,7 +210,8 @@ pub(crate) struct EntryFields<'a> {
     #[serde(flatten)]
     path: PathFields<'a>,
     kind: &'static str,
-    size: u64,
+    /// `null` where the storage does not report it.
+    size: Option<u64>,
     modified: Option<String>,
     mode: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -320,7 +321,7 @@ impl<'a> Event<'a> {
                 EntryKind::Symlink(_) => "symlink",
                 EntryKind::Special(_) => "special",
             },
-            size: entry.size,
+            size: entry.known_size(),
             modified: entry.modified.map(|time| human::utc(time, true)),
             mode: entry.mode.map(|mode| format!("{mode:04o}")),
             target,

@@ -14,7 +14,7 @@ use super::super::storage::Inner;
 use super::{ASKED, apart};
 use crate::parse::Url;
 use crate::parse::href::Base;
-use crate::parse::index::{self, Listed};
+use crate::parse::index::{self, Index, Listed};
 
 /// Reads the page of a directory. It is in memory as a whole, 32 MiB at most; what a page does not say
 /// exactly is asked for while the entries are taken.
@@ -26,25 +26,14 @@ pub(in super::super) async fn list(
 ) -> Result<EntryStream> {
     let at = |kind| Error::new(kind, "list").at(inner.location.display(path));
     let url = inner.directory_url(path);
-    let Page { head: answer, body: page } = match inner.exchange().kept.take(&url) {
+    let page = match inner.exchange().kept.take(&url) {
         Some(page) => page,
         None => fetch(&inner, &url).await?,
     };
     if keep {
-        inner.exchange().kept.keep(url, Page { head: answer.clone(), body: page.clone() });
+        inner.exchange().kept.keep(url, page.clone());
     }
-    if !answer.url.path().ends_with('/') {
-        return Err(at(ErrorKind::NotADirectory));
-    }
-    let kind = answer.header(&CONTENT_TYPE).unwrap_or_default();
-    if !index::is_index(kind, &page) {
-        return Err(at(ErrorKind::Unsupported)
-            .because("the server shows a page there that is no list of files"));
-    }
-    let base = Base::from_url(&answer.url).map_err(|error| error.to_string());
-    let base = base.map_err(|cause| at(ErrorKind::Protocol).because(cause))?;
-    let index = index::parse(&base, &page).map_err(|error| error.to_string());
-    let index = index.map_err(|cause| at(ErrorKind::Protocol).because(cause))?;
+    let index = read(&inner, path, &page)?;
     let refused = (index.refused > 0).then(|| {
         Err(at(ErrorKind::InvalidInput)
             .because(format!("{} links have names that no file can have", index.refused)))
@@ -58,6 +47,33 @@ pub(in super::super) async fn list(
         })
         .buffer_unordered(ASKED);
     Ok(stream::iter(refused).chain(entries).boxed())
+}
+
+/// The length that the page of its directory lists for a file now, if there is such a page and that is
+/// exact.
+pub(in super::super) async fn listed_size(inner: &Inner, path: &RelPath) -> Option<u64> {
+    let directory = path.parent()?;
+    let page = fetch(inner, &inner.directory_url(&directory)).await.ok()?;
+    let index = read(inner, &directory, &page).ok()?;
+    index.entries.into_iter().find(|listed| listed.name == path.name())?.size
+}
+
+/// What the page of a directory lists.
+fn read(inner: &Inner, path: &RelPath, page: &Page) -> Result<Index> {
+    let at = |kind| Error::new(kind, "list").at(inner.location.display(path));
+    let Page { head: answer, body: page } = page;
+    if !answer.url.path().ends_with('/') {
+        return Err(at(ErrorKind::NotADirectory));
+    }
+    let kind = answer.header(&CONTENT_TYPE).unwrap_or_default();
+    if !index::is_index(kind, page) {
+        return Err(at(ErrorKind::Unsupported)
+            .because("the server shows a page there that is no list of files"));
+    }
+    let base = Base::from_url(&answer.url).map_err(|error| error.to_string());
+    let base = base.map_err(|cause| at(ErrorKind::Protocol).because(cause))?;
+    let index = index::parse(&base, page).map_err(|error| error.to_string());
+    index.map_err(|cause| at(ErrorKind::Protocol).because(cause))
 }
 
 async fn fetch(inner: &Inner, url: &Url) -> Result<Page> {

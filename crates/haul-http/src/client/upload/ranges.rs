@@ -17,7 +17,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 
 use super::super::error;
 use super::super::exchange::Ask;
-use super::super::file::{HttpFile, Opened};
+use super::super::file::{Codings, HttpFile, Opened};
 use super::super::habits::Partial;
 use super::super::pipe::Broken;
 use super::super::storage::Inner;
@@ -142,10 +142,12 @@ impl RangeUpload {
     }
 
     async fn open(&self) -> Result<HttpFile> {
-        match HttpFile::open(self.inner.exchange(), &self.inner.url(&self.part), false).await? {
+        // Whatever its name makes the server say of it, what was written is what is read.
+        let (exchange, url) = (self.inner.exchange(), self.inner.url(&self.part));
+        match HttpFile::open_as(exchange, &url, false, Codings::Stored).await? {
             Opened::File(file) => Ok(file.without_tag()),
-            Opened::Page(answer) => {
-                Err(Error::new(ErrorKind::IsADirectory, "open").at(&answer.url))
+            Opened::Page(_) | Opened::Encoded { .. } => {
+                Err(Error::new(ErrorKind::IsADirectory, "open").at(&url))
             }
         }
     }

@@ -1,12 +1,19 @@
 //! Proxies that compress what should stay as it is.
 
-use super::answer::{File, Framing};
-use super::fails;
-use super::server::Server;
-use crate::content::content;
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
+use super::answer::{Answer, File, Framing};
+use super::lengths::index;
+use super::server::Server;
+use super::{arrives, copy, fails};
+use crate::content::content;
+use crate::session::Session;
+
+/// What is called gzip here is none.
 #[test]
-fn a_body_that_was_compressed_on_the_way_is_refused() {
+fn a_body_that_is_not_what_its_encoding_says_is_refused() {
     for (size, first, framing) in [
         (1000, 1, Framing::Length),
         (3 << 20, 1, Framing::Length),
@@ -23,15 +30,91 @@ fn a_body_that_was_compressed_on_the_way_is_refused() {
             // Whatever was asked for, as such proxies have it.
             answer.with("Content-Encoding", "gzip").framed(framing)
         });
-        fails(
-            &server,
-            "--retries 1 --chunk 128K",
-            "encoded (gzip) although that was not asked for",
-        );
+        fails(&server, "--retries 1 --chunk 128K", "encoded (gzip)");
         assert!(
             server.asked().iter().all(|asked| asked.field("accept-encoding") == Some("identity"))
         );
     }
+}
+
+#[test]
+fn a_coding_that_cannot_be_decoded_is_refused() {
+    let file = File::new(content(1, 5000));
+    let server = Server::start(move |asked| file.answer(asked).with("Content-Encoding", "br"));
+    fails(&server, "--retries 1", "encoded (br) although that was not asked for");
+}
+
+/// Apache says so of every `.tar.gz` where it is configured with `AddEncoding`.
+#[test]
+fn a_file_that_is_stored_encoded_is_fetched_as_it_is_stored() {
+    for (name, coding, size) in [
+        ("pkg.tar.gz", "x-gzip", 3 << 20),
+        ("pkg.tgz", "gzip", 1000),
+        ("pkg.tar.gz.asc", "x-gzip", 1000),
+        ("old.tar.Z", "x-compress", 300_000),
+    ] {
+        let file = File::new(content(1, size));
+        let bytes = file.content.clone();
+        let server =
+            Server::start(move |asked| file.answer(asked).with("Content-Encoding", coding));
+        let session = Session::new();
+        copy(&session, "--chunk 128K", &server.url(&format!("/{name}"))).status(0);
+        assert!(fs::read(session.path(&format!("dst/{name}"))).unwrap() == *bytes, "{name}");
+    }
+}
+
+#[test]
+fn what_a_proxy_compresses_is_decoded() {
+    for (size, framing) in
+        [(0, Framing::Chunked), (1000, Framing::Length), (3 << 20, Framing::Chunked)]
+    {
+        let bytes = content(1, size);
+        let packed = gzip(&bytes);
+        let server = Server::start(move |_| {
+            Answer::new(200, &packed[..]).with("Content-Encoding", "gzip").framed(framing)
+        });
+        arrives(&server, "", &bytes);
+    }
+}
+
+#[test]
+fn what_a_proxy_compresses_and_cuts_off_is_refused() {
+    let mut packed = gzip(&content(1, 3 << 20));
+    packed.truncate(packed.len() - 4);
+    let server =
+        Server::start(move |_| Answer::new(200, &packed[..]).with("Content-Encoding", "gzip"));
+    fails(&server, "--retries 1", "cannot be decoded");
+}
+
+/// Where the name says nothing, what is sent with the length that is listed is stored so.
+#[test]
+fn a_listed_length_says_whether_a_file_is_stored_encoded() {
+    let (plain, packed) = (content(1, 300_000), gzip(&content(1, 300_000)));
+    for (listed, expected) in [(packed.len(), packed.clone()), (plain.len(), plain)] {
+        let packed = packed.clone();
+        let server = Server::start(move |asked| match &asked.target[..] {
+            "/d/" => index(&[("data", listed)]),
+            _ => Answer::new(200, &packed[..]).with("Content-Encoding", "gzip"),
+        });
+        let session = Session::new();
+        copy(&session, "", &server.url("/d/")).status(0);
+        assert!(fs::read(session.path("dst/data")).unwrap() == expected, "{listed} listed");
+    }
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut child = Command::new("gzip")
+        .arg("-c")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let bytes = bytes.to_vec();
+    let writing = std::thread::spawn(move || stdin.write_all(&bytes));
+    let packed = child.wait_with_output().unwrap();
+    writing.join().unwrap().unwrap();
+    packed.stdout
 }
 
 #[test]
@@ -40,5 +123,5 @@ fn an_encoding_that_changes_nothing_is_none() {
     let bytes = file.content.clone();
     let server =
         Server::start(move |asked| file.answer(asked).with("Content-Encoding", "identity"));
-    super::arrives(&server, "--chunk 128K", &bytes);
+    arrives(&server, "--chunk 128K", &bytes);
 }

@@ -7,6 +7,7 @@ mod changes;
 mod connections;
 mod cuts;
 mod encoded;
+mod lengths;
 mod names;
 mod nginx;
 mod ranges;

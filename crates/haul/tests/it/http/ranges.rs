@@ -128,12 +128,21 @@ fn bytes_behind_the_end_of_a_part_are_not_taken_for_those_that_follow() {
     }
 }
 
+/// It was asked for parts 2500 times, and then given up.
 #[test]
-fn the_whole_file_is_never_written_where_a_part_belongs() {
-    let server = later(true, |asked, answer| {
-        File { ranged: false, ..File::new(content(1, SIZE)) }.answer(asked).then(answer.end)
-    });
-    fails(&server, OPTIONS, "the server sends the whole file although");
+fn a_server_that_refuses_the_parts_of_a_file_gives_it_in_one_stream() {
+    fn whole() -> File {
+        File { ranged: false, ..File::new(content(1, SIZE)) }
+    }
+    // It says that it has parts, and never gives one.
+    let server = Server::start(move |asked| whole().answer(asked).with("Accept-Ranges", "bytes"));
+    arrives(&server, OPTIONS, &content(1, SIZE));
+    assert!(server.asked().iter().all(|asked| !asked.is_later_part()));
+    // It gives the first part only.
+    let server = later(true, |asked, answer| whole().answer(asked).then(answer.end));
+    arrives(&server, OPTIONS, &content(1, SIZE));
+    let refused = server.asked().iter().filter(|asked| asked.is_later_part()).count();
+    assert!(refused < 40, "it was asked for parts {refused} times");
 }
 
 #[test]

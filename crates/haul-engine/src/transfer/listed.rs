@@ -1,0 +1,39 @@
+//! Whether the file that was opened is the one that was listed.
+//!
+//! A server may list a file of 5 MB and answer with 5 bytes of a login page. A file may also simply have
+//! changed since it was listed. So a difference starts the file anew after a second look, and fails when
+//! that shows nothing new.
+
+use haul_storage::{Entry, Error, ErrorKind, Result, UNKNOWN_SIZE};
+
+use crate::plan::Item;
+
+/// Checks the length of the version that was opened.
+///
+/// # Errors
+/// `Changed` if it is another one than was listed.
+pub fn check(item: &Item, opened_bytes: u64) -> Result<()> {
+    // What is not reported cannot be compared, and a length that is not known yet is at the end.
+    let Some(listed) = item.source.known_size() else { return Ok(()) };
+    if opened_bytes == listed || opened_bytes == UNKNOWN_SIZE {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Changed, "copy").because(format!(
+        "it is listed with {listed} bytes, but opening it gives {opened_bytes} bytes"
+    )))
+}
+
+/// The source as it is now, for another attempt.
+///
+/// # Errors
+/// It is no file any more. Other failures are left to the attempt, which meets and reports them: the
+/// entry stays as it was then.
+pub async fn look_again(item: &Item) -> Result<Entry> {
+    match item.job.job.source.stat(&item.source.path).await {
+        Ok(now) if now.is_file() => Ok(now),
+        Ok(_) => Err(Error::new(ErrorKind::Changed, "copy")
+            .because("it was a file when it was listed, and is none any more")),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(error),
+        Err(_) => Ok(item.source.clone()),
+    }
+}

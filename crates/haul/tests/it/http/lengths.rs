@@ -1,0 +1,125 @@
+//! Lengths that servers report, do not report, or report wrongly.
+
+use std::fmt::Write;
+use std::fs;
+
+use super::answer::{Answer, End, File, Framing};
+use super::server::Server;
+use super::{arrives, copy, fails, whole};
+use crate::content::content;
+use crate::session::Session;
+
+/// The page of a directory, as nginx writes it.
+pub(super) fn index(files: &[(&str, usize)]) -> Answer {
+    let mut page = "<html><head><title>Index of /d/</title></head><body><pre>".to_owned();
+    for (name, size) in files {
+        writeln!(page, "<a href=\"{name}\">{name}</a>  29-Feb-2024 12:34   {size}").unwrap();
+    }
+    Answer::new(200, page + "</pre></body></html>").with("Content-Type", "text/html")
+}
+
+/// The page of a login was stored in place of a file.
+#[test]
+fn an_answer_of_another_length_than_is_listed_is_not_stored() {
+    for listed in [5_000_000, 5000, 3] {
+        let server = Server::start(move |asked| match &asked.target[..] {
+            "/d/" => index(&[("f", listed), ("good", 10)]),
+            "/d/good" => File::new(content(1, 10)).answer(asked),
+            _ => Answer::new(200, "login"),
+        });
+        let session = Session::new();
+        let said = format!("it is listed with {listed} bytes, but opening it gives 5 bytes");
+        copy(&session, "--retries 1", &server.url("/d/")).status(1).stderr_has(&said);
+        assert!(!session.has("dst/f"), "{listed} listed");
+        assert!(session.has("dst/good"));
+    }
+}
+
+#[test]
+fn a_file_whose_length_is_not_reported_is_read_to_its_end() {
+    for size in [0, 1000, 300_000, 20 << 20] {
+        for framing in [Framing::Chunked, Framing::End] {
+            let file = File::new(content(1, size));
+            let bytes = file.content.clone();
+            let server = Server::start(move |_| {
+                Answer::new(200, &file.content[..]).framed(framing).with("ETag", "\"one\"")
+            });
+            arrives(&server, "", &bytes);
+        }
+    }
+}
+
+#[test]
+fn a_file_whose_length_is_not_reported_is_no_file_when_it_is_cut_off() {
+    let file = File::new(content(1, 3 << 20));
+    let server = Server::start(move |_| {
+        Answer::new(200, &file.content[..]).framed(Framing::Chunked).cut(2 << 20, End::Closes)
+    });
+    fails(&server, "--retries 1", "/f: cannot ");
+}
+
+#[test]
+fn a_listed_file_whose_length_is_not_reported_is_copied() {
+    let file = File::new(content(1, 1 << 20));
+    let bytes = file.content.clone();
+    let server = Server::start(move |asked| match &asked.target[..] {
+        "/d/" => Answer::new(200, "<title>Index of /d/</title><a href=\"f\">f</a>")
+            .with("Content-Type", "text/html"),
+        _ => Answer::new(200, &file.content[..]).framed(Framing::Chunked),
+    });
+    let session = Session::new();
+    copy(&session, "", &server.url("/d/")).status(0);
+    whole(&session, &bytes);
+}
+
+/// RFC 9112, 6.3.
+#[test]
+fn a_transfer_coding_overrides_a_content_length() {
+    for length in ["9000", "11000"] {
+        let file = File::new(content(1, 10_000));
+        let bytes = file.content.clone();
+        let server = Server::start(move |_| {
+            Answer::new(200, &file.content[..])
+                .framed(Framing::Chunked)
+                .with("Content-Length", length)
+        });
+        arrives(&server, "", &bytes);
+    }
+}
+
+#[test]
+fn a_malformed_content_length_is_an_error() {
+    for length in ["+5", "5, 6", "5 5", "0x5"] {
+        let server =
+            Server::start(move |_| Answer::new(200, "hello").with("Content-Length", length));
+        fails(&server, "--retries 0", "/f");
+    }
+    let server = Server::start(move |_| Answer::new(200, "hello").with("Content-Length", "5, 5"));
+    let session = Session::new();
+    copy(&session, "", &server.url("/f")).status(0);
+    assert_eq!(fs::read(session.path("dst/f")).unwrap(), b"hello");
+}
+
+/// Half of one version and half of another made one file.
+#[test]
+fn a_file_without_a_time_and_a_tag_is_not_continued_by_another_run() {
+    const SIZE: usize = 8 << 20;
+    let session = Session::new();
+    let old = File::version(content(1, SIZE), None, None);
+    // The last bytes never come.
+    let server = Server::start(move |asked| {
+        let answer = old.answer(asked);
+        match asked.range() {
+            Some((_, last)) if last + 1 >= SIZE => answer.cut(0, End::Closes),
+            _ => answer,
+        }
+    });
+    let url = server.url("/f");
+    copy(&session, "--chunk 256K --retries 0", &url).status(1);
+    drop(server);
+    let new = File::version(content(2, SIZE), None, None);
+    let bytes = new.content.clone();
+    let server = Server::start(move |asked| new.answer(asked));
+    copy(&session, "--chunk 256K", &server.url("/f")).status(0);
+    whole(&session, &bytes);
+}
