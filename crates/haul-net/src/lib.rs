@@ -1,5 +1,5 @@
 //! What haul's backends share of the network: reaching a host, TLS, passwords, what the kernel
-//! knows of a connection, and how many connections a server takes.
+//! knows of a connection, how many connections a server takes, and who is waited for.
 
 mod dial;
 mod gauge;
@@ -10,6 +10,7 @@ mod secret;
 #[cfg(target_os = "linux")]
 mod tcp;
 pub mod tls;
+mod waits;
 mod window;
 
 pub use dial::{DialOptions, Dialled, Family, dial, with_port};
@@ -17,5 +18,6 @@ pub use gauge::{Gauge, Hold, RoundTrips};
 pub use inflow::{Feeder, Inflow, TELLS_WHAT_CAME};
 pub use pace::Pace;
 pub use places::{Place, Places};
-pub use secret::{Nobody, PasswordSource, Prompter, Secret};
+pub use secret::{Nobody, PasswordSource, Prompter, Secret, secret_variables};
+pub use waits::{HostWaits, REPORTED_AFTER, Wait, Waits};
 pub use window::receive_at_most;

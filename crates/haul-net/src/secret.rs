@@ -1,5 +1,6 @@
 //! Passwords: where they come from, and who is asked for them.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::process::Stdio;
 
@@ -37,6 +38,17 @@ impl fmt::Debug for PasswordSource {
             Self::Command(_) => "Command(***)",
         })
     }
+}
+
+/// Variables of the environment in which haul looks for secrets. A child process is started without them,
+/// unless it is the user's command that prints a password.
+pub fn secret_variables() -> Vec<OsString> {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    let is_secret = |name: &OsString| {
+        let name = name.as_encoded_bytes();
+        [&b"HAUL_PASSWORD"[..], b"HAUL_TOKEN"].iter().any(|secret| name.starts_with(secret))
+    };
+    names.filter(is_secret).collect()
 }
 
 /// A password or passphrase. Its memory is wiped when it is dropped, and it is never printed.

@@ -1,0 +1,294 @@
+//! Long waits for the far end, reported: whoever waits longer than [`REPORTED_AFTER`] says for what.
+//!
+//! ```text
+//! Waits (one a program) → HostWaits (one a host) → watch, within: around whatever is awaited
+//! ```
+//!
+//! A host that sends anything is not waited for, whichever of its connections that comes on: reports
+//! are about a host that has gone silent, not about one slow answer among many. One report a host is
+//! made at a time, however many tasks wait for it. A wait costs one timer, as with
+//! [`tokio::time::timeout`].
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+/// How long a host is silent before that is reported.
+pub const REPORTED_AFTER: Duration = Duration::from_secs(10);
+
+/// The next reports come after this many times [`REPORTED_AFTER`].
+const AGAIN_AFTER: u32 = 3;
+
+/// Something that has been waited for a long time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// Host and port, as people write them.
+    pub host: String,
+    /// What is expected from it, such as `answer to OPTIONS /a`.
+    pub what: String,
+    /// For how long so far.
+    pub waited: Duration,
+}
+
+type Report = dyn Fn(&Wait) + Send + Sync;
+
+/// Where long waits are reported. The default reports none.
+#[derive(Clone, Default)]
+pub struct Waits {
+    after: Duration,
+    report: Option<Arc<Report>>,
+}
+
+/// The waits for one host. Clones are the same host.
+#[derive(Debug, Clone, Default)]
+pub struct HostWaits {
+    host: Option<Arc<Host>>,
+}
+
+struct Host {
+    name: String,
+    waits: Waits,
+    began: Instant,
+    /// When something came last, and when a report was made last: milliseconds since `began`.
+    heard: AtomicU64,
+    reported: AtomicU64,
+}
+
+impl Waits {
+    /// Reports long waits to `report`, which must not block.
+    pub fn new(report: impl Fn(&Wait) + Send + Sync + 'static) -> Self {
+        Self { after: REPORTED_AFTER, report: Some(Arc::new(report)) }
+    }
+
+    /// Reports them after another time than [`REPORTED_AFTER`].
+    #[must_use]
+    pub fn after(self, after: Duration) -> Self {
+        Self { after, ..self }
+    }
+
+    /// Those for one host, named for people.
+    pub fn of(&self, host: impl Into<String>) -> HostWaits {
+        let host = self.report.is_some().then(|| {
+            Arc::new(Host {
+                name: host.into(),
+                waits: self.clone(),
+                began: Instant::now(),
+                heard: AtomicU64::new(0),
+                reported: AtomicU64::new(0),
+            })
+        });
+        HostWaits { host }
+    }
+}
+
+impl HostWaits {
+    /// Awaits `future`, which needs something from the host: what, `what` says in a few words.
+    pub async fn watch<T>(&self, what: impl Fn() -> String, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        let Some(host) = &self.host else { return future.await };
+        let began = Instant::now();
+        loop {
+            if let Ok(output) = timeout_at(host.next_report(began), future.as_mut()).await {
+                host.heard();
+                return output;
+            }
+            host.report(began, Instant::now(), &what);
+        }
+    }
+
+    /// The same for `limit` at most; `None` if it takes longer.
+    pub async fn within<T>(
+        &self,
+        limit: Duration,
+        what: impl Fn() -> String,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut future = pin!(future);
+        let began = Instant::now();
+        let end = began + limit;
+        loop {
+            let next = self.host.as_ref().map_or(end, |host| host.next_report(began));
+            match timeout_at(next.min(end), future.as_mut()).await {
+                Ok(output) => {
+                    self.heard();
+                    return Some(output);
+                }
+                Err(_) if Instant::now() >= end => return None,
+                Err(_) => {
+                    if let Some(host) = &self.host {
+                        host.report(began, Instant::now(), &what);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Something has come from the host, or was taken by it, that nobody had to wait for.
+    pub fn heard(&self) {
+        if let Some(host) = &self.host {
+            host.heard();
+        }
+    }
+}
+
+impl Host {
+    fn heard(&self) {
+        self.heard_at(Instant::now());
+    }
+
+    fn heard_at(&self, now: Instant) {
+        self.heard.store(self.millis(now), Ordering::Relaxed);
+    }
+
+    fn millis(&self, now: Instant) -> u64 {
+        u64::try_from((now - self.began).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn at(&self, millis: u64) -> Instant {
+        self.began + Duration::from_millis(millis)
+    }
+
+    /// Since when the host is silent, as far as a wait knows that `began` at that time.
+    fn silent_since(&self, began: Instant) -> Instant {
+        self.at(self.heard.load(Ordering::Relaxed)).max(began)
+    }
+
+    fn next_report(&self, began: Instant) -> Instant {
+        let first = self.silent_since(began) + self.waits.after;
+        match self.reported.load(Ordering::Relaxed) {
+            0 => first,
+            last => first.max(self.at(last) + AGAIN_AFTER * self.waits.after),
+        }
+    }
+
+    /// Reports a wait, unless somebody else has just done so or the host was heard meanwhile.
+    fn report(&self, began: Instant, now: Instant, what: &impl Fn() -> String) {
+        let last = self.reported.load(Ordering::Relaxed);
+        if self.next_report(began) > now {
+            return;
+        }
+        let mine = self.reported.compare_exchange(
+            last,
+            self.millis(now).max(1),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        if mine.is_ok()
+            && let Some(report) = &self.waits.report
+        {
+            let waited = now - self.silent_since(began);
+            report(&Wait { host: self.name.clone(), what: what(), waited });
+        }
+    }
+}
+
+impl fmt::Debug for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waits").field("after", &self.after).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::sync::Mutex;
+
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+
+    type Reports = Arc<Mutex<Vec<(String, u64)>>>;
+
+    /// A host, and what was reported of it with whole seconds.
+    fn reported() -> (Arc<Host>, Reports) {
+        let all = Reports::default();
+        let heard = Arc::clone(&all);
+        let waits = Waits::new(move |wait| {
+            assert_eq!(wait.host, "host:80");
+            heard.lock().unwrap().push((wait.what.clone(), wait.waited.as_secs()));
+        });
+        (waits.of("host:80").host.unwrap(), all)
+    }
+
+    /// Looks at a wait that began at second `began` in each second of `seconds`.
+    fn wait(host: &Host, began: u64, seconds: std::ops::Range<u64>, what: &str) {
+        let at = |second| host.began + Duration::from_secs(second);
+        for second in seconds {
+            host.report(at(began), at(second), &|| what.to_owned());
+        }
+    }
+
+    fn expected(of: &[(&str, u64)]) -> Vec<(String, u64)> {
+        of.iter().map(|(what, waited)| ((*what).to_owned(), *waited)).collect()
+    }
+
+    #[test]
+    fn a_long_wait_is_reported_and_again_after_three_times_as_long() {
+        let (host, all) = reported();
+        wait(&host, 0, 0..10, "a");
+        assert_eq!(*all.lock().unwrap(), []);
+        wait(&host, 5, 10..80, "b");
+        assert_eq!(*all.lock().unwrap(), expected(&[("b", 10), ("b", 40), ("b", 70)]));
+    }
+
+    #[test]
+    fn many_that_wait_for_one_host_make_one_report() {
+        let (host, all) = reported();
+        for second in 0..30 {
+            for what in ["a", "b", "c"] {
+                wait(&host, 0, second..second + 1, what);
+            }
+        }
+        assert_eq!(*all.lock().unwrap(), expected(&[("a", 10)]));
+    }
+
+    #[test]
+    fn a_host_that_is_heard_elsewhere_is_not_silent() {
+        let (host, all) = reported();
+        for second in (0..60).step_by(8) {
+            host.heard_at(host.began + Duration::from_secs(second));
+            wait(&host, 0, second..second + 8, "a");
+        }
+        assert_eq!(*all.lock().unwrap(), []);
+        wait(&host, 0, 64..68, "a");
+        assert_eq!(*all.lock().unwrap(), expected(&[("a", 10)]));
+    }
+
+    #[tokio::test]
+    async fn what_is_awaited_is_reported_until_it_is_there() {
+        let (reports, mut reported) = unbounded_channel();
+        let waits = Waits::new(move |wait| drop(reports.send(wait.clone())));
+        let host = waits.after(Duration::from_millis(1)).of("host:80");
+        let awaited = async {
+            let mut all = Vec::new();
+            while all.len() < 2 {
+                all.push(reported.recv().await.unwrap());
+            }
+            all
+        };
+        for wait in host.watch(|| "a".to_owned(), awaited).await {
+            assert_eq!((&wait.host[..], &wait.what[..]), ("host:80", "a"));
+            assert!(wait.waited >= Duration::from_millis(1));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_limit_ends_a_wait() {
+        let what = || "a".to_owned();
+        for waits in [Waits::default(), Waits::new(|_| {}).after(Duration::from_millis(1))] {
+            let host = waits.of("host:80");
+            assert_eq!(host.within(Duration::from_millis(5), what, pending::<()>()).await, None);
+            assert_eq!(host.within(Duration::ZERO, what, ready(7)).await, Some(7));
+        }
+    }
+}
