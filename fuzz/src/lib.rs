@@ -12,9 +12,11 @@ use haul_engine::journal::Record;
 use haul_engine::manifest::parse_line;
 use haul_ftp::wire::{self, Command, Features, ReplyParser, listing as listings};
 use haul_http::parse::digest::DigestSession;
-use haul_http::parse::href::{Base, Origin, Target, Url, WebScheme, encode_path, resolve};
+use haul_http::parse::href::{
+    Base, Origin, Target, Url, WebScheme, encode_path, resolve, resolve_path,
+};
 use haul_http::parse::multistatus::{Limits, Multistatus, MultistatusError, Resource};
-use haul_http::parse::{Challenge, challenge as challenges, disposition, index as indexes};
+use haul_http::parse::{Challenge, Netrc, challenge as challenges, disposition, index as indexes};
 use haul_sftp::codec::{Deframer, Frame, Request, Response};
 use haul_storage::{DigestKind, Location, RelPath, text};
 
@@ -89,8 +91,8 @@ pub fn multistatus(data: &[u8]) {
 
 /// An HTML index: every name that it gives is one component.
 pub fn index(data: &[u8]) {
-    let _ = indexes::is_index("text/html", data);
     let Some(base) = directory() else { return };
+    let _ = indexes::is_index("text/html", &base, data);
     let found = indexes::parse(&base, data).unwrap_or_default();
     for entry in found.entries {
         assert!(RelPath::root().join(&entry.name).is_ok(), "{:?}", entry.name);
@@ -101,7 +103,7 @@ pub fn index(data: &[u8]) {
 /// what a redirect leads to can stand in a request.
 pub fn href(data: &[u8]) {
     let Some(base) = directory() else { return };
-    if let Ok(Target::Child { name, .. }) = resolve(&base, data) {
+    if let Ok(Target::Child { name, .. }) = resolve_path(&base, data) {
         assert!(RelPath::root().join(&name).is_ok(), "{name:?}");
         let again = resolve(&base, format!("/a/{}", encode_path(&name)).as_bytes());
         assert!(again == Ok(Target::Child { name, slash: false }), "{again:?}");
@@ -125,6 +127,21 @@ pub fn challenge(data: &[u8]) {
     }
     if let Some(name) = disposition::file_name(data) {
         assert!(RelPath::root().join(&name).is_ok() && !name.starts_with('.'), "{name:?}");
+    }
+}
+
+/// A netrc: its errors repeat nothing of it, and a host that it names is found.
+pub fn netrc(data: &[u8]) {
+    match Netrc::parse(data) {
+        Ok(netrc) => {
+            for word in data.split(u8::is_ascii_whitespace) {
+                if let Ok(word) = std::str::from_utf8(word) {
+                    black_box(netrc.lookup(word, None).map(|found| found.is_default()));
+                    black_box(netrc.lookup("h", Some(word)));
+                }
+            }
+        }
+        Err(error) => assert!(error.to_string().len() < 80, "{error}"),
     }
 }
 

@@ -60,6 +60,11 @@ fn the_challenge_parser_takes_its_corpus() {
 }
 
 #[test]
+fn the_netrc_parser_takes_its_corpus() {
+    run("netrc", haul_fuzz::netrc);
+}
+
+#[test]
 fn the_ftp_reply_parser_takes_its_corpus() {
     run("ftp_reply", haul_fuzz::ftp_reply);
 }

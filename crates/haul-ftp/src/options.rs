@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use haul_net::PasswordSource;
 use haul_net::tls::TlsOptions;
+use haul_net::{PasswordSource, Waits};
 
 /// The port of a control connection that begins with TLS (RFC 4217 calls it deprecated, and it is in
 /// wide use).
@@ -42,6 +42,8 @@ pub struct FtpOptions {
     /// A connection on which nothing moves for so long although something should is lost; 60 s if it
     /// is not given. A slow one that moves bytes is not.
     pub silence: Option<Duration>,
+    /// Where long waits for the server are reported.
+    pub waits: Waits,
 }
 
 impl FtpOptions {

@@ -10,10 +10,13 @@
 //! | `ftp://`, `ftps://` | FTP, FTP over TLS |
 //! | `haul1…[/path]` | a peer's ticket |
 //!
-//! What stands in a URL is percent-decoded; what stands in any other form is taken as it is. A `?` in
+//! What stands in a URL is percent-decoded; what stands in any other form is taken as it is. The path of a
+//! web URL is kept as written as well, where encoding it anew would give another one: servers may tell
+//! `%2B` from `+`. An encoded `/` (`%2F`) stays encoded, for no file has one in its name. A `?` in
 //! the URL of a web page (`http`, `https`) begins a query, which is kept as written: it can be a
 //! signature over itself. A `#` there begins a fragment, which is left out as every client does. In
-//! all other URLs both are part of the path.
+//! all other URLs both are part of the path. A host name with letters beyond ASCII (`bücher.example`) becomes
+//! the name that DNS knows (`xn--bcher-kva.example`), which is what is shown.
 //!
 //! A location has one host. An argument with a list of hosts is a [`ManyHosts`], which becomes a
 //! location when one of them is put in.
@@ -105,6 +108,8 @@ pub enum Location {
         path: Vec<u8>,
         /// What follows `?` in the URL of a web page, as written; `None` for all other schemes.
         query: Option<String>,
+        /// The path of a web URL as written, where percent-encoding `path` gives another one.
+        written: Option<String>,
     },
     /// `name:path`: a remote of the configuration, or else an SSH host. Whoever has the
     /// configuration decides; see [`Location::as_ssh_host`].
@@ -152,7 +157,10 @@ impl Location {
         match self {
             Self::Named { name, path } => {
                 let scheme = Scheme::Sftp;
-                Self::Remote { scheme, user: None, host: name, port: None, path, query: None }
+                // That it can be converted was seen when it was parsed.
+                let host = parse::ascii_host(&name).unwrap_or(name);
+                let (user, port, query, written) = (None, None, None, None);
+                Self::Remote { scheme, user, host, port, path, query, written }
             }
             other => other,
         }

@@ -20,7 +20,7 @@ use haul_storage::{Error, Location};
 
 use crate::args::{CpArgs, HostArgs};
 use crate::exit::Stop;
-use crate::places::Places;
+use crate::places::{Places, written_below};
 
 /// A longer file has more hosts than there may be.
 const LONGEST_FILE: u64 = 16 << 20;
@@ -82,7 +82,7 @@ fn to_many(
         None => destination.hosts().map_err(|error| list_error(&error))?,
     };
     let hosts = wanted(&list, &args.hosts)?;
-    let located = hosts.iter().map(|host| places.locate(&destination.with(host)));
+    let located = hosts.iter().map(|host| places.locate_listed(&destination.with(host)));
     let ways = Ways::To(located.collect::<Result<_, _>>()?);
     Ok(Many { hosts, ways })
 }
@@ -112,7 +112,7 @@ fn from_many(
     let mut ways = Vec::new();
     for host in &hosts {
         let own = sources.iter().zip(&lists).filter(|(_, list)| list.contains(host));
-        let own = own.map(|(source, _)| places.locate(&source.with(host)));
+        let own = own.map(|(source, _)| places.locate_listed(&source.with(host)));
         ways.push((own.collect::<Result<_, _>>()?, directory_of(&base, host)));
     }
     Ok(Many { hosts, ways: Ways::From(ways) })
@@ -152,8 +152,10 @@ fn directory_of(base: &Location, host: &str) -> Location {
             let path = below(path.as_os_str().as_bytes());
             Location::Local(PathBuf::from(OsStr::from_bytes(&path)))
         }
-        Location::Remote { scheme, user, host, port, path, query } => {
-            Location::Remote { scheme, user, host, port, path: below(&path), query }
+        Location::Remote { scheme, user, host, port, path, query, written } => {
+            let name = format!("{name}/");
+            let written = written_below(written, name.as_bytes());
+            Location::Remote { scheme, user, host, port, path: below(&path), query, written }
         }
         Location::Named { name, path } => Location::Named { name, path: below(&path) },
         Location::Peer { ticket, path } => Location::Peer { ticket, path: below(&path) },

@@ -1,12 +1,14 @@
 //! An answer: its head, and its body as it comes.
 
 use std::ops::Deref;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use haul_net::HostWaits;
 use haul_storage::{Error, ErrorKind, Result};
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use tokio::time::timeout;
@@ -23,6 +25,19 @@ pub const SILENCE: Duration = Duration::from_secs(60);
 /// A body that nobody wants is read to its end if no more than this is left, so that the connection
 /// can be used again.
 const DRAINED_MOST: u64 = 64 << 10;
+
+/// So long, or four round trips if that is longer, the next bytes of a body that nobody wants are waited
+/// for, and [`DRAINED_WITHIN`] all of them. A new connection costs less.
+const DRAINED_IDLE: Duration = Duration::from_secs(1);
+const DRAINED_WITHIN: Duration = Duration::from_secs(5);
+
+/// The same once a body of that server has not ended.
+const DRAINED_ENDLESS: Duration = Duration::from_millis(50);
+
+/// A body that has been waited for longer than this and brought fewer bytes a second is one that never
+/// ends. Time in which nobody reads it does not count.
+const ENDLESS_AFTER: Duration = Duration::from_secs(300);
+const ENDLESS_BELOW: u64 = 64;
 
 /// What a server says before the body.
 #[derive(Debug, Clone)]
@@ -55,9 +70,14 @@ impl Head {
 /// What a server answers.
 #[derive(Debug)]
 pub struct Answer {
-    head: Head,
+    head: Box<Head>,
     body: Incoming,
     lease: Option<Lease>,
+    method: Method,
+    waits: HostWaits,
+    /// How long the body was waited for, and how much of it has come.
+    waited: Duration,
+    received: u64,
 }
 
 impl Deref for Answer {
@@ -69,27 +89,42 @@ impl Deref for Answer {
 }
 
 impl Answer {
-    /// The answer to a request on `lease`.
-    pub fn new(response: http::Response<Incoming>, url: Url, mut lease: Lease) -> Self {
+    /// The answer to a request by `method` on `lease`.
+    pub fn new(
+        response: http::Response<Incoming>,
+        url: Url,
+        method: Method,
+        mut lease: Lease,
+    ) -> Self {
         let (head, body) = response.into_parts();
-        let head = Head { status: head.status, headers: head.headers, url };
+        let head = Box::new(Head { status: head.status, headers: head.headers, url });
         lease.is_kept(head.header(&KEEP_ALIVE).and_then(keep_alive::parse));
-        let mut answer = Self { head, body, lease: Some(lease) };
+        let waits = lease.lanes().waits().clone();
+        let (waited, received) = (Duration::ZERO, 0);
+        let lease = Some(lease);
+        let mut answer = Self { head, body, lease, method, waits, waited, received };
         answer.free_if_read();
         answer
     }
 
     /// Who answered what.
-    pub const fn url(&self) -> &Url {
+    pub fn url(&self) -> &Url {
         &self.head.url
     }
 
     /// The next bytes of the body; `None` at its end.
     pub async fn next(&mut self, operation: &'static str) -> Result<Option<Bytes>> {
         loop {
-            let frame = timeout(SILENCE, self.body.frame()).await;
-            let frame =
-                frame.map_err(|_| error::silent(operation, &self.head.url, SILENCE.as_secs()))?;
+            let began = Instant::now();
+            let (method, url) = (&self.method, &self.head.url);
+            let what = || format!("rest of the answer to {method} {}", url.path());
+            let frame = self.waits.within(SILENCE, what, self.body.frame()).await;
+            let frame = frame.ok_or_else(|| error::silent(operation, url, SILENCE.as_secs()))?;
+            self.waited += began.elapsed();
+            let seconds = self.waited.as_secs();
+            if self.waited > ENDLESS_AFTER && self.received < seconds * ENDLESS_BELOW {
+                return Err(error::endless(operation, url, self.received, seconds));
+            }
             match frame {
                 None => {
                     // A body in chunks never says of itself that it has ended.
@@ -107,6 +142,7 @@ impl Answer {
                     if let Ok(data) = frame.into_data()
                         && !data.is_empty()
                     {
+                        self.received += data.len() as u64;
                         return Ok(Some(data));
                     }
                 }
@@ -138,18 +174,36 @@ impl Answer {
         }
     }
 
-    /// Reads what nobody wants, if that is cheaper than a new connection.
+    /// Reads what nobody wants, if that is cheaper than a new connection. There are servers whose
+    /// bodies do not end where only the head matters, so this never takes long.
     pub async fn drain(mut self) {
         let known = self.body.size_hint().upper();
-        if known.is_some_and(|left| left > DRAINED_MOST) {
+        let Some(lease) = self.lease.as_ref().filter(|_| known.is_none_or(|n| n <= DRAINED_MOST))
+        else {
             return;
-        }
-        let mut left = DRAINED_MOST;
+        };
+        let lanes = Arc::clone(lease.lanes());
+        let round_trip = lanes.round_trip().unwrap_or_default();
+        let idle = match lanes.is_endless() {
+            true => DRAINED_ENDLESS,
+            false => DRAINED_IDLE.max(4 * round_trip),
+        };
+        let (began, mut left) = (Instant::now(), DRAINED_MOST);
         while self.lease.is_some() {
-            match self.next("read").await {
-                Ok(Some(bytes)) if left >= bytes.len() as u64 => left -= bytes.len() as u64,
+            match timeout(idle, self.next("read")).await {
+                Ok(Ok(Some(bytes)))
+                    if left >= bytes.len() as u64 && began.elapsed() < DRAINED_WITHIN =>
+                {
+                    left -= bytes.len() as u64;
+                }
                 // The connection ends with the lease.
-                _ => return,
+                Ok(_) => return,
+                Err(_) => {
+                    if known.is_none() && left == DRAINED_MOST {
+                        lanes.is_endless_from_now_on();
+                    }
+                    return;
+                }
             }
         }
     }

@@ -6,6 +6,7 @@
 //!
 //! Basic and Bearer are said with every request once they have worked. Digest is computed for each.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use data_encoding::HEXLOWER;
@@ -13,6 +14,7 @@ use haul_net::{PasswordSource, Prompter, Secret};
 use haul_storage::{Error, ErrorKind, Result};
 use http::header::WWW_AUTHENTICATE;
 use http::{HeaderValue, Method};
+use zeroize::Zeroizing;
 
 use super::answer::Head;
 use super::options::HttpOptions;
@@ -53,8 +55,24 @@ enum Way {
 /// A name and a password.
 #[derive(Debug, Clone)]
 struct Login {
-    user: String,
-    password: Secret,
+    user: Vec<u8>,
+    password: Password,
+}
+
+/// As the user wrote it: a netrc need not be text.
+#[derive(Clone)]
+struct Password(Zeroizing<Vec<u8>>);
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl From<&Secret> for Password {
+    fn from(secret: &Secret) -> Self {
+        Self(Zeroizing::new(secret.expose().as_bytes().to_vec()))
+    }
 }
 
 /// What was said with a request.
@@ -130,7 +148,7 @@ impl SignIn {
 
     /// Whether there is something to say that has not been found out yet.
     pub fn is_needed(&self) -> bool {
-        (self.user.is_some() || self.token.is_some() || self.in_netrc().is_some())
+        (self.user.is_some() || self.token.is_some() || self.in_netrc(false).is_some())
             && self.lock().way.is_none()
     }
 
@@ -176,18 +194,18 @@ impl SignIn {
     }
 
     /// What is said without being asked: a name and a password that are there, or a token, where
-    /// nobody reads along.
+    /// nobody reads along. The `default` of a netrc is for servers that ask: it names none of them.
     async fn unasked(&self, login: &mut Option<Login>) -> Result<Option<Way>, String> {
         if let Some(token) = &self.token {
             return self.bearer(token).await.map(Some);
         }
         let is_there = self.password.is_some() && self.user.is_some();
-        if !is_there && self.in_netrc().is_none() {
+        if !is_there && self.in_netrc(false).is_none() {
             return Ok(None);
         }
-        let found = self.login().await?;
+        let found = self.login(false).await?;
         let way = Way::Fixed(header(
-            &basic::authorization(&found.user, found.password.expose())
+            &basic::authorization(&found.user, &found.password.0)
                 .map_err(|error| error.to_string())?,
         )?);
         *login = Some(found);
@@ -220,21 +238,17 @@ impl SignIn {
             });
         }
         if login.is_none() {
-            *login = Some(self.login().await?);
+            *login = Some(self.login(true).await?);
         }
         let Some(found) = login.as_ref() else { return Err("there is no login".to_owned()) };
         match digest {
             Some(digest) => {
-                let session = DigestSession::new(
-                    digest.clone(),
-                    &found.user,
-                    found.password.expose(),
-                    &random()?,
-                );
+                let session =
+                    DigestSession::new(digest.clone(), &found.user, &found.password.0, &random()?);
                 Ok(Way::Digest(session.map_err(|error| error.to_string())?))
             }
             None => {
-                let value = basic::authorization(&found.user, found.password.expose());
+                let value = basic::authorization(&found.user, &found.password.0);
                 Ok(Way::Fixed(header(&value.map_err(|error| error.to_string())?)?))
             }
         }
@@ -245,11 +259,13 @@ impl SignIn {
         Ok(Way::Fixed(header(&format!("Bearer {}", token.expose()))?))
     }
 
-    async fn login(&self) -> Result<Login, String> {
+    /// A name and a password; `asked` whether the server has asked for them.
+    async fn login(&self, asked: bool) -> Result<Login, String> {
         if let (Some(user), Some(source)) = (&self.user, &self.password) {
-            return Ok(Login { user: user.clone(), password: source.fetch().await? });
+            let password = Password::from(&source.fetch().await?);
+            return Ok(Login { user: user.clone().into_bytes(), password });
         }
-        if let Some(login) = self.in_netrc() {
+        if let Some(login) = self.in_netrc(asked) {
             return Ok(login);
         }
         let Some(user) = &self.user else {
@@ -259,18 +275,27 @@ impl SignIn {
                 .to_owned());
         };
         let prompt = format!("Password of {user} at {}: ", self.origin);
-        let asked = self.prompter.secret(&prompt).await.map_err(|error| error.to_string())?;
-        let password = asked.ok_or_else(|| {
+        let typed = self.prompter.secret(&prompt).await.map_err(|error| error.to_string())?;
+        let password = typed.ok_or_else(|| {
             format!("there is no password for {user}, and nobody to ask: set HAUL_PASSWORD")
         })?;
-        Ok(Login { user: user.clone(), password })
+        Ok(Login { user: user.clone().into_bytes(), password: Password::from(&password) })
     }
 
-    fn in_netrc(&self) -> Option<Login> {
+    /// What the netrc says of the server; of any server only if that has `asked`.
+    fn in_netrc(&self, asked: bool) -> Option<Login> {
         let machine = self.netrc.as_ref()?.lookup(self.origin.host(), self.user.as_deref())?;
-        let user = self.user.clone().or_else(|| machine.login.clone())?;
-        let password = Secret::new(machine.password.as_ref()?.as_str());
-        Some(Login { user, password })
+        if machine.is_default() && !asked {
+            return None;
+        }
+        let (user, password) = match (&self.user, &machine.login, &machine.password) {
+            (Some(user), _, Some(password)) => (user.clone().into_bytes(), password.clone()),
+            (None, Some(login), Some(password)) => (login.clone(), password.clone()),
+            // As in curl, that is one with an empty password. Of a user that was named it is asked for.
+            (None, Some(login), None) => (login.clone(), Zeroizing::default()),
+            _ => return None,
+        };
+        Some(Login { user, password: Password(password) })
     }
 
     /// Whether nobody reads along.
@@ -322,4 +347,50 @@ fn random() -> Result<String, String> {
 
 fn denied(url: &Url, cause: String) -> Error {
     Error::new(ErrorKind::Unauthenticated, "sign in").at(url).because(cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use haul_net::Nobody;
+    use http::{HeaderMap, StatusCode};
+
+    use super::*;
+
+    fn sign_in(url: &Url, netrc: &[u8]) -> SignIn {
+        let netrc = Some(Arc::new(Netrc::parse(netrc).unwrap()));
+        let options = HttpOptions { netrc, ..HttpOptions::default() };
+        SignIn::new(url.origin.clone(), None, &options, Arc::new(Nobody))
+    }
+
+    async fn unasked(netrc: &[u8]) -> Option<String> {
+        let url = Url::parse("https://h/f").unwrap();
+        let said = sign_in(&url, netrc).first(&Method::GET, &url).await.unwrap()?;
+        Some(said.value.to_str().unwrap().to_owned())
+    }
+
+    /// It was sent to every server that has TLS.
+    #[tokio::test]
+    async fn the_default_of_a_netrc_waits_for_a_challenge() {
+        let basic = Some("Basic YWRhOnA=");
+        let default = b"default login ada password p";
+        assert_eq!(unasked(b"machine h login ada password p").await.as_deref(), basic);
+        assert_eq!(unasked(default).await, None);
+
+        let url = Url::parse("https://h/f").unwrap();
+        let sign_in = sign_in(&url, default);
+        let mut headers = HeaderMap::new();
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"r\""));
+        let head = Head { status: StatusCode::UNAUTHORIZED, headers, url: url.clone() };
+        sign_in.challenged(&head, None).await.unwrap();
+        let said = sign_in.known(&Method::GET, &url).unwrap().unwrap();
+        assert_eq!(said.value.to_str().ok(), basic);
+    }
+
+    #[tokio::test]
+    async fn a_login_without_a_password_has_an_empty_one() {
+        let said = unasked(b"machine h login ada").await;
+        assert_eq!(said.as_deref(), Some("Basic YWRhOg=="));
+        let said = unasked(b"machine h login ada password p\xe4ss").await;
+        assert_eq!(said.as_deref(), Some("Basic YWRhOnDkc3M="));
+    }
 }

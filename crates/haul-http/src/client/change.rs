@@ -13,19 +13,19 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 
 use super::answer::Answer;
-use super::dav::{self, DESTINATION, OVERWRITE, method};
+use super::dav::{self, method};
 use super::error;
 use super::exchange::Ask;
 use super::habits::{KEPT_TIMES, Times};
 use super::storage::{Inner, Manner};
-use crate::parse::href::{Base, resolve};
+use crate::parse::href::{Base, resolve_path};
 use crate::parse::{Limits, Multistatus, Target, Url};
 
 /// An answer that says why something failed is not longer.
 const WHY_MOST: usize = 1 << 20;
 
 /// A server may have to copy a file to move it.
-const MOVED: Duration = Duration::from_secs(600);
+pub const MOVED: Duration = Duration::from_secs(600);
 
 impl Inner {
     pub(super) async fn make_dir(&self, path: &RelPath) -> Result<()> {
@@ -125,14 +125,13 @@ impl Inner {
                 Some(_) => "T",
                 None => "F",
             };
-            let mut ask = self.with_destination("MOVE", source, to, overwrite)?;
-            ask.patience = MOVED;
-            let error = match self.tell(&ask).await {
+            let error = match self.tell_where("MOVE", source, to, overwrite).await {
                 Ok(()) => {
                     self.directories.forget(from);
                     self.directories.forget(to);
                     return Ok(());
                 }
+                Err(error) if self.moving.is_missing() => return Err(error),
                 Err(error) => error,
             };
             let lost = error.kind() == ErrorKind::Unreachable;
@@ -170,9 +169,7 @@ impl Inner {
         if source.is_dir() {
             return Err(at(ErrorKind::IsADirectory, from));
         }
-        let mut ask = self.with_destination("COPY", &source, to, "F")?;
-        ask.patience = MOVED;
-        match self.tell(&ask).await {
+        match self.tell_where("COPY", &source, to, "F").await {
             Ok(()) => Ok(()),
             Err(error) => {
                 let error = self.why_not(error, to).await;
@@ -270,27 +267,6 @@ impl Inner {
         }
     }
 
-    fn with_destination(
-        &self,
-        name: &'static str,
-        source: &Entry,
-        to: &RelPath,
-        overwrite: &'static str,
-    ) -> Result<Ask> {
-        let operation = if name == "MOVE" { "rename" } else { "copy" };
-        // nginx wants a slash behind both of them, or neither.
-        let (from, to) = match source.is_dir() {
-            true => (self.directory_url(&source.path), self.directory_url(to)),
-            false => (self.url(&source.path), self.url(to)),
-        };
-        let destination = HeaderValue::try_from(to.absolute()).map_err(|_| {
-            Error::new(ErrorKind::InvalidInput, operation).at(&to).because("its URL is no URL")
-        })?;
-        Ok(Ask::new(method(name), from, operation)
-            .with(DESTINATION, destination)
-            .with(OVERWRITE, HeaderValue::from_static(overwrite)))
-    }
-
     async fn what_is_in(&self, url: Url) -> Result<Inside> {
         let ask = dav::propfind(url, "1", "remove");
         let mut answer = self.exchange().patiently(&ask).await?;
@@ -308,7 +284,7 @@ impl Inner {
             let resources = parser.push(&bytes);
             let resources = resources.map_err(|e| dav::malformed(&answer.url, "remove", e))?;
             for resource in resources {
-                if resolve(&base, resource.href.as_bytes()) != Ok(Target::This) {
+                if resolve_path(&base, resource.href.as_bytes()) != Ok(Target::This) {
                     // Whatever it is.
                     answer.drain().await;
                     return Ok(Inside::Something);
@@ -318,7 +294,7 @@ impl Inner {
         }
         parser.finish().map_err(|error| dav::malformed(&answer.url, "remove", error))?;
         Ok(match itself {
-            Some(resource) if resource.status == Some(404) => Inside::Nothing,
+            Some(resource) if matches!(resource.failure(), Some(404 | 410)) => Inside::Nothing,
             Some(resource) if resource.collection => Inside::IsEmpty,
             Some(_) => Inside::IsFile,
             None => Inside::Nothing,

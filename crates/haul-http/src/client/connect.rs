@@ -1,5 +1,6 @@
 //! A connection to an origin: TCP, TLS, HTTP/1.1.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
@@ -8,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use haul_net::tls::{self, TlsOptions};
-use haul_net::{DialOptions, Feeder, Gauge, Hold, Inflow, dial, with_port};
+use haul_net::{DialOptions, Feeder, Gauge, Hold, HostWaits, Inflow, Waits, dial, with_port};
 use haul_storage::{Error, ErrorKind, Result};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -39,6 +40,8 @@ pub struct Connector {
     options: TlsOptions,
     proxies: Proxies,
     tls: Mutex<Option<Arc<ClientConfig>>>,
+    waits: Waits,
+    hosts: Mutex<HashMap<Origin, HostWaits>>,
     runtime: Handle,
 }
 
@@ -56,8 +59,17 @@ pub struct Connected<T> {
 impl Connector {
     /// Connections are kept going on `runtime`.
     pub fn new(options: &HttpOptions, runtime: Handle) -> Self {
+        let waits = options.waits.clone();
         let (options, proxies) = (options.tls.clone(), options.proxies.clone());
-        Self { options, proxies, tls: Mutex::default(), runtime }
+        let (tls, hosts) = (Mutex::default(), Mutex::default());
+        Self { options, proxies, tls, waits, hosts, runtime }
+    }
+
+    /// The waits for a server.
+    pub fn waits(&self, origin: &Origin) -> HostWaits {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = hosts.entry(origin.clone());
+        waits.or_insert_with(|| self.waits.of(with_port(origin.host(), origin.port()))).clone()
     }
 
     /// The proxy that has to be told with each request whom to ask: that of a server without TLS.
@@ -93,6 +105,15 @@ impl Connector {
         origin: &Origin,
         dialled: impl FnOnce(Duration) + Send,
     ) -> Result<Connected<Link>> {
+        let waits = self.waits(origin);
+        waits.watch(|| "connection".to_owned(), self.opened(origin, dialled)).await
+    }
+
+    async fn opened(
+        &self,
+        origin: &Origin,
+        dialled: impl FnOnce(Duration) + Send,
+    ) -> Result<Connected<Link>> {
         let options = DialOptions {
             limit: Some(PATIENCE),
             silence: Some(PATIENCE),
@@ -117,7 +138,7 @@ impl Connector {
             way = self.secure(way, origin).await?;
         }
         Ok(Connected {
-            stream: Link { way, feeder: None, _hold: hold },
+            stream: Link { way, feeder: None, waits: self.waits(origin), _hold: hold },
             round_trip: tcp.round_trip,
             gauge,
         })
@@ -162,6 +183,7 @@ pub struct Link {
     way: Way,
     /// What comes counts for how much may be under way.
     feeder: Option<Feeder>,
+    waits: HostWaits,
     _hold: Option<Hold>,
 }
 
@@ -171,8 +193,16 @@ impl Link {
         self.feeder = self.way.socket().map(|socket| inflow.feeder(socket));
     }
 
+    /// Something was sent: the far end takes it.
+    fn taken(&self, written: &Poll<io::Result<usize>>) {
+        if matches!(written, Poll::Ready(Ok(1..))) {
+            self.waits.heard();
+        }
+    }
+
     /// Something came: says how much more may be under way.
     fn came(&mut self) {
+        self.waits.heard();
         let Some((socket, feeder)) = self.way.socket().zip(self.feeder.as_mut()) else { return };
         let Some(most) = feeder.share(socket) else { return };
         // Where it cannot be said now, there is more to come with which it can.
@@ -232,7 +262,9 @@ impl AsyncWrite for Link {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.way).poll_write(context, bytes)
+        let written = Pin::new(&mut self.way).poll_write(context, bytes);
+        self.taken(&written);
+        written
     }
 
     fn poll_write_vectored(
@@ -240,7 +272,9 @@ impl AsyncWrite for Link {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.way).poll_write_vectored(context, pieces)
+        let written = Pin::new(&mut self.way).poll_write_vectored(context, pieces);
+        self.taken(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -329,7 +363,12 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut far, _) = listener.accept().await.unwrap();
         let inflow = Inflow::over(Duration::from_millis(20)).unwrap();
-        let mut link = Link { way: Way::Plain(stream), feeder: None, _hold: None };
+        let mut link = Link {
+            way: Way::Plain(stream),
+            feeder: None,
+            waits: HostWaits::default(),
+            _hold: None,
+        };
         link.feed(&inflow);
         assert!(link.feeder.is_some());
         let whole: Vec<u8> = (0..16 << 20).map(|at: u32| (at / 251) as u8).collect();

@@ -64,23 +64,24 @@ pub async fn look(exchange: &Exchange, url: Url, operation: &'static str) -> Res
     expect_multistatus(&answer, operation)?;
     let body = answer.whole(operation, ONE_MOST).await?;
     let resources = parse(&body).map_err(|error| malformed(&answer.url, operation, error))?;
-    let Some(resource) = resources.into_iter().next() else {
-        return Err(Error::new(ErrorKind::Protocol, operation)
-            .at(&answer.url)
-            .because("the server says nothing about it"));
-    };
-    match resource.status.and_then(|status| StatusCode::from_u16(status).ok()) {
+    // A list without anything in it is how some servers say that nothing is there.
+    let Some(resource) = resources.into_iter().next() else { return Ok(None) };
+    match failure(&resource) {
         Some(status) if is_nothing(status) => Ok(None),
-        Some(status) if !status.is_success() => {
-            Err(error::of_status(status, operation, &answer.url))
-        }
-        _ => Ok(Some(Seen { resource, url: answer.url.clone() })),
+        Some(status) => Err(error::of_status(status, operation, &answer.url)),
+        None => Ok(Some(Seen { resource, url: answer.url.clone() })),
     }
 }
 
-/// Whether a status means that nothing is there. Apache says 400 of what would be below a file.
+/// The status of something in a list that says that it is not there, or nobody's business.
+pub fn failure(resource: &Resource) -> Option<StatusCode> {
+    resource.failure().and_then(|status| StatusCode::from_u16(status).ok())
+}
+
+/// Whether a status means that nothing is there. Apache says 400 of what would be below a file, others
+/// 409 of what is in a directory that is missing.
 fn is_nothing(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 400 | 404 | 410)
+    matches!(status.as_u16(), 400 | 404 | 409 | 410)
 }
 
 /// That an answer is a list of properties.

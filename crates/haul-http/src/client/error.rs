@@ -72,6 +72,13 @@ pub fn silent(operation: &'static str, url: &Url, seconds: u64) -> Error {
         .because(format!("nothing has come for {seconds} s"))
 }
 
+/// What comes is so little that it will never end.
+pub fn endless(operation: &'static str, url: &Url, bytes: u64, seconds: u64) -> Error {
+    Error::new(ErrorKind::Unreachable, operation)
+        .at(url)
+        .because(format!("the response does not end: {bytes} bytes in {seconds} s"))
+}
+
 /// The same error for one more who waits.
 pub fn same(error: &Error) -> Error {
     Error::new(error.kind(), error.operation())

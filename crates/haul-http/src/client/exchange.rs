@@ -15,7 +15,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body::Body;
 use tokio::runtime::Handle;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::answer::{Answer, Head, SILENCE};
 use super::auth::{Said, SignIn};
@@ -38,8 +38,12 @@ const MOST_REDIRECTS: usize = 10;
 /// for what others have found out meanwhile.
 const MOST_CHALLENGES: usize = 8;
 
-/// A server that wants to be left alone for longer than this is an error to be told.
+/// A server that wants to be left alone for longer than this, for one request altogether, is an error to
+/// be told.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// So many such things are remembered; of others it is learnt anew.
+const AWAY_MOST: usize = 4096;
 
 /// Bytes per second of a lane that is still taken for a living one.
 pub const SLOWEST: u64 = 4096;
@@ -103,6 +107,8 @@ struct State {
     unranged: HashSet<Url>,
     /// Servers that asked to be left alone.
     quiet_until: HashMap<Origin, Instant>,
+    /// What is asked for in vain until then. That may be one file, which is fetched from a tape, say.
+    away_until: HashMap<Url, Instant>,
 }
 
 /// What to ask.
@@ -240,7 +246,7 @@ impl Exchange {
     /// No lane is open and none can be opened.
     pub async fn part(&self, ask: &Ask, expected: u64) -> Result<(Part, Arc<Pipe>)> {
         let origin = &ask.url.origin;
-        self.wait_while_quiet(origin).await;
+        self.wait_while_quiet(&ask.url, ask.operation).await?;
         self.lock().busiest = Some(origin.clone());
         let said = self.sign_in.first(&ask.method, &ask.url).await?;
         let mut request = self.request(ask, &ask.url, said.as_ref(), Payload::Empty)?;
@@ -286,9 +292,13 @@ impl Exchange {
         if !is_done {
             return None;
         }
-        let has_no_body = ask.method == Method::HEAD || head.status == StatusCode::NO_CONTENT;
-        let length =
-            if has_no_body { 0 } else { head.length().filter(|length| *length <= most)? };
+        // What a server says of a file that it has taken is nobody's business, and need not end.
+        let has_no_body = matches!(ask.method, Method::HEAD | Method::PUT)
+            || head.status == StatusCode::NO_CONTENT;
+        if has_no_body {
+            return Some((head, Vec::new()));
+        }
+        let length = head.length().filter(|length| *length <= most)?;
         let mut bytes = Vec::with_capacity(usize::try_from(length).ok()?);
         while let Some(next) = part.next().await.ok()? {
             bytes.extend_from_slice(&next);
@@ -340,7 +350,14 @@ impl Exchange {
     /// Remembers that the server has too much to do, and for how long it wants to be left alone.
     pub fn busy(&self, head: &Head) {
         if let Some(pause) = wanted_pause(head) {
-            let until = Instant::now() + pause;
+            let Some(until) = Instant::now().checked_add(pause) else { return };
+            if pause > LONGEST_WAIT {
+                let mut state = self.lock();
+                if state.away_until.len() < AWAY_MOST {
+                    state.away_until.insert(head.url.clone(), until);
+                }
+                return;
+            }
             self.lock().quiet_until.insert(head.url.origin.clone(), until);
         }
     }
@@ -350,7 +367,7 @@ impl Exchange {
     /// # Errors
     /// Nobody answers, or the answer cannot be followed.
     pub async fn patiently(&self, ask: &Ask) -> Result<Answer> {
-        let mut tried = 0;
+        let (mut tried, mut began) = (0, None);
         loop {
             let outcome = self.once(ask).await;
             tried += 1;
@@ -362,6 +379,11 @@ impl Exchange {
                 return outcome;
             }
             if let Ok(answer) = outcome {
+                let pause = if is_busy(answer.status) { wanted_pause(&answer) } else { None };
+                let began = *began.get_or_insert_with(Instant::now);
+                if let Some(pause) = pause.filter(|pause| began.elapsed() + *pause > LONGEST_WAIT) {
+                    return Err(too_long(pause, ask.operation, &answer.url));
+                }
                 answer.drain().await;
             }
             sleep(FIRST_PAUSE * (1 << (tried - 1))).await;
@@ -408,7 +430,7 @@ impl Exchange {
     /// As [`Exchange::patiently`].
     pub async fn upload(&self, ask: &Ask, mut body: Payload) -> Result<Answer> {
         let origin = &ask.url.origin;
-        self.wait_while_quiet(origin).await;
+        self.wait_while_quiet(&ask.url, ask.operation).await?;
         let lanes = self.lanes(origin);
         let mut lease = lanes.lease().await?;
         // It has the lane for as long as it likes.
@@ -430,32 +452,35 @@ impl Exchange {
                     let said = said.is_some_and(|said| said.load(Ordering::Relaxed));
                     self.continues.answered(origin, length, expects, said, response.status());
                 }
-                Ok(self.noticed(Answer::new(response, ask.url.clone(), lease)))
+                let (url, method) = (ask.url.clone(), ask.method.clone());
+                Ok(self.noticed(Answer::new(response, url, method, lease)))
             }
             Err(failed) => Err(error::of_hyper(&failed, ask.operation, &ask.url)),
         }
     }
 
     async fn send(&self, ask: &Ask, url: &Url, said: Option<&Said>) -> Result<Answer> {
-        self.wait_while_quiet(&url.origin).await;
+        self.wait_while_quiet(url, ask.operation).await?;
         let lanes = self.lanes(&url.origin);
         loop {
             let mut lease = lanes.lease().await?;
             let used = lease.is_used();
             let request = self.request(ask, url, said, Payload::from(&ask.body))?;
             let Some(sender) = lease.sender() else { return Err(gone(ask)) };
-            let sent = timeout(ask.limit(), sender.send_request(request)).await;
-            match sent {
-                Ok(Ok(response)) => {
-                    return Ok(self.noticed(Answer::new(response, url.clone(), lease)));
+            let what = || format!("answer to {} {}", ask.method, url.path());
+            let sent = sender.send_request(request);
+            match lanes.waits().within(ask.limit(), what, sent).await {
+                Some(Ok(response)) => {
+                    let method = ask.method.clone();
+                    return Ok(self.noticed(Answer::new(response, url.clone(), method, lease)));
                 }
                 // The server closed a connection that it thought idle.
-                Ok(Err(failed))
+                Some(Err(failed))
                     if used
                         && !failed.is_parse()
                         && (failed.is_canceled() || ask.is_repeatable()) => {}
-                Ok(Err(failed)) => return Err(error::of_hyper(&failed, ask.operation, url)),
-                Err(_) => return Err(error::silent(ask.operation, url, ask.limit().as_secs())),
+                Some(Err(failed)) => return Err(error::of_hyper(&failed, ask.operation, url)),
+                None => return Err(error::silent(ask.operation, url, ask.limit().as_secs())),
             }
         }
     }
@@ -505,8 +530,7 @@ impl Exchange {
 
     /// Remembers what an answer says of the server's load.
     fn noticed(&self, answer: Answer) -> Answer {
-        let busy = matches!(answer.status.as_u16(), 429 | 503);
-        if busy {
+        if is_busy(answer.status) {
             let origin = &answer.url.origin;
             self.lanes(origin).refused();
             self.busy(&answer);
@@ -514,11 +538,21 @@ impl Exchange {
         answer
     }
 
-    async fn wait_while_quiet(&self, origin: &Origin) {
-        let until = self.lock().quiet_until.get(origin).copied();
-        if let Some(pause) = until.map(|until| until.saturating_duration_since(Instant::now())) {
-            sleep(pause).await;
+    async fn wait_while_quiet(&self, url: &Url, operation: &'static str) -> Result<()> {
+        let origin = &url.origin;
+        let (until, away) = {
+            let state = self.lock();
+            (state.quiet_until.get(origin).copied(), state.away_until.get(url).copied())
+        };
+        let left = away.map(|until| until.saturating_duration_since(Instant::now()));
+        if let Some(pause) = left.filter(|left| !left.is_zero()) {
+            return Err(too_long(pause, operation, url));
         }
+        if let Some(pause) = until.map(|until| until.saturating_duration_since(Instant::now())) {
+            let waits = self.connector.waits(origin);
+            waits.watch(|| "end of the pause that it asked for".to_owned(), sleep(pause)).await;
+        }
+        Ok(())
     }
 
     fn redirect(&self, answer: &Answer, ask: &Ask) -> Result<Option<Url>> {
@@ -533,6 +567,21 @@ impl Exchange {
                 .at(&ask.url)
                 .because(format!("the server redirects to where nobody can follow: {cause}"))
         })?;
+        // A server behind a proxy that redirects to the slash of a directory does so to what it takes for
+        // its own name.
+        let next = match answer.url.is_without_slash(&next) {
+            true => next.on(answer.url.origin.clone()),
+            false => next,
+        };
+        if next.origin != answer.url.origin && !is_safe(&ask.method) {
+            let cause = format!(
+                "the server redirects to {next}; what changes something is asked only of the server that \
+                 was named"
+            );
+            return Err(Error::new(ErrorKind::PermissionDenied, ask.operation)
+                .at(&ask.url)
+                .because(cause));
+        }
         let tls = |url: &Url| url.origin.scheme() == WebScheme::Https;
         if tls(&answer.url) && !tls(&next) {
             return Err(Error::new(ErrorKind::PermissionDenied, ask.operation)
@@ -564,11 +613,31 @@ pub fn may_pass(status: StatusCode) -> bool {
     matches!(status.as_u16(), 408 | 425 | 429 | 500 | 502 | 503 | 504)
 }
 
+/// Whether the server has too much to do.
+fn is_busy(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 429 | 503)
+}
+
+fn too_long(pause: Duration, operation: &'static str, url: &Url) -> Error {
+    let (pause, most) = (pause.as_secs_f64().ceil(), LONGEST_WAIT.as_secs());
+    Error::new(ErrorKind::Busy, operation)
+        .at(url)
+        .because(format!(
+            "the server asks to wait {pause} s before the next request (Retry-After); haul waits {most} s \
+             at most"
+        ))
+        .with_retry(Retry::Never)
+}
+
 /// How long the server wants to be left alone (RFC 9110, 10.2.3).
 fn wanted_pause(answer: &Head) -> Option<Duration> {
     let now = Timestamp::from(SystemTime::now());
-    let pause = retry_after::parse(answer.header(&RETRY_AFTER)?, now)?;
-    Some(pause.min(LONGEST_WAIT))
+    retry_after::parse(answer.header(&RETRY_AFTER)?, now)
+}
+
+/// Whether asking changes nothing (RFC 9110, 9.2.1).
+fn is_safe(method: &Method) -> bool {
+    matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND")
 }
 
 /// Whether asking twice is the same as asking once (RFC 9110, 9.2.2).

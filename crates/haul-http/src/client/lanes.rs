@@ -4,10 +4,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use haul_net::Gauge;
+use haul_net::{Gauge, HostWaits};
 use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry};
 use hyper::client::conn::http1::SendRequest;
 use tokio::runtime::Handle;
@@ -52,6 +53,9 @@ const RECENT: Duration = Duration::from_millis(200);
 pub struct Lanes {
     origin: Origin,
     connector: Arc<Connector>,
+    waits: HostWaits,
+    /// Whether a body has not ended that nobody wanted.
+    endless: AtomicBool,
     runtime: Handle,
     state: Mutex<State>,
     this: Weak<Self>,
@@ -117,12 +121,41 @@ impl Lanes {
     /// No lane yet.
     pub fn new(origin: Origin, connector: Arc<Connector>, runtime: Handle) -> Arc<Self> {
         let state = Mutex::new(State { wished: 1, ..State::default() });
-        Arc::new_cyclic(|this| Self { origin, connector, runtime, state, this: this.clone() })
+        let (waits, endless) = (connector.waits(&origin), AtomicBool::new(false));
+        Arc::new_cyclic(|this| Self {
+            origin,
+            connector,
+            waits,
+            endless,
+            runtime,
+            state,
+            this: this.clone(),
+        })
     }
 
     /// Whom they lead to.
     pub const fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// The waits for the server.
+    pub const fn waits(&self) -> &HostWaits {
+        &self.waits
+    }
+
+    /// The shortest round trip of a handshake, once there was one.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.lock().round_trip
+    }
+
+    /// Whether the server is one whose bodies do not end where only the head matters.
+    pub fn is_endless(&self) -> bool {
+        self.endless.load(Ordering::Relaxed)
+    }
+
+    /// It is one from now on.
+    pub fn is_endless_from_now_on(&self) {
+        self.endless.store(true, Ordering::Relaxed);
     }
 
     /// Wishes for `lanes` lanes; those that are too many are closed once they are free.

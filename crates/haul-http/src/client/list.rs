@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use haul_storage::{Entry, EntryStream, Error, ErrorKind, RelPath, Result, Retry};
-use http::StatusCode;
 use tokio::time::sleep;
 
 use super::answer::Answer;
 use super::dav;
 use super::error;
 use super::storage::{Inner, Manner};
-use crate::parse::href::{Base, resolve};
+use crate::parse::href::{Base, resolve_path};
 use crate::parse::{Limits, Multistatus, Resource, Target};
 
 /// How often a listing is begun anew when its connection is lost.
@@ -209,7 +208,13 @@ impl Listing {
     /// The path of an entry; `None` for the directory itself and for what was given already.
     fn child(&mut self, resource: &Resource) -> Result<Option<RelPath>> {
         let Some(current) = &self.current else { return Ok(None) };
-        let name = match resolve(&current.base, resource.href.as_bytes()) {
+        let target = resolve_path(&current.base, resource.href.as_bytes());
+        if target == Ok(Target::This)
+            && let Some(status) = dav::failure(resource)
+        {
+            return Err(error::of_status(status, "list", &current.answer.url));
+        }
+        let name = match target {
             Ok(Target::This) if resource.collection || resource.status.is_some() => {
                 return Ok(None);
             }
@@ -229,12 +234,9 @@ impl Listing {
             Name::Twice => return Err(self.refused(&resource.href, "a name that came before")),
             Name::New => {}
         }
-        match resource.status.and_then(|status| StatusCode::from_u16(status).ok()) {
-            Some(status) if !status.is_success() => {
-                let url = self.inner.url(&path);
-                Err(error::of_status(status, "list", &url))
-            }
-            _ => Ok(Some(path)),
+        match dav::failure(resource) {
+            Some(status) => Err(error::of_status(status, "list", &self.inner.url(&path))),
+            None => Ok(Some(path)),
         }
     }
 

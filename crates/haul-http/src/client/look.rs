@@ -20,7 +20,7 @@ use super::kept::Page;
 use super::list::index;
 use super::storage::{Inner, Manner};
 use crate::parse::Url;
-use crate::parse::href::{decode, encode_path};
+use crate::parse::href::decode_name;
 use crate::parse::index as pages;
 
 /// What is at a URL.
@@ -139,11 +139,20 @@ impl HttpHost {
                 },
                 None => dav::look(self.exchange(), current.clone(), "open").await,
             };
+            if let Ok(Some(seen)) = &seen
+                && seen.url.origin != url.origin
+            {
+                return Err(Error::new(ErrorKind::PermissionDenied, "open").at(url).because(format!(
+                    "the server redirects to {}; what is written goes only to the server that was \
+                     named: name that one",
+                    seen.url
+                )));
+            }
             match seen {
                 Ok(Some(seen)) if seen.resource.collection => {
                     rest.reverse();
                     let directory = with_slash(&seen.url);
-                    self.check_no_file(&directory, &rest).await?;
+                    self.check_no_file(url, &directory, &rest).await?;
                     return Ok(Nearest { directory, rest, is_file: false });
                 }
                 Ok(Some(_)) if rest.is_empty() => {
@@ -155,7 +164,12 @@ impl HttpHost {
                 // What is above may be nobody's business, but then nothing can be made there.
                 Err(error) => return Err(error),
             }
-            let (above, name) = parent(&current).ok_or_else(|| nothing("open", url))?;
+            let Some((above, name)) = parent(&current) else {
+                // Not everybody may look at the root of a server, and it is there all the same. What is to be
+                // made in it says why it cannot be.
+                rest.reverse();
+                return Ok(Nearest { directory: current, rest, is_file: false });
+            };
             rest.push(name);
             current = above;
         }
@@ -165,9 +179,12 @@ impl HttpHost {
 impl HttpHost {
     /// That the first of the names that are missing is not that of a file, which with a slash behind
     /// its name is nothing.
-    async fn check_no_file(&self, directory: &Url, rest: &[Vec<u8>]) -> Result<()> {
-        let [first, _, ..] = rest else { return Ok(()) };
-        let url = directory.with_path(&format!("{}{}", directory.path(), encode_path(first)));
+    async fn check_no_file(&self, url: &Url, directory: &Url, rest: &[Vec<u8>]) -> Result<()> {
+        let [_, _, ..] = rest else { return Ok(()) };
+        // As it stands in the URL.
+        let below = url.path().strip_prefix(directory.path()).unwrap_or_default();
+        let first = below.split('/').next().unwrap_or_default();
+        let url = directory.with_path(&format!("{}{first}", directory.path()));
         match dav::look(self.exchange(), url.clone(), "open").await? {
             Some(_) => Err(Error::new(ErrorKind::NotADirectory, "open").at(url)),
             None => Ok(()),
@@ -190,7 +207,7 @@ pub fn with_slash(url: &Url) -> Url {
 fn parent(url: &Url) -> Option<(Url, Vec<u8>)> {
     let path = url.path().trim_end_matches('/');
     let (above, name) = path.rsplit_once('/')?;
-    Some((url.with_path(&format!("{above}/")), decode(name.as_bytes())?))
+    Some((url.with_path(&format!("{above}/")), decode_name(name.as_bytes())?))
 }
 
 impl Inner {

@@ -26,6 +26,7 @@ mod kept;
 mod lanes;
 mod list;
 mod look;
+mod moving;
 mod options;
 mod pipe;
 mod pipes;

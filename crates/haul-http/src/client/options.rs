@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use haul_net::PasswordSource;
 use haul_net::tls::TlsOptions;
+use haul_net::{PasswordSource, Waits};
 
 use super::proxy::Proxies;
 use crate::parse::netrc::Netrc;
@@ -21,4 +21,6 @@ pub struct HttpOptions {
     pub netrc: Option<Arc<Netrc>>,
     /// The variables of the environment that say through which proxy whom to reach.
     pub proxies: Proxies,
+    /// Where long waits for a server are reported.
+    pub waits: Waits,
 }

@@ -16,15 +16,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
-use haul_net::{Gauge, Pace};
+use haul_net::{Gauge, HostWaits, Pace};
 use haul_storage::{Block, BufferPool};
 use http::header::{CONNECTION, HeaderName, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use super::answer::{Head, SILENCE};
 use super::body::Payload;
@@ -118,13 +117,34 @@ pub struct Question {
     pub(super) body: Block,
     /// How much that is.
     sent: u64,
-    /// The answer has no body, whatever it says (RFC 9110, 9.3.2).
-    is_head: bool,
+    method: Method,
+}
+
+impl Question {
+    /// Whether the answer has no body, whatever it says (RFC 9110, 9.3.2).
+    fn is_head(&self) -> bool {
+        self.method == Method::HEAD
+    }
+
+    /// What is waited for, until the answer begins.
+    fn answer(&self) -> String {
+        format!("answer to {} {}", self.method, self.url.path())
+    }
+
+    /// What is waited for, once it has begun.
+    fn rest(&self) -> String {
+        format!("rest of the {}", self.answer())
+    }
 }
 
 impl Pipe {
     /// Over a connection. What it does is done on `runtime`.
-    pub fn start(connected: Connected<Link>, buffers: BufferPool, runtime: &Handle) -> Self {
+    pub fn start(
+        connected: Connected<Link>,
+        buffers: BufferPool,
+        waits: HostWaits,
+        runtime: &Handle,
+    ) -> Self {
         let Connected { stream, round_trip, gauge } = connected;
         let (reading, writing) = tokio::io::split(stream);
         let (questions, asked) = unbounded_channel();
@@ -145,6 +165,7 @@ impl Pipe {
             buffers,
             shared: Arc::clone(&shared),
             pace: Pace::new(),
+            waits,
             round_trip,
             number: 0,
             _all_read: all_read,
@@ -162,9 +183,8 @@ impl Pipe {
         self.shared.outstanding.fetch_add(expected, Ordering::Relaxed);
         self.shared.asked.fetch_add(1, Ordering::Relaxed);
         let bytes = as_sent(request);
-        let is_head = request.method() == Method::HEAD;
-        let (url, body) = (url.clone(), body.clone());
-        let question = Question { bytes, url, pieces, expected, body, sent, is_head };
+        let (url, body, method) = (url.clone(), body.clone(), request.method().clone());
+        let question = Question { bytes, url, pieces, expected, body, sent, method };
         if let Err(refused) = self.questions.send(question) {
             self.shared.outstanding.fetch_sub(expected, Ordering::Relaxed);
             drop(refused.0.pieces.send(Err(Broken::Lost)));
@@ -294,6 +314,7 @@ struct Reader {
     buffers: BufferPool,
     shared: Arc<Shared>,
     pace: Pace,
+    waits: HostWaits,
     round_trip: Duration,
     /// Answers that have come.
     number: u64,
@@ -353,7 +374,7 @@ impl Reader {
     async fn answer(&mut self, question: &Question) -> Result<bool, Broken> {
         let mut left = Outstanding { shared: &Arc::clone(&self.shared), bytes: question.expected };
         let patience = SILENCE + Duration::from_secs(question.sent / SLOWEST);
-        let (head, length) = self.head(&question.url, patience).await?;
+        let (head, length) = self.head(question, patience).await?;
         self.shared.answered.store(true, Ordering::Relaxed);
         self.number += 1;
         if let Some(more) = more_requests(&head.headers) {
@@ -365,12 +386,12 @@ impl Reader {
         let closes = says(&head.headers, &CONNECTION, "close");
         let wanted = head.status == StatusCode::PARTIAL_CONTENT || head.status == StatusCode::OK;
         drop(question.pieces.send(Ok(Piece::Head(head))));
-        let length = if question.is_head { Length::Known(0) } else { length };
+        let length = if question.is_head() { Length::Known(0) } else { length };
         let Length::Known(mut length) = length else {
             return Err(Broken::Unreadable("its length is not said".to_owned()));
         };
         let unwanted = length > (question.expected - question.sent).saturating_add(SKIPPED_MOST);
-        if unwanted && !question.is_head {
+        if unwanted && !question.is_head() {
             // Much more than was asked for; it is not kept for whoever may look at it later.
             return Ok(false);
         }
@@ -378,7 +399,7 @@ impl Reader {
             if (question.pieces.is_closed() || !wanted) && length > SKIPPED_MOST {
                 return Ok(false);
             }
-            let bytes = self.body(length).await?;
+            let bytes = self.body(question, length).await?;
             let arrived = bytes.len() as u64;
             length -= arrived;
             left.arrived(arrived);
@@ -396,7 +417,7 @@ impl Reader {
     }
 
     /// The next bytes of a body of which `left` are still to come.
-    async fn body(&mut self, left: u64) -> Result<Bytes, Broken> {
+    async fn body(&mut self, question: &Question, left: u64) -> Result<Bytes, Broken> {
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         if !self.ahead.is_empty() {
             let length = left.min(self.ahead.len());
@@ -406,7 +427,12 @@ impl Reader {
         let space = buffer.as_mut_slice();
         let (mut filled, mut first) = (0, None);
         while filled < space.len() {
-            let read = read(&mut self.stream, &mut space[filled..]).await?;
+            let read = self.stream.read(&mut space[filled..]);
+            let read = match self.waits.within(SILENCE, || question.rest(), read).await {
+                Some(Ok(length)) => length,
+                Some(Err(error)) => return Err(Broken::Within(error.to_string())),
+                None => return Err(silent(SILENCE)),
+            };
             if read == 0 {
                 return Err(Broken::Within("the connection ended".to_owned()));
             }
@@ -420,10 +446,15 @@ impl Reader {
     }
 
     /// The head of the next answer. Those of provisional ones (1xx) are passed over.
-    async fn head(&mut self, url: &Url, patience: Duration) -> Result<(Head, Length), Broken> {
+    async fn head(
+        &mut self,
+        question: &Question,
+        patience: Duration,
+    ) -> Result<(Head, Length), Broken> {
         let mut provisional = 0;
+        let mut until = Instant::now() + patience;
         loop {
-            if let Some(parsed) = parse(&mut self.ahead, url)? {
+            if let Some(parsed) = parse(&mut self.ahead, &question.url)? {
                 if !parsed.0.status.is_informational() {
                     return Ok(parsed);
                 }
@@ -431,6 +462,7 @@ impl Reader {
                 if provisional > PROVISIONAL_MOST {
                     return Err(Broken::Unreadable("it is provisional without end".to_owned()));
                 }
+                until = Instant::now() + patience;
                 continue;
             }
             if self.ahead.len() >= HEAD_MOST {
@@ -438,12 +470,16 @@ impl Reader {
             }
             let nothing_yet = self.ahead.is_empty();
             self.ahead.reserve(HEAD_READ);
-            match timeout(patience, self.stream.read_buf(&mut self.ahead)).await {
-                Ok(Ok(0) | Err(_)) if nothing_yet => return Err(Broken::Lost),
-                Ok(Ok(0)) => return Err(Broken::Within("the connection ended".to_owned())),
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => return Err(Broken::Within(error.to_string())),
-                Err(_) => return Err(silent(patience)),
+            let left = until.saturating_duration_since(Instant::now());
+            let read = self.stream.read_buf(&mut self.ahead);
+            match self.waits.within(left, || question.answer(), read).await {
+                Some(Ok(0) | Err(_)) if nothing_yet => return Err(Broken::Lost),
+                Some(Ok(0)) => return Err(Broken::Within("the connection ended".to_owned())),
+                // The rest of it follows at once.
+                Some(Ok(_)) if nothing_yet => until = Instant::now() + SILENCE,
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(Broken::Within(error.to_string())),
+                None => return Err(silent(patience)),
             }
         }
     }
@@ -466,14 +502,6 @@ impl Outstanding<'_> {
 impl Drop for Outstanding<'_> {
     fn drop(&mut self) {
         self.shared.outstanding.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-async fn read(stream: &mut (impl AsyncRead + Unpin), space: &mut [u8]) -> Result<usize, Broken> {
-    match timeout(SILENCE, stream.read(space)).await {
-        Ok(Ok(length)) => Ok(length),
-        Ok(Err(error)) => Err(Broken::Within(error.to_string())),
-        Err(_) => Err(silent(SILENCE)),
     }
 }
 
@@ -547,6 +575,7 @@ fn says(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
 mod tests {
     use futures_util::future::join;
     use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::timeout;
 
     use super::super::connect::Connector;
     use super::super::options::HttpOptions;
@@ -562,7 +591,8 @@ mod tests {
         let connector = Connector::new(&HttpOptions::default(), Handle::current());
         let (connected, accepted) = join(connector.reach(&origin, |_| {}), listener.accept()).await;
         let buffers = BufferPool::new(4096, 1);
-        let pipe = Pipe::start(connected.unwrap(), buffers, &Handle::current());
+        let waits = HostWaits::default();
+        let pipe = Pipe::start(connected.unwrap(), buffers, waits, &Handle::current());
         (pipe, accepted.unwrap().0, Url::new(origin, b"/file", None).unwrap())
     }
 

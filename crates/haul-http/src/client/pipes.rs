@@ -244,7 +244,8 @@ impl Pipes {
                 }
                 state.failure = None;
                 state.connect.get_or_insert(began.elapsed());
-                let pipe = Pipe::start(connected, self.buffers.clone(), &self.runtime);
+                let waits = self.connector.waits(&self.origin);
+                let pipe = Pipe::start(connected, self.buffers.clone(), waits, &self.runtime);
                 state.ask_ahead(&pipe);
                 state.open.push(Arc::new(pipe));
             }

@@ -25,6 +25,8 @@ use super::file::{Codings, HttpFile, Opened, whole};
 use super::habits::{Habits, of_web};
 use super::host::HttpHost;
 use super::list::index;
+use super::look::with_slash;
+use super::moving::Moving;
 use super::upload;
 use crate::parse::Url;
 use crate::parse::href::encode_path;
@@ -59,6 +61,8 @@ pub struct Inner {
     pub(super) capabilities: Capabilities,
     /// Where the journals of uploads are, on this machine.
     pub(super) journals: Option<PathBuf>,
+    /// What is known of its MOVE.
+    pub(super) moving: Moving,
     /// Directories that are known to be there.
     pub(super) directories: Directories,
     /// Files that were opened when they were looked at, for who opens them next.
@@ -152,6 +156,7 @@ impl HttpStorage {
                 habits,
                 capabilities,
                 journals,
+                moving: Moving::default(),
                 directories: Directories::default(),
                 opened: Mutex::default(),
                 given: Mutex::default(),
@@ -166,6 +171,16 @@ impl HttpStorage {
         }
         self.inner.opened().insert(path, self.inner.as_listed(file));
     }
+
+    /// Says where something is, as the user wrote it: percent-encoding its path may give another URL.
+    pub fn is_at(&self, path: RelPath, url: &Url) {
+        let url = url.with_path(url.path().trim_end_matches('/'));
+        // It may have been redirected.
+        let is_below = url.path().starts_with(self.inner.root.path());
+        if is_below && self.inner.url(&path) != url {
+            self.inner.given().insert(path, url);
+        }
+    }
 }
 
 impl Inner {
@@ -175,11 +190,20 @@ impl Inner {
 
     /// The URL of a file.
     pub(super) fn url(&self, path: &RelPath) -> Url {
-        if let Some(given) = self.given().get(path) {
+        let usual = |root: &Url, below: &[u8]| {
+            let slash = if root.path().ends_with('/') { "" } else { "/" };
+            root.with_path(&format!("{}{slash}{}", root.path(), encode_path(below)))
+        };
+        let given = self.given();
+        if let Some(given) = given.get(path) {
             return given.clone();
         }
-        let target = format!("{}{}", self.root.path(), encode_path(path.as_bytes()));
-        self.root.with_path(&target)
+        let above = |(at, _): &(&RelPath, &Url)| path.starts_with(at);
+        if let Some((at, root)) = given.iter().find(above) {
+            let below = &path.as_bytes()[at.as_bytes().len()..];
+            return usual(root, below.strip_prefix(b"/").unwrap_or(below));
+        }
+        usual(&self.root, path.as_bytes())
     }
 
     /// The URL of a directory, with the slash that makes it one.
@@ -187,8 +211,7 @@ impl Inner {
         if path.is_root() {
             return self.root.clone();
         }
-        let target = format!("{}{}/", self.root.path(), encode_path(path.as_bytes()));
-        self.root.with_path(&target)
+        with_slash(&self.url(path))
     }
 
     /// An error that names the place as the user knows it.

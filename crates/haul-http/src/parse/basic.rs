@@ -14,19 +14,28 @@ pub enum BasicError {
     Control,
 }
 
-/// The header's value, in UTF-8 whatever the challenge says: it is what servers expect today.
-pub fn authorization(user: &str, password: &str) -> Result<Zeroizing<String>, BasicError> {
-    if user.contains(':') {
+/// The header's value. Text goes as UTF-8 whatever the challenge says: it is what servers expect today.
+pub fn authorization(
+    user: impl AsRef<[u8]>,
+    password: impl AsRef<[u8]>,
+) -> Result<Zeroizing<String>, BasicError> {
+    let (user, password) = (user.as_ref(), password.as_ref());
+    if user.contains(&b':') {
         return Err(BasicError::Colon);
     }
-    if user.chars().chain(password.chars()).any(char::is_control) {
+    if has_control(user) || has_control(password) {
         return Err(BasicError::Control);
     }
-    let both = Zeroizing::new(format!("{user}:{password}"));
+    let both = Zeroizing::new([user, b":", password].concat());
     let mut value = Zeroizing::new(String::with_capacity(6 + both.len().div_ceil(3) * 4));
     value.push_str("Basic ");
-    BASE64.encode_append(both.as_bytes(), &mut value);
+    BASE64.encode_append(&both, &mut value);
     Ok(value)
+}
+
+/// Bytes that are not UTF-8 are not known for what they are.
+fn has_control(bytes: &[u8]) -> bool {
+    bytes.utf8_chunks().any(|chunk| chunk.valid().chars().any(char::is_control))
 }
 
 #[cfg(test)]
@@ -35,10 +44,14 @@ mod tests {
 
     #[test]
     fn the_examples_of_rfc_7617_are_met() {
-        let value = |user, password| authorization(user, password).map(|value| value.to_string());
+        let value = |user: &str, password: &str| {
+            authorization(user, password).map(|value| value.to_string())
+        };
         let aladdin = "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==";
         assert_eq!(value("Aladdin", "open sesame").as_deref(), Ok(aladdin));
         assert_eq!(value("test", "123\u{a3}").as_deref(), Ok("Basic dGVzdDoxMjPCow=="));
+        let latin = authorization("ada", b"p\xe4ss").map(|value| value.to_string());
+        assert_eq!(latin.as_deref(), Ok("Basic YWRhOnDkc3M="));
         assert_eq!(value("a", "b:c").as_deref(), Ok("Basic YTpiOmM="));
         assert_eq!(value("a:b", "c"), Err(BasicError::Colon));
         assert_eq!(value("a\r\n", "c"), Err(BasicError::Control));

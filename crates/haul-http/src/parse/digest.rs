@@ -20,6 +20,9 @@ pub enum DigestError {
     /// In the user, or in what the server sent: it would begin another header.
     #[error("a control character in the {0} of Digest authentication")]
     Control(&'static str),
+    /// A user of a netrc.
+    #[error("a user that is not UTF-8 cannot log in with Digest authentication")]
+    NotText,
     /// The number of the nonce has eight digits. A new challenge is needed.
     #[error("a nonce of Digest authentication was used too often")]
     Exhausted,
@@ -42,10 +45,12 @@ impl DigestSession {
     /// characters that need no quoting (hexadecimal, base64).
     pub fn new(
         challenge: DigestChallenge,
-        user: &str,
-        password: &str,
+        user: impl AsRef<[u8]>,
+        password: impl AsRef<[u8]>,
         cnonce: &str,
     ) -> Result<Self, DigestError> {
+        // It stands in a header as text.
+        let user = std::str::from_utf8(user.as_ref()).map_err(|_| DigestError::NotText)?;
         let opaque = challenge.opaque.as_deref().unwrap_or_default();
         for (field, text) in [
             ("user", user),
@@ -60,12 +65,13 @@ impl DigestSession {
         }
         let algorithm = challenge.algorithm;
         let realm = &challenge.realm;
-        let mut secret = hash(algorithm, &[user, realm, password]);
+        let mut secret = hash(algorithm, &[user.as_bytes(), realm.as_bytes(), password.as_ref()]);
         if algorithm.is_session() {
-            secret = hash(algorithm, &[&secret, &challenge.nonce, cnonce]);
+            let nonce = challenge.nonce.as_bytes();
+            secret = hash(algorithm, &[secret.as_bytes(), nonce, cnonce.as_bytes()]);
         }
         let user = match challenge.userhash {
-            true => hash(algorithm, &[user, realm]).to_string(),
+            true => hash(algorithm, &[user.as_bytes(), realm.as_bytes()]).to_string(),
             false => user.to_owned(),
         };
         let cnonce = cnonce.to_owned();
@@ -84,11 +90,12 @@ impl DigestSession {
 
         let DigestChallenge { realm, nonce, opaque, algorithm, qop_auth, userhash, .. } =
             &self.challenge;
-        let request = hash(*algorithm, &[method, target]);
+        let of = |parts: &[&str]| hash_of(*algorithm, parts);
+        let request = of(&[method, target]);
         let response = if *qop_auth {
-            hash(*algorithm, &[&self.secret, nonce, &count, &self.cnonce, "auth", &request])
+            of(&[&self.secret, nonce, &count, &self.cnonce, "auth", &request])
         } else {
-            hash(*algorithm, &[&self.secret, nonce, &request])
+            of(&[&self.secret, nonce, &request])
         };
         // Which are quoted and which are not: RFC 7616, section 3.4.
         let mut value = format!(
@@ -127,20 +134,25 @@ impl fmt::Debug for DigestSession {
 }
 
 /// Of the parts with colons between them, in hexadecimal.
-fn hash(algorithm: Algorithm, parts: &[&str]) -> Zeroizing<String> {
+fn hash(algorithm: Algorithm, parts: &[&[u8]]) -> Zeroizing<String> {
     Zeroizing::new(match algorithm {
         Algorithm::Md5 | Algorithm::Md5Sess => hash_with::<Md5>(parts),
         Algorithm::Sha256 | Algorithm::Sha256Sess => hash_with::<Sha256>(parts),
     })
 }
 
-fn hash_with<D: sha2::Digest>(parts: &[&str]) -> String {
+fn hash_of(algorithm: Algorithm, parts: &[&str]) -> Zeroizing<String> {
+    let parts: Vec<_> = parts.iter().map(|part| part.as_bytes()).collect();
+    hash(algorithm, &parts)
+}
+
+fn hash_with<D: sha2::Digest>(parts: &[&[u8]]) -> String {
     let mut state = D::new();
     for (at, part) in parts.iter().enumerate() {
         if at > 0 {
             state.update(b":");
         }
-        state.update(part.as_bytes());
+        state.update(part);
     }
     HEXLOWER.encode(&state.finalize())
 }
@@ -203,7 +215,7 @@ mod tests {
         let plain = DigestChallenge { qop_auth: false, opaque: None, ..rfc_7616(Algorithm::Md5) };
         let value = answer(plain, "Circle of Life", CNONCE);
         assert!(!value.contains("nc=") && !value.contains("cnonce"), "{value}");
-        let h = |parts: &[&str]| hash(Algorithm::Md5, parts);
+        let h = |parts: &[&str]| hash_of(Algorithm::Md5, parts);
         let first = h(&["Mufasa", "http-auth@example.org", "Circle of Life"]);
         let nonce = "7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v";
         let expected = h(&[&first, nonce, &h(&["GET", "/dir/index.html"])]);
@@ -212,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_session_has_the_nonces_in_its_first_part() {
-        let h = |parts: &[&str]| hash(Algorithm::Sha256, parts);
+        let h = |parts: &[&str]| hash_of(Algorithm::Sha256, parts);
         let value = answer(rfc_7616(Algorithm::Sha256Sess), "Circle of Life", CNONCE);
         let nonce = "7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v";
         let first = h(&["Mufasa", "http-auth@example.org", "Circle of Life"]);

@@ -13,7 +13,7 @@ mod encoding;
 mod origin;
 mod url;
 
-pub use encoding::{decode, encode_path};
+pub use encoding::{decode, decode_name, encode_path};
 pub use origin::{Origin, WebScheme};
 pub use url::Url;
 
@@ -97,10 +97,26 @@ impl Base {
         let (components, _) = components(url.path().as_bytes())?;
         Ok(Self { origin: url.origin.clone(), components })
     }
+
+    /// Components of its path, decoded.
+    pub fn components(&self) -> &[Vec<u8>] {
+        &self.components
+    }
 }
 
 /// What `href`, found in the listing of `base`, points to.
 pub fn resolve(base: &Base, href: &[u8]) -> Result<Target, HrefError> {
+    resolve_on(Some(&base.origin), base, href)
+}
+
+/// The same by the path alone, whatever server the link names: a WebDAV server behind a proxy names
+/// itself as it is known there. Only a name is taken from the link, so that does no harm (cadaver,
+/// davfs2 and rclone do the same).
+pub fn resolve_path(base: &Base, href: &[u8]) -> Result<Target, HrefError> {
+    resolve_on(None, base, href)
+}
+
+fn resolve_on(origin: Option<&Origin>, base: &Base, href: &[u8]) -> Result<Target, HrefError> {
     if href.is_empty() {
         return Err(HrefError::Empty);
     }
@@ -121,7 +137,9 @@ pub fn resolve(base: &Base, href: &[u8]) -> Result<Target, HrefError> {
     let path = if let Some(rest) = rest.strip_prefix(b"//") {
         let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
         let authority = std::str::from_utf8(&rest[..end]).map_err(|_| HrefError::Malformed)?;
-        if Origin::parse(scheme, authority)? != base.origin {
+        if let Some(origin) = origin
+            && Origin::parse(scheme, authority)? != *origin
+        {
             return Err(HrefError::OtherServer);
         }
         &rest[end..]
@@ -136,18 +154,21 @@ pub fn resolve(base: &Base, href: &[u8]) -> Result<Target, HrefError> {
     let is_absolute = path.is_empty() || path.starts_with(b"/");
     let above = if is_absolute { base.components.len() } else { 0 };
     if !parts.starts_with(&base.components[..above]) {
-        return Err(HrefError::Outside);
+        let separated = parts.iter().any(|name| name.contains(&b'/'));
+        return Err(if separated { HrefError::Separator } else { HrefError::Outside });
     }
     let mut names = parts.into_iter().skip(above);
     match (names.next(), names.next()) {
         (None, _) => Ok(Target::This),
+        (Some(name), None) if name.contains(&b'/') => Err(HrefError::Separator),
         (Some(name), None) => Ok(Target::Child { name, slash }),
         (Some(_), Some(_)) => Err(HrefError::Deeper),
     }
 }
 
 /// The components of an encoded path, decoded, and whether it ends with a slash. Empty ones and `.`
-/// mean nothing and are left out, `..` is an error.
+/// mean nothing and are left out, `..` is an error. One may have an encoded `/` in it, which no name of
+/// a file has: a directory that was asked for may be called so.
 fn components(path: &[u8]) -> Result<(Vec<Vec<u8>>, bool), HrefError> {
     let mut components = Vec::new();
     let mut slash = true;
@@ -157,7 +178,6 @@ fn components(path: &[u8]) -> Result<(Vec<Vec<u8>>, bool), HrefError> {
         match &name[..] {
             b"" | b"." => continue,
             b".." => return Err(HrefError::DotDot),
-            name if name.contains(&b'/') => return Err(HrefError::Separator),
             name if name.contains(&0) => return Err(HrefError::Nul),
             _ => components.push(name),
         }

@@ -1,9 +1,11 @@
-//! Directories as HTML pages, as Apache, nginx, lighttpd, Python, rclone and Caddy write them.
+//! Directories as HTML pages, as Apache, nginx, lighttpd, IIS, Tomcat, Go, Python, rclone, Caddy and
+//! others write them.
 //!
 //! There is no standard for such pages. What they have in common is a link for each entry, relative
 //! to the directory, with a slash at the end for directories; so that is what is read. Names come
 //! from the links: the text is cut off after some 20 to 50 characters. A link that leads elsewhere,
-//! or has a query (those that sort the page), is none of an entry.
+//! or has a query (those that sort the page), is none of an entry, unless its text has the `?` or `#`
+//! as well: WEBrick does not encode it.
 //!
 //! Sizes and dates, as far as they are exact:
 //!
@@ -18,6 +20,7 @@
 //! date: a HEAD of the file gives both exactly, and a date that is wrong by hours is worse than none.
 
 mod html;
+mod recognise;
 
 use std::collections::HashMap;
 
@@ -68,35 +71,15 @@ pub enum IndexError {
     TooLong,
 }
 
-/// Whether a page is the index of a directory and no document. To be asked only about a URL whose
+/// Whether a page is the index of `base` and no document. To be asked only about a URL whose
 /// path ends with a slash: the copy of an index, saved as a file, looks the same.
 ///
 /// `prefix` is the beginning of the page, [`PREFIX`] bytes of it.
-pub fn is_index(content_type: &str, prefix: &[u8]) -> bool {
+pub fn is_index(content_type: &str, base: &Base, prefix: &[u8]) -> bool {
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     let is_html = ["text/html", "application/xhtml+xml"];
-    if !is_html.iter().any(|known| media_type.eq_ignore_ascii_case(known)) {
-        return false;
-    }
-    let prefix = &prefix[..prefix.len().min(PREFIX)];
-    Html::new(prefix).any(|piece| match piece {
-        // With the slash: a document can be about an index of something.
-        Piece::Title(title) => {
-            let title = html::decode(title);
-            let title = title.trim_ascii_start();
-            let known = [&b"Index of /"[..], b"Directory listing for /", b"Directory: /"];
-            known.iter().any(|known| title.starts_with(known))
-        }
-        // rclone's and Caddy's pages have the path as title, and links that sort.
-        Piece::Open(tag) => {
-            tag.is("a") && {
-                let href = tag.attribute("href").unwrap_or_default();
-                let known = [&b"?sort=namedirfirst&order="[..], b"?sort=name&order="];
-                known.iter().any(|known| href.starts_with(known))
-            }
-        }
-        _ => false,
-    })
+    is_html.iter().any(|known| media_type.eq_ignore_ascii_case(known))
+        && recognise::is_listing(base, prefix)
 }
 
 /// The entries of `page`, which is the index of `base`.
@@ -128,6 +111,8 @@ struct Reader {
     /// Whether a link is open, whose text is a name that may be cut off.
     in_link: bool,
     text: Vec<u8>,
+    /// A link with a query or fragment, and its text so far: it may be a name.
+    unclear: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Reader {
@@ -136,7 +121,7 @@ impl Reader {
             if let Some(href) = tag.attribute("href") {
                 self.end_entry();
                 self.in_link = true;
-                self.link(base, href.trim_ascii());
+                self.base_link(base, href.trim_ascii());
             }
         } else if tag.is("tr") || tag.is("li") {
             self.end_entry();
@@ -153,6 +138,7 @@ impl Reader {
     fn close(&mut self, name: &[u8]) {
         if name.eq_ignore_ascii_case(b"a") {
             self.in_link = false;
+            self.settle();
         }
         if name.eq_ignore_ascii_case(b"size") {
             // rclone: `<size>1536</size>`, to be made readable by a script.
@@ -163,6 +149,9 @@ impl Reader {
     }
 
     fn text(&mut self, text: &[u8]) {
+        if let Some((_, shown)) = &mut self.unclear {
+            shown.extend_from_slice(&text[..text.len().min(TEXT_MAX.saturating_sub(shown.len()))]);
+        }
         if self.current.is_some() && !self.in_link {
             let room = TEXT_MAX.saturating_sub(self.text.len());
             self.text.extend_from_slice(&text[..text.len().min(room)]);
@@ -176,28 +165,52 @@ impl Reader {
         }
     }
 
-    fn link(&mut self, base: &Base, href: &[u8]) {
+    fn base_link(&mut self, base: &Base, href: &[u8]) {
         match resolve(base, href) {
-            Ok(Target::Child { name, slash }) => {
-                let entries = &mut self.index.entries;
-                let at = *self.places.entry(name).or_insert_with_key(|name| {
-                    let name = name.clone();
-                    entries.push(Listed { name, directory: slash, size: None, modified: None });
-                    entries.len() - 1
-                });
-                // Once as an icon, once as a name.
-                entries[at].directory |= slash;
-                self.current = Some(at);
-            }
+            Ok(Target::Child { name, slash }) => self.entry(name, slash),
             Err(HrefError::Malformed | HrefError::Separator | HrefError::Nul) => {
                 self.index.refused += 1;
+            }
+            Err(HrefError::Query) => {
+                // As it would be if it were encoded.
+                let encoded = escaped(href);
+                if let Ok(Target::Child { name, .. }) = resolve(base, &encoded) {
+                    self.unclear = Some((name, Vec::new()));
+                }
             }
             // Up, elsewhere, or the page in another order.
             Ok(Target::This) | Err(_) => {}
         }
     }
 
+    fn entry(&mut self, name: Vec<u8>, slash: bool) {
+        let entries = &mut self.index.entries;
+        let at = *self.places.entry(name).or_insert_with_key(|name| {
+            let name = name.clone();
+            entries.push(Listed { name, directory: slash, size: None, modified: None });
+            entries.len() - 1
+        });
+        // Once as an icon, once as a name.
+        entries[at].directory |= slash;
+        self.current = Some(at);
+    }
+
+    /// A link with a `?` in it is a name if its text says so, as far as that goes.
+    fn settle(&mut self) {
+        let Some((name, shown)) = self.unclear.take() else { return };
+        let shown = html::decode(&shown);
+        let mut shown = shown.trim_ascii();
+        for cut in [&b"..>"[..], b"...", b"..", "\u{2026}".as_bytes()] {
+            shown = shown.strip_suffix(cut).unwrap_or(shown);
+        }
+        let sign = name.iter().position(|byte| matches!(byte, b'?' | b'#'));
+        if name.starts_with(shown) && sign.is_some_and(|sign| sign > 0 && shown.len() > sign) {
+            self.entry(name, false);
+        }
+    }
+
     fn end_entry(&mut self) {
+        self.settle();
         let size = size_behind_date(&self.text);
         self.set_size(size);
         self.current = None;
@@ -212,6 +225,19 @@ impl Reader {
             entry.size = entry.size.or(size);
         }
     }
+}
+
+/// With `?` and `#` encoded.
+fn escaped(href: &[u8]) -> Vec<u8> {
+    let mut escaped = Vec::with_capacity(href.len() + 4);
+    for byte in href {
+        match byte {
+            b'?' => escaped.extend_from_slice(b"%3F"),
+            b'#' => escaped.extend_from_slice(b"%23"),
+            other => escaped.push(*other),
+        }
+    }
+    escaped
 }
 
 /// `29-Feb-2024 12:34   1536`: digits alone, behind a time, are bytes. `1.5K` is rounded.

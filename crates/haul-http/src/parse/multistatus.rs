@@ -60,10 +60,25 @@ pub struct Resource {
     /// Status of the first group of properties that is not 200: in a PROPPATCH's answer, why
     /// something was not set. In a PROPFIND's it is mostly 404, for what is not there.
     pub property_status: Option<u16>,
+    /// Whether anything is said of it: a group of properties has status 200, or names some that are
+    /// not there. Of what does not exist some servers say 404 in an empty group.
+    pub described: bool,
     /// `oc:permissions` of ownCloud and Nextcloud, such as `RGDNVW`.
     pub permissions: Option<String>,
     /// `oc:checksums` of ownCloud and Nextcloud, as words: `SHA1:da39…`, `MD5:d41d…`.
     pub checksums: Vec<String>,
+}
+
+impl Resource {
+    /// The status that says that it cannot be described: its own, or that of groups of properties
+    /// without a property in them.
+    pub fn failure(&self) -> Option<u16> {
+        match self.status {
+            Some(status) => (!(200..300).contains(&status)).then_some(status),
+            None if self.described => None,
+            None => self.property_status.filter(|status| matches!(status, 404 | 410)),
+        }
+    }
 }
 
 /// Why bytes are no multistatus that can be used.

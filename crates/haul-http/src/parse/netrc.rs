@@ -2,14 +2,16 @@
 //!
 //! ```text
 //! # a comment
-//! machine dav.example.org login ada password "a b"
+//! machine dav.example.org login ada password "a b"   # another one
 //! default login anonymous password ada@example.org
 //! ```
 //!
-//! Words with white space between them, on any lines. A word in quotes can have white space, and
-//! `\"`, `\\`, `\n`, `\r`, `\t` in it (curl since 7.84). `#` begins a comment where a line begins.
-//! `account` is read over, and so is `macdef` with all lines to the next empty one. That nobody else
-//! can read the file is the caller's to check.
+//! Words with white space between them, on any lines; those with a meaning in any letters. A word in
+//! quotes can have white space, and `\"`, `\\`, `\n`, `\r`, `\t` in it (curl since 7.84). `#` begins a
+//! comment where a word with a meaning could stand, so a password may begin with one. Values are
+//! bytes. Words without a meaning (`account`, and `port` of other programs) are passed over, and
+//! so is `macdef` with all lines to the next empty one. That nobody else can read the file is the
+//! caller's to check.
 
 use std::fmt;
 
@@ -27,11 +29,11 @@ pub struct Netrc {
 /// What it says of one host.
 pub struct Machine {
     /// In lower case; `None` for `default`.
-    host: Option<String>,
+    host: Option<Vec<u8>>,
     /// As whom, if said.
-    pub login: Option<String>,
+    pub login: Option<Vec<u8>>,
     /// With what, if said.
-    pub password: Option<Zeroizing<String>>,
+    pub password: Option<Zeroizing<Vec<u8>>>,
 }
 
 /// Why a file cannot be read. No words of it are repeated: any of them can be a password.
@@ -40,48 +42,46 @@ pub enum NetrcError {
     /// Longer than [`LONGEST`].
     #[error("a netrc of more than {LONGEST} bytes")]
     TooLong,
-    /// A word that means nothing.
-    #[error("line {0} of the netrc has a word that is not known")]
-    UnknownWord(usize),
-    /// The last word needs another.
-    #[error("line {0} of the netrc has a word without a value")]
-    MissingValue(usize),
-    /// A login or password of nobody.
-    #[error("line {0} of the netrc belongs to no machine")]
-    NoMachine(usize),
     /// A quote that is not closed on its line.
     #[error("line {0} of the netrc has a quote that is not closed")]
     Unclosed(usize),
 }
 
 impl Netrc {
-    /// Reads a file's text.
-    pub fn parse(text: &str) -> Result<Self, NetrcError> {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Where it cannot be told which words are which; curl does not read such a file either.
+    pub fn parse(text: &[u8]) -> Result<Self, NetrcError> {
         if text.len() > LONGEST {
             return Err(NetrcError::TooLong);
         }
-        let mut words = Words { rest: text, line: 1, line_begins: true };
+        let mut words = Words { rest: text, line: 1 };
         let mut machines: Vec<Machine> = Vec::new();
-        while let Some(word) = words.next()? {
-            let line = words.line;
-            match &word[..] {
-                "machine" => {
-                    let host = words.value()?.to_ascii_lowercase();
+        while let Some(word) = words.next(true)? {
+            match &word.to_ascii_lowercase()[..] {
+                b"machine" => {
+                    let host = words.next(false)?.map(|host| host.to_ascii_lowercase());
+                    // A file that ends there has said nothing.
+                    let Some(host) = host else { break };
                     machines.push(Machine { host: Some(host), login: None, password: None });
                 }
-                "default" => machines.push(Machine { host: None, login: None, password: None }),
-                "login" | "user" => {
-                    let login = words.value()?.to_string();
-                    machines.last_mut().ok_or(NetrcError::NoMachine(line))?.login = Some(login);
+                b"default" => machines.push(Machine { host: None, login: None, password: None }),
+                b"login" | b"user" => {
+                    let login = words.next(false)?.map(|login| login.to_vec());
+                    if let Some(machine) = machines.last_mut() {
+                        machine.login = login;
+                    }
                 }
-                "password" | "passwd" => {
-                    let password = words.value()?;
-                    let machine = machines.last_mut().ok_or(NetrcError::NoMachine(line))?;
-                    machine.password = Some(password);
+                b"password" | b"passwd" => {
+                    let password = words.next(false)?;
+                    if let Some(machine) = machines.last_mut() {
+                        machine.password = password;
+                    }
                 }
-                "account" => drop(words.value()?),
-                "macdef" => words.skip_macro(),
-                _ => return Err(NetrcError::UnknownWord(line)),
+                b"account" => drop(words.next(false)?),
+                b"macdef" => words.skip_macro(),
+                _ => {}
             }
         }
         Ok(Self { machines })
@@ -93,79 +93,80 @@ impl Netrc {
         let default = self.machines.iter().position(|machine| machine.host.is_none());
         let last = default.map_or(self.machines.len(), |at| at + 1);
         self.machines[..last].iter().find(|machine| {
-            let host_fits =
-                machine.host.as_ref().is_none_or(|known| known.eq_ignore_ascii_case(host));
+            let host_fits = machine
+                .host
+                .as_ref()
+                .is_none_or(|known| known.eq_ignore_ascii_case(host.as_bytes()));
             let known = machine.login.as_deref();
-            host_fits && login.is_none_or(|login| known.is_none_or(|known| known == login))
+            let fits = |login: &str| known.is_none_or(|known| known == login.as_bytes());
+            host_fits && login.is_none_or(fits)
         })
+    }
+}
+
+impl Machine {
+    /// Whether it is the `default`, which was not written for a host that anybody named.
+    pub const fn is_default(&self) -> bool {
+        self.host.is_none()
     }
 }
 
 impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let host = self.host.as_deref().unwrap_or("default");
+        let host = self.host.as_deref().unwrap_or(b"default").escape_ascii().to_string();
         f.debug_struct("Machine").field("host", &host).finish_non_exhaustive()
     }
 }
 
 /// The words of a file. Each may be a password.
 struct Words<'a> {
-    rest: &'a str,
+    rest: &'a [u8],
     line: usize,
-    line_begins: bool,
 }
 
 impl Words<'_> {
-    fn next(&mut self) -> Result<Option<Zeroizing<String>>, NetrcError> {
+    /// The next word; `comments` may begin where one with a meaning is expected.
+    fn next(&mut self, comments: bool) -> Result<Option<Zeroizing<Vec<u8>>>, NetrcError> {
         loop {
-            let Some(first) = self.rest.chars().next() else { return Ok(None) };
-            if first == '\n' {
-                self.line += 1;
-                self.line_begins = true;
-            } else if first == '#' && self.line_begins {
-                let end = self.rest.find('\n').unwrap_or(self.rest.len());
-                self.rest = &self.rest[end..];
-                continue;
-            } else if !first.is_whitespace() {
-                self.line_begins = false;
+            let Some(first) = self.rest.first() else { return Ok(None) };
+            if *first == b'#' && comments {
+                let end = self.rest.iter().position(|byte| *byte == b'\n');
+                self.rest = &self.rest[end.unwrap_or(self.rest.len())..];
+            } else if is_space(*first) {
+                self.line += usize::from(*first == b'\n');
+                self.rest = &self.rest[1..];
+            } else {
                 break;
             }
-            self.rest = &self.rest[first.len_utf8()..];
         }
-        if let Some(quoted) = self.rest.strip_prefix('"') {
+        if let Some(quoted) = self.rest.strip_prefix(b"\"") {
             return self.quoted(quoted).map(Some);
         }
-        let end = self.rest.find(char::is_whitespace).unwrap_or(self.rest.len());
+        let end = self.rest.iter().position(|byte| is_space(*byte)).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
         self.rest = rest;
-        Ok(Some(Zeroizing::new(word.to_owned())))
+        Ok(Some(Zeroizing::new(word.to_vec())))
     }
 
-    fn value(&mut self) -> Result<Zeroizing<String>, NetrcError> {
-        let line = self.line;
-        self.next()?.ok_or(NetrcError::MissingValue(line))
-    }
-
-    fn quoted(&mut self, text: &str) -> Result<Zeroizing<String>, NetrcError> {
+    fn quoted(&mut self, text: &[u8]) -> Result<Zeroizing<Vec<u8>>, NetrcError> {
         let unclosed = NetrcError::Unclosed(self.line);
         // With room for all of it, so that growing leaves no copy behind.
-        let mut word = Zeroizing::new(String::with_capacity(text.find('\n').unwrap_or(text.len())));
-        let mut chars = text.char_indices();
-        while let Some((at, c)) = chars.next() {
-            match c {
-                '"' => {
+        let line = text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len());
+        let mut word = Zeroizing::new(Vec::with_capacity(line));
+        let mut bytes = text[..line].iter().enumerate();
+        while let Some((at, byte)) = bytes.next() {
+            match byte {
+                b'"' => {
                     self.rest = &self.rest[1 + at + 1..];
                     return Ok(word);
                 }
-                '\n' => return Err(unclosed),
-                '\\' => word.push(match chars.next().ok_or(unclosed)?.1 {
-                    'n' => '\n',
-                    'r' => '\r',
-                    't' => '\t',
-                    '\n' => return Err(unclosed),
-                    other => other,
+                b'\\' => word.push(match bytes.next().ok_or(unclosed)?.1 {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    other => *other,
                 }),
-                c => word.push(c),
+                byte => word.push(*byte),
             }
         }
         Err(unclosed)
@@ -174,18 +175,21 @@ impl Words<'_> {
     /// Over everything up to an empty line.
     fn skip_macro(&mut self) {
         let mut is_first = true;
-        while let Some(end) = self.rest.find('\n') {
-            let is_empty = self.rest[..end].trim().is_empty();
+        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+            let is_empty = self.rest[..end].trim_ascii().is_empty();
             self.rest = &self.rest[end + 1..];
             self.line += 1;
-            self.line_begins = true;
             if is_empty && !is_first {
                 return;
             }
             is_first = false;
         }
-        self.rest = "";
+        self.rest = b"";
     }
+}
+
+const fn is_space(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || byte == 0x0b
 }
 
 #[cfg(test)]
@@ -194,50 +198,80 @@ mod tests {
 
     use super::*;
 
-    fn found<'a>(netrc: &'a Netrc, host: &str, login: Option<&str>) -> Option<(&'a str, &'a str)> {
+    /// Login and password of a host.
+    fn found(text: impl AsRef<[u8]>, host: &str, login: Option<&str>) -> Option<(String, String)> {
+        let netrc = Netrc::parse(text.as_ref()).unwrap();
         let machine = netrc.lookup(host, login)?;
-        let password = machine.password.as_ref().map(|password| &password[..]);
-        Some((machine.login.as_deref().unwrap_or_default(), password.unwrap_or_default()))
+        let shown = |bytes: Option<&Vec<u8>>| match bytes {
+            Some(bytes) => bytes.escape_ascii().to_string(),
+            None => "none".to_owned(),
+        };
+        let password = machine.password.as_deref();
+        Some((shown(machine.login.as_ref()), shown(password)))
+    }
+
+    fn both(login: &str, password: &str) -> Option<(String, String)> {
+        Some((login.to_owned(), password.to_owned()))
     }
 
     #[test]
     fn hosts_are_found_in_any_layout() {
-        let netrc = Netrc::parse(
-            "# machine no login no\n\
+        let text = "# machine no login no\n\
              machine a.example login ada password x#y\n\
              \tmachine  b.example\n  login \"a b\"\n  # comment\n  password \"c\\\"d\\\\ e\"\n\
              machine C.example password only account z\n\
              macdef init\n machine m login n\nbye\n\n\
              machine a.example login bob passwd second\n\
              default login anonymous password me@\n\
-             machine late login l password l\n",
-        )
-        .unwrap();
-        assert_eq!(found(&netrc, "a.example", None), Some(("ada", "x#y")));
-        assert_eq!(found(&netrc, "A.Example", Some("bob")), Some(("bob", "second")));
-        assert_eq!(found(&netrc, "b.example", None), Some(("a b", "c\"d\\ e")));
-        assert_eq!(found(&netrc, "c.example", Some("any")), Some(("", "only")));
+             machine late login l password l\n";
+        assert_eq!(found(text, "a.example", None), both("ada", "x#y"));
+        assert_eq!(found(text, "A.Example", Some("bob")), both("bob", "second"));
+        assert_eq!(found(text, "b.example", None), both("a b", "c\\\"d\\\\ e"));
+        assert_eq!(found(text, "c.example", Some("any")), both("none", "only"));
         for host in ["m", "late", "no", "example"] {
-            assert_eq!(found(&netrc, host, None), Some(("anonymous", "me@")), "{host}");
+            assert_eq!(found(text, host, None), both("anonymous", "me@"), "{host}");
         }
-        assert_eq!(found(&netrc, "a.example", Some("eve")), None);
-        assert_eq!(found(&Netrc::parse("").unwrap(), "a", None), None);
+        assert_eq!(found(text, "a.example", Some("eve")), None);
+        assert_eq!(found("", "a", None), None);
+    }
+
+    /// One word that was not known made the whole file unused, for all hosts.
+    #[test]
+    fn a_file_is_read_as_curl_reads_it() {
+        let text = "machine other port 80 login x password y\nmachine h login ada password p\n";
+        assert_eq!(found(text, "h", None), both("ada", "p"));
+        assert_eq!(found(text, "other", None), both("x", "y"));
+        let comment = "machine h\n login ada # me, password no\n password p#1 # his\n";
+        assert_eq!(found(comment, "h", None), both("ada", "p#1"));
+        assert_eq!(found("machine h login a password #1", "h", None), both("a", "#1"));
+        assert_eq!(found("MACHINE h LOGIN ada PassWord P\r\n", "h", None), both("ada", "P"));
+        assert_eq!(found("machine h login ada\n", "h", None), both("ada", "none"));
+        let bytes = b"machine h login ada password p\xe4ss\n";
+        assert_eq!(found(bytes, "h", None), both("ada", "p\\xe4ss"));
+        // What is of no host, or has no value, is of nobody; the rest is.
+        let torn = "login x password y\nmachine h login ada password p\nmachine";
+        assert_eq!(found(torn, "h", None), both("ada", "p"));
+        assert_eq!(found("machine h login", "h", None), both("none", "none"));
+    }
+
+    #[test]
+    fn only_the_entry_for_every_host_is_the_default() {
+        let netrc = Netrc::parse(b"machine a login x\ndefault login y").unwrap();
+        assert!(!netrc.lookup("a", None).unwrap().is_default());
+        assert!(netrc.lookup("b", None).unwrap().is_default());
     }
 
     #[test]
     fn an_error_says_the_line_and_nothing_of_what_stands_there() {
         for (text, error) in [
-            ("machine a\nlogin", NetrcError::MissingValue(2)),
-            ("machine a\n\nlogin b geheim c", NetrcError::UnknownWord(3)),
-            ("password geheim", NetrcError::NoMachine(1)),
             ("machine a password \"geheim\n\"", NetrcError::Unclosed(1)),
-            ("machine a password \"geheim\\", NetrcError::Unclosed(1)),
+            ("machine a\npassword \"geheim\\", NetrcError::Unclosed(2)),
         ] {
-            let failed = Netrc::parse(text).unwrap_err();
+            let failed = Netrc::parse(text.as_bytes()).unwrap_err();
             assert_eq!(failed, error, "{text}");
             assert!(!failed.to_string().contains("geheim"));
         }
-        let netrc = Netrc::parse("machine a login b password geheim").unwrap();
+        let netrc = Netrc::parse(b"machine a login b password geheim").unwrap();
         assert!(!format!("{netrc:?}").contains("geheim"));
     }
 
@@ -246,8 +280,8 @@ mod tests {
         fn no_text_makes_it_panic(
             text in "(machine|login|password|default|macdef|[ \n\"\\\\#]|a|\\PC){0,30}",
         ) {
-            if let Ok(netrc) = Netrc::parse(&text) {
-                let _ = found(&netrc, "a", None);
+            if let Ok(netrc) = Netrc::parse(text.as_bytes()) {
+                let _ = netrc.lookup("a", None);
             }
         }
     }

@@ -6,8 +6,8 @@ use haul_storage::Timestamp;
 
 use super::dates;
 
-/// The longest pause that a server can ask for: it must not stop a transfer for a day by a slip.
-pub const LONGEST: Duration = Duration::from_secs(60 * 60);
+/// The longest pause that a server can ask for; how much of it is waited for is the caller's.
+pub const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// How long the server asks to wait from `now`, at most [`LONGEST`]. `None` if it cannot be read; a
 /// date that has passed is no wait.
@@ -34,8 +34,9 @@ mod tests {
         assert_eq!(wait(" 0 "), Some(0));
         assert_eq!(wait("Sun, 06 Nov 1994 08:50:37 GMT"), Some(60));
         assert_eq!(wait("Sun, 06 Nov 1994 08:40:37 GMT"), Some(0));
-        assert_eq!(wait("999999999999999999999999"), Some(3600));
-        assert_eq!(wait("Sun, 06 Nov 2094 08:50:37 GMT"), Some(3600));
+        assert_eq!(wait("7200"), Some(7200));
+        assert_eq!(wait("999999999999999999999999"), Some(31_622_400));
+        assert_eq!(wait("Sun, 06 Nov 2094 08:50:37 GMT"), Some(31_622_400));
         assert_eq!(wait("soon"), None);
         assert_eq!(wait("-1"), None);
         assert_eq!(wait(""), None);

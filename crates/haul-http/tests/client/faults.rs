@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use haul_http::client::{Found, HttpHost, HttpOptions, HttpStorage};
 use haul_http::parse::Url;
-use haul_net::{Nobody, PasswordSource, Secret};
+use haul_net::{Nobody, PasswordSource, Secret, Waits};
 use haul_storage::{
     Block, CommitOptions, CreateOptions, Entry, ErrorKind, Location, Metadata, RelPath, Result,
     Retry, Storage, StorageExt, Timestamp, Writes,
@@ -151,7 +151,7 @@ async fn links_that_escape_are_errors_that_name_them() {
             ("/dav/", None),
             ("/dav/../etc/passwd", Some(1)),
             ("/dav/%2e%2e/up", Some(1)),
-            ("http://elsewhere/dav/x", Some(1)),
+            ("http://elsewhere/x", Some(1)),
             ("/other/y", Some(1)),
             ("/dav/a%2Fb", Some(1)),
             ("/dav/deep/er", Some(1)),
@@ -658,4 +658,49 @@ async fn the_page_of_a_directory_is_asked_for_once_and_anew_later() {
         assert_eq!(entries[0].path, path("file"));
         assert_eq!(pages(), expected);
     }
+}
+
+/// A server in Debian answers OPTIONS so for a path that is not there; haul read on for a minute.
+#[tokio::test]
+async fn an_answer_that_never_ends_is_taken_by_its_head() {
+    let server = Scripted::start(|asked| match usual(asked) {
+        Reply::Say(status, headers, body) if body.is_empty() => Reply::Endless(status, headers),
+        other => other,
+    });
+    let server = server.await;
+    let copied = async {
+        let storage = open(&server).await;
+        storage.create_dir(&path("dir")).await.unwrap_err();
+        storage.write_whole(&path("a"), Bytes::from_static(b"a"), &replacing()).await.unwrap();
+        assert_eq!(storage.stat(&path("b")).await.unwrap_err().kind(), ErrorKind::NotFound);
+    };
+    // A body is waited for for a minute; this takes a second or two.
+    assert!(tokio::time::timeout(Duration::from_secs(50), copied).await.is_ok());
+    assert_eq!(server.asked("MOVE").len(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_is_reported_with_what_is_expected() {
+    let server = Scripted::start(|asked| match &asked.method[..] {
+        "OPTIONS" => Reply::Silent,
+        _ => usual(asked),
+    });
+    let server = server.await;
+    let (reports, mut reported) = tokio::sync::mpsc::unbounded_channel();
+    let waits = Waits::new(move |wait| drop(reports.send(wait.clone())));
+    let options =
+        HttpOptions { waits: waits.after(Duration::from_millis(50)), ..HttpOptions::default() };
+    let url = Url::parse(&server.url).unwrap();
+    let host =
+        HttpHost::new(url.origin.clone(), None, &options, Arc::new(Nobody), Handle::current());
+    let location = Location::parse("dav://server/").unwrap();
+    let opening = tokio::spawn(HttpStorage::open_dav(host, location, url.clone(), None));
+    let mut wait = reported.recv().await.unwrap();
+    // Where the machine is slow the connection is waited for first.
+    while wait.what == "connection" {
+        wait = reported.recv().await.unwrap();
+    }
+    assert_eq!(wait.what, "answer to OPTIONS /dav/");
+    assert_eq!(wait.host, format!("127.0.0.1:{}", url.origin.port()));
+    opening.abort();
 }

@@ -6,6 +6,7 @@
 mod faults;
 #[path = "../../../haul-net/tests/support/port.rs"]
 mod port;
+mod quirks;
 mod scripted;
 #[expect(dead_code, reason = "the tests of the program use the rest")]
 mod servers;

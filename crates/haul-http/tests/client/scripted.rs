@@ -47,6 +47,10 @@ pub(crate) enum Reply {
     Wait { asks: bool, status: u16 },
     /// So much of the body is read, then the connection is closed.
     Close(usize),
+    /// The whole body of the request is read, then a head is sent whose body never begins.
+    Endless(u16, Vec<(&'static str, String)>),
+    /// Nothing is said.
+    Silent,
     /// A body is announced to be longer than it is.
     Cut(u16, String),
 }
@@ -143,6 +147,21 @@ async fn serve(
             }
             Reply::Cut(status, body) => (status, Vec::new(), body, 1000),
             Reply::Close(_) => return None,
+            Reply::Silent => {
+                // Until the client gives up.
+                drop(stream.fill_buf().await);
+                return None;
+            }
+            Reply::Endless(status, headers) => {
+                let mut text = format!("HTTP/1.1 {status} X\r\nTransfer-Encoding: chunked\r\n");
+                for (name, value) in headers {
+                    write!(text, "{name}: {value}\r\n").unwrap();
+                }
+                stream.write_all((text + "\r\n").as_bytes()).await.ok()?;
+                // As above.
+                drop(stream.fill_buf().await);
+                return None;
+            }
         };
         let mut text = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n", body.len() + more);
         for (name, value) in headers {

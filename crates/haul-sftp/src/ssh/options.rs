@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-pub use haul_net::{Nobody, PasswordSource, Prompter, Secret};
+pub use haul_net::{Nobody, PasswordSource, Prompter, Secret, Waits};
 
 pub use super::pin::Pins;
 
@@ -29,6 +29,8 @@ pub struct SshOptions {
     pub memory: Option<PathBuf>,
     /// The host keys that were accepted in this run. Clones share them.
     pub pins: Pins,
+    /// Where long waits for a host are reported.
+    pub waits: Waits,
 }
 
 impl SshOptions {
@@ -43,6 +45,7 @@ impl SshOptions {
             accept_new_host_keys: self.accept_new_host_keys,
             memory: self.memory.clone(),
             pins: self.pins.clone(),
+            waits: self.waits.clone(),
             ..Self::default()
         }
     }

@@ -54,7 +54,11 @@ impl Heard {
 /// `Unreachable` if there is no shell to start.
 pub fn start(command: &str) -> Result<(Link, LastWords)> {
     // exec, so that what is killed is the command and not only the shell around it.
-    let mut child = Command::new("sh")
+    let mut shell = Command::new("sh");
+    for name in haul_net::secret_variables() {
+        shell.env_remove(name);
+    }
+    let mut child = shell
         .arg("-c")
         .arg(format!("exec {command}"))
         .stdin(Stdio::piped())

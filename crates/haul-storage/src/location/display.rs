@@ -62,7 +62,7 @@ impl fmt::Display for Bare<'_> {
                 f.write_str(if unclear { "./" } else { "" })?;
                 text::name(if bytes.is_empty() { b"." } else { bytes }).fmt(f)
             }
-            Location::Remote { scheme, user, host, port, path, query: _ } => {
+            Location::Remote { scheme, user, host, port, path, query: _, written } => {
                 write!(f, "{}://", scheme.name())?;
                 if let Some(user) = user {
                     write_encoded(user.as_bytes(), f)?;
@@ -76,6 +76,9 @@ impl fmt::Display for Bare<'_> {
                 }
                 if let Some(port) = port {
                     write!(f, ":{port}")?;
+                }
+                if let Some(written) = written {
+                    return write_written(written, f);
                 }
                 if location.is_sftp() && !path.starts_with(b"/") {
                     f.write_str("/~/")?;
@@ -108,6 +111,22 @@ impl fmt::Display for Bare<'_> {
             }
         }
     }
+}
+
+/// A path that is encoded already.
+fn write_written(path: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    use fmt::Write as _;
+    for character in path.chars() {
+        if text::steers_a_terminal(character) {
+            let mut buffer = [0; 4];
+            for byte in character.encode_utf8(&mut buffer).bytes() {
+                write!(f, "%{byte:02X}")?;
+            }
+        } else {
+            f.write_char(character)?;
+        }
+    }
+    Ok(())
 }
 
 /// The part of a path or user in a URL: readable as far as it is parsed again to the same bytes.

@@ -58,14 +58,43 @@ fn parse_url(scheme: Scheme, rest: &[u8]) -> Parsed<Location> {
         Some(home) if matches!(home.first(), None | Some(b'/')) => Some(trim_slashes(home)),
         _ => None,
     };
-    if scheme.is_web() && path.windows(3).any(|part| part.eq_ignore_ascii_case(b"%2f")) {
-        return Err("there is an encoded '/' (%2F) in the path, which no file has in its name");
-    }
-    let path = percent_decode(below_home.filter(|_| scheme == Scheme::Sftp).unwrap_or(path))?;
+    let (path, written) = match scheme {
+        Scheme::Sftp => (percent_decode(below_home.unwrap_or(path))?, None),
+        _ if scheme.is_web() => web_path(path)?,
+        _ => (percent_decode(path)?, None),
+    };
     if path.contains(&0) {
         return Err("the path has a NUL byte in it");
     }
-    Ok(Location::Remote { scheme, user, host, port, path, query })
+    Ok(Location::Remote { scheme, user, host, port, path, query, written })
+}
+
+/// The path of a web URL, decoded but for `%2F`; and as written, where encoding would give another one.
+fn web_path(path: &[u8]) -> Parsed<(Vec<u8>, Option<String>)> {
+    let mut decoded = Vec::with_capacity(path.len());
+    let (mut rest, mut is_usual) = (path, true);
+    while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
+        decoded.extend_from_slice(&rest[..at]);
+        let escape = &rest[at..rest.len().min(at + 3)];
+        let byte = percent_decode(escape)?;
+        let is_slash = byte == b"/";
+        decoded.extend_from_slice(if is_slash { escape } else { &byte });
+        is_usual &= !is_slash && is_encoded_so(escape, byte[0]);
+        rest = &rest[at + escape.len()..];
+    }
+    decoded.extend_from_slice(rest);
+    let written = std::str::from_utf8(path).ok().filter(|_| !is_usual);
+    if written.is_some_and(|path| path.chars().any(char::is_control)) {
+        return Err("the path has control characters that are not encoded");
+    }
+    Ok((decoded, written.map(str::to_owned)))
+}
+
+/// Whether encoding a path gives this for the byte: not for what may stand in a path by itself (RFC
+/// 3986, 3.3), and with capital letters.
+fn is_encoded_so(escape: &[u8], byte: u8) -> bool {
+    let may_stand = byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte);
+    !may_stand && !escape.iter().any(u8::is_ascii_lowercase)
 }
 
 /// What is before `?` and `#`, and the query between them, as it is.
@@ -129,8 +158,7 @@ fn parse_host_port(text: &str) -> Parsed<(String, Option<u16>)> {
         Some((host, port)) => (host, Some(port)),
         None => (text, None),
     };
-    check_host(host)?;
-    Ok((host.to_owned(), parse_port(port)?))
+    Ok((ascii_host(host)?, parse_port(port)?))
 }
 
 /// An address and maybe a zone, `fe80::1%eth0`; RFC 6874 writes it `%25eth0`.
@@ -157,6 +185,17 @@ fn parse_port(text: Option<&str>) -> Parsed<Option<u16>> {
         Ok(port) if port > 0 && !text.starts_with('+') => Ok(Some(port)),
         _ => Err("what comes after the host is not a port (1 to 65535)"),
     }
+}
+
+/// A host name as DNS knows it; ASCII stays as it is, in whatever letters.
+pub(super) fn ascii_host(host: &str) -> Parsed<String> {
+    check_host(host)?;
+    if host.is_ascii() {
+        return Ok(host.to_owned());
+    }
+    let ascii = idna::domain_to_ascii(host).map_err(|_| BAD_HOST)?;
+    check_host(&ascii)?;
+    Ok(ascii)
 }
 
 fn check_host(host: &str) -> Parsed<()> {
@@ -248,16 +287,17 @@ fn parse_scp(head: &str, path: &[u8]) -> Parsed<Location> {
         return Err(PASSWORD);
     }
     let (user, host) = split_user(head)?;
-    let (host, _) = parse_host_port(host)?;
+    let (ascii, _) = parse_host_port(host)?;
     let path = match path.strip_prefix(b"~") {
         Some(home) if matches!(home.first(), None | Some(b'/')) => trim_slashes(home).to_vec(),
         _ => path.to_vec(),
     };
-    if user.is_none() && !host.contains(':') {
-        return Ok(Location::Named { name: host, path });
+    if user.is_none() && !ascii.contains(':') {
+        // It may be the name of a remote, whose letters are the user's.
+        return Ok(Location::Named { name: host.to_owned(), path });
     }
-    let user = user.map(str::to_owned);
-    Ok(Location::Remote { scheme: Scheme::Sftp, user, host, port: None, path, query: None })
+    let (scheme, user, host) = (Scheme::Sftp, user.map(str::to_owned), ascii);
+    Ok(Location::Remote { scheme, user, host, port: None, path, query: None, written: None })
 }
 
 /// The argument for an error message, without what could be a secret: everything from the first

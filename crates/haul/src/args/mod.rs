@@ -110,9 +110,11 @@ Locations:
   NAME:PATH               below the url of [remote.NAME] in the configuration
 
 Signing in, by the first of these that there is (SSH tries keys before):
-  HAUL_TOKEN              a bearer token, for all http, https, dav and davs locations
+  HAUL_TOKEN              a bearer token, for an http, https, dav or davs location
+  HAUL_PASSWORD_NAME      the password of [remote.NAME] (in capitals, with _ for all but letters and
+                          digits); HAUL_TOKEN_NAME its token
   password-command        of [remote.NAME]: a command that prints the password
-  HAUL_PASSWORD           the password of USER
+  HAUL_PASSWORD           the password of the only host, or of the only one with USER@
   NETRC                   a file with names and passwords [default: ~/.netrc]; for HTTP and WebDAV
   the terminal            where the password of USER is asked for
 Proxies of HTTP and WebDAV: http_proxy, https_proxy, all_proxy, no_proxy, as curl reads them.
@@ -124,8 +126,8 @@ Configuration (TOML; names of options as on the command line, without the dashes
   The command line goes before the profile, the profile before [defaults].
 
 JSON (--json): one object a line on the standard output; `event` says which:
-  plan, progress, file, retry, warning, error, summary; entry (ls), step (demo), serving and, with
-  -v, client (serve)
+  plan, progress, file, retry, waiting, warning, error, summary; entry (ls), step (demo), serving
+  and, with -v, client (serve)
   With many hosts most have `host`, and each host ends with an event `host`.
   Names are in `path`; where one is not UTF-8, `path_bytes` has it in hexadecimal.
 

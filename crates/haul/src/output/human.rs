@@ -5,6 +5,7 @@ use std::time::Duration;
 use haul_engine::fan::{FanSummary, HostEnd, HostOutcome};
 use haul_engine::verify::VerifySummary;
 use haul_engine::{Action, FileEvent, Progress, Summary};
+use haul_net::Wait;
 use haul_storage::{Entry, EntryKind, Error, LinkStatus, RelPath, Timestamp};
 
 use crate::units::{bytes, duration, per_second, rate};
@@ -210,6 +211,12 @@ pub(crate) fn verified(summary: &VerifySummary, elapsed: Duration) -> String {
 /// An operation that is going to be tried again.
 pub(crate) fn retry(host: Option<&str>, error: &Error, attempt: u32, pause: Duration) -> String {
     format!("haul: {}{error}; try {attempt} again in {}", prefix(host), duration(pause))
+}
+
+/// A host that has sent nothing for long.
+pub(crate) fn waiting(wait: &Wait) -> String {
+    let Wait { host, what, waited } = wait;
+    format!("haul: waiting for {host}: {what} ({} s)", waited.as_secs())
 }
 
 /// `1 file`, `2 files`.

@@ -12,6 +12,7 @@ use haul_engine::digest::Digest;
 use haul_engine::fan::{FanSummary, HostEnd, HostOutcome};
 use haul_engine::verify::VerifySummary;
 use haul_engine::{FileEvent, Phase, Progress, Summary};
+use haul_net::Wait;
 use haul_storage::text::steers_a_terminal;
 use haul_storage::{DigestKind, Entry, EntryKind, Error, ErrorKind, RelPath};
 use serde::Serialize;
@@ -38,6 +39,13 @@ pub(crate) enum Event<'a> {
         pause_ms: f64,
         #[serde(flatten)]
         error: ErrorFields<'a>,
+    },
+    /// A host that has sent nothing for long.
+    Waiting {
+        location: &'a str,
+        #[serde(rename = "for")]
+        what: &'a str,
+        seconds: f64,
     },
     Warning {
         location: &'a str,
@@ -236,6 +244,12 @@ impl<'a> Event<'a> {
     /// An operation that is going to be tried again.
     pub(crate) fn retry(error: &'a Error, attempt: u32, pause: Duration) -> Self {
         Self::Retry { attempt, pause_ms: ms(pause), error: error.into() }
+    }
+
+    /// A host that has sent nothing for long.
+    pub(crate) fn waiting(wait: &'a Wait) -> Self {
+        let Wait { host, what, waited } = wait;
+        Self::Waiting { location: host, what, seconds: waited.as_secs_f64() }
     }
 
     /// How a transfer ended.

@@ -13,6 +13,7 @@ use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use haul_net::Wait;
 use haul_storage::{Error, text};
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -165,6 +166,20 @@ impl Printer {
         } else {
             let prefix = human::prefix(host);
             self.note(format_args!("haul: {prefix}warning: {location}: {message}"));
+        }
+    }
+
+    /// Reports that a host has been waited for for long.
+    pub(crate) fn waiting(&self, wait: &Wait) {
+        if self.is_quiet() {
+            return;
+        }
+        if self.is_json() {
+            self.object(&json::Event::waiting(wait));
+            // Nothing else may come for a while that hands it on.
+            self.flush();
+        } else {
+            self.note(human::waiting(wait));
         }
     }
 

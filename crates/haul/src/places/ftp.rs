@@ -1,15 +1,15 @@
 //! Places on FTP servers. One host is one set of lanes, however many locations are on it.
 
 use std::collections::{HashMap, HashSet};
-use std::env;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haul_ftp::{FtpHost, FtpOptions, FtpStorage, Kind, Nearest, TlsMode};
-use haul_net::{PasswordSource, Secret};
+use haul_net::{PasswordSource, Waits};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Scheme};
 
 use super::Place;
 use super::http::{INSECURE, tls_options};
+use super::secrets::Secrets;
 use super::sftp::{at_root, journals, rel_path, split};
 use super::threads::LaneThreads;
 use crate::args::TlsArgs;
@@ -22,6 +22,7 @@ pub(super) struct FtpPlaces {
     options: FtpOptions,
     terminal: Terminal,
     printer: Printer,
+    secrets: Arc<Secrets>,
     /// Lanes that a transfer will want over a long path; 0 for what moves little.
     lanes: usize,
     threads: Arc<LaneThreads>,
@@ -52,18 +53,17 @@ impl FtpPlaces {
     pub(super) fn new(
         tls: &TlsArgs,
         printer: &Printer,
+        waits: &Waits,
+        secrets: &Arc<Secrets>,
         lanes: usize,
-        threads: Arc<LaneThreads>,
+        threads: &Arc<LaneThreads>,
     ) -> Self {
-        let password = env::var("HAUL_PASSWORD").ok().filter(|text| !text.is_empty());
-        let options = FtpOptions {
-            password: password.map(|text| PasswordSource::Secret(Secret::new(text))),
-            trust: tls_options(tls),
-            ..FtpOptions::default()
-        };
+        let options =
+            FtpOptions { trust: tls_options(tls), waits: waits.clone(), ..FtpOptions::default() };
         let terminal = Terminal { quiet: printer.is_quiet() };
         let (printer, opened) = (printer.clone(), Mutex::default());
-        Self { options, terminal, printer, lanes, threads, opened }
+        let (secrets, threads) = (Arc::clone(secrets), Arc::clone(threads));
+        Self { options, terminal, printer, secrets, lanes, threads, opened }
     }
 
     /// Remembers what prints the password of a host.
@@ -76,7 +76,7 @@ impl FtpPlaces {
     /// Opens what is there.
     pub(super) async fn existing(&self, location: &Location) -> Result<Place> {
         let (key, path) = parts(location)?;
-        let host = self.host(&key)?;
+        let host = self.host(&key, location)?;
         let resolved = host.resolve(path).await?;
         let Some(kind) = resolved.kind else {
             return Err(Error::new(ErrorKind::NotFound, "open").at(location));
@@ -98,7 +98,7 @@ impl FtpPlaces {
     /// Opens a place to write to, which need not exist.
     pub(super) async fn destination(&self, location: &Location) -> Result<Place> {
         let (key, path) = parts(location)?;
-        let host = self.host(&key)?;
+        let host = self.host(&key, location)?;
         let Nearest { directory, rest, kind } = host.nearest(path).await?;
         if kind == Some(Kind::File) && location.has_trailing_slash() {
             return Err(Error::new(ErrorKind::NotADirectory, "open").at(location));
@@ -115,7 +115,7 @@ impl FtpPlaces {
         Ok(Place { storage, path, is_directory: rest.is_empty(), exists, local: None })
     }
 
-    fn host(&self, key: &HostKey) -> Result<Arc<FtpHost>> {
+    fn host(&self, key: &HostKey, location: &Location) -> Result<Arc<FtpHost>> {
         let mut opened = self.lock();
         if let Some(host) = opened.hosts.get(key) {
             return Ok(Arc::clone(host));
@@ -124,9 +124,12 @@ impl FtpPlaces {
             self.printer.warning(&format!("ftp://{}", key.host), INSECURE);
         }
         let mut options = self.options.clone();
+        options.password = self.secrets.password(location)?;
         options.user.clone_from(&key.user);
         options.tls = if key.tls { TlsMode::Always } else { TlsMode::Auto };
-        if let Some(command) = opened.password_commands.get(key) {
+        if options.password.is_none()
+            && let Some(command) = opened.password_commands.get(key)
+        {
             options.password = Some(PasswordSource::Command(command.clone()));
         }
         let terminal = Arc::new(self.terminal);

@@ -8,14 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{env, fs, io};
 
 use haul_http::client::{Found, HttpFile, HttpHost, HttpOptions, HttpStorage, Nearest, Proxies};
-use haul_http::parse::href::decode;
+use haul_http::parse::href::{decode, encode_path};
 use haul_http::parse::netrc::Netrc;
 use haul_http::parse::{Origin, Url, WebScheme};
 use haul_net::tls::{Identity, TlsOptions};
-use haul_net::{PasswordSource, Secret};
+use haul_net::{PasswordSource, Waits};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Scheme};
 
 use super::Place;
+use super::secrets::Secrets;
 use super::sftp::{at_root, journals, rel_path};
 use super::threads::LaneThreads;
 use crate::args::TlsArgs;
@@ -30,6 +31,7 @@ pub(super) struct HttpPlaces {
     options: HttpOptions,
     terminal: Terminal,
     printer: Printer,
+    secrets: Arc<Secrets>,
     /// Lanes that a transfer will want over a long path; 0 for what moves little.
     lanes: usize,
     threads: Arc<LaneThreads>,
@@ -60,23 +62,21 @@ impl HttpPlaces {
     pub(super) fn new(
         tls: &TlsArgs,
         printer: &Printer,
+        waits: &Waits,
+        secrets: &Arc<Secrets>,
         lanes: usize,
-        threads: Arc<LaneThreads>,
+        threads: &Arc<LaneThreads>,
     ) -> Self {
-        let secret = |name| {
-            let text = env::var(name).ok().filter(|text| !text.is_empty())?;
-            Some(PasswordSource::Secret(Secret::new(text)))
-        };
         let options = HttpOptions {
             tls: tls_options(tls),
-            password: secret("HAUL_PASSWORD"),
-            token: secret("HAUL_TOKEN"),
-            netrc: None,
             proxies: Proxies::of_environment(),
+            waits: waits.clone(),
+            ..HttpOptions::default()
         };
         let terminal = Terminal { quiet: printer.is_quiet() };
         let (printer, opened) = (printer.clone(), Mutex::default());
-        Self { options, terminal, printer, lanes, threads, opened }
+        let (secrets, threads) = (Arc::clone(secrets), Arc::clone(threads));
+        Self { options, terminal, printer, secrets, lanes, threads, opened }
     }
 
     /// Remembers what prints the password of a host.
@@ -127,14 +127,14 @@ impl HttpPlaces {
             (None, b"") => b"index.html",
             (None, name) => name,
         };
+        let usual = root.with_path(&format!("{directory}{}", encode_path(name)));
         let path = rel_path(location, &[name])?;
         let at = at_root(location, parent(location.path_bytes()));
         let storage = match dav {
             true => HttpStorage::open_dav(Arc::clone(host), at, root, journals()).await?,
             false => HttpStorage::open_web(Arc::clone(host), at, root, file.is_ranged()),
         };
-        let given =
-            (url.query().is_some() || file.found() != url || suggested.is_some()).then_some(url);
+        let given = (file.found() != url || usual != url || suggested.is_some()).then_some(url);
         storage.put(path.clone(), file, given);
         Ok(Place { storage, path, is_directory: false, exists: true, local: None })
     }
@@ -155,6 +155,9 @@ impl HttpPlaces {
         let names: Vec<&[u8]> = rest.iter().map(|name| &name[..]).collect();
         let path = rel_path(location, &names)?;
         let storage = self.dav(&key, &host, location, directory).await?;
+        if !rest.is_empty() {
+            storage.is_at(path.clone(), &url);
+        }
         Ok(Place {
             storage,
             path,
@@ -192,9 +195,13 @@ impl HttpPlaces {
             self.printer.warning(&location.to_string(), INSECURE);
         }
         let mut options = self.options.clone();
+        options.password = self.secrets.password(location)?;
+        options.token = self.secrets.token(location)?;
         let netrc = opened.netrc.get_or_insert_with(|| netrc(&self.printer).map(Arc::new));
         options.netrc.clone_from(netrc);
-        if let Some(command) = opened.password_commands.get(key) {
+        if options.password.is_none()
+            && let Some(command) = opened.password_commands.get(key)
+        {
             options.password = Some(PasswordSource::Command(command.clone()));
         }
         let terminal = Arc::new(self.terminal);
@@ -231,7 +238,7 @@ fn netrc(printer: &Printer) -> Option<Netrc> {
             printer.warning(&at, "others can read it, so it is not used: chmod 600 it");
             return None;
         }
-        Ok(_) => fs::read_to_string(&path),
+        Ok(_) => fs::read(&path),
         Err(error) => Err(error),
     };
     match text {
@@ -248,7 +255,7 @@ fn netrc(printer: &Printer) -> Option<Netrc> {
 
 fn parts(location: &Location) -> Result<(HostKey, Url)> {
     // `Remotes` lets nothing else through.
-    let Location::Remote { scheme, user, host, port, path, query } = location else {
+    let Location::Remote { scheme, user, host, port, path, query, written } = location else {
         return Err(Error::new(ErrorKind::Unsupported, "open").at(location));
     };
     let scheme = match scheme {
@@ -259,7 +266,11 @@ fn parts(location: &Location) -> Result<(HostKey, Url)> {
         Error::new(ErrorKind::InvalidInput, "open").at(location).because(error.to_string())
     };
     let origin = Origin::new(scheme, host, *port).map_err(wrong)?;
-    let url = Url::new(origin.clone(), path, query.as_deref()).map_err(wrong)?;
+    let url = match written {
+        Some(written) => Url::as_written(origin.clone(), written, query.as_deref()),
+        None => Url::new(origin.clone(), path, query.as_deref()),
+    };
+    let url = url.map_err(wrong)?;
     Ok((HostKey { user: user.clone(), origin }, url))
 }
 

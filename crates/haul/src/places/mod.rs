@@ -6,6 +6,7 @@
 mod ftp;
 mod http;
 mod remotes;
+mod secrets;
 mod sftp;
 mod threads;
 
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use haul_engine::WindowProfile;
+use haul_http::parse::href::encode_path;
 use haul_local::{LocalOptions, LocalStorage, SplitMode, SplitStorage};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Scheme, Storage, WorkPool};
 
@@ -93,6 +95,15 @@ impl<'a> Places<'a> {
 
     /// What an argument means: the forms of [`Location`], and the remotes of the configuration.
     pub(crate) fn locate(&self, argument: &OsStr) -> Result<Location, Stop> {
+        self.locate_one(argument, false)
+    }
+
+    /// The same of an argument of which there are several, with one host of a list in each.
+    pub(crate) fn locate_listed(&self, argument: &OsStr) -> Result<Location, Stop> {
+        self.locate_one(argument, true)
+    }
+
+    fn locate_one(&self, argument: &OsStr, is_listed: bool) -> Result<Location, Stop> {
         let usage = |error: haul_storage::LocationError| Stop::Usage(error.to_string());
         let location = Location::parse(argument).map_err(usage)?;
         let location = match &location {
@@ -100,6 +111,7 @@ impl<'a> Places<'a> {
                 Some(remote) => {
                     let base = Location::parse(&remote.url).map_err(usage)?;
                     let location = below(name, remote, base, path).map_err(Stop::Usage)?;
+                    self.remotes.note(&location, Some(name.as_str()), is_listed);
                     if let Some(command) = &remote.password_command {
                         self.remotes.password_command(&location, command);
                     }
@@ -109,6 +121,7 @@ impl<'a> Places<'a> {
             },
             _ => location,
         };
+        self.remotes.note(&location, None, is_listed);
         let protocol = match &location {
             Location::Local(_) | Location::Remote { .. } => return Ok(location),
             Location::Named { .. } => "sftp",
@@ -325,14 +338,14 @@ fn invalid(location: &Location, error: haul_storage::RelPathError) -> Error {
 }
 
 /// `path` below the url of a remote.
-fn below(name: &str, remote: &Remote, base: Location, path: &[u8]) -> Result<Location, String> {
+fn below(name: &str, remote: &Remote, base: Location, below: &[u8]) -> Result<Location, String> {
     let joined = |base: &[u8]| {
         let mut joined = base.to_vec();
-        if !joined.is_empty() && !joined.ends_with(b"/") && !path.is_empty() {
+        if !joined.is_empty() && !joined.ends_with(b"/") && !below.is_empty() {
             joined.push(b'/');
         }
         // The remote's url is the top: `name:/x` is below it, too.
-        joined.extend_from_slice(path.strip_prefix(b"/").unwrap_or(path));
+        joined.extend_from_slice(below.strip_prefix(b"/").unwrap_or(below));
         joined
     };
     match base.as_ssh_host() {
@@ -343,17 +356,30 @@ fn below(name: &str, remote: &Remote, base: Location, path: &[u8]) -> Result<Loc
             let path = joined(root.as_os_str().as_bytes());
             Ok(Location::Local(PathBuf::from(OsStr::from_bytes(&path))))
         }
-        Location::Remote { scheme, user, host, port, path, query } => Ok(Location::Remote {
-            scheme,
-            user: user.or_else(|| remote.user.clone()),
-            host,
-            port: port.or(remote.port),
-            path: joined(&path),
-            query,
-        }),
+        Location::Remote { scheme, user, host, port, path, query, written } => {
+            Ok(Location::Remote {
+                scheme,
+                user: user.or_else(|| remote.user.clone()),
+                host,
+                port: port.or(remote.port),
+                written: written_below(written, below),
+                path: joined(&path),
+                query,
+            })
+        }
         Location::Peer { ticket, path } => Ok(Location::Peer { ticket, path: joined(&path) }),
         other @ Location::Named { .. } => Ok(other),
     }
+}
+
+/// A path as written with what is below it, whose bytes are encoded as usual. A slash does not double.
+pub(crate) fn written_below(written: Option<String>, below: &[u8]) -> Option<String> {
+    let mut written = written?;
+    if !written.ends_with('/') && !below.is_empty() {
+        written.push('/');
+    }
+    written.push_str(&encode_path(below.strip_prefix(b"/").unwrap_or(below)));
+    Some(written)
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! Places on servers, whatever they speak.
 
 use std::sync::Arc;
+use std::thread;
 
+use haul_net::Waits;
 use haul_storage::{Error, ErrorKind, Location, Result, Scheme};
 
 use super::Place;
 use super::ftp::FtpPlaces;
 use super::http::HttpPlaces;
+use super::secrets::Secrets;
 use super::sftp::SftpPlaces;
 use super::threads::LaneThreads;
 use crate::args::RemoteArgs;
@@ -18,6 +21,7 @@ pub(super) struct Remotes {
     sftp: SftpPlaces,
     http: HttpPlaces,
     ftp: FtpPlaces,
+    secrets: Arc<Secrets>,
 }
 
 impl Remotes {
@@ -25,15 +29,24 @@ impl Remotes {
     /// a long path.
     pub(super) fn new(remote: &RemoteArgs, printer: &Printer, lanes: usize) -> Self {
         let threads = Arc::new(LaneThreads::default());
+        let waits = reported_by(printer);
+        let secrets = Arc::new(Secrets::of_environment());
         Self {
-            sftp: SftpPlaces::new(&remote.ssh, printer, lanes, Arc::clone(&threads)),
-            http: HttpPlaces::new(&remote.tls, printer, lanes, Arc::clone(&threads)),
-            ftp: FtpPlaces::new(&remote.tls, printer, lanes, threads),
+            sftp: SftpPlaces::new(&remote.ssh, printer, &waits, &secrets, lanes, &threads),
+            http: HttpPlaces::new(&remote.tls, printer, &waits, &secrets, lanes, &threads),
+            ftp: FtpPlaces::new(&remote.tls, printer, &waits, &secrets, lanes, &threads),
+            secrets,
         }
+    }
+
+    /// Notes a host of the command, which may be a remote of the configuration, or one of a list.
+    pub(super) fn note(&self, location: &Location, remote: Option<&str>, is_listed: bool) {
+        self.secrets.note(location, remote, is_listed);
     }
 
     /// Remembers what prints the password of a host.
     pub(super) fn password_command(&self, location: &Location, command: &str) {
+        self.secrets.has_command(location);
         match protocol(location) {
             Some(Protocol::Sftp) => self.sftp.password_command(location, command),
             Some(Protocol::Http) => self.http.password_command(location, command),
@@ -65,6 +78,17 @@ impl Remotes {
             None => Err(unsupported(location)),
         }
     }
+}
+
+/// Long waits, printed. Lanes must not wait for a terminal, so a thread does that; there is one report
+/// of a host in a while.
+fn reported_by(printer: &Printer) -> Waits {
+    let printer = printer.clone();
+    Waits::new(move |wait| {
+        let (printer, wait) = (printer.clone(), wait.clone());
+        // Without a thread there is no report, and the wait has a limit all the same.
+        drop(thread::Builder::new().spawn(move || printer.waiting(&wait)));
+    })
 }
 
 enum Protocol {

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{env, fs};
 
+use haul_net::Waits;
 use haul_sftp::codec::FileKind;
-use haul_sftp::ssh::{ConfigFile, PasswordSource, Pins, Secret, SshHost, SshOptions};
+use haul_sftp::ssh::{ConfigFile, PasswordSource, Pins, SshHost, SshOptions};
 use haul_sftp::{Nearest, SftpHost, SftpStorage, SshDial};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage};
 
 use super::Place;
+use super::secrets::Secrets;
 use super::threads::LaneThreads;
 use crate::args::SshArgs;
 use crate::output::{Printer, human};
@@ -23,6 +25,7 @@ pub(super) struct SftpPlaces {
     port: Option<u16>,
     terminal: Terminal,
     printer: Printer,
+    secrets: Arc<Secrets>,
     /// Lanes that a transfer will want over a long path; 0 for what moves little.
     lanes: usize,
     threads: Arc<LaneThreads>,
@@ -51,10 +54,11 @@ impl SftpPlaces {
     pub(super) fn new(
         ssh: &SshArgs,
         printer: &Printer,
+        waits: &Waits,
+        secrets: &Arc<Secrets>,
         lanes: usize,
-        threads: Arc<LaneThreads>,
+        threads: &Arc<LaneThreads>,
     ) -> Self {
-        let password = env::var("HAUL_PASSWORD").ok().filter(|text| !text.is_empty());
         let options = SshOptions {
             identities: ssh.identities.clone(),
             jump: ssh.jump.clone(),
@@ -62,13 +66,15 @@ impl SftpPlaces {
             options: ssh.options.clone(),
             compress: ssh.compress,
             accept_new_host_keys: ssh.accept_new_host_keys,
-            password: password.map(|text| PasswordSource::Secret(Secret::new(text))),
+            password: None,
             memory: state("hosts"),
             pins: Pins::default(),
+            waits: waits.clone(),
         };
         let terminal = Terminal { quiet: printer.is_quiet() };
         let (printer, opened) = (printer.clone(), Mutex::default());
-        Self { options, port: ssh.port, terminal, printer, lanes, threads, opened }
+        let (secrets, threads) = (Arc::clone(secrets), Arc::clone(threads));
+        Self { options, port: ssh.port, terminal, printer, secrets, lanes, threads, opened }
     }
 
     /// Remembers what prints the password of a host.
@@ -81,7 +87,7 @@ impl SftpPlaces {
     /// Opens what is there; links in the location are followed.
     pub(super) async fn existing(&self, location: &Location) -> Result<Place> {
         let (key, path) = self.parts(location)?;
-        let host = self.host(&key)?;
+        let host = self.host(&key, location)?;
         let resolved = host.resolve(path).await?;
         let Some(kind) = resolved.kind else {
             return Err(Error::new(ErrorKind::NotFound, "open").at(location));
@@ -107,7 +113,7 @@ impl SftpPlaces {
         name: Option<&[u8]>,
     ) -> Result<Place> {
         let (key, path) = self.parts(location)?;
-        let host = self.host(&key)?;
+        let host = self.host(&key, location)?;
         let Nearest { directory, rest, kind, exists } = host.nearest(path, name).await?;
         if exists && !rest.is_empty() && location.has_trailing_slash() {
             return Err(Error::new(ErrorKind::NotADirectory, "open").at(location));
@@ -129,14 +135,17 @@ impl SftpPlaces {
         })
     }
 
-    fn host(&self, key: &HostKey) -> Result<Arc<SftpHost>> {
+    fn host(&self, key: &HostKey, location: &Location) -> Result<Arc<SftpHost>> {
         let mut opened = self.lock();
         if let Some(host) = opened.hosts.get(key) {
             return Ok(Arc::clone(host));
         }
         let runtime = self.threads.handle()?;
         let mut options = self.options.clone();
-        if let Some(command) = opened.password_commands.get(key) {
+        options.password = self.secrets.password(location)?;
+        if options.password.is_none()
+            && let Some(command) = opened.password_commands.get(key)
+        {
             options.password = Some(PasswordSource::Command(command.clone()));
         }
         let terminal = Arc::new(self.terminal);
@@ -214,8 +223,9 @@ fn state(name: &str) -> Option<PathBuf> {
 /// The location of a storage's root, for people.
 pub(super) fn at_root(location: &Location, root: &[u8]) -> Location {
     let mut at = location.clone();
-    if let Location::Remote { path, .. } = &mut at {
+    if let Location::Remote { path, written, .. } = &mut at {
         *path = root.to_owned();
+        *written = None;
     }
     at
 }

@@ -66,12 +66,12 @@ fn read(inner: &Inner, path: &RelPath, page: &Page) -> Result<Index> {
         return Err(at(ErrorKind::NotADirectory));
     }
     let kind = answer.header(&CONTENT_TYPE).unwrap_or_default();
-    if !index::is_index(kind, page) {
+    let base = Base::from_url(&answer.url).map_err(|error| error.to_string());
+    let base = base.map_err(|cause| at(ErrorKind::Protocol).because(cause))?;
+    if !index::is_index(kind, &base, page) {
         return Err(at(ErrorKind::Unsupported)
             .because("the server shows a page there that is no list of files"));
     }
-    let base = Base::from_url(&answer.url).map_err(|error| error.to_string());
-    let base = base.map_err(|cause| at(ErrorKind::Protocol).because(cause))?;
     let index = index::parse(&base, page).map_err(|error| error.to_string());
     index.map_err(|cause| at(ErrorKind::Protocol).because(cause))
 }

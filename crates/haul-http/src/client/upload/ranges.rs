@@ -39,6 +39,7 @@ fn is_written(status: StatusCode) -> bool {
 pub(super) struct RangeUpload {
     inner: Arc<Inner>,
     path: RelPath,
+    /// The name itself where the server turned out to have no MOVE.
     part: RelPath,
     journal: Option<PathBuf>,
     resumed: bool,
@@ -53,6 +54,17 @@ impl RangeUpload {
         path: &RelPath,
         options: &CreateOptions,
     ) -> Result<Self> {
+        if !inner.moves() {
+            begin(inner, path, path, false).await?;
+            return Ok(Self {
+                inner: Arc::clone(inner),
+                path: path.clone(),
+                part: path.clone(),
+                journal: None,
+                resumed: false,
+                end: AtomicU64::new(0),
+            });
+        }
         let part = inner.part_of(path)?;
         let (mut made, mut resumed) = (false, false);
         if options.resume {
@@ -236,6 +248,13 @@ impl WriteAt for RangeUpload {
     }
 
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
+        if self.part == self.path {
+            self.fit(size).await?;
+            return match options.metadata.modified {
+                Some(time) => self.inner.set_time(&self.path, time).await,
+                None => Ok(()),
+            };
+        }
         let is_whole = !self.resumed && self.end.load(Ordering::Relaxed) == size;
         if is_whole && self.inner.habits.conditional {
             // The server has said of each part that it has it, and replaces nothing unasked.
@@ -246,6 +265,8 @@ impl WriteAt for RangeUpload {
     }
 
     async fn abort(&self, keep: bool) -> Result<()> {
+        // Half of a file is not kept under its name.
+        let keep = keep && self.part != self.path;
         if keep { Ok(()) } else { self.inner.remove_part(&self.part).await }
     }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use haul_net::HostWaits;
 use haul_storage::{
     Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
     WriteAt,
@@ -21,7 +22,7 @@ use haul_storage::{
 use http::{Method, StatusCode};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::super::body::{Payload, Stream};
 use super::super::error;
@@ -67,7 +68,7 @@ impl StreamUpload {
         path: &RelPath,
         options: &CreateOptions,
     ) -> Result<Self> {
-        let target = if inner.habits.moves { inner.part_of(path)? } else { path.clone() };
+        let target = if inner.moves() { inner.part_of(path)? } else { path.clone() };
         let sending = Sending { pieces: None, put: None, begun: false, written: 0 };
         Ok(Self {
             inner: Arc::clone(inner),
@@ -98,10 +99,12 @@ impl StreamUpload {
         let Some(pieces) = &sending.pieces else { return Err(self.lost("it has ended")) };
         let Some(answer) = &mut sending.put else { return Err(self.lost("it has ended")) };
         let length = piece.len() as u64;
+        let waits = self.waits();
+        let what = || format!("room for more of PUT {}", self.inner.url(&self.target).path());
         let ended = tokio::select! {
             biased;
             ended = &mut *answer => ended,
-            sent = pieces.send(piece) => match sent {
+            sent = waits.watch(what, pieces.send(piece)) => match sent {
                 Ok(()) => {
                     sending.written += length;
                     return Ok(());
@@ -117,6 +120,16 @@ impl StreamUpload {
             Ok(Err(error)) => self.explained(error).await,
             Err(failed) => self.lost("the upload was stopped").with_source(failed),
         })
+    }
+
+    fn waits(&self) -> HostWaits {
+        let lanes = self.inner.exchange().lanes(&self.inner.root.origin);
+        lanes.waits().clone()
+    }
+
+    /// What is waited for in the end.
+    fn answer(&self) -> String {
+        format!("answer to PUT {}", self.inner.url(&self.target).path())
     }
 
     /// An error after which the file has to be started anew, as nothing of it can be continued.
@@ -171,11 +184,11 @@ impl StreamUpload {
             drop(pieces.send(Bytes::new()).await);
         }
         let Some(answer) = sending.put.take() else { return Err(self.lost("it has ended")) };
-        match timeout(ANSWERED, answer).await {
-            Ok(Ok(Ok(()))) => Ok(()),
-            Ok(Ok(Err(error))) => Err(self.explained(error).await),
-            Ok(Err(failed)) => Err(self.lost("the upload was stopped").with_source(failed)),
-            Err(_) => Err(self.lost("the server has got all of the file, and does not answer")),
+        match self.waits().within(ANSWERED, || self.answer(), answer).await {
+            Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(error))) => Err(self.explained(error).await),
+            Some(Err(failed)) => Err(self.lost("the upload was stopped").with_source(failed)),
+            None => Err(self.lost("the server has got all of the file, and does not answer")),
         }
     }
 }
@@ -231,7 +244,7 @@ impl WriteAt for StreamUpload {
     }
 
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
-        if self.inner.habits.moves {
+        if self.target != self.path {
             self.finish(size).await?;
             return self.inner.place(&self.target, &self.path, size, options).await;
         }
@@ -258,7 +271,7 @@ impl WriteAt for StreamUpload {
         let mut is_cut = false;
         if let Some(put) = sending.put.take() {
             // How it ends does not matter any more, only that it has.
-            drop(timeout(ANSWERED, put).await);
+            drop(self.waits().within(ANSWERED, || self.answer(), put).await);
             is_cut = !self.inner.habits.puts_whole;
         }
         self.inner.remove_part(&self.target).await?;

@@ -29,12 +29,12 @@ pub async fn write_whole(
     inner.check_parent(path, "write").await?;
     let habits = &inner.habits;
     let directly = habits.puts_whole && (options.replace || habits.conditional);
-    if directly || !habits.moves {
+    if directly || !inner.moves() {
         return put_directly(inner, path, bytes, options).await;
     }
     let part = inner.small_part_of(path)?;
     let size = bytes.len() as u64;
-    let put = put(inner, &part, bytes, options.metadata.modified);
+    let put = put(inner, &part, bytes.clone(), options.metadata.modified);
     let look = inner.look_by_properties(path, "write");
     let outcome = match join(put, look).await {
         (Ok(()), Ok(there)) => inner.place_as(&part, path, size, there, options).await,
@@ -45,7 +45,11 @@ pub async fn write_whole(
         // The first error is the one to report; what is left the next run finds.
         drop(inner.remove_part(&part).await);
     }
-    outcome
+    match outcome {
+        // What has been learnt by it.
+        Err(_) if inner.moving.is_missing() => put_directly(inner, path, bytes, options).await,
+        outcome => outcome,
+    }
 }
 
 async fn put_directly(

@@ -61,6 +61,23 @@ pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
+/// The same for one component of a path, as a name: what no name can have (`/` and NUL) stays encoded.
+pub fn decode_name(text: &[u8]) -> Option<Vec<u8>> {
+    let mut name = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.windows(3).position(is_kept) {
+        name.extend(decode(&rest[..at])?);
+        name.extend_from_slice(&rest[at..at + 3]);
+        rest = &rest[at + 3..];
+    }
+    name.extend(decode(rest)?);
+    Some(name)
+}
+
+fn is_kept(escape: &[u8]) -> bool {
+    escape.eq_ignore_ascii_case(b"%2f") || escape == b"%00"
+}
+
 const fn hex(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),

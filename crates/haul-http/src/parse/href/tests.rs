@@ -100,6 +100,23 @@ fn a_link_that_leads_elsewhere_is_an_error() {
 }
 
 #[test]
+fn a_link_of_another_server_is_compared_by_its_path_where_that_is_enough() {
+    for href in ["http://backend:8080/a/b", "https://x/a/b", "//ada@[::1]:x/a/b", "/a/b", "b"] {
+        assert_eq!(resolve_path(&base("/a"), href.as_bytes()), child("b", false), "{href}");
+    }
+    assert_eq!(resolve_path(&base("/a"), b"http://backend"), Err(HrefError::Outside));
+    assert_eq!(resolve_path(&base("/a"), b"ftp://backend/a/b"), Err(HrefError::Scheme));
+    assert_eq!(resolve_path(&base("/a"), b"http://backend/a/../b"), Err(HrefError::DotDot));
+}
+
+#[test]
+fn names_keep_what_no_name_can_have_encoded() {
+    assert_eq!(decode_name(b"a%20b%2fc%00"), Some(b"a b%2fc%00".to_vec()));
+    assert_eq!(decode_name(b"%252F"), Some(b"%2F".to_vec()));
+    assert_eq!(decode_name(b"a%2"), None);
+}
+
+#[test]
 fn links_that_differ_in_encoding_only_give_the_same_name() {
     let names: Vec<_> = ["/a/b%7Ec", "/a/b~c", "/%61/%62%7e%63", "b~c"]
         .map(|href| resolve(&base("/a"), href.as_bytes()).unwrap())
@@ -169,7 +186,9 @@ fn a_signed_url_is_shown_without_its_signature() {
 fn a_url_is_a_directory_to_list() {
     let base = Base::from_url(&url("https://h/a%20b/?x")).unwrap();
     assert_eq!(resolve(&base, b"/a%20b/c"), child("c", false));
-    assert_eq!(Base::from_url(&url("https://h/a%2fb/")), Err(HrefError::Separator));
+    let encoded = Base::from_url(&url("https://h/a%2fb/")).unwrap();
+    assert_eq!(resolve(&encoded, b"/a%2Fb/c"), child("c", false));
+    assert_eq!(resolve(&encoded, b"/a/b/c"), Err(HrefError::Outside));
     let origin = Origin::new(WebScheme::Http, "::1", Some(8080)).unwrap();
     let url = Url::new(origin, b"/a b/100%?\xff", Some("k=%2F")).unwrap();
     assert_eq!(url.absolute(), "http://[::1]:8080/a%20b/100%25%3F%FF?k=%2F");

@@ -28,6 +28,18 @@ impl Url {
         Self::with_target(origin, &target)
     }
 
+    /// The URL of `path` as written, encoded.
+    ///
+    /// # Errors
+    /// It has something in it that no request can have.
+    pub fn as_written(origin: Origin, path: &str, query: Option<&str>) -> Result<Self, HrefError> {
+        let path = path.replace('?', "%3F").replace('#', "%23");
+        match query {
+            Some(query) => Self::with_target(origin, &format!("{path}?{query}")),
+            None => Self::with_target(origin, &path),
+        }
+    }
+
     /// Reads an absolute URL.
     pub fn parse(text: &str) -> Result<Self, HrefError> {
         let (scheme, rest) = split_scheme(text.as_bytes());
@@ -70,6 +82,19 @@ impl Url {
     /// The query as written, if there is one.
     pub fn query(&self) -> Option<&str> {
         self.target.split_once('?').map(|(_, query)| query)
+    }
+
+    /// The same path and query on another server.
+    #[must_use]
+    pub fn on(&self, origin: Origin) -> Self {
+        Self { origin, target: self.target.clone() }
+    }
+
+    /// Whether it is `directory` without the slash at its end, wherever that is.
+    pub fn is_without_slash(&self, directory: &Self) -> bool {
+        let path = |url: &Self| super::decode(url.path().as_bytes());
+        let slashed = path(self).map(|path| [&path[..], b"/"].concat());
+        slashed.is_some() && slashed == path(directory)
     }
 
     /// Another path of the same server, without a query.

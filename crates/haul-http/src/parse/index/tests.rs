@@ -32,7 +32,7 @@ const REAL: [(&str, &str, u64); 7] = [
 fn real_pages_list_the_same_files_and_no_size_that_is_rounded() {
     let long = "a_very_long_name_that_is_cut_off_in_the_text_of_an_index_because_it_is_too_long_for_the_column.txt";
     for (path, page, exact_below) in REAL {
-        assert!(is_index(HTML, page.as_bytes()), "{path}");
+        assert!(is_index(HTML, &base(path), page.as_bytes()), "{path}");
         let mut found = listed(path, page);
         found.retain(|(name, ..)| name != ".hidden");
         found.sort();
@@ -77,7 +77,7 @@ fn pages_of_lighttpd_and_caddy_are_read() {
         <tr><td class="n"><a href="a%20b">a b</a></td><td class="m">2024-Feb-29 12:34:56</td>
         <td class="s">1.5K</td><td class="t">text/plain</td></tr></tbody></table></div>
         <div class="foot">lighttpd/1.4.69</div></body></html>"#;
-    assert!(is_index(HTML, lighttpd.as_bytes()));
+    assert!(is_index(HTML, &base("/d/"), lighttpd.as_bytes()));
     let expected = [("sub".to_owned(), true, None), ("a b".to_owned(), false, None)];
     assert_eq!(listed("/d/", lighttpd), expected);
 
@@ -90,7 +90,7 @@ fn pages_of_lighttpd_and_caddy_are_read() {
         <td class="size" data-size="1536"><div>1.5 KiB</div></td>
         <td class="timestamp"><time datetime="2024-02-29T12:34:56Z">x</time></td></tr></table>
         <footer>Served with <a href="https://caddyserver.com">Caddy</a></footer></body></html>"#;
-    assert!(is_index(HTML, caddy.as_bytes()));
+    assert!(is_index(HTML, &base("/d/"), caddy.as_bytes()));
     let expected = [("sub".to_owned(), true, None), ("a b".to_owned(), false, Some(1536))];
     assert_eq!(listed("/d/", caddy), expected);
     let index = parse(&base("/d"), caddy.as_bytes()).unwrap();
@@ -109,9 +109,85 @@ fn a_document_is_no_index() {
         ("", "<title>Index of /</title>"),
         ("application/json", "[]"),
     ] {
-        assert!(!is_index(content_type, page.as_bytes()), "{page}");
+        assert!(!is_index(content_type, &base("/d/e/"), page.as_bytes()), "{page}");
     }
-    assert!(is_index("Text/HTML", b"<TITLE>\nIndex of &#x2f;a</TITLE>"));
+    assert!(is_index("Text/HTML", &base("/d/"), b"<TITLE>\nIndex of &#x2f;a</TITLE>"));
+}
+
+#[test]
+fn a_page_about_its_directory_is_no_index() {
+    let path = "/docs/linux/";
+    for page in [
+        "<title>My page about linux</title><a href=\"a\">a</a> Read it.",
+        "<title>Files in linux</title><a href=\"a\">a</a> What files are.",
+        "<title>Linux</title><h1>docs/linux</h1><p>Welcome. <a href=\"install.html\">Install</a> it.",
+        "<title>Project</title><a href=\"install.html\">Install</a> <a href=\"https://x/\">more</a>",
+        "<title>App</title><div id=app></div><script src=app.js></script>",
+        "<a href=\"a.html\">Next</a><form><input></form>",
+        "<pre>Hello.</pre>",
+        "<p></p>",
+    ] {
+        assert!(!is_index(HTML, &base(path), page.as_bytes()), "{page}");
+    }
+}
+
+/// What these servers wrote was called a page that is no list of files.
+#[test]
+fn pages_of_other_servers_are_read() {
+    let file = "<a href=\"a.txt\">a.txt</a>";
+    for (path, page) in [
+        (
+            "/iis/",
+            "<title>h - /iis/</title><H1>h - /iis/</H1><hr><pre><A HREF=\"/\">[To Parent \
+          Directory]</A><br> 1/31/2024  3:05 PM   &lt;dir&gt; <A HREF=\"/iis/a.txt\">a.txt</A>",
+        ),
+        ("/go/", &format!("<!doctype html>\n<meta name=\"viewport\">\n<pre>\n{file}\n</pre>")),
+        (
+            "/tomcat/",
+            "<title>Directory Listing For [/tomcat/]</title><table><tr><td>\
+          <a href=\"/tomcat/a.txt\"><tt>a.txt</tt></a></td></tr></table> Apache Tomcat",
+        ),
+        (
+            "/artifactory/",
+            &format!(
+                "<title>Index of artifactory</title><h1>Index of artifactory\
+          </h1><pre><a href=\"../\">../</a>\n{file}  01-Jan-2025 00:00  2 bytes\n</pre>"
+            ),
+        ),
+        ("/repo/x/", &format!("<title>Index of repo/x</title>{file} Artifactory server")),
+        (
+            "/mini_httpd/",
+            &format!("<TITLE>Index of ./mini_httpd/</TITLE><A HREF=\".\">. </A>{file}"),
+        ),
+        ("/darkhttpd/", &format!("<title>/darkhttpd/</title><h1>/darkhttpd/</h1>{file} darkhttpd")),
+        ("/webfs/", &format!("<title>listing: /webfs/</title>{file} served by webfs")),
+        (
+            "/web/fs/",
+            &format!(
+                "<h1>listing: <a href=\"/\">/</a><a href=\"/web/\">web/</a>\
+          <a href=\"/web/fs/\">fs/</a></h1>{file} served by webfs"
+            ),
+        ),
+        ("/a/serve/", &format!("<title>Files within serve/</title>{file} powered by serve")),
+        ("/pub/x/", &format!("<title>H:80/pub/x/</title>{file} some server")),
+        ("/", &format!("<title>h - /</title>{file} some server")),
+    ] {
+        assert!(is_index(HTML, &base(path), page.as_bytes()), "{page}");
+        let names: Vec<_> = listed(path, page).into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(names, ["a.txt"], "{page}");
+    }
+    assert!(is_index(HTML, &base("/go/"), b"<!doctype html>\n<pre>\n</pre>\n"), "an empty one");
+}
+
+/// It was left out, with status 0.
+#[test]
+fn a_name_with_a_sign_of_queries_in_it_is_told_by_its_text() {
+    let page = "<a href=\"?N=D\">Name</a> <a href=\"what%20now?.txt\">what now?.txt</a> \
+                <a href=\"c#1.txt\"><b>c#1</b>.txt</a><a href='a?b&amp;c.txt'>a?b&amp;c..&gt;</a>\
+                <a href=\"get.php?file=x\">get.php</a><a href=\"a.txt#part\">Part</a>\
+                <a href=\"a.txt?download=1\"><img></a><a href='x?y.txt'>x?y.txt";
+    let names: Vec<_> = listed("/d/", page).into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["what now?.txt", "c#1.txt", "a?b&c.txt", "x?y.txt"]);
 }
 
 #[test]
@@ -166,6 +242,6 @@ proptest! {
     #[test]
     fn no_bytes_make_it_panic(page in prop::collection::vec(any::<u8>(), 0..200)) {
         drop(parse(&base("/"), &page));
-        let _ = is_index(HTML, &page);
+        let _ = is_index(HTML, &base("/a/b"), &page);
     }
 }

@@ -47,9 +47,26 @@ fn a_property_counts_only_with_status_200() {
             href: "/a".into(),
             size: Some(5),
             property_status: Some(404),
+            described: true,
             ..Resource::default()
         }]
     );
+}
+
+#[test]
+fn an_empty_group_that_is_not_found_says_that_nothing_is_there() {
+    let failure = |inner: &str| parse(&response(inner)).unwrap()[0].failure();
+    let group = |prop: &str, status: &str| {
+        format!("<propstat><prop>{prop}</prop><status>HTTP/1.1 {status}</status></propstat>")
+    };
+    assert_eq!(failure(&group("", "404 Not Found")), Some(404));
+    assert_eq!(failure("<status>HTTP/1.1 404 Not Found</status>"), Some(404));
+    // A file of which only some properties are known, or none that was asked for.
+    assert_eq!(failure(&group("<getetag/>", "404 Not Found")), None);
+    assert_eq!(failure(&(group("", "404 Not Found") + &group("", "200 OK"))), None);
+    assert_eq!(failure(&group("", "403 Forbidden")), None);
+    assert_eq!(failure("<status>HTTP/1.1 200 OK</status>"), None);
+    assert_eq!(failure(""), None);
 }
 
 #[test]

@@ -188,6 +188,9 @@ impl Tree {
         if self.open.is_empty() && element != Element::Multistatus {
             return Err(MultistatusError::NotMultistatus);
         }
+        if self.open.last() == Some(&Element::Prop) {
+            self.response.found.described = true;
+        }
         match element {
             Element::Response => self.response = Response::default(),
             Element::Propstat => self.response.begin_propstat(),
@@ -282,7 +285,10 @@ impl Response {
     fn end_propstat(&mut self) {
         let candidate = std::mem::take(&mut self.candidate);
         match self.candidate_status {
-            Some(200) => self.found.merge(candidate),
+            Some(200) => {
+                self.found.described = true;
+                self.found.merge(candidate);
+            }
             other => self.found.property_status = self.found.property_status.or(other),
         }
     }

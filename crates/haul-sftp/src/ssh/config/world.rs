@@ -43,6 +43,9 @@ impl World for RealWorld {
 
     fn succeeds(&self, command: &str) -> bool {
         let mut shell = Command::new("sh");
+        for name in haul_net::secret_variables() {
+            shell.env_remove(name);
+        }
         shell.arg("-c").arg(command).stdin(Stdio::null()).stdout(Stdio::null());
         // A command that cannot be started has not succeeded, which is all that is asked.
         shell.status().is_ok_and(|status| status.success())

@@ -72,7 +72,10 @@ impl Child {
         // What is shown depends neither on a configuration nor on keys of the user, and leaves
         // nothing in his home.
         command.arg("--").args(paths).env("HAUL_CONFIG", "").env("HOME", home);
-        for name in ["XDG_STATE_HOME", "SSH_AUTH_SOCK", "NETRC", "HAUL_PASSWORD", "HAUL_TOKEN"] {
+        for name in ["XDG_STATE_HOME", "SSH_AUTH_SOCK", "NETRC"] {
+            command.env_remove(name);
+        }
+        for name in haul_net::secret_variables() {
             command.env_remove(name);
         }
         // Its servers are on this machine, where no proxy finds them.

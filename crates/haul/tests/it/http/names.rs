@@ -33,6 +33,19 @@ fn names_of(path: &str) -> (i32, String, Vec<Vec<u8>>) {
     (output.status.code().unwrap(), said, names)
 }
 
+/// `%2F` was refused, and `a%2Bb` asked for as `a+b`.
+#[test]
+fn what_is_encoded_in_an_argument_is_asked_for_as_it_is() {
+    for (path, name) in [("/a%2Bb", "a+b"), ("/d%2Fe/f%2Fg", "f%2Fg"), ("/%7Eada/x%28", "x(")] {
+        let session = Session::new().directory("dst");
+        let file = File::new(content(1, 300 << 10));
+        let server = Server::start(move |asked| file.answer(asked));
+        session.haul(&format!("cp --retries 0 {} dst/", server.url(path))).status(0);
+        assert!(session.has(&format!("dst/{name}")), "{path}");
+        assert!(server.asked().iter().all(|asked| asked.target == path), "{:?}", server.asked());
+    }
+}
+
 #[test]
 fn encoded_names_are_decoded() {
     for (path, name) in [

@@ -48,6 +48,65 @@ fn a_password_is_not_told_to_the_server_that_a_file_is_redirected_to() {
     assert!(!other.asked().iter().any(tells), "{:?}", other.asked());
 }
 
+/// Both were told to every server of the command.
+#[test]
+fn a_secret_that_could_be_for_two_servers_is_told_to_neither() {
+    let server = || {
+        let file = File::new(content(1, SIZE));
+        Server::start(move |asked| match asked.field("authorization") {
+            None => challenge().with("WWW-Authenticate", "Basic realm=\"here\", Bearer"),
+            Some(_) => file.answer(asked),
+        })
+    };
+    let (one, other) = (server(), server());
+    let plain = |server: &Server| server.url("/f");
+    for (variable, urls) in [
+        ("HAUL_PASSWORD", [as_me(&one), as_me(&other)]),
+        ("HAUL_TOKEN", [plain(&one), plain(&other)]),
+    ] {
+        let session = Session::new();
+        let ran = copy_as(&session, variable, &urls.join(" ")).status(1);
+        assert!(ran.err().contains(&format!("{variable}_NAME")), "{}", ran.err());
+        for url in urls {
+            assert!(ran.err().contains(url.trim_end_matches("/f")), "{}", ran.err());
+        }
+        assert!(!ran.err().contains(SECRET));
+    }
+    for server in [&one, &other] {
+        assert!(!server.asked().iter().any(tells), "{:?}", server.asked());
+    }
+}
+
+#[test]
+fn of_two_servers_the_one_with_a_user_is_told_the_password() {
+    let file = File::new(content(1, SIZE));
+    let (bytes, public) = (file.content.clone(), File::new(content(2, SIZE)));
+    let server = Server::start(move |asked| match asked.field("authorization") {
+        Some(BASIC) => file.answer(asked),
+        _ => challenge(),
+    });
+    let other = Server::start(move |asked| public.answer(asked));
+    let session = Session::new();
+    let urls = format!("{} {}", as_me(&server), other.url("/g"));
+    copy_as(&session, "HAUL_PASSWORD", &urls).status(0);
+    assert!(std::fs::read(session.path("dst/f")).unwrap() == bytes[..]);
+    assert!(!other.asked().iter().any(tells));
+}
+
+#[test]
+fn a_remote_of_the_configuration_has_a_token_of_its_own() {
+    let file = File::new(content(1, SIZE));
+    let server = Server::start(move |asked| match asked.field("authorization") {
+        Some("Bearer open-sesame") => file.answer(asked),
+        _ => challenge().with("WWW-Authenticate", "Bearer"),
+    });
+    let session = Session::new();
+    session.write("c.toml", format!("[remote.my-nas]\nurl = \"{}\"\n", server.url("/")));
+    let line = "cp --config c.toml --retries 1 my-nas:f dst/";
+    session.haul_where(line, &[("HAUL_TOKEN_MY_NAS", SECRET), ("HAUL_TOKEN", "other")]).status(0);
+    assert!(session.has("dst/f"));
+}
+
 #[test]
 fn another_server_that_asks_for_a_password_gets_none() {
     let both = || challenge().with("WWW-Authenticate", "Basic realm=\"here\", Bearer");

@@ -1,0 +1,227 @@
+//! Whether a page is the listing of a directory and no document.
+//!
+//! A page is one if it is marked as servers mark theirs, if its title or first heading is the path that
+//! was asked for, or if it is little but links to its own children. What is taken for a listing wrongly
+//! has its links followed instead of being saved, so each of these is narrow.
+
+use super::super::href::{Base, Target, resolve};
+use super::PREFIX;
+use super::html::{self, Html, Piece, Tag};
+
+/// Titles of listings, whatever the path. With the slash: a document can be about an index of something.
+const TITLES: [&str; 3] = ["index of /", "directory listing for /", "directory: /"];
+
+/// What stands before a path, or the last name in it, in titles that leave the first slash out.
+const BEFORE_NAMES: [&str; 7] = [
+    "index of ",
+    "directory listing for ",
+    "directory listing of ",
+    "directory: ",
+    "files within ",
+    "files in ",
+    "listing: ",
+];
+
+/// Links that sort the pages of rclone and Caddy.
+const SORTS: [&str; 2] = ["?sort=namedirfirst&order=", "?sort=name&order="];
+
+/// Words that stand around the links of a listing.
+const AROUND: [&str; 34] = [
+    "name",
+    "size",
+    "date",
+    "time",
+    "last",
+    "modified",
+    "modification",
+    "type",
+    "description",
+    "parent",
+    "directory",
+    "dir",
+    "file",
+    "files",
+    "folder",
+    "index",
+    "of",
+    "to",
+    "bytes",
+    "byte",
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+    "am",
+    "pm",
+];
+
+/// Whether `page`, which was served as HTML at `base`, is its listing.
+pub(super) fn is_listing(base: &Base, page: &[u8]) -> bool {
+    let page = &page[..page.len().min(PREFIX)];
+    let mut seen = Seen::default();
+    for piece in Html::new(page) {
+        match piece {
+            Piece::Title(title) => {
+                let title = words_of(&html::decode(title));
+                if is_title(&title, base) {
+                    return true;
+                }
+                seen.words += strange_words(&title);
+            }
+            Piece::Open(tag) if tag.is("a") => {
+                if seen.link(base, &tag) {
+                    return true;
+                }
+            }
+            Piece::Open(tag) => seen.open(&tag),
+            Piece::Close(name) => {
+                if let Some(heading) = seen.close(name)
+                    && is_path(&words_of(heading.as_bytes()), base)
+                {
+                    return true;
+                }
+            }
+            Piece::Text(text) => seen.text(&html::decode(text)),
+        }
+    }
+    seen.is_little_but_children()
+}
+
+/// What is on a page.
+#[derive(Default)]
+struct Seen {
+    /// Links to something in the directory, and to something else than it and what is above.
+    children: usize,
+    others: usize,
+    /// Whether what comes is the text of a link, or preformatted.
+    in_link: bool,
+    preformatted: bool,
+    /// Words that no listing has around its links.
+    words: usize,
+    /// The first heading: not begun, open, ended.
+    heading: Option<String>,
+    has_heading: bool,
+    has_text: bool,
+}
+
+impl Seen {
+    /// Whether it is one that only listings have.
+    fn link(&mut self, base: &Base, tag: &Tag<'_>) -> bool {
+        let Some(href) = tag.attribute("href") else { return false };
+        let href = href.trim_ascii();
+        if SORTS.iter().any(|sort| href.starts_with(sort.as_bytes())) {
+            return true;
+        }
+        self.in_link = true;
+        match resolve(base, href) {
+            Ok(Target::Child { .. }) => self.children += 1,
+            Ok(Target::This) => {}
+            Err(_) if is_above(href) || matches!(href.first(), None | Some(b'?' | b'#')) => {}
+            Err(_) => self.others += 1,
+        }
+        false
+    }
+
+    fn open(&mut self, tag: &Tag<'_>) {
+        self.preformatted |= tag.is("pre");
+        let is_heading = ["h1", "h2", "h3", "h4", "h5", "h6"].iter().any(|name| tag.is(name));
+        if is_heading && !self.has_heading {
+            self.heading = Some(String::new());
+            self.has_heading = true;
+        }
+        // A form or a picture in the text is none of a listing.
+        self.words += usize::from(tag.is("form") || tag.is("iframe") || tag.is("video"));
+    }
+
+    /// The first heading, when it ends.
+    fn close(&mut self, name: &[u8]) -> Option<String> {
+        match name.to_ascii_lowercase()[..] {
+            [b'a'] => self.in_link = false,
+            [b'h', b'1'..=b'6'] => return self.heading.take(),
+            _ => {}
+        }
+        None
+    }
+
+    fn text(&mut self, text: &[u8]) {
+        let text = String::from_utf8_lossy(text);
+        if let Some(heading) = &mut self.heading {
+            heading.push_str(&text);
+        }
+        self.has_text |= !text.trim().is_empty();
+        if self.in_link {
+            return;
+        }
+        self.words += strange_words(&text);
+    }
+
+    /// Nothing but links to what is in the directory and above; or, as Go's file server shows an empty
+    /// directory, nothing at all, preformatted.
+    const fn is_little_but_children(&self) -> bool {
+        let nothing = self.preformatted && !self.has_text;
+        self.words == 0 && self.others == 0 && (self.children > 0 || nothing)
+    }
+}
+
+/// Up, as a listing has it.
+fn is_above(href: &[u8]) -> bool {
+    matches!(href, b".." | b"../" | b"/")
+}
+
+/// Words that are none of those around the links of a listing.
+fn strange_words(text: &str) -> usize {
+    let words = text.split(|c: char| !c.is_alphabetic()).filter(|word| word.len() > 2);
+    words.filter(|word| !AROUND.contains(&&word.to_ascii_lowercase()[..])).count()
+}
+
+/// Text with single blanks.
+fn words_of(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn is_title(title: &str, base: &Base) -> bool {
+    let lower = title.to_ascii_lowercase();
+    if TITLES.iter().any(|known| lower.starts_with(known)) || is_path(title, base) {
+        return true;
+    }
+    let names: Vec<_> =
+        base.components().iter().map(|name| String::from_utf8_lossy(name)).collect();
+    let Some(last) = names.last() else { return false };
+    let path = names.join("/");
+    BEFORE_NAMES.iter().filter(|before| lower.starts_with(**before)).any(|before| {
+        // ASCII letters in another case are as long.
+        let rest = title.get(before.len()..).unwrap_or_default();
+        let rest = rest.trim_start_matches("./").trim_end_matches('/');
+        // The last name alone is not told from a document about it, but by the slash behind it.
+        rest == path || rest == &last[..] && lower.ends_with('/')
+    })
+}
+
+/// Whether a title or heading is the path that was asked for, by itself or behind other words.
+fn is_path(title: &str, base: &Base) -> bool {
+    let title = title.trim_end_matches([']', ')', '"', '\'']);
+    let names = base.components().iter().map(|name| String::from_utf8_lossy(name));
+    let path: String = names.flat_map(|name| ["/".to_owned(), name.into_owned()]).collect();
+    let before = if path.is_empty() {
+        title.strip_suffix('/')
+    } else {
+        title.strip_suffix('/').unwrap_or(title).strip_suffix(&path[..])
+    };
+    let Some(before) = before else { return false };
+    let host = base.origin.host();
+    let has_host = before
+        .strip_suffix(&format!(":{}", base.origin.port()))
+        .unwrap_or(before)
+        .to_ascii_lowercase()
+        .ends_with(host);
+    has_host || before.chars().next_back().is_none_or(|last| " [(.\"':".contains(last))
+}

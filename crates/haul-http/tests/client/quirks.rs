@@ -1,0 +1,249 @@
+//! Servers that other clients cope with: what they refuse has another way, which is learnt once.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use haul_http::client::{HttpStorage, Nearest};
+use haul_http::parse::Url;
+use haul_storage::{Block, CreateOptions, Error, ErrorKind, RelPath, Result, Retry, Storage};
+
+use super::scripted::{Asked, Reply, Scripted};
+use super::{host, path, replacing, storage};
+
+const FILE: u64 = 300 << 10;
+
+fn usual(asked: &Asked) -> Reply {
+    match (&asked.method[..], &asked.path[..]) {
+        ("OPTIONS", _) => Reply::Say(200, vec![("DAV", "1".to_owned())], String::new()),
+        ("PROPFIND", "/" | "/dav/") => Reply::listing(&[(&asked.path, None)]),
+        ("PROPFIND", part) if part.ends_with("part") => Reply::listing(&[(part, Some(FILE))]),
+        ("PROPFIND", part) if part.ends_with("journal") => Reply::listing(&[(part, Some(1))]),
+        ("PROPFIND", _) => Reply::status(404),
+        ("PUT" | "MOVE" | "MKCOL", _) => Reply::status(201),
+        ("DELETE", _) => Reply::status(204),
+        _ => Reply::status(405),
+    }
+}
+
+async fn open(server: &Scripted) -> Arc<HttpStorage> {
+    storage(&server.url, &tempfile::tempdir().unwrap()).await
+}
+
+async fn write_small(storage: &HttpStorage, name: &str) -> Result<()> {
+    storage.write_whole(&path(name), Bytes::from_static(b"x"), &replacing()).await
+}
+
+async fn write_large(storage: &HttpStorage, name: &str) -> Result<()> {
+    let options = CreateOptions { size: Some(FILE), ..CreateOptions::default() };
+    let writer = storage.create(&path(name), &options).await?;
+    writer.write_at(0, Block::from(Bytes::from(vec![1; FILE as usize]))).await?;
+    let outcome = writer.commit(FILE, &replacing()).await;
+    if outcome.is_err() {
+        writer.abort(false).await?;
+    }
+    outcome
+}
+
+async fn names(storage: &HttpStorage) -> Vec<String> {
+    let batches = storage.list(&RelPath::root()).await.unwrap().collect::<Vec<_>>().await;
+    let entries = batches.into_iter().flat_map(Result::unwrap);
+    entries.map(|entry| entry.path.to_string()).collect()
+}
+
+fn empty_group(href: &str) -> Reply {
+    let body = format!(
+        "<D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>{href}</D:href><D:propstat><D:prop/>\
+         <D:status>HTTP/1.1 404 Not Found</D:status></D:propstat></D:response></D:multistatus>"
+    );
+    Reply::Say(207, Vec::new(), body)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_multistatus_can_say_that_nothing_is_there() {
+    let empty = "<D:multistatus xmlns:D=\"DAV:\"></D:multistatus>";
+    let nothing = [empty_group("/dav/new"), Reply::Say(207, Vec::new(), empty.to_owned())];
+    for reply in nothing {
+        let server = Scripted::start(move |asked| match &asked.path[..] {
+            "/dav/new" => reply.clone(),
+            _ => usual(asked),
+        });
+        let server = server.await;
+        let error = open(&server).await.stat(&path("new")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        let url = Url::parse(&format!("{}new", server.url)).unwrap();
+        let found = host(&server.url).nearest(&url).await.unwrap();
+        let directory = Url::parse(&server.url).unwrap();
+        assert_eq!(found, Nearest { directory, rest: vec![b"new".to_vec()], is_file: false });
+    }
+}
+
+/// Behind a proxy that ends TLS, Apache takes no URL with `https`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destination_that_is_refused_as_a_url_is_a_path() {
+    for status in [400, 405, 502] {
+        let server = Scripted::start(move |asked| match &asked.method[..] {
+            "MOVE" if asked.header("destination").starts_with("http") => Reply::status(status),
+            _ => usual(asked),
+        });
+        let server = server.await;
+        let storage = open(&server).await;
+        write_large(&storage, "a").await.unwrap();
+        write_large(&storage, "b").await.unwrap();
+        let moves = server.asked("MOVE");
+        let destinations: Vec<_> = moves.iter().map(|asked| asked.header("destination")).collect();
+        // It is learnt once.
+        assert_eq!(destinations, [&format!("{}a", server.url), "/dav/a", "/dav/b"], "{status}");
+        assert_eq!(server.asked("PUT").len(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_a_move_that_works_has_files_put_under_their_names() {
+    for status in [400, 405, 501, 502] {
+        let server = Scripted::start(move |asked| match &asked.method[..] {
+            "MOVE" => Reply::status(status),
+            _ => usual(asked),
+        });
+        let server = server.await;
+        let storage = open(&server).await;
+        write_small(&storage, "small").await.unwrap();
+        write_large(&storage, "large").await.unwrap();
+        assert_eq!(server.asked("MOVE").len(), 2, "it is learnt once");
+        let puts = server.asked("PUT");
+        let puts: Vec<_> = puts.iter().map(|asked| &asked.path[..]).collect();
+        assert_eq!(puts, ["/dav/.small.haul-journal", "/dav/small", "/dav/large"], "{status}");
+        assert_eq!(server.asked("DELETE").len(), 1, "the part file");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_file_that_cannot_be_moved_is_started_anew_under_its_name() {
+    let server = Scripted::start(|asked| match &asked.method[..] {
+        "MOVE" => Reply::status(502),
+        _ => usual(asked),
+    });
+    let server = server.await;
+    let storage = open(&server).await;
+    let error = write_large(&storage, "large").await.unwrap_err();
+    assert_eq!(error.retry(), Retry::FromStart, "{error}");
+    write_large(&storage, "large").await.unwrap();
+    let puts = server.asked("PUT");
+    assert_eq!(puts.last().map(|asked| &asked.path[..]), Some("/dav/large"));
+}
+
+/// A server that is known to move files and has too much to do has not lost its MOVE.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_after_a_move_that_worked_is_an_error() {
+    let server = Scripted::start(|asked| match (&asked.method[..], &asked.path[..]) {
+        ("MOVE", "/dav/.b.haul-part") => Reply::status(400),
+        _ => usual(asked),
+    });
+    let server = server.await;
+    let storage = open(&server).await;
+    write_large(&storage, "a").await.unwrap();
+    let error: Error = write_large(&storage, "b").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert_eq!(server.asked("MOVE").len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redirect_that_adds_a_slash_stays_on_the_server() {
+    let server = Scripted::start(|asked| match &asked.path[..] {
+        "/dav/d%20e" if asked.method == "PROPFIND" => {
+            let to = "http://backend.invalid/dav/d%20e/".to_owned();
+            Reply::Say(301, vec![("Location", to)], String::new())
+        }
+        "/dav/d%20e/" => Reply::listing(&[("/dav/d%20e/", None)]),
+        _ => usual(asked),
+    });
+    let server = server.await;
+    assert!(open(&server).await.stat(&path("d e")).await.unwrap().is_dir());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn links_are_compared_by_their_paths_whatever_server_they_name() {
+    for backend in ["https://127.0.0.1", "http://backend.internal:8080", "//ada@[::1]:x"] {
+        let server = Scripted::start(move |asked| match asked.is("PROPFIND", "/dav/") {
+            true => {
+                let link = |name: &str| format!("{backend}/dav/{name}");
+                Reply::listing(&[(&link(""), None), (&link("a%20b"), Some(2))])
+            }
+            false => usual(asked),
+        });
+        let server = server.await;
+        assert_eq!(names(&*open(&server).await).await, ["a b"], "{backend}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_changes_something_is_not_redirected_to_another_server() {
+    let other = Scripted::start(usual).await;
+    let to = other.url.clone();
+    let server = Scripted::start(move |asked| match &asked.method[..] {
+        "DELETE" | "MKCOL" | "MOVE" | "PUT" => {
+            Reply::Say(307, vec![("Location", format!("{to}x"))], String::new())
+        }
+        "PROPFIND" if asked.path == "/dav/file" => Reply::listing(&[("/dav/file", Some(1))]),
+        _ => usual(asked),
+    });
+    let server = server.await;
+    let storage = open(&server).await;
+    let removed = storage.remove(&path("file")).await;
+    let made = storage.create_dir(&path("dir")).await;
+    let written = write_small(&storage, "small").await;
+    for error in [removed, made, written].map(Result::unwrap_err) {
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        assert!(error.to_string().contains(&other.url), "{error}");
+    }
+    for method in ["DELETE", "MKCOL", "PUT", "MOVE"] {
+        assert!(other.asked(method).is_empty(), "{method}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_written_to_where_a_look_is_redirected() {
+    let other = Scripted::start(usual).await;
+    let to = other.url.clone();
+    let server = Scripted::start(move |asked| match &asked.method[..] {
+        "PROPFIND" => Reply::Say(302, vec![("Location", to.clone())], String::new()),
+        _ => usual(asked),
+    });
+    let server = server.await;
+    let url = Url::parse(&format!("{}new", server.url)).unwrap();
+    let error = host(&server.url).nearest(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert!(error.to_string().contains(&other.url), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_that_is_too_long_is_an_error_that_names_it() {
+    let server = Scripted::start(|asked| match &asked.path[..] {
+        "/dav/busy" => Reply::Say(503, vec![("Retry-After", "3600".to_owned())], String::new()),
+        _ => usual(asked),
+    });
+    let server = server.await;
+    let storage = open(&server).await;
+    for _ in 0..2 {
+        let error = storage.stat(&path("busy")).await.unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Never), "{error}");
+        assert!(error.to_string().contains("asks to wait 3"), "{error}");
+    }
+    let asked = server.asked("PROPFIND");
+    assert_eq!(asked.iter().filter(|asked| asked.path == "/dav/busy").count(), 1);
+}
+
+/// What is written in an argument is what a server is asked for; servers may tell `%2B` from `+`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_is_written_to_as_it_was_given() {
+    let server = Scripted::start(usual).await;
+    let storage = open(&server).await;
+    let given = Url::parse(&format!("{}a%2Bb%2Fc", server.url)).unwrap();
+    storage.is_at(path("a+b%2Fc"), &given);
+    write_small(&storage, "a+b%2Fc/d+e").await.unwrap_err();
+    storage.create_dir(&path("a+b%2Fc")).await.unwrap();
+    write_small(&storage, "a+b%2Fc/d+e").await.unwrap();
+    let moves = server.asked("MOVE");
+    assert_eq!(moves[0].header("destination"), format!("{}a%2Bb%2Fc/d+e", server.url));
+    assert_eq!(server.asked("MKCOL")[0].path, "/dav/a%2Bb%2Fc/");
+}

@@ -1,0 +1,271 @@
+//! Whose the secrets of the environment are.
+//!
+//! ```text
+//! HAUL_PASSWORD_NAME, HAUL_TOKEN_NAME → the [remote.NAME] of the configuration
+//! HAUL_PASSWORD, HAUL_TOKEN           → the only host of the command without one of its own, or the only
+//!                                       one of those with USER@; a list of hosts counts as one
+//! ```
+//!
+//! Where it cannot be told which host one is for, that is an error: a host that is given the password of
+//! another one has it. Every argument is [noted](Secrets::note) before the first place is opened.
+
+use std::env;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use haul_net::{PasswordSource, Secret};
+use haul_storage::{Error, ErrorKind, Location, Result, Scheme};
+
+/// The secrets, and the hosts of the command.
+#[derive(Debug)]
+pub(super) struct Secrets {
+    password: Option<PasswordSource>,
+    token: Option<PasswordSource>,
+    /// One for each host, in the order of the arguments.
+    hosts: Mutex<Vec<Noted>>,
+}
+
+/// What makes one host different from another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Host {
+    user: Option<String>,
+    name: String,
+    port: Option<u16>,
+    scheme: Scheme,
+}
+
+#[derive(Debug)]
+struct Noted {
+    host: Host,
+    /// As the user knows it.
+    shown: String,
+    /// Whether it is one of a list.
+    is_listed: bool,
+    password: Option<PasswordSource>,
+    token: Option<PasswordSource>,
+    /// Whether the configuration says how to get its password.
+    has_command: bool,
+}
+
+impl Secrets {
+    /// Those of this process.
+    pub(super) fn of_environment() -> Self {
+        let (password, token) = (variable("HAUL_PASSWORD"), variable("HAUL_TOKEN"));
+        Self { password, token, hosts: Mutex::default() }
+    }
+
+    /// Notes a host of the command, which may be a `remote` of the configuration and may be one of a
+    /// list.
+    pub(super) fn note(&self, location: &Location, remote: Option<&str>, is_listed: bool) {
+        let Some(host) = host_of(location) else { return };
+        let own = |kind: &str| variable(&format!("{kind}_{}", in_capitals(remote?)));
+        let (password, token) = (own("HAUL_PASSWORD"), own("HAUL_TOKEN"));
+        let mut hosts = self.lock();
+        if !hosts.iter().any(|known| known.host == host) {
+            let shown = shown(&host);
+            let (host, password, token, has_command) = (host.clone(), None, None, false);
+            hosts.push(Noted { host, shown, is_listed, password, token, has_command });
+        }
+        let Some(known) = hosts.iter_mut().find(|known| known.host == host) else { return };
+        known.is_listed &= is_listed;
+        known.password = known.password.take().or(password);
+        known.token = known.token.take().or(token);
+    }
+
+    /// Notes that the configuration has a `password_command` for a host.
+    pub(super) fn has_command(&self, location: &Location) {
+        let Some(host) = host_of(location) else { return };
+        if let Some(known) = self.lock().iter_mut().find(|known| known.host == host) {
+            known.has_command = true;
+        }
+    }
+
+    /// The password of a host, if the environment has it.
+    ///
+    /// # Errors
+    /// It cannot be told which host `HAUL_PASSWORD` is for.
+    pub(super) fn password(&self, location: &Location) -> Result<Option<PasswordSource>> {
+        let hosts = self.lock();
+        let own = |host: &Noted| host.password.clone();
+        let others = hosts.iter().filter(|host| host.password.is_none() && !host.has_command);
+        whose("HAUL_PASSWORD", self.password.as_ref(), location, &hosts, own, others)
+    }
+
+    /// The token of a host that speaks HTTP, if the environment has it.
+    ///
+    /// # Errors
+    /// It cannot be told which host `HAUL_TOKEN` is for.
+    pub(super) fn token(&self, location: &Location) -> Result<Option<PasswordSource>> {
+        let hosts = self.lock();
+        let own = |host: &Noted| host.token.clone();
+        let others = hosts.iter().filter(|host| host.token.is_none() && is_web(host.host.scheme));
+        whose("HAUL_TOKEN", self.token.as_ref(), location, &hosts, own, others)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Noted>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The secret of a host: its own, or the one that is for one host of `others`.
+fn whose<'a>(
+    variable: &str,
+    general: Option<&PasswordSource>,
+    location: &Location,
+    hosts: &[Noted],
+    own: impl Fn(&Noted) -> Option<PasswordSource>,
+    others: impl Iterator<Item = &'a Noted>,
+) -> Result<Option<PasswordSource>> {
+    let Some(host) = host_of(location) else { return Ok(None) };
+    let noted = hosts.iter().find(|noted| noted.host == host);
+    if let Some(own) = noted.and_then(own) {
+        return Ok(Some(own));
+    }
+    let Some(general) = general else { return Ok(None) };
+    // One for all of a list, which is the first of it.
+    let mut seen_list = false;
+    let others: Vec<_> = others
+        .filter(|other| !other.is_listed || !std::mem::replace(&mut seen_list, true))
+        .collect();
+    let named: Vec<_> = others.iter().copied().filter(|other| other.host.user.is_some()).collect();
+    let only = match (&others[..], &named[..]) {
+        ([], _) => return Ok(None),
+        ([only], _) => only,
+        (_, [only]) => only,
+        _ => {
+            let all: Vec<_> = others.iter().map(|other| &other.shown[..]).collect();
+            let kind = variable.trim_start_matches("HAUL_").to_ascii_lowercase();
+            return Err(Error::new(ErrorKind::InvalidInput, "sign in").at(location).because(
+                format!(
+                    "{variable} is the {kind} of one host, and there are {}: {}; put USER@ before the \
+                     one that it is for (and no other), or call it {variable}_NAME for a [remote.NAME] \
+                     of the configuration, or unset it",
+                    all.len(),
+                    all.join(", ")
+                ),
+            ));
+        }
+    };
+    let is_it = only.host == host || only.is_listed && noted.is_some_and(|noted| noted.is_listed);
+    Ok(is_it.then(|| general.clone()))
+}
+
+/// What a variable has, if it has anything.
+fn variable(name: &str) -> Option<PasswordSource> {
+    let text = env::var(name).ok().filter(|text| !text.is_empty())?;
+    Some(PasswordSource::Secret(Secret::new(text)))
+}
+
+/// A name as it stands in that of a variable.
+fn in_capitals(remote: &str) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    remote.chars().map(letter).collect()
+}
+
+fn host_of(location: &Location) -> Option<Host> {
+    let Location::Remote { scheme, user, host, port, .. } = location else { return None };
+    // What is only another way to say the same, or to speak to the same server.
+    let (scheme, usual) = match scheme {
+        Scheme::Sftp => (Scheme::Sftp, None),
+        Scheme::Http | Scheme::Dav => (Scheme::Http, Some(80)),
+        Scheme::Https | Scheme::Davs => (Scheme::Https, Some(443)),
+        Scheme::Ftp => (Scheme::Ftp, None),
+        Scheme::Ftps => (Scheme::Ftps, None),
+    };
+    let name = host.to_ascii_lowercase();
+    Some(Host { user: user.clone(), name, port: port.or(usual), scheme })
+}
+
+fn shown(host: &Host) -> String {
+    let Host { user, name, port, scheme } = host;
+    let user = user.as_ref().map_or(String::new(), |user| format!("{}@", user.escape_debug()));
+    let name = if name.contains(':') { format!("[{name}]") } else { name.clone() };
+    let usual = matches!((scheme, port), (Scheme::Http, Some(80)) | (Scheme::Https, Some(443)));
+    let port = port.filter(|_| !usual).map_or(String::new(), |port| format!(":{port}"));
+    format!("{}://{user}{name}{port}", scheme.name())
+}
+
+const fn is_web(scheme: Scheme) -> bool {
+    matches!(scheme, Scheme::Http | Scheme::Https)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secrets(locations: &[&str]) -> Secrets {
+        let secret = |text: &str| Some(PasswordSource::Secret(Secret::new(text)));
+        let (password, token) = (secret("password"), secret("token"));
+        let secrets = Secrets { password, token, hosts: Mutex::default() };
+        for text in locations {
+            let (text, is_listed) = match text.strip_prefix("list ") {
+                Some(text) => (text, true),
+                None => (*text, false),
+            };
+            secrets.note(&Location::parse(text).unwrap(), None, is_listed);
+        }
+        secrets
+    }
+
+    /// Which of the hosts get the password.
+    fn get_it(locations: &[&str]) -> Result<Vec<bool>, String> {
+        let secrets = secrets(locations);
+        let each = locations.iter().map(|text| {
+            let text = text.strip_prefix("list ").unwrap_or(text);
+            let found = secrets.password(&Location::parse(text).unwrap());
+            found.map(|found| found.is_some()).map_err(|error| error.to_string())
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn a_password_is_for_one_host() {
+        assert_eq!(get_it(&["sftp://a/x"]), Ok(vec![true]));
+        assert_eq!(get_it(&["sftp://a/x", "/disk"]), Ok(vec![true, false]));
+        assert_eq!(get_it(&["sftp://ada@a/x", "sftp://ada@a/y"]), Ok(vec![true, true]));
+        assert_eq!(get_it(&["davs://a/x", "https://A:443/y"]), Ok(vec![true, true]));
+        assert_eq!(get_it(&["sftp://a/x", "davs://ada@cloud/"]), Ok(vec![false, true]));
+        assert_eq!(get_it(&["sftp://h/x", "sftp://ada@h/x"]), Ok(vec![false, true]));
+    }
+
+    #[test]
+    fn a_list_of_hosts_counts_as_one() {
+        let list = ["list sftp://n1/x", "list sftp://n2/x"];
+        assert_eq!(get_it(&list), Ok(vec![true, true]));
+        let named = ["list sftp://ada@n1/x", "list sftp://ada@n2/x", "https://web/f"];
+        assert_eq!(get_it(&named), Ok(vec![true, true, false]));
+    }
+
+    #[test]
+    fn a_password_that_could_be_for_several_hosts_is_for_none() {
+        for hosts in [
+            ["sftp://a/x", "sftp://b/x"],
+            ["sftp://ada@a/x", "ftp://ada@b/x"],
+            ["list sftp://a/x", "sftp://b/x"],
+        ] {
+            let error = get_it(&hosts).unwrap_err();
+            assert!(error.contains("HAUL_PASSWORD is the password of one host"), "{error}");
+            assert!(error.contains("2: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_for_a_host_that_speaks_http() {
+        let secrets = secrets(&["sftp://a/x", "https://b/x"]);
+        let of = |text: &str| secrets.token(&Location::parse(text).unwrap()).unwrap().is_some();
+        assert_eq!((of("sftp://a/x"), of("https://b/x")), (false, true));
+    }
+
+    #[test]
+    fn a_host_with_a_password_of_its_own_needs_no_other() {
+        let secrets = secrets(&["sftp://a/x", "sftp://b/x"]);
+        let location = Location::parse("sftp://a/x").unwrap();
+        secrets.has_command(&location);
+        assert!(secrets.password(&location).unwrap().is_none());
+        assert!(secrets.password(&Location::parse("sftp://b/x").unwrap()).unwrap().is_some());
+    }
+
+    #[test]
+    fn the_name_of_a_remote_is_one_of_a_variable() {
+        assert_eq!(in_capitals("my-nas.2"), "MY_NAS_2");
+    }
+}
