@@ -11,7 +11,7 @@ use haul_storage::{
     SpecialKind, Timestamp,
 };
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags,
 };
 use rustix::io::{Errno, Result as SysResult};
 
@@ -122,10 +122,12 @@ fn modified_of(stat: &Stat) -> Timestamp {
     Timestamp { seconds: stat.st_mtime, nanos }
 }
 
-/// Sets only the modification time; the access time stays.
+/// Sets the modification time, and the access time to now. File systems on libfuse 2 (exfat-fuse,
+/// fusefat, and others that do not set `utime_omit_ok`) ignore a request that has only one of the two, and
+/// report success.
 fn times(modified: Timestamp) -> Timestamps {
     Timestamps {
-        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
         last_modification: Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanos.into() },
     }
 }
