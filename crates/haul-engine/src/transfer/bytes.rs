@@ -12,12 +12,21 @@ use crate::plan::Item;
 pub async fn digest_existing(context: &Context, item: &Item, kind: DigestKind) -> Result<Digest> {
     let job = &item.job.job;
     if job.destination.capabilities().medium == Medium::Disk {
-        digest_file(context, &*job.destination, &item.destination, kind)
-            .await
-            .map_err(|error| error.at(item.job.destination_name(&item.destination)))
+        digest_destination(context, item, kind).await
     } else {
         digest_file(context, &*job.source, &item.source.path, kind).await
     }
+}
+
+/// The digest of what is at an item's destination.
+pub async fn digest_destination(
+    context: &Context,
+    item: &Item,
+    kind: DigestKind,
+) -> Result<Digest> {
+    digest_file(context, &*item.job.job.destination, &item.destination, kind)
+        .await
+        .map_err(|error| error.at(item.job.destination_name(&item.destination)))
 }
 
 async fn digest_file(

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use haul_storage::{
-    CommitOptions, Entry, EntryKind, Error, ErrorKind, KeptTimes, LinkKind, Medium, Metadata,
-    RelPath, Result, Retry, StorageExt, journal_name,
+    CommitOptions, DigestKind, Entry, EntryKind, Error, ErrorKind, KeptTimes, LinkKind, Medium,
+    Metadata, RelPath, Result, Retry, StorageExt, journal_name, part_name,
 };
 
 use super::compare::{Verdict, verdict};
@@ -80,9 +80,7 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
             sweep(context, item).await?;
             unchanged(context, item, existing.known_size().unwrap_or(0)).await?
         }
-        (Some(Verdict::Leave), Some(existing)) => {
-            unchanged(context, item, existing.known_size().unwrap_or(0)).await?
-        }
+        (Some(Verdict::Leave), Some(existing)) => left(context, item, existing).await?,
         _ => {
             let moved = if context.settings.dry_run {
                 Moved { bytes: planned(item), ..Moved::default() }
@@ -142,6 +140,9 @@ async fn link_name(
             Err(error) if refuses_links(error.kind()) => return Ok(Err(error)),
             outcome => outcome?,
         }
+        // A killed run may have begun to copy this name, because it met the others later.
+        remove_beside(item, part_name).await?;
+        remove_beside(item, journal_name).await?;
     }
     say(context, item, action, moved);
     Ok(Ok(()))
@@ -225,11 +226,19 @@ async fn sweep(context: &Context, item: &Item) -> Result<()> {
     if !journalled || context.settings.dry_run || item.source.size < open::journal_from(context) {
         return Ok(());
     }
+    remove_beside(item, journal_name).await
+}
+
+/// Removes a part file or journal of an item from a disk, if there is one.
+async fn remove_beside(item: &Item, name: fn(&[u8]) -> Vec<u8>) -> Result<()> {
+    let destination = &item.job.job.destination;
+    if destination.capabilities().medium != Medium::Disk {
+        return Ok(());
+    }
     let invalid =
-        |error| Error::new(ErrorKind::InvalidInput, "name the journal").with_source(error);
-    let journal = journal_name(item.destination.name());
-    let journal = item.destination.with_name(journal).map_err(invalid)?;
-    match destination.remove(&journal).await {
+        |error| Error::new(ErrorKind::InvalidInput, "name the part file").with_source(error);
+    let beside = item.destination.with_name(name(item.destination.name())).map_err(invalid)?;
+    match destination.remove(&beside).await {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -237,12 +246,27 @@ async fn sweep(context: &Context, item: &Item) -> Result<()> {
 
 async fn unchanged(context: &Context, item: &Item, bytes: u64) -> Result<Option<Digest>> {
     let mut moved = Moved { bytes, ..Moved::default() };
-    let digest = context.settings.digest.filter(|_| context.settings.digest_unchanged);
-    if let (Some(kind), false) = (digest, context.settings.dry_run) {
+    if let Some(kind) = unchanged_digest(context) {
         moved.digest = Some(bytes::digest_existing(context, item, kind).await?);
     }
     say(context, item, Action::Unchanged, moved);
     Ok(moved.digest)
+}
+
+/// What is left alone may be another file than the source, so its digest is made of itself wherever it is.
+async fn left(context: &Context, item: &Item, existing: &Entry) -> Result<Option<Digest>> {
+    let mut moved = Moved { bytes: existing.known_size().unwrap_or(0), ..Moved::default() };
+    if let Some(kind) = unchanged_digest(context).filter(|_| existing.is_file()) {
+        moved.digest = Some(bytes::digest_destination(context, item, kind).await?);
+    }
+    say(context, item, Action::Unchanged, moved);
+    Ok(moved.digest)
+}
+
+/// The digest to make of files that are not copied.
+fn unchanged_digest(context: &Context) -> Option<DigestKind> {
+    let settings = &context.settings;
+    settings.digest.filter(|_| settings.digest_unchanged && !settings.dry_run)
 }
 
 /// Moves the bytes, again after failures that may pass, anew after changes of the source

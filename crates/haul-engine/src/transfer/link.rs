@@ -1,6 +1,6 @@
 //! Symbolic links are copied as links.
 
-use haul_storage::{Error, ErrorKind, LinkKind, Metadata, Result, StorageExt};
+use haul_storage::{Entry, Error, ErrorKind, LinkKind, Metadata, Result, StorageExt, Timestamp};
 
 use crate::context::Context;
 use crate::plan::Item;
@@ -26,16 +26,17 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
                     .because("a directory is where a symbolic link is to go"));
             }
             crate::plan::remove(context, &item.job, &existing).await?;
-        } else if same || context.settings.overwrite == Overwrite::Never {
+        } else if context.settings.overwrite == Overwrite::Never {
             action = Action::Unchanged;
+        } else if same {
+            action = Action::Unchanged;
+            adjust(context, item, &existing).await?;
         }
     }
     if !context.settings.dry_run && action == Action::Linked {
         let link = LinkKind::Symbolic(target.to_vec());
         destination.create_link(&item.destination, &link, true).await?;
-        let mut wanted =
-            context.wanted_metadata(item.source.metadata(), &item.job, &item.destination);
-        wanted.mode = None;
+        let wanted = wanted_metadata(context, item);
         if wanted != Metadata::default() {
             destination.set_metadata(&item.destination, &wanted).await?;
         }
@@ -50,4 +51,34 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
         dry_run: context.settings.dry_run,
     });
     Ok(())
+}
+
+/// The link leads where it should; its owner and time may be others, also because a run was stopped between
+/// making it and setting them.
+async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<()> {
+    let job = &item.job.job;
+    let kept = context.times.kept(item, existing);
+    let step_ns = job.source.capabilities().kept_times.step_ns.max(kept.step_ns);
+    let wanted = wanted_metadata(context, item);
+    let is_other = |time: &Timestamp| {
+        existing.modified.is_some_and(|there| {
+            there.rounded_down(step_ns) != kept.kept(*time).rounded_down(step_ns)
+        })
+    };
+    let changed = Metadata {
+        modified: wanted.modified.filter(is_other),
+        owner: wanted.owner.filter(|owner| Some(*owner) != existing.owner),
+        ..Metadata::default()
+    };
+    if changed == Metadata::default() || context.settings.dry_run {
+        return Ok(());
+    }
+    // A change of owner does not move the time of a link.
+    job.destination.set_metadata(&item.destination, &changed).await
+}
+
+/// What a link can keep.
+fn wanted_metadata(context: &Context, item: &Item) -> Metadata {
+    let found = item.source.metadata();
+    Metadata { mode: None, ..context.wanted_metadata(found, &item.job, &item.destination) }
 }

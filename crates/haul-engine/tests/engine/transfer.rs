@@ -10,7 +10,8 @@ use haul_engine::{
 };
 use haul_storage::memory::{MemoryStorage, Operation};
 use haul_storage::{
-    DigestKind, ErrorKind, LinkKind, Metadata, Retry, SpecialKind, Storage, Timestamp, Writes,
+    DigestKind, ErrorKind, LinkKind, Medium, Metadata, Retry, SpecialKind, Storage, Timestamp,
+    Writes,
 };
 
 fn quick() -> Settings {
@@ -478,6 +479,61 @@ async fn a_rerun_links_further_names_to_a_file_that_is_there() {
         let unchanged = run(job(&source, &destination), quick()).await;
         assert_eq!(unchanged.assert_clean().summary.unchanged, 2);
     }
+}
+
+/// A link that pointed to the right place kept whatever owner and time it had.
+#[tokio::test]
+async fn a_symbolic_link_that_is_there_gets_owner_and_time_of_the_source() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    for (storage, seconds, owner) in [(&source, 100, (7, 8)), (&destination, 200, (0, 0))] {
+        storage.add_symlink("link", "target");
+        let time = Timestamp { seconds, nanos: 0 };
+        let metadata = Metadata { modified: Some(time), owner: Some(owner), ..Metadata::default() };
+        storage.set_metadata(&path("link"), &metadata).await.unwrap();
+    }
+    let never = Settings { overwrite: Overwrite::Never, ..quick() };
+    run(job(&source, &destination), never).await.assert_clean();
+    assert_eq!(destination.entry("link").modified.unwrap().seconds, 200);
+    run(job(&source, &destination), quick()).await.assert_clean();
+    assert_eq!(destination.entry("link").modified.unwrap().seconds, 100);
+    assert_eq!(destination.entry("link").owner, Some((0, 0)));
+    let preserve = Preserve { owner: true, ..Preserve::default() };
+    run(job(&source, &destination), Settings { preserve, ..quick() }).await.assert_clean();
+    assert_eq!(destination.entry("link").owner, Some((7, 8)));
+}
+
+/// The manifest had the digest of the source for what was left alone at a destination that is no disk.
+#[tokio::test]
+async fn the_digest_of_a_file_that_is_left_alone_is_its_own() {
+    let source = MemoryStorage::new();
+    let destination =
+        MemoryStorage::builder().with_capabilities(|can| can.medium = Medium::Link).build();
+    source.add_file("f", "new");
+    destination.add_file("f", "old");
+    for overwrite in [Overwrite::Never, Overwrite::Newer] {
+        let kind = Some(DigestKind::Sha256);
+        let settings = Settings { overwrite, digest: kind, digest_unchanged: true, ..quick() };
+        let outcome = run(job(&source, &destination), settings).await;
+        outcome.assert_clean();
+        let own = haul_engine::digest::Digest::of(DigestKind::Sha256, b"old");
+        let is_own = |event: &Event| matches!(event, Event::File(file) if file.digest == Some(own));
+        assert!(outcome.events.iter().any(is_own), "{overwrite:?}");
+    }
+}
+
+/// A name that a killed run had begun to copy, and that the next one linked, kept its part file.
+#[tokio::test]
+async fn a_name_that_becomes_a_link_keeps_no_part_file() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_pattern_file("one", 2 << 20, 1);
+    let link = LinkKind::Hard(path("one"));
+    source.create_link(&path("two"), &link, false).await.unwrap();
+    run(job(&source, &destination), quick()).await.assert_clean();
+    destination.take_away("two");
+    destination.add_file(".two.haul-part", "begun");
+    destination.add_file(".two.haul-journal", "begun");
+    run(job(&source, &destination), quick()).await.assert_clean();
+    assert_eq!(destination.paths(), source.paths());
 }
 
 #[tokio::test]
