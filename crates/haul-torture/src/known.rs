@@ -7,12 +7,6 @@ pub const KEPT_FILES_KEEP_THEIR_XATTRS: bool = true;
 /// An ordinary user cannot update directories and files of its own that it may not write to.
 pub const READ_ONLY_IS_NOT_UPDATED: bool = true;
 
-/// After a kill, a name that becomes a hard link in the next run keeps its part file.
-pub const LINKS_LEAVE_PART_FILES: bool = true;
-
-/// Owner and time of a symbolic link that is there already are not adjusted.
-pub const LINKS_ARE_NOT_ADJUSTED: bool = true;
-
 /// A rerun sets the set-user-ID and set-group-ID bits that the first run left out with the owner.
 pub const RERUNS_SET_SET_ID: bool = true;
 
@@ -21,3 +15,11 @@ pub const DIRECTORIES_KEEP_THEIR_XATTRS: bool = true;
 
 /// Where the destination keeps times less exactly than haul thinks, every run copies again.
 pub const COARSE_TIMES_ARE_COPIED_AGAIN: bool = true;
+
+/// Names that are too long for a part file's name are cut within a character, which not every file system
+/// takes.
+pub const LONG_NAMES_ARE_CUT_WITHIN_CHARACTERS: bool = true;
+
+/// Over SFTP a file that replaces another one gets mode 0644 where modes are not kept, instead of that of
+/// the replaced file as on a disk.
+pub const SFTP_LOSES_THE_MODE_OF_WHAT_IT_REPLACES: bool = true;

@@ -15,7 +15,7 @@ use clap::Parser;
 use haul_torture::episode::{Counts, Episode};
 use haul_torture::run::Programs;
 use haul_torture::seeds::{Kept, kept};
-use haul_torture::target::{ALL, Kind, Made, is_root};
+use haul_torture::target::{ALL, Kind, Made, Site, is_root};
 
 /// Copies random trees with haul and with rsync, and compares the results
 #[derive(Debug, Parser)]
@@ -248,7 +248,7 @@ impl Night<'_> {
         let work = self.work.join(format!("{name}-{seed}"));
         fs::create_dir(&work)?;
         fs::set_permissions(&work, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-        let target = match kind.make(&work)? {
+        let target = match kind.make(&Site { work: &work, haul: &self.programs.haul })? {
             Made::Ready(target) => target,
             Made::Skipped(why) => {
                 writeln!(io::stderr(), "{name}: skipped: {why}")?;

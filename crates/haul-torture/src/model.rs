@@ -196,7 +196,7 @@ impl Model<'_> {
             self.wanted.tree.insert(name.to_vec(), made);
         }
         if !self.options.preserve.mode {
-            self.rule(name, if fresh { Rule::NewMode } else { Rule::DirectoryModes });
+            self.rule(name, if fresh { Rule::NewMode } else { Rule::AttributesBringModes });
         }
         let source = self.source;
         for child in source.children(name) {
@@ -374,6 +374,9 @@ impl Model<'_> {
             want.mode = Some(self.file_mode(name));
         } else {
             self.rule(name, Rule::NewMode);
+            if replaced.is_some() && !self.keeps.replaced_modes {
+                want.mode = None;
+            }
         }
         if preserve.xattrs && self.keeps.xattrs {
             want.attributes = Some(self.file_attributes(name));
@@ -406,6 +409,9 @@ impl Model<'_> {
         let owner =
             (preserve.owner && self.keeps.owner && self.runner.user == 0).then_some(node.owner);
         let attributes = (preserve.xattrs && self.keeps.xattrs).then(|| self.file_attributes(name));
+        if preserve.xattrs && !preserve.mode {
+            self.rule(name, Rule::AttributesBringModes);
+        }
         let Some(token) = self.wanted.tree.get(name).map(|want| want.token) else { return };
         let contradicted = self.touched.insert(token, name.to_vec()).is_some();
         let names: Vec<Name> = self.names_of(token);
@@ -537,10 +543,6 @@ impl Model<'_> {
         let time = (preserve.times && self.keeps.link_times).then(|| self.keeps.time(node.time));
         let Some(want) = self.wanted.tree.get_mut(name) else { return };
         (want.mode, want.attributes, want.links_open) = (None, None, true);
-        if same && known::LINKS_ARE_NOT_ADJUSTED {
-            (want.user, want.group, want.time) = (None, None, None);
-            return;
-        }
         if time.is_some() {
             want.time = time;
         }

@@ -24,9 +24,9 @@ pub enum Rule {
     /// Where the mode is not kept, a new file gets what the umask leaves of 0666 and a new directory what it
     /// leaves of 0777; rsync begins with the mode of the source.
     NewMode,
-    /// Where modes are not kept, an existing directory keeps its own. `rsync --xattrs` without `--perms` sets
-    /// the mode of the source on some.
-    DirectoryModes,
+    /// Where modes are not kept, what is there keeps its own. `rsync --xattrs` without `--perms` sets the mode
+    /// of the source where it sets attributes.
+    AttributesBringModes,
     /// Set-user-ID and set-group-ID are kept only together with the owner; rsync keeps them with `--perms`.
     SetIdNeedsOwner,
     /// Names of one file at the destination that are two files at the source: which of them decides depends

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::local::{mount, on};
-use super::{Guard, Keeps, Made, Target, is_root};
+use super::{Guard, Keeps, Made, Site, Target, is_root};
 use crate::at;
 use crate::names::Alphabet;
 
@@ -27,9 +27,9 @@ struct Recipe {
 }
 
 /// ext4 as of old: no room for fractions of seconds, nor for years from 2038 on.
-pub(super) fn ext4_small_inodes(work: &Path) -> io::Result<Made> {
+pub(super) fn ext4_small_inodes(site: &Site<'_>) -> io::Result<Made> {
     with(
-        work,
+        site.work,
         &Recipe {
             name: "ext4-128",
             make: &["mkfs.ext4", "-q", "-F", "-I", "128", "-b", "4096"],
@@ -41,9 +41,9 @@ pub(super) fn ext4_small_inodes(work: &Path) -> io::Result<Made> {
 }
 
 /// ext3: as ext4 with small inodes, without extents.
-pub(super) fn ext3(work: &Path) -> io::Result<Made> {
+pub(super) fn ext3(site: &Site<'_>) -> io::Result<Made> {
     with(
-        work,
+        site.work,
         &Recipe {
             name: "ext3",
             make: &["mkfs.ext3", "-q", "-F", "-I", "128", "-b", "4096"],
@@ -55,9 +55,9 @@ pub(super) fn ext3(work: &Path) -> io::Result<Made> {
 }
 
 /// XFS with times of 64 bits.
-pub(super) fn xfs(work: &Path) -> io::Result<Made> {
+pub(super) fn xfs(site: &Site<'_>) -> io::Result<Made> {
     with(
-        work,
+        site.work,
         &Recipe {
             name: "xfs",
             make: &["mkfs.xfs", "-q", "-f", "-m", "bigtime=1"],
@@ -69,9 +69,9 @@ pub(super) fn xfs(work: &Path) -> io::Result<Made> {
 }
 
 /// btrfs.
-pub(super) fn btrfs(work: &Path) -> io::Result<Made> {
+pub(super) fn btrfs(site: &Site<'_>) -> io::Result<Made> {
     with(
-        work,
+        site.work,
         &Recipe {
             name: "btrfs",
             make: &["mkfs.btrfs", "-q", "-f"],
@@ -83,9 +83,9 @@ pub(super) fn btrfs(work: &Path) -> io::Result<Made> {
 }
 
 /// NTFS by ntfs-3g, which has links and attributes, and modes and owners with `permissions`.
-pub(super) fn ntfs(work: &Path) -> io::Result<Made> {
+pub(super) fn ntfs(site: &Site<'_>) -> io::Result<Made> {
     let made = with(
-        work,
+        site.work,
         &Recipe {
             name: "ntfs-3g",
             make: &["mkfs.ntfs", "-q", "-F", "-f"],
@@ -103,14 +103,17 @@ pub(super) fn ntfs(work: &Path) -> io::Result<Made> {
         // Names are kept as UTF-16, of 255 units.
         target.features.alphabet = Alphabet::Text;
         target.features.specials = false;
+        // ntfs-3g loses times before 1970 and large numbers of groups.
+        target.features.far_times = false;
+        target.features.owners = false;
         target.users = false;
     }))
 }
 
 /// exFAT by exfat-fuse: whole seconds in steps of two, no links, no modes.
-pub(super) fn exfat(work: &Path) -> io::Result<Made> {
+pub(super) fn exfat(site: &Site<'_>) -> io::Result<Made> {
     let made = with(
-        work,
+        site.work,
         &Recipe {
             name: "exfat-fuse",
             make: &["mkfs.exfat"],

@@ -4,17 +4,19 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::{Guard, Keeps, Made, Target, is_root, unix_features};
+use super::{Guard, Keeps, Made, Site, Target, is_root, unix_features};
 use crate::at;
 
 /// The file system of the working directory.
-pub(super) fn disk(work: &Path) -> io::Result<Made> {
+pub(super) fn disk(site: &Site<'_>) -> io::Result<Made> {
+    let work = site.work;
     let target = on("disk", work, &work.join("on"))?;
     Ok(Made::Ready(Box::new(Target { keeps: Keeps::EXT4, oracle_keeps: Keeps::EXT4, ..target })))
 }
 
 /// Memory: a mount of its own for root, `/dev/shm` for others.
-pub(super) fn tmpfs(work: &Path) -> io::Result<Made> {
+pub(super) fn tmpfs(site: &Site<'_>) -> io::Result<Made> {
+    let work = site.work;
     if !is_root() {
         return Ok(Made::Skipped("mounting takes root".into()));
     }

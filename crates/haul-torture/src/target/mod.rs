@@ -2,6 +2,7 @@
 
 pub mod image;
 pub mod local;
+pub mod server;
 
 use std::ffi::OsString;
 use std::io;
@@ -25,6 +26,10 @@ pub struct Keeps {
     pub symlinks: bool,
     /// Names of one file.
     pub hard_links: bool,
+    /// It says which names are one file. Where it does not, a rerun has to link them anew.
+    pub tells_links: bool,
+    /// A file that replaces another one without a mode of its own gets that of the other.
+    pub replaced_modes: bool,
     /// Times of files.
     pub times: bool,
     /// Times of symbolic links.
@@ -47,6 +52,8 @@ impl Keeps {
         xattrs: true,
         symlinks: true,
         hard_links: true,
+        tells_links: true,
+        replaced_modes: true,
         times: true,
         link_times: true,
         directory_times: true,
@@ -131,6 +138,15 @@ impl Drop for Guard {
     }
 }
 
+/// What a target is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Site<'a> {
+    /// An empty directory.
+    pub work: &'a Path,
+    /// The haul that serves.
+    pub haul: &'a Path,
+}
+
 /// A kind of target.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
@@ -138,7 +154,7 @@ pub struct Kind {
     pub name: &'static str,
     /// Whether the short test runs it.
     pub short: bool,
-    make: fn(&Path) -> io::Result<Made>,
+    make: fn(&Site<'_>) -> io::Result<Made>,
 }
 
 /// A target, or why this machine cannot have it.
@@ -151,9 +167,9 @@ pub enum Made {
 }
 
 impl Kind {
-    /// Makes it below `work`, an empty directory.
-    pub fn make(&self, work: &Path) -> io::Result<Made> {
-        (self.make)(work)
+    /// Makes it.
+    pub fn make(&self, site: &Site<'_>) -> io::Result<Made> {
+        (self.make)(site)
     }
 }
 
@@ -171,6 +187,9 @@ pub const ALL: &[Kind] = &[
     Kind { name: "btrfs", short: false, make: image::btrfs },
     Kind { name: "ntfs-3g", short: !known::COARSE_TIMES_ARE_COPIED_AGAIN, make: image::ntfs },
     Kind { name: "exfat-fuse", short: !known::COARSE_TIMES_ARE_COPIED_AGAIN, make: image::exfat },
+    Kind { name: "sftp-haul", short: true, make: server::haul_sftp },
+    Kind { name: "sftp-openssh", short: true, make: server::openssh },
+    Kind { name: "dav-haul", short: true, make: server::haul_dav },
 ];
 
 /// Whether this process may do everything.
