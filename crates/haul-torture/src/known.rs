@@ -20,6 +20,10 @@ pub const COARSE_TIMES_ARE_COPIED_AGAIN: bool = true;
 /// takes.
 pub const LONG_NAMES_ARE_CUT_WITHIN_CHARACTERS: bool = true;
 
+/// Over SFTP `--delete` lists the destination while links are made in it, and fails when a link's temporary
+/// name is gone before its target was read.
+pub const SFTP_LISTINGS_TRIP_OVER_LINKS_BEING_MADE: bool = true;
+
 /// Over SFTP a file that replaces another one gets mode 0644 where modes are not kept, instead of that of
 /// the replaced file as on a disk.
 pub const SFTP_LOSES_THE_MODE_OF_WHAT_IT_REPLACES: bool = true;

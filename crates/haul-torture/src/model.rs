@@ -484,6 +484,15 @@ impl Model<'_> {
         self.keep(first);
         let Some(mut want) = self.wanted.tree.get(first).cloned() else { return };
         let all_kept = verdicts.iter().all(|verdict| *verdict == Verdict::Keep);
+        // Names of the old files that are no business of this run may stay names of one or not.
+        for name in names {
+            let Some(token) = self.wanted.tree.get(name).map(|there| there.token) else { continue };
+            for other in self.names_of(token).iter().filter(|other| !names.contains(other)) {
+                if let Some(other) = self.wanted.tree.get_mut(other) {
+                    other.links_open = true;
+                }
+            }
+        }
         let is_one = names
             .iter()
             .all(|name| self.wanted.tree.get(name).is_some_and(|there| there.token == want.token));

@@ -128,6 +128,7 @@ fn ready(mut target: Target, keeps: Keeps, guard: Guard) -> Made {
     // rsync's copy is on the disk.
     target.oracle_keeps = Keeps::EXT4;
     target.features.far_times = false;
+    target.features.symlinks &= !known::SFTP_LISTINGS_TRIP_OVER_LINKS_BEING_MADE;
     target.users = false;
     target.guards.push(guard);
     Made::Ready(Box::new(target))
