@@ -29,7 +29,7 @@ impl Frame {
             Self::Outside if bare == BEGIN_TEXT => *self = Self::Head,
             // Beside a text that is not framed, as `cat SHA256SUMS SHA256SUMS.asc` makes it.
             Self::Outside | Self::Text if bare == BEGIN_SIGNATURE => {
-                *self = Self::Signature(number)
+                *self = Self::Signature(number);
             }
             Self::Outside => return Ok(line),
             Self::Head if bare.is_empty() => *self = Self::Text,

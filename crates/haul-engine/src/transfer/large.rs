@@ -9,9 +9,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, Fuse, FusedFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
-use haul_storage::{
-    Error, ErrorKind, Medium, Range, ReadAt, Result, UNKNOWN_SIZE, WriteAt,
-};
+use haul_storage::{Error, ErrorKind, Medium, Range, ReadAt, Result, UNKNOWN_SIZE, WriteAt};
 use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::{sleep, timeout};
 

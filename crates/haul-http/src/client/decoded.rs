@@ -44,7 +44,7 @@ impl Decoded {
     }
 
     /// Where it comes from.
-    pub const fn url(&self) -> &Url {
+    pub fn url(&self) -> &Url {
         self.answer.url()
     }
 

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use haul_http::client::{HttpStorage, Nearest};
 use haul_http::parse::Url;
-use haul_storage::{Block, CreateOptions, Error, ErrorKind, RelPath, Result, Retry, Storage};
+use haul_storage::{
+    Block, CreateOptions, Error, ErrorKind, RelPath, Result, Retry, Storage, StorageExt as _,
+};
 
 use super::scripted::{Asked, Reply, Scripted};
 use super::{host, path, replacing, storage};

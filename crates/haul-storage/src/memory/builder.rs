@@ -28,7 +28,13 @@ impl Default for Builder {
             link: None,
             tree: Arc::new(Mutex::new(Tree::new())),
             options: Options {
-                seen: Seen { size: true, modified: true, id: true, tag: false, times: KeptTimes::ALL },
+                seen: Seen {
+                    size: true,
+                    modified: true,
+                    id: true,
+                    tag: false,
+                    times: KeptTimes::ALL,
+                },
                 read_block: 256 << 10,
                 list_batch: 100,
                 capacity: None,

@@ -6,6 +6,8 @@ mod pyftpdlib;
 #[path = "../../../../haul-ftp/tests/support/vsftpd.rs"]
 pub(crate) mod vsftpd;
 
+mod zone;
+
 use self::pyftpdlib::{PASSWORD, Pyftpdlib};
 use self::vsftpd::{Tls, Vsftpd};
 use crate::content::content;
