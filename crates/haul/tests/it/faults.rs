@@ -366,7 +366,7 @@ fn files_below_paths_longer_than_the_system_takes_are_copied_continued_and_remov
             rustix::fs::open(session.path(root), OFlags::PATH, Mode::empty()).unwrap();
         for name in &names {
             // There already at the destination.
-            drop(rustix::fs::mkdirat(&directory, name.as_str(), Mode::RWXU));
+            let _ = rustix::fs::mkdirat(&directory, name.as_str(), Mode::RWXU);
             directory =
                 rustix::fs::openat(&directory, name.as_str(), OFlags::PATH, Mode::empty()).unwrap();
         }
