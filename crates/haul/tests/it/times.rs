@@ -16,7 +16,7 @@ struct Image {
 impl Image {
     /// `None`, with the reason printed, where it cannot be made or mounted.
     fn new(session: &Session, name: &str, make: &[&str], mount: &[&str]) -> Option<Self> {
-        let (image, at) = (session.path(&format!("{name}.image")), session.path(name));
+        let (image, at) = (session.path(format!("{name}.image")), session.path(name));
         File::create(&image).unwrap().set_len(400 << 20).unwrap();
         std::fs::create_dir(&at).unwrap();
         let done = |command: &mut Command| command.output().ok().filter(|out| out.status.success());
@@ -50,7 +50,7 @@ fn set(session: &Session, name: &str, seconds: i64, nanos: u32) {
     let file = File::options().write(true).open(session.path(name)).unwrap();
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let time = if seconds < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
-    file.set_modified(SystemTime::from(time) + Duration::from_nanos(nanos.into())).unwrap();
+    file.set_modified(time + Duration::from_nanos(nanos.into())).unwrap();
 }
 
 /// Files whose times are between the steps of clocks, and beyond the end of some.

@@ -59,7 +59,7 @@ fn a_file_that_is_stored_encoded_is_fetched_as_it_is_stored() {
             Server::start(move |asked| file.answer(asked).with("Content-Encoding", coding));
         let session = Session::new();
         copy(&session, "--chunk 128K", &server.url(&format!("/{name}"))).status(0);
-        assert!(fs::read(session.path(&format!("dst/{name}"))).unwrap() == *bytes, "{name}");
+        assert!(fs::read(session.path(format!("dst/{name}"))).unwrap() == *bytes, "{name}");
     }
 }
 
