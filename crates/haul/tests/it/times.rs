@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::session::Session;
 use crate::{dav, sftp};
