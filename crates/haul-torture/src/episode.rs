@@ -162,7 +162,11 @@ impl<'a> Episode<'a> {
             if ran.hung {
                 return Ok(Err(step.report(&format!("haul {}", ran.ended()), &[], &ran, None)));
             }
-            let there = Tree::read(&step.view)?;
+            let there = if target.is_server {
+                Tree::read_at_rest(&step.view)?
+            } else {
+                Tree::read(&step.view)?
+            };
             if let Err(differences) = step.half_way(&source, &before, &there) {
                 let trees = Some((&source, &before));
                 return Ok(Err(step.report(

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::at;
 
@@ -43,7 +44,7 @@ pub struct Time {
 }
 
 /// One entry of a tree.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// What it is, and its content.
     pub kind: Kind,
@@ -62,7 +63,7 @@ pub struct Node {
 }
 
 /// A tree as it was at one moment. The root is in it, under the empty name, unless nothing is there.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree(pub BTreeMap<Name, Node>);
 
 impl Tree {
@@ -73,6 +74,22 @@ impl Tree {
             tree.add(root, b"")?;
         }
         Ok(tree)
+    }
+
+    /// As [`Tree::read`], of a tree in which a server may still be doing what a killed client asked for: reads
+    /// until nothing changes any more.
+    pub fn read_at_rest(root: &Path) -> io::Result<Self> {
+        let mut before = Self::read(root);
+        for _ in 0..200 {
+            std::thread::sleep(Duration::from_millis(50));
+            let now = Self::read(root);
+            match (before, now) {
+                (Ok(before), Ok(now)) if before == now => return Ok(now),
+                // What was listed may be gone when it is looked at.
+                (_, now) => before = now,
+            }
+        }
+        before
     }
 
     fn add(&mut self, path: &Path, name: &[u8]) -> io::Result<()> {

@@ -44,6 +44,7 @@ pub(super) fn on(name: &'static str, work: &Path, point: &Path) -> io::Result<Ta
         keeps: Keeps::ALL,
         oracle_keeps: Keeps::ALL,
         features: unix_features(),
+        is_server: false,
         users: is_root(),
         guards: Vec::new(),
     })

@@ -101,6 +101,8 @@ pub struct Target {
     pub oracle_keeps: Keeps,
     /// What may be in sources and destinations.
     pub features: Features,
+    /// Whether a process of its own does what haul asks for, also after haul was killed.
+    pub is_server: bool,
     /// Whether runs as an ordinary user make sense.
     pub users: bool,
     /// Mounts and servers, taken down in this order.

@@ -130,6 +130,7 @@ fn ready(mut target: Target, keeps: Keeps, guard: Guard) -> Made {
     target.features.far_times = false;
     target.features.symlinks &= !known::SFTP_LISTINGS_TRIP_OVER_LINKS_BEING_MADE;
     target.users = false;
+    target.is_server = true;
     target.guards.push(guard);
     Made::Ready(Box::new(target))
 }
