@@ -73,8 +73,8 @@ fn names_that_lead_elsewhere_lead_nowhere() {
     for path in ["/%2F", "/a%2Fb", "/..%2Ff", "/%2e%2e%2fa%2ff", "/a%00b", "/%2Fetc%2Ff", "/a%2F.."]
     {
         let (status, said, names) = names_of(path);
-        let is_safe =
-            matches!(&names[..], [name] if [&b"f"[..], b"b", b"index.html"].contains(&&name[..]));
+        // A slash that is encoded is no separator of the URL, and stays encoded in the name.
+        let is_safe = matches!(&names[..], [name] if path[1..].as_bytes() == &name[..]);
         assert!(if status == 0 { is_safe } else { names.is_empty() }, "{path}: {names:?} {said}");
         assert!(!said.is_empty());
     }
