@@ -64,7 +64,6 @@ pub(crate) async fn run(
     for (path, kind) in manifests {
         let started = Instant::now();
         let summary = check(&place, &path, kind, &options, printer, &signals).await?;
-        report(&summary, kind, started.elapsed(), printer);
         if summary.lists_nothing() {
             let location = place.storage.location().display(&path).to_string();
             printer.failure(
@@ -73,6 +72,7 @@ pub(crate) async fn run(
                     .because("it lists no file with a SHA-256 or BLAKE3 digest"),
             );
         }
+        report(&summary, kind, started.elapsed(), printer);
         clean &= summary.is_clean();
     }
     Ok(match signals.exit() {

@@ -26,7 +26,7 @@ fn a_value_out_of_range_is_told_its_range() {
     session.haul("cp --block-size 2G a b").status(2).stderr_has("'2G' is not between 1K and 1G");
     session.haul("cp --lanes 0 a b").status(2).stderr_has("not a number between 1 and 256");
     session.haul("cp --bwlimit fast a b").status(2).stderr_has("'fast' is not a rate; write 10M");
-    session.haul("cp --exclude a[ a b").status(2).stderr_has("unclosed character class");
+    session.haul("cp --exclude a[ a b").status(2).stderr_has("a '[' has no ']' after it");
 }
 
 #[test]
