@@ -191,7 +191,8 @@ fn is_of_something_else(line: &[u8]) -> bool {
     let value = rest.iter().rev().take_while(|byte| is_of_value(byte)).count();
     let name = rest[..rest.len() - value].trim_ascii_end();
     let name = name.strip_suffix(b"=").unwrap_or(name).trim_ascii_end();
-    value > 0 && name.strip_suffix(b")").is_some_and(|name| !name.is_empty())
+    let has_value = rest[rest.len() - value..].iter().any(u8::is_ascii_alphanumeric);
+    has_value && name.strip_suffix(b")").is_some_and(|name| !name.is_empty())
 }
 
 fn parse_hex(hex: &[u8]) -> Option<[u8; 32]> {

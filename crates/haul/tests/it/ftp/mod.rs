@@ -6,7 +6,6 @@ mod pyftpdlib;
 #[path = "../../../../haul-ftp/tests/support/vsftpd.rs"]
 pub(crate) mod vsftpd;
 
-
 use self::pyftpdlib::{PASSWORD, Pyftpdlib};
 use self::vsftpd::{Tls, Vsftpd};
 use crate::content::content;
