@@ -4,7 +4,7 @@
 //! or reorder what is on a terminal, and forge lines of a log. Each byte of one is replaced by
 //! `\ooo`, three octal digits, as OpenSSH and `ls -b` show it.
 //!
-//! [`name`] is injective: two names are shown alike only if they are alike. [`line`] and [`lines`]
+//! [`name`] is injective: two names are shown alike only if they are alike. [`line()`] and [`lines`]
 //! leave backslashes alone, so that text that was escaped before stays as it is.
 
 use std::borrow::Cow;
