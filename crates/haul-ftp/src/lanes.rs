@@ -140,17 +140,16 @@ impl Lanes {
         state.gauges.retain(|gauge| gauge.strong_count() > 0);
         let seen = state.gauges.iter().filter_map(|gauge| gauge.upgrade()?.round_trips());
         let seen: Vec<_> = seen.collect();
-        let fresh = seen.iter().filter(|seen| seen.idle <= (seen.shortest * 2).max(RECENT));
-        let mut queues: Vec<_> = fresh.map(|seen| seen.now - seen.shortest).collect();
-        queues.sort_unstable();
+        let at_present = seen.iter().filter_map(|seen| seen.at_present(RECENT));
         let shortest = seen.iter().map(|seen| seen.shortest).min();
+        let round_trip = shortest.into_iter().chain(state.round_trip).min();
         LinkStatus {
             open: state.open(),
             opening: state.making,
             refused: state.refused,
-            round_trip: shortest.into_iter().chain(state.round_trip).min(),
+            round_trip,
             connect: state.connect,
-            queueing: queues.get(queues.len() / 2).copied(),
+            queueing: haul_net::queueing(at_present, round_trip),
         }
     }
 

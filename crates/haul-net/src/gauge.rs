@@ -44,6 +44,25 @@ pub struct RoundTrips {
     pub idle: Duration,
 }
 
+impl RoundTrips {
+    /// The round trip at present, if packets were sent in the last two or in `recent`.
+    pub fn at_present(&self, recent: Duration) -> Option<Duration> {
+        (self.idle <= (self.shortest * 2).max(recent)).then_some(self.now)
+    }
+}
+
+/// How much longer than `shortest`, the path's shortest round trip, those of its connections are at
+/// present. Each kernel socket has a shortest round trip of its own, and one opened after the path has
+/// become longer has another than those before: so they are compared with one and the same.
+pub fn queueing(
+    at_present: impl IntoIterator<Item = Duration>,
+    shortest: Option<Duration>,
+) -> Option<Duration> {
+    let mut seen: Vec<Duration> = at_present.into_iter().collect();
+    seen.sort_unstable();
+    Some(seen.get(seen.len() / 2)?.saturating_sub(shortest?))
+}
+
 impl Gauge {
     /// For a connected TCP socket, until what comes with it is dropped.
     ///
@@ -153,6 +172,26 @@ mod tests {
             assert!((mean.latest - saw).abs() < 1.0, "{mean:?} {saw}");
         }
         assert_eq!(mean.followed_by(kernel, mean.delivered).latest, mean.latest);
+    }
+
+    #[test]
+    fn connections_of_a_path_that_has_become_longer_are_compared_with_its_shortest() {
+        let ms = Duration::from_millis;
+        let seen = |shortest, now, idle| RoundTrips { shortest, now, idle };
+        let recent = ms(100);
+        // Two from before the path became longer, two that were opened after it, and one at rest.
+        let all = [
+            seen(ms(20), ms(250), ms(5)),
+            seen(ms(20), ms(260), ms(5)),
+            seen(ms(250), ms(250), ms(5)),
+            seen(ms(250), ms(255), ms(5)),
+            seen(ms(20), ms(20), ms(101)),
+        ];
+        let at_present = || all.iter().filter_map(|seen| seen.at_present(recent));
+        assert_eq!(at_present().count(), 4);
+        assert_eq!(queueing(at_present(), Some(ms(20))), Some(ms(235)));
+        assert_eq!(queueing(at_present(), Some(ms(300))), Some(ms(0)));
+        assert_eq!(queueing([], Some(ms(20))), None);
     }
 
     #[test]

@@ -245,8 +245,9 @@ pub struct LinkStatus {
     pub round_trip: Option<Duration>,
     /// How long the first lane took to open.
     pub connect: Option<Duration>,
-    /// How much longer than the shortest a round trip is at present, because packets wait in a
-    /// queue before the narrowest place of the path; `None` where that cannot be told.
+    /// How much longer than [`Self::round_trip`] one is at present, because packets wait in a queue
+    /// before the narrowest place of the path, or because the path has become longer; `None` where that
+    /// cannot be told.
     pub queueing: Option<Duration>,
 }
 

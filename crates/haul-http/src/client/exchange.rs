@@ -216,13 +216,17 @@ impl Exchange {
     pub fn status(&self, origin: &Origin) -> LinkStatus {
         let at = self.lock().busiest.clone().unwrap_or_else(|| origin.clone());
         let (lanes, pipes) = (self.lanes(&at).status(), self.pipes(&at).status());
+        let round_trip = lanes.round_trip.into_iter().chain(pipes.round_trip).min();
+        // Each counts from a shortest round trip of its own.
+        let at_present = |link: &LinkStatus| Some(link.round_trip? + link.queueing?);
+        let at_present = at_present(&pipes).or_else(|| at_present(&lanes));
         LinkStatus {
             open: if pipes.open > 0 { pipes.open } else { lanes.open },
             opening: lanes.opening.max(pipes.opening),
             refused: lanes.refused + pipes.refused,
-            round_trip: lanes.round_trip.into_iter().chain(pipes.round_trip).min(),
+            round_trip,
             connect: lanes.connect.or(pipes.connect),
-            queueing: pipes.queueing.or(lanes.queueing),
+            queueing: haul_net::queueing(at_present, round_trip),
         }
     }
 

@@ -196,21 +196,18 @@ impl Lanes {
         let mut state = self.lock();
         self.tend(&mut state);
         let seen = state.gauges.iter().filter_map(|gauge| gauge.as_ref().as_ref()?.round_trips());
-        let (mut shortest, mut queueing) = (state.round_trip, Vec::new());
+        let (mut shortest, mut at_present) = (state.round_trip, Vec::new());
         for seen in seen {
             shortest = Some(shortest.map_or(seen.shortest, |known| known.min(seen.shortest)));
-            if seen.idle <= (seen.shortest * 2).max(RECENT) {
-                queueing.push(seen.now - seen.shortest);
-            }
+            at_present.extend(seen.at_present(RECENT));
         }
-        queueing.sort_unstable();
         LinkStatus {
             open: state.open(),
             opening: state.making,
             refused: state.refused,
             round_trip: shortest,
             connect: state.connect,
-            queueing: queueing.get(queueing.len() / 2).copied(),
+            queueing: haul_net::queueing(at_present, shortest),
         }
     }
 

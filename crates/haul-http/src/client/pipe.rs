@@ -232,12 +232,9 @@ impl Pipe {
         seen.map_or(self.round_trip, |seen| seen.shortest.min(self.round_trip))
     }
 
-    /// How much longer than its shortest a round trip of packets is at present, if some are under
-    /// way.
-    pub fn queueing(&self) -> Option<Duration> {
-        let seen = self.gauge.as_ref()?.round_trips()?;
-        let fresh = seen.idle <= (seen.shortest * 2).max(RECENT);
-        fresh.then(|| seen.now - seen.shortest)
+    /// The round trip of packets at present, if some were sent of late.
+    pub fn at_present(&self) -> Option<Duration> {
+        self.gauge.as_ref()?.round_trips()?.at_present(RECENT)
     }
 }
 

@@ -140,15 +140,15 @@ impl Pipes {
     pub fn status(&self) -> LinkStatus {
         let mut state = self.lock();
         self.tend(&mut state);
-        let mut queueing: Vec<_> = state.open.iter().filter_map(|lane| lane.queueing()).collect();
-        queueing.sort_unstable();
+        let round_trip = state.open.iter().map(|lane| lane.round_trip()).min();
+        let at_present = state.open.iter().filter_map(|lane| lane.at_present());
         LinkStatus {
             open: state.open.len(),
             opening: state.making,
             refused: state.refused,
-            round_trip: state.open.iter().map(|lane| lane.round_trip()).min(),
+            round_trip,
             connect: state.connect,
-            queueing: queueing.get(queueing.len() / 2).copied(),
+            queueing: haul_net::queueing(at_present, round_trip),
         }
     }
 

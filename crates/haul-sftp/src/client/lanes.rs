@@ -147,13 +147,15 @@ impl Lanes {
     pub(super) fn status(&self) -> LinkStatus {
         let mut state = self.lock();
         self.tend(&mut state);
+        let round_trip = state.open.iter().filter_map(|lane| lane.round_trip()).min();
+        let at_present = state.open.iter().filter_map(|lane| lane.at_present());
         LinkStatus {
             open: state.open.len(),
             opening: state.making,
             refused: state.refused,
-            round_trip: state.open.iter().filter_map(|lane| lane.round_trip()).min(),
+            round_trip,
             connect: state.connect,
-            queueing: median(state.open.iter().filter_map(|lane| lane.queueing()).collect()),
+            queueing: haul_net::queueing(at_present, round_trip),
         }
     }
 
@@ -465,10 +467,4 @@ impl State {
         }
         questions
     }
-}
-
-/// The lanes share their way, so what most of them see is true.
-fn median(mut times: Vec<Duration>) -> Option<Duration> {
-    times.sort_unstable();
-    times.get(times.len() / 2).copied()
 }

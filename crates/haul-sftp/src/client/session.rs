@@ -246,12 +246,9 @@ impl Session {
         }
     }
 
-    /// How much longer than its shortest a round trip of packets is at present, if some are under
-    /// way.
-    pub(super) fn queueing(&self) -> Option<Duration> {
-        let seen = self.gauge.as_ref()?.round_trips()?;
-        let fresh = seen.idle <= (seen.shortest * 2).max(RECENT);
-        fresh.then(|| seen.now - seen.shortest)
+    /// The round trip of packets at present, if some were sent of late.
+    pub(super) fn at_present(&self) -> Option<Duration> {
+        self.gauge.as_ref()?.round_trips()?.at_present(RECENT)
     }
 
     /// Whether nothing can be asked any more.
