@@ -113,6 +113,11 @@ impl Bounds {
         self.least_stretch = ONE_REQUEST_STRETCH;
     }
 
+    /// Whether the caller has said how wide the window is.
+    pub(super) const fn is_window_fixed(&self) -> bool {
+        self.least_window >= self.allowed_window
+    }
+
     pub(super) const fn bounded_elsewhere(&mut self) {
         self.bounded_elsewhere = true;
     }

@@ -24,10 +24,19 @@ const REFUSAL_MEMORY: Duration = Duration::from_secs(5 * 60);
 /// The same after a lane that was open broke, or the server was busy.
 const LOSS_MEMORY: Duration = Duration::from_secs(15);
 
+/// How many lanes are closed at a time, as a part of them, and how often, once the path is shorter. BBR
+/// grows by a quarter in eight round trips.
+const FEWER_PART: usize = 3;
+const FEWER_PAUSE: Duration = Duration::from_millis(500);
+
 #[derive(Debug, Clone)]
 pub(super) struct Lanes {
     fixed: bool,
     wanted: usize,
+    /// How many the path deserved for its length.
+    for_path: usize,
+    /// When there are to be fewer, on the way down to that.
+    next_fewer: Option<Duration>,
     link: LinkStatus,
     /// When a lane was last opened, lost, or first asked for.
     changed: Duration,
@@ -49,6 +58,8 @@ impl Lanes {
         Self {
             fixed: bounds.fixed_lanes.is_some(),
             wanted: bounds.fixed_lanes.unwrap_or(1),
+            for_path: 1,
+            next_fewer: None,
             link: LinkStatus::default(),
             changed: Duration::ZERO,
             delivered: false,
@@ -61,7 +72,34 @@ impl Lanes {
     /// open.
     pub(super) fn want_for_path(&mut self, round_trip: Duration, bounds: &Bounds) {
         if !self.fixed {
-            self.wanted = self.wanted.max(bounds.lanes_for_path(round_trip));
+            self.for_path = bounds.lanes_for_path(round_trip);
+            self.wanted = self.wanted.max(self.for_path);
+        }
+    }
+
+    /// The path has become shorter. The lanes become as many as it deserves, unless there are more for
+    /// another reason than the path's length; step by step, since those that stay have to grow.
+    pub(super) fn want_for_shorter_path(
+        &mut self,
+        round_trip: Duration,
+        now: Duration,
+        bounds: &Bounds,
+    ) {
+        if !self.fixed && self.wanted <= self.for_path {
+            self.for_path = bounds.lanes_for_path(round_trip);
+            self.next_fewer = Some(now + FEWER_PAUSE);
+        }
+    }
+
+    /// Takes the next step to fewer lanes, if it is due.
+    pub(super) fn ease(&mut self, now: Duration) {
+        let Some(due) = self.next_fewer else { return };
+        if self.wanted <= self.for_path {
+            self.next_fewer = None;
+        } else if now >= due {
+            let fewer = self.wanted - self.wanted.div_ceil(FEWER_PART);
+            self.want(fewer.max(self.for_path), now);
+            self.next_fewer = Some(now + FEWER_PAUSE);
         }
     }
 
@@ -130,6 +168,7 @@ impl Lanes {
 
     /// The search wants another number.
     pub(super) fn want(&mut self, lanes: usize, now: Duration) {
+        self.next_fewer = None;
         if !self.fixed && self.wanted != lanes {
             self.wanted = lanes;
             self.changed = now;
@@ -137,16 +176,20 @@ impl Lanes {
     }
 
     /// The next number to try: twice as many, at most 8 more. After a refusal has been forgotten,
-    /// one more than was refused. `None` if there is no more to have.
+    /// one more than was refused. Counts from what is open, where a backend opens more than it is asked
+    /// for. `None` if there is no more to have.
     pub(super) fn next_step(&self, now: Duration, bounds: &Bounds) -> Option<usize> {
         if self.fixed {
             return None;
         }
         let forgotten = self.ceiling.filter(|ceiling| now >= ceiling.until);
         let careful = forgotten.map_or(MOST_LANES, |ceiling| ceiling.lanes + 1);
-        let step = self.wanted.clamp(1, MOST_OPENING);
-        let next = (self.wanted + step).min(bounds.max_lanes).min(self.ceiling(now)).min(careful);
-        (next > self.wanted).then_some(next)
+        let have = self.wanted.max(self.link.open.min(MOST_LANES));
+        let next = (have + have.clamp(1, MOST_OPENING))
+            .min(bounds.max_lanes)
+            .min(self.ceiling(now))
+            .min(careful);
+        (next > have).then_some(next)
     }
 
     /// Whether lanes are still being opened, or were opened so lately that their slow start has

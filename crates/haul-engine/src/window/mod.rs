@@ -5,6 +5,7 @@
 //! driver: on_link, on_progress, on_completion, on_failure, on_starved (now, what was seen)
 //!            │
 //!            ▼
+//!   path  (round trips → those without a queue)
 //!   meter (bytes → one sample of goodput a round) → samples → search (window, lanes) → Decision
 //!   trickle (bytes of a second)   → more lanes, shorter ranges
 //!                                                   lanes (ceiling, patience)
@@ -14,12 +15,13 @@
 //! It does no I/O and reads no clock: `now` is the time since the transfer began, real or
 //! simulated. The driver hands over what it saw, then reads [`Window::decision`] and calls
 //! [`Window::on_timeout`] at [`Window::next_wakeup`]. It is tested on simulated links
-//! (`tests/window_links.rs`).
+//! (`tests/window_links`).
 
 mod bounds;
 mod files;
 mod lanes;
 mod meter;
+mod path;
 mod samples;
 mod search;
 mod shorter;
@@ -34,6 +36,7 @@ use bounds::Bounds;
 use files::Files;
 use lanes::Lanes;
 use meter::Meter;
+use path::{Finding, Path};
 use search::{LONG_PATH, Search, View};
 use trickle::Trickle;
 
@@ -96,10 +99,9 @@ pub struct Completion {
 pub struct Window {
     bounds: Bounds,
     now: Duration,
-    round_trip: Option<Duration>,
-    /// Shortest answer to a request; stands in for `round_trip` while the link knows none.
+    path: Path,
+    /// Shortest answer to a request; stands in for the path's round trip while the link knows none.
     quickest_answer: Option<Duration>,
-    queueing: Option<Duration>,
     meter: Meter,
     lanes: Lanes,
     search: Search,
@@ -118,9 +120,8 @@ impl Window {
         let bounds = Bounds::new(limits);
         Self {
             now: Duration::ZERO,
-            round_trip: None,
+            path: Path::default(),
             quickest_answer: None,
-            queueing: None,
             meter: Meter::default(),
             lanes: Lanes::new(&bounds),
             search: Search::new(&bounds),
@@ -161,18 +162,42 @@ impl Window {
     /// The link has changed, or may have. Call it often: when lanes open or break, and at wake-ups.
     pub fn on_link(&mut self, now: Duration, link: LinkStatus) {
         let now = self.advance(now);
-        if let Some(measured) = link.round_trip {
-            let known = self.round_trip.replace(measured);
-            self.bounds.on_round_trip(measured);
+        if let Some(shortest) = link.round_trip {
+            let known = self.path.base();
+            let settled = self.search.found(&self.bounds);
+            let found = self.path.on_link(now, shortest, link.queueing, settled);
+            let base = self.path.base().unwrap_or(shortest);
+            self.bounds.on_round_trip(base);
             if known.is_none() {
-                self.lanes.want_for_path(measured, &self.bounds);
-                self.search.start_for_lanes(self.lanes.wanted(), measured, &self.bounds);
-                self.files.start_for_path(measured, &self.bounds);
+                self.lanes.want_for_path(base, &self.bounds);
+                self.search.start_for_lanes(self.lanes.wanted(), base, &self.bounds);
+                self.files.start_for_path(base, &self.bounds);
+            }
+            if let Some(found) = found {
+                self.on_finding(found, base);
             }
         }
-        self.queueing = link.queueing;
         self.lanes.on_link(now, link);
+        self.search.on_new_lanes(self.lanes.open(), self.round_trip(), &self.bounds);
         self.tick();
+    }
+
+    /// The path has changed, or it was looked whether it has.
+    fn on_finding(&mut self, found: Finding, base: Duration) {
+        // What was measured so far was of another path, or of less in flight.
+        self.meter.spoil();
+        let view = self.view(self.round().as_secs_f64());
+        match found {
+            Finding::Longer => {
+                self.lanes.want_for_path(base, &self.bounds);
+                self.search.begin_anew(self.lanes.open(), &self.bounds);
+            }
+            Finding::Shorter => {
+                self.lanes.want_for_shorter_path(base, self.now, &self.bounds);
+                self.search.shrink(self.search.goodput(), view, &self.bounds);
+            }
+            Finding::Queue(goodput) => self.search.shrink(goodput, view, &self.bounds),
+        }
     }
 
     /// A range has arrived.
@@ -185,6 +210,7 @@ impl Window {
         }
         self.lanes.on_delivery(now);
         let untold = self.meter.complete(now, completion.bytes);
+        self.path.on_arrival(untold, None);
         self.make_room(untold);
         self.tick();
     }
@@ -196,6 +222,7 @@ impl Window {
         let now = self.advance(now);
         self.lanes.on_delivery(now);
         self.meter.progress(now, bytes, in_flight);
+        self.path.on_arrival(bytes, Some(in_flight));
         self.trickle.on_progress(now, bytes, in_flight);
         self.make_room(bytes);
         self.tick();
@@ -249,7 +276,7 @@ impl Window {
     pub fn decision(&self) -> Decision {
         Decision {
             lanes: self.lanes.wish(self.now),
-            window_bytes: self.search.window_bytes(),
+            window_bytes: self.window_bytes(),
             range_bytes: self.range_after(self.range_halvings),
             files: self.files.at_once(),
         }
@@ -277,27 +304,39 @@ impl Window {
     }
 
     fn round_trip(&self) -> Duration {
-        self.round_trip.or(self.quickest_answer).unwrap_or(UNKNOWN_ROUND_TRIP)
+        self.path.base().or(self.quickest_answer).unwrap_or(UNKNOWN_ROUND_TRIP)
+    }
+
+    fn window_bytes(&self) -> u64 {
+        self.search.window_bytes().min(self.path.most_window())
     }
 
     fn range_after(&self, halvings: u32) -> u64 {
-        let window = self.search.window_bytes();
+        let window = self.window_bytes();
         let most = self.trickle.most_range();
         self.bounds.range_after(window, self.lanes.wanted(), most, halvings)
     }
 
     fn make_room(&mut self, arrived: u64) {
+        if self.path.is_draining() {
+            return;
+        }
         let (round_trip, full) = (self.round_trip(), self.full());
         self.search.on_arrival(arrived, round_trip, full, &self.bounds);
     }
 
     /// Whether the path is full, if that can be told.
     fn full(&self) -> Option<bool> {
-        search::is_full(self.queueing, self.round_trip())
+        search::is_full(self.path.queueing(), self.round_trip())
     }
 
     fn round(&self) -> Duration {
         self.round_trip().max(meter::SHORTEST_ROUND)
+    }
+
+    fn view(&self, seconds: f64) -> View {
+        let (now, round, round_trip) = (self.now, self.round(), self.round_trip());
+        View { now, round, round_trip, seconds, full: self.full(), left: self.left }
     }
 
     /// Time never runs backwards, whatever the callers' clocks do.
@@ -326,16 +365,15 @@ impl Window {
     fn tick(&mut self) {
         let now = self.now;
         let round = self.round();
-        if let Some(sample) = self.meter.take(now, round, self.search.window_bytes()) {
-            let (round_trip, full) = (self.round_trip(), self.full());
-            let left = self.left;
-            let view = View { now, round, round_trip, seconds: sample.seconds, full, left };
-            if sample.judged {
+        if let Some(sample) = self.meter.take(now, round, self.window_bytes()) {
+            let view = self.view(sample.seconds);
+            if sample.judged && !self.path.is_draining() {
                 self.search.on_sample(sample.goodput, view, &mut self.lanes, &self.bounds);
             }
             self.files.on_sample(&sample, now, self.decision().range_bytes);
         }
         self.look_for_trickle();
+        self.lanes.ease(now);
         if self.range_halvings > 0
             && self.last_back_off.is_some_and(|last| now >= last + RANGE_RECOVERY)
         {

@@ -31,6 +31,7 @@ use trial::{Change, Trial};
 
 use super::bounds::{Bounds, ENDS_DELAY, FIRST_WINDOW};
 use super::lanes::Lanes;
+use super::path::Settled;
 use super::samples::{JUDGED_ROUNDS, Samples};
 
 /// Growth of goodput a round that counts as such while opening (BBR, draft-cardwell-iccrg-bbr).
@@ -52,6 +53,11 @@ const HEADROOM_ELSEWHERE: f64 = 1.75;
 
 /// Where the queue can be seen, noise is no reason to fill it.
 const MOST_HEADROOM_SEEN: f64 = 1.4;
+
+/// A settled window keeps a queue of some tenths of a BDP. So many rounds without one, and none of them
+/// slower than this part of before, and the path carries more than it did.
+const STEADY: f64 = 0.97;
+const NOT_FULL_ROUNDS: usize = 6;
 
 /// Below this many BDPs the headroom is used up: goodput has risen since the window was set.
 const LEAST_HEADROOM: f64 = 1.1;
@@ -100,6 +106,10 @@ pub(in crate::window) const LONG_PATH: Duration = Duration::from_millis(10);
 /// comes last.
 const PAYS_OFF_ROUND_TRIPS: f64 = 32.0;
 
+/// Over a short path a second lane may well move less than one alone, for most of a second. With less than
+/// this left it is not tried.
+const PAYS_OFF: Duration = Duration::from_secs(2);
+
 /// What the search sees of the world besides goodput.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::window) struct View {
@@ -139,7 +149,14 @@ pub(in crate::window) struct Search {
     /// Lanes and goodput before the last change of lanes, if those lanes had ramped up.
     fewer_lanes: Option<(usize, f64)>,
     open_lanes: usize,
+    /// How far the window may open while little has arrived, in bytes.
+    least_ahead: f64,
+    /// Lanes that have been given room, after the path has become longer.
+    lanes_before: Option<usize>,
     settled_once: bool,
+    /// Whether the path was full when the window was set, and for how many rounds it has not been.
+    was_full: bool,
+    not_full: usize,
     next_probe: Duration,
     futile_probes: u32,
     next_lane_trial: Option<Duration>,
@@ -167,7 +184,11 @@ impl Search {
             least_stretch: bounds.least_stretch,
             fewer_lanes: None,
             open_lanes: 1,
+            least_ahead: FIRST_WINDOW as f64,
+            lanes_before: None,
             settled_once: false,
+            was_full: false,
+            not_full: 0,
             next_probe: Duration::ZERO,
             futile_probes: 0,
             next_lane_trial: None,
@@ -186,6 +207,66 @@ impl Search {
 
     pub(in crate::window) fn goodput(&self) -> f64 {
         self.samples.mean(JUDGED_ROUNDS)
+    }
+
+    /// The settled window; `None` while it is searched for, and where it is fixed.
+    pub(in crate::window) fn found(&self, bounds: &Bounds) -> Option<Settled> {
+        let settled = self.settled_once
+            && !matches!(self.phase, Phase::Opening(_))
+            && !bounds.is_window_fixed();
+        settled.then_some(Settled {
+            window: self.window,
+            goodput: self.reference,
+            most_bdps: if bounds.is_bounded_elsewhere() {
+                HEADROOM_ELSEWHERE
+            } else {
+                MOST_HEADROOM_SEEN
+            },
+        })
+    }
+
+    /// The path has become longer, or carries more: all is to be found out again, with so many lanes
+    /// open. These may be slow to follow, so room for new ones comes with them
+    /// ([`Search::on_new_lanes`]).
+    pub(in crate::window) fn begin_anew(&mut self, open_lanes: usize, bounds: &Bounds) {
+        let window = self.window;
+        *self = Self { open_lanes, ..Self::new(bounds) };
+        self.window = window;
+        self.least_ahead = window as f64;
+        self.lanes_before = Some(open_lanes);
+    }
+
+    /// After the path has become longer so many lanes are open: those that are new get something to
+    /// begin with.
+    pub(in crate::window) fn on_new_lanes(
+        &mut self,
+        open: usize,
+        round_trip: Duration,
+        bounds: &Bounds,
+    ) {
+        let Some(before) = self.lanes_before else { return };
+        if open <= before || self.settled_once {
+            return;
+        }
+        self.lanes_before = Some(open);
+        let room = bounds.first_window(open - before, round_trip) as f64;
+        self.least_ahead += room;
+        let window = self.window as f64 + room;
+        self.window = self.window.max(bounds.clamp_window(window, open));
+    }
+
+    /// The window is narrowed to what this goodput needs, if that is less.
+    pub(in crate::window) fn shrink(&mut self, goodput: f64, view: View, bounds: &Bounds) {
+        if !self.settled_once {
+            return;
+        }
+        let elsewhere = bounds.is_bounded_elsewhere();
+        let headroom = if elsewhere { HEADROOM_ELSEWHERE } else { self.headroom(view) };
+        let window = headroom * self.bdp(goodput, view);
+        let window = bounds.clamp_window(window, self.open_lanes).min(self.window);
+        if window < self.window {
+            self.begin(Change::Shrink, goodput, window, view);
+        }
     }
 
     /// The window is at least so wide, if that is allowed.
@@ -239,6 +320,14 @@ impl Search {
     }
 
     fn cruise(&mut self, view: View, lanes: &mut Lanes, bounds: &Bounds) {
+        self.not_full = if view.full == Some(false) { self.not_full + 1 } else { 0 };
+        if self.was_full && self.not_full >= NOT_FULL_ROUNDS {
+            let (lowest, _) = self.samples.extremes(NOT_FULL_ROUNDS);
+            if lowest >= self.reference * STEADY {
+                self.begin_anew(lanes.open(), bounds);
+                return;
+            }
+        }
         let rounds = rounds_of(view);
         if self.fresh < rounds {
             return;
@@ -300,10 +389,12 @@ impl Search {
     }
 }
 
-/// Whether what new lanes could bring is more than what their slow start takes.
+/// Whether what new lanes could bring is more than what their slow start takes, and where that is short,
+/// than what it costs to try them.
 fn pays_off(goodput: f64, view: View) -> bool {
-    let most = goodput * view.round_trip.as_secs_f64() * PAYS_OFF_ROUND_TRIPS;
-    view.left.is_none_or(|left| left as f64 > most)
+    let least = if view.round_trip < LONG_PATH { PAYS_OFF } else { Duration::ZERO };
+    let time = view.round_trip.mul_f64(PAYS_OFF_ROUND_TRIPS).max(least);
+    view.left.is_none_or(|left| left as f64 > goodput * time.as_secs_f64())
 }
 
 /// Rounds of a measurement.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Change, GROWTH, HEADROOM_ELSEWHERE, LONG_PATH, Phase, Search, THIN_LANE_BYTES, View};
-use crate::window::bounds::{Bounds, FIRST_WINDOW, LANE_BYTES, SLOW_LANE};
+use crate::window::bounds::{Bounds, LANE_BYTES, SLOW_LANE};
 use crate::window::lanes::Lanes;
 
 /// Rounds without growth that end the opening (BBR).
@@ -133,7 +133,7 @@ impl Search {
             return;
         }
         let under_way = opening.mark * round_trip.as_secs_f64();
-        let most = (MOST_AHEAD * under_way).max(FIRST_WINDOW as f64);
+        let most = (MOST_AHEAD * under_way).max(self.least_ahead);
         let wider = (self.window as f64 + OPENING_SHARE * bytes as f64).min(most);
         self.window = self.window.max(bounds.clamp_window(wider, self.open_lanes));
     }

@@ -167,6 +167,8 @@ impl Search {
         let noise = self.samples.noise() * std::f64::consts::SQRT_2;
         match trial.change {
             Change::Settle | Change::Shrink => {
+                self.was_full |= view.full == Some(true);
+                self.not_full = 0;
                 // Without a queue the window cannot have been too wide, so noise is no excuse.
                 let excuse = if view.full == Some(false) { 0.0 } else { noise };
                 if gain < HARMLESS - excuse {

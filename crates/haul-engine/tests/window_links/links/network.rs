@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::driver::{Control, Driver};
 use super::sender::{MSS, Sender};
-use super::{Link, Run};
+use super::{Link, Run, queue_bytes};
 
 /// Lanes that a backend has in the making, whatever it is asked for.
 const MOST_OPENING: usize = 8;
@@ -38,12 +38,14 @@ enum Event {
     ServerReady,
     LaneOpens,
     Wakeup,
-    /// The acknowledgement of a request, that the queue held up for so many nanoseconds.
+    /// The acknowledgement of a request, which has taken so many nanoseconds there and back.
     RequestAck {
         lane: usize,
-        queued: u64,
+        took: u64,
     },
     Look,
+    /// The path changes to what the link's list says there.
+    Change(usize),
 }
 
 /// How often the link is looked at, as the engine does.
@@ -59,6 +61,7 @@ struct Network {
     lanes: Vec<Lane>,
     bottleneck_free: u64,
     last_arrival: u64,
+    last_ack: u64,
     server_free: u64,
     server_waiters: VecDeque<usize>,
     server_set: bool,
@@ -78,8 +81,8 @@ struct Lane {
     asked: u64,
     received: u64,
     early: BTreeMap<u64, u64>,
-    /// What the near kernel has of this lane's round trips beyond the shortest, and since when.
-    queueing: f64,
+    /// The round trip that the near kernel has measured last, and when.
+    round_trip: u64,
     measured: Option<u64>,
 }
 
@@ -88,6 +91,9 @@ pub(crate) fn run(link: &Link, control: Control) -> Run {
     let mut network = Network::new(link, control);
     if link.gauge {
         network.push(nanos(LOOK), Event::Look);
+    }
+    for (index, change) in link.changes.iter().enumerate() {
+        network.push(nanos(change.at), Event::Change(index));
     }
     network.act();
     let end = nanos(link.length);
@@ -117,6 +123,7 @@ impl Network {
             lanes: Vec::new(),
             bottleneck_free: 0,
             last_arrival: 0,
+            last_ack: 0,
             server_free: 0,
             server_waiters: VecDeque::new(),
             server_set: false,
@@ -128,6 +135,7 @@ impl Network {
                 points: Vec::new(),
                 sent: 0,
                 dropped: 0,
+                queues: Vec::new(),
                 most_opening: 0,
                 refused: 0,
             },
@@ -141,8 +149,9 @@ impl Network {
             Event::Request { lane, bytes } => {
                 self.lanes[lane].sender.ask(bytes);
                 let queued = self.bottleneck_free.saturating_sub(self.now);
-                let arrives = self.now + queued + nanos(self.link.round_trip) / 2;
-                self.push(arrives, Event::RequestAck { lane, queued });
+                let way_back = queued + nanos(self.link.round_trip) / 2;
+                let took = nanos(self.link.round_trip) / 2 + way_back;
+                self.push(self.now + way_back, Event::RequestAck { lane, took });
                 self.send(lane);
             }
             Event::Arrival { lane, number, offset, bytes } => {
@@ -177,14 +186,20 @@ impl Network {
                 }
                 self.driver.tell_link(self.time());
             }
-            Event::RequestAck { lane, queued } => {
+            Event::RequestAck { lane, took } => {
                 let lane = &mut self.lanes[lane];
-                lane.queueing = queued as f64;
+                lane.round_trip = took;
                 lane.measured = Some(self.now);
             }
             Event::Look => {
                 self.look();
                 self.push(self.now + nanos(LOOK), Event::Look);
+            }
+            Event::Change(index) => {
+                let change = self.link.changes[index];
+                self.link.round_trip = change.round_trip;
+                self.link.rate = change.rate;
+                self.link.queue_bytes = queue_bytes(change.round_trip, change.rate);
             }
             Event::Wakeup => {
                 if self.wakeup == Some(self.now) {
@@ -196,12 +211,23 @@ impl Network {
     }
 
     fn look(&mut self) {
-        let fresh = self.now.saturating_sub(3 * nanos(self.link.round_trip));
-        let lanes = self.lanes.iter().filter(|lane| lane.measured.is_some_and(|at| at >= fresh));
-        let mut seen: Vec<f64> = lanes.map(|lane| lane.queueing).collect();
-        seen.sort_by(f64::total_cmp);
-        let median = seen.get(seen.len() / 2);
-        self.driver.link.queueing = median.map(|queued| Duration::from_nanos(*queued as u64));
+        let queue = Duration::from_nanos(self.bottleneck_free.saturating_sub(self.now));
+        self.run.queues.push((self.time(), queue));
+        if self.link.gauge {
+            let now = self.now;
+            let fresh =
+                |lane: &&Lane| lane.measured.is_some_and(|at| at + 3 * lane.round_trip >= now);
+            let mut seen: Vec<u64> =
+                self.lanes.iter().filter(fresh).map(|lane| lane.round_trip).collect();
+            seen.sort_unstable();
+            let time = Duration::from_nanos;
+            let known = self.driver.link.round_trip;
+            let shortest = known.into_iter().chain(seen.first().map(|least| time(*least))).min();
+            let median = seen.get(seen.len() / 2).map(|median| time(*median));
+            self.driver.link.round_trip = shortest;
+            self.driver.link.queueing =
+                median.zip(shortest).map(|(now, shortest)| now.saturating_sub(shortest));
+        }
         self.driver.tell_link(self.time());
     }
 
@@ -334,12 +360,10 @@ impl Network {
             lane.received = lane.received.max(offset + bytes);
         }
         let (acknowledged, in_order) = (lane.received, lane.received - before);
-        self.push(
-            self.now + nanos(self.link.round_trip) / 2,
-            Event::Ack { lane: index, number, acknowledged },
-        );
+        self.last_ack = self.last_ack.max(self.now + nanos(self.link.round_trip) / 2);
+        self.push(self.last_ack, Event::Ack { lane: index, number, acknowledged });
         if in_order > 0 {
-            let round = (self.now / nanos(self.link.round())) as usize;
+            let round = (self.now / nanos(self.run.link.round())) as usize;
             if let Some(sum) = self.run.rounds.get_mut(round) {
                 *sum += in_order as f64;
             }
@@ -368,7 +392,7 @@ impl Network {
         let link = &self.link;
         let seed = self.lanes.len();
         self.lanes.push(Lane {
-            sender: Sender::new(link.congestion, link.lane_bytes, link.lane_rate, seed),
+            sender: Sender::new(link, seed),
             pace_set: false,
             probe_set: false,
             waits_for_server: false,
@@ -376,7 +400,7 @@ impl Network {
             asked: 0,
             received: 0,
             early: BTreeMap::new(),
-            queueing: 0.0,
+            round_trip: 0,
             measured: None,
         });
     }

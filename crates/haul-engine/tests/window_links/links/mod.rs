@@ -36,6 +36,14 @@ pub(crate) enum Arrival {
     Ranges,
 }
 
+/// From a time on the path has another round trip and rate, and a queue of one BDP of these.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Change {
+    pub(crate) at: Duration,
+    pub(crate) round_trip: Duration,
+    pub(crate) rate: f64,
+}
+
 /// A link and the server behind it.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
@@ -63,6 +71,8 @@ pub(crate) struct Link {
     pub(crate) think: Duration,
     /// From each time on, the bytes per second that the server produces for all lanes together.
     pub(crate) server: Vec<(Duration, f64)>,
+    /// What becomes of the path, in order of time.
+    pub(crate) changes: Vec<Change>,
     pub(crate) congestion: Congestion,
     pub(crate) arrival: Arrival,
     /// Whether the near kernel's round trips are looked at.
@@ -78,12 +88,13 @@ impl Link {
     pub(crate) fn new(name: &'static str, round_trip_ms: f64, megabits: f64) -> Self {
         let round_trip = Duration::from_secs_f64(round_trip_ms / 1000.0);
         let rate = megabits * 125_000.0;
+        let changes = Vec::new();
         Self {
             name,
             round_trip,
             jitter: Duration::ZERO,
             rate,
-            queue_bytes: (rate * round_trip.as_secs_f64()).max(64.0 * 1448.0),
+            queue_bytes: queue_bytes(round_trip, rate),
             loss: 0.0,
             lane_bytes: 6 << 20,
             lane_rate: f64::INFINITY,
@@ -92,6 +103,7 @@ impl Link {
             one_request: false,
             think: Duration::ZERO,
             server: vec![(Duration::ZERO, f64::INFINITY)],
+            changes,
             congestion: Congestion::Bbr,
             arrival: Arrival::Blocks,
             gauge: false,
@@ -105,10 +117,17 @@ impl Link {
         self
     }
 
-    /// What one round is, for time to settle: a round trip, or 10 ms where that is longer.
+    /// What one round is, for time to settle: a round trip, or 10 ms where that is longer. The shortest
+    /// where the path changes.
     pub(crate) fn round(&self) -> Duration {
-        self.round_trip.max(Duration::from_millis(10))
+        let later = self.changes.iter().map(|change| change.round_trip);
+        later.fold(self.round_trip, Duration::min).max(Duration::from_millis(10))
     }
+}
+
+/// One BDP, and at least 64 packets.
+fn queue_bytes(round_trip: Duration, rate: f64) -> f64 {
+    (rate * round_trip.as_secs_f64()).max(64.0 * 1448.0)
 }
 
 /// What a run has shown.
@@ -121,6 +140,8 @@ pub(crate) struct Run {
     pub(crate) points: Vec<Point>,
     pub(crate) sent: u64,
     pub(crate) dropped: u64,
+    /// When the queue was looked at, and how long it was.
+    pub(crate) queues: Vec<(Duration, Duration)>,
     /// The largest number of lanes that were being opened at a time, and that were refused.
     pub(crate) most_opening: usize,
     pub(crate) refused: usize,
@@ -159,6 +180,14 @@ impl Run {
     /// Percentage of segments that the full queue dropped.
     pub(crate) fn dropped_percent(&self) -> f64 {
         100.0 * self.dropped as f64 / self.sent.max(1) as f64
+    }
+
+    /// The median queue between two times.
+    pub(crate) fn queue(&self, from: Duration, to: Duration) -> Duration {
+        let between = self.queues.iter().filter(|(at, _)| (from..to).contains(at));
+        let mut queues: Vec<Duration> = between.map(|(_, queue)| *queue).collect();
+        queues.sort();
+        queues[queues.len() / 2]
     }
 
     /// The last decision.

@@ -1,6 +1,7 @@
 //! The window on simulated links: which share of each link it settles at, how soon, how steadily.
 //!
-//! `cargo test -p haul-engine --test window_links -- --nocapture` prints the table. Beside each
+//! `cargo test -p haul-engine --test window_links -- --nocapture` prints the table (`ONLY=NAME` one
+//! row, `POINTS=NAME` the decisions of one). Beside each
 //! figure stands that of an oracle: the best fixed lanes and window, known beforehand, in the same
 //! simulator and under the same conditions. Rounds are round trips (10 ms on paths shorter than
 //! that) since the first lane was open. The goal of 95 % within 8 rounds is out of anybody's reach
@@ -14,6 +15,7 @@
     reason = "a test: it prints its table, and its parts are not marked as tests themselves"
 )]
 
+mod changes;
 mod links;
 
 use std::thread;
@@ -94,6 +96,9 @@ impl Row {
             window.dropped_percent(),
             oracle.dropped_percent(),
         );
+        if std::env::var("POINTS").is_ok_and(|name| name == self.case.link.name) {
+            window.points.iter().for_each(|point| println!("    {point:?}"));
+        }
     }
 
     fn check(&self) {

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::Congestion;
+use super::{Congestion, Link};
 
 /// Payload of a packet of 1500 bytes.
 pub(super) const MSS: u64 = 1448;
@@ -16,6 +16,9 @@ const FIRST_WINDOW: u64 = 10 * MSS;
 
 /// Startup gain of BBR, 2/ln 2.
 const STARTUP_GAIN: f64 = 2.885;
+
+/// How long BBR believes in the shortest round trip, in nanoseconds.
+const SHORTEST_KEPT: u64 = 10_000_000_000;
 
 const PROBE_GAINS: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 
@@ -50,6 +53,11 @@ pub(super) struct Sender {
     delivered_at: u64,
     app_limited_until: u64,
     shortest: u64,
+    shortest_at: u64,
+    latest: u64,
+    /// The round trip may change. Where it cannot, nothing is forgotten, and timeouts are shorter than a
+    /// kernel's.
+    path_changes: bool,
     pub(super) pace_at: u64,
     bbr: Bbr,
     cubic: Cubic,
@@ -84,11 +92,11 @@ struct Cubic {
 }
 
 impl Sender {
-    pub(super) fn new(congestion: Congestion, cap: u64, rate: f64, seed: usize) -> Self {
+    pub(super) fn new(link: &Link, seed: usize) -> Self {
         Self {
-            congestion,
-            cap,
-            rate,
+            congestion: link.congestion,
+            cap: link.lane_bytes,
+            rate: link.lane_rate,
             asked: 0,
             next: 0,
             acknowledged: 0,
@@ -101,6 +109,9 @@ impl Sender {
             delivered_at: 0,
             app_limited_until: 0,
             shortest: u64::MAX,
+            shortest_at: 0,
+            latest: 0,
+            path_changes: !link.changes.is_empty(),
             pace_at: 0,
             bbr: Bbr {
                 mode: Mode::Startup,
@@ -132,7 +143,13 @@ impl Sender {
 
     /// How long to wait for an acknowledgement of the last segment before taking it for lost.
     pub(super) fn probe_timeout(&self) -> u64 {
-        if self.shortest == u64::MAX { 1_000_000_000 } else { 3 * self.shortest + 5_000_000 }
+        if self.shortest == u64::MAX {
+            1_000_000_000
+        } else if self.path_changes {
+            300_000_000.max(3 * self.latest)
+        } else {
+            3 * self.shortest + 5_000_000
+        }
     }
 
     pub(super) fn last_sent(&self) -> u64 {
@@ -240,7 +257,11 @@ impl Sender {
             }
             self.delivered += segment.bytes;
             self.delivered_at = now;
-            self.shortest = self.shortest.min(now - segment.sent);
+            self.latest = now - segment.sent;
+            let forgotten = self.path_changes && now > self.shortest_at + SHORTEST_KEPT;
+            if self.latest <= self.shortest || forgotten {
+                (self.shortest, self.shortest_at) = (self.latest, now);
+            }
             match self.congestion {
                 Congestion::Bbr => self.bbr_ack(now, segment),
                 Congestion::Cubic => self.cubic_ack(now, segment),

@@ -1,0 +1,364 @@
+//! The path: how long a round trip takes while no packets wait in a queue, and whether that has changed.
+//!
+//! Round trips that have become longer are a queue or a longer path. Goodput does not tell which: with
+//! the same bytes in flight it falls in both cases, and a kernel keeps the shortest round trip that it has
+//! seen for minutes. So when round trips are longer than the window explains, less is let into flight for
+//! a moment. A queue gets shorter by that, and a path does not.
+//!
+//! ```text
+//! longer than explained ──► drain: window cut ──► in flight is less ──► one round trip later:
+//!                                                    shorter? a queue : a longer path, the new base
+//! ```
+//!
+//! While the window is cut it is no less than what the path holds, if the delay is a queue: then the queue
+//! shrinks, and goodput does not. A round trip shorter than the base lowers it at once.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::bounds::ENDS_DELAY;
+
+/// Beyond this many times what is explained, and by this much, a round trip is too long. Goodput has
+/// fallen by no more than an eighth until then.
+const TOO_LONG: f64 = 1.1;
+const JITTER: Duration = Duration::from_millis(5);
+
+/// Shorter round trips than this are the ends' own delays, whatever the path.
+const LEAST: Duration = Duration::from_millis(20);
+
+/// So long a round trip has to be too long, and it has to be so for an eighth of itself.
+const LASTING: Duration = Duration::from_millis(50);
+
+/// The window is cut to this part of what is in flight on the path, or to one BDP.
+const CUT: f64 = 0.25;
+const LEAST_CUT: f64 = 0.5;
+const LEAST_WINDOW: u64 = 128 << 10;
+
+/// How long new round trips are awaited once less is in flight: in round trips, and at least as long as
+/// backends show old ones.
+const AWAITED: f64 = 1.25;
+const LEAST_AWAITED: Duration = Duration::from_millis(250);
+
+/// When nothing is learnt in so many round trips and seconds, nothing was sent.
+const PATIENCE_ROUND_TRIPS: u32 = 4;
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Pause after a queue was found; doubles each time, up to 8 times.
+const PAUSE: Duration = Duration::from_secs(10);
+const MOST_DOUBLINGS: u32 = 3;
+
+/// Goodput is measured over a round trip, and at least over this.
+const LEAST_MEASUREMENT: Duration = Duration::from_millis(100);
+const KEPT: Duration = Duration::from_secs(4);
+
+/// A path that has become so much shorter is another one.
+const SHORTER: f64 = 0.75;
+
+/// What has been found out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Finding {
+    /// The path is longer than it was.
+    Longer,
+    /// The path is much shorter than it was.
+    Shorter,
+    /// It is a queue, in front of a path that carries so many bytes per second.
+    Queue(f64),
+}
+
+/// A window that has been found.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settled {
+    pub(super) window: u64,
+    /// The goodput that it was made for, in bytes per second.
+    pub(super) goodput: f64,
+    /// What it is at most where the path is full, in BDPs.
+    pub(super) most_bdps: f64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Path {
+    /// The shortest round trip without a queue, as far as is known.
+    base: Option<Duration>,
+    /// What the link reported last.
+    reported: Option<Duration>,
+    /// A round trip at present; `None` where that cannot be told.
+    present: Option<Duration>,
+    /// The base that the window was made for.
+    made_for: Duration,
+    too_long_since: Option<Duration>,
+    drain: Option<Drain>,
+    quiet_until: Duration,
+    futile: u32,
+    in_flight: Option<u64>,
+    arrived: u64,
+    /// All that had arrived, at each look.
+    looks: VecDeque<(Duration, u64)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Drain {
+    window: u64,
+    began: Duration,
+    /// Round trip and goodput before.
+    round_trip: Duration,
+    goodput: f64,
+    /// Round trips no longer than this show that there was a queue.
+    of_a_queue: Duration,
+    /// By when as much has arrived as was too much, if nobody says what is in flight.
+    surely_less: Duration,
+    less_since: Option<Duration>,
+    shortest: Option<Duration>,
+}
+
+impl Drain {
+    fn learns_nothing_at(&self) -> Duration {
+        self.began + self.round_trip * PATIENCE_ROUND_TRIPS + PATIENCE
+    }
+}
+
+impl Path {
+    /// The round trip without a queue.
+    pub(super) const fn base(&self) -> Option<Duration> {
+        self.base
+    }
+
+    /// How much of a round trip is a queue, if that can be told.
+    pub(super) fn queueing(&self) -> Option<Duration> {
+        Some(self.present?.saturating_sub(self.base?))
+    }
+
+    /// The most that may be in flight at present.
+    pub(super) fn most_window(&self) -> u64 {
+        self.drain.map_or(u64::MAX, |drain| drain.window)
+    }
+
+    pub(super) const fn is_draining(&self) -> bool {
+        self.drain.is_some()
+    }
+
+    /// Bytes have arrived; and so many are left in flight, if that is known.
+    pub(super) fn on_arrival(&mut self, bytes: u64, in_flight: Option<u64>) {
+        self.arrived = self.arrived.saturating_add(bytes);
+        self.in_flight = in_flight.or(self.in_flight);
+    }
+
+    /// The link reports its shortest round trip, and how much longer one is at present.
+    pub(super) fn on_link(
+        &mut self,
+        now: Duration,
+        shortest: Duration,
+        queueing: Option<Duration>,
+        settled: Option<Settled>,
+    ) -> Option<Finding> {
+        self.present = queueing.map(|queueing| shortest + queueing);
+        let known = self.reported.replace(shortest);
+        if self.drain.is_some_and(|drain| now >= drain.learns_nothing_at()) {
+            self.drain = None;
+            self.pause(now);
+        }
+        let Some(present) = self.present else {
+            // Nothing tells a queue from the path here, unless something did so before.
+            if self.made_for.is_zero() {
+                self.base = Some(shortest);
+            }
+            return None;
+        };
+        self.looks.push_back((now, self.arrived));
+        while self.looks.front().is_some_and(|(at, _)| *at + KEPT < now) {
+            self.looks.pop_front();
+        }
+        let base = *self.base.get_or_insert(shortest);
+        let reported = known.is_none_or(|known| shortest < known).then_some(shortest);
+        let least = reported.into_iter().chain([base, present]).min().unwrap_or(base);
+        self.base = Some(least);
+        if self.made_for.is_zero() {
+            self.made_for = least;
+        }
+        if least.as_secs_f64() < self.made_for.as_secs_f64() * SHORTER && least < base {
+            (self.drain, self.made_for) = (None, least);
+            return Some(Finding::Shorter);
+        }
+        match self.drain {
+            Some(drain) => self.look(drain, now, present),
+            None => {
+                self.suspect(now, present, settled);
+                None
+            }
+        }
+    }
+
+    /// Whether the window explains how long a round trip takes; begins to drain if it does not.
+    fn suspect(&mut self, now: Duration, present: Duration, settled: Option<Settled>) {
+        let since = self.too_long_since.take();
+        let Some(Settled { window, goodput, most_bdps }) = settled else { return };
+        let base = self.made_for.min(self.base.unwrap_or(present));
+        let with_ends = base.as_secs_f64() + ENDS_DELAY;
+        let explained = (window as f64 / goodput.max(1.0)).clamp(with_ends, most_bdps * with_ends);
+        let too_long = present.as_secs_f64() > TOO_LONG * explained + JITTER.as_secs_f64();
+        if !too_long || present < LEAST || now < self.quiet_until {
+            return;
+        }
+        let since = since.unwrap_or(now);
+        self.too_long_since = Some(since);
+        if now < since + LASTING.max(present / 8) {
+            return;
+        }
+        let goodput = self.goodput(now, present);
+        if goodput <= 0.0 {
+            return;
+        }
+        self.too_long_since = None;
+        let on_path = goodput * present.as_secs_f64();
+        let in_flight =
+            self.in_flight.map_or(window as f64, |bytes| (bytes as f64).min(window as f64));
+        let cut = (goodput * base.as_secs_f64()).max(CUT * on_path).min(LEAST_CUT * in_flight);
+        let drained = cut.max(LEAST_WINDOW as f64);
+        let of_a_queue = base.as_secs_f64().max(drained / goodput);
+        let of_a_queue = of_a_queue.min(present.as_secs_f64()).midpoint(present.as_secs_f64());
+        let of_a_queue = Duration::from_secs_f64(of_a_queue);
+        if of_a_queue >= present {
+            // So little is in flight that nothing can be learnt from less.
+            self.pause(now);
+            return;
+        }
+        let emptied = window as f64 / goodput;
+        self.drain = Some(Drain {
+            window: drained as u64,
+            began: now,
+            round_trip: present,
+            goodput,
+            of_a_queue,
+            surely_less: now + Duration::from_secs_f64(emptied.min(PATIENCE.as_secs_f64())),
+            less_since: None,
+            shortest: None,
+        });
+    }
+
+    /// A look while the window is cut.
+    fn look(&mut self, mut drain: Drain, now: Duration, present: Duration) -> Option<Finding> {
+        if present <= drain.of_a_queue {
+            self.drain = None;
+            self.pause(now);
+            return Some(Finding::Queue(drain.goodput));
+        }
+        let less = match self.in_flight {
+            Some(bytes) => bytes <= drain.window,
+            None => now >= drain.surely_less,
+        };
+        if less {
+            drain.less_since.get_or_insert(now);
+            drain.shortest = Some(drain.shortest.map_or(present, |known| known.min(present)));
+        }
+        self.drain = Some(drain);
+        let awaited = drain.round_trip.mul_f64(AWAITED).max(LEAST_AWAITED);
+        if drain.less_since.is_some_and(|since| now >= since + awaited) {
+            self.drain = None;
+            self.futile = 0;
+            self.quiet_until = now + drain.round_trip * 2;
+            self.base = drain.shortest;
+            self.made_for = drain.shortest.unwrap_or(present);
+            return Some(Finding::Longer);
+        }
+        None
+    }
+
+    fn pause(&mut self, now: Duration) {
+        self.quiet_until = now + PAUSE * 2u32.pow(self.futile.min(MOST_DOUBLINGS));
+        self.futile += 1;
+    }
+
+    /// Bytes per second over the last round trip.
+    fn goodput(&self, now: Duration, round_trip: Duration) -> f64 {
+        let since = now.saturating_sub(round_trip.max(LEAST_MEASUREMENT));
+        let first = self.looks.iter().rev().find(|(at, _)| *at <= since).or(self.looks.front());
+        let Some(&(at, arrived)) = first else { return 0.0 };
+        let seconds = now.saturating_sub(at).as_secs_f64();
+        if seconds > 0.0 { (self.arrived - arrived) as f64 / seconds } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const SETTLED: Settled = Settled { window: 1_000_000, goodput: 37.5e6, most_bdps: 1.4 };
+
+    /// A link with a window that was settled at 20 ms, and from then on each 25 ms what `link` makes of
+    /// what may be in flight: a round trip and bytes per second.
+    fn follow(link: impl Fn(u64) -> (Duration, f64)) -> (Path, Option<Finding>, Duration) {
+        let mut path = Path::default();
+        assert_eq!(path.on_link(Duration::ZERO, 20 * MS, Some(5 * MS), Some(SETTLED)), None);
+        let mut now = Duration::ZERO;
+        while now < 5000 * MS {
+            now += 25 * MS;
+            let in_flight = path.most_window().min(SETTLED.window);
+            let (present, rate) = link(in_flight);
+            path.on_arrival((rate * 0.025) as u64, Some(in_flight));
+            let found = path.on_link(now, 20 * MS, Some(present - 20 * MS), Some(SETTLED));
+            if found.is_some() {
+                return (path, found, now);
+            }
+        }
+        (path, None, now)
+    }
+
+    #[test]
+    fn a_round_trip_that_stays_long_with_less_in_flight_is_that_of_the_path() {
+        let (path, found, after) = follow(|in_flight| (250 * MS, in_flight as f64 / 0.25));
+        assert_eq!((found, path.base()), (Some(Finding::Longer), Some(250 * MS)));
+        assert!(after < 250 * MS * 3, "it takes {after:?}");
+        assert_eq!((path.queueing(), path.most_window()), (Some(Duration::ZERO), u64::MAX));
+    }
+
+    #[test]
+    fn a_round_trip_that_gets_shorter_with_less_in_flight_was_a_queue() {
+        // The same round trip and goodput, because the path carries 4 MB/s now.
+        let (path, found, _) = follow(|in_flight| (MS * (in_flight / 4000) as u32, 4e6));
+        let Some(Finding::Queue(goodput)) = found else { panic!("{found:?}") };
+        assert!((goodput - 4e6).abs() < 1e5, "{goodput}");
+        assert_eq!((path.base(), path.most_window()), (Some(20 * MS), u64::MAX));
+    }
+
+    #[test]
+    fn what_the_window_explains_is_not_suspected() {
+        let (path, found, _) = follow(|_| (30 * MS, 37.5e6));
+        assert!(found.is_none() && !path.is_draining());
+        assert_eq!(path.queueing(), Some(10 * MS));
+    }
+
+    #[test]
+    fn a_shorter_round_trip_counts_at_once() {
+        let mut path = Path::default();
+        assert_eq!(path.on_link(MS, 250 * MS, Some(MS), Some(SETTLED)), None);
+        assert_eq!(path.on_link(2 * MS, 240 * MS, Some(MS), Some(SETTLED)), None);
+        assert_eq!(path.base(), Some(240 * MS));
+        let found = path.on_link(3 * MS, 20 * MS, Some(230 * MS), Some(SETTLED));
+        assert_eq!((found, path.base()), (Some(Finding::Shorter), Some(20 * MS)));
+    }
+
+    #[test]
+    fn the_window_is_not_cut_for_long_when_nothing_is_learnt() {
+        let mut path = Path::default();
+        let mut now = Duration::ZERO;
+        while !path.is_draining() {
+            now += 25 * MS;
+            path.on_arrival(100_000, Some(SETTLED.window));
+            let queueing = if now > 100 * MS { 230 * MS } else { MS };
+            path.on_link(now, 20 * MS, Some(queueing), Some(SETTLED));
+            assert!(now < 5000 * MS, "it is suspected");
+        }
+        // Nothing is sent any more, or the lanes are gone.
+        assert_eq!(path.on_link(now + 4000 * MS, 20 * MS, None, Some(SETTLED)), None);
+        assert_eq!(path.most_window(), u64::MAX);
+    }
+
+    #[test]
+    fn where_no_queue_can_be_told_the_link_is_believed() {
+        let mut path = Path::default();
+        for shortest in [20, 30, 10] {
+            assert_eq!(path.on_link(MS, shortest * MS, None, Some(SETTLED)), None);
+            assert_eq!((path.base(), path.queueing()), (Some(shortest * MS), None));
+        }
+    }
+}
