@@ -4,7 +4,8 @@
 //! out together, and lose many. Who receives sees what comes in a round trip, and lets no more than some
 //! more than that be under way: what comes can still grow, and the queue on the path does not overflow.
 //! A connection that brings less than its equal share may catch up; one that brings more, because others
-//! have nothing to bring, may go on growing.
+//! have nothing to bring, may go on growing. Where the path becomes longer or shorter, what comes is
+//! counted over a round trip as it is then.
 //!
 //! What comes is counted by the kernel, which goes on while nobody reads. Where a packet is lost those
 //! behind it wait for it, and count all at once and late: as if they had come in all that time.
@@ -29,14 +30,18 @@ const STEADY: f64 = 1.5;
 /// More than this many times what came in the round trip before is growing.
 const GROWTH: f64 = 1.25;
 
-/// Round trips that take longer than this many times the shortest are so for another reason than what is
-/// let through here: others fill the queue, or the path has become longer. Then as much has to be under way
-/// as comes in such a one, and some more.
+/// Round trips that take longer than this many times that of the beginning are so for another reason than
+/// what is let through here: others fill the queue, or the path has become longer. Then as much has to be
+/// under way as comes in such a one, and some more. Where they take less than this part, the path has
+/// become shorter.
 const LATE: f64 = 2.0;
-const MORE: f64 = 1.25;
+const SHORTER: f64 = 0.75;
 
-/// A round trip is this many slots.
+/// The round trip of the beginning is this many slots. Of one that is longer more are counted, up to so
+/// many times as many.
 const SLOTS: usize = 8;
+const MOST_LONGER: f64 = 32.0;
+const KEPT: usize = 2 * SLOTS * MOST_LONGER as usize;
 
 /// What comes from one host.
 #[derive(Debug)]
@@ -65,7 +70,7 @@ struct State {
 /// What comes over one connection, or over all.
 #[derive(Debug, Default)]
 struct Flow {
-    /// What came in the slots of the last two round trips, the newest first, and the number of that.
+    /// What came in the last slots, the newest first, and the number of that.
     slots: VecDeque<u64>,
     newest: u64,
     /// The most that came in a round trip. It is not forgotten: what comes later may be less because no
@@ -112,14 +117,25 @@ impl Feeder {
         let (first, last) = (self.looked, now.max(self.looked));
         self.looked = last;
         self.own.came(first, last, bytes);
-        let own = self.own.with_headroom(self.own.latest().max(self.own.before()));
-        let longer = round_trip.as_secs_f64() / self.inflow.round_trip.as_secs_f64();
-        let late = if longer > LATE { self.own.latest() as f64 * longer * MORE } else { 0.0 };
         let mut state = self.inflow.state();
         state.all.came(first, last, bytes);
-        let equal = state.all.with_headroom(state.all.most) / state.connections.max(1);
-        equal.max(own).max(late as u64)
+        let connections = state.connections.max(1);
+        let times = round_trip.as_secs_f64() / self.inflow.round_trip.as_secs_f64();
+        if times > 0.0 && times < SHORTER {
+            // What came in a round trip of the beginning comes in so much less time now.
+            let equal = state.all.with_headroom(state.all.most, SLOTS) as f64 * times;
+            let slots = slots(times);
+            return (equal as u64 / connections).max(self.own.more(slots));
+        }
+        let equal = state.all.with_headroom(state.all.most, SLOTS) / connections;
+        let late = if times > LATE { self.own.more(slots(times)) } else { 0 };
+        equal.max(self.own.more(SLOTS)).max(late)
     }
+}
+
+/// Slots of a round trip that takes so many times as long as that of the beginning.
+fn slots(times: f64) -> usize {
+    ((SLOTS as f64 * times.min(MOST_LONGER)).ceil() as usize).max(1)
 }
 
 /// What has come over a connection, and how long its round trips are, if the system tells.
@@ -142,37 +158,43 @@ impl Drop for Feeder {
 impl Flow {
     /// Counts what came in the slots from `first` to `last`, as much in each.
     fn came(&mut self, first: u64, last: u64, bytes: u64) {
-        for _ in 0..last.saturating_sub(self.newest).min(2 * SLOTS as u64) {
+        for _ in 0..last.saturating_sub(self.newest).min(KEPT as u64) {
             self.slots.push_front(0);
         }
         self.newest = self.newest.max(last);
-        self.slots.truncate(2 * SLOTS);
+        self.slots.truncate(KEPT);
         if self.slots.is_empty() {
             self.slots.push_front(0);
         }
         let each = bytes / (last - first + 1);
         let newest = self.newest;
-        for (number, slot) in (0..=newest).rev().zip(&mut self.slots) {
-            if (first..=last).contains(&number) {
+        let since = (0..=newest).rev().take_while(|number| *number >= first);
+        for (number, slot) in since.zip(&mut self.slots) {
+            if number <= last {
                 *slot += each;
             }
         }
-        self.most = self.most.max(self.latest());
+        self.most = self.most.max(self.latest(SLOTS));
     }
 
-    /// What came in the last round trip.
-    fn latest(&self) -> u64 {
-        self.slots.iter().take(SLOTS).sum()
+    /// What came in the last round trip, of so many slots.
+    fn latest(&self, slots: usize) -> u64 {
+        self.slots.iter().take(slots).sum()
     }
 
     /// What came in the one before.
-    fn before(&self) -> u64 {
-        self.slots.iter().skip(SLOTS).sum()
+    fn before(&self, slots: usize) -> u64 {
+        self.slots.iter().skip(slots).take(slots).sum()
     }
 
-    /// Somewhat more than what came in a round trip.
-    fn with_headroom(&self, bytes: u64) -> u64 {
-        let growing = self.latest() as f64 > self.before() as f64 * GROWTH;
+    /// Somewhat more than what came in a round trip of so many slots.
+    fn more(&self, slots: usize) -> u64 {
+        self.with_headroom(self.latest(slots).max(self.before(slots)), slots)
+    }
+
+    /// Somewhat more than `bytes`, by how much what comes in a round trip of so many slots grows.
+    fn with_headroom(&self, bytes: u64, slots: usize) -> u64 {
+        let growing = self.latest(slots) as f64 > self.before(slots) as f64 * GROWTH;
         (bytes as f64 * if growing { GROWING } else { STEADY }) as u64
     }
 }
@@ -197,7 +219,7 @@ mod tests {
                 flow.came(slot, slot, in_slot);
                 slot += 1;
             }
-            let (path, all) = (in_slot * SLOTS as u64, flow.with_headroom(flow.most));
+            let (path, all) = (in_slot * SLOTS as u64, flow.with_headroom(flow.most, SLOTS));
             assert!(all > path * 9 / 5 && all < 2 * path, "{all} after {path}");
         }
         // Then no more comes.
@@ -205,13 +227,13 @@ mod tests {
             flow.came(slot, slot, in_slot);
             slot += 1;
         }
-        let (path, all) = (in_slot * SLOTS as u64, flow.with_headroom(flow.most));
+        let (path, all) = (in_slot * SLOTS as u64, flow.with_headroom(flow.most, SLOTS));
         assert_eq!(all, path * 3 / 2);
         // A pause changes nothing: it may be that nobody here took anything in the meantime. What is seen
         // after it came while it lasted.
         slot += 1000;
         flow.came(slot - 15, slot, 2 * path);
-        assert_eq!(flow.with_headroom(flow.most), all);
+        assert_eq!(flow.with_headroom(flow.most, SLOTS), all);
     }
 
     /// Connections of a host with round trips of `round_trip`.
@@ -256,10 +278,50 @@ mod tests {
     fn where_a_round_trip_takes_much_longer_more_may_be_under_way() {
         let round_trip = Duration::from_secs(1000);
         let [mut connection] = connections(round_trip);
-        let near = connection.came(MIB, 0, round_trip * 3 / 2);
-        let far = connection.came(0, 0, round_trip * 10);
-        assert!(near < 2 * MIB, "{near}");
-        assert!(far > 10 * MIB, "it takes as much to go on as it does: {far}");
+        let slots = SLOTS as u64;
+        // As long as it ever was: what comes in a round trip, and half as much.
+        let steady: Vec<u64> =
+            (0..4 * slots).map(|slot| connection.came(MIB, slot, round_trip * 3 / 2)).collect();
+        assert_eq!(steady.last(), Some(&(12 * MIB)));
+        // Ten times as long, and no more comes: it takes ten times as much to go on as it does.
+        let far: Vec<u64> = (0..20 * slots)
+            .map(|slot| connection.came(MIB, 4 * slots + slot, round_trip * 10))
+            .collect();
+        assert_eq!(far.last(), Some(&(120 * MIB)));
+    }
+
+    /// As when a path becomes longer within a transfer.
+    #[test]
+    fn a_slow_start_over_a_path_that_has_become_longer_may_almost_double() {
+        let round_trip = Duration::from_secs(1000);
+        let [mut old, mut connection] = connections(round_trip);
+        for slot in 0..4 * SLOTS as u64 {
+            old.came(MIB, slot, round_trip);
+        }
+        drop(old);
+        let (slots, mut each) = (10 * SLOTS as u64, MIB / 64);
+        for round in 0..8 {
+            each *= 2;
+            let came = each * slots;
+            let first = 4 * SLOTS as u64 + round * slots;
+            let shares =
+                (first..first + slots).map(|slot| connection.came(each, slot, round_trip * 10));
+            let share = shares.last().unwrap();
+            assert!(share > came * 9 / 5, "{share} after {came}");
+        }
+    }
+
+    #[test]
+    fn where_the_path_becomes_shorter_less_may_be_under_way() {
+        let round_trip = Duration::from_secs(1000);
+        let [mut connection] = connections(round_trip);
+        let slots = SLOTS as u64;
+        for slot in 0..4 * slots {
+            connection.came(MIB, slot, round_trip);
+        }
+        let shares = (4 * slots..6 * slots).map(|slot| connection.came(MIB, slot, round_trip / 4));
+        // Two slots are a round trip now.
+        assert_eq!(shares.last(), Some(3 * MIB));
     }
 
     #[cfg(target_os = "linux")]
@@ -278,8 +340,8 @@ mod tests {
         while feeder.share(&receiver).unwrap() < 32 << 10 {}
         drop(feeder);
         // What had come before does not count a second time.
-        let before = inflow.state().all.latest();
+        let before = inflow.state().all.latest(SLOTS);
         inflow.feeder(&receiver).share(&receiver).unwrap();
-        assert_eq!(inflow.state().all.latest(), before);
+        assert_eq!(inflow.state().all.latest(SLOTS), before);
     }
 }
