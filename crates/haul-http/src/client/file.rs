@@ -426,7 +426,7 @@ impl Reading {
                 let asking = tokio::spawn(Arc::clone(&self.inner).ask(rest));
                 self.following = Some(Following { from: rest.start(), asking });
             }
-            if let Some(kept) = self.inner.looked_at(kept).await {
+            if let Some(kept) = Arc::clone(&self.inner).looked_at(kept).await {
                 return Ok(kept);
             }
             // It was not what it should have been: it is asked for as if it had never been.
@@ -555,12 +555,16 @@ impl Inner {
     }
 
     /// Looks at the head of what was asked for before anything was known of the file.
-    async fn looked_at(&self, kept: Kept) -> Option<Kept> {
+    async fn looked_at(self: Arc<Self>, kept: Kept) -> Option<Kept> {
         let Kept { source, range, ahead } = kept;
         let Source::Foreseen(mut part, url) = source else {
             return Some(Kept { source, range, ahead });
         };
-        let head = part.head().await.ok()?;
+        let head = match part.head().await {
+            // Its lane has ended, and the others go on.
+            Err(Broken::Lost) => return self.ask(range).await.ok(),
+            head => head.ok()?,
+        };
         // A pipe cannot tell where such an answer ends.
         head.length()?;
         check_part(&head, range, &self.facts).ok()?;

@@ -23,7 +23,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::answer::{Head, SILENCE};
 use super::body::Payload;
@@ -72,6 +72,7 @@ struct Shared {
     /// Bytes that the lane may be expected to carry in a round trip.
     allowance: AtomicU64,
     ended: AtomicBool,
+    abandoned: Notify,
     /// Whether the server has said anything.
     answered: AtomicBool,
     asked: AtomicU64,
@@ -153,6 +154,7 @@ impl Pipe {
             outstanding: AtomicU64::new(0),
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
             ended: AtomicBool::new(false),
+            abandoned: Notify::new(),
             answered: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             most_asked: AtomicU64::new(u64::MAX),
@@ -224,6 +226,12 @@ impl Pipe {
     /// Nothing more is to be asked.
     pub fn retire(&self) {
         self.shared.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the connection, whatever was asked on it: that is lost.
+    pub fn abandon(&self) {
+        self.retire();
+        self.shared.abandoned.notify_one();
     }
 
     /// The shortest round trip seen.
@@ -328,8 +336,14 @@ enum Length {
 
 impl Reader {
     async fn run(mut self, mut answered: UnboundedReceiver<Question>) {
+        let shared = Arc::clone(&self.shared);
         while let Some(question) = self.next_question(&mut answered).await {
-            let goes_on = match self.answer(&question).await {
+            let done = tokio::select! {
+                biased;
+                done = self.answer(&question) => done,
+                () = shared.abandoned.notified() => Err(Broken::Lost),
+            };
+            let goes_on = match done {
                 Ok(goes_on) => goes_on,
                 Err(broken) => {
                     drop(question.pieces.send(Err(broken)));
@@ -641,6 +655,24 @@ mod tests {
         server.write_all(provisional.as_bytes()).await.unwrap();
         server.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.unwrap();
         assert!(matches!(part.head().await, Err(Broken::Unreadable(_))));
+    }
+
+    #[tokio::test]
+    async fn what_was_asked_on_a_lane_that_is_abandoned_is_lost_at_once() {
+        let (pipe, mut server, url) = pipe().await;
+        let request = Request::get("/file").body(Payload::Empty).unwrap();
+        let mut parts: Vec<_> =
+            (0..3).map(|_| pipe.ask(&request, &url, 100, &Block::new())).collect();
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"\r\n\r\n") {
+            assert_ne!(timeout(LONG, server.read_buf(&mut seen)).await.unwrap().unwrap(), 0);
+        }
+        pipe.abandon();
+        for part in &mut parts {
+            assert_eq!(timeout(LONG, part.head()).await.unwrap().unwrap_err(), Broken::Lost);
+        }
+        assert!(pipe.is_ended());
+        assert_eq!(pipe.outstanding(), 0);
     }
 
     /// They were taken for the answer to the next question, and its answer for that to the one after.
