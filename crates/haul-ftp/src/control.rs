@@ -19,7 +19,7 @@ use haul_storage::{Error, Result};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
-use crate::error::{lost, protocol, wants_resumption};
+use crate::error::{has_crashed, lost, protocol, wants_resumption};
 use crate::learnt::{Learnt, Lesson};
 use crate::stream::{Security, Stream};
 use crate::wire::{Command, Reply, ReplyParser};
@@ -176,6 +176,7 @@ impl Control {
         loop {
             let taken = self.take_reply();
             if let Some(reply) = self.unless_broken(taken)? {
+                let verb = self.owed.front().copied().unwrap_or(GREETING);
                 if !reply.is_preliminary() {
                     self.owed.pop_front();
                     self.answered += 1;
@@ -185,6 +186,10 @@ impl Control {
                 if reply.code() == 421 || wants_resumption(&reply) {
                     // It means good-bye, whatever was asked; or there is no ticket left for TLS.
                     self.stream = None;
+                }
+                if has_crashed(&reply) && ![GREETING, "USER", "PASS"].contains(&verb) {
+                    self.stream = None;
+                    return Err(lost(WAIT, format!("the server says: {reply}")));
                 }
                 return Ok(reply);
             }

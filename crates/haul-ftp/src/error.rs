@@ -50,6 +50,13 @@ pub(crate) fn wants_resumption(reply: &Reply) -> bool {
     reply.code() == 522 && reply.text().to_ascii_lowercase().contains("reuse")
 }
 
+/// Whether the server's process for this connection has crashed: what vsftpd says before it exits,
+/// whatever was asked. Another connection has another process.
+/// At the login it says so for mistakes of its configuration, which another connection meets again.
+pub(crate) fn has_crashed(reply: &Reply) -> bool {
+    reply.code() == 500 && reply.text().starts_with("OOPS")
+}
+
 fn kind_of(reply: &Reply) -> (ErrorKind, Retry) {
     if let Some(kind) = by_words(reply) {
         return (kind, Retry::Never);

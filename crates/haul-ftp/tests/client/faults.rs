@@ -331,6 +331,19 @@ async fn a_lane_that_the_server_has_ended_is_replaced() {
     }
 }
 
+/// It was taken for a server without EPSV and PASV: no file of it could be read any more.
+#[tokio::test]
+async fn a_server_whose_process_crashes_is_connected_to_again() {
+    let answers = &[("EPSV", "500 OOPS: vsf_sysutil_bind"), ("PASV", "500 OOPS: no port")];
+    let script = Script { answers, ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
+    server.put("/up/f", b"content");
+    let error = storage.read_whole(&path("f"), 1 << 20).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later), "{error}");
+    assert!(error.to_string().contains("500 OOPS"), "{error}");
+    assert!(!server.commands().iter().any(|asked| asked == "PASV"), "{:?}", server.commands());
+}
+
 #[tokio::test]
 async fn a_listing_that_makes_no_sense_is_told_line_by_line() {
     let listing = b"total 5\r\n-rw-r--r-- 1 o g 7 Nov 22 13:50 good\r\nnonsense \x1b[31m\r\n\
