@@ -29,6 +29,9 @@ use crate::ssh::known_hosts::KnownHosts;
 /// Messages of the methods of key exchange (RFC 4250, 4.1.2).
 const KEX_METHODS: std::ops::RangeInclusive<u8> = 30..=49;
 
+/// Messages of the connection protocol (RFC 4254).
+const CONNECTION: std::ops::RangeInclusive<u8> = message::GLOBAL_REQUEST..=message::CHANNEL_FAILURE;
+
 /// Data up to this length is copied out of the buffer that it was read into: a short answer that
 /// somebody keeps would keep all of the buffer.
 const SHORT: usize = 4 << 10;
@@ -205,8 +208,11 @@ impl Receiver {
         // A message is never empty.
         let number = message[0];
         let mut reader = Reader::new(&message[1..]);
-        // Between its KEXINIT and its NEWKEYS a server sends nothing else (RFC 4253, 7.1).
-        let exchanging = !self.keyed || !matches!(self.keys, Keys::Settled);
+        // Between its KEXINIT and its NEWKEYS a server sends nothing else (RFC 4253, 7.1). Some servers
+        // go on with channels while keys are renewed (asyncssh), and clients take it: the packets are
+        // protected by the keys before.
+        let renewing_channels = self.keyed && CONNECTION.contains(&number);
+        let exchanging = !renewing_channels && (!self.keyed || !matches!(self.keys, Keys::Settled));
         if std::mem::take(&mut self.skip) && KEX_METHODS.contains(&number) {
             return Ok(());
         }

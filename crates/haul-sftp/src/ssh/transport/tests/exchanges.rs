@@ -165,15 +165,11 @@ async fn points_of_low_order_are_refused() {
 #[tokio::test]
 async fn keys_are_exchanged_anew_with_the_same_host_key_only() {
     let (_connection, mut channel, mut server) = pair().await;
-    let mut data = to(message::CHANNEL_DATA, 0);
-    data.string(b"before");
-    server.send(&data).await;
+    server.send(&data(b"before")).await;
     assert_eq!(channel.incoming.next().await.unwrap().unwrap(), "before");
     let renewal = async {
         server.exchange(&Plan::default()).await;
-        let mut data = to(message::CHANNEL_DATA, 0);
-        data.string(b"behind");
-        server.send(&data).await;
+        server.send(&data(b"behind")).await;
     };
     let (read, ()) = tokio::join!(channel.incoming.next(), renewal);
     assert_eq!(read.unwrap().unwrap(), "behind");
@@ -185,11 +181,39 @@ async fn keys_are_exchanged_anew_with_the_same_host_key_only() {
     renewal.abort();
 }
 
-#[tokio::test]
-async fn nothing_but_keys_is_exchanged_while_they_are() {
+fn data(text: &[u8]) -> Vec<u8> {
     let mut data = to(message::CHANNEL_DATA, 0);
-    data.string(b"sneaked in");
-    for sneaked in [data, vec![message::REQUEST_FAILURE], words(message::USERAUTH_BANNER)] {
+    data.string(text);
+    data
+}
+
+/// asyncssh sends what it has while keys are renewed; connections ended in the middle of a download.
+#[tokio::test]
+async fn channels_go_on_while_keys_are_renewed() {
+    let plan = Plan {
+        behind_offer: vec![data(b"one "), vec![message::REQUEST_FAILURE]],
+        behind_half: vec![data(b"two ")],
+        ..Plan::default()
+    };
+    let (_connection, mut channel, mut server) = pair().await;
+    let renewal = async {
+        server.exchange(&plan).await;
+        server.send(&data(b"three")).await;
+    };
+    let reading = async {
+        let mut read = Vec::new();
+        while read.len() < b"one two three".len() {
+            read.extend_from_slice(&channel.incoming.next().await.unwrap().unwrap());
+        }
+        read
+    };
+    let (read, ()) = tokio::join!(reading, renewal);
+    assert_eq!(read, b"one two three");
+}
+
+#[tokio::test]
+async fn nothing_but_channels_goes_on_while_keys_are_renewed() {
+    for sneaked in [words(message::USERAUTH_BANNER), extensions(), vec![message::SERVICE_ACCEPT]] {
         for (behind_offer, behind_half) in
             [(vec![sneaked.clone()], Vec::new()), (Vec::new(), vec![sneaked.clone()])]
         {
@@ -199,6 +223,18 @@ async fn nothing_but_keys_is_exchanged_while_they_are() {
             let error = channel.incoming.next().await.unwrap_err();
             assert!(error.to_string().contains("in the midst"), "{error}");
             renewal.abort();
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_channel_is_heard_before_the_first_keys() {
+    for sneaked in [data(b"sneaked in"), vec![message::REQUEST_FAILURE]] {
+        for (behind_offer, behind_half) in
+            [(vec![sneaked.clone()], Vec::new()), (Vec::new(), vec![sneaked.clone()])]
+        {
+            let plan = Plan { behind_offer, behind_half, ..Plan::default() };
+            assert!(refused(plan).await.contains("in the midst"));
         }
     }
 }
