@@ -13,6 +13,8 @@ pub struct Limiter {
     bytes_per_second: u64,
     /// When the bytes let through so far are paid for.
     paid_until: Duration,
+    /// Time that was waited for bytes which were then given back: it is no idle time, and caught up with.
+    waited_in_vain: Duration,
 }
 
 impl Limiter {
@@ -21,19 +23,27 @@ impl Limiter {
 
     /// A bucket that is empty at the start.
     pub fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second: bytes_per_second.max(1), paid_until: Duration::ZERO }
+        Self {
+            bytes_per_second: bytes_per_second.max(1),
+            paid_until: Duration::ZERO,
+            waited_in_vain: Duration::ZERO,
+        }
     }
 
     /// Takes `bytes` at time `now`, and says how long to wait before they may move.
     pub fn take(&mut self, now: Duration, bytes: u64) -> Duration {
-        let start = self.paid_until.max(now.saturating_sub(Self::BURST));
+        let caught_up = Self::BURST.saturating_add(self.waited_in_vain);
+        let start = self.paid_until.max(now.saturating_sub(caught_up));
         self.paid_until = start.saturating_add(self.cost(bytes));
+        self.waited_in_vain = self.waited_in_vain.min(now.saturating_sub(self.paid_until));
         self.paid_until.saturating_sub(now)
     }
 
     /// `bytes` of what was taken do not move after all.
     pub fn give_back(&mut self, bytes: u64) {
-        self.paid_until = self.paid_until.saturating_sub(self.cost(bytes));
+        let cost = self.cost(bytes);
+        self.paid_until = self.paid_until.saturating_sub(cost);
+        self.waited_in_vain = self.waited_in_vain.saturating_add(cost);
     }
 
     /// The longest range that does not clot the limit: what passes in a quarter of a second, in whole pieces as the
@@ -92,6 +102,25 @@ mod tests {
             }
             let wanted = total as f64 / limit as f64;
             prop_assert!((now.as_secs_f64() - wanted).abs() < 0.001, "{:?}", now);
+        }
+    }
+
+    proptest! {
+        /// A read of a long range waits for all of it, and may end early.
+        #[test]
+        fn what_was_waited_for_in_vain_is_caught_up_with(
+            limit in 10_240_u64..1 << 30,
+            pieces in prop::collection::vec((1_u64..4 << 20, 0_u64..4 << 20), 1..200),
+        ) {
+            let mut limiter = Limiter::new(limit);
+            let (mut now, mut total) = (Duration::ZERO, 0);
+            for (bytes, unused) in pieces {
+                now += limiter.take(now, bytes);
+                limiter.give_back(unused.min(bytes));
+                total += bytes - unused.min(bytes);
+            }
+            let (wanted, paid) = (total as f64 / limit as f64, limiter.paid_until.as_secs_f64());
+            prop_assert!((paid - wanted).abs() < 0.001 + wanted / 1000.0, "{paid} of {wanted}");
         }
     }
 

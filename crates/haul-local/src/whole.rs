@@ -84,7 +84,11 @@ impl Volume {
         block: &Block,
         options: &CommitOptions,
     ) -> Result<bool> {
-        let mode = options.metadata.mode.unwrap_or(0o666) & 0o777;
+        let mut mode = options.metadata.mode.unwrap_or(0o666) & 0o777;
+        if self.capabilities.xattrs && !options.metadata.xattrs.is_empty() {
+            // `user.*` attributes can be set only while the owner may write; `apply` sets the mode last.
+            mode |= 0o200;
+        }
         let created = self.at("create", path, |directory, _| {
             let file = self.platform.create_unnamed(directory.as_fd(), mode)?;
             Ok(file.map(|file| (file, Arc::clone(directory))))

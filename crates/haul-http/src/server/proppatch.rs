@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use dav_server::davpath::DavPath;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
-use rustix::fs::{FileType, OFlags, Timespec, Timestamps, UTIME_OMIT, futimens};
+use rustix::fs::{FileType, OFlags, Timespec, Timestamps, UTIME_NOW, futimens};
 use rustix::io::Errno;
 
 use super::body::Body;
@@ -166,14 +166,15 @@ fn set_time(share: &Share, path: &[u8], time: SystemTime) -> Result<(), Errno> {
     futimens(&file, &modified(time))
 }
 
-/// As the system wants it; the time of the last reading stays.
+/// As the system wants it, with the access time set to now: file systems on libfuse 2 ignore a request
+/// that has only one of the two, and report success.
 pub(super) fn modified(time: SystemTime) -> Timestamps {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let last_modification = Timespec {
         tv_sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(since.subsec_nanos()),
     };
-    Timestamps { last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }, last_modification }
+    Timestamps { last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_NOW }, last_modification }
 }
 
 fn answer(link: &str, changes: &[(Name, Change)], statuses: &[StatusCode]) -> Response<Body> {

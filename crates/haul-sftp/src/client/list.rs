@@ -284,8 +284,10 @@ impl Listing {
             *target = self.inner.read_link(path).await?;
             Ok(())
         });
-        batch.extend(join_all(targets).await.into_iter().filter_map(Result::err).map(Err));
-        // A link whose target cannot be read has been said.
+        let failed = join_all(targets).await.into_iter().filter_map(Result::err);
+        // A link that was removed since it was listed is no error.
+        batch.extend(failed.filter(|error| error.kind() != ErrorKind::NotFound).map(Err));
+        // Neither that nor one whose target cannot be read is an entry.
         entries.retain(|entry| entry.kind != EntryKind::Symlink(Vec::new()));
         if !entries.is_empty() {
             batch.push(Ok(entries));

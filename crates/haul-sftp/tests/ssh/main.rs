@@ -9,6 +9,7 @@ mod port;
 #[expect(dead_code, reason = "the tests of the program use the rest")]
 mod sshd;
 
+mod asyncssh;
 mod auth;
 mod configuration;
 mod early;

@@ -110,6 +110,27 @@ fn a_copy_in_read_only_directories_is_updated_by_their_owner() {
     assert_eq!(mode(&session, "t/d"), 0o555);
 }
 
+/// `user.*` attributes can be set only by who may write to the file.
+#[test]
+fn a_small_read_only_file_is_copied_with_its_attributes_by_its_owner() {
+    if !is_root() {
+        eprintln!("skipped: to be somebody else needs root");
+        return;
+    }
+    let session = Session::new().file("s/f", "content");
+    session.tool("setfattr -n user.note -v remark s/f");
+    set_mode(&session, "s/f", 0o444);
+    for path in ["", "s", "s/f"] {
+        chown(session.path(path), Some(65534), Some(65534)).unwrap();
+    }
+    let haul = env!("CARGO_BIN_EXE_haul");
+    let home = session.path("");
+    session.tool(&format!("{NOBODY} env HOME={} {haul} cp -q -a s/ d", home.display()));
+    session.tool("cmp s/f d/f");
+    assert_eq!(session.tool("getfattr --only-values -n user.note d/f"), "remark");
+    assert_eq!(mode(&session, "d/f"), 0o444);
+}
+
 /// A run that was killed between setting the mode of a part file and renaming it.
 #[test]
 fn a_part_file_that_is_read_only_already_is_continued_by_its_owner() {

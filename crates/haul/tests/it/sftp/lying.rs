@@ -114,6 +114,15 @@ fn names_that_lead_elsewhere_are_refused_and_the_rest_is_copied() {
     }
 }
 
+/// `sync --delete` lists directories in which links are being replaced, and failed.
+#[test]
+fn a_link_that_is_removed_while_it_is_listed_is_no_error() {
+    let far = far(&[Habit::ListsGoneLink]);
+    far.session.write("far/src/good", "content");
+    far.haul("cp @/src dst").status(0);
+    assert_eq!(far.session.tool("find dst -mindepth 1"), "dst/src\ndst/src/good\n");
+}
+
 #[test]
 fn a_write_that_fails_for_no_said_reason_fails_the_file_and_leaves_none() {
     let far = far(&[Habit::Quota(3 << 20)]);

@@ -53,6 +53,8 @@ pub(super) enum Habit {
     Silent,
     /// Lists this name in every directory.
     Lists(&'static [u8]),
+    /// Lists a symbolic link in every directory that is gone when its target is asked for.
+    ListsGoneLink,
     /// So many bytes in one READ or WRITE and no more, which it says.
     Limits(usize),
     /// WRITE fails when so many bytes are in all files together.
@@ -349,6 +351,9 @@ impl Serving<'_> {
             {
                 fs::rename(path(&from), path(&to)).and(ok)
             }
+            Request::Readlink(_) if self.server.has(H::ListsGoneLink) => {
+                Ok(status(Status::NoSuchFile))
+            }
             Request::Readlink(_) | Request::Symlink { .. } | Request::Extended(_) => {
                 Ok(status(Status::Unsupported))
             }
@@ -423,6 +428,11 @@ impl Serving<'_> {
         });
         let file = Attrs { size: Some(5), permissions: Some(0o100_644), ..Attrs::default() };
         names.extend(lie.map(|name| Name { long: name.clone(), name, attrs: file }));
+        if self.server.has(H::ListsGoneLink) {
+            let name = Bytes::from_static(b"gone");
+            let link = Attrs { permissions: Some(0o120_777), ..Attrs::default() };
+            names.push(Name { long: name.clone(), name, attrs: link });
+        }
         Ok(self.hand_out(Open::Directory { names }))
     }
 
