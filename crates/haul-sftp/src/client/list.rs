@@ -286,7 +286,7 @@ impl Listing {
         });
         let failed = join_all(targets).await.into_iter().filter_map(Result::err);
         // A link that was removed since it was listed is no error.
-        batch.extend(failed.filter(|error| error.kind() != ErrorKind::NotFound).map(Err));
+        batch.extend(failed.filter(|error: &Error| error.kind() != ErrorKind::NotFound).map(Err));
         // Neither that nor one whose target cannot be read is an entry.
         entries.retain(|entry| entry.kind != EntryKind::Symlink(Vec::new()));
         if !entries.is_empty() {

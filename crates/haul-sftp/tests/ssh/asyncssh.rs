@@ -49,8 +49,9 @@ struct Server {
 
 impl Server {
     fn start() -> Option<Self> {
-        let found = Command::new(PYTHON).args(["-c", "import asyncssh"]).stderr(Stdio::null());
-        if !found.status().is_ok_and(|status| status.success()) {
+        let mut probe = Command::new(PYTHON);
+        probe.args(["-c", "import asyncssh"]).stderr(Stdio::null());
+        if !probe.status().is_ok_and(|status| status.success()) {
             eprintln!("SKIPPED: python3-asyncssh (Debian's) is not installed");
             return None;
         }
