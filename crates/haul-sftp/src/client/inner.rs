@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use haul_storage::{
-    Capabilities, Entry, EntryKind, Error, ErrorKind, LinkKind, Location, RelPath, Result, Writes,
+    Capabilities, CommitOptions, Entry, EntryKind, Error, ErrorKind, LinkKind, Location, RelPath, Result, Writes,
     remote_journal_name,
 };
 
@@ -150,6 +150,33 @@ impl Inner {
         }
         self.directories.forget(path);
         Ok(())
+    }
+
+    /// As [`Inner::take_name`] for a new file. Where no mode is given it gets that of the file that it replaces:
+    /// a private file stays private.
+    pub(super) async fn put_in_place(
+        &self,
+        from: &Bytes,
+        path: &RelPath,
+        options: &CommitOptions,
+    ) -> Result<()> {
+        if options.replace && options.metadata.mode.is_none() {
+            self.copy_mode(path, from).await?;
+        }
+        self.take_name(from, path, options.replace).await
+    }
+
+    async fn copy_mode(&self, path: &RelPath, to: &Bytes) -> Result<()> {
+        let there = self.host_lstat(path).await;
+        let file = there.ok().filter(|there| there.kind() == Some(FileKind::File));
+        let mode = file.and_then(|file| file.permissions).map(|mode| mode & 0o777);
+        let Some(mode) = mode.filter(|mode| *mode != self.default_mode) else { return Ok(()) };
+        if self.host.attributes.has_no_mode() {
+            return Ok(());
+        }
+        let attrs = Attrs { permissions: Some(mode), ..Attrs::default() };
+        let answer = self.host.tell(&Request::Setstat(to.clone(), attrs)).await?;
+        error::done("set the mode", answer).map_err(|error| self.at(error, path))
     }
 
     /// Asks on a lane that what is complete at `from` gets its name if nothing has it, behind everything

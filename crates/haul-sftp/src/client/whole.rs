@@ -117,7 +117,7 @@ pub(super) async fn write(
     };
     let outcome = match write_part(inner, &session, handle, &part, bytes, options).await {
         Ok(()) => {
-            let named = inner.take_name(&part, path, options.replace).await;
+            let named = inner.put_in_place(&part, path, options).await;
             if named.is_err() && inner.is_only_copy(path, options.replace).await {
                 // It stays.
                 return named;

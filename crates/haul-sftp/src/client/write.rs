@@ -350,7 +350,7 @@ impl WriteAt for SftpUpload {
             return Ok(());
         }
         // Something is in the way, or a file that is open anywhere cannot be renamed there.
-        let named = self.inner.take_name(&self.part_on_server, &self.path, options.replace).await;
+        let named = self.inner.put_in_place(&self.part_on_server, &self.path, options).await;
         if named.is_err() {
             let only = self.inner.is_only_copy(&self.path, options.replace).await;
             self.only_copy.store(only, Ordering::Relaxed);

@@ -119,3 +119,22 @@ fn a_directory_that_is_listed_in_one_packet_is_read_whatever_its_length() {
     far.haul("cp @/many down").status(0);
     far.same("far/many", "down/many");
 }
+
+/// A private file became public where modes are not copied.
+#[test]
+fn a_file_that_is_replaced_keeps_its_mode_where_modes_are_not_copied() {
+    let far = Far::on(Sshd::builder().start());
+    for (name, length) in [("small", 100), ("large", 20 << 20)] {
+        far.session.write(format!("src/{name}"), content(1, length));
+        let there = format!("far/up/{name}");
+        far.session.write(&there, "older");
+        let mode = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(far.session.path(&there), mode).unwrap();
+    }
+    far.haul("cp --preserve times --overwrite always src/ @/up").status(0);
+    far.same("src", "far/up");
+    for name in ["small", "large"] {
+        let there = fs::metadata(far.session.path(format!("far/up/{name}"))).unwrap();
+        assert_eq!(there.permissions().mode() & 0o7777, 0o600, "{name}");
+    }
+}
