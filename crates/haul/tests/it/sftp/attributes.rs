@@ -131,7 +131,7 @@ fn a_file_that_is_replaced_keeps_its_mode_where_modes_are_not_copied() {
         let mode = fs::Permissions::from_mode(0o600);
         fs::set_permissions(far.session.path(&there), mode).unwrap();
     }
-    far.haul("cp --preserve times --overwrite always src/ @/up").status(0);
+    far.haul("cp --preserve=times --overwrite always src/ @/up").status(0);
     far.same("src", "far/up");
     for name in ["small", "large"] {
         let there = fs::metadata(far.session.path(format!("far/up/{name}"))).unwrap();
