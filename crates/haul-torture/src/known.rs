@@ -4,5 +4,26 @@
 /// `-a` does not update the extended attributes of files whose bytes are the same.
 pub const KEPT_FILES_KEEP_THEIR_XATTRS: bool = true;
 
+/// An ordinary user cannot update directories and files of its own that it may not write to.
+pub const READ_ONLY_IS_NOT_UPDATED: bool = true;
+
+/// A rerun sets the set-user-ID and set-group-ID bits that the first run left out with the owner.
+pub const RERUNS_SET_SET_ID: bool = true;
+
 /// `-a` does not remove from a directory extended attributes that the source's has not.
 pub const DIRECTORIES_KEEP_THEIR_XATTRS: bool = true;
+
+/// Where the destination keeps times less exactly than haul thinks, every run copies again.
+pub const COARSE_TIMES_ARE_COPIED_AGAIN: bool = true;
+
+/// Names that are too long for a part file's name are cut within a character, which not every file system
+/// takes.
+pub const LONG_NAMES_ARE_CUT_WITHIN_CHARACTERS: bool = true;
+
+/// Over SFTP `--delete` lists the destination while links are made in it, and fails when a link's temporary
+/// name is gone before its target was read.
+pub const SFTP_LISTINGS_TRIP_OVER_LINKS_BEING_MADE: bool = true;
+
+/// Over SFTP a file that replaces another one gets mode 0644 where modes are not kept, instead of that of
+/// the replaced file as on a disk.
+pub const SFTP_LOSES_THE_MODE_OF_WHAT_IT_REPLACES: bool = true;

@@ -374,6 +374,9 @@ impl Model<'_> {
             want.mode = Some(self.file_mode(name));
         } else {
             self.rule(name, Rule::NewMode);
+            if replaced.is_some() && !self.keeps.replaced_modes {
+                want.mode = None;
+            }
         }
         if preserve.xattrs && self.keeps.xattrs {
             want.attributes = Some(self.file_attributes(name));

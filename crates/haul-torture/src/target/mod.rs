@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::grow::Features;
+use crate::known;
 use crate::names::Alphabet;
 use crate::tree::Time;
 
@@ -27,6 +28,8 @@ pub struct Keeps {
     pub hard_links: bool,
     /// It says which names are one file. Where it does not, a rerun has to link them anew.
     pub tells_links: bool,
+    /// A file that replaces another one without a mode of its own gets that of the other.
+    pub replaced_modes: bool,
     /// Times of files.
     pub times: bool,
     /// Times of symbolic links.
@@ -50,6 +53,7 @@ impl Keeps {
         symlinks: true,
         hard_links: true,
         tells_links: true,
+        replaced_modes: true,
         times: true,
         link_times: true,
         directory_times: true,
@@ -175,12 +179,16 @@ impl Kind {
 pub const ALL: &[Kind] = &[
     Kind { name: "disk", short: true, make: local::disk },
     Kind { name: "tmpfs", short: true, make: local::tmpfs },
-    Kind { name: "ext4-128", short: true, make: image::ext4_small_inodes },
+    Kind {
+        name: "ext4-128",
+        short: !known::COARSE_TIMES_ARE_COPIED_AGAIN,
+        make: image::ext4_small_inodes,
+    },
     Kind { name: "ext3", short: false, make: image::ext3 },
     Kind { name: "xfs", short: false, make: image::xfs },
     Kind { name: "btrfs", short: false, make: image::btrfs },
-    Kind { name: "ntfs-3g", short: true, make: image::ntfs },
-    Kind { name: "exfat-fuse", short: true, make: image::exfat },
+    Kind { name: "ntfs-3g", short: !known::COARSE_TIMES_ARE_COPIED_AGAIN, make: image::ntfs },
+    Kind { name: "exfat-fuse", short: !known::COARSE_TIMES_ARE_COPIED_AGAIN, make: image::exfat },
     Kind { name: "sftp-haul", short: true, make: server::haul_sftp },
     Kind { name: "sftp-openssh", short: true, make: server::openssh },
     Kind { name: "dav-haul", short: true, make: server::haul_dav },
@@ -198,7 +206,7 @@ pub(crate) fn unix_features() -> Features {
         like_own: false,
         modes: true,
         owners: is_root(),
-        set_id: true,
+        set_id: !known::RERUNS_SET_SET_ID,
         locked: is_root(),
         symlinks: true,
         hard_links: true,

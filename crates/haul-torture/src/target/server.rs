@@ -13,11 +13,13 @@ use super::local::on;
 use super::{Guard, Keeps, Made, Site, Target, is_root};
 use crate::at;
 use crate::grow::Features;
+use crate::known;
 
 /// Version 3 of SFTP: whole seconds from 1970 to 2106, no attributes.
 const SFTP: Keeps = Keeps {
     xattrs: false,
     tells_links: false,
+    replaced_modes: !known::SFTP_LOSES_THE_MODE_OF_WHAT_IT_REPLACES,
     precision_ns: 1_000_000_000,
     earliest: 0,
     latest: 0xffff_ffff,
@@ -126,6 +128,7 @@ fn ready(mut target: Target, keeps: Keeps, guard: Guard) -> Made {
     // rsync's copy is on the disk.
     target.oracle_keeps = Keeps::EXT4;
     target.features.far_times = false;
+    target.features.symlinks &= !known::SFTP_LISTINGS_TRIP_OVER_LINKS_BEING_MADE;
     target.users = false;
     target.is_server = true;
     target.guards.push(guard);
