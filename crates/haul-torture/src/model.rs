@@ -196,6 +196,11 @@ impl Model<'_> {
             self.wanted.tree.insert(name.to_vec(), made);
         }
         if !self.options.preserve.mode {
+            if let Some(want) = self.wanted.tree.get_mut(name)
+                && known::KILLS_LEAVE_DIRECTORIES_WRITABLE
+            {
+                want.mode_open |= 0o700;
+            }
             self.rule(name, if fresh { Rule::NewMode } else { Rule::AttributesBringModes });
         }
         let source = self.source;
@@ -374,9 +379,6 @@ impl Model<'_> {
             want.mode = Some(self.file_mode(name));
         } else {
             self.rule(name, Rule::NewMode);
-            if replaced.is_some() && !self.keeps.replaced_modes {
-                want.mode = None;
-            }
         }
         if preserve.xattrs && self.keeps.xattrs {
             want.attributes = Some(self.file_attributes(name));
@@ -477,6 +479,12 @@ impl Model<'_> {
             self.wanted.copies += 1;
             for name in names {
                 self.put(name, token);
+                if let Some(want) = self.wanted.tree.get_mut(name)
+                    && !self.options.preserve.mode
+                {
+                    // That of the file that the first of them replaces, and which is first depends on the order.
+                    want.mode = None;
+                }
             }
             return;
         };

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use haul_storage::{
-    Capabilities, CommitOptions, Entry, EntryKind, Error, ErrorKind, LinkKind, Location, RelPath, Result, Writes,
-    remote_journal_name,
+    Capabilities, CommitOptions, Entry, EntryKind, Error, ErrorKind, LinkKind, Location, RelPath,
+    Result, Writes, remote_journal_name,
 };
 
 use super::directories::Directories;

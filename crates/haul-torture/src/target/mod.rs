@@ -28,8 +28,6 @@ pub struct Keeps {
     pub hard_links: bool,
     /// It says which names are one file. Where it does not, a rerun has to link them anew.
     pub tells_links: bool,
-    /// A file that replaces another one without a mode of its own gets that of the other.
-    pub replaced_modes: bool,
     /// Times of files.
     pub times: bool,
     /// Times of symbolic links.
@@ -53,7 +51,6 @@ impl Keeps {
         symlinks: true,
         hard_links: true,
         tells_links: true,
-        replaced_modes: true,
         times: true,
         link_times: true,
         directory_times: true,

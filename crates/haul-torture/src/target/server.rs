@@ -19,7 +19,6 @@ use crate::known;
 const SFTP: Keeps = Keeps {
     xattrs: false,
     tells_links: false,
-    replaced_modes: !known::SFTP_LOSES_THE_MODE_OF_WHAT_IT_REPLACES,
     precision_ns: 1_000_000_000,
     earliest: 0,
     latest: 0xffff_ffff,
