@@ -121,42 +121,53 @@ impl<'a> Pass<'a> {
     /// directory is reported here.
     async fn visit(&self, below: RelPath) -> Result<()> {
         let (source, destination) = (self.source_path(&below)?, self.destination_path(&below)?);
+        let mut touched = Touched::default();
+        let outcome = self.clear(&below, &source, &destination, &mut touched).await;
+        if touched.removed {
+            self.finish_again(&source, &destination, touched.restore).await;
+        }
+        outcome
+    }
+
+    /// Counts or removes what is in one directory and not in the source's.
+    async fn clear(
+        &self,
+        below: &RelPath,
+        source: &RelPath,
+        destination: &RelPath,
+        touched: &mut Touched,
+    ) -> Result<()> {
         let mut missing = Vec::new();
-        let mut listing = match self.job.job.destination.list(&destination).await {
+        let mut listing = match self.job.job.destination.list(destination).await {
             Ok(listing) => listing,
             Err(error) => {
-                self.context.tally.fail(error.at(self.job.destination_name(&destination)));
+                self.context.tally.fail(error.at(self.job.destination_name(destination)));
                 return Ok(());
             }
         };
         let at_once = self.lookups_at_once();
-        let mut removed = false;
         while let Some(batch) = listing.next().await {
             let batch = match batch {
                 Ok(batch) => batch,
                 Err(error) => {
-                    self.context.tally.fail(error.at(self.job.destination_name(&destination)));
+                    self.context.tally.fail(error.at(self.job.destination_name(destination)));
                     continue;
                 }
             };
-            let looked = stream::iter(batch).map(|entry| self.look(&source, entry));
+            let looked = stream::iter(batch).map(|entry| self.look(source, entry));
             let looked: Vec<Looked> = looked.buffer_unordered(at_once).collect().await;
             for looked in looked {
                 match looked {
                     Looked::Skip => {}
                     Looked::Missing(entry) => missing.push(entry),
-                    Looked::Directory(entry) => self.descend(&below, &entry).await?,
+                    Looked::Directory(entry) => self.descend(below, &entry).await?,
                 }
             }
             if missing.len() >= TOGETHER {
-                removed |= self.take(&source, &destination, &mut missing).await?;
+                self.take(source, destination, &mut missing, touched).await?;
             }
         }
-        removed |= self.take(&source, &destination, &mut missing).await?;
-        if removed {
-            self.finish_again(&source, &destination).await;
-        }
-        Ok(())
+        self.take(source, destination, &mut missing, touched).await
     }
 
     /// Visits a directory later, or now if too many wait.
@@ -195,35 +206,37 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Counts or removes candidates of one directory; whether something was removed.
+    /// Counts or removes candidates of one directory.
     async fn take(
         &self,
         source: &RelPath,
         destination: &RelPath,
         missing: &mut Vec<Entry>,
-    ) -> Result<bool> {
+        touched: &mut Touched,
+    ) -> Result<()> {
         if missing.is_empty() {
-            return Ok(false);
+            return Ok(());
         }
         let gone = match self.without_kept(source, destination, std::mem::take(missing)).await {
             Ok(gone) => gone,
             Err(error) => {
                 self.context.tally.fail(error.at(self.job.source_name(source)));
-                return Ok(false);
+                return Ok(());
             }
         };
         if gone.is_empty() {
-            return Ok(false);
+            return Ok(());
         }
         self.refuse_empty_source().await?;
         if !self.removes {
             for entry in &gone {
                 self.count(entry).await?;
             }
-            return Ok(false);
+            return Ok(());
         }
         if !self.context.settings.dry_run {
-            make_writable(self.job, destination).await;
+            touched.removed = true;
+            touched.restore = touched.restore.or(make_writable(self.job, destination).await);
         }
         stream::iter(gone)
             .for_each_concurrent(self.lookups_at_once().min(64), async |entry| {
@@ -235,7 +248,7 @@ impl<'a> Pass<'a> {
                 }
             })
             .await;
-        Ok(!self.context.settings.dry_run)
+        Ok(())
     }
 
     /// The candidates that are not what the destination made of a name of the source.
@@ -323,13 +336,15 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Removing changed the time of a directory that was finished already.
-    async fn finish_again(&self, source: &RelPath, destination: &RelPath) {
+    /// Removing changed the time of a directory that was finished already, and its mode if its owner
+    /// could not write to it.
+    async fn finish_again(&self, source: &RelPath, destination: &RelPath, restore: Option<u32>) {
         let job = &self.job.job;
         let outcome = async {
             let found = job.source.stat(source).await?.metadata();
             let wanted = self.context.wanted_metadata(found, self.job, destination);
-            let wanted = Metadata { owner: None, ..wanted };
+            let mode = wanted.mode.or(restore);
+            let wanted = Metadata { owner: None, mode, ..wanted };
             if wanted == Metadata::default() {
                 return Ok(());
             }
@@ -346,6 +361,14 @@ impl<'a> Pass<'a> {
         let job = &self.job.job;
         if is_link(&*job.source) || is_link(&*job.destination) { 64 } else { 4 }
     }
+}
+
+/// What removing has done to a directory.
+#[derive(Debug, Default)]
+struct Touched {
+    removed: bool,
+    /// The mode that it had before it was made writable.
+    restore: Option<u32>,
 }
 
 /// What looking an entry up at the source says.
@@ -383,15 +406,14 @@ fn takes(context: &Context, job: &NumberedJob, entry: &Entry) -> bool {
     context.settings.filter.takes(below, entry.is_dir())
 }
 
-/// Lets the owner of a directory change what is in it. Failures are ignored: whatever needs it
-/// fails by itself and is reported.
-async fn make_writable(job: &NumberedJob, directory: &RelPath) {
+/// Lets the owner of a directory change what is in it, and returns the mode that it had if that was
+/// necessary. Failures are ignored: whatever needs it fails by itself and is reported.
+async fn make_writable(job: &NumberedJob, directory: &RelPath) -> Option<u32> {
     let destination = &job.job.destination;
-    let Ok(entry) = destination.stat(directory).await else { return };
-    if let Some(mode) = writable(&entry) {
-        let metadata = Metadata { mode: Some(mode), ..Metadata::default() };
-        drop(destination.set_metadata(directory, &metadata).await);
-    }
+    let entry = destination.stat(directory).await.ok()?;
+    let metadata = Metadata { mode: Some(writable(&entry)?), ..Metadata::default() };
+    destination.set_metadata(directory, &metadata).await.ok()?;
+    entry.mode
 }
 
 /// The mode that lets a directory's owner change what is in it, unless the present one does.
@@ -421,25 +443,33 @@ pub async fn replace_with_directory(
 /// and says so of each. A directory in which something stays, stays.
 pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<()> {
     let destination = &job.job.destination;
-    let mut pending = vec![(entry.clone(), false)];
+    // With the mode that a directory had, once it has been listed.
+    let mut pending = vec![(entry.clone(), None)];
     while let Some((next, listed)) = pending.pop() {
-        if next.is_dir() && !listed {
+        if next.is_dir() && listed.is_none() {
             let path = next.path.clone();
-            if writable(&next).is_some() && !context.settings.dry_run {
-                make_writable(job, &path).await;
-            }
-            pending.push((next, true));
+            let may = writable(&next).is_some() && !context.settings.dry_run;
+            let restore = if may { make_writable(job, &path).await } else { None };
+            pending.push((next, Some(restore)));
             let mut listing = destination.list(&path).await?;
             while let Some(batch) = listing.next().await {
                 let taking = batch?.into_iter().filter(|below| takes(context, job, below));
-                pending.extend(taking.map(|below| (below, false)));
+                pending.extend(taking.map(|below| (below, None)));
             }
             continue;
         }
         if !context.settings.dry_run {
             match destination.remove(&next.path).await {
                 Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::NotEmpty => continue,
+                Err(error) if error.kind() == ErrorKind::NotEmpty => {
+                    // What the filter keeps is in it, and it stays as it was.
+                    if let Some(mode) = listed.flatten() {
+                        let metadata = Metadata { mode: Some(mode), ..Metadata::default() };
+                        let set = destination.set_metadata(&next.path, &metadata).await;
+                        set.map_err(|error| error.at(job.destination_name(&next.path)))?;
+                    }
+                    continue;
+                }
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 Err(error) => return Err(error.at(job.destination_name(&next.path))),
             }

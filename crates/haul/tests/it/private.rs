@@ -108,6 +108,16 @@ fn a_copy_in_read_only_directories_is_updated_by_their_owner() {
     run(&format!("{haul} sync -q --preserve=times s t"));
     session.tool("diff -r s t");
     assert_eq!(mode(&session, "t/d"), 0o555);
+    // It was left writable by the deletion; so was one that something excluded keeps.
+    run("chmod 755 t/d");
+    run("mkdir t/d/new2 t/d/kept");
+    run("cp /etc/passwd t/d/kept/log");
+    run("cp /etc/passwd t/d/kept/gone");
+    run("chmod 555 t/d/kept t/d");
+    run(&format!("{haul} sync -q --delete --exclude log --preserve=times s t"));
+    assert!(!session.has("t/d/new2") && !session.has("t/d/kept/gone"));
+    assert!(session.has("t/d/kept/log"));
+    assert_eq!((mode(&session, "t/d"), mode(&session, "t/d/kept")), (0o555, 0o555));
 }
 
 /// `user.*` attributes can be set only by who may write to the file.
