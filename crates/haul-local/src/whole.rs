@@ -8,8 +8,10 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use haul_storage::{Block, CommitOptions, CreateOptions, ErrorKind, RelPath, Result, Whole};
-use rustix::fs::AtFlags;
+use haul_storage::{
+    Block, CommitOptions, CreateOptions, ErrorKind, RelPath, Result, Whole, journal_name, part_name,
+};
+use rustix::fs::{AtFlags, FlockOperation};
 use rustix::io::Errno;
 
 use crate::dir::below_root;
@@ -111,10 +113,24 @@ impl Volume {
                     rustix::fs::fchmod(&file, permissions(mode))
                         .map_err(|errno| self.error("set mode", path, errno))?;
                 }
-                let part = temporary_name(path.name());
-                self.platform
-                    .link_unnamed(file.as_fd(), to, &part)
-                    .map_err(|errno| self.error("commit", path, errno))?;
+                // By way of the part file's name, which a later run looks for: if this one is killed
+                // here, nothing stays. It is locked as a part file is, and has no journal.
+                match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                    Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {}
+                    Err(errno) => return Err(self.error("lock", path, errno)),
+                }
+                let journal = journal_name(path.name());
+                let part = part_name(path.name());
+                match rustix::fs::unlinkat(to, journal, AtFlags::empty()) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(self.error("commit", path, errno)),
+                }
+                match self.platform.link_unnamed(file.as_fd(), to, &part) {
+                    Ok(()) => {}
+                    // Of an interrupted run, which is continued or replaced, or of another one.
+                    Err(Errno::EXIST) => return Ok(false),
+                    Err(errno) => return Err(self.error("commit", path, errno)),
+                }
                 if let Err(errno) = rustix::fs::renameat(to, &part, to, path.name()) {
                     let _ = rustix::fs::unlinkat(to, &part, AtFlags::empty());
                     return Err(self.error("commit", path, errno));
