@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::hash::Hash;
 
-use crate::known;
 use crate::model::{Want, Wanted, shown};
 use crate::rule::Rule;
 use crate::tree::{Kind, Name, Node, Time, Tree, is_below};
@@ -37,8 +36,7 @@ pub fn differences(wanted: &Wanted, found: &Tree) -> Vec<Difference> {
         }
     }
     for (name, node) in &found.0 {
-        let is_litter = known::KILLS_LEAVE_TEMPORARY_FILES && name.ends_with(b".haul-temp");
-        if !wanted.tree.contains_key(name) && !is_litter {
+        if !wanted.tree.contains_key(name) {
             differ(name, format!("is there and should not be: {}", kind_of(Some(&node.kind))));
         }
     }

@@ -23,11 +23,3 @@ pub const LONG_NAMES_ARE_CUT_WITHIN_CHARACTERS: bool = true;
 /// Over SFTP `--delete` lists the destination while links are made in it, and fails when a link's temporary
 /// name is gone before its target was read.
 pub const SFTP_LISTINGS_TRIP_OVER_LINKS_BEING_MADE: bool = true;
-
-/// A run that is killed between linking a small file's temporary name and renaming it leaves that name, which
-/// later runs do not remove (seed 6 on a disk, one run in three).
-pub const KILLS_LEAVE_TEMPORARY_FILES: bool = true;
-
-/// A directory that its owner may not write to is made writable while it is changed. A run that is killed then
-/// leaves it so, and where modes are not copied no later run knows its mode (seed 17 on tmpfs, now and then).
-pub const KILLS_LEAVE_DIRECTORIES_WRITABLE: bool = true;

@@ -196,11 +196,6 @@ impl Model<'_> {
             self.wanted.tree.insert(name.to_vec(), made);
         }
         if !self.options.preserve.mode {
-            if let Some(want) = self.wanted.tree.get_mut(name)
-                && known::KILLS_LEAVE_DIRECTORIES_WRITABLE
-            {
-                want.mode_open |= 0o700;
-            }
             self.rule(name, if fresh { Rule::NewMode } else { Rule::AttributesBringModes });
         }
         let source = self.source;
@@ -479,11 +474,14 @@ impl Model<'_> {
             self.wanted.copies += 1;
             for name in names {
                 self.put(name, token);
-                if let Some(want) = self.wanted.tree.get_mut(name)
-                    && !self.options.preserve.mode
-                {
-                    // That of the file that the first of them replaces, and which is first depends on the order.
-                    want.mode = None;
+            }
+            let mode = |name| self.wanted.tree.get(name).and_then(|want| want.mode);
+            if !names.iter().all(|name| mode(name) == mode(&names[0])) {
+                // That of the file that the first of them replaces; which is first depends on the order.
+                for name in names {
+                    if let Some(want) = self.wanted.tree.get_mut(name) {
+                        want.mode = None;
+                    }
                 }
             }
             return;
