@@ -71,9 +71,9 @@ pub(super) struct Bounds {
     allowed_window: u64,
     chunk: Option<u64>,
     ranges_per_lane: u64,
-    /// Bytes in flight for each byte under way, at least.
+    /// Bytes in flight for each byte on the path, at least.
     pub(super) least_stretch: f64,
-    /// Something else bounds what is under way.
+    /// Something else bounds what is on the path.
     bounded_elsewhere: bool,
 }
 
@@ -127,7 +127,7 @@ impl Bounds {
     }
 
     /// With how much so many lanes of a long path begin: enough to double what they carry while nothing
-    /// is known yet. Where what is under way is bounded elsewhere, all that they can carry, if it takes
+    /// is known yet. Where what is on the path is bounded elsewhere, all that they can carry, if it takes
     /// long to learn more.
     pub(super) fn first_window(&self, lanes: usize, round_trip: Duration) -> u64 {
         let all = self.bounded_elsewhere && round_trip >= SLOW_TO_LEARN;

@@ -69,6 +69,21 @@ pub struct Limits {
     pub profile: WindowProfile,
 }
 
+impl Default for Limits {
+    /// Nothing fixed, 256 MiB in flight, and as many lanes as there can be.
+    fn default() -> Self {
+        Self {
+            lanes: Auto::Auto,
+            window: Auto::Auto,
+            chunk: Auto::Auto,
+            files: Auto::Auto,
+            memory: 256 << 20,
+            max_lanes: 64,
+            profile: WindowProfile::Default,
+        }
+    }
+}
+
 /// What the driver is to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
@@ -86,7 +101,7 @@ pub struct Decision {
 /// A range that has arrived whole (or, to a destination, was acknowledged).
 #[derive(Debug, Clone, Copy)]
 pub struct Completion {
-    /// Its bytes, those already told by [`Window::on_progress`] included.
+    /// Its bytes, those already reported by [`Window::on_progress`] included.
     pub bytes: u64,
     /// When it was asked for.
     pub issued: Duration,
@@ -150,7 +165,7 @@ impl Window {
         self
     }
 
-    /// For a link on which something else bounds what is under way, so that only the lanes' own growth
+    /// For a link on which something else bounds what is on the path, so that only the lanes' own growth
     /// has to be kept up with: the window begins with all that they can carry, and settles at 1.75 BDPs,
     /// because requests that wait at the other end are in no queue of the path. To be said at the start.
     #[must_use]
@@ -209,9 +224,9 @@ impl Window {
             self.quickest_answer = Some(quickest);
         }
         self.lanes.on_delivery(now);
-        let untold = self.meter.complete(now, completion.bytes);
-        self.path.on_arrival(untold, None);
-        self.make_room(untold);
+        let uncounted = self.meter.complete(now, completion.bytes);
+        self.path.on_arrival(uncounted, None);
+        self.make_room(uncounted);
         self.tick();
     }
 
@@ -257,9 +272,8 @@ impl Window {
     }
 
     /// Fewer bytes are in flight than allowed because there is no work to hand out. The round is not
-    /// judged: it says nothing about the link. To be told when work has run out, not whenever
-    /// nobody happens to wait; where [`Window::on_progress`] tells bytes in flight, these count
-    /// instead.
+    /// judged: it says nothing about the link. Call it when work has run out; where
+    /// [`Window::on_progress`] reports bytes in flight, these count instead.
     pub fn on_starved(&mut self, now: Duration) {
         self.advance(now);
         self.meter.starve();

@@ -18,15 +18,15 @@ use std::time::Duration;
 
 use super::bounds::ENDS_DELAY;
 
-/// Beyond this many times what is explained, and by this much, a round trip is too long. Goodput has
-/// fallen by no more than an eighth until then.
+/// A round trip is too long if it exceeds what the window explains by this factor and this much. Goodput
+/// has fallen by an eighth at most until then.
 const TOO_LONG: f64 = 1.1;
 const JITTER: Duration = Duration::from_millis(5);
 
-/// Shorter round trips than this are the ends' own delays, whatever the path.
+/// Below this, round trips are dominated by the delays of the two hosts.
 const LEAST: Duration = Duration::from_millis(20);
 
-/// So long a round trip has to be too long, and it has to be so for an eighth of itself.
+/// For so long, and for an eighth of itself, a round trip has to be too long before the window is cut.
 const LASTING: Duration = Duration::from_millis(50);
 
 /// The window is cut to this part of what is in flight on the path, or to one BDP.
@@ -39,13 +39,19 @@ const LEAST_WINDOW: u64 = 128 << 10;
 const AWAITED: f64 = 1.25;
 const LEAST_AWAITED: Duration = Duration::from_millis(250);
 
-/// When nothing is learnt in so many round trips and seconds, nothing was sent.
+/// A drain that shows nothing within so many round trips and seconds is abandoned: nothing was sent.
 const PATIENCE_ROUND_TRIPS: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Pause after a queue was found; doubles each time, up to 8 times.
 const PAUSE: Duration = Duration::from_secs(10);
 const MOST_DOUBLINGS: u32 = 3;
+
+/// After a queue was found, less is in flight, so round trips get shorter than before. If they do not for
+/// half a second of the first two, what was measured was from before the path changed.
+const AS_LONG: f64 = 0.9;
+const DOUBTFUL: Duration = Duration::from_millis(500);
+const DOUBTED: Duration = Duration::from_secs(2);
 
 /// Goodput is measured over a round trip, and at least over this.
 const LEAST_MEASUREMENT: Duration = Duration::from_millis(100);
@@ -54,14 +60,14 @@ const KEPT: Duration = Duration::from_secs(4);
 /// A path that has become so much shorter is another one.
 const SHORTER: f64 = 0.75;
 
-/// What has been found out.
+/// The result of a drain.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Finding {
     /// The path is longer than it was.
     Longer,
     /// The path is much shorter than it was.
     Shorter,
-    /// It is a queue, in front of a path that carries so many bytes per second.
+    /// There was a queue, on a path that carries so many bytes per second.
     Queue(f64),
 }
 
@@ -79,7 +85,7 @@ pub(super) struct Settled {
 pub(super) struct Path {
     /// The shortest round trip without a queue, as far as is known.
     base: Option<Duration>,
-    /// What the link reported last.
+    /// The shortest round trip that the link reported last.
     reported: Option<Duration>,
     /// A round trip at present; `None` where that cannot be told.
     present: Option<Duration>,
@@ -89,6 +95,9 @@ pub(super) struct Path {
     drain: Option<Drain>,
     quiet_until: Duration,
     futile: u32,
+    doubt: Option<Doubt>,
+    /// Whether the drain is a repetition, which is believed.
+    repeats: bool,
     in_flight: Option<u64>,
     arrived: u64,
     /// All that had arrived, at each look.
@@ -104,10 +113,19 @@ struct Drain {
     goodput: f64,
     /// Round trips no longer than this show that there was a queue.
     of_a_queue: Duration,
-    /// By when as much has arrived as was too much, if nobody says what is in flight.
+    /// When the excess must have arrived, where bytes in flight are not reported.
     surely_less: Duration,
     less_since: Option<Duration>,
     shortest: Option<Duration>,
+}
+
+/// A queue was found; it is not yet seen to be gone.
+#[derive(Debug, Clone, Copy)]
+struct Doubt {
+    /// Round trips no shorter than this are as long as before.
+    as_long: Duration,
+    since: Duration,
+    until: Duration,
 }
 
 impl Drain {
@@ -157,7 +175,7 @@ impl Path {
             self.pause(now);
         }
         let Some(present) = self.present else {
-            // Nothing tells a queue from the path here, unless something did so before.
+            // Without present round trips a queue cannot be told from a longer path.
             if self.made_for.is_zero() {
                 self.base = Some(shortest);
             }
@@ -181,9 +199,25 @@ impl Path {
         match self.drain {
             Some(drain) => self.look(drain, now, present),
             None => {
+                self.review(now, present);
                 self.suspect(now, present, settled);
                 None
             }
+        }
+    }
+
+    /// Whether the queue that was found is gone; if it stays, the drain is repeated at once.
+    fn review(&mut self, now: Duration, present: Duration) {
+        let Some(doubt) = &mut self.doubt else { return };
+        if present < doubt.as_long {
+            doubt.since = now;
+        }
+        if now >= doubt.since + DOUBTFUL {
+            (self.quiet_until, self.repeats) = (now, true);
+            self.futile = self.futile.saturating_sub(1);
+            self.doubt = None;
+        } else if now >= doubt.until {
+            self.doubt = None;
         }
     }
 
@@ -217,7 +251,7 @@ impl Path {
         let of_a_queue = of_a_queue.min(present.as_secs_f64()).midpoint(present.as_secs_f64());
         let of_a_queue = Duration::from_secs_f64(of_a_queue);
         if of_a_queue >= present {
-            // So little is in flight that nothing can be learnt from less.
+            // So little is in flight that a drain would show nothing.
             self.pause(now);
             return;
         }
@@ -238,6 +272,10 @@ impl Path {
     fn look(&mut self, mut drain: Drain, now: Duration, present: Duration) -> Option<Finding> {
         if present <= drain.of_a_queue {
             self.drain = None;
+            if !std::mem::take(&mut self.repeats) {
+                let (as_long, until) = (drain.round_trip.mul_f64(AS_LONG), now + DOUBTED);
+                self.doubt = Some(Doubt { as_long, since: now, until });
+            }
             self.pause(now);
             return Some(Finding::Queue(drain.goodput));
         }
@@ -253,7 +291,7 @@ impl Path {
         let awaited = drain.round_trip.mul_f64(AWAITED).max(LEAST_AWAITED);
         if drain.less_since.is_some_and(|since| now >= since + awaited) {
             self.drain = None;
-            self.futile = 0;
+            (self.futile, self.repeats) = (0, false);
             self.quiet_until = now + drain.round_trip * 2;
             self.base = drain.shortest;
             self.made_for = drain.shortest.unwrap_or(present);
@@ -287,20 +325,33 @@ mod tests {
     /// A link with a window that was settled at 20 ms, and from then on each 25 ms what `link` makes of
     /// what may be in flight: a round trip and bytes per second.
     fn follow(link: impl Fn(u64) -> (Duration, f64)) -> (Path, Option<Finding>, Duration) {
-        let mut path = Path::default();
-        assert_eq!(path.on_link(Duration::ZERO, 20 * MS, Some(5 * MS), Some(SETTLED)), None);
-        let mut now = Duration::ZERO;
-        while now < 5000 * MS {
+        let (path, found) = follow_all(1, 5000 * MS, |_, in_flight| link(in_flight));
+        let (after, found) = found.last().map_or((5000 * MS, None), |(at, f)| (*at, Some(*f)));
+        (path, found, after)
+    }
+
+    /// The same with a link that depends on the time, until so much was found or it is over. After a
+    /// queue was found, a quarter of the window is used.
+    fn follow_all(
+        most: usize,
+        end: Duration,
+        link: impl Fn(Duration, u64) -> (Duration, f64),
+    ) -> (Path, Vec<(Duration, Finding)>) {
+        let (mut path, mut found) = (Path::default(), Vec::new());
+        let (mut now, mut settled) = (Duration::ZERO, SETTLED);
+        assert_eq!(path.on_link(now, 20 * MS, Some(5 * MS), Some(settled)), None);
+        while now < end && found.len() < most {
             now += 25 * MS;
-            let in_flight = path.most_window().min(SETTLED.window);
-            let (present, rate) = link(in_flight);
+            let in_flight = path.most_window().min(settled.window);
+            let (present, rate) = link(now, in_flight);
             path.on_arrival((rate * 0.025) as u64, Some(in_flight));
-            let found = path.on_link(now, 20 * MS, Some(present - 20 * MS), Some(SETTLED));
-            if found.is_some() {
-                return (path, found, now);
+            let finding = path.on_link(now, 20 * MS, Some(present - 20 * MS), Some(settled));
+            if let Some(Finding::Queue(_)) = finding {
+                settled.window = SETTLED.window / 4;
             }
+            found.extend(finding.map(|finding| (now, finding)));
         }
-        (path, None, now)
+        (path, found)
     }
 
     #[test]
@@ -309,6 +360,33 @@ mod tests {
         assert_eq!((found, path.base()), (Some(Finding::Longer), Some(250 * MS)));
         assert!(after < 250 * MS * 3, "it takes {after:?}");
         assert_eq!((path.queueing(), path.most_window()), (Some(Duration::ZERO), u64::MAX));
+    }
+
+    #[test]
+    fn round_trips_from_before_the_change_delay_its_discovery_by_a_second_at_most() {
+        // For half a second, some connections report what they measured before the path changed.
+        let (path, found) = follow_all(2, 20_000 * MS, |now, in_flight| {
+            let old = now < 500 * MS && now.as_millis() % 250 == 0;
+            let present = if old { 20 * MS } else { 250 * MS };
+            (present, in_flight as f64 / 0.25)
+        });
+        let [(_, Finding::Queue(_)), (after, Finding::Longer)] = found[..] else {
+            panic!("{found:?}")
+        };
+        assert!(after < 2000 * MS, "it takes {after:?}");
+        assert_eq!(path.base(), Some(250 * MS));
+    }
+
+    #[test]
+    fn a_queue_of_others_is_looked_at_twice_each_time_and_ever_more_rarely() {
+        let (_, found) = follow_all(9, 100_000 * MS, |_, in_flight| {
+            let present = if in_flight < SETTLED.window / 4 { 20 * MS } else { 200 * MS };
+            (present, 4e6)
+        });
+        let at: Vec<f64> = found.iter().map(|(at, _)| at.as_secs_f64()).collect();
+        let pauses: Vec<u64> = at.windows(2).map(|at| (at[1] - at[0]) as u64).collect();
+        assert!(found.iter().all(|(_, f)| matches!(f, Finding::Queue(_))), "{found:?}");
+        assert_eq!(pauses, [0, 10, 0, 20, 0, 40, 0], "{at:?}");
     }
 
     #[test]

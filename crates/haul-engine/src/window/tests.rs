@@ -10,18 +10,6 @@ use crate::{Auto, WindowProfile};
 
 const MS: Duration = Duration::from_millis(1);
 
-fn limits() -> Limits {
-    Limits {
-        lanes: Auto::Auto,
-        window: Auto::Auto,
-        chunk: Auto::Auto,
-        files: Auto::Auto,
-        memory: 256 << 20,
-        max_lanes: 64,
-        profile: WindowProfile::Default,
-    }
-}
-
 fn link(open: usize, opening: usize, refused: usize, round_trip_ms: u32) -> LinkStatus {
     let round_trip = Some(MS * round_trip_ms);
     LinkStatus { open, opening, refused, round_trip, connect: None, queueing: None }
@@ -153,7 +141,7 @@ proptest! {
         refused_at in 1..20usize,
         story in proptest::collection::vec((0..500u64, seen()), 0..200),
     ) {
-        let mut window = Window::new(limits());
+        let mut window = Window::new(Limits::default());
         window.on_link(Duration::ZERO, link(refused_at, 1, 0, 300));
         window.on_link(MS, link(refused_at, 0, 1, 300));
         let mut now = MS;
@@ -171,11 +159,11 @@ proptest! {
     fn time_that_runs_backwards_does_no_harm(
         story in proptest::collection::vec((0..100_000u64, seen()), 0..200),
     ) {
-        let mut window = Window::new(limits());
+        let mut window = Window::new(Limits::default());
         for (time, seen) in &story {
             tell(&mut window, MS * *time as u32, seen);
             let decision = window.decision();
-            prop_assert!(decision.window_bytes <= limits().memory);
+            prop_assert!(decision.window_bytes <= Limits::default().memory);
         }
     }
 }
@@ -192,12 +180,12 @@ fn flow(window: &mut Window, from: Duration, length: Duration, rate: u64) {
 #[test]
 fn a_long_path_gets_several_lanes_at_once_and_a_short_one_gets_one() {
     for (round_trip_ms, lanes) in [(1, 1), (10, 1), (50, 3), (100, 6), (200, 9), (330, 9)] {
-        let mut window = Window::new(limits());
+        let mut window = Window::new(Limits::default());
         assert_eq!(window.decision().lanes, 1);
         window.on_link(Duration::ZERO, link(1, 0, 0, round_trip_ms));
         // One is open, and 8 are in the making at most.
         assert_eq!(window.decision().lanes, lanes, "{round_trip_ms} ms");
-        let mut window = Window::new(limits()).written_to();
+        let mut window = Window::new(Limits::default()).written_to();
         window.on_link(Duration::ZERO, link(1, 0, 0, round_trip_ms));
         assert_eq!(window.decision().lanes, lanes.max(2), "{round_trip_ms} ms, to write");
     }
@@ -210,8 +198,8 @@ fn what_is_bounded_elsewhere_begins_with_all_that_the_lanes_of_a_very_long_path_
         window.on_link(Duration::ZERO, link(1, 0, 0, round_trip_ms));
         window.decision().window_bytes >> 20
     };
-    let bounded = || Window::new(limits()).bounded_elsewhere();
-    assert_eq!([1, 50, 200].map(|ms| first(Window::new(limits()), ms)), [4, 4, 6]);
+    let bounded = || Window::new(Limits::default()).bounded_elsewhere();
+    assert_eq!([1, 50, 200].map(|ms| first(Window::new(Limits::default()), ms)), [4, 4, 6]);
     assert_eq!([1, 50, 200].map(|ms| first(bounded(), ms)), [4, 4, 24]);
 }
 
@@ -230,17 +218,17 @@ fn a_short_path_gets_no_more_than_it_can_use() {
         }
         widest
     };
-    assert_eq!(widest(limits(), 0), 12_500_000);
-    assert_eq!(widest(limits(), 1), 15_625_000);
-    assert_eq!(widest(limits(), 100), limits().memory);
-    let fixed = Limits { window: Auto::Fixed(64 << 20), ..limits() };
+    assert_eq!(widest(Limits::default(), 0), 12_500_000);
+    assert_eq!(widest(Limits::default(), 1), 15_625_000);
+    assert_eq!(widest(Limits::default(), 100), Limits::default().memory);
+    let fixed = Limits { window: Auto::Fixed(64 << 20), ..Limits::default() };
     assert_eq!(widest(fixed, 0), 64 << 20);
 }
 
 #[test]
 fn a_long_path_gets_many_files_at_once() {
     let files = |round_trip_ms| {
-        let mut window = Window::new(limits());
+        let mut window = Window::new(Limits::default());
         window.on_link(Duration::ZERO, link(1, 0, 0, round_trip_ms));
         window.decision().files
     };
@@ -249,7 +237,7 @@ fn a_long_path_gets_many_files_at_once() {
 
 #[test]
 fn errors_cost_files_first_then_lanes_then_range_size() {
-    let mut window = Window::new(limits());
+    let mut window = Window::new(Limits::default());
     window.on_link(Duration::ZERO, link(8, 0, 0, 100));
     let start = window.decision();
     let mut now = Duration::ZERO;
@@ -277,7 +265,7 @@ fn errors_cost_files_first_then_lanes_then_range_size() {
 
 #[test]
 fn one_lost_lane_is_one_reaction() {
-    let mut window = Window::new(limits());
+    let mut window = Window::new(Limits::default());
     window.on_link(Duration::ZERO, link(6, 0, 0, 100));
     let before = window.decision();
     window.on_link(MS, link(5, 0, 1, 100));
@@ -293,7 +281,7 @@ fn one_lost_lane_is_one_reaction() {
 
 #[test]
 fn starved_rounds_are_not_judged() {
-    let mut window = Window::new(limits());
+    let mut window = Window::new(Limits::default());
     window.on_link(Duration::ZERO, link(1, 0, 0, 10));
     flow(&mut window, Duration::ZERO, Duration::from_secs(3), 400_000_000);
     assert!(window.settled());
@@ -312,7 +300,7 @@ fn starved_rounds_are_not_judged() {
 #[test]
 fn a_range_told_in_blocks_is_counted_once() {
     let rate = |blocks: bool| {
-        let mut window = Window::new(limits());
+        let mut window = Window::new(Limits::default());
         window.on_link(Duration::ZERO, link(1, 0, 0, 10));
         for step in 1..200 {
             let now = MS * 5 * step;
@@ -333,7 +321,7 @@ fn a_range_told_in_blocks_is_counted_once() {
 
 #[test]
 fn nothing_wakes_an_idle_window() {
-    let mut window = Window::new(limits());
+    let mut window = Window::new(Limits::default());
     assert_eq!(window.next_wakeup(), None);
     flow(&mut window, Duration::ZERO, Duration::from_secs(1), 10_000_000);
     for _ in 0..5 {
@@ -345,7 +333,7 @@ fn nothing_wakes_an_idle_window() {
 
 #[test]
 fn slow_lanes_of_a_short_path_make_room_for_more() {
-    let mut window = Window::new(limits());
+    let mut window = Window::new(Limits::default());
     window.on_link(Duration::ZERO, link(1, 0, 0, 1));
     let before = window.decision();
     // All of the window is asked of one lane that carries 1 MB/s.
@@ -380,7 +368,7 @@ fn trickle(window: &mut Window, from: u64, seconds: u64, burst: u64, behind: u64
 
 #[test]
 fn lanes_that_only_trickle_after_a_while_get_more_beside_them() {
-    let mut window = Window::new(limits());
+    let mut window = Window::new(Limits::default());
     window.on_link(Duration::ZERO, link(1, 0, 0, 0));
     flow(&mut window, Duration::ZERO, Duration::from_secs(1), 1_000_000_000);
     assert_eq!(window.decision().lanes, 1, "as fast as that it is no limit");
@@ -398,7 +386,7 @@ fn lanes_that_only_trickle_after_a_while_get_more_beside_them() {
 
 #[test]
 fn lanes_that_bring_nothing_are_given_back() {
-    let mut window = Window::new(limits());
+    let mut window = Window::new(Limits::default());
     window.on_link(Duration::ZERO, link(1, 0, 0, 0));
     let mut lanes = Vec::new();
     for second in 0..50 {
@@ -412,7 +400,7 @@ fn lanes_that_bring_nothing_are_given_back() {
 
 #[test]
 fn small_files_are_no_trickle() {
-    let mut window = Window::new(limits());
+    let mut window = Window::new(Limits::default());
     window.on_link(Duration::ZERO, link(1, 0, 0, 0));
     for step in 1..10_000 {
         window.on_progress(MS * step, 1000, 8000);
@@ -423,7 +411,7 @@ fn small_files_are_no_trickle() {
 #[test]
 fn no_lanes_are_tried_that_cannot_pay_off() {
     let lanes_with = |left: u64| {
-        let mut window = Window::new(limits());
+        let mut window = Window::new(Limits::default());
         window.on_left(left);
         window.on_link(Duration::ZERO, link(16, 0, 0, 200));
         let before = window.decision().lanes;
@@ -440,7 +428,7 @@ fn no_lanes_are_tried_that_cannot_pay_off() {
 /// nothing.
 #[test]
 fn more_lanes_are_more_than_a_backend_has_opened_by_itself() {
-    let mut window = Window::new(limits());
+    let mut window = Window::new(Limits::default());
     let status = |open| LinkStatus { queueing: Some(Duration::ZERO), ..link(open, 0, 0, 50) };
     window.on_link(Duration::ZERO, status(6));
     assert_eq!(window.decision().lanes, 3);
@@ -457,7 +445,7 @@ fn more_lanes_are_more_than_a_backend_has_opened_by_itself() {
 #[test]
 fn over_a_short_path_no_second_lane_is_tried_when_little_is_left() {
     let most_lanes = |left: u64| {
-        let mut window = Window::new(limits());
+        let mut window = Window::new(Limits::default());
         window.on_left(left);
         window.on_link(Duration::ZERO, link(1, 0, 0, 0));
         let mut most = 0;

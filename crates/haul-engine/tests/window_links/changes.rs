@@ -1,14 +1,13 @@
-//! The path changes within a transfer: how soon the window follows, and that a queue is told from a
-//! longer path.
+//! The path changes within a transfer: how soon the window follows, and that a queue is not taken
+//! for a longer path.
 //!
 //! `cargo test -p haul-engine --test window_links changes -- --nocapture` prints what was reached.
 
 use std::thread;
 use std::time::Duration;
 
-use haul_engine::window::Window;
+use haul_engine::window::{Limits, Window};
 
-use super::limits;
 use super::links::{Arrival, Change, Congestion, Control, Link, Run, run};
 
 /// Round trip in milliseconds, and rate in Mbit/s.
@@ -47,7 +46,7 @@ impl Case {
     }
 
     fn run(&self) -> Run {
-        let mut window = Window::new(limits());
+        let mut window = Window::new(Limits::default());
         if self.elsewhere {
             window = window.bounded_elsewhere();
         }

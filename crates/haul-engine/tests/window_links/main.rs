@@ -61,7 +61,7 @@ impl Case {
         let range_bytes = range_bytes.max(16 << 10);
         let decision = Decision { lanes: self.oracle_lanes, window_bytes, range_bytes, files: 8 };
         let oracle = run(link, Control::Fixed(decision));
-        let mut window = Window::new(limits());
+        let mut window = Window::new(Limits::default());
         if link.one_request {
             window = window.one_request_a_lane();
         }
@@ -115,18 +115,6 @@ impl Row {
     }
 }
 
-fn limits() -> Limits {
-    Limits {
-        lanes: Auto::Auto,
-        window: Auto::Auto,
-        chunk: Auto::Auto,
-        files: Auto::Auto,
-        memory: 256 << 20,
-        max_lanes: 64,
-        profile: WindowProfile::Default,
-    }
-}
-
 fn lan(link: &mut Link) {
     link.segment = 8 << 10;
     link.length = Duration::from_secs(3);
@@ -170,7 +158,7 @@ fn cases() -> Vec<Case> {
             link.one_request = true;
         })
         // Only ranges of several round trips keep such lanes busy, so nothing but congestion control
-        // bounds what is under way: the queue overflows for the oracle too, and goodput scatters.
+        // bounds what is on the path: the queue overflows for the oracle too, and goodput scatters.
         .with(|case| {
             case.oracle_bdps = 4.0;
             case.share = 88.0;
@@ -308,7 +296,7 @@ fn the_window_follows_a_server_that_slows_down_and_recovers() {
         link.length = end;
     });
     let (rate, round) = (link.rate, link.round());
-    let run = run(&link, Control::Window(Box::new(Window::new(limits()))));
+    let run = run(&link, Control::Window(Box::new(Window::new(Limits::default()))));
     let at = |time| run.at(time).window_bytes as f64 / 1e6;
     let (before, narrow, after) = (at(slow), at(again), at(end));
     let shrinks = run.points.iter().find(|point| point.time > slow);
@@ -330,12 +318,12 @@ fn the_window_follows_a_server_that_slows_down_and_recovers() {
 #[test]
 fn one_lane_is_kept_on_a_lan_and_two_where_two_are_faster() {
     let link = Link::new("LAN", 0.2, 10_000.0).with(lan);
-    let alone = run(&link, Control::Window(Box::new(Window::new(limits()))));
+    let alone = run(&link, Control::Window(Box::new(Window::new(Limits::default()))));
     assert_eq!(alone.end().lanes, 1);
     assert!(alone.points.iter().any(|point| point.lanes == 2), "a second lane was tried");
 
     let link = link.with(|link| link.lane_rate = 0.6 * link.rate);
-    let halved = run(&link, Control::Window(Box::new(Window::new(limits()))));
+    let halved = run(&link, Control::Window(Box::new(Window::new(Limits::default()))));
     assert_eq!(halved.end().lanes, 2);
     assert!(halved.goodput(Duration::from_millis(2500), link.length) > 0.95 * link.rate);
 }
@@ -348,7 +336,7 @@ fn a_refused_lane_is_not_asked_for_again() {
         link.length = Duration::from_secs(120);
         link.segment = 64 << 10;
     });
-    let run = run(&link, Control::Window(Box::new(Window::new(limits()))));
+    let run = run(&link, Control::Window(Box::new(Window::new(Limits::default()))));
     let refused_at = run.points.iter().find(|point| point.lanes > 8).unwrap().time;
     let forgiven = refused_at + link.round_trip * 12;
     assert!(run.points.iter().all(|point| point.lanes <= 8 || point.time < forgiven));
@@ -367,8 +355,10 @@ fn where_something_else_bounds_what_is_under_way_more_is_kept_and_the_queue_not_
         let end = run(&link, Control::Window(Box::new(window))).end();
         end.window_bytes as f64 / bdp
     };
-    let (else_where, alone) =
-        (settled(Window::new(limits()).bounded_elsewhere()), settled(Window::new(limits())));
+    let (else_where, alone) = (
+        settled(Window::new(Limits::default()).bounded_elsewhere()),
+        settled(Window::new(Limits::default())),
+    );
     println!(
         "settled at {else_where:.2} BDPs, and at {alone:.2} where the window is the only bound"
     );

@@ -45,7 +45,7 @@ const HEADROOM: f64 = 1.3;
 const HEADROOM_FOR_NOISE: f64 = 3.0;
 const MOST_HEADROOM: f64 = 2.0;
 
-/// Where something else bounds what is under way, requests that wait at the other end are in no queue.
+/// Where something else bounds what is on the path, requests that wait at the other end are in no queue.
 /// That bound is held on the whole and not at every moment, so path and queue may not overflow even
 /// without it: 2.0 fills both, and measured over TLS at 200 ms some ten thousand packets were dropped
 /// in every third run.
@@ -77,12 +77,12 @@ const FALL: f64 = 0.75;
 /// no slow link.
 const MOST_SHRINKAGE: u64 = 4;
 
-/// The most that data can be longer under way than the round trip says. A server that thinks 30 ms
+/// The most that data can be longer on the path than the round trip says. A server that thinks 30 ms
 /// on a path of 2 ms has 5.
 const MOST_STRETCH: f64 = 8.0;
 
 /// No server thinks longer than this about a request, in seconds: on a long path data cannot be much
-/// longer under way than the round trip. What looks like it there is a queue, or lanes whose TCP is
+/// longer on the path than the round trip. What looks like it there is a queue, or lanes whose TCP is
 /// still growing (measured over sshd at 200 ms: the window rose to 14 BDPs, and 7 % of the packets
 /// were dropped).
 const MOST_THINKING: f64 = 0.1;
@@ -142,7 +142,7 @@ pub(in crate::window) struct Search {
     fresh: usize,
     /// Goodput that the present window was made for.
     reference: f64,
-    /// How much longer data is under way than the link's round trip says.
+    /// How much longer data is on the path than the link's round trip says.
     stretch: f64,
     /// What it is at least, by the way the storage works.
     least_stretch: f64,
@@ -371,7 +371,7 @@ impl Search {
         })
     }
 
-    /// Bytes that each lane has under way.
+    /// Bytes that each lane has on the path.
     fn lane_share(&self, goodput: f64, view: View, lanes: &Lanes) -> f64 {
         goodput * view.round_trip.as_secs_f64() / lanes.open() as f64
     }
@@ -383,7 +383,7 @@ impl Search {
         (HEADROOM + HEADROOM_FOR_NOISE * self.samples.noise()).min(most)
     }
 
-    /// Bytes under way at this goodput without a queue.
+    /// Bytes on the path at this goodput without a queue.
     fn bdp(&self, goodput: f64, view: View) -> f64 {
         goodput * (view.round_trip.as_secs_f64() + ENDS_DELAY) * self.stretch
     }

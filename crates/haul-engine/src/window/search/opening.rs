@@ -26,7 +26,7 @@ const MOST_AHEAD: f64 = 3.0;
 /// lanes that are slow yet do not take it from those that are fast already.
 const RAMPING_GAIN: f64 = 8.0;
 
-/// So many BDPs in flight cannot all be under way: the path has room for 2, if its queue holds one.
+/// So many BDPs in flight cannot all be on the path: the path has room for 2, if its queue holds one.
 const UNEXPLAINED: f64 = 2.5;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -150,7 +150,7 @@ impl Search {
     }
 
     /// A window of several BDPs that is not full of goodput: either more of it does not help (a slow
-    /// start that met losses), or bytes in flight are only asked for and not yet under way (one
+    /// start that met losses), or bytes in flight are only asked for and not yet on the path (one
     /// request at a time on a lane, a server that thinks). Widening it once tells.
     fn stretches(&mut self, opening: Opening, view: View, bounds: &Bounds) -> bool {
         let goodput = opening.best.max(self.samples.mean(FLAT_ROUNDS as usize));

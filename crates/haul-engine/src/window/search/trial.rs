@@ -228,7 +228,7 @@ impl Search {
         }
     }
 
-    /// The smaller window cost goodput: what was under way before is what is needed.
+    /// The smaller window cost goodput: what was on the path before is what is needed.
     fn restore(&mut self, trial: Trial, view: View) {
         self.window = trial.window_before;
         self.reference = trial.goodput_before;

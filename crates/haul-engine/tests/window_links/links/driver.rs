@@ -28,7 +28,7 @@ pub(crate) struct Point {
     pub(crate) range_bytes: u64,
 }
 
-/// Bytes that are told at once, at least.
+/// Bytes that are reported at once, at least.
 const BLOCK: u64 = 64 << 10;
 
 #[derive(Debug)]
@@ -46,8 +46,8 @@ struct LaneSide {
     closed: bool,
     outstanding: u64,
     ranges: VecDeque<Issued>,
-    /// Arrived and not yet told.
-    untold: u64,
+    /// Arrived and not yet reported.
+    unreported: u64,
     /// What arrived in the last round trip that is over, and in the present one.
     carried_before: u64,
     carried: u64,
@@ -183,13 +183,13 @@ impl Driver {
             let taken = bytes.min(range.left);
             bytes -= taken;
             range.left -= taken;
-            lane.untold += taken;
-            if self.arrival == Arrival::Blocks && (lane.untold >= BLOCK || range.left == 0) {
-                let told = std::mem::take(&mut lane.untold);
-                lane.outstanding -= told;
-                self.in_flight -= told;
+            lane.unreported += taken;
+            if self.arrival == Arrival::Blocks && (lane.unreported >= BLOCK || range.left == 0) {
+                let arrived = std::mem::take(&mut lane.unreported);
+                lane.outstanding -= arrived;
+                self.in_flight -= arrived;
                 if let Control::Window(window) = &mut self.control {
-                    window.on_progress(now, told, self.in_flight);
+                    window.on_progress(now, arrived, self.in_flight);
                 }
             }
             let lane = &mut self.lanes[index];
@@ -200,7 +200,7 @@ impl Driver {
                 }
                 if self.arrival == Arrival::Ranges {
                     lane.outstanding -= done.bytes;
-                    lane.untold = 0;
+                    lane.unreported = 0;
                     self.in_flight -= done.bytes;
                 }
                 if let Control::Window(window) = &mut self.control {

@@ -65,7 +65,7 @@ pub(crate) struct Link {
     pub(crate) lane_cost: u32,
     /// Open lanes at most; one more is refused.
     pub(crate) lane_limit: usize,
-    /// Whether a lane has one request under way at a time, like HTTP/1.1.
+    /// Whether a lane has one request in flight at a time, like HTTP/1.1.
     pub(crate) one_request: bool,
     /// What the server needs before it begins to answer a request.
     pub(crate) think: Duration,
