@@ -22,7 +22,6 @@ use std::thread;
 use std::time::Duration;
 
 use haul_engine::window::{Decision, Limits, Window};
-use haul_engine::{Auto, WindowProfile};
 use links::{Arrival, Congestion, Control, Link, Run, run};
 
 /// A link, what an oracle would choose for it, and what is asserted.
