@@ -28,6 +28,7 @@ pub(super) struct Habits {
     lost_in_trial: AtomicBool,
     one_handle_a_file: AtomicBool,
     one_handle_a_session: AtomicBool,
+    no_posix_rename: AtomicBool,
     idle: Arc<Mutex<Vec<Arc<Session>>>>,
     brief: Arc<Semaphore>,
 }
@@ -39,6 +40,7 @@ impl Default for Habits {
             lost_in_trial: AtomicBool::new(false),
             one_handle_a_file: AtomicBool::new(false),
             one_handle_a_session: AtomicBool::new(false),
+            no_posix_rename: AtomicBool::new(false),
             idle: Arc::default(),
             brief: Arc::new(Semaphore::new(BRIEF)),
         }
@@ -84,6 +86,15 @@ impl Habits {
 
     pub(super) fn learn_one_handle_a_session(&self) {
         self.one_handle_a_session.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it refused a rename that replaces, which it announces.
+    pub(super) fn has_no_posix_rename(&self) -> bool {
+        self.no_posix_rename.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn learn_no_posix_rename(&self) {
+        self.no_posix_rename.store(true, Ordering::Relaxed);
     }
 }
 

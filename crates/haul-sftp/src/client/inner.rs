@@ -1,5 +1,4 @@
-//! What a storage and its files share: where paths are on the server, what is there, and how things
-//! get their names.
+//! What a storage and its files share: where paths are on the server, and what is there.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,15 +8,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use haul_storage::{
-    Capabilities, CommitOptions, Entry, EntryKind, Error, ErrorKind, LinkKind, Location, RelPath,
-    Result, Writes, remote_journal_name,
+    Capabilities, Entry, EntryKind, Error, ErrorKind, LinkKind, Location, RelPath, Result, Writes,
+    remote_journal_name,
 };
 
 use super::directories::Directories;
 use super::entry;
 use super::error;
 use super::host::SftpHost;
-use super::session::{Pending, Session};
 use super::write::part_of;
 use crate::codec::{Attrs, Extended, Extensions, FileKind, Request, Response, StatVfs, name};
 
@@ -123,78 +121,6 @@ impl Inner {
         let answer = self.host.ask(&Request::Readlink(self.on_server(path))).await?;
         let name = error::one_name("read the link", answer).map_err(|e| self.at(e, path))?;
         Ok(name.name.to_vec())
-    }
-
-    /// Gives what is complete at `from` its name.
-    pub(super) async fn take_name(
-        &self,
-        from: &Bytes,
-        path: &RelPath,
-        replace: bool,
-    ) -> Result<()> {
-        let to = self.on_server(path);
-        let rename = Request::Rename { from: from.clone(), to: to.clone() };
-        let posix = Request::Extended(Extended::PosixRename { from: from.clone(), to: to.clone() });
-        let answer = if replace && self.has(name::POSIX_RENAME) {
-            self.host.tell(&posix).await?
-        } else if replace {
-            // Without that extension the old one has to go first.
-            let session = self.host.session().await?;
-            session.post(&Request::Remove(to.clone()));
-            session.request(&rename).answer().await?
-        } else {
-            self.host.tell(&rename).await?
-        };
-        if let Err(error) = error::done("rename", answer) {
-            return Err(self.why_not(error, path).await);
-        }
-        self.directories.forget(path);
-        Ok(())
-    }
-
-    /// As [`Inner::take_name`] for a new file. Where no mode is given it gets that of the file that it replaces:
-    /// a private file stays private.
-    pub(super) async fn put_in_place(
-        &self,
-        from: &Bytes,
-        path: &RelPath,
-        options: &CommitOptions,
-    ) -> Result<()> {
-        if options.replace && options.metadata.mode.is_none() {
-            self.copy_mode(path, from).await?;
-        }
-        self.take_name(from, path, options.replace).await
-    }
-
-    async fn copy_mode(&self, path: &RelPath, to: &Bytes) -> Result<()> {
-        let there = self.host_lstat(path).await;
-        let file = there.ok().filter(|there| there.kind() == Some(FileKind::File));
-        let mode = file.and_then(|file| file.permissions).map(|mode| mode & 0o777);
-        let Some(mode) = mode.filter(|mode| *mode != self.default_mode) else { return Ok(()) };
-        if self.host.attributes.has_no_mode() {
-            return Ok(());
-        }
-        let attrs = Attrs { permissions: Some(mode), ..Attrs::default() };
-        let answer = self.host.tell(&Request::Setstat(to.clone(), attrs)).await?;
-        error::done("set the mode", answer).map_err(|error| self.at(error, path))
-    }
-
-    /// Asks on a lane that what is complete at `from` gets its name if nothing has it, behind everything
-    /// else that is asked there; where the server does one after the other, and never replaces so.
-    pub(super) fn rename_behind(
-        &self,
-        session: &Session,
-        from: &Bytes,
-        path: &RelPath,
-    ) -> Option<Pending> {
-        let request = Request::Rename { from: from.clone(), to: self.on_server(path) };
-        session.is_in_turn().then(|| session.request(&request))
-    }
-
-    /// Whether the part file of `path`, which could not get its name, is all that there is: without a
-    /// rename that replaces, the old file had to go first.
-    pub(super) async fn is_only_copy(&self, path: &RelPath, replace: bool) -> bool {
-        replace && !self.has(name::POSIX_RENAME) && self.look(path).await.is_err()
     }
 
     /// Version 3 says "failure" where something is in the way; looking tells what.

@@ -1,7 +1,7 @@
 //! The client: a directory on a server as a storage.
 //!
 //! `host` is a server with its `lanes`, each a `session` over a channel; `storage` is a directory on
-//! it, with `read`, `write`, `whole` (small files) and `list` beside it; `directories` remembers
+//! it, with `read`, `write`, `whole` (small files), `place` (names of new files) and `list` beside it; `directories` remembers
 //! what is a directory and no link, `habits` what a server does not announce, `attributes` what it
 //! lets be set; `entry` and `error` translate.
 
@@ -18,6 +18,7 @@ mod inner;
 mod lanes;
 mod list;
 mod part;
+mod place;
 mod read;
 mod server;
 mod session;

@@ -46,7 +46,7 @@ pub(super) struct SftpUpload {
     in_order: bool,
     /// Where the last byte that was written ends.
     end: AtomicU64,
-    /// The part file is all that there is: the old file had to go before it could get its name.
+    /// The part file is all that there is: the old file was renamed aside and could not be renamed back.
     only_copy: AtomicBool,
 }
 
@@ -347,6 +347,9 @@ impl WriteAt for SftpUpload {
         whole?;
         if renamed {
             self.inner.directories.forget(&self.path);
+            if options.replace {
+                self.inner.clear_aside(&session, &self.path)?;
+            }
             return Ok(());
         }
         // Something is in the way, or a file that is open anywhere cannot be renamed there.

@@ -132,25 +132,6 @@ fn every_name_that_a_file_can_have_goes_both_ways() {
 }
 
 #[test]
-fn where_a_rename_fails_and_the_old_file_had_to_go_the_part_file_stays() {
-    for length in [100, 1 << 20, 5 << 20] {
-        let far = Far::on(with_server(&format!("{SERVER} -P posix-rename,rename")));
-        far.session.write("src", content(1, length));
-        far.session.write("far/f", "old");
-        let ran = far.haul("cp --window 64M src @/f").status(1);
-        assert!(ran.err().contains("far/f: cannot rename"), "{}", ran.err());
-        assert!(!far.session.has("far/f"), "the old one had to go first");
-        let part = far.far(".f.haul-part");
-        assert!(fs::read(&part).unwrap() == content(1, length), "{length} bytes");
-        // Another server of the same files, with which it can be done.
-        let whole = Far { sshd: Sshd::start(), ..far };
-        whole.haul("cp src @/f").status(0);
-        whole.session.tool("cmp src far/f");
-        assert_eq!(unfinished(&whole.session.path("far")), Vec::<std::path::PathBuf>::new());
-    }
-}
-
-#[test]
 fn a_rerun_never_nests_a_directory_in_itself() {
     for there in [false, true] {
         for (from, to) in [

@@ -17,6 +17,7 @@ mod long;
 mod lying;
 mod managed;
 mod many;
+mod replacing;
 mod strange;
 
 use std::io::{BufRead, BufReader};

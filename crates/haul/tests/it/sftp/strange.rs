@@ -12,6 +12,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -71,6 +72,12 @@ pub(super) enum Habit {
     FailsToClose,
     /// It knows a rename that replaces.
     Replaces,
+    /// It announces a rename that replaces, and does not know it.
+    AnnouncesReplacing,
+    /// RENAME of a name that ends so is refused where something has the new name, and where nothing has it.
+    KeepsName(&'static str),
+    /// RENAME of a name that ends so is done, the first time, and the session ends without a response.
+    EndsAfterRename(&'static str),
     /// FSTAT does not wait for a WRITE that came before it: behind one of a single byte it gives the
     /// length from before.
     LooksEarly,
@@ -102,6 +109,7 @@ pub(super) fn far(habits: &[Habit]) -> Far {
         habits: habits.to_vec(),
         open: Mutex::default(),
         written: Mutex::default(),
+        ended: AtomicBool::new(false),
     });
     // It ends with the process: sessions come as long as the sshd is there.
     std::thread::spawn(move || {
@@ -128,6 +136,7 @@ struct Server {
     /// How often each file is open.
     open: Mutex<HashMap<PathBuf, usize>>,
     written: Mutex<u64>,
+    ended: AtomicBool,
 }
 
 /// What one session has open.
@@ -324,7 +333,7 @@ impl Serving<'_> {
             Request::Mkdir(of, _) => fs::create_dir(path(&of)).and(ok),
             Request::Rmdir(of) => fs::remove_dir(path(&of)).and(ok),
             Request::Rename { to, .. } if path(&to).exists() => Ok(status(Status::Failure)),
-            Request::Rename { from, to } => fs::rename(path(&from), path(&to)).and(ok),
+            Request::Rename { from, to } => self.rename(&from, &to),
             Request::Realpath(_) if self.server.refuses_paths().is_some() => {
                 Ok(status(self.server.refuses_paths().unwrap()))
             }
@@ -375,7 +384,7 @@ impl Serving<'_> {
         });
         let limited = self.server.habits.iter().any(|habit| matches!(habit, H::Limits(_)));
         let one = || (Bytes::from_static(name::LIMITS), Bytes::from_static(b"1"));
-        let replaces = self.server.has(H::Replaces);
+        let replaces = self.server.has(H::Replaces) || self.server.has(H::AnnouncesReplacing);
         let two = || (Bytes::from_static(name::POSIX_RENAME), Bytes::from_static(b"1"));
         let copies = self.server.refuses_copies().is_some();
         let three = || (Bytes::from_static(name::COPY_DATA), Bytes::from_static(b"1"));
@@ -383,6 +392,26 @@ impl Serving<'_> {
         let known = known.chain(replaces.then(two)).chain(copies.then(three));
         let extensions = Extensions(known.collect());
         Ok(Response::Version { version: version.unwrap_or(3), extensions })
+    }
+
+    fn rename(&self, from: &Bytes, to: &Bytes) -> io::Result<Response> {
+        for habit in &self.server.habits {
+            match habit {
+                H::KeepsName(end) if from.ends_with(end.as_bytes()) => {
+                    return Ok(status(Status::PermissionDenied));
+                }
+                H::EndsAfterRename(end)
+                    if from.ends_with(end.as_bytes())
+                        && !self.server.ended.swap(true, Ordering::Relaxed) =>
+                {
+                    fs::rename(path(from), path(to))?;
+                    return Err(ended());
+                }
+                _ => {}
+            }
+        }
+        fs::rename(path(from), path(to))?;
+        Ok(status(Status::Ok))
     }
 
     fn may_open(&self) -> io::Result<()> {

@@ -1,0 +1,222 @@
+//! How what is complete gets its name.
+//!
+//! A rename that replaces is an extension (`posix-rename@openssh.com`). Where the server lacks it, or announces
+//! it and refuses it, RENAME is tried first: some servers replace all the same. Where RENAME is refused because
+//! there is an old file, that one is renamed aside, removed once the new one has the name, and renamed back if
+//! the new one does not get it. So at each moment the old file or the new one is there.
+
+use bytes::Bytes;
+use haul_storage::{CommitOptions, Error, ErrorKind, RelPath, Result, aside_name};
+
+use super::error;
+use super::inner::Inner;
+use super::session::{Pending, Session};
+use crate::codec::{Attrs, Extended, FileKind, Request, Response, Status, name};
+
+impl Inner {
+    /// Gives what is complete at `from` (on the server) its name.
+    pub(super) async fn take_name(
+        &self,
+        from: &Bytes,
+        path: &RelPath,
+        replace: bool,
+    ) -> Result<()> {
+        let to = self.on_server(path);
+        if replace && self.rename_replaces() {
+            let to = to.clone();
+            let posix = Request::Extended(Extended::PosixRename { from: from.clone(), to });
+            match error::done("rename", self.host.tell(&posix).await?) {
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    self.host.habits.learn_no_posix_rename();
+                }
+                Err(error) => return Err(self.why_not(error, path).await),
+                Ok(()) => {
+                    self.directories.forget(path);
+                    return Ok(());
+                }
+            }
+        }
+        let session = self.host.session().await?;
+        let renamed = session.request(&rename(from, &to));
+        // Only needed after a refusal, and then it saves a round trip.
+        let there = replace.then(|| session.request(&Request::Lstat(to.clone())));
+        match (error::done("rename", renamed.answer().await?), there) {
+            (Ok(()), _) => {
+                if replace {
+                    self.clear_aside(&session, path)?;
+                }
+            }
+            (Err(error), Some(there)) => {
+                let there = error::attrs("look at", there.answer().await?);
+                self.replace(from, path, there, error).await?;
+            }
+            (Err(error), None) => return Err(self.why_not(error, path).await),
+        }
+        self.directories.forget(path);
+        Ok(())
+    }
+
+    /// As [`Inner::take_name`] for a new file. Where no mode is given it gets that of the file that it replaces:
+    /// a private file stays private.
+    pub(super) async fn put_in_place(
+        &self,
+        from: &Bytes,
+        path: &RelPath,
+        options: &CommitOptions,
+    ) -> Result<()> {
+        if options.replace && options.metadata.mode.is_none() {
+            self.copy_mode(path, from).await?;
+        }
+        self.take_name(from, path, options.replace).await
+    }
+
+    async fn copy_mode(&self, path: &RelPath, to: &Bytes) -> Result<()> {
+        let there = self.host_lstat(path).await;
+        let file = there.ok().filter(|there| there.kind() == Some(FileKind::File));
+        let mode = file.and_then(|file| file.permissions).map(|mode| mode & 0o777);
+        let Some(mode) = mode.filter(|mode| *mode != self.default_mode) else { return Ok(()) };
+        if self.host.attributes.has_no_mode() {
+            return Ok(());
+        }
+        let attrs = Attrs { permissions: Some(mode), ..Attrs::default() };
+        let answer = self.host.tell(&Request::Setstat(to.clone(), attrs)).await?;
+        error::done("set the mode", answer).map_err(|error| self.at(error, path))
+    }
+
+    /// Asks on a lane that what is complete at `from` gets its name if nothing has it, behind everything
+    /// else that is asked there; where the server does one after the other, and never replaces so.
+    pub(super) fn rename_behind(
+        &self,
+        session: &Session,
+        from: &Bytes,
+        path: &RelPath,
+    ) -> Option<Pending> {
+        let request = rename(from, &self.on_server(path));
+        session.is_in_turn().then(|| session.request(&request))
+    }
+
+    /// Whether the part file of `path`, which could not get its name, is all that there is: the old file was
+    /// renamed aside, and could not be renamed back.
+    pub(super) async fn is_only_copy(&self, path: &RelPath, replace: bool) -> bool {
+        replace && !self.rename_replaces() && self.look(path).await.is_err()
+    }
+
+    /// Removes what a killed run left aside of `path`, which has a new file now; does not wait for it.
+    pub(super) fn clear_aside(&self, session: &Session, path: &RelPath) -> Result<()> {
+        if !self.rename_replaces() {
+            session.post(&Request::Remove(self.aside_of(path)?));
+        }
+        Ok(())
+    }
+
+    /// Whether the server replaces a file by a rename.
+    fn rename_replaces(&self) -> bool {
+        self.has(name::POSIX_RENAME) && !self.host.habits.has_no_posix_rename()
+    }
+
+    /// Replaces what is `there` at `path`, where the server refuses to rename onto it.
+    async fn replace(
+        &self,
+        from: &Bytes,
+        path: &RelPath,
+        there: Result<Attrs>,
+        refusal: Error,
+    ) -> Result<()> {
+        if matches!(refusal.kind(), ErrorKind::Unreachable | ErrorKind::Busy) {
+            return Err(self.at(refusal, path));
+        }
+        match there {
+            // Nothing is in the way.
+            Err(_) => return Err(self.at(refusal, path)),
+            Ok(there) if there.kind() == Some(FileKind::Directory) => {
+                let error = Error::new(ErrorKind::IsADirectory, refusal.operation());
+                return Err(self.at(error.because(refusal.cause()), path));
+            }
+            Ok(_) => {}
+        }
+        let to = self.on_server(path);
+        let aside = self.aside_of(path)?;
+        if let Err(error) = self.move_aside(&to, &aside).await? {
+            let cause =
+                format!("{}; nor can the old file be renamed: {}", refusal.cause(), error.cause());
+            let error = Error::new(refusal.kind(), refusal.operation()).because(cause);
+            return Err(self.at(error, path));
+        }
+        let placed = match self.host.tell(&rename(from, &to)).await {
+            Ok(placed) => error::done("rename", placed),
+            // It may have been done before the lane was lost.
+            Err(_) if self.is_missing(from).await && !self.is_missing(&to).await => Ok(()),
+            Err(lost) => Err(lost),
+        };
+        match placed {
+            Ok(()) => self.remove_aside(&aside, path).await,
+            Err(error) => match self.put_back(&aside, &to).await {
+                Ok(()) => Err(self.at(error, path)),
+                Err(why) => {
+                    let cause = format!(
+                        "{}; the old file is now {}, the new one {}: {}",
+                        error.cause(),
+                        String::from_utf8_lossy(&aside),
+                        String::from_utf8_lossy(from),
+                        why.cause()
+                    );
+                    Err(self.at(error.because(cause), path))
+                }
+            },
+        }
+    }
+
+    /// Renames an old file aside. The inner error is a refusal, after which it still has its name.
+    async fn move_aside(&self, to: &Bytes, aside: &Bytes) -> Result<Result<()>> {
+        let away = rename(to, aside);
+        let refused = match error::done("rename", self.host.tell(&away).await?) {
+            Ok(()) => return Ok(Ok(())),
+            Err(refused) => refused,
+        };
+        // What an earlier run left aside is older than what has the name now.
+        match self.host.tell(&Request::Remove(aside.clone())).await? {
+            Response::Status { status: Status::Ok, .. } => {
+                Ok(error::done("rename", self.host.tell(&away).await?))
+            }
+            _ => Ok(Err(refused)),
+        }
+    }
+
+    async fn put_back(&self, aside: &Bytes, to: &Bytes) -> Result<()> {
+        match error::done("put the old file back", self.host.ask(&rename(aside, to)).await?) {
+            // It was done, and the lane was lost before the answer.
+            Err(_) if self.is_missing(aside).await && !self.is_missing(to).await => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    async fn remove_aside(&self, aside: &Bytes, path: &RelPath) -> Result<()> {
+        let removed = self.host.ask(&Request::Remove(aside.clone())).await?;
+        let Err(error) = error::done("remove the old file", removed) else { return Ok(()) };
+        if self.is_missing(aside).await {
+            return Ok(());
+        }
+        let shown = String::from_utf8_lossy(aside);
+        let cause = format!("the new file is there, the old one is now {shown}: {}", error.cause());
+        Err(self.at(error.because(cause), path))
+    }
+
+    /// Where the old file is while a new one takes its name.
+    fn aside_of(&self, path: &RelPath) -> Result<Bytes> {
+        let aside = path.with_name(aside_name(path.name())).map_err(|error| {
+            let invalid = Error::new(ErrorKind::InvalidInput, "replace");
+            self.at(invalid.because(format!("the name {error}")), path)
+        })?;
+        Ok(self.on_server(&aside))
+    }
+
+    /// Whether the server says that nothing is there.
+    async fn is_missing(&self, at: &Bytes) -> bool {
+        let there = self.host.ask(&Request::Lstat(at.clone())).await;
+        matches!(there, Ok(Response::Status { status: Status::NoSuchFile, .. }))
+    }
+}
+
+fn rename(from: &Bytes, to: &Bytes) -> Request {
+    Request::Rename { from: from.clone(), to: to.clone() }
+}
