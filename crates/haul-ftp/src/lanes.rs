@@ -137,9 +137,13 @@ impl Lanes {
     pub(crate) fn status(&self) -> LinkStatus {
         self.serve();
         let mut state = self.lock();
-        state.gauges.retain(|gauge| gauge.strong_count() > 0);
-        let seen = state.gauges.iter().filter_map(|gauge| gauge.upgrade()?.round_trips());
-        let seen: Vec<_> = seen.collect();
+        let mut seen = self.known_server().map_or(Vec::new(), |server| server.in_use.round_trips());
+        if seen.is_empty() {
+            // Nothing is sent over a control connection while a file goes over its data connection.
+            state.gauges.retain(|gauge| gauge.strong_count() > 0);
+            let control = state.gauges.iter().filter_map(|gauge| gauge.upgrade()?.round_trips());
+            seen.extend(control);
+        }
         let at_present = seen.iter().filter_map(|seen| seen.at_present(RECENT));
         let shortest = seen.iter().map(|seen| seen.shortest).min();
         let round_trip = shortest.into_iter().chain(state.round_trip).min();

@@ -1,10 +1,10 @@
 //! What is known of a server once somebody is logged in.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use haul_net::Inflow;
+use haul_net::{Gauge, Inflow, RoundTrips};
 
 use crate::learnt::{Learnt, Lesson};
 use crate::wire::Features;
@@ -38,6 +38,27 @@ pub(crate) struct Server {
     set_time: Option<SetTime>,
     /// What comes over all data connections, once the path is known.
     inflow: OnceLock<Option<Arc<Inflow>>>,
+    /// The data connections over which files go at present.
+    pub(crate) in_use: InUse,
+}
+
+/// Data connections in use, which tell how long packets take while the control connections are silent.
+#[derive(Debug, Default)]
+pub(crate) struct InUse(Mutex<Vec<Weak<Gauge>>>);
+
+impl InUse {
+    pub(crate) fn add(&self, gauge: Option<&Arc<Gauge>>) {
+        let mut gauges = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        gauges.retain(|gauge| gauge.strong_count() > 0);
+        gauges.extend(gauge.map(Arc::downgrade));
+    }
+
+    /// Of each connection, as far as it has carried anything.
+    pub(crate) fn round_trips(&self) -> Vec<RoundTrips> {
+        let mut gauges = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        gauges.retain(|gauge| gauge.strong_count() > 0);
+        gauges.iter().filter_map(|gauge| gauge.upgrade()?.round_trips()).collect()
+    }
 }
 
 /// These have a process for each session. pyftpdlib forgets a transfer's last word when the next one is
@@ -83,6 +104,7 @@ impl Server {
             ends_tls: AtomicBool::new(false),
             set_time,
             inflow: OnceLock::new(),
+            in_use: InUse::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use haul_net::{Gauge, Hold};
+use haul_net::{Direction, Gauge, Hold};
 use haul_storage::{Error, ErrorKind, Result, Retry};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -134,18 +134,20 @@ impl Session {
         if let Some(round_trips) = self.gauge.round_trips() {
             data.feed(self.server.inflow(round_trips.shortest));
         }
+        self.server.in_use.add(data.measure(Direction::In));
         Ok(data)
     }
 
     /// A connection for the bytes of a file from `offset` on; at 0 the file is emptied.
     pub(crate) async fn store(&mut self, path: &[u8], offset: u64) -> Result<Stream> {
-        let data = self.transfer(offset, Command::new("STOR", path)?, "write").await?;
+        let mut data = self.transfer(offset, Command::new("STOR", path)?, "write").await?;
         if self.over {
             return Err(protocol(
                 "write",
                 "the server says that it has all before anything was sent",
             ));
         }
+        self.server.in_use.add(data.measure(Direction::Out));
         Ok(data)
     }
 
@@ -333,7 +335,7 @@ impl Session {
             // There is no last word to come.
             return;
         }
-        data.feed(None);
+        data.rest();
         self.parked = Some(Parked { opening, at, since: Instant::now(), data });
     }
 

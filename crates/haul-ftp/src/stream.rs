@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::BufMut;
 use haul_net::tls::READ_AHEAD;
-use haul_net::{Feeder, Inflow};
+use haul_net::{Direction, Feeder, Gauge, Hold, Inflow};
 use haul_storage::Result;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -30,6 +30,8 @@ pub(crate) struct Stream {
     broke_off: bool,
     /// What comes counts for how much may be under way.
     feeder: Option<Feeder>,
+    /// Times the packets of a data connection in use.
+    gauge: Option<(Arc<Gauge>, Hold)>,
     /// No more than this is wanted.
     wanted: u64,
     /// The far end was told to send no more than so much.
@@ -94,7 +96,15 @@ impl Stream {
     }
 
     const fn over(link: Link, silence: Duration) -> Self {
-        Self { link, silence, broke_off: false, feeder: None, wanted: u64::MAX, limited: false }
+        Self {
+            link,
+            silence,
+            broke_off: false,
+            feeder: None,
+            gauge: None,
+            wanted: u64::MAX,
+            limited: false,
+        }
     }
 
     /// How long nothing at all may come or go.
@@ -136,9 +146,21 @@ impl Stream {
         self.wanted = bytes;
     }
 
-    /// Says that what comes is part of this from now on, or of nothing.
+    /// Says that what comes is part of this from now on.
     pub(crate) fn feed(&mut self, inflow: Option<&Arc<Inflow>>) {
         self.feeder = inflow.zip(self.link.socket()).map(|(inflow, socket)| inflow.feeder(socket));
+    }
+
+    /// Times packets until the stream is dropped or [`Stream::rest`] is called; `None` where that cannot be done.
+    pub(crate) fn measure(&mut self, direction: Direction) -> Option<&Arc<Gauge>> {
+        let (gauge, hold) = Gauge::of_data(self.link.socket()?, direction).ok()?;
+        let (gauge, _) = self.gauge.insert((Arc::new(gauge), hold));
+        Some(gauge)
+    }
+
+    /// Says that what comes is part of nothing from now on: nobody takes it.
+    pub(crate) fn rest(&mut self) {
+        (self.feeder, self.gauge) = (None, None);
     }
 
     /// Counts what came, and says how much more may be under way.

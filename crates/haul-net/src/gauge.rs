@@ -4,6 +4,10 @@
 //! these times is the path, and what they are longer than that at present is packets that wait in
 //! queues, on either way. So who receives learns of the queue before them as well: the
 //! acknowledgements of its requests come through it.
+//!
+//! A connection over which bytes only come has nothing to time but its handshake. There the kernel
+//! times how long it takes from an acknowledgement to the bytes that were sent after it
+//! ([`Direction::In`]); a server that pauses between bytes makes that longer.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +19,18 @@ use std::time::Duration;
 pub struct Gauge {
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux is asked"))]
     socket: Weak<OwnedFd>,
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux is asked"))]
+    direction: Direction,
     last: Mutex<Option<Mean>>,
+}
+
+/// Which way the bytes of a connection go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// To the far end, or both ways.
+    Out,
+    /// From the far end only.
+    In,
 }
 
 /// A second descriptor of a socket. Whoever ends the connection drops it as well: the far end
@@ -38,14 +53,14 @@ struct Mean {
 pub struct RoundTrips {
     /// The shortest of the last minutes.
     pub shortest: Duration,
-    /// That of the packets that were timed since the last look.
+    /// That of the packets that were timed since the last look; where bytes only come, a running mean.
     pub now: Duration,
-    /// How long nothing has been sent: as old is `now`.
+    /// How long nothing has been sent, or where bytes only come nothing has come: as old is `now`.
     pub idle: Duration,
 }
 
 impl RoundTrips {
-    /// The round trip at present, if packets were sent in the last two or in `recent`.
+    /// The round trip at present, if packets were timed in the last two or in `recent`.
     pub fn at_present(&self, recent: Duration) -> Option<Duration> {
         (self.idle <= (self.shortest * 2).max(recent)).then_some(self.now)
     }
@@ -69,8 +84,16 @@ impl Gauge {
     /// # Errors
     /// No descriptors are left.
     pub fn of(socket: &impl AsFd) -> io::Result<(Self, Hold)> {
+        Self::of_data(socket, Direction::Out)
+    }
+
+    /// The same for a connection of which it is known which way its bytes go.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn of_data(socket: &impl AsFd, direction: Direction) -> io::Result<(Self, Hold)> {
         let socket = Arc::new(socket.as_fd().try_clone_to_owned()?);
-        let gauge = Self { socket: Arc::downgrade(&socket), last: Mutex::default() };
+        let gauge = Self { socket: Arc::downgrade(&socket), direction, last: Mutex::default() };
         Ok((gauge, Hold { _socket: socket }))
     }
 
@@ -81,8 +104,10 @@ impl Gauge {
         let micros = f64::from(info.mean_us);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let mean = match *last {
-            Some(last) => last.followed_by(micros, info.delivered),
-            None => Mean { micros, delivered: info.delivered, latest: micros },
+            Some(last) if self.direction == Direction::Out => {
+                last.followed_by(micros, info.delivered)
+            }
+            _ => Mean { micros, delivered: info.delivered, latest: micros },
         };
         *last = Some(mean);
         let shortest = f64::from(info.shortest_us);
@@ -96,7 +121,7 @@ impl Gauge {
 
     fn info(&self) -> Option<TcpInfo> {
         #[cfg(target_os = "linux")]
-        return crate::tcp::read(self.socket.upgrade()?.as_ref());
+        return crate::tcp::read(self.socket.upgrade()?.as_ref(), self.direction);
         #[cfg(not(target_os = "linux"))]
         None
     }
@@ -159,6 +184,33 @@ mod tests {
         assert!(later >= idle + Duration::from_millis(40), "{idle:?} {later:?}");
         drop((near, hold));
         assert_eq!(far.read(&mut [0]).unwrap(), 0);
+        assert_eq!(gauge.round_trips(), None);
+    }
+
+    #[test]
+    fn a_connection_over_which_bytes_only_come_tells_its_round_trips() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let (sent, _sent) = Gauge::of(&near).unwrap();
+        let (gauge, hold) = Gauge::of_data(&near, Direction::In).unwrap();
+        assert_eq!(gauge.round_trips(), None);
+        let mut piece = vec![0; 1 << 20];
+        let seen = loop {
+            far.write_all(&piece[..64 << 10]).unwrap();
+            near.read_exact(&mut piece[..64 << 10]).unwrap();
+            if let Some(seen) = gauge.round_trips() {
+                break seen;
+            }
+        };
+        assert!(seen.now >= seen.shortest && seen.now < Duration::from_secs(10), "{seen:?}");
+        std::thread::sleep(Duration::from_millis(60));
+        far.write_all(&piece[..64 << 10]).unwrap();
+        near.read_exact(&mut piece[..64 << 10]).unwrap();
+        // The one has nothing new to say, as nothing was sent.
+        let (old, new) = (sent.round_trips().unwrap().idle, gauge.round_trips().unwrap().idle);
+        assert!(old >= new + Duration::from_millis(40), "{old:?} {new:?}");
+        drop((near, hold, _sent));
         assert_eq!(gauge.round_trips(), None);
     }
 

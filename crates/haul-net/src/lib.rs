@@ -14,7 +14,7 @@ mod waits;
 mod window;
 
 pub use dial::{DialOptions, Dialled, Family, dial, with_port};
-pub use gauge::{Gauge, Hold, RoundTrips, queueing};
+pub use gauge::{Direction, Gauge, Hold, RoundTrips, queueing};
 pub use inflow::{Feeder, Inflow, TELLS_WHAT_CAME};
 pub use pace::Pace;
 pub use places::{Place, Places};

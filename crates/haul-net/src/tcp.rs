@@ -4,10 +4,11 @@
 use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::gauge::TcpInfo;
+use crate::gauge::{Direction, TcpInfo};
 
 /// Where fields are in `struct tcp_info` (linux/tcp.h), which only ever grows at its end.
 const LAST_DATA_SENT_MS: usize = 44;
+const LAST_DATA_RECEIVED_MS: usize = 52;
 const RTT_US: usize = 68;
 const RCV_RTT_US: usize = 92;
 const BYTES_RECEIVED: usize = 128;
@@ -20,15 +21,18 @@ const LENGTH: usize = 196;
 const NONE: u32 = u32::MAX;
 
 /// What the kernel says of a connection's round trips.
-pub fn read(socket: &OwnedFd) -> Option<TcpInfo> {
+pub fn read(socket: &OwnedFd, direction: Direction) -> Option<TcpInfo> {
     let info = tcp_info(socket.as_fd())?;
     let field = |at| field(&info, at);
-    let (shortest_us, mean_us) = (field(MIN_RTT_US), field(RTT_US));
+    let (mean, idle) = match direction {
+        Direction::Out => (RTT_US, LAST_DATA_SENT_MS),
+        Direction::In => (RCV_RTT_US, LAST_DATA_RECEIVED_MS),
+    };
+    let (shortest_us, mean_us) = (field(MIN_RTT_US), field(mean));
     if shortest_us == NONE || shortest_us == 0 || mean_us == 0 {
         return None;
     }
-    let (delivered, idle_ms) = (field(DELIVERED), field(LAST_DATA_SENT_MS));
-    Some(TcpInfo { shortest_us, mean_us, delivered, idle_ms })
+    Some(TcpInfo { shortest_us, mean_us, delivered: field(DELIVERED), idle_ms: field(idle) })
 }
 
 /// How many bytes have come in a row, read or not, and how many microseconds a round trip takes at

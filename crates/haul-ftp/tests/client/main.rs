@@ -7,6 +7,7 @@ mod conforming;
 mod fallbacks;
 mod faults;
 mod limits;
+mod link;
 #[path = "../../../haul-net/tests/support/port.rs"]
 mod port;
 #[path = "../support/pyftpdlib.rs"]
