@@ -30,7 +30,7 @@ use super::options::{PasswordSource, Prompter, SshOptions};
 use super::proxy;
 use super::transport::link::{self, Link};
 use super::transport::{
-    self, Channel, Greeter, Handshake, Memory, Opened, Opening, RoundTrips, Session,
+    self, Channel, Greeter, Handshake, KeyExchanges, Memory, Opened, Opening, RoundTrips, Session,
 };
 use crate::transport::First;
 
@@ -56,6 +56,7 @@ pub struct SshHost {
     /// Whether the number of a channel may be guessed: it has not been guessed wrong.
     guesses: AtomicBool,
     memory: Arc<Memory>,
+    key_exchanges: KeyExchanges,
     /// The round trip of the first connection, as soon as it is known.
     first_round_trip: watch::Sender<Option<Duration>>,
 }
@@ -120,6 +121,7 @@ impl SshHost {
                 &config.host_name,
                 config.port,
             )),
+            key_exchanges: KeyExchanges::default(),
             first_round_trip: watch::Sender::new(None),
             config,
         })
@@ -138,6 +140,12 @@ impl SshHost {
     /// The port that is dialled.
     pub fn port(&self) -> u16 {
         self.config.port
+    }
+
+    /// Key exchanges completed so far on all connections to this host: one for each connection, and
+    /// one more whenever either side renewed the keys (`RekeyLimit`).
+    pub fn key_exchanges(&self) -> u32 {
+        self.key_exchanges.count()
     }
 
     /// Waits until the first connection knows its round trip, which is long before it is
@@ -300,6 +308,7 @@ impl SshHost {
             greeter: Arc::clone(&self.greeter),
             location: self.location.clone(),
             round_trips: round_trips.clone(),
+            key_exchanges: self.key_exchanges.clone(),
             memory: Arc::clone(&self.memory),
             round_trip,
         };

@@ -196,7 +196,7 @@ impl Handshake {
             probe.boolean(false);
             probe.string(name.as_bytes());
             probe.string(&blob);
-            self.ask(&probe, false);
+            self.ask(&probe, false).await?;
             let answer = self.answer().await?;
             if answer.first() != Some(&message::USERAUTH_60) {
                 return self.understood(&answer);
@@ -213,7 +213,7 @@ impl Handshake {
         let asking = self.connection.state.asking();
         let signed = signer.sign(signed, hash).await?;
         drop(asking);
-        self.ask(&signed[start..], true);
+        self.ask(&signed[start..], true).await?;
         let answer = self.answer().await?;
         self.understood(&answer)
     }
@@ -226,7 +226,7 @@ impl Handshake {
         let mut request = Zeroizing::new(self.request(b"password"));
         request.boolean(false);
         request.string(password.expose().as_bytes());
-        self.ask(&request, true);
+        self.ask(&request, true).await?;
         let answer = self.answer().await?;
         if answer.first() == Some(&message::USERAUTH_60) {
             return Err(self
@@ -247,7 +247,7 @@ impl Handshake {
         let mut request = self.request(b"keyboard-interactive");
         request.string(b"");
         request.string(b"");
-        self.ask(&request, false);
+        self.ask(&request, false).await?;
         let answer = self.answer().await?;
         self.understood(&answer)
     }
@@ -262,7 +262,7 @@ impl Handshake {
         for answer in answers {
             response.string(answer.expose().as_bytes());
         }
-        self.ask(&response, true);
+        self.ask(&response, true).await?;
         let answer = self.answer().await?;
         self.understood(&answer)
     }
@@ -343,13 +343,28 @@ impl Handshake {
 
     /// Sends a request, with the service's before the first one, and with what is wanted afterwards
     /// behind one that may be the last.
-    fn ask(&mut self, request: &[u8], may_be_last: bool) {
-        self.round_trips.add(1);
-        let mut output = self.connection.output();
+    ///
+    /// # Errors
+    /// The connection was lost.
+    async fn ask(&mut self, request: &[u8], may_be_last: bool) -> Result<()> {
+        let mut service = None;
         if !self.service_requested {
             self.service_requested = true;
-            let mut service = vec![message::SERVICE_REQUEST];
-            service.string(b"ssh-userauth");
+            let mut message = vec![message::SERVICE_REQUEST];
+            message.string(b"ssh-userauth");
+            if self.server_version().starts_with(LIBSSH) {
+                self.connection.put(&message);
+                self.round_trips.add(1);
+                let state = &self.connection.state;
+                let accepted = state.reached(Phase::Serving);
+                state.patiently(self.patience, "authenticate", accepted).await?;
+            } else {
+                service = Some(message);
+            }
+        }
+        self.round_trips.add(1);
+        let mut output = self.connection.output();
+        if let Some(service) = service {
             output.put(&service);
         }
         output.put(request);
@@ -374,6 +389,7 @@ impl Handshake {
         }
         drop(output);
         self.connection.send();
+        Ok(())
     }
 
     /// The server's next word on authentication.
@@ -393,6 +409,11 @@ impl Handshake {
         read_answer(answer).map_err(|end| end.during(&self.connection.state, "authenticate"))
     }
 }
+
+/// How a server made of libssh begins its identification. Its `ssh_handle_key_exchange` waits for a state
+/// that has passed already when a request of authentication arrives together with NEWKEYS, and never
+/// returns (0.10.6): such a server hangs unless authentication waits for SERVICE_ACCEPT.
+const LIBSSH: &str = "SSH-2.0-libssh";
 
 /// The number that OpenSSH gives the first channel of a connection.
 const FIRST_CHANNEL: u32 = 0;

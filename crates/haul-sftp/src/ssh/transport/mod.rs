@@ -91,6 +91,22 @@ impl RoundTrips {
     }
 }
 
+/// Counts completed key exchanges.
+#[derive(Debug, Clone, Default)]
+pub struct KeyExchanges(Arc<AtomicU32>);
+
+impl KeyExchanges {
+    /// One more.
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All so far.
+    pub fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// What [`open`] needs to know besides the stream.
 #[derive(Debug)]
 pub struct Opening<'a> {
@@ -108,6 +124,8 @@ pub struct Opening<'a> {
     pub location: String,
     /// Where round trips are counted.
     pub round_trips: RoundTrips,
+    /// Where key exchanges are counted.
+    pub key_exchanges: KeyExchanges,
     /// What the server has agreed on before.
     pub memory: Arc<Memory>,
     /// How long the way is, if that is known.
@@ -133,8 +151,12 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
         .greet(IDENTIFICATION, expected.guess.as_ref())
         .map_err(|end| end.before_keys(state))?;
     let (answers, heard) = mpsc::channel(ANSWERS);
-    let host =
-        Host { judge: opening.judge, known: opening.known, memory: Arc::clone(&opening.memory) };
+    let host = Host {
+        judge: opening.judge,
+        known: opening.known,
+        key_exchanges: opening.key_exchanges,
+        memory: Arc::clone(&opening.memory),
+    };
     let alive = Alive {
         interval: config.alive_interval,
         // The last interval is that in which nobody answers any more.

@@ -22,7 +22,7 @@ use super::negotiation::Agreed;
 use super::packet::{Opened, Opener};
 use super::state::{Greeter, Phase, one_line, printable};
 use super::wire::{Put, Reader, message};
-use super::{IDENTIFICATION, host_key};
+use super::{IDENTIFICATION, KeyExchanges, host_key};
 use crate::ssh::host_key::HostKeyJudge;
 use crate::ssh::known_hosts::KnownHosts;
 
@@ -41,6 +41,8 @@ const SHORT: usize = 4 << 10;
 pub struct Host {
     pub judge: Arc<HostKeyJudge>,
     pub known: Arc<KnownHosts>,
+    /// Where key exchanges are counted.
+    pub key_exchanges: KeyExchanges,
     /// What the server has agreed on before.
     pub memory: Arc<Memory>,
 }
@@ -240,7 +242,11 @@ impl Receiver {
         }
         match number {
             message::IGNORE | message::DEBUG | message::UNIMPLEMENTED => Ok(()),
-            message::SERVICE_ACCEPT | message::REQUEST_SUCCESS | message::REQUEST_FAILURE => Ok(()),
+            message::SERVICE_ACCEPT => {
+                self.connection.state.reach(Phase::Serving);
+                Ok(())
+            }
+            message::REQUEST_SUCCESS | message::REQUEST_FAILURE => Ok(()),
             message::EXT_INFO => self.extensions(reader),
             message::USERAUTH_BANNER => {
                 self.greeter.greet(printable(&reader.text()?)).await;
@@ -380,6 +386,7 @@ impl Receiver {
         };
         self.opener.renew(*cipher, agreed.strict);
         self.keyed = true;
+        self.host.key_exchanges.add();
         Ok(())
     }
 

@@ -21,6 +21,8 @@ pub enum Phase {
     Ready,
     /// The server has said what signatures it takes, too.
     Informed,
+    /// The server has accepted the request for authentication (SERVICE_ACCEPT).
+    Serving,
     /// It is over.
     Ended,
 }
