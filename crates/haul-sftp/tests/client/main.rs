@@ -5,8 +5,11 @@
 #![expect(clippy::print_stderr, reason = "a skipped test says so, and a failed one shows a log")]
 
 mod over_ssh;
+#[path = "../support/peer.rs"]
+mod peer;
 #[path = "../support/pipe.rs"]
 mod pipe;
+mod servers;
 #[path = "../support/sshd.rs"]
 #[expect(dead_code, reason = "the tests of SSH and of the program use the rest")]
 mod sshd;

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use haul_sftp::SshDial;
 use haul_sftp::server::{ClientAction, Credentials, Password, SftpServer, SftpServerBuilder};
-use haul_sftp::ssh::{ConfigFile, Nobody, PasswordSource, Secret, SshHost, SshOptions};
+use haul_sftp::ssh::{Nobody, SshHost, SshOptions};
 use haul_storage::{Storage, conformance};
 
 use crate::opened;
+use crate::peer;
 use crate::pipe::SFTP_SERVER;
 use crate::sshd::{Builder, Sshd};
 
@@ -29,27 +30,15 @@ async fn conforms(host: SshHost, path: &str) {
 /// Runs the kit against haul's own server.
 async fn conforms_on_haul(settings: impl FnOnce(SftpServerBuilder) -> SftpServerBuilder) {
     let [served, here] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let credentials = Credentials::new("me").with_password(Password::new("correct horse"));
+    let credentials = Credentials::new("me").with_password(Password::new(peer::PASSWORD));
     let builder = SftpServer::builder(served.path()).credentials(credentials);
     let server = settings(builder).bind().await.unwrap();
     let port = server.address().port();
     let known = here.path().join("known_hosts");
     std::fs::write(&known, format!("[127.0.0.1]:{port} {}\n", server.public_key())).unwrap();
-    let options = SshOptions {
-        config: ConfigFile::None,
-        options: vec![
-            format!("UserKnownHostsFile={}", known.display()),
-            "GlobalKnownHostsFile=none".to_owned(),
-            "IdentityAgent=none".to_owned(),
-            "PubkeyAuthentication=no".to_owned(),
-        ],
-        password: Some(PasswordSource::Secret(Secret::new("correct horse"))),
-        memory: Some(here.path().join("memory")),
-        ..SshOptions::default()
-    };
-    let host =
-        SshHost::resolve(Some("me"), "127.0.0.1", Some(port), &options, Arc::new(Nobody)).unwrap();
-    conforms(host, "/").await;
+    let memory = Some(here.path().join("memory"));
+    let options = SshOptions { memory, ..peer::options(&known, &[]) };
+    conforms(peer::host(Some("me"), port, &options), "/").await;
     assert_eq!(std::fs::read_dir(served.path()).unwrap().count(), 0, "something was left");
     server.stop().await;
 }

@@ -1,18 +1,13 @@
-//! A server of another make: asyncssh, which goes on sending while keys are renewed.
+//! asyncssh as the server: it sends channel data while keys are renewed.
 
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::process::{Command, Stdio};
 
-use haul_sftp::ssh::{ConfigFile, Nobody, SshHost, SshOptions};
-use tempfile::TempDir;
-
+use crate::peer::Peer;
 use crate::{echo, pattern};
 
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Echoes what comes, in pieces, and renews the keys every 64 KiB.
+/// Echoes the bytes that it receives, and renews the keys every 64 KiB.
 const SERVER: &str = r#"
 import asyncio, sys
 import asyncssh
@@ -41,57 +36,22 @@ async def main():
 asyncio.run(main())
 "#;
 
-struct Server {
-    child: Child,
-    port: u16,
-    dir: TempDir,
-}
-
-impl Server {
-    fn start() -> Option<Self> {
-        let mut probe = Command::new(PYTHON);
-        probe.args(["-c", "import asyncssh"]).stderr(Stdio::null());
-        if !probe.status().is_ok_and(|status| status.success()) {
-            eprintln!("SKIPPED: python3-asyncssh (Debian's) is not installed");
-            return None;
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let mut child =
-            Command::new(PYTHON).args(["-c", SERVER]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let (port, known) = line.trim().split_once(' ').unwrap();
-        fs::write(dir.path().join("known_hosts"), format!("{known}\n")).unwrap();
-        Some(Self { child, port: port.parse().unwrap(), dir })
+fn start() -> Option<Peer> {
+    let mut probe = Command::new(PYTHON);
+    probe.args(["-c", "import asyncssh"]).stderr(Stdio::null());
+    if !probe.status().is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: python3-asyncssh (Debian's) is not installed");
+        return None;
     }
-
-    fn host(&self) -> SshHost {
-        let known = self.dir.path().join("known_hosts");
-        let options = SshOptions {
-            config: ConfigFile::None,
-            options: vec![
-                format!("UserKnownHostsFile={}", known.display()),
-                "GlobalKnownHostsFile=none".to_owned(),
-                "IdentityAgent=none".to_owned(),
-                "StrictHostKeyChecking=yes".to_owned(),
-            ],
-            ..SshOptions::default()
-        };
-        SshHost::resolve(None, "127.0.0.1", Some(self.port), &options, Arc::new(Nobody)).unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
+    let mut command = Command::new(PYTHON);
+    command.args(["-c", SERVER]);
+    Some(Peer::start(command))
 }
 
 #[tokio::test]
 async fn keys_are_renewed_in_the_midst_of_data_both_ways() {
-    let Some(server) = Server::start() else { return };
-    let connection = server.host().connect().await.unwrap();
+    let Some(server) = start() else { return };
+    let connection = server.host(&[]).connect().await.unwrap();
     let mut channel = connection.subsystem("echo").await.unwrap();
     for _ in 0..4 {
         echo(&mut channel, pattern(3_000_000)).await;

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stderr, reason = "the log of a server is shown when a test fails")]
 
+#[path = "../support/peer.rs"]
+mod peer;
 #[path = "../../../haul-net/tests/support/port.rs"]
 mod port;
 #[path = "../support/sshd.rs"]

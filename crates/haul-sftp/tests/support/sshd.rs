@@ -364,16 +364,21 @@ impl Builder {
     }
 
     fn set_password(&self, sshd: &Sshd, password: &str) {
-        // SHA-512 as crypt(3) has it.
-        let script = "print crypt($ARGV[0], '$6$haul$')";
-        let hash = output(Command::new("perl").args(["-e", script, password]));
-        let line = format!("{}:{hash}:19000:0:99999:7:::\n", sshd.user());
+        let line = shadow(&sshd.user(), password);
         fs::write(sshd.path("shadow"), line).unwrap();
         fs::set_permissions(sshd.path("shadow"), fs::Permissions::from_mode(0o600)).unwrap();
         let pam = "auth required pam_unix.so\naccount required pam_permit.so\n\
                    session required pam_permit.so\n";
         fs::write(sshd.path("pam"), pam).unwrap();
     }
+}
+
+/// The line of shadow(5) that gives a user a password.
+pub fn shadow(user: &str, password: &str) -> String {
+    // SHA-512 as crypt(3) has it.
+    let script = "print crypt($ARGV[0], '$6$haul$')";
+    let hash = output(Command::new("perl").args(["-e", script, password]));
+    format!("{user}:{hash}:19000:0:99999:7:::\n")
 }
 
 /// Makes a key pair. RSA keys are of 2048 bits: making larger ones takes long.

@@ -1,0 +1,195 @@
+//! Servers of other makes than OpenSSH's: a file is copied up and down while the keys are renewed every
+//! mebibyte, by haul, by the server, and by both.
+//!
+//! What is Debian's comes from packages; the servers that are only libraries are programs in
+//! `tests/peers`, built here with Debian's compilers.
+
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use haul_sftp::SshDial;
+use haul_sftp::ssh::SshHost;
+use haul_storage::{Block, CommitOptions, CreateOptions, Metadata, Range, RelPath, Storage};
+
+use crate::opened;
+use crate::peer::{self, Peer};
+use crate::pipe::SFTP_SERVER;
+use crate::sshd::{output, shadow};
+
+const MEBIBYTE: usize = 1 << 20;
+
+/// Bytes of the file, and of each write.
+const LENGTH: usize = 10 * MEBIBYTE;
+const PIECE: usize = 256 << 10;
+
+/// The option with which haul renews the keys.
+const OFTEN: &str = "RekeyLimit=1M";
+
+/// Least key exchanges of an upload that haul limits: it sends no data while an exchange is in flight.
+const EXACT: u32 = 8;
+
+/// Least key exchanges otherwise: the sender goes on until it sees the KEXINIT, and libssh and Go begin an
+/// exchange some time after their limit.
+const LOOSE: u32 = 1;
+
+/// Copies a file to a server and back, with so many key exchanges at least in each direction.
+async fn copies(host: SshHost, least: [u32; 2]) {
+    let host = Arc::new(host);
+    let [served, journals] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let root = served.path().as_os_str().as_encoded_bytes();
+    let storage = opened(SshDial::new(Arc::clone(&host)), root, &journals).await;
+    let path = RelPath::parse("file").unwrap();
+    let mut state = 1_u32;
+    let content: Bytes = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state.to_be_bytes()[0]
+    })
+    .take(LENGTH)
+    .collect();
+
+    let file = storage.create(&path, &CreateOptions::default()).await.unwrap();
+    let pieces = (0..LENGTH).step_by(PIECE);
+    let writes =
+        pieces.map(|at| file.write_at(at as u64, Block::from(content.slice(at..at + PIECE))));
+    let written: Vec<()> = stream::iter(writes).buffer_unordered(8).try_collect().await.unwrap();
+    assert_eq!(written.len(), LENGTH / PIECE);
+    let options = CommitOptions { metadata: Metadata::default(), replace: false, sync: false };
+    file.commit(LENGTH as u64, &options).await.unwrap();
+    assert!(std::fs::read(served.path().join("file")).unwrap() == content, "changed on the way up");
+    let up = host.key_exchanges();
+
+    let file = storage.open(&path).await.unwrap();
+    let mut blocks = file.read_at(Range::new(0, LENGTH as u64));
+    let mut read = Vec::new();
+    while let Some(block) = blocks.next().await {
+        read.extend(block.unwrap().pieces().iter().flat_map(|piece| piece.to_vec()));
+    }
+    assert!(read == content, "changed on the way down");
+    let down = host.key_exchanges() - up;
+    // The first one opened the connection.
+    assert!(up > least[0] && down >= least[1], "{up} key exchanges up, {down} down");
+}
+
+/// A program whose first argument is the server's limit: haul renews the keys, the server does, and both.
+async fn copies_with_limits_on_either_side(start: impl Fn(usize) -> Command) {
+    let server = Peer::start(start(0));
+    copies(server.host(&[OFTEN]), [EXACT, LOOSE]).await;
+    let server = Peer::start(start(MEBIBYTE));
+    copies(server.host(&[]), [LOOSE, LOOSE]).await;
+    copies(server.host(&["RekeyLimit=700K"]), [EXACT, LOOSE]).await;
+}
+
+/// Whether all of this is there; if not, the skipped test says so.
+fn are_there(needed: &[&str], package: &str) -> bool {
+    let missing = needed.iter().find(|path| !Path::new(path).exists());
+    if let Some(path) = missing {
+        eprintln!("SKIPPED: no {path} ({package})");
+    }
+    missing.is_none()
+}
+
+fn source(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(path)
+}
+
+/// Builds a server.
+fn built(mut command: Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn libssh_copies_while_either_side_renews_the_keys() {
+    if !are_there(&["/usr/include/libssh/server.h", SFTP_SERVER], "libssh-dev") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("server");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"]).arg(&program);
+    gcc.arg(source("libssh/server.c")).arg("-lssh");
+    built(gcc);
+    copies_with_limits_on_either_side(|limit| {
+        let mut command = Command::new(&program);
+        command.args([&limit.to_string(), SFTP_SERVER]);
+        command
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn go_copies_while_either_side_renews_the_keys() {
+    const GO: &str = "/usr/lib/go/bin/go";
+    const CODE: &str = "/usr/share/gocode";
+    let needed = [
+        GO,
+        "/usr/share/gocode/src/golang.org/x/crypto/ssh/server.go",
+        "/usr/share/gocode/src/github.com/pkg/sftp/server.go",
+    ];
+    if !are_there(&needed, "golang-go, golang-golang-x-crypto-dev, golang-github-pkg-sftp-dev") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("server");
+    let mut go = Command::new(GO);
+    go.args(["build", "-p", "2", "-o"]).arg(&program).arg("main.go");
+    // Debian's sources, without modules and without the network.
+    go.current_dir(source("go")).env("GO111MODULE", "off").env("GOPATH", CODE);
+    go.env("GOCACHE", directory.path().join("cache")).env("GOFLAGS", "").env_remove("GOROOT");
+    built(go);
+    copies_with_limits_on_either_side(|limit| {
+        let mut command = Command::new(&program);
+        command.arg(limit.to_string());
+        command
+    })
+    .await;
+}
+
+/// dropbear has no setting for its limit. It is started for each connection, as by inetd, in a mount
+/// namespace where root has the test's password.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropbear_copies_while_haul_renews_the_keys() {
+    const DROPBEAR: &str = "/usr/sbin/dropbear";
+    const KEY: &str = "/usr/bin/dropbearkey";
+    // Where it is built to look for it.
+    const PROGRAM: &str = "/usr/lib/sftp-server";
+    if !are_there(&[DROPBEAR, KEY, PROGRAM], "dropbear-bin, openssh-sftp-server") {
+        return;
+    }
+    if output(Command::new("id").arg("-u")) != "0" {
+        eprintln!("SKIPPED: dropbear with a password of the test's own needs root");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("key");
+    let made = output(Command::new(KEY).args(["-t", "ed25519", "-f"]).arg(&key));
+    let public = made.lines().find(|line| line.starts_with("ssh-ed25519 ")).unwrap();
+    std::fs::write(directory.path().join("shadow"), shadow("root", peer::PASSWORD)).unwrap();
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let known = directory.path().join("known_hosts");
+    std::fs::write(&known, format!("[127.0.0.1]:{port} {public}\n")).unwrap();
+    let script = format!(
+        "mount --bind {}/shadow /etc/shadow && exec {DROPBEAR} -i -r {}",
+        directory.path().display(),
+        key.display()
+    );
+    // It ends with the test program.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = OwnedFd::from(stream.unwrap());
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
+            command.stdout(Stdio::from(stream.try_clone().unwrap())).stdin(Stdio::from(stream));
+            let mut server = command.spawn().unwrap();
+            std::thread::spawn(move || server.wait().unwrap());
+        }
+    });
+    copies(peer::host(Some("root"), port, &peer::options(&known, &[OFTEN])), [EXACT, LOOSE]).await;
+}
