@@ -46,8 +46,8 @@ impl Vsftpd {
         fs::create_dir(&below).unwrap();
         fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
         fs::set_permissions(&below, fs::Permissions::from_mode(0o777)).unwrap();
-        // Nobody else uses these ports: the tests' servers are above (`port.rs`), and so are the system's
-        // own. Among those, closed connections keep so many busy for a minute that vsftpd gives up.
+        // Below the ports of the tests' servers (`port.rs`) and below the ephemeral ports: so many of
+        // those stay in TIME_WAIT for a minute that vsftpd fails to bind one.
         let mut configuration = format!(
             "background=NO\nlisten=YES\nlisten_address=127.0.0.1\n\
              pasv_min_port=1024\npasv_max_port=9999\n\
