@@ -49,7 +49,12 @@ pub struct Context {
     /// Jobs of directories, and whether their destination was made by this run.
     roots: Mutex<HashMap<usize, bool>>,
     owner_lost: AtomicBool,
+    /// Every item that is planned and not done holds a receiver.
+    planned: watch::Sender<()>,
 }
+
+/// Held by an item until it is done.
+pub type Ticket = watch::Receiver<()>;
 
 impl Context {
     /// Everything for a transfer of `jobs`.
@@ -95,7 +100,18 @@ impl Context {
             failed_listing: AtomicBool::new(false),
             roots: Mutex::default(),
             owner_lost: AtomicBool::new(false),
+            planned: watch::Sender::new(()),
         }
+    }
+
+    /// For an item that is planned now.
+    pub fn ticket(&self) -> Ticket {
+        self.planned.subscribe()
+    }
+
+    /// Waits until all items that were planned so far are done.
+    pub async fn planned_done(&self) {
+        self.planned.closed().await;
     }
 
     /// Of what a source has, what is to be kept and can be. Everything that is set on a copy passes

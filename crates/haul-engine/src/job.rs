@@ -39,6 +39,13 @@ impl NumberedJob {
         self.job.destination.location().display(path).to_string()
     }
 
+    /// What of a path of the destination is below that of the job.
+    pub fn below_destination<'a>(&self, path: &'a RelPath) -> &'a [u8] {
+        let root = self.job.destination_path.as_bytes().len();
+        let below = &path.as_bytes()[root..];
+        below.strip_prefix(b"/").unwrap_or(below)
+    }
+
     /// Whether source and destination are on disks of this machine, so that file numbers of one
     /// mean the same in the other.
     pub fn is_local(&self) -> bool {

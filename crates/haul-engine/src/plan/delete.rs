@@ -18,6 +18,7 @@ use haul_storage::{
     Entry, Error, ErrorKind, Medium, Metadata, RelPath, Result, StorageExt, is_part_name,
 };
 
+use super::folded::fold;
 use crate::context::Context;
 use crate::job::NumberedJob;
 use crate::{Action, DeleteLimit, FileEvent};
@@ -285,7 +286,11 @@ impl<'a> Pass<'a> {
                 stream::iter(found).buffer_unordered(self.lookups_at_once()).collect().await;
             for found in found {
                 if let Some(found) = found? {
-                    candidates.retain(|entry| !is_same(entry, &found));
+                    // File systems in user space give one file several numbers.
+                    let folded = fold(found.path.name());
+                    candidates.retain(|entry| {
+                        !is_same(entry, &found) && fold(entry.path.name()) != folded
+                    });
                 }
             }
             if candidates.is_empty() {
@@ -391,7 +396,7 @@ fn joined(root: &RelPath, below: &RelPath) -> Result<RelPath> {
 
 /// Whether two entries of the destination are one: by their numbers, or, where there are none, by
 /// everything else.
-fn is_same(one: &Entry, other: &Entry) -> bool {
+pub fn is_same(one: &Entry, other: &Entry) -> bool {
     match (one.id, other.id) {
         (Some(one), Some(other)) => one == other,
         _ => (&one.kind, one.size, one.modified) == (&other.kind, other.size, other.modified),

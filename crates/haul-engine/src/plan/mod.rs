@@ -6,6 +6,8 @@
 
 mod delete;
 mod directory;
+mod folded;
+mod twins;
 mod walk;
 
 use std::sync::Arc;
@@ -17,9 +19,11 @@ use tokio::sync::mpsc;
 
 pub use delete::{delete_extra, remove};
 pub use directory::{Directory, Finish, finish_directories};
+pub use folded::fold;
+pub use twins::Sibling;
 
 use crate::Job;
-use crate::context::Context;
+use crate::context::{Context, Ticket};
 use crate::job::NumberedJob;
 
 /// One file, link or special file of a plan.
@@ -35,6 +39,9 @@ pub struct Item {
     pub fresh: bool,
     /// Keeps the directory it goes into from being finished.
     pub directory: Option<Arc<Directory>>,
+    /// Shows that it is not done.
+    #[expect(dead_code, reason = "held, not read")]
+    pub ticket: Ticket,
 }
 
 impl Item {
@@ -76,6 +83,7 @@ async fn plan_job(
     let entry = source.stat(source_path).await?;
     refuse_into_itself(context, job, &entry)?;
     refuse_reserved_name(job)?;
+    refuse_twin(context, job).await?;
     if !entry.is_dir() {
         if let (false, Some(parent)) = (context.settings.dry_run, destination_path.parent()) {
             destination.create_dir_all(&parent).await?;
@@ -90,6 +98,7 @@ async fn plan_job(
             destination: destination_path.clone(),
             fresh: false,
             directory: None,
+            ticket: context.ticket(),
         };
         // Nobody receives after an interruption.
         drop(items.send(item).await);
@@ -99,6 +108,22 @@ async fn plan_job(
         destination.create_dir_all(&parent).await?;
     }
     walk::walk(context, job, entry, items, finishes).await
+}
+
+/// Nothing is copied to a name that the destination takes for that of an earlier source of the run.
+async fn refuse_twin(context: &Context, job: &NumberedJob) -> Result<()> {
+    let siblings = context.destinations.like(job);
+    if siblings.is_empty() {
+        return Ok(());
+    }
+    context.planned_done().await;
+    let Job { destination, destination_path: path, .. } = &job.job;
+    let directory = path.parent().unwrap_or_default();
+    let listed = twins::listed_like(&**destination, &directory, &[path]).await?;
+    match twins::collision(&**destination, path, &siblings, &listed).await? {
+        Some(sibling) => Err(twins::refusal(job, path, sibling)),
+        None => Ok(()),
+    }
 }
 
 fn are_on_servers(job: &NumberedJob) -> bool {

@@ -9,18 +9,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use haul_storage::{
-    Entry, EntryKind, Error, ErrorKind, Medium, Metadata, RelPath, Result, StorageExt, is_part_name,
+    Entry, EntryKind, Error, ErrorKind, Medium, Metadata, RelPath, Result, Storage, StorageExt,
+    is_part_name,
 };
 use tokio::sync::{Notify, mpsc};
 
 use super::Item;
 use super::delete::{replace_with_directory, writable};
 use super::directory::{Directory, Finish};
+use super::folded::FoldedNames;
+use super::twins::{self, Twin};
 use crate::context::Context;
 use crate::job::NumberedJob;
 
 /// Directories that may wait to be visited before listings stand still.
 const PENDING: usize = 4096;
+
+/// Twins that may wait before it is looked which of them can be copied.
+const TWINS: usize = 4096;
 
 /// Permission bits of a directory that is being filled.
 const PRIVATE: u32 = 0o700;
@@ -53,6 +59,9 @@ struct Walk<'a> {
     changed: Notify,
     /// `pending` has become short.
     drained: Notify,
+    /// What waits because of its name.
+    twins: Mutex<Vec<Twin>>,
+    settling: tokio::sync::Mutex<()>,
 }
 
 /// Sends an item for everything below directory `root` that is no directory.
@@ -78,8 +87,14 @@ pub async fn walk(
         suspended: AtomicUsize::new(0),
         changed: Notify::new(),
         drained: Notify::new(),
+        twins: Mutex::default(),
+        settling: tokio::sync::Mutex::default(),
     };
     walk.run().await;
+    // A twin that is a directory may have twins in it.
+    while walk.settle(1).await {
+        walk.run().await;
+    }
     Ok(())
 }
 
@@ -155,11 +170,18 @@ impl Walk<'_> {
                 return Err(error);
             }
         };
+        let mut names = FoldedNames::default();
+        let filter = &self.context.settings.filter;
+        let earlier = |_: &dyn Storage, _: &RelPath, name: &[u8], _| {
+            names.note_earlier(name);
+            Ok(())
+        };
+        self.context.destinations.earlier(self.job, &destination, filter, earlier).await?;
         while let Some(batch) = listing.next().await {
             match batch {
                 Ok(entries) => {
-                    for entry in entries {
-                        if !self.take(entry, &destination, fresh, &directory).await {
+                    for (entry, is_twin) in names.admit(entries) {
+                        if !self.take(entry, &destination, fresh, &directory, is_twin).await {
                             return Ok(());
                         }
                     }
@@ -240,6 +262,7 @@ impl Walk<'_> {
         destination: &RelPath,
         fresh: bool,
         directory: &Arc<Directory>,
+        is_twin: bool,
     ) -> bool {
         let context = self.context;
         if is_part_name(entry.path.name()) {
@@ -264,6 +287,23 @@ impl Walk<'_> {
                 return true;
             }
         };
+        if is_twin {
+            let twin = Twin { source: entry, destination, directory: Arc::clone(directory) };
+            self.twins.lock().unwrap_or_else(PoisonError::into_inner).push(twin);
+            return true;
+        }
+        self.send(entry, destination, fresh, directory).await
+    }
+
+    /// Hands an entry on that is to be copied; whether to go on.
+    async fn send(
+        &self,
+        entry: Entry,
+        destination: RelPath,
+        fresh: bool,
+        directory: &Arc<Directory>,
+    ) -> bool {
+        let context = self.context;
         if entry.is_dir() {
             let visit =
                 Visit { source: entry, destination, fresh, parent: Some(Arc::clone(directory)) };
@@ -286,13 +326,71 @@ impl Walk<'_> {
             destination,
             fresh,
             directory: Some(Arc::clone(directory)),
+            ticket: context.ticket(),
         };
         self.items.send(item).await.is_ok()
+    }
+
+    /// Once at least `from` twins wait, and everything that was planned before is done, hands on those that
+    /// the destination tells apart from what is there, and reports the others. Whether there were any.
+    async fn settle(&self, from: usize) -> bool {
+        let _alone = self.settling.lock().await;
+        let groups = {
+            let mut waiting = self.twins.lock().unwrap_or_else(PoisonError::into_inner);
+            if waiting.len() < from {
+                return false;
+            }
+            twins::one_of_each(&mut waiting)
+        };
+        self.context.planned_done().await;
+        for (destination, group) in groups {
+            if self.context.cancel.is_cancelled() {
+                return false;
+            }
+            if let Err(error) = self.settle_directory(&destination, group).await {
+                self.context.note_failed_listing();
+                self.context.tally.fail(error.at(self.job.destination_name(&destination)));
+            }
+        }
+        true
+    }
+
+    async fn settle_directory(&self, directory: &RelPath, group: Vec<Twin>) -> Result<()> {
+        let Some(source) = group.first().and_then(|twin| twin.source.path.parent()) else {
+            return Ok(());
+        };
+        let context = self.context;
+        let destination = &*self.job.job.destination;
+        let names: Vec<&RelPath> = group.iter().map(|twin| &twin.destination).collect();
+        let siblings = twins::siblings(context, self.job, &source, directory, &names).await?;
+        // Directories that still wait to be visited.
+        let waiting: Vec<RelPath> = {
+            let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+            let waits = |path: &&RelPath| pending.iter().any(|visit| visit.destination == **path);
+            let paths = siblings.iter().map(|sibling| &sibling.destination);
+            paths.filter(waits).cloned().collect()
+        };
+        for path in waiting {
+            self.enter(&path, false, Some(PRIVATE)).await?;
+        }
+        let listed = twins::listed_like(destination, directory, &names).await?;
+        for twin in group {
+            let path = &twin.destination;
+            match twins::collision(destination, path, &siblings, &listed).await {
+                Ok(None) => {
+                    self.send(twin.source, twin.destination, false, &twin.directory).await;
+                }
+                Ok(Some(sibling)) => context.tally.fail(twins::refusal(self.job, path, sibling)),
+                Err(error) => context.tally.fail(error.at(self.job.destination_name(path))),
+            }
+        }
+        Ok(())
     }
 
     /// Stands still while too many directories wait.
     async fn hold_back(&self) {
         self.changed.notify_one();
+        self.settle(TWINS).await;
         if self.pending_len() <= PENDING {
             return;
         }

@@ -11,3 +11,4 @@ mod rate;
 mod support;
 mod times;
 mod transfer;
+mod twins;

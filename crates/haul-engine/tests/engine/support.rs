@@ -70,12 +70,16 @@ pub async fn run(job: Job, settings: Settings) -> Outcome {
 }
 
 pub async fn run_until(job: Job, settings: Settings, cancel: Cancel) -> Outcome {
+    run_jobs(vec![job], settings, cancel).await
+}
+
+pub async fn run_jobs(jobs: Vec<Job>, settings: Settings, cancel: Cancel) -> Outcome {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let sink = {
         let heard = Arc::clone(&heard);
         EventSink::new(move |event| heard.lock().unwrap().push(event))
     };
-    let summary = transfer(vec![job], settings, sink, cancel).await;
+    let summary = transfer(jobs, settings, sink, cancel).await;
     let events = std::mem::take(&mut *heard.lock().unwrap());
     Outcome { summary, events }
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::print_stderr, reason = "figures of a test that are worth seeing")]
 
 mod content;
+mod image;
 #[path = "../../../haul-net/tests/support/port.rs"]
 mod port;
 mod session;
@@ -16,6 +17,7 @@ mod dav;
 mod demo;
 mod fan;
 mod faults;
+mod folding;
 mod ftp;
 mod help;
 mod http;

@@ -1,0 +1,147 @@
+//! Names that a destination takes for one: the first of them keeps its file, each other is an error.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::{job, job_at, run, run_jobs};
+use haul_engine::{Cancel, Settings};
+use haul_storage::ErrorKind;
+use haul_storage::memory::MemoryStorage;
+
+fn settings() -> Settings {
+    Settings { retry_pause: Duration::from_millis(1), ..Settings::default() }
+}
+
+/// Destinations that ignore case: with and without file numbers.
+fn folding() -> [Arc<MemoryStorage>; 2] {
+    [true, false].map(|ids| MemoryStorage::builder().ignoring_case().with_ids(ids).build())
+}
+
+fn tree() -> Arc<MemoryStorage> {
+    let source = MemoryStorage::new();
+    source.add_file("README", "upper");
+    source.add_file("readme", "lower");
+    source.add_file("other", "other");
+    source.add_file("D/x", "in D");
+    source.add_file("d/y", b"in d");
+    source.add_file("L", "a file");
+    source.add_symlink("l", "README");
+    source
+}
+
+#[tokio::test]
+async fn the_second_of_two_names_that_are_one_there_is_an_error_that_names_both() {
+    for destination in folding() {
+        let source = tree();
+        // A rerun finds what the first run has left, and does not replace it either.
+        for _ in 0..3 {
+            let outcome = run(job(&source, &destination), settings()).await;
+            let mut failures: Vec<_> = outcome.failures().iter().map(ToString::to_string).collect();
+            failures.sort();
+            assert_eq!(failures.len(), 3, "{failures:?}");
+            for (failure, (twin, first)) in
+                failures.iter().zip([("d", "D"), ("l", "L"), ("readme", "README")])
+            {
+                assert!(failure.starts_with(&format!("memory:{twin}: ")), "{failure}");
+                assert!(failure.contains(&format!("takes this name for {first}")), "{failure}");
+            }
+            assert!(outcome.failures().iter().all(|e| e.kind() == ErrorKind::AlreadyExists));
+            assert_eq!(destination.content("README"), "upper");
+            assert_eq!(destination.content("other"), "other");
+            assert_eq!(destination.content("D/x"), "in D");
+            assert_eq!(destination.content("L"), "a file");
+            assert_eq!(destination.paths().len(), 5, "{:?}", destination.paths());
+        }
+    }
+}
+
+/// What lies there is spelled like the second name, from another time.
+#[tokio::test]
+async fn a_file_that_is_there_under_the_second_name_is_not_replaced_by_both() {
+    for destination in folding() {
+        destination.add_file("readme", "old");
+        let outcome = run(job(&tree(), &destination), settings()).await;
+        assert_eq!(outcome.summary.failed, 3);
+        assert_eq!(destination.content("readme"), "upper");
+    }
+}
+
+#[tokio::test]
+async fn names_that_the_destination_tells_apart_are_all_copied() {
+    for has_ids in [true, false] {
+        let destination = MemoryStorage::builder().with_ids(has_ids).build();
+        let source = tree();
+        source.add_file("d/Z", "Z");
+        source.add_file("d/z", "z");
+        source.add_file("Readme", "third");
+        for copied in [true, false] {
+            let outcome = run(job(&source, &destination), settings()).await;
+            outcome.assert_clean();
+            assert_eq!(source.paths(), destination.paths());
+            assert_eq!(outcome.summary.moved_bytes > 0, copied);
+        }
+        assert_eq!(destination.content("readme"), "lower");
+        assert_eq!(destination.content("Readme"), "third");
+    }
+}
+
+/// More than can wait at once, so that some are looked at while the listing goes on.
+#[tokio::test]
+async fn thousands_of_twins_are_copied() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    for at in 0..5000 {
+        source.add_dir(format!("d{at}"));
+        source.add_file(format!("D{at}"), "file");
+    }
+    run(job(&source, &destination), settings()).await.assert_clean();
+    assert_eq!(source.paths(), destination.paths());
+}
+
+#[tokio::test]
+async fn names_of_several_sources_that_are_one_there_are_an_error() {
+    for builder in [MemoryStorage::builder(), MemoryStorage::builder().with_ids(false)] {
+        // Without numbers a run cannot tell its own lock from that of another.
+        let builder = builder.with_capabilities(|can| can.lock = false);
+        let destination = builder.ignoring_case().build();
+        let (one, other) = (MemoryStorage::new(), MemoryStorage::new());
+        one.add_file("README", "first");
+        one.add_file("sub/x", "x");
+        other.add_file("readme", "second");
+        other.add_file("sub/y", "y");
+        let jobs = || vec![job(&one, &destination), job(&other, &destination)];
+        for _ in 0..2 {
+            let outcome = run_jobs(jobs(), settings(), Cancel::default()).await;
+            assert_eq!(outcome.summary.failed, 1, "{:?}", outcome.failures());
+            let failure = outcome.failures()[0].to_string();
+            assert!(failure.contains("takes this name for README"), "{failure}");
+            assert_eq!(destination.content("README"), "first");
+            assert_eq!(destination.content("sub/y"), "y");
+        }
+        let named = || {
+            vec![
+                job_at(&one, "README", &destination, "named/A"),
+                job_at(&other, "readme", &destination, "named/a"),
+            ]
+        };
+        for _ in 0..2 {
+            let outcome = run_jobs(named(), settings(), Cancel::default()).await;
+            assert_eq!(outcome.summary.failed, 1, "{:?}", outcome.failures());
+            assert_eq!(destination.content("named/A"), "first");
+        }
+    }
+}
+
+/// File systems in user space give one file several numbers.
+#[tokio::test]
+async fn delete_spares_what_was_just_copied_under_another_spelling() {
+    for destination in folding() {
+        let source = MemoryStorage::new();
+        source.add_file("readme", "new");
+        destination.add_file("README", "old!");
+        destination.add_file("extra", b"");
+        let settings = Settings { delete: true, ..settings() };
+        run(job(&source, &destination), settings).await.assert_clean();
+        assert_eq!(destination.content("readme"), "new");
+        assert_eq!(destination.paths().len(), 1);
+    }
+}

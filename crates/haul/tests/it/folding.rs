@@ -1,0 +1,52 @@
+//! Names that the destination's file system takes for one.
+
+use std::fs;
+
+use crate::image::Image;
+use crate::session::Session;
+
+/// By name: how it is made and mounted. All of them ignore case.
+const KINDS: [(&str, &[&str], &[&str]); 2] = [
+    ("ntfs", &["mkfs.ntfs", "-q", "-F", "-f"], &["lowntfs-3g", "-o", "ignore_case"]),
+    ("exfat", &["mkfs.exfat"], &["mount.exfat-fuse"]),
+];
+
+#[test]
+fn of_two_names_that_are_one_on_the_disk_the_second_is_an_error() {
+    for (name, make, mount) in KINDS {
+        let session = Session::new()
+            .file("s/README", "upper")
+            .file("s/readme", "lower")
+            .file("s/D/x", "in D")
+            .file("s/d/y", "in d")
+            .file("s/other", "other");
+        let Some(_image) = Image::new(&session, name, make, mount) else { continue };
+        let (one, other) = ("takes this name for README", "takes this name for D");
+        for _ in 0..3 {
+            let ran = session.haul(&format!("cp s/ {name}/to"));
+            ran.status(1).stderr_has(one).stderr_has(other).stderr_has("s/README");
+            assert_eq!(session.read(&format!("{name}/to/README")), "upper", "{name}");
+            assert_eq!(session.read(&format!("{name}/to/other")), "other", "{name}");
+            assert_eq!(session.read(&format!("{name}/to/D/x")), "in D", "{name}");
+            assert!(!session.has(&format!("{name}/to/d/y")), "{name}");
+        }
+        session.haul(&format!("sync --delete s/ {name}/to")).status(1);
+        assert_eq!(fs::read_dir(session.path(name).join("to")).unwrap().count(), 3, "{name}");
+        session.haul(&format!("cp s/README s/readme {name}/")).status(1).stderr_has(one);
+        assert_eq!(session.read(&format!("{name}/README")), "upper", "{name}");
+    }
+}
+
+/// exfat-fuse shows one file under two numbers: the file that was found to be the source's was removed.
+#[test]
+fn delete_spares_a_file_that_is_spelled_in_another_way() {
+    for (name, make, mount) in KINDS {
+        let session = Session::new().file("s/readme", "kept").file("s/other", "other");
+        let Some(_image) = Image::new(&session, name, make, mount) else { continue };
+        session.haul(&format!("cp s/readme {name}/to/README")).status(0);
+        session.write(format!("{name}/to/extra"), "extra");
+        session.haul(&format!("sync --delete s/ {name}/to")).status(0).stderr_has("1 unchanged");
+        assert_eq!(session.read(&format!("{name}/to/readme")), "kept", "{name}");
+        assert_eq!(fs::read_dir(session.path(name).join("to")).unwrap().count(), 2, "{name}");
+    }
+}
