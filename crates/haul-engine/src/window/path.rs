@@ -53,6 +53,9 @@ const AS_LONG: f64 = 0.9;
 const DOUBTFUL: Duration = Duration::from_millis(500);
 const DOUBTED: Duration = Duration::from_secs(2);
 
+/// A round trip so many times as long as that of the last queue ends the pause: the path may have changed.
+const FAR_LONGER: f64 = 1.5;
+
 /// Goodput is measured over a round trip, and at least over this.
 const LEAST_MEASUREMENT: Duration = Duration::from_millis(100);
 const KEPT: Duration = Duration::from_secs(4);
@@ -95,6 +98,8 @@ pub(super) struct Path {
     drain: Option<Drain>,
     quiet_until: Duration,
     futile: u32,
+    /// The round trip, queue included, when a queue was found last.
+    of_last_queue: Duration,
     doubt: Option<Doubt>,
     /// Whether the drain is a repetition, which is believed.
     repeats: bool,
@@ -170,9 +175,9 @@ impl Path {
     ) -> Option<Finding> {
         self.present = queueing.map(|queueing| shortest + queueing);
         let known = self.reported.replace(shortest);
-        if self.drain.is_some_and(|drain| now >= drain.learns_nothing_at()) {
+        if let Some(drain) = self.drain.filter(|drain| now >= drain.learns_nothing_at()) {
             self.drain = None;
-            self.pause(now);
+            self.pause(now, drain.round_trip);
         }
         let Some(present) = self.present else {
             // Without present round trips a queue cannot be told from a longer path.
@@ -229,7 +234,8 @@ impl Path {
         let with_ends = base.as_secs_f64() + ENDS_DELAY;
         let explained = (window as f64 / goodput.max(1.0)).clamp(with_ends, most_bdps * with_ends);
         let too_long = present.as_secs_f64() > TOO_LONG * explained + JITTER.as_secs_f64();
-        if !too_long || present < LEAST || now < self.quiet_until {
+        let pauses = now < self.quiet_until && present < self.of_last_queue.mul_f64(FAR_LONGER);
+        if !too_long || present < LEAST || pauses {
             return;
         }
         let since = since.unwrap_or(now);
@@ -252,7 +258,7 @@ impl Path {
         let of_a_queue = Duration::from_secs_f64(of_a_queue);
         if of_a_queue >= present {
             // So little is in flight that a drain would show nothing.
-            self.pause(now);
+            self.pause(now, present);
             return;
         }
         let emptied = window as f64 / goodput;
@@ -276,7 +282,7 @@ impl Path {
                 let (as_long, until) = (drain.round_trip.mul_f64(AS_LONG), now + DOUBTED);
                 self.doubt = Some(Doubt { as_long, since: now, until });
             }
-            self.pause(now);
+            self.pause(now, drain.round_trip);
             return Some(Finding::Queue(drain.goodput));
         }
         let less = match self.in_flight {
@@ -293,6 +299,7 @@ impl Path {
             self.drain = None;
             (self.futile, self.repeats) = (0, false);
             self.quiet_until = now + drain.round_trip * 2;
+            self.of_last_queue = drain.round_trip;
             self.base = drain.shortest;
             self.made_for = drain.shortest.unwrap_or(present);
             return Some(Finding::Longer);
@@ -300,7 +307,9 @@ impl Path {
         None
     }
 
-    fn pause(&mut self, now: Duration) {
+    /// No further drain for some time, unless round trips become far longer than this one.
+    fn pause(&mut self, now: Duration, round_trip: Duration) {
+        self.of_last_queue = round_trip;
         self.quiet_until = now + PAUSE * 2u32.pow(self.futile.min(MOST_DOUBLINGS));
         self.futile += 1;
     }
@@ -387,6 +396,23 @@ mod tests {
         let pauses: Vec<u64> = at.windows(2).map(|at| (at[1] - at[0]) as u64).collect();
         assert!(found.iter().all(|(_, f)| matches!(f, Finding::Queue(_))), "{found:?}");
         assert_eq!(pauses, [0, 10, 0, 20, 0, 40, 0], "{at:?}");
+    }
+
+    #[test]
+    fn a_path_that_becomes_longer_soon_after_a_queue_is_found_without_a_pause() {
+        let (path, found) = follow_all(2, 20_000 * MS, |now, in_flight| {
+            if now < 2000 * MS {
+                let full = now < 1500 * MS && in_flight > SETTLED.window / 2;
+                (if full { 60 * MS } else { 22 * MS }, 20e6)
+            } else {
+                (250 * MS, in_flight as f64 / 0.25)
+            }
+        });
+        let [(queue, Finding::Queue(_)), (longer, Finding::Longer)] = found[..] else {
+            panic!("{found:?}")
+        };
+        assert!(queue < 1500 * MS && longer < 3000 * MS, "after {queue:?} and {longer:?}");
+        assert_eq!(path.base(), Some(250 * MS));
     }
 
     #[test]
