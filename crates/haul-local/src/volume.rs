@@ -171,10 +171,20 @@ impl Volume {
             Err(error) if replace && error.kind() == ErrorKind::AlreadyExists => {}
             outcome => return outcome,
         }
-        let temporary = path.with_name(temporary_name(path.name())).map_err(|error| {
+        // Always the same name: what a killed run has left is removed by the next one.
+        let name = haul_storage::temporary_name(path.name(), "link");
+        let temporary = path.with_name(name).map_err(|error| {
             self.refuse(ErrorKind::InvalidInput, OPERATION, path, format!("its name {error}"))
         })?;
-        self.make_link(&temporary, link)?;
+        match self.make_link(&temporary, link) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.at(OPERATION, &temporary, |directory, name| {
+                    rustix::fs::unlinkat(directory, name, AtFlags::empty())
+                })?;
+                self.make_link(&temporary, link)?;
+            }
+            made => made?,
+        }
         let renamed = self.at(OPERATION, path, |directory, name| {
             rustix::fs::renameat(directory, temporary.name(), directory, name)
         });

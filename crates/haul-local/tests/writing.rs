@@ -3,8 +3,11 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
 
 use bytes::Bytes;
 use common::{Mounted, block, both, content, fresh, names, open, path, pattern, put, replacing};
@@ -282,6 +285,24 @@ async fn the_time_of_a_link_can_be_set_and_its_target_stays() {
         storage.remove(&link).await.unwrap();
         storage.remove(&path("file")).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_link_that_a_killed_run_left_beside_a_name_goes_when_the_name_is_replaced() {
+    let root = tempfile::tempdir().unwrap();
+    let storage = open(root.path());
+    put(&*storage, "one", b"1").await.unwrap();
+    for (name, link) in
+        [("soft", LinkKind::Symbolic(b"one".to_vec())), ("hard", LinkKind::Hard(path("one")))]
+    {
+        put(&*storage, name, b"old").await.unwrap();
+        let left = haul_storage::temporary_name(name.as_bytes(), "link");
+        symlink("other", root.path().join(OsStr::from_bytes(&left))).unwrap();
+        storage.create_link(&path(name), &link, true).await.unwrap();
+    }
+    assert_eq!(names(root.path()), ["hard", "one", "soft"]);
+    assert_eq!(fs::read(root.path().join("hard")).unwrap(), b"1");
+    assert_eq!(fs::read_link(root.path().join("soft")).unwrap(), Path::new("one"));
 }
 
 #[tokio::test]
