@@ -147,7 +147,13 @@ impl Attributes {
         }
         let names: Vec<&str> = refused.iter().map(|part| part.name()).collect();
         let names = names.join(" and ");
-        self.warn(&format!("the server does not let {names} be set; they are not kept"));
+        // Private is the safe side: what they were at the source is not known when a file is created.
+        let private = if refused.contains(&Part::Mode) {
+            ", and directories and large files stay private (0700, 0600)"
+        } else {
+            ""
+        };
+        self.warn(&format!("the server does not let {names} be set; they are not kept{private}"));
     }
 
     fn forget(&self) {

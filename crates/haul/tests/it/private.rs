@@ -23,7 +23,7 @@ fn a_private_directory_is_private_while_it_is_copied_and_after_an_interruption()
         let session = Session::new().file("src/sub/f", vec![7; 4 << 20]).file("src/open/g", "g");
         set_mode(&session, "src/sub", 0o700);
         set_mode(&session, "src", 0o750);
-        let slow = Slow::start(&session, "cp --bwlimit 1M src/ dst", "dst/sub/.f.haul-part");
+        let slow = Slow::start(&session, "cp --bwlimit 1M src/ dst", "dst/sub/.f.haul-journal");
         for path in ["dst", "dst/sub"] {
             assert_eq!(mode(&session, path), 0o700, "{path}");
         }

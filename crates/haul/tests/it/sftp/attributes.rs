@@ -61,6 +61,20 @@ fn an_sshd_that_was_told_to_refuse_attributes_gets_the_files() {
 }
 
 #[test]
+fn what_stays_private_where_modes_are_refused_is_reported() {
+    let line = "Subsystem sftp internal-sftp -P setstat,fsetstat";
+    let far = Far::on(Sshd::builder().line(line).start());
+    far.session.write("src/d/large", content(2, 2 << 20));
+    let ran = far.haul("cp src @/up").status(0);
+    let message = "they are not kept, and directories and large files stay private (0700, 0600)";
+    assert!(ran.err().contains(message), "{}", ran.err());
+    for (path, wanted) in [("d/large", 0o600), ("d", 0o700)] {
+        let found = fs::metadata(far.far("up/src").join(path)).unwrap().permissions().mode();
+        assert_eq!(found & 0o7777, wanted, "{path}");
+    }
+}
+
+#[test]
 fn modes_are_set_where_only_times_are_refused() {
     let far = far(&[Habit::NoTimes]);
     far.session.write("src/d/f", b"content");
