@@ -43,7 +43,7 @@ impl Inner {
         match (error::done("rename", renamed.answer().await?), there) {
             (Ok(()), _) => {
                 if replace {
-                    self.clear_aside(&session, path)?;
+                    self.clear_aside(path).await?;
                 }
             }
             (Err(error), Some(there)) => {
@@ -101,12 +101,12 @@ impl Inner {
         replace && !self.rename_replaces() && self.look(path).await.is_err()
     }
 
-    /// Removes what a killed run left aside of `path`, which has a new file now; does not wait for it.
-    pub(super) fn clear_aside(&self, session: &Session, path: &RelPath) -> Result<()> {
-        if !self.rename_replaces() {
-            session.post(&Request::Remove(self.aside_of(path)?));
+    /// Removes what a killed run left aside of `path`, which has a new file now.
+    pub(super) async fn clear_aside(&self, path: &RelPath) -> Result<()> {
+        if self.rename_replaces() {
+            return Ok(());
         }
-        Ok(())
+        self.remove_aside(&self.aside_of(path)?, path).await
     }
 
     /// Whether the server replaces a file by a rename.
@@ -192,8 +192,9 @@ impl Inner {
 
     async fn remove_aside(&self, aside: &Bytes, path: &RelPath) -> Result<()> {
         let removed = self.host.ask(&Request::Remove(aside.clone())).await?;
+        let is_gone = matches!(removed, Response::Status { status: Status::NoSuchFile, .. });
         let Err(error) = error::done("remove the old file", removed) else { return Ok(()) };
-        if self.is_missing(aside).await {
+        if is_gone || self.is_missing(aside).await {
             return Ok(());
         }
         let shown = String::from_utf8_lossy(aside);

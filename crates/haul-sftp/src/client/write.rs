@@ -348,7 +348,7 @@ impl WriteAt for SftpUpload {
         if renamed {
             self.inner.directories.forget(&self.path);
             if options.replace {
-                self.inner.clear_aside(&session, &self.path)?;
+                self.inner.clear_aside(&self.path).await?;
             }
             return Ok(());
         }
