@@ -69,15 +69,7 @@ impl Flow {
             (Pace::Disk, disk_decision(settings))
         } else {
             let most = links.iter().filter_map(|link| link.capabilities().max_lanes).min();
-            let window = Window::new(Limits {
-                lanes: settings.lanes,
-                window: settings.window,
-                chunk: settings.chunk,
-                files: settings.files,
-                memory: settings.memory,
-                max_lanes: most.unwrap_or(64),
-                profile: settings.profile,
-            });
+            let window = Window::new(Limits::of(settings, most));
             let window = if writes { window.written_to() } else { window };
             let pipelined = links.iter().all(|link| {
                 let can = link.capabilities();

@@ -146,7 +146,7 @@ impl Stream {
         self.wanted = bytes;
     }
 
-    /// Says that what comes is part of this from now on.
+    /// From now on, bytes received count toward this inflow.
     pub(crate) fn feed(&mut self, inflow: Option<&Arc<Inflow>>) {
         self.feeder = inflow.zip(self.link.socket()).map(|(inflow, socket)| inflow.feeder(socket));
     }
@@ -158,7 +158,7 @@ impl Stream {
         Some(gauge)
     }
 
-    /// Says that what comes is part of nothing from now on: nobody takes it.
+    /// From now on, bytes received count toward no inflow: the download is suspended.
     pub(crate) fn rest(&mut self) {
         (self.feeder, self.gauge) = (None, None);
     }

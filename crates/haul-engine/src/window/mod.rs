@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use haul_storage::{ErrorKind, LinkStatus};
 
-use crate::{Auto, WindowProfile};
+use crate::{Auto, Settings, WindowProfile};
 use bounds::Bounds;
 use files::Files;
 use lanes::Lanes;
@@ -69,18 +69,24 @@ pub struct Limits {
     pub profile: WindowProfile,
 }
 
-impl Default for Limits {
-    /// Nothing fixed, 256 MiB in flight, and as many lanes as there can be.
-    fn default() -> Self {
+impl Limits {
+    /// Those of a transfer, on storages that can have `max_lanes` lanes; `None` is 64.
+    pub fn of(settings: &Settings, max_lanes: Option<usize>) -> Self {
         Self {
-            lanes: Auto::Auto,
-            window: Auto::Auto,
-            chunk: Auto::Auto,
-            files: Auto::Auto,
-            memory: 256 << 20,
-            max_lanes: 64,
-            profile: WindowProfile::Default,
+            lanes: settings.lanes,
+            window: settings.window,
+            chunk: settings.chunk,
+            files: settings.files,
+            memory: settings.memory,
+            max_lanes: max_lanes.unwrap_or(64),
+            profile: settings.profile,
         }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::of(&Settings::default(), None)
     }
 }
 

@@ -53,7 +53,7 @@ const AS_LONG: f64 = 0.9;
 const DOUBTFUL: Duration = Duration::from_millis(500);
 const DOUBTED: Duration = Duration::from_secs(2);
 
-/// A round trip so many times as long as that of the last queue ends the pause: the path may have changed.
+/// An RTT that exceeds that of the last queue by this factor ends the pause: the path may have changed.
 const FAR_LONGER: f64 = 1.5;
 
 /// Goodput is measured over a round trip, and at least over this.

@@ -188,7 +188,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Says that what comes is part of this from now on.
+    /// From now on, bytes received count toward this inflow.
     pub fn feed(&mut self, inflow: &Arc<Inflow>) {
         self.feeder = self.way.socket().map(|socket| inflow.feeder(socket));
     }

@@ -106,7 +106,12 @@ impl Inner {
         if self.rename_replaces() {
             return Ok(());
         }
-        self.remove_aside(&self.aside_of(path)?, path).await
+        let aside = self.aside_of(path)?;
+        match self.remove_aside(&aside, path).await {
+            // Directories that can only be written to refuse to remove and to look alike.
+            Err(error) if self.is_there(&aside).await => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the server replaces a file by a rename.
@@ -209,6 +214,11 @@ impl Inner {
             self.at(invalid.because(format!("the name {error}")), path)
         })?;
         Ok(self.on_server(&aside))
+    }
+
+    /// Whether the server shows something there.
+    async fn is_there(&self, at: &Bytes) -> bool {
+        matches!(self.host.ask(&Request::Lstat(at.clone())).await, Ok(Response::Attrs(_)))
     }
 
     /// Whether the server says that nothing is there.

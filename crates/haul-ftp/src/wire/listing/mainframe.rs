@@ -178,7 +178,7 @@ mod tests {
     fn lines_of_vms_are_read() {
         for (text, name) in [
             ("file;1       155   2-JUL-2003 10:30:13.64", "file"),
-            ("NO.TIME;1    2/8    7-JAN-2000    [IV2_XXX]   (RWED,RWED,RE,)", "NO.TIME"),
+            ("NO.TIME;1    2/8    7-JAN-2000    [IV2_ABC]   (RWED,RWED,RE,)", "NO.TIME"),
             ("MONTH.TXT;12    6/8    15-JUI-2002    PRONAS   (RWED,RWED,RE,)", "MONTH.TXT"),
             ("ORDER;1   [SUMMARY]    1/3     2-AUG-2006 13:05  (RWE,RWE,RE,)", "ORDER"),
             ("ORDER;1       17-JUN-1994 17:25:37     6308/13     (RWED,RWED,R,)", "ORDER"),
