@@ -145,7 +145,7 @@ impl Context {
                 .filter(|_| keep.times && can.times)
                 .map(|time| can.kept_times.in_range(time)),
             owner: found.owner.filter(|_| keep.owner && can.owner),
-            xattrs: if keep.xattrs && can.xattrs { found.xattrs } else { Vec::new() },
+            xattrs: found.xattrs.filter(|_| keep.xattrs && can.xattrs),
         };
         if wanted.owner.is_some() { wanted } else { wanted.without_privileges() }
     }

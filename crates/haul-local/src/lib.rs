@@ -26,6 +26,7 @@ mod storage;
 mod volume;
 mod whole;
 mod write;
+mod xattrs;
 
 pub use split::{PART_BYTES, SplitMode, SplitStorage};
 pub use storage::{LocalOptions, LocalStorage};

@@ -1,26 +1,23 @@
 //! Between `struct stat` and haul's vocabulary, and setting what a copy should keep.
-//!
-//! Extended attributes: `user.*`, POSIX ACLs (`system.posix_acl_*`) and `security.capability` are
-//! read and set. Labels of security modules (`security.selinux`) belong to the machine, not to the
-//! file, and `trusted.*` to whatever daemon made them; both are left alone.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use haul_storage::{
     Capabilities, Entry, EntryKind, ErrorKind, FileId, Identity, Metadata, RelPath, Result,
-    SpecialKind, Timestamp,
+    SpecialKind, Timestamp, Xattrs,
 };
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags,
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid,
 };
 use rustix::io::{Errno, Result as SysResult};
 
 use crate::volume::Volume;
+use crate::xattrs::Holder;
 
 /// Set-user-ID and set-group-ID: who may set them must be who owns the file.
 const SET_ID: u32 = 0o6000;
 
-const CAPABILITY: &[u8] = b"security.capability";
+const OWNER_WRITES: u32 = 0o200;
 
 /// Describes `name` in `directory` without following it.
 pub(crate) fn entry(path: RelPath, directory: impl AsFd, name: &[u8]) -> SysResult<Entry> {
@@ -66,7 +63,7 @@ pub(crate) fn metadata_of(stat: &Stat) -> Metadata {
         mode: Some(mode_of(stat)),
         modified: Some(modified_of(stat)),
         owner: Some((stat.st_uid, stat.st_gid)),
-        xattrs: Vec::new(),
+        xattrs: None,
     }
 }
 
@@ -149,14 +146,13 @@ pub(crate) fn apply(
     if let Some(owner) = owner {
         set_owner(file, owner).map_err(|error| ("set owner", error))?;
     }
-    if can.xattrs {
-        for (name, value) in &metadata.xattrs {
-            if kept_name(name) && (owner.is_some() || name != CAPABILITY) {
-                let outcome =
-                    rustix::fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty());
-                supported(outcome).map_err(|error| ("set extended attribute", error))?;
-            }
-        }
+    let mut changed = false;
+    if can.xattrs
+        && let Some(xattrs) = &metadata.xattrs
+    {
+        // A new file may have inherited an ACL from its directory.
+        let made = Holder::File(file).make(xattrs);
+        changed = made.map_err(|error| ("set extended attributes", error))?;
     }
     if can.mode
         && let Some(mode) = metadata.mode
@@ -164,7 +160,7 @@ pub(crate) fn apply(
         let mode = if owner.is_some() { mode } else { mode & !SET_ID };
         // Attributes may have been an ACL, which changes the mode; a change of owner only clears
         // bits that `current_mode` does not have.
-        if mode != current_mode || !metadata.xattrs.is_empty() {
+        if mode != current_mode || changed {
             rustix::fs::fchmod(file, permissions(mode)).map_err(|error| ("set mode", error))?;
         }
     }
@@ -192,9 +188,9 @@ impl Volume {
             let kind = FileType::from_raw_mode(stat.st_mode);
             let has_xattrs = matches!(kind, FileType::RegularFile | FileType::Directory);
             let xattrs = if has_xattrs && self.capabilities.xattrs {
-                self.handle(directory.as_fd(), name)?.xattrs()?
+                Some(self.handle(directory.as_fd(), name)?.holder().read()?)
             } else {
-                Vec::new()
+                None
             };
             Ok((stat, xattrs))
         })?;
@@ -210,9 +206,9 @@ impl Volume {
     /// somebody names one entry.
     pub(crate) fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
         let can = &self.capabilities;
-        let kind = self.at("set metadata", path, |directory, name| {
+        let (kind, mode) = self.at("set metadata", path, |directory, name| {
             let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            Ok(FileType::from_raw_mode(stat.st_mode))
+            Ok((FileType::from_raw_mode(stat.st_mode), mode_of(&stat)))
         })?;
         if can.owner
             && let Some((user, group)) = metadata.owner
@@ -226,13 +222,12 @@ impl Volume {
                 rustix::fs::chownat(directory, name, user, group, AtFlags::SYMLINK_NOFOLLOW)
             })?;
         }
-        if can.xattrs && kind != FileType::Symlink && !metadata.xattrs.is_empty() {
-            self.at("set extended attribute", path, |directory, name| {
-                let handle = self.handle(directory.as_fd(), name)?;
-                for (name, value) in metadata.xattrs.iter().filter(|(name, _)| kept_name(name)) {
-                    supported(handle.set_xattr(name, value))?;
-                }
-                Ok(())
+        if can.xattrs
+            && kind != FileType::Symlink
+            && let Some(xattrs) = &metadata.xattrs
+        {
+            self.at("set extended attributes", path, |directory, name| {
+                self.handle(directory.as_fd(), name)?.make_xattrs(xattrs, mode)
             })?;
         }
         if can.mode
@@ -253,19 +248,12 @@ impl Volume {
     }
 
     /// The extended attributes of an open file.
-    pub(crate) fn xattrs_of(
-        &self,
-        file: &OwnedFd,
-        path: &RelPath,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    pub(crate) fn xattrs_of(&self, file: &OwnedFd, path: &RelPath) -> Result<Option<Xattrs>> {
         if !self.capabilities.xattrs {
-            return Ok(Vec::new());
+            return Ok(None);
         }
-        let outcome = read_xattrs(
-            |list| rustix::fs::flistxattr(file, list),
-            |name, value| rustix::fs::fgetxattr(file, name, value),
-        );
-        outcome.map_err(|error| self.error("read extended attributes", path, error))
+        let outcome = Holder::File(file.as_fd()).read();
+        outcome.map(Some).map_err(|error| self.error("read extended attributes", path, error))
     }
 
     pub(crate) fn handle(&self, directory: BorrowedFd<'_>, name: &[u8]) -> SysResult<Handle> {
@@ -325,66 +313,24 @@ impl Handle {
         }
     }
 
-    fn set_xattr(&self, name: &[u8], value: &[u8]) -> SysResult<()> {
+    fn holder(&self) -> Holder<'_> {
         match &self.path {
-            Some(path) => rustix::fs::setxattr(path, name, value, XattrFlags::empty()),
-            None => rustix::fs::fsetxattr(&self.file, name, value, XattrFlags::empty()),
+            Some(path) => Holder::Path(path),
+            None => Holder::File(self.file.as_fd()),
         }
     }
 
-    fn xattrs(&self) -> SysResult<Vec<(Vec<u8>, Vec<u8>)>> {
-        match &self.path {
-            Some(path) => read_xattrs(
-                |list| rustix::fs::listxattr(path, list),
-                |name, value| rustix::fs::getxattr(path, name, value),
-            ),
-            None => read_xattrs(
-                |list| rustix::fs::flistxattr(&self.file, list),
-                |name, value| rustix::fs::fgetxattr(&self.file, name, value),
-            ),
-        }
-    }
-}
-
-fn read_xattrs(
-    list: impl Fn(&mut [u8]) -> SysResult<usize>,
-    value: impl Fn(&[u8], &mut [u8]) -> SysResult<usize>,
-) -> SysResult<Vec<(Vec<u8>, Vec<u8>)>> {
-    // Linux allows 64 KiB for the list and for a value; most files have neither.
-    let mut names = vec![0; 256];
-    let length = match list(&mut names) {
-        Err(Errno::RANGE) => {
-            names = vec![0; 64 * 1024];
-            list(&mut names)?
-        }
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Vec::new()),
-        outcome => outcome?,
-    };
-    let mut found = Vec::new();
-    for name in names[..length].split(|byte| *byte == 0).filter(|name| kept_name(name)) {
-        let mut bytes = vec![0; 64 * 1024];
-        match value(name, &mut bytes) {
-            Ok(length) => {
-                bytes.truncate(length);
-                bytes.shrink_to_fit();
-                found.push((name.to_vec(), bytes));
+    /// Makes the attributes those of `wanted`. `user.*` can be changed only where the mode lets the owner write:
+    /// where it does not, it does for the moment.
+    fn make_xattrs(&self, wanted: &Xattrs, mode: u32) -> SysResult<()> {
+        match self.holder().make(wanted) {
+            Err(Errno::ACCESS) if mode & OWNER_WRITES == 0 => {
+                self.set_mode(mode | OWNER_WRITES)?;
+                let made = self.holder().make(wanted);
+                let restored = self.set_mode(mode);
+                made.and(restored)
             }
-            // Removed since it was listed.
-            Err(Errno::NODATA) => {}
-            Err(error) => return Err(error),
+            made => made.map(drop),
         }
-    }
-    Ok(found)
-}
-
-fn kept_name(name: &[u8]) -> bool {
-    name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_") || name == CAPABILITY
-}
-
-/// What a file system does not have is left out, as `Storage::set_metadata` says.
-fn supported(outcome: SysResult<()>) -> SysResult<()> {
-    match outcome {
-        Err(Errno::OPNOTSUPP) => Ok(()),
-        outcome => outcome,
     }
 }

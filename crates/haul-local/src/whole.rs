@@ -87,7 +87,9 @@ impl Volume {
         options: &CommitOptions,
     ) -> Result<bool> {
         let mut mode = options.metadata.mode.unwrap_or(0o666) & 0o777;
-        if self.capabilities.xattrs && !options.metadata.xattrs.is_empty() {
+        if self.capabilities.xattrs
+            && options.metadata.xattrs.as_ref().is_some_and(|xattrs| !xattrs.is_empty())
+        {
             // `user.*` attributes can be set only while the owner may write; `apply` sets the mode last.
             mode |= 0o200;
         }

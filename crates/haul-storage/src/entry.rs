@@ -196,7 +196,7 @@ impl Entry {
 
     /// What can be set on a copy. Extended attributes are not part of a listing.
     pub fn metadata(&self) -> Metadata {
-        Metadata { mode: self.mode, modified: self.modified, owner: self.owner, xattrs: Vec::new() }
+        Metadata { mode: self.mode, modified: self.modified, owner: self.owner, xattrs: None }
     }
 }
 
@@ -237,7 +237,10 @@ impl fmt::Display for Identity {
     }
 }
 
-/// What can be set on an entry. What is `None` or empty stays as it is.
+/// Extended attributes: full name (`user.comment`) and value.
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What can be set on an entry. What is `None` stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metadata {
     /// Permission bits (`0o7777`).
@@ -246,8 +249,9 @@ pub struct Metadata {
     pub modified: Option<Timestamp>,
     /// User and group number.
     pub owner: Option<(u32, u32)>,
-    /// Extended attributes: full name (`user.comment`) and value.
-    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// All extended attributes, of the kinds that the storage keeps: setting them removes the others. `None`
+    /// where the storage has none, or they were not read.
+    pub xattrs: Option<Xattrs>,
 }
 
 impl Metadata {
@@ -261,7 +265,9 @@ impl Metadata {
     #[must_use]
     pub fn without_privileges(mut self) -> Self {
         self.mode = self.mode.map(|mode| mode & !Self::SET_ID);
-        self.xattrs.retain(|(name, _)| name != Self::CAPABILITY);
+        if let Some(xattrs) = &mut self.xattrs {
+            xattrs.retain(|(name, _)| name != Self::CAPABILITY);
+        }
         self
     }
 }

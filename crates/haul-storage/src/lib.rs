@@ -30,7 +30,7 @@ pub mod memory;
 pub use block::{Block, BufferPool, PooledBuffer, keeping};
 pub use capabilities::{Capabilities, DigestKind, Medium, Writes};
 pub use entry::{
-    Entry, EntryKind, FileId, Identity, Metadata, SpecialKind, Timestamp, UNKNOWN_SIZE,
+    Entry, EntryKind, FileId, Identity, Metadata, SpecialKind, Timestamp, UNKNOWN_SIZE, Xattrs,
 };
 pub use error::{Error, ErrorKind, Result, Retry};
 pub use kept_times::KeptTimes;

@@ -75,7 +75,13 @@ pub fn unexplained(differences: Vec<Difference>, wanted: &Wanted) -> Vec<Differe
             return true;
         }
         let reaches_below = rules.iter().any(|rule| {
-            matches!(rule, Rule::OwnNames | Rule::NoRoomWithoutDelete | Rule::DeleteMakesRoom)
+            matches!(
+                rule,
+                Rule::OwnNames
+                    | Rule::NoRoomWithoutDelete
+                    | Rule::DeleteMakesRoom
+                    | Rule::ReadOnlyDirectories
+            )
         });
         reaches_below && is_below(&difference.name, name)
     };

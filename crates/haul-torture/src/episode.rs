@@ -15,7 +15,6 @@ use crate::at;
 use crate::chance::Chance;
 use crate::compare::{Difference, described, differences, unexplained};
 use crate::grow::{give, grow, mutate};
-use crate::known;
 use crate::model::{Runner, Wanted, wanted};
 use crate::options::{Form, Options};
 use crate::run::{Kill, Programs, Ran};
@@ -318,10 +317,7 @@ impl<'a> Episode<'a> {
             give(root, USER.user, USER.group)?;
             for path in [root.clone()].into_iter().chain(all_below(root)?) {
                 let stat = fs::symlink_metadata(&path)?;
-                let mut needed = if stat.is_dir() { 0o500 } else { 0o400 };
-                if known::READ_ONLY_IS_NOT_UPDATED {
-                    needed |= 0o200;
-                }
+                let needed = if stat.is_dir() { 0o500 } else { 0o400 };
                 let mode = stat.permissions().mode() & 0o7777;
                 if !stat.is_symlink() && mode & needed != needed {
                     fs::set_permissions(&path, fs::Permissions::from_mode(mode | needed))?;

@@ -19,7 +19,6 @@ pub mod compare;
 pub mod episode;
 pub mod filter;
 pub mod grow;
-pub mod known;
 pub mod model;
 pub mod names;
 pub mod options;

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use haul_storage::is_part_name;
 
-use crate::known;
 use crate::options::{Options, Overwrite};
 use crate::rule::Rule;
 use crate::target::Keeps;
@@ -195,6 +194,11 @@ impl Model<'_> {
             let made = self.fresh_directory(name);
             self.wanted.tree.insert(name.to_vec(), made);
         }
+        let nodes = [self.before.0.get(name), self.source.0.get(name)];
+        let is_read_only = nodes.into_iter().flatten().any(|node| node.mode & 0o200 == 0);
+        if self.runner.user != 0 && is_read_only {
+            self.rule(name, Rule::ReadOnlyDirectories);
+        }
         if !self.options.preserve.mode {
             self.rule(name, if fresh { Rule::NewMode } else { Rule::AttributesBringModes });
         }
@@ -247,10 +251,20 @@ impl Model<'_> {
         if !self.keeps.owner {
             return (None, None);
         }
-        let inherits = [self.before.0.get(parent(name)), self.source.0.get(parent(name))]
-            .into_iter()
-            .flatten()
-            .any(|node| node.mode & 0o2000 != 0);
+        let mut inherits = false;
+        let mut directory = parent(name);
+        // A new directory has the bit from the one that it is made in, until it gets its mode.
+        loop {
+            let there = self.before.0.get(directory);
+            inherits |= there
+                .into_iter()
+                .chain(self.source.0.get(directory))
+                .any(|node| node.mode & 0o2000 != 0);
+            if there.is_some() || directory.is_empty() {
+                break;
+            }
+            directory = parent(directory);
+        }
         (Some(self.runner.user), (!inherits).then_some(self.runner.group))
     }
 
@@ -273,9 +287,7 @@ impl Model<'_> {
             }
         }
         if preserve.xattrs && self.keeps.xattrs {
-            let fresh = matches!(want.token, Token::New(_));
-            let open = known::DIRECTORIES_KEEP_THEIR_XATTRS && !fresh;
-            want.attributes = (!open).then(|| node.attributes.clone());
+            want.attributes = Some(node.attributes.clone());
         }
     }
 
@@ -328,6 +340,13 @@ impl Model<'_> {
 
     /// Notes where rsync's idea of the overwrite mode is another one.
     fn overwrite_rules(&mut self, name: &[u8], verdict: Verdict) {
+        let (node, there) = (self.source.0.get(name), self.before.0.get(name));
+        if let Some((node, there)) = node.zip(there)
+            && node.time != there.time
+            && self.keeps.time(node.time) == self.keeps.time(there.time)
+        {
+            self.rule(name, Rule::CoarseClock);
+        }
         if self.options.overwrite == Overwrite::Newer && verdict != Verdict::New {
             self.rule(name, Rule::NewerOnly);
         }
@@ -432,8 +451,7 @@ impl Model<'_> {
                 (want.user, want.group) = (Some(user), Some(group));
             }
             if let Some(attributes) = &attributes {
-                want.attributes =
-                    (!known::KEPT_FILES_KEEP_THEIR_XATTRS).then(|| attributes.clone());
+                want.attributes = Some(attributes.clone());
             }
         }
     }
@@ -475,13 +493,17 @@ impl Model<'_> {
             for name in names {
                 self.put(name, token);
             }
-            let mode = |name| self.wanted.tree.get(name).and_then(|want| want.mode);
-            if !names.iter().all(|name| mode(name) == mode(&names[0])) {
-                // That of the file that the first of them replaces; which is first depends on the order.
-                for name in names {
-                    if let Some(want) = self.wanted.tree.get_mut(name) {
-                        want.mode = None;
-                    }
+            // Those of the file that the first of them replaces, and of the directory that it is made in;
+            // which is first depends on the order.
+            let all = |get: &dyn Fn(&Want) -> Option<u32>| {
+                let of = |name: &Name| self.wanted.tree.get(name).and_then(get);
+                names.iter().all(|name| of(name) == of(&names[0]))
+            };
+            let (one_mode, one_group) = (all(&|want| want.mode), all(&|want| want.group));
+            for name in names {
+                if let Some(want) = self.wanted.tree.get_mut(name) {
+                    want.mode = want.mode.filter(|_| one_mode);
+                    want.group = want.group.filter(|_| one_group);
                 }
             }
             return;
@@ -490,18 +512,21 @@ impl Model<'_> {
         self.keep(first);
         let Some(mut want) = self.wanted.tree.get(first).cloned() else { return };
         let all_kept = verdicts.iter().all(|verdict| *verdict == Verdict::Keep);
-        // Names of the old files that are no business of this run may stay names of one or not.
-        for name in names {
-            let Some(token) = self.wanted.tree.get(name).map(|there| there.token) else { continue };
-            for other in self.names_of(token).iter().filter(|other| !names.contains(other)) {
-                if let Some(other) = self.wanted.tree.get_mut(other) {
-                    other.links_open = true;
-                }
-            }
-        }
         let is_one = names
             .iter()
             .all(|name| self.wanted.tree.get(name).is_some_and(|there| there.token == want.token));
+        // Other names of the old files may stay names of one or not, and then that one was adjusted or not.
+        for name in names {
+            let Some(token) = self.wanted.tree.get(name).map(|there| there.token) else { continue };
+            for other in self.names_of(token).iter().filter(|other| !names.contains(other)) {
+                let Some(other) = self.wanted.tree.get_mut(other) else { continue };
+                other.links_open = true;
+                if !is_one {
+                    (other.mode, other.user, other.group, other.attributes) =
+                        (None, None, None, None);
+                }
+            }
+        }
         if !is_one {
             let preserve = self.options.preserve;
             want.mode = want.mode.filter(|_| preserve.mode);
@@ -556,6 +581,9 @@ impl Model<'_> {
             self.wanted.tree.insert(name.to_vec(), made);
         }
         let time = (preserve.times && self.keeps.link_times).then(|| self.keeps.time(node.time));
+        // One that is there already and has the time, as exactly as it is compared, keeps its own.
+        let there_time = self.before.0.get(name).map(|there| self.keeps.time(there.time));
+        let time = time.filter(|_| !same || time != there_time);
         let Some(want) = self.wanted.tree.get_mut(name) else { return };
         (want.mode, want.attributes, want.links_open) = (None, None, true);
         if time.is_some() {

@@ -1,7 +1,6 @@
 //! Names that file systems, protocols and programs get wrong.
 
 use crate::chance::Chance;
-use crate::known;
 
 /// Which names a file system can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,10 +152,7 @@ pub fn name(chance: &mut Chance, alphabet: Alphabet, like_own: bool) -> Vec<u8> 
 /// A long name of one byte a letter, of two or of three; the last letters tell names apart.
 fn long(chance: &mut Chance, alphabet: Alphabet) -> Vec<u8> {
     let length = *chance.pick(LONG);
-    let mut letter = *chance.pick(&["l", "\u{e9}", "\u{65e5}"]);
-    if known::LONG_NAMES_ARE_CUT_WITHIN_CHARACTERS && alphabet != Alphabet::Bytes {
-        letter = "l";
-    }
+    let letter = *chance.pick(&["l", "\u{e9}", "\u{65e5}"]);
     // Names of FAT have 255 UTF-16 units, of others 255 bytes; both limits hold here.
     let mut name = letter.repeat(length / letter.len()).into_bytes();
     while name.len() < length {

@@ -29,6 +29,12 @@ pub enum Rule {
     AttributesBringModes,
     /// Set-user-ID and set-group-ID are kept only together with the owner; rsync keeps them with `--perms`.
     SetIdNeedsOwner,
+    /// A file whose time differs from the source's only by what the destination cannot keep is the same. rsync,
+    /// which compares to the nanosecond here, copies it again.
+    CoarseClock,
+    /// An ordinary user's directory that has no write permission, or is to have none, is written to all the same,
+    /// and has its mode in the end. rsync fails in some of them.
+    ReadOnlyDirectories,
     /// Names of one file at the destination that are two files at the source: which of them decides depends
     /// on the order.
     SharedDestination,

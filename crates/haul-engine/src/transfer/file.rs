@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use haul_storage::{
     CommitOptions, DigestKind, Entry, EntryKind, Error, ErrorKind, KeptTimes, LinkKind, Medium,
-    Metadata, RelPath, Result, Retry, StorageExt, journal_name, part_name,
+    Metadata, RelPath, Result, Retry, StorageExt, Xattrs, journal_name, part_name,
 };
 
 use super::compare::{Verdict, verdict};
@@ -203,19 +203,39 @@ fn judge_by(overwrite: Overwrite, item: &Item, existing: &Entry, kept: KeptTimes
     verdict(overwrite, &item.source, source_step_ns, existing, kept, sets_times)
 }
 
-/// The bytes are the same; the mode may not be.
+/// The bytes are the same; mode, owner and extended attributes may not be.
 async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<()> {
-    let destination = &item.job.job.destination;
-    let wanted = context.wanted_metadata(item.source.metadata(), &item.job, &item.destination);
-    let changed = Metadata {
-        mode: wanted.mode.filter(|mode| Some(*mode) != existing.mode),
-        owner: wanted.owner.filter(|owner| Some(*owner) != existing.owner),
-        ..Metadata::default()
-    };
-    if changed == Metadata::default() || context.settings.dry_run {
+    let (source, destination) = (&item.job.job.source, &item.job.job.destination);
+    if context.settings.dry_run {
+        return Ok(());
+    }
+    let mut found = item.source.metadata();
+    let mut there = existing.metadata();
+    if context.settings.preserve.xattrs
+        && source.capabilities().xattrs
+        && destination.capabilities().xattrs
+    {
+        found.xattrs = source.metadata(&item.source.path).await?.xattrs;
+        there.xattrs = destination.metadata(&item.destination).await?.xattrs;
+    }
+    let wanted = context.wanted_metadata(found, &item.job, &item.destination);
+    let owner = wanted.owner.filter(|owner| Some(*owner) != there.owner);
+    // A change of owner clears set-ID bits and capabilities.
+    let differ = |a: &Xattrs| there.xattrs.as_ref().is_none_or(|b| !same_xattrs(a, b));
+    let xattrs = wanted.xattrs.filter(|xattrs| owner.is_some() || differ(xattrs));
+    // And an attribute may be an ACL, which changes the mode.
+    let mode = wanted.mode;
+    let mode = mode.filter(|_| owner.is_some() || xattrs.is_some() || mode != there.mode);
+    let changed = Metadata { mode, owner, xattrs, modified: None };
+    if changed == Metadata::default() {
         return Ok(());
     }
     destination.set_metadata(&item.destination, &changed).await
+}
+
+/// Two lists of attributes, each in an order of its own.
+fn same_xattrs(a: &Xattrs, b: &Xattrs) -> bool {
+    a.len() == b.len() && a.iter().all(|attribute| b.contains(attribute))
 }
 
 /// A run that was killed between a file's commit and the removal of its journal leaves the journal.

@@ -3,18 +3,21 @@
 //! Capabilities say what a protocol or a known file system keeps. What lies behind may keep less: NTFS and SMB
 //! steps of 100 ns, ext4 with small inodes whole seconds until 2038, a server whatever its disk does. So when a
 //! file differs from its source in its time only, and that time is what a coarser or shorter clock would make of
-//! the source's, the destination is tried: another time is set that such a clock could not tell from the one that
-//! is there. If the file reads back as before, the clock is like that; otherwise the old time is set again. What
-//! was found out holds for the file system, so a transfer asks a few times at most.
+//! the source's, the destination is tried: an empty file is made beside it with another time, which such a clock
+//! could not tell from the one that is there. If it reads back as that one, the clock is like that. The result
+//! holds for the file system, so a transfer tries a few times at most.
 //!
-//! The time that is tried is never the source's: a run that is killed between the two steps must not leave an
-//! old version that looks like the new one.
+//! The file in question keeps its time throughout: it may have other names, which are compared at the same moment,
+//! and a run that is killed must not leave an old version that looks like the new one.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use haul_storage::{Entry, ErrorKind, KeptTimes, Metadata, Result, Timestamp};
+use bytes::Bytes;
+use haul_storage::{
+    CommitOptions, Entry, Error, ErrorKind, KeptTimes, Metadata, Result, Timestamp, temporary_name,
+};
 
 use crate::context::Context;
 use crate::plan::Item;
@@ -37,6 +40,8 @@ const BEYOND: i64 = 86_400;
 pub struct LearntTimes {
     /// By job and, on disks, by file system.
     by_place: Mutex<HashMap<(usize, Option<u64>), Learnt>>,
+    /// Held while a destination is tried: those who wait use the result.
+    trying: tokio::sync::Mutex<()>,
     said: AtomicBool,
 }
 
@@ -137,16 +142,23 @@ impl LearntTimes {
 /// What is kept of times where `existing` is, found out by trying if that could make the time of `existing` the
 /// source's.
 pub async fn find_out(context: &Context, item: &Item, existing: &Entry) -> Result<KeptTimes> {
-    let learnt = context.times.learnt(item, existing);
     let can = item.job.job.destination.capabilities();
     let times = item.source.modified.zip(existing.modified);
-    let Some((source, found)) = times.filter(|_| can.times && context.settings.preserve.times)
-    else {
-        return Ok(learnt.kept);
+    let Some((source, found)) = times.filter(|_| can.times) else {
+        return Ok(context.times.kept(item, existing));
     };
-    let wanted = learnt.kept.kept(source);
-    let Some(doubt) = learnt.doubt(wanted, found).filter(|_| wanted != found) else {
-        return Ok(learnt.kept);
+    let doubt = |learnt: Learnt| {
+        let wanted = learnt.kept.kept(source);
+        let doubt = learnt.doubt(wanted, found).filter(|_| wanted != found);
+        doubt.map(|doubt| (wanted, doubt)).ok_or(learnt.kept)
+    };
+    if let Err(kept) = doubt(context.times.learnt(item, existing)) {
+        return Ok(kept);
+    }
+    let _alone = context.times.trying.lock().await;
+    let (wanted, doubt) = match doubt(context.times.learnt(item, existing)) {
+        Ok(doubt) => doubt,
+        Err(kept) => return Ok(kept),
     };
     // Nothing may be tried in a dry run; a clock that explains what is there is likelier than a file that was
     // changed within a step of it.
@@ -163,26 +175,30 @@ pub async fn find_out(context: &Context, item: &Item, existing: &Entry) -> Resul
     Ok(context.times.kept(item, existing))
 }
 
-/// Whether a file whose time is `found` still has that after `trial` was set. If not, `found` is set again.
+/// Whether a new file beside the destination of `item` has `found` as its time after it was made with `trial`.
 async fn try_out(item: &Item, trial: Timestamp, found: Timestamp) -> Result<bool> {
     let destination = &item.job.job.destination;
-    let set = |time| Metadata { modified: Some(time), ..Metadata::default() };
-    match destination.set_metadata(&item.destination, &set(trial)).await {
-        Ok(()) => {}
-        // Another user's file: it is replaced, and then it is ours.
-        Err(error) if is_refusal(error.kind()) => return Ok(false),
-        Err(error) => return Err(error),
+    let invalid = |error| Error::new(ErrorKind::InvalidInput, "try the clock").with_source(error);
+    let name = temporary_name(b"haul", "clock");
+    let path = item.destination.with_name(name).map_err(invalid)?;
+    let metadata = Metadata { modified: Some(trial), ..Metadata::default() };
+    let options = CommitOptions { metadata, replace: true, sync: false };
+    let tried = async {
+        destination.write_whole(&path, Bytes::new(), &options).await?;
+        let now = destination.stat(&path).await?.modified;
+        destination.remove(&path).await?;
+        Ok::<bool, Error>(now == Some(found))
+    };
+    match tried.await {
+        // The file is replaced then, or that fails with an error of its own.
+        Err(error) if !is_of_the_link(error.kind()) => Ok(false),
+        outcome => outcome,
     }
-    let now = destination.stat(&item.destination).await?.modified;
-    if now == Some(found) {
-        return Ok(true);
-    }
-    destination.set_metadata(&item.destination, &set(found)).await?;
-    Ok(false)
 }
 
-const fn is_refusal(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::PermissionDenied | ErrorKind::Unsupported | ErrorKind::InvalidInput)
+/// Whether an error is not about the file at all.
+const fn is_of_the_link(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Interrupted | ErrorKind::Unreachable | ErrorKind::Unauthenticated)
 }
 
 /// Whether some clocks do not have this time, so that it has to be looked at once it is set.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{job, run};
-use haul_engine::{Overwrite, Settings};
+use haul_engine::{Overwrite, Preserve, Settings};
 use haul_storage::memory::{MemoryStorage, Operation};
-use haul_storage::{ErrorKind, KeptTimes, Metadata, Timestamp};
+use haul_storage::{ErrorKind, KeptTimes, Metadata, RelPath, Timestamp};
 
 fn settings() -> Settings {
     Settings { retry_pause: Duration::from_millis(1), ..Settings::default() }
@@ -122,4 +122,40 @@ async fn a_time_that_cannot_be_kept_is_reported_once() {
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].contains("cannot keep its modification time"), "{warnings:?}");
     }
+}
+
+/// Over SFTP a file of two names seemed newer than it is while the clock was tried on it under its other name.
+#[tokio::test]
+async fn a_file_keeps_its_time_while_the_clock_is_tried() {
+    let (source, destination) = (MemoryStorage::new(), keeping(KeptTimes::in_steps_of(100)));
+    source.add_file("f", "x");
+    set(&source, "f", 1_700_000_001, 5);
+    run(job(&source, &destination), settings()).await.assert_clean();
+    let before = destination.faults().calls().len();
+    let again = run(job(&source, &destination), settings()).await;
+    again.assert_clean();
+    assert_eq!(again.summary.unchanged, 1);
+    let calls = destination.faults().calls().split_off(before);
+    let is_about_file = |(operation, path): &&(Operation, RelPath)| {
+        *operation == Operation::SetMetadata && !path.is_root()
+    };
+    assert_eq!(calls.iter().find(is_about_file), None);
+    assert!(calls.iter().any(|(operation, _)| *operation == Operation::WriteWhole), "{calls:?}");
+    assert_eq!(destination.paths(), ["f"]);
+}
+
+/// The times of a copy were learnt only where times are kept, so a run that keeps none copied all again.
+#[tokio::test]
+async fn the_clock_is_found_out_also_where_times_are_not_kept() {
+    let (source, destination) =
+        (MemoryStorage::new(), keeping(KeptTimes::in_steps_of(1_000_000_000)));
+    source.add_file("f", "x");
+    set(&source, "f", 1_700_000_001, 5);
+    run(job(&source, &destination), settings()).await.assert_clean();
+    let preserve = Preserve { times: false, ..Preserve::default() };
+    let again = run(job(&source, &destination), Settings { preserve, ..settings() }).await;
+    again.assert_clean();
+    assert_eq!(again.summary.unchanged, 1);
+    let modified = destination.attributes("f").modified;
+    assert_eq!(modified, Some(Timestamp { seconds: 1_700_000_001, nanos: 0 }));
 }

@@ -18,7 +18,7 @@ use crate::scripted::{Script, Scripted};
 use crate::{host, opened};
 
 const REPLACING: CommitOptions = CommitOptions {
-    metadata: Metadata { mode: None, modified: None, owner: None, xattrs: Vec::new() },
+    metadata: Metadata { mode: None, modified: None, owner: None, xattrs: None },
     replace: true,
     sync: false,
 };

@@ -1,7 +1,7 @@
 //! `metadata` and `set_metadata`.
 
 use super::ground::{Ground, Outcome, fresh, write};
-use crate::{CommitOptions, ErrorKind, Metadata, RelPath, Timestamp};
+use crate::{CommitOptions, ErrorKind, Metadata, RelPath, Timestamp, Xattrs};
 
 /// Times that every file system of today holds, FAT (1980 to 2107) and SFTP 3 (32 bits) included.
 const TIMES: [(Timestamp, &str); 6] = [
@@ -70,23 +70,32 @@ pub(super) async fn extended_attributes_are_kept(ground: Ground) -> Outcome {
         (b"user.haul.empty", b""),
     ];
     let given = attributes.map(|(name, value)| (name.to_vec(), value.to_vec()));
-    let set = Metadata { xattrs: given.to_vec(), ..Metadata::default() };
+    let set = Metadata { xattrs: Some(given.to_vec()), ..Metadata::default() };
     ground.storage.set_metadata(&path, &set).await?;
-    let found = ground.storage.metadata(&path).await?.xattrs;
+    let found = xattrs(ground.storage.metadata(&path).await?);
     for attribute in &given {
         ensure!(found.contains(attribute), "{attribute:?} is missing in {found:?}");
     }
-    let of_reader = ground.storage.open(&path).await?.metadata().await?.xattrs;
+    let of_reader = xattrs(ground.storage.open(&path).await?.metadata().await?);
     for attribute in &given {
         ensure!(of_reader.contains(attribute), "a reader lacks {attribute:?}");
     }
-    // A second value takes the place of the first.
+    // A second value takes the place of the first, and what is not given is removed.
     let again = (b"user.haul.text".to_vec(), b"other".to_vec());
-    let set = Metadata { xattrs: vec![again.clone()], ..Metadata::default() };
+    let set = Metadata { xattrs: Some(vec![again.clone()]), ..Metadata::default() };
     ground.storage.set_metadata(&path, &set).await?;
-    let found = ground.storage.metadata(&path).await?.xattrs;
-    ensure!(found.contains(&again) && !found.contains(&given[0]), "{found:?} after a change");
+    let found = xattrs(ground.storage.metadata(&path).await?);
+    ensure!(found.contains(&again), "{found:?} after a change");
+    ensure!(!given.iter().any(|given| found.contains(given)), "{found:?} after a removal");
+    let nothing = Metadata { xattrs: Some(Vec::new()), ..Metadata::default() };
+    ground.storage.set_metadata(&path, &nothing).await?;
+    let found = xattrs(ground.storage.metadata(&path).await?);
+    ensure!(!found.contains(&again), "{found:?} after all were removed");
     ground.has(&path, b"content").await
+}
+
+fn xattrs(metadata: Metadata) -> Xattrs {
+    metadata.xattrs.unwrap_or_default()
 }
 
 /// To anybody else is not everybody's right.
@@ -117,7 +126,8 @@ pub(super) async fn what_is_not_given_stays(ground: Ground) -> Outcome {
 
 pub(super) async fn a_commit_sets_what_it_is_given(ground: Ground) -> Outcome {
     let time = Timestamp { seconds: 1_234_567_890, nanos: 500_000_000 };
-    let xattrs = vec![(b"user.haul.test".to_vec(), b"value".to_vec())];
+    let given = (b"user.haul.test".to_vec(), b"value".to_vec());
+    let xattrs = Some(vec![given.clone()]);
     let metadata = Metadata { mode: Some(0o640), modified: Some(time), owner: None, xattrs };
     let options = CommitOptions { metadata: metadata.clone(), ..fresh() };
     let whole = ground.path("whole")?;
@@ -137,7 +147,8 @@ pub(super) async fn a_commit_sets_what_it_is_given(ground: Ground) -> Outcome {
             ensure_eq!(found.mode, Some(0o640), "the mode of {path}");
         }
         if ground.can().xattrs {
-            ensure!(found.xattrs.contains(&metadata.xattrs[0]), "{path} has {:?}", found.xattrs);
+            let found = self::xattrs(found);
+            ensure!(found.contains(&given), "{path} has {found:?}");
         }
     }
     Ok(())
@@ -152,7 +163,7 @@ pub(super) async fn what_cannot_be_set_is_left_out_silently(ground: Ground) -> O
         mode: (!can.mode).then_some(0o600),
         modified: (!can.times).then_some(Timestamp { seconds: 1_000_000_000, nanos: 0 }),
         owner: (!can.owner).then_some((12_345, 12_345)),
-        xattrs: if can.xattrs { Vec::new() } else { xattrs },
+        xattrs: (!can.xattrs).then_some(xattrs),
     };
     ground.storage.set_metadata(&path, &impossible).await?;
     ensure_eq!(ground.storage.metadata(&path).await?, before, "what it says afterwards");
@@ -160,7 +171,7 @@ pub(super) async fn what_cannot_be_set_is_left_out_silently(ground: Ground) -> O
     let other = ground.path("other")?;
     ground.storage.write_whole(&other, b"content".as_slice().into(), &options).await?;
     ground.has(&other, b"content").await?;
-    ensure!(can.xattrs || before.xattrs.is_empty(), "it has attributes that it cannot have");
+    ensure!(can.xattrs || before.xattrs.is_none(), "it has attributes that it cannot have");
     Ok(())
 }
 

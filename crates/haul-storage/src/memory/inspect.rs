@@ -68,7 +68,9 @@ impl MemoryStorage {
         if let Some(owner) = metadata.owner {
             state.owner = owner;
         }
-        state.xattrs.extend(metadata.xattrs.iter().cloned());
+        if let Some(xattrs) = &metadata.xattrs {
+            state.xattrs = xattrs.iter().cloned().collect();
+        }
     }
 
     /// Sets the modification time in seconds since the epoch.

@@ -120,12 +120,7 @@ impl Shared {
     pub(super) fn metadata(&self, node: &Node) -> Metadata {
         let mut metadata = self.entry(RelPath::root(), node).metadata();
         if self.capabilities.xattrs {
-            metadata.xattrs = node
-                .lock()
-                .xattrs
-                .iter()
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .collect();
+            metadata.xattrs = Some(node.lock().xattrs.clone().into_iter().collect());
         }
         metadata
     }

@@ -165,7 +165,7 @@ impl Storage for MemoryStorage {
             return Err(shared.ordered(Operation::ReadWhole, path, failure));
         }
         let mut metadata = shared.metadata(&node);
-        metadata.xattrs.clear();
+        metadata.xattrs = None;
         let identity = shared.identity(&node);
         shared.end(&call, path, Whole { bytes: content.into_bytes(), identity, metadata })
     }

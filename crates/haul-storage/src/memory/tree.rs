@@ -119,8 +119,10 @@ impl NodeState {
         {
             self.owner = owner;
         }
-        if capabilities.xattrs {
-            self.xattrs.extend(metadata.xattrs.iter().cloned());
+        if let Some(xattrs) = &metadata.xattrs
+            && capabilities.xattrs
+        {
+            self.xattrs = xattrs.iter().cloned().collect();
         }
         if let Some(modified) = metadata.modified
             && capabilities.times

@@ -272,7 +272,11 @@ impl Storage for Broken {
             Some(Flaw::SettingTheImpossibleFails) if metadata.modified.is_some() => {
                 return Err(Error::new(ErrorKind::Unsupported, "set metadata"));
             }
-            Some(Flaw::AttributesAreLost) => metadata.xattrs.truncate(1),
+            Some(Flaw::AttributesAreLost) => {
+                if let Some(xattrs) = &mut metadata.xattrs {
+                    xattrs.truncate(1);
+                }
+            }
             _ => {}
         }
         self.fold(self.inside.set_metadata(path, &metadata).await)

@@ -9,7 +9,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::grow::Features;
-use crate::known;
 use crate::names::Alphabet;
 use crate::tree::Time;
 
@@ -176,16 +175,12 @@ impl Kind {
 pub const ALL: &[Kind] = &[
     Kind { name: "disk", short: true, make: local::disk },
     Kind { name: "tmpfs", short: true, make: local::tmpfs },
-    Kind {
-        name: "ext4-128",
-        short: !known::COARSE_TIMES_ARE_COPIED_AGAIN,
-        make: image::ext4_small_inodes,
-    },
+    Kind { name: "ext4-128", short: true, make: image::ext4_small_inodes },
     Kind { name: "ext3", short: false, make: image::ext3 },
     Kind { name: "xfs", short: false, make: image::xfs },
     Kind { name: "btrfs", short: false, make: image::btrfs },
-    Kind { name: "ntfs-3g", short: !known::COARSE_TIMES_ARE_COPIED_AGAIN, make: image::ntfs },
-    Kind { name: "exfat-fuse", short: !known::COARSE_TIMES_ARE_COPIED_AGAIN, make: image::exfat },
+    Kind { name: "ntfs-3g", short: true, make: image::ntfs },
+    Kind { name: "exfat-fuse", short: true, make: image::exfat },
     Kind { name: "sftp-haul", short: true, make: server::haul_sftp },
     Kind { name: "sftp-openssh", short: true, make: server::openssh },
     Kind { name: "dav-haul", short: true, make: server::haul_dav },
@@ -203,7 +198,7 @@ pub(crate) fn unix_features() -> Features {
         like_own: false,
         modes: true,
         owners: is_root(),
-        set_id: !known::RERUNS_SET_SET_ID,
+        set_id: true,
         locked: is_root(),
         symlinks: true,
         hard_links: true,

@@ -13,7 +13,6 @@ use super::local::on;
 use super::{Guard, Keeps, Made, Site, Target, is_root};
 use crate::at;
 use crate::grow::Features;
-use crate::known;
 
 /// Version 3 of SFTP: whole seconds from 1970 to 2106, no attributes.
 const SFTP: Keeps = Keeps {
@@ -127,7 +126,6 @@ fn ready(mut target: Target, keeps: Keeps, guard: Guard) -> Made {
     // rsync's copy is on the disk.
     target.oracle_keeps = Keeps::EXT4;
     target.features.far_times = false;
-    target.features.symlinks &= !known::SFTP_LISTINGS_TRIP_OVER_LINKS_BEING_MADE;
     target.users = false;
     target.is_server = true;
     target.guards.push(guard);

@@ -9,6 +9,7 @@ mod image;
 mod port;
 mod session;
 
+mod attributes;
 mod between;
 mod collide;
 mod config;

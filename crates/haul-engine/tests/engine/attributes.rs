@@ -1,0 +1,76 @@
+//! Mode, owner and extended attributes of what is at the destination already.
+
+use std::time::Duration;
+
+use crate::support::{job, run};
+use haul_engine::{Preserve, Settings};
+use haul_storage::memory::{MemoryStorage, Operation};
+use haul_storage::{Metadata, RelPath, Xattrs};
+
+fn all() -> Settings {
+    let preserve = Preserve { owner: true, xattrs: true, ..Preserve::default() };
+    Settings { preserve, retry_pause: Duration::from_millis(1), ..Settings::default() }
+}
+
+fn xattrs(list: &[(&str, &str)]) -> Option<Xattrs> {
+    let pair = |(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+    Some(list.iter().map(pair).collect())
+}
+
+fn set(storage: &MemoryStorage, name: &str, mode: u32, owner: (u32, u32), list: &[(&str, &str)]) {
+    let metadata = Metadata {
+        mode: Some(mode),
+        owner: Some(owner),
+        xattrs: xattrs(list),
+        modified: Some(haul_storage::Timestamp { seconds: 1_000_000_000, nanos: 0 }),
+    };
+    storage.set(name, &metadata);
+}
+
+#[tokio::test]
+async fn a_rerun_gives_unchanged_files_and_directories_the_attributes_of_the_source() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    for storage in [&source, &destination] {
+        storage.add_dir("d");
+        storage.add_file("d/f", "x");
+        storage.add_file("d/same", "x");
+    }
+    let new = [("user.a", "new"), ("user.b", "new")];
+    let old = [("user.a", "old"), ("user.gone", "old")];
+    for name in ["d", "d/f"] {
+        set(&source, name, 0o755, (0, 0), &new);
+        set(&destination, name, 0o755, (0, 0), &old);
+    }
+    set(&source, "d/same", 0o644, (0, 0), &new);
+    set(&destination, "d/same", 0o644, (0, 0), &new);
+    let outcome = run(job(&source, &destination), all()).await;
+    outcome.assert_clean();
+    assert_eq!(outcome.summary.unchanged, 2);
+    for name in ["d", "d/f", "d/same"] {
+        assert_eq!(destination.attributes(name).xattrs, xattrs(&new), "{name}");
+    }
+    // What is right already is not set again.
+    let same = RelPath::parse("d/same").unwrap();
+    assert!(!destination.faults().calls().contains(&(Operation::SetMetadata, same)));
+    // Without a source that has attributes, nothing is known about them.
+    let without = MemoryStorage::builder().with_capabilities(|can| can.xattrs = false).build();
+    without.add_dir("d");
+    without.add_file("d/f", "x");
+    set(&without, "d/f", 0o755, (0, 0), &[]);
+    run(job(&without, &destination), all()).await.assert_clean();
+    assert_eq!(destination.attributes("d/f").xattrs, xattrs(&new));
+}
+
+#[tokio::test]
+async fn attributes_that_are_not_to_be_kept_stay_as_they_are() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    for (storage, value) in [(&source, "new"), (&destination, "old")] {
+        storage.add_file("f", "x");
+        set(storage, "f", 0o644, (0, 0), &[("user.a", value)]);
+    }
+    let preserve = Preserve::default();
+    for settings in [Settings { preserve, ..all() }, Settings { dry_run: true, ..all() }] {
+        run(job(&source, &destination), settings).await.assert_clean();
+        assert_eq!(destination.attributes("f").xattrs, xattrs(&[("user.a", "old")]));
+    }
+}

@@ -1,0 +1,121 @@
+//! Extended attributes: `user.*`, POSIX ACLs (`system.posix_acl_*`) and `security.capability` are read and set.
+//!
+//! Labels of security modules (`security.selinux`) belong to the machine, not to the file, and `trusted.*` to
+//! the daemon that made them; both are left alone.
+
+use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
+
+use haul_storage::Xattrs;
+use rustix::fs::XattrFlags;
+use rustix::io::{Errno, Result as SysResult};
+
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// Linux allows this many bytes for the list of names and for each value.
+const MOST: usize = 64 * 1024;
+
+/// Where the attributes are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Holder<'a> {
+    /// An open file.
+    File(BorrowedFd<'a>),
+    /// A path that leads to one entry and no other.
+    Path(&'a CStr),
+}
+
+impl Holder<'_> {
+    fn list(self, names: &mut [u8]) -> SysResult<usize> {
+        match self {
+            Self::File(file) => rustix::fs::flistxattr(file, names),
+            Self::Path(path) => rustix::fs::listxattr(path, names),
+        }
+    }
+
+    fn get(self, name: &[u8], value: &mut [u8]) -> SysResult<usize> {
+        match self {
+            Self::File(file) => rustix::fs::fgetxattr(file, name, value),
+            Self::Path(path) => rustix::fs::getxattr(path, name, value),
+        }
+    }
+
+    fn set(self, name: &[u8], value: &[u8]) -> SysResult<()> {
+        match self {
+            Self::File(file) => rustix::fs::fsetxattr(file, name, value, XattrFlags::empty()),
+            Self::Path(path) => rustix::fs::setxattr(path, name, value, XattrFlags::empty()),
+        }
+    }
+
+    fn remove(self, name: &[u8]) -> SysResult<()> {
+        match self {
+            Self::File(file) => rustix::fs::fremovexattr(file, name),
+            Self::Path(path) => rustix::fs::removexattr(path, name),
+        }
+    }
+
+    /// All attributes of the kinds that a copy keeps.
+    pub(crate) fn read(self) -> SysResult<Xattrs> {
+        // Most files have none.
+        let mut names = vec![0; 256];
+        let length = match self.list(&mut names) {
+            Err(Errno::RANGE) => {
+                names = vec![0; MOST];
+                self.list(&mut names)?
+            }
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Vec::new()),
+            outcome => outcome?,
+        };
+        let mut found = Vec::new();
+        for name in names[..length].split(|byte| *byte == 0).filter(|name| is_kept(name)) {
+            let mut value = vec![0; MOST];
+            match self.get(name, &mut value) {
+                Ok(length) => {
+                    value.truncate(length);
+                    value.shrink_to_fit();
+                    found.push((name.to_vec(), value));
+                }
+                // Removed since it was listed.
+                Err(Errno::NODATA) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Makes the attributes those of `wanted`: others are removed, and what is right already is not written.
+    /// The flag is whether anything changed.
+    pub(crate) fn make(self, wanted: &Xattrs) -> SysResult<bool> {
+        let found = self.read()?;
+        let mut changed = false;
+        for (name, _) in &found {
+            if !wanted.iter().any(|(other, _)| other == name) {
+                match allowed(name, self.remove(name)) {
+                    Ok(()) | Err(Errno::NODATA) => changed = true,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        for attribute in wanted.iter().filter(|(name, _)| is_kept(name)) {
+            if !found.contains(attribute) {
+                let (name, value) = attribute;
+                allowed(name, self.set(name, value))?;
+                changed = true;
+            }
+        }
+        Ok(changed)
+    }
+}
+
+fn is_kept(name: &[u8]) -> bool {
+    name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_") || name == CAPABILITY
+}
+
+/// What a file system does not have is left out, as `Storage::set_metadata` says, and so are capabilities that
+/// only root may give or take.
+fn allowed(name: &[u8], outcome: SysResult<()>) -> SysResult<()> {
+    match outcome {
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        Err(Errno::PERM) if name == CAPABILITY => Ok(()),
+        outcome => outcome,
+    }
+}

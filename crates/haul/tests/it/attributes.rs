@@ -1,0 +1,164 @@
+//! Extended attributes, and mode and owner with them, of what is at the destination already.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::process::Command;
+
+use crate::faults::{as_nobody, is_root};
+use crate::session::Session;
+
+/// `cap_net_raw=p`, as `setcap` writes it.
+const CAPABILITY: &str = "0sAQAAAgAgAAAAAAAAAAAAAAAAAAA=";
+
+fn has_tools() -> bool {
+    let has = Command::new("setfattr").arg("--version").output().is_ok();
+    if !has {
+        eprintln!("skipped: setfattr and getfattr are not installed");
+    }
+    has
+}
+
+fn set(session: &Session, path: &str, name: &str, value: &str) {
+    let path = session.path(path);
+    let set = Command::new("setfattr").args(["-n", name, "-v", value]).arg(&path).output().unwrap();
+    assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stderr));
+}
+
+/// All attributes of a file, one a line.
+fn get(session: &Session, path: &str) -> Vec<String> {
+    let get = Command::new("getfattr")
+        .args(["--absolute-names", "-d", "-m", "-", "-e", "text"])
+        .arg(session.path(path))
+        .output()
+        .unwrap();
+    assert!(get.status.success(), "{}", String::from_utf8_lossy(&get.stderr));
+    let text = String::from_utf8_lossy(&get.stdout).into_owned();
+    text.lines().skip(1).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+fn mode(session: &Session, path: &str) -> u32 {
+    fs::metadata(session.path(path)).unwrap().mode() & 0o7777
+}
+
+fn set_mode(session: &Session, path: &str, mode: u32) {
+    fs::set_permissions(session.path(path), fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// `-a` never looked at the attributes of files whose bytes are the same, and never removed one.
+#[test]
+fn a_rerun_makes_attributes_those_of_the_source() {
+    if !has_tools() {
+        return;
+    }
+    let session = Session::new().file("src/d/f", "x").file("src/d/plain", "x");
+    session.haul("cp -q -a src/ dst").status(0);
+    for path in ["d", "d/f"] {
+        set(&session, &format!("src/{path}"), "user.new", "1");
+        set(&session, &format!("src/{path}"), "user.same", "new");
+        set(&session, &format!("dst/{path}"), "user.same", "old");
+        set(&session, &format!("dst/{path}"), "user.gone", "1");
+    }
+    set(&session, "dst/d/plain", "user.gone", "1");
+    session.haul("cp -q src/ dst").status(0);
+    assert_eq!(get(&session, "dst/d/f"), ["user.gone=\"1\"", "user.same=\"old\""]);
+    for _ in 0..2 {
+        session.haul("cp -a src/ dst").status(0).stderr_has("2 unchanged");
+        for path in ["dst/d", "dst/d/f"] {
+            assert_eq!(get(&session, path), ["user.new=\"1\"", "user.same=\"new\""], "{path}");
+        }
+        assert!(get(&session, "dst/d/plain").is_empty());
+    }
+}
+
+/// A new file inherits an ACL from its directory, which the source does not have.
+#[test]
+fn acls_are_those_of_the_source() {
+    if !has_tools() {
+        return;
+    }
+    // u::rwx,u:12345:rwx,g::r-x,m::rwx,o::r-x
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 7, u32::MAX), (2, 7, 12345), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)];
+    let mut acl = vec![2, 0, 0, 0];
+    for (tag, rights, id) in entries {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(rights.to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    let hex: String = acl.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = format!("0x{hex}");
+    let session = Session::new()
+        .file("src/small", "x")
+        .file("src/large", vec![7; 9 << 20])
+        .file("src/shared", "x")
+        .file("dst/old", "x");
+    for name in ["small", "large", "shared"] {
+        set_mode(&session, &format!("src/{name}"), 0o640);
+    }
+    set(&session, "dst", "system.posix_acl_default", &hex);
+    set(&session, "src/shared", "system.posix_acl_access", &hex);
+    for _ in 0..2 {
+        session.haul("cp -q -a src/ dst").status(0);
+        for name in ["dst/small", "dst/large"] {
+            assert!(get(&session, name).is_empty(), "{name}: {:?}", get(&session, name));
+            assert_eq!(mode(&session, name), 0o640, "{name}");
+        }
+        assert_eq!(get(&session, "dst/shared"), get(&session, "src/shared"));
+        assert_eq!(mode(&session, "dst/shared"), mode(&session, "src/shared"));
+        // The rerun has to take it away.
+        set(&session, "dst/small", "system.posix_acl_access", &hex);
+    }
+    session.haul("cp -q -a src/ dst").status(0);
+    assert_eq!((get(&session, "dst/small").len(), mode(&session, "dst/small")), (0, 0o640));
+}
+
+/// The system takes set-ID bits and capabilities from a file whose owner changes.
+#[test]
+fn what_a_change_of_owner_takes_is_set_again() {
+    if !is_root() || !has_tools() {
+        eprintln!("skipped: files of other owners need root");
+        return;
+    }
+    let session = Session::new().file("src/f", "x");
+    chown(session.path("src/f"), Some(65534), Some(65534)).unwrap();
+    set(&session, "src/f", "security.capability", CAPABILITY);
+    set_mode(&session, "src/f", 0o4755);
+    session.haul("cp -q -a src/ dst").status(0);
+    let wanted = get(&session, "src/f");
+    assert_eq!((get(&session, "dst/f"), mode(&session, "dst/f")), (wanted.clone(), 0o4755));
+    chown(session.path("dst/f"), Some(1), Some(1)).unwrap();
+    set_mode(&session, "dst/f", 0o4755);
+    set(&session, "dst/f", "security.capability", CAPABILITY);
+    session.haul("cp -q -a src/ dst").status(0);
+    assert_eq!(fs::metadata(session.path("dst/f")).unwrap().uid(), 65534);
+    assert_eq!((get(&session, "dst/f"), mode(&session, "dst/f")), (wanted, 0o4755));
+}
+
+#[test]
+fn an_ordinary_user_updates_attributes_of_files_that_it_may_not_write_to() {
+    if !is_root() || !has_tools() {
+        eprintln!("skipped: running as another user needs root");
+        return;
+    }
+    let session = Session::new().file("src/d/f", "x");
+    set_mode(&session, "src/d/f", 0o444);
+    set_mode(&session, "src/d", 0o555);
+    for path in ["src", "src/d", "src/d/f"] {
+        chown(session.path(path), Some(65534), Some(65534)).unwrap();
+    }
+    let copy = || {
+        let ran = as_nobody(&session, "cp -q -a src/ dst").output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    };
+    copy();
+    for path in ["src/d", "src/d/f"] {
+        set(&session, path, "user.new", "1");
+    }
+    for _ in 0..2 {
+        copy();
+        for path in ["dst/d", "dst/d/f"] {
+            assert_eq!(get(&session, path), ["user.new=\"1\""], "{path}");
+        }
+        assert_eq!((mode(&session, "dst/d"), mode(&session, "dst/d/f")), (0o555, 0o444));
+    }
+}
