@@ -97,7 +97,8 @@ pub fn parse_line(line: &[u8], kind: DigestKind) -> Result<Option<Listed>, LineE
     Ok(Some(Listed { name, digest }))
 }
 
-/// The line for a file, with its line feed, as `sha256sum` and `b3sum` would write it.
+/// The line for a file, with its line feed, as `sha256sum` and `b3sum` would write it. A file called `-` is `./-`,
+/// since their `--check` reads standard input for `-`.
 pub fn format_line(path: &RelPath, digest: &Digest) -> Vec<u8> {
     let name = path.as_bytes();
     let mut line = Vec::with_capacity(HEX_LENGTH + 4 + name.len());
@@ -106,7 +107,7 @@ pub fn format_line(path: &RelPath, digest: &Digest) -> Vec<u8> {
         line.push(b'\\');
     }
     line.extend_from_slice(digest.to_string().as_bytes());
-    line.extend_from_slice(b"  ");
+    line.extend_from_slice(if name == b"-" { b"  ./" } else { b"  " });
     for byte in name {
         match byte {
             b'\n' => line.extend_from_slice(b"\\n"),
@@ -279,6 +280,16 @@ mod tests {
         reads("SHA256 ( a ) = HEX", " a ");
     }
 
+    /// `sha256sum --check` reads standard input for a file called `-`, and finds it changed.
+    #[test]
+    fn a_file_called_like_standard_input_is_written_as_a_path() {
+        let digest = Digest::of(DigestKind::Sha256, b"x");
+        let line = |name: &str| format_line(&RelPath::parse(name).unwrap(), &digest);
+        assert_eq!(line("-"), format!("{digest}  ./-\n").into_bytes());
+        assert_eq!(line("a/-"), format!("{digest}  a/-\n").into_bytes());
+        assert_eq!(line("-a"), format!("{digest}  -a\n").into_bytes());
+    }
+
     #[test]
     fn escapes_are_resolved_only_in_lines_that_say_so() {
         reads("\\HEX  a\\nb\\\\c\\rd", "a\nb\\c\rd");
@@ -372,7 +383,8 @@ mod tests {
             let line = line.strip_suffix(b"\n").unwrap();
             prop_assert!(!line.contains(&b'\n'));
             let listed = parse_line(line, DigestKind::Sha256).unwrap().unwrap();
-            prop_assert_eq!(listed, Listed { name, digest });
+            prop_assert_eq!(listed_path(&listed.name).unwrap().as_bytes(), &name);
+            prop_assert_eq!(listed.digest, digest);
         }
     }
 }

@@ -100,8 +100,7 @@ pub(super) fn ntfs(site: &Site<'_>) -> io::Result<Made> {
         },
     )?;
     Ok(changed(made, |target| {
-        // Names are kept as UTF-16, of 255 units.
-        target.features.alphabet = Alphabet::Text;
+        target.features.alphabet = Alphabet::Ntfs;
         target.features.specials = false;
         // ntfs-3g loses times before 1970 and large numbers of groups.
         target.features.far_times = false;

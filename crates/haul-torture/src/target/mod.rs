@@ -195,7 +195,7 @@ pub fn is_root() -> bool {
 pub(crate) fn unix_features() -> Features {
     Features {
         alphabet: Alphabet::Bytes,
-        like_own: false,
+        like_own: true,
         modes: true,
         owners: is_root(),
         set_id: true,

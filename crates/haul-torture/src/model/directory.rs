@@ -1,0 +1,201 @@
+//! What becomes of directories: made, finished, or in the way, and what `--delete` removes from them.
+
+use std::collections::BTreeSet;
+
+use haul_storage::is_part_name;
+
+use super::{Model, SET_ID, UMASK, Want};
+use crate::options::Overwrite;
+use crate::rule::Rule;
+use crate::tree::{Attributes, Kind, Name, base, is_below, parent};
+
+impl Model<'_> {
+    pub(super) fn directory(&mut self, name: &[u8]) {
+        let fresh = match self.wanted.tree.get(name).map(|want| want.kind.clone()) {
+            None => true,
+            Some(Some(Kind::Directory)) => false,
+            Some(_) if self.options.delete => {
+                if self.options.overwrite == Overwrite::Never {
+                    self.rule(name, Rule::DeleteMakesRoom);
+                }
+                self.wanted.tree.remove(name);
+                true
+            }
+            Some(_) => {
+                self.rule(name, Rule::NoRoomWithoutDelete);
+                self.fail(name, "something else is where a directory is needed");
+                return;
+            }
+        };
+        if fresh {
+            let made = self.fresh_directory(name);
+            self.wanted.tree.insert(name.to_vec(), made);
+        }
+        let nodes = [self.before.0.get(name), self.source.0.get(name)];
+        let is_read_only = nodes.into_iter().flatten().any(|node| node.mode & 0o200 == 0);
+        if self.runner.user != 0 && is_read_only {
+            self.rule(name, Rule::ReadOnlyDirectories);
+        }
+        if !self.options.preserve.mode {
+            self.rule(name, if fresh { Rule::NewMode } else { Rule::AttributesBringModes });
+        }
+        let source = self.source;
+        for child in source.children(name) {
+            let node = &source.0[child];
+            if is_part_name(base(child)) {
+                self.rule(child, Rule::OwnNames);
+                continue;
+            }
+            if !self.options.filter.takes(child, node.kind == Kind::Directory) {
+                continue;
+            }
+            match &node.kind {
+                Kind::Directory => self.directory(child),
+                Kind::File { .. } => {
+                    if self.room(child) {
+                        self.files.push(child.clone());
+                    }
+                }
+                Kind::Link(target) => self.link(child, target),
+                Kind::Special => {}
+            }
+        }
+        if self.options.delete && !fresh {
+            self.delete_extra(name);
+        }
+        self.finish_directory(name);
+    }
+
+    pub(super) fn fresh_directory(&mut self, name: &[u8]) -> Want {
+        let (user, group) = self.creator(name);
+        let token = self.token();
+        Want {
+            kind: Some(Kind::Directory),
+            mode: self.keeps.mode.then_some(0o777 & !UMASK),
+            mode_open: 0o2000,
+            user,
+            group,
+            time: None,
+            attributes: Some(Attributes::new()),
+            token,
+            links_open: false,
+        }
+    }
+
+    /// Who owns what is made at `name`, unless the owner is kept. The group of a directory with
+    /// set-group-ID goes to what is made in it; whether it has the bit at that moment is open.
+    pub(super) fn creator(&self, name: &[u8]) -> (Option<u32>, Option<u32>) {
+        if !self.keeps.owner {
+            return (None, None);
+        }
+        let mut inherits = false;
+        let mut directory = parent(name);
+        // A new directory has the bit from the one that it is made in, until it gets its mode.
+        loop {
+            let there = self.before.0.get(directory);
+            inherits |= there
+                .into_iter()
+                .chain(self.source.0.get(directory))
+                .any(|node| node.mode & 0o2000 != 0);
+            if there.is_some() || directory.is_empty() {
+                break;
+            }
+            directory = parent(directory);
+        }
+        (Some(self.runner.user), (!inherits).then_some(self.runner.group))
+    }
+
+    pub(super) fn finish_directory(&mut self, name: &[u8]) {
+        let node = &self.source.0[name];
+        let preserve = self.options.preserve;
+        let time =
+            (preserve.times && self.keeps.directory_times).then(|| self.keeps.time(node.time));
+        let Some(want) = self.wanted.tree.get_mut(name) else { return };
+        want.time = time;
+        if preserve.owner && self.keeps.owner && self.runner.user == 0 {
+            want.user = Some(node.owner.0);
+            want.group = Some(node.owner.1);
+        }
+        if preserve.mode && self.keeps.mode {
+            want.mode = Some(node.mode);
+            want.mode_open = 0;
+            if !preserve.owner {
+                want.mode_open = SET_ID;
+            }
+        }
+        if preserve.xattrs && self.keeps.xattrs {
+            want.attributes = Some(node.attributes.clone());
+        }
+    }
+
+    /// Whether a file or link can get the name: no directory is in the way.
+    pub(super) fn room(&mut self, name: &[u8]) -> bool {
+        let is_directory =
+            self.wanted.tree.get(name).is_some_and(|want| want.kind == Some(Kind::Directory));
+        if !is_directory {
+            return true;
+        }
+        if !self.options.delete {
+            self.rule(name, Rule::NoRoomWithoutDelete);
+            self.fail(name, "a directory is where something else is to go");
+            return false;
+        }
+        if self.options.overwrite == Overwrite::Never {
+            self.rule(name, Rule::DeleteMakesRoom);
+        }
+        if self.remove(name) {
+            return true;
+        }
+        self.fail(name, "the directory in the way has something excluded in it");
+        false
+    }
+
+    /// Removes what the destination has in a directory and the source has not.
+    pub(super) fn delete_extra(&mut self, directory: &[u8]) {
+        let extra: Vec<Name> = self
+            .wanted
+            .tree
+            .keys()
+            .filter(|name| !name.is_empty() && parent(name) == directory)
+            .filter(|name| !self.source.0.contains_key(*name))
+            .cloned()
+            .collect();
+        for name in extra {
+            if is_part_name(base(&name)) {
+                self.rule(&name, Rule::OwnNames);
+                continue;
+            }
+            let is_directory = self.wanted.tree[&name].kind == Some(Kind::Directory);
+            if self.options.filter.takes(&name, is_directory) {
+                self.remove(&name);
+            }
+        }
+    }
+
+    /// Removes what is at `name` with everything below it that is not excluded; whether all is gone.
+    pub(super) fn remove(&mut self, name: &[u8]) -> bool {
+        let mut stays = BTreeSet::new();
+        let below: Vec<Name> =
+            self.wanted.tree.keys().filter(|other| is_below(other, name)).cloned().collect();
+        // Parents come before what is in them.
+        for other in &below {
+            let is_directory = self.wanted.tree[other].kind == Some(Kind::Directory);
+            let taken = self.options.filter.takes(other, is_directory);
+            let inside = stays.iter().any(|kept: &Name| is_below(other, kept));
+            if !taken || inside {
+                stays.insert(other.clone());
+            }
+        }
+        let gone: Vec<Name> = below
+            .into_iter()
+            .chain([name.to_vec()])
+            .filter(|other| {
+                !stays.contains(other) && !stays.iter().any(|kept| is_below(kept, other))
+            })
+            .collect();
+        for other in &gone {
+            self.wanted.tree.remove(other);
+        }
+        stays.is_empty()
+    }
+}

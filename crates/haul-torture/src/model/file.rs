@@ -1,0 +1,289 @@
+//! What becomes of files and links: left, kept, adjusted or replaced, alone or with other names of one file.
+
+use super::{Model, SET_ID, Token, UMASK, Verdict, Want};
+use crate::options::Overwrite;
+use crate::rule::Rule;
+use crate::tree::{Attributes, Kind, Name};
+
+impl Model<'_> {
+    pub(super) fn verdict(&self, name: &[u8], how: Overwrite) -> Verdict {
+        let Some(there) = self.wanted.tree.get(name) else { return Verdict::New };
+        let node = &self.source.0[name];
+        let (Some(Kind::File { size, .. }), Kind::File { size: source_size, .. }) =
+            (&there.kind, &node.kind)
+        else {
+            return if how == Overwrite::Never { Verdict::Leave } else { Verdict::Replace };
+        };
+        // Times that the model has left open are of directories only.
+        let there_time = self.before.0.get(name).map_or(node.time, |before| before.time);
+        let (theirs, ours) = (self.keeps.time(there_time), self.keeps.time(node.time));
+        match how {
+            Overwrite::Never => Verdict::Leave,
+            Overwrite::Always => Verdict::Replace,
+            Overwrite::Newer if ours > theirs && self.keeps.times => Verdict::Replace,
+            Overwrite::Newer => Verdict::Leave,
+            Overwrite::Different
+                if size == source_size && (ours == theirs || !self.keeps.times) =>
+            {
+                Verdict::Keep
+            }
+            Overwrite::Different => Verdict::Replace,
+        }
+    }
+
+    /// Notes where rsync's idea of the overwrite mode is another one.
+    pub(super) fn overwrite_rules(&mut self, name: &[u8], verdict: Verdict) {
+        let (node, there) = (self.source.0.get(name), self.before.0.get(name));
+        if let Some((node, there)) = node.zip(there)
+            && node.time != there.time
+            && self.keeps.time(node.time) == self.keeps.time(there.time)
+        {
+            self.rule(name, Rule::CoarseClock);
+        }
+        if self.options.overwrite == Overwrite::Newer && verdict != Verdict::New {
+            self.rule(name, Rule::NewerOnly);
+        }
+    }
+
+    pub(super) fn file(&mut self, name: &[u8]) {
+        let verdict = self.verdict(name, self.options.overwrite);
+        self.overwrite_rules(name, verdict);
+        match verdict {
+            Verdict::Leave => {}
+            Verdict::Keep => self.keep(name),
+            Verdict::New | Verdict::Replace => {
+                let token = self.token();
+                self.put(name, token);
+                self.wanted.copies += 1;
+            }
+        }
+    }
+
+    /// The file of the source is at `name`, as `token`.
+    pub(super) fn put(&mut self, name: &[u8], token: Token) {
+        let node = &self.source.0[name];
+        let preserve = self.options.preserve;
+        let replaced = self.wanted.tree.get(name).and_then(|there| match there.kind {
+            Some(Kind::File { .. }) => there.mode,
+            _ => None,
+        });
+        let (user, group) = self.creator(name);
+        let mut want = Want {
+            kind: Some(node.kind.clone()),
+            mode: self.keeps.mode.then(|| replaced.map_or(0o666 & !UMASK, |mode| mode & 0o777)),
+            mode_open: 0,
+            user,
+            group,
+            time: (preserve.times && self.keeps.times).then(|| self.keeps.time(node.time)),
+            attributes: Some(Attributes::new()),
+            token,
+            links_open: false,
+        };
+        if preserve.owner && self.keeps.owner && self.runner.user == 0 {
+            (want.user, want.group) = (Some(node.owner.0), Some(node.owner.1));
+        }
+        if preserve.mode && self.keeps.mode {
+            want.mode = Some(self.file_mode(name));
+        } else {
+            self.rule(name, Rule::NewMode);
+        }
+        if preserve.xattrs && self.keeps.xattrs {
+            want.attributes = Some(self.file_attributes(name));
+        }
+        self.wanted.tree.insert(name.to_vec(), want);
+    }
+
+    pub(super) fn file_mode(&mut self, name: &[u8]) -> u32 {
+        let mode = self.source.0[name].mode;
+        if self.options.preserve.owner || mode & SET_ID == 0 {
+            return mode;
+        }
+        self.rule(name, Rule::SetIdNeedsOwner);
+        mode & !SET_ID
+    }
+
+    pub(super) fn file_attributes(&self, name: &[u8]) -> Attributes {
+        let mut attributes = self.source.0[name].attributes.clone();
+        if !self.options.preserve.owner {
+            attributes.remove(&b"security.capability"[..]);
+        }
+        attributes
+    }
+
+    /// The bytes at `name` are the source's; the rest is made so.
+    pub(super) fn keep(&mut self, name: &[u8]) {
+        let node = &self.source.0[name];
+        let preserve = self.options.preserve;
+        let mode = (preserve.mode && self.keeps.mode).then(|| self.file_mode(name));
+        let owner =
+            (preserve.owner && self.keeps.owner && self.runner.user == 0).then_some(node.owner);
+        let attributes = (preserve.xattrs && self.keeps.xattrs).then(|| self.file_attributes(name));
+        if preserve.xattrs && !preserve.mode {
+            self.rule(name, Rule::AttributesBringModes);
+        }
+        let Some(token) = self.wanted.tree.get(name).map(|want| want.token) else { return };
+        let contradicted = self.touched.insert(token, name.to_vec()).is_some();
+        let names: Vec<Name> = self.names_of(token);
+        for other in names {
+            if contradicted {
+                self.rule(&other, Rule::SharedDestination);
+            }
+            let Some(want) = self.wanted.tree.get_mut(&other) else { continue };
+            if contradicted {
+                (want.mode, want.user, want.group, want.attributes) = (None, None, None, None);
+                continue;
+            }
+            if let Some(mode) = mode {
+                want.mode = Some(mode);
+                // Whether the bits of an owner that is not kept stay depends on whose file it was.
+                if !preserve.owner {
+                    want.mode_open = SET_ID;
+                }
+            }
+            if let Some((user, group)) = owner {
+                (want.user, want.group) = (Some(user), Some(group));
+            }
+            if let Some(attributes) = &attributes {
+                want.attributes = Some(attributes.clone());
+            }
+        }
+    }
+
+    pub(super) fn names_of(&self, token: Token) -> Vec<Name> {
+        let tree = self.wanted.tree.iter();
+        tree.filter(|(_, want)| want.token == token).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Names of one file of the source.
+    pub(super) fn group(&mut self, names: &[Name]) {
+        let verdicts: Vec<Verdict> =
+            names.iter().map(|name| self.verdict(name, self.options.overwrite)).collect();
+        for (name, verdict) in names.iter().zip(&verdicts) {
+            self.overwrite_rules(name, *verdict);
+        }
+        if verdicts.contains(&Verdict::Leave) {
+            for (name, verdict) in names.iter().zip(&verdicts) {
+                self.rule(name, Rule::LeftNamesStay);
+                if *verdict == Verdict::Leave {
+                    if let Some(want) = self.wanted.tree.get_mut(name) {
+                        want.links_open = true;
+                    }
+                    continue;
+                }
+                let token = self.token();
+                self.put(name, token);
+                let Some(want) = self.wanted.tree.get_mut(name) else { continue };
+                want.links_open = true;
+                // It may have become a name of one that was left as it is.
+                (want.mode, want.user, want.group, want.attributes) = (None, None, None, None);
+            }
+            return;
+        }
+        let kept = names.iter().zip(&verdicts).find(|(_, verdict)| **verdict == Verdict::Keep);
+        let Some((first, _)) = kept else {
+            let token = self.token();
+            self.wanted.copies += 1;
+            for name in names {
+                self.put(name, token);
+            }
+            // Those of the file that the first of them replaces, and of the directory that it is made in;
+            // which is first depends on the order.
+            let all = |get: &dyn Fn(&Want) -> Option<u32>| {
+                let of = |name: &Name| self.wanted.tree.get(name).and_then(get);
+                names.iter().all(|name| of(name) == of(&names[0]))
+            };
+            let (one_mode, one_group) = (all(&|want| want.mode), all(&|want| want.group));
+            for name in names {
+                if let Some(want) = self.wanted.tree.get_mut(name) {
+                    want.mode = want.mode.filter(|_| one_mode);
+                    want.group = want.group.filter(|_| one_group);
+                }
+            }
+            return;
+        };
+        // One that is there already, or one that was made: which of them depends on the order.
+        self.keep(first);
+        let Some(mut want) = self.wanted.tree.get(first).cloned() else { return };
+        let all_kept = verdicts.iter().all(|verdict| *verdict == Verdict::Keep);
+        let is_one = names
+            .iter()
+            .all(|name| self.wanted.tree.get(name).is_some_and(|there| there.token == want.token));
+        // Other names of the old files may stay names of one or not, and then that one was adjusted or not.
+        for name in names {
+            let Some(token) = self.wanted.tree.get(name).map(|there| there.token) else { continue };
+            for other in self.names_of(token).iter().filter(|other| !names.contains(other)) {
+                let Some(other) = self.wanted.tree.get_mut(other) else { continue };
+                other.links_open = true;
+                if !is_one {
+                    (other.mode, other.user, other.group, other.attributes) =
+                        (None, None, None, None);
+                }
+            }
+        }
+        if !is_one {
+            let preserve = self.options.preserve;
+            want.mode = want.mode.filter(|_| preserve.mode);
+            want.time = want.time.filter(|_| preserve.times);
+            want.user = want.user.filter(|_| preserve.owner);
+            want.group = want.group.filter(|_| preserve.owner);
+            want.attributes = want.attributes.filter(|_| preserve.xattrs);
+        }
+        if !all_kept {
+            self.wanted.copies += 1;
+        }
+        for name in names {
+            let old = self.wanted.tree.insert(name.clone(), want.clone());
+            if let (Some(old), true) = (old, self.options.preserve.mode) {
+                self.touched.entry(old.token).or_insert_with(|| name.clone());
+            }
+        }
+    }
+
+    pub(super) fn link(&mut self, name: &[u8], target: &[u8]) {
+        if !self.keeps.symlinks {
+            self.fail(name, "no symbolic links there");
+            return;
+        }
+        if !self.room(name) {
+            return;
+        }
+        let preserve = self.options.preserve;
+        let same = self
+            .wanted
+            .tree
+            .get(name)
+            .is_some_and(|there| there.kind == Some(Kind::Link(target.to_vec())));
+        if self.wanted.tree.contains_key(name) && self.options.overwrite == Overwrite::Never {
+            return;
+        }
+        let node = &self.source.0[name];
+        if !same {
+            let (user, group) = self.creator(name);
+            let token = self.token();
+            let made = Want {
+                kind: Some(node.kind.clone()),
+                mode: None,
+                mode_open: 0,
+                user,
+                group,
+                time: None,
+                attributes: None,
+                token,
+                links_open: true,
+            };
+            self.wanted.tree.insert(name.to_vec(), made);
+        }
+        let time = (preserve.times && self.keeps.link_times).then(|| self.keeps.time(node.time));
+        // One that is there already and has the time, as exactly as it is compared, keeps its own.
+        let there_time = self.before.0.get(name).map(|there| self.keeps.time(there.time));
+        let time = time.filter(|_| !same || time != there_time);
+        let Some(want) = self.wanted.tree.get_mut(name) else { return };
+        (want.mode, want.attributes, want.links_open) = (None, None, true);
+        if time.is_some() {
+            want.time = time;
+        }
+        if preserve.owner && self.keeps.owner && self.runner.user == 0 {
+            (want.user, want.group) = (Some(node.owner.0), Some(node.owner.1));
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What haul promises: the tree that has to be at the destination after a run, computed from the trees
+//! before it.
+//!
+//! The model knows nothing of how haul works. Where a result may depend on the order of things, or is
+//! nobody's promise (the time of a directory from which something was removed), it leaves the field open.
+
+mod directory;
+mod file;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::options::Options;
+use crate::rule::Rule;
+use crate::target::Keeps;
+use crate::tree::{Attributes, Kind, Name, Node, Time, Tree};
+
+/// Set-user-ID and set-group-ID.
+const SET_ID: u32 = 0o6000;
+
+/// What has to be at one name. `None` is open.
+#[derive(Debug, Clone)]
+pub struct Want {
+    /// Kind and content; open only where names of one file contradict each other.
+    pub kind: Option<Kind>,
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Bits of `mode` that are not judged.
+    pub mode_open: u32,
+    /// User.
+    pub user: Option<u32>,
+    /// Group.
+    pub group: Option<u32>,
+    /// Modification time.
+    pub time: Option<Time>,
+    /// Extended attributes.
+    pub attributes: Option<Attributes>,
+    /// Wants with the same token are names of one file.
+    pub token: Token,
+    /// Whether it is judged with which other names it is one file.
+    pub links_open: bool,
+}
+
+/// Identifies a file of the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Token {
+    /// One that was there before, by its inode.
+    Old(u64),
+    /// One that was made.
+    New(u64),
+}
+
+/// What a run has to lead to.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    /// The tree.
+    pub tree: BTreeMap<Name, Want>,
+    /// What cannot be done, and why: the run has to say so and to go on.
+    pub failures: BTreeMap<Name, &'static str>,
+    /// Where rsync may do something else, at these names and all below.
+    pub rules: BTreeMap<Name, BTreeSet<Rule>>,
+    /// Files whose content has to be moved (links of one file count once).
+    pub copies: u64,
+    /// Files of the source that take part, under all of their names.
+    pub files: usize,
+}
+
+/// Who runs haul.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Runner {
+    /// Its user; 0 may do everything.
+    pub user: u32,
+    /// Its group.
+    pub group: u32,
+}
+
+/// The bits that umask takes away, in every run.
+pub const UMASK: u32 = 0o022;
+
+/// Computes what has to be there after a run of `options` from `source` to a destination with `before`.
+pub fn wanted(
+    source: &Tree,
+    before: &Tree,
+    options: &Options,
+    keeps: &Keeps,
+    runner: Runner,
+) -> Wanted {
+    let tree = before.0.iter().map(|(name, node)| (name.clone(), Want::of(node))).collect();
+    let wanted = Wanted { tree, ..Wanted::default() };
+    let mut model = Model {
+        source,
+        before,
+        options,
+        keeps,
+        runner,
+        wanted,
+        files: Vec::new(),
+        touched: HashMap::new(),
+        next: 0,
+    };
+    model.run();
+    model.wanted
+}
+
+impl Want {
+    fn of(node: &Node) -> Self {
+        Self {
+            kind: Some(node.kind.clone()),
+            mode: Some(node.mode),
+            mode_open: 0,
+            user: Some(node.owner.0),
+            group: Some(node.owner.1),
+            // A directory that is not finished by the run may still get or lose entries.
+            time: (node.kind != Kind::Directory).then_some(node.time),
+            attributes: Some(node.attributes.clone()),
+            token: Token::Old(node.inode),
+            links_open: false,
+        }
+    }
+}
+
+/// What becomes of an existing file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    New,
+    Replace,
+    Keep,
+    Leave,
+}
+
+struct Model<'a> {
+    source: &'a Tree,
+    before: &'a Tree,
+    options: &'a Options,
+    keeps: &'a Keeps,
+    runner: Runner,
+    wanted: Wanted,
+    files: Vec<Name>,
+    /// Old files whose mode and the like were adjusted, with the source that they were adjusted to.
+    touched: HashMap<Token, Name>,
+    next: u64,
+}
+
+impl Model<'_> {
+    fn run(&mut self) {
+        self.directory(b"");
+        let files = std::mem::take(&mut self.files);
+        self.wanted.files = files.len();
+        let mut groups: BTreeMap<u64, Vec<Name>> = BTreeMap::new();
+        for name in files {
+            let node = &self.source.0[&name];
+            if self.options.preserve.links && self.keeps.hard_links && node.links > 1 {
+                groups.entry(node.inode).or_default().push(name);
+            } else {
+                self.file(&name);
+            }
+        }
+        for names in groups.into_values() {
+            self.group(&names);
+        }
+        self.open_what_shares();
+        self.spread_rules();
+    }
+
+    fn rule(&mut self, name: &[u8], rule: Rule) {
+        self.wanted.rules.entry(name.to_vec()).or_default().insert(rule);
+    }
+
+    fn fail(&mut self, name: &[u8], why: &'static str) {
+        self.wanted.failures.insert(name.to_vec(), why);
+    }
+
+    fn token(&mut self) -> Token {
+        self.next += 1;
+        Token::New(self.next)
+    }
+
+    /// What rsync does to one name of a file it does to the others.
+    fn spread_rules(&mut self) {
+        let mut of_file: HashMap<u64, BTreeSet<Rule>> = HashMap::new();
+        for (name, rules) in &self.wanted.rules {
+            if let Some(node) = self.before.0.get(name).filter(|node| node.links > 1) {
+                of_file.entry(node.inode).or_default().extend(rules);
+            }
+        }
+        for (name, node) in &self.before.0 {
+            if let Some(rules) = of_file.get(&node.inode) {
+                self.wanted.rules.entry(name.clone()).or_default().extend(rules);
+            }
+        }
+    }
+
+    /// Files that were adjusted and have further names that are no business of this run, or of other
+    /// files of the source: what they get depends on the order.
+    fn open_what_shares(&mut self) {
+        let mut sources: HashMap<Token, BTreeSet<u64>> = HashMap::new();
+        for (name, want) in &self.wanted.tree {
+            if let Some(node) = self.source.0.get(name)
+                && matches!(want.token, Token::Old(_))
+                && matches!(want.kind, Some(Kind::File { .. }))
+            {
+                sources.entry(want.token).or_default().insert(node.inode);
+            }
+        }
+        let shared: Vec<Token> = sources
+            .into_iter()
+            .filter(|(_, nodes)| nodes.len() > 1)
+            .map(|(token, _)| token)
+            .collect();
+        for token in shared {
+            for name in self.names_of(token) {
+                self.rule(&name, Rule::SharedDestination);
+                if let Some(want) = self.wanted.tree.get_mut(&name) {
+                    want.links_open = true;
+                }
+            }
+        }
+    }
+}
+
+/// The name of a run's destination below which the model looks, for messages.
+pub fn shown(name: &[u8]) -> String {
+    if name.is_empty() { "(root)".to_owned() } else { format!("'{}'", name.escape_ascii()) }
+}
