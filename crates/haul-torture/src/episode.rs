@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use crate::at;
 use crate::chance::Chance;
 use crate::compare::{Difference, described, differences, unexplained};
-use crate::grow::{give, grow, mutate};
+use crate::grow::{Features, give, grow, mutate};
 use crate::model::{Runner, Wanted, wanted};
 use crate::options::{Form, Options};
 use crate::run::{Kill, Programs, Ran};
@@ -305,7 +305,9 @@ impl<'a> Episode<'a> {
         if !is_directory {
             return Ok(());
         }
-        mutate(chance, &self.target.destination, &self.target.features)
+        // There haul's own names are what a killed run left, which the next one removes.
+        let features = Features { like_own: false, ..self.target.features };
+        mutate(chance, &self.target.destination, &features)
     }
 
     /// Gives source and destination to the ordinary user, who can read all of it.

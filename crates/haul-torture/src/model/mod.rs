@@ -144,19 +144,24 @@ impl Model<'_> {
     fn run(&mut self) {
         self.directory(b"");
         let files = std::mem::take(&mut self.files);
-        self.wanted.files = files.len();
         let mut groups: BTreeMap<u64, Vec<Name>> = BTreeMap::new();
-        for name in files {
-            let node = &self.source.0[&name];
+        for name in &files {
+            let node = &self.source.0[name];
             if self.options.preserve.links && self.keeps.hard_links && node.links > 1 {
-                groups.entry(node.inode).or_default().push(name);
+                groups.entry(node.inode).or_default().push(name.clone());
             } else {
-                self.file(&name);
+                self.file(name);
             }
         }
         for names in groups.into_values() {
             self.group(&names);
         }
+        // A link that `--overwrite never` leaves in the place of a file has no digest.
+        let is_file = |name: &&Name| {
+            let want = self.wanted.tree.get(*name);
+            want.is_some_and(|want| matches!(want.kind, None | Some(Kind::File { .. })))
+        };
+        self.wanted.files = files.iter().filter(is_file).count();
         self.open_what_shares();
         self.spread_rules();
     }
