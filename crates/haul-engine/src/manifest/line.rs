@@ -383,7 +383,8 @@ mod tests {
             let line = line.strip_suffix(b"\n").unwrap();
             prop_assert!(!line.contains(&b'\n'));
             let listed = parse_line(line, DigestKind::Sha256).unwrap().unwrap();
-            prop_assert_eq!(listed_path(&listed.name).unwrap().as_bytes(), &name);
+            let path = listed_path(&listed.name).unwrap();
+            prop_assert_eq!(path.as_bytes(), &name);
             prop_assert_eq!(listed.digest, digest);
         }
     }
