@@ -285,8 +285,10 @@ impl<'a> Episode<'a> {
         let want = wanted(source, before, &step.options, &target.oracle_keeps, step.runner);
         let ran = step.rsync()?;
         // 23 to 25: something could not be transferred, or vanished. All others say that rsync gave up half
-        // way, as rsync 3.5.0 does where something is in the way of a hard link.
-        if !matches!(ran.status, Some(0 | 23..=25)) {
+        // way, as rsync 3.5.0 does where something is in the way of a hard link. And it deletes nothing once it has
+        // taken a file for a directory, as it does where --ignore-existing keeps one in the way of a directory.
+        let gave_up = ran.errors.contains("opendir") && ran.errors.contains("Not a directory");
+        if gave_up || !matches!(ran.status, Some(0 | 23..=25)) {
             self.counts.without_oracle += 1;
             return Ok(Ok(()));
         }

@@ -222,8 +222,16 @@ impl Model<'_> {
         }
         if !is_one {
             let preserve = self.options.preserve;
+            // Two files of one size and time, as far as that is compared, may differ all the same.
+            let kinds = |name: &Name| self.wanted.tree.get(name).and_then(|want| want.kind.clone());
+            let kept =
+                names.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Keep);
+            let one_kind = { kept }.all(|(name, _)| kinds(name) == want.kind);
+            let source = &self.source.0[first];
+            want.kind = want.kind.filter(|kind| one_kind && *kind == source.kind);
+            let time = self.keeps.time(source.time);
+            want.time = want.time.filter(|there| preserve.times && *there == time);
             want.mode = want.mode.filter(|_| preserve.mode);
-            want.time = want.time.filter(|_| preserve.times);
             want.user = want.user.filter(|_| preserve.owner);
             want.group = want.group.filter(|_| preserve.owner);
             want.attributes = want.attributes.filter(|_| preserve.xattrs);
