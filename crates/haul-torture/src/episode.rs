@@ -14,6 +14,7 @@ use rustix::process::Signal;
 use crate::at;
 use crate::chance::Chance;
 use crate::compare::{Difference, described, differences, unexplained};
+use crate::filter::Filter;
 use crate::grow::{Features, give, grow, mutate};
 use crate::model::{Runner, Wanted, wanted};
 use crate::options::{Form, Options};
@@ -127,6 +128,10 @@ impl<'a> Episode<'a> {
             self.disturb(chance)?;
         }
         let mut options = Options::random(chance, !as_user);
+        if target.renames {
+            options.filter = Filter::default();
+            options.manifest = false;
+        }
         if options.manifest {
             options.tuning.retain(|word| !word.starts_with("--digest"));
         }
@@ -150,8 +155,8 @@ impl<'a> Episode<'a> {
             view: PathBuf::new(),
         };
         step.view = step.view_of(&target.destination);
-        let mut before = Tree::read(&step.view)?;
-        let mut source = Tree::read(&target.source)?;
+        let mut before = target.tree(&step.view)?;
+        let mut source = target.tree(&target.source)?;
         let kills = if chance.one_in(3) { 1 + chance.below(3) } else { 0 };
         for _ in 0..kills {
             let signal = *chance.pick(&[Signal::KILL, Signal::KILL, Signal::INT, Signal::TERM]);
@@ -162,9 +167,9 @@ impl<'a> Episode<'a> {
                 return Ok(Err(step.report(&format!("haul {}", ran.ended()), &[], &ran, None)));
             }
             let there = if target.is_server {
-                Tree::read_at_rest(&step.view)?
+                target.tree_at_rest(&step.view)?
             } else {
-                Tree::read(&step.view)?
+                target.tree(&step.view)?
             };
             if let Err(differences) = step.half_way(&source, &before, &there) {
                 let trees = Some((&source, &before));
@@ -190,7 +195,7 @@ impl<'a> Episode<'a> {
                 if as_user {
                     self.hand_over()?;
                 }
-                source = Tree::read(&target.source)?;
+                source = target.tree(&target.source)?;
                 sweep(&step.view)?;
             }
         }
@@ -220,7 +225,7 @@ impl<'a> Episode<'a> {
         self.typical = ran.elapsed;
         let trees = Some((source, before));
         let expected = i32::from(!want.failures.is_empty());
-        let mut there = Tree::read(&step.view)?;
+        let mut there = target.tree(&step.view)?;
         if step.options.manifest {
             if let Err(why) = step.check_manifest(&want)? {
                 return Ok(Err(step.report(&why, &[], &ran, trees)));
@@ -243,7 +248,9 @@ impl<'a> Episode<'a> {
                 format!("haul {}; wanted status {expected}, for these failures", ran.ended());
             return Ok(Err(step.report(&what, &failures, &ran, trees)));
         }
-        if let Err(report) = self.judge_rsync(step, source, before)? {
+        if !target.renames
+            && let Err(report) = self.judge_rsync(step, source, before)?
+        {
             return Ok(Err(report));
         }
         let again = step.haul(None)?;
@@ -262,7 +269,7 @@ impl<'a> Episode<'a> {
             return Ok(Err(step.report(&what, &[], &again, trees)));
         }
         if step.options.settles() {
-            let mut there = Tree::read(&step.view)?;
+            let mut there = target.tree(&step.view)?;
             if step.options.manifest && step.options.form != Form::Into {
                 there.0.remove(&b"SHA256SUMS"[..]);
             }
@@ -292,7 +299,7 @@ impl<'a> Episode<'a> {
             self.counts.without_oracle += 1;
             return Ok(Ok(()));
         }
-        let there = Tree::read(&step.view_of(&target.oracle))?;
+        let there = target.tree(&step.view_of(&target.oracle))?;
         let found = unexplained(differences(&want, &there), &want);
         if found.is_empty() {
             return Ok(Ok(()));

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, UTIME_OMIT,
 
 use crate::at;
 use crate::chance::Chance;
-use crate::names::{Alphabet, name};
+use crate::names::{Alphabet, canonical, name};
 
 /// What may be in a tree. A file system that lacks something has it switched off.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +36,8 @@ pub struct Features {
     pub xattrs: bool,
     /// Pipes and sockets.
     pub specials: bool,
+    /// Names of one directory that a file system which renames takes for the same.
+    pub alike: bool,
     /// Times before 1970 and after 2106.
     pub far_times: bool,
     /// The longest file.
@@ -69,7 +71,7 @@ pub fn grow(chance: &mut Chance, root: &Path, count: usize, features: &Features)
         let directory = chance.pick(&directories).clone();
         let path =
             directory.join(OsStr::from_bytes(&name(chance, features.alphabet, features.like_own)));
-        if fs::symlink_metadata(&path).is_ok() {
+        if is_taken(&path, features)? {
             continue;
         }
         create(chance, root, &path, features)?;
@@ -132,7 +134,7 @@ fn change(chance: &mut Chance, root: &Path, path: &Path, features: &Features) ->
                 features.alphabet,
                 features.like_own,
             )));
-            if new.starts_with(path) || fs::symlink_metadata(&new).is_ok() {
+            if new.starts_with(path) || is_taken(&new, features)? {
                 return Ok(());
             }
             fs::rename(path, &new).map_err(|error| at("renaming", path, &error))
@@ -142,6 +144,24 @@ fn change(chance: &mut Chance, root: &Path, path: &Path, features: &Features) ->
     }
 }
 
+/// Whether there is something of this name, or of one that must not be beside it.
+fn is_taken(path: &Path, features: &Features) -> io::Result<bool> {
+    if fs::symlink_metadata(path).is_ok() {
+        return Ok(true);
+    }
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return Ok(true) };
+    if features.alike {
+        return Ok(false);
+    }
+    let wanted = canonical(name.as_bytes());
+    for entry in fs::read_dir(directory).map_err(|error| at("listing", directory, &error))? {
+        if canonical(entry?.file_name().as_bytes()) == wanted {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 fn hard_link(chance: &mut Chance, root: &Path, path: &Path, features: &Features) -> io::Result<()> {
     let directories = directories(root)?;
     let new = chance.pick(&directories).join(OsStr::from_bytes(&name(
@@ -149,7 +169,7 @@ fn hard_link(chance: &mut Chance, root: &Path, path: &Path, features: &Features)
         features.alphabet,
         features.like_own,
     )));
-    if fs::symlink_metadata(&new).is_ok() {
+    if is_taken(&new, features)? {
         return Ok(());
     }
     fs::hard_link(path, &new).map_err(|error| at("linking", path, &error))

@@ -1,6 +1,9 @@
 //! Names that file systems, protocols and programs get wrong.
 
+use icu_normalizer::DecomposingNormalizerBorrowed;
+
 use crate::chance::Chance;
+use crate::tree::Name;
 
 /// Which names a file system can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,7 +13,7 @@ pub enum Alphabet {
     /// Valid UTF-8, and names so short that two of one file, one of them haul's own, fit into one record. A
     /// rename between longer ones makes ntfs-3g 2022.10.3 lose the end of the name, or all of it (two plain renames in
     /// a row are enough).
-    Ntfs,
+    ShortText,
     /// What FAT and exFAT take: no control characters, none of `"*/:<>?\|`, no trailing dot or blank.
     Fat,
 }
@@ -151,9 +154,24 @@ pub fn name(chance: &mut Chance, alphabet: Alphabet, like_own: bool) -> Vec<u8> 
     }
 }
 
+/// The path under which a file system that renames (`fuse/renaming.py`) finds the entry that was made as `path`.
+pub fn canonical(path: &[u8]) -> Name {
+    let normalizer = const { DecomposingNormalizerBorrowed::new_nfd() };
+    let component = |name: &[u8]| {
+        let kept =
+            name.iter().rposition(|byte| !matches!(byte, b'.' | b' ')).map_or(0, |last| last + 1);
+        let name = if kept == 0 { name } else { &name[..kept] };
+        let text = String::from_utf8_lossy(name);
+        let small = normalizer.normalize(&text).to_lowercase();
+        normalizer.normalize(&small).into_owned().into_bytes()
+    };
+    let components: Vec<Name> = path.split(|byte| *byte == b'/').map(component).collect();
+    components.join(&b'/')
+}
+
 /// A long name of one byte a letter, of two or of three; the last letters tell names apart.
 fn long(chance: &mut Chance, alphabet: Alphabet) -> Vec<u8> {
-    let length = if alphabet == Alphabet::Ntfs { 100 } else { *chance.pick(LONG) };
+    let length = if alphabet == Alphabet::ShortText { 100 } else { *chance.pick(LONG) };
     let letter = *chance.pick(&["l", "\u{e9}", "\u{65e5}"]);
     // Names of FAT have 255 UTF-16 units, of others 255 bytes; both limits hold here.
     let mut name = letter.repeat(length / letter.len()).into_bytes();
@@ -172,10 +190,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_of_one_entry_have_one_canonical_form() {
+        for (made, found) in [("A. .", "a"), ("\u{c4}b/X", "a\u{308}b/x"), ("...", "..."), ("", "")]
+        {
+            assert_eq!(canonical(made.as_bytes()), found.as_bytes());
+        }
+    }
+
+    #[test]
     fn every_name_can_be_made() {
         let mut chance = Chance::new(1);
         for _ in 0..10_000 {
-            for alphabet in [Alphabet::Bytes, Alphabet::Ntfs, Alphabet::Fat] {
+            for alphabet in [Alphabet::Bytes, Alphabet::ShortText, Alphabet::Fat] {
                 let name = name(&mut chance, alphabet, true);
                 assert!(!name.is_empty() && name.len() <= 255, "{name:?}");
                 assert!(!name.contains(&b'/') && !name.contains(&0), "{name:?}");

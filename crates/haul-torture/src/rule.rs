@@ -35,6 +35,8 @@ pub enum Rule {
     /// An ordinary user's directory that has no write permission, or is to have none, is written to all the same,
     /// and has its mode in the end. rsync fails in some of them.
     ReadOnlyDirectories,
+    /// A time within the second before 1970 is no time to rsync, which leaves that of the copy.
+    SecondBefore1970,
     /// Names of one file at the destination that are two files at the source: which of them decides depends
     /// on the order.
     SharedDestination,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::at;
+use crate::names::canonical;
 
 /// A path below the root of a tree, its names joined by `/`; the root itself is empty.
 pub type Name = Vec<u8>;
@@ -74,6 +75,12 @@ impl Tree {
             tree.add(root, b"")?;
         }
         Ok(tree)
+    }
+
+    /// With each name as [`canonical`] has it.
+    #[must_use]
+    pub fn canonical(self) -> Self {
+        Self(self.0.into_iter().map(|(name, node)| (canonical(&name), node)).collect())
     }
 
     /// As [`Tree::read`], of a tree in which a server may still be doing what a killed client asked for: reads

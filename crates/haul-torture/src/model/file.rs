@@ -67,6 +67,9 @@ impl Model<'_> {
             Some(Kind::File { .. }) => there.mode,
             _ => None,
         });
+        if node.time.seconds == -1 {
+            self.rule(name, Rule::SecondBefore1970);
+        }
         let (user, group) = self.creator(name);
         let mut want = Want {
             kind: Some(node.kind.clone()),

@@ -45,6 +45,7 @@ pub(super) fn on(name: &'static str, work: &Path, point: &Path) -> io::Result<Ta
         oracle_keeps: Keeps::ALL,
         features: unix_features(),
         is_server: false,
+        renames: false,
         users: is_root(),
         guards: Vec::new(),
     })

@@ -2,6 +2,7 @@
 
 pub mod image;
 pub mod local;
+mod renaming;
 pub mod server;
 
 use std::ffi::OsString;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::grow::Features;
 use crate::names::Alphabet;
-use crate::tree::Time;
+use crate::tree::{Time, Tree};
 
 /// What a destination keeps of what it is given.
 #[derive(Debug, Clone, Copy)]
@@ -101,8 +102,27 @@ pub struct Target {
     pub is_server: bool,
     /// Whether runs as an ordinary user make sense.
     pub users: bool,
+    /// Whether it gives files other names than it was asked for. rsync is no judge there: `--delete` removes what it
+    /// has just copied. Neither are filters and manifests, which have the names of the source.
+    pub renames: bool,
     /// Mounts and servers, taken down in this order.
     pub guards: Vec<Guard>,
+}
+
+impl Target {
+    /// The tree at `root`, under names that can be compared.
+    pub fn tree(&self, root: &Path) -> io::Result<Tree> {
+        self.comparable(Tree::read(root))
+    }
+
+    /// As [`Target::tree`], once nothing changes any more.
+    pub fn tree_at_rest(&self, root: &Path) -> io::Result<Tree> {
+        self.comparable(Tree::read_at_rest(root))
+    }
+
+    fn comparable(&self, tree: io::Result<Tree>) -> io::Result<Tree> {
+        if self.renames { tree.map(Tree::canonical) } else { tree }
+    }
 }
 
 /// Something that has to be taken down.
@@ -181,6 +201,7 @@ pub const ALL: &[Kind] = &[
     Kind { name: "btrfs", short: false, make: image::btrfs },
     Kind { name: "ntfs-3g", short: true, make: image::ntfs },
     Kind { name: "exfat-fuse", short: true, make: image::exfat },
+    Kind { name: "renaming", short: true, make: renaming::renaming },
     Kind { name: "sftp-haul", short: true, make: server::haul_sftp },
     Kind { name: "sftp-openssh", short: true, make: server::openssh },
     Kind { name: "dav-haul", short: true, make: server::haul_dav },
@@ -204,6 +225,7 @@ pub(crate) fn unix_features() -> Features {
         hard_links: true,
         xattrs: true,
         specials: true,
+        alike: true,
         far_times: true,
         largest: u64::MAX,
     }
