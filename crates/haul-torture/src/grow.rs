@@ -36,6 +36,9 @@ pub struct Features {
     pub xattrs: bool,
     /// Pipes and sockets.
     pub specials: bool,
+    /// A file that is changed in place is changed under all its names. ntfs-3g has the kernel cache each name by
+    /// itself, and the others may show the old content for a while.
+    pub in_place: bool,
     /// Names of one directory that a file system which renames takes for the same.
     pub alike: bool,
     /// Times before 1970 and after 2106.
@@ -103,7 +106,7 @@ fn change(chance: &mut Chance, root: &Path, path: &Path, features: &Features) ->
             remove(path)?;
             create(chance, root, path, features)
         }
-        2 | 3 if stat.is_file() => {
+        2 | 3 if stat.is_file() && (features.in_place || stat.nlink() == 1) => {
             let mut content = fs::read(path).map_err(|error| at("reading", path, &error))?;
             match chance.below(4) {
                 0 => content.truncate(content.len() / 2),

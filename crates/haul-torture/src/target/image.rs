@@ -101,6 +101,7 @@ pub(super) fn ntfs(site: &Site<'_>) -> io::Result<Made> {
     )?;
     Ok(changed(made, |target| {
         target.features.alphabet = Alphabet::ShortText;
+        target.features.in_place = false;
         target.features.specials = false;
         // ntfs-3g loses times before 1970 and large numbers of groups.
         target.features.far_times = false;

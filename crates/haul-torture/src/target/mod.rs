@@ -225,6 +225,7 @@ pub(crate) fn unix_features() -> Features {
         hard_links: true,
         xattrs: true,
         specials: true,
+        in_place: true,
         alike: true,
         far_times: true,
         largest: u64::MAX,
