@@ -11,6 +11,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, Result as SysResult};
 
+use crate::statfs::left_out;
 use crate::volume::Volume;
 use crate::xattrs::Holder;
 
@@ -161,11 +162,13 @@ pub(crate) fn apply(
         // Attributes may have been an ACL, which changes the mode; a change of owner only clears
         // bits that `current_mode` does not have.
         if mode != current_mode || changed {
-            rustix::fs::fchmod(file, permissions(mode)).map_err(|error| ("set mode", error))?;
+            let set = rustix::fs::fchmod(file, permissions(mode));
+            left_out(set).map_err(|error| ("set mode", error))?;
         }
     }
     if let Some(modified) = metadata.modified {
-        rustix::fs::futimens(file, &times(modified)).map_err(|error| ("set time", error))?;
+        let set = rustix::fs::futimens(file, &times(modified));
+        left_out(set).map_err(|error| ("set time", error))?;
     }
     Ok(())
 }
@@ -176,7 +179,7 @@ fn set_owner(file: BorrowedFd<'_>, (user, group): (u32, u32)) -> SysResult<()> {
     if (stat.st_uid, stat.st_gid) == (user, group) {
         return Ok(());
     }
-    rustix::fs::fchown(file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))
+    left_out(rustix::fs::fchown(file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group))))
 }
 
 impl Volume {
@@ -219,7 +222,8 @@ impl Volume {
                     return Ok(());
                 }
                 let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
-                rustix::fs::chownat(directory, name, user, group, AtFlags::SYMLINK_NOFOLLOW)
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                left_out(rustix::fs::chownat(directory, name, user, group, flags))
             })?;
         }
         if can.xattrs
@@ -241,7 +245,7 @@ impl Volume {
         if let Some(modified) = metadata.modified {
             self.at("set time", path, |directory, name| {
                 let flags = AtFlags::SYMLINK_NOFOLLOW;
-                rustix::fs::utimensat(directory, name, &times(modified), flags)
+                left_out(rustix::fs::utimensat(directory, name, &times(modified), flags))
             })?;
         }
         Ok(())
@@ -307,10 +311,10 @@ pub(crate) struct Handle {
 impl Handle {
     pub(crate) fn set_mode(&self, mode: u32) -> SysResult<()> {
         let mode = permissions(mode);
-        match &self.path {
+        left_out(match &self.path {
             Some(path) => rustix::fs::chmod(path, mode),
             None => rustix::fs::fchmod(&self.file, mode),
-        }
+        })
     }
 
     fn holder(&self) -> Holder<'_> {

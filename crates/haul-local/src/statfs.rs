@@ -1,6 +1,7 @@
 //! Which file system the root is on, and what follows from that for the capabilities.
 
 use haul_storage::{Capabilities, KeptTimes, Medium, Writes};
+use rustix::io::{Errno, Result as SysResult};
 
 /// The longest file on FAT32: its length is kept in 32 bits.
 #[cfg(any(target_os = "linux", test))]
@@ -97,6 +98,15 @@ impl FileSystem {
             max_file_size: self.max_file_size,
             whole_limit: WHOLE_LIMIT,
         }
+    }
+}
+
+/// What a file system does not have is left out, as `Storage::set_metadata` says. Which one it is, is not known of
+/// those on FUSE: fusefat, for one, has neither modes nor owners.
+pub(crate) fn left_out(outcome: SysResult<()>) -> SysResult<()> {
+    match outcome {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        outcome => outcome,
     }
 }
 

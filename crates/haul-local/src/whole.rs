@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use crate::dir::below_root;
 use crate::metadata::{apply, identity_of, metadata_of, permissions, size_of};
+use crate::statfs::left_out;
 use crate::volume::{Volume, temporary_name, umask};
 use crate::write::{Part, sync_directory, write_all};
 
@@ -112,7 +113,7 @@ impl Volume {
             Err(Errno::EXIST) if options.replace => {
                 if options.metadata.mode.is_none() {
                     let mode = self.default_mode(to, path.name(), true);
-                    rustix::fs::fchmod(&file, permissions(mode))
+                    left_out(rustix::fs::fchmod(&file, permissions(mode)))
                         .map_err(|errno| self.error("set mode", path, errno))?;
                 }
                 // By way of the part file's name, which a later run looks for: if this one is killed

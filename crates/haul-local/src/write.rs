@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::{Errno, Result as SysResult};
 
 use crate::dir::{Directory, below_root};
-use crate::metadata::{apply, id_of, permissions};
+use crate::metadata::{apply, id_of, permissions, size_of};
 use crate::read::LocalReader;
 use crate::volume::Volume;
 
@@ -220,7 +220,13 @@ impl Part {
         self.still_open(OPERATION)?;
         let name = self.path.name();
         // Also gives back what was reserved beyond the end.
-        rustix::fs::ftruncate(&self.file, size).map_err(|errno| self.error(OPERATION, errno))?;
+        if let Err(errno) = rustix::fs::ftruncate(&self.file, size) {
+            // fusefat refuses it always.
+            let is_right = rustix::fs::fstat(&self.file).is_ok_and(|stat| size_of(&stat) == size);
+            if !is_right {
+                return Err(self.error(OPERATION, errno));
+            }
+        }
         let mut metadata = options.metadata.clone();
         if metadata.mode.is_none() {
             let directory = self.directory.as_fd();

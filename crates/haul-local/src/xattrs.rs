@@ -10,6 +10,8 @@ use haul_storage::Xattrs;
 use rustix::fs::XattrFlags;
 use rustix::io::{Errno, Result as SysResult};
 
+use crate::statfs::left_out;
+
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// Linux allows this many bytes for the list of names and for each value.
@@ -110,11 +112,9 @@ fn is_kept(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_") || name == CAPABILITY
 }
 
-/// What a file system does not have is left out, as `Storage::set_metadata` says, and so are capabilities that
-/// only root may give or take.
+/// Capabilities that only root may give or take are left out as well.
 fn allowed(name: &[u8], outcome: SysResult<()>) -> SysResult<()> {
-    match outcome {
-        Err(Errno::OPNOTSUPP) => Ok(()),
+    match left_out(outcome) {
         Err(Errno::PERM) if name == CAPABILITY => Ok(()),
         outcome => outcome,
     }

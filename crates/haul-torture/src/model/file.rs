@@ -177,8 +177,9 @@ impl Model<'_> {
                 self.put(name, token);
                 let Some(want) = self.wanted.tree.get_mut(name) else { continue };
                 want.links_open = true;
-                // It may have become a name of one that was left as it is.
+                // It may have become a name of one that was left as it is, with what the comparison does not see.
                 (want.mode, want.user, want.group, want.attributes) = (None, None, None, None);
+                want.time = None;
             }
             return;
         }

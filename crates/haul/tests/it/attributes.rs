@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::process::Command;
 
 use crate::faults::{as_nobody, is_root};
+use crate::image::Image;
 use crate::session::Session;
 
 /// `cap_net_raw=p`, as `setcap` writes it.
@@ -132,6 +133,22 @@ fn what_a_change_of_owner_takes_is_set_again() {
     session.haul("cp -q -a src/ dst").status(0);
     assert_eq!(fs::metadata(session.path("dst/f")).unwrap().uid(), 65534);
     assert_eq!((get(&session, "dst/f"), mode(&session, "dst/f")), (wanted, 0o4755));
+}
+
+/// fusefat has no modes and owners ("function not implemented"), and refuses to set the length that a file has.
+#[test]
+fn what_a_file_system_does_not_have_is_left_out() {
+    let session = Session::new().file("src/d/f", "x").file("src/g", vec![7; 100_000]);
+    let mount: [&str; 3] = ["fusefat", "-o", "rw+"];
+    let make = ["mkfs.vfat", "-F", "32"];
+    let Some(_image) = Image::new(&session, "fat", &make, &mount) else { return };
+    for line in ["cp -q --overwrite never src/ fat/a", "cp -q -a src/ fat/b"] {
+        session.haul(line).status(0).stderr("");
+        session.haul(line).status(0).stderr("");
+    }
+    for copy in ["fat/a", "fat/b"] {
+        session.tool(&format!("diff -r src {copy}"));
+    }
 }
 
 #[test]
