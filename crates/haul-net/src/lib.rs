@@ -19,5 +19,5 @@ pub use inflow::{Feeder, Inflow, TELLS_WHAT_CAME};
 pub use pace::Pace;
 pub use places::{Place, Places};
 pub use secret::{Nobody, PasswordSource, Prompter, Secret, secret_variables};
-pub use waits::{HostWaits, REPORTED_AFTER, Wait, Waits};
+pub use waits::{HostWaits, Pause, REPORTED_AFTER, Wait, Waits};
 pub use window::receive_at_most;

@@ -12,7 +12,7 @@
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -56,7 +56,14 @@ struct Host {
     /// When something came last, and when a report was made last: milliseconds since `began`.
     heard: AtomicU64,
     reported: AtomicU64,
+    /// Open [`Pause`]s.
+    paused: AtomicUsize,
 }
+
+/// While it lives, waits for the host are not reported: a person is asked for something that the host
+/// waits for.
+#[derive(Debug)]
+pub struct Pause(Option<Arc<Host>>);
 
 impl Waits {
     /// Reports long waits to `report`, which must not block.
@@ -79,6 +86,7 @@ impl Waits {
                 began: Instant::now(),
                 heard: AtomicU64::new(0),
                 reported: AtomicU64::new(0),
+                paused: AtomicUsize::new(0),
             })
         });
         HostWaits { host }
@@ -133,6 +141,24 @@ impl HostWaits {
             host.heard();
         }
     }
+
+    /// Reports no wait until the result is dropped, and counts from then on.
+    #[must_use]
+    pub fn pause(&self) -> Pause {
+        if let Some(host) = &self.host {
+            host.paused.fetch_add(1, Ordering::Relaxed);
+        }
+        Pause(self.host.clone())
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        if let Some(host) = &self.0 {
+            host.heard();
+            host.paused.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Host {
@@ -167,6 +193,10 @@ impl Host {
 
     /// Reports a wait, unless somebody else has just done so or the host was heard meanwhile.
     fn report(&self, began: Instant, now: Instant, what: &impl Fn() -> String) {
+        if self.paused.load(Ordering::Relaxed) > 0 {
+            self.heard_at(now);
+            return;
+        }
         let last = self.reported.load(Ordering::Relaxed);
         if self.next_report(began) > now {
             return;
@@ -262,6 +292,23 @@ mod tests {
         assert_eq!(*all.lock().unwrap(), []);
         wait(&host, 0, 64..68, "a");
         assert_eq!(*all.lock().unwrap(), expected(&[("a", 10)]));
+    }
+
+    #[test]
+    fn a_wait_while_a_person_is_asked_is_not_reported() {
+        let waits = Arc::new(Mutex::new(0));
+        let reports = Arc::clone(&waits);
+        let of_host = Waits::new(move |_| *reports.lock().unwrap() += 1).of("host:80");
+        let host = of_host.host.as_ref().unwrap();
+        let pause = of_host.pause();
+        wait(host, 0, 0..60, "a");
+        assert_eq!(*waits.lock().unwrap(), 0);
+        drop(pause);
+        host.heard_at(host.began + Duration::from_secs(60));
+        wait(host, 0, 60..70, "a");
+        assert_eq!(*waits.lock().unwrap(), 0);
+        wait(host, 0, 70..71, "a");
+        assert_eq!(*waits.lock().unwrap(), 1);
     }
 
     #[tokio::test]
