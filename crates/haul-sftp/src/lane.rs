@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use haul_net::HostWaits;
 use haul_storage::Result;
 
 use crate::ssh::{self, SshHost};
@@ -58,6 +59,10 @@ impl Dial for SshDial {
             22 => format!("{user}@{host}"),
             port => format!("{user}@{host}:{port}"),
         }
+    }
+
+    fn waits(&self) -> HostWaits {
+        self.host.waits()
     }
 }
 

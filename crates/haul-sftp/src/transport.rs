@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use haul_net::Gauge;
+use haul_net::{Gauge, HostWaits};
 use haul_storage::Result;
 
 /// Gives what is sent first on a channel, of what the server says it is.
@@ -26,6 +26,9 @@ pub trait Dial: Debug + Send + Sync {
 
     /// The host as errors name it.
     fn host(&self) -> String;
+
+    /// Where long waits for the host are reported.
+    fn waits(&self) -> HostWaits;
 }
 
 /// An open channel with an SFTP server at its other end. Dropping it closes it.

@@ -6,13 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry, part_name};
 use tokio::runtime::Handle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::attributes::Attributes;
 use super::error;
 use super::foresight;
 use super::habits::Habits;
 use super::lanes::Lanes;
+use super::patience::SILENCE;
 use super::server::Server;
 use super::session::{Room, Session};
 use crate::codec::{Extended, FileKind, Request, Response, Status, name};
@@ -279,7 +280,7 @@ impl SftpHost {
 
     /// Counts the tries of something that can be done twice.
     pub(super) fn tries(&self) -> Tries {
-        Tries { lanes: Arc::clone(&self.lanes), failed: 0 }
+        Tries { lanes: Arc::clone(&self.lanes), failed: 0, since: Instant::now() }
     }
 
     fn at(&self, error: Error, path: &[u8]) -> Error {
@@ -292,6 +293,8 @@ impl SftpHost {
 pub(super) struct Tries {
     lanes: Arc<Lanes>,
     failed: usize,
+    /// When the present try began.
+    since: Instant,
 }
 
 impl Tries {
@@ -304,8 +307,13 @@ impl Tries {
             _ => false,
         };
         let Some(pause) = PAUSES_MS.get(self.failed).filter(|_| passes) else { return false };
+        if self.since.elapsed() >= SILENCE && self.failed > 0 {
+            // Silence on a second lane: the server, not the lane.
+            return false;
+        }
         self.failed += 1;
         sleep(Duration::from_millis(*pause)).await;
+        self.since = Instant::now();
         true
     }
 

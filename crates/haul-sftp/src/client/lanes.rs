@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::foresight;
+use super::patience::Patience;
 use super::session::{Room, Session};
 use crate::codec::Request;
 use crate::transport::Dial;
@@ -42,6 +43,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 pub(super) struct Lanes {
     dial: Arc<dyn Dial>,
     runtime: Handle,
+    patience: Patience,
     state: Mutex<State>,
     changed: Notify,
     this: Weak<Self>,
@@ -96,8 +98,10 @@ struct Failure {
 impl Lanes {
     /// No lane yet. All that lanes do, encryption above all, is done on `runtime`.
     pub(super) fn new(dial: Arc<dyn Dial>, runtime: Handle) -> Arc<Self> {
+        let patience = Patience::new(dial.waits());
         Arc::new_cyclic(|this| Self {
             dial,
+            patience,
             runtime,
             state: Mutex::new(State {
                 open: Vec::new(),
@@ -323,10 +327,10 @@ impl Lanes {
 
     /// One more lane, which is not among those that are shared.
     pub(super) async fn open_own(&self) -> Result<Arc<Session>> {
-        let dial = Arc::clone(&self.dial);
+        let (dial, patience) = (Arc::clone(&self.dial), self.patience.clone());
         let opening = self.runtime.spawn(async move {
             let channel = dial.dial(&|server: &str| Session::first(server, &[])).await?;
-            Ok(Arc::new(Session::start(channel, &dial.host(), Vec::new())))
+            Ok(Arc::new(Session::start(channel, &dial.host(), patience, Vec::new())))
         });
         opening.await.unwrap_or_else(|failed| {
             let error = Error::new(ErrorKind::Unreachable, "connect");
@@ -406,7 +410,8 @@ impl Lanes {
         match dialled {
             Ok(channel) => {
                 let early = foreseen.clone();
-                let session = Session::start(channel, &self.dial.host(), foreseen);
+                let patience = self.patience.clone();
+                let session = Session::start(channel, &self.dial.host(), patience, foreseen);
                 state.refused_in_a_row = 0;
                 state.failure = None;
                 state.connect.get_or_insert(began.elapsed());

@@ -2,7 +2,7 @@
 //!
 //! `host` is a server with its `lanes`, each a `session` over a channel; `storage` is a directory on
 //! it, with `read`, `write`, `whole` (small files), `place` (names of new files) and `list` beside it; `directories` remembers
-//! what is a directory and no link, `habits` what a server does not announce, `attributes` what it
+//! what is a directory and no link, `patience` limits waits, `habits` what a server does not announce, `attributes` what it
 //! lets be set; `entry` and `error` translate.
 
 mod attributes;
@@ -18,6 +18,7 @@ mod inner;
 mod lanes;
 mod list;
 mod part;
+mod patience;
 mod place;
 mod read;
 mod server;

@@ -5,6 +5,8 @@
 //! channel: one only writes what is queued, the other only reads and hands answers out by their
 //! ids. (One task for both stops for ever when an upload fills both directions.)
 //!
+//! No answer is awaited without bound: see [`super::patience`].
+//!
 //! The queue itself is not bounded: whoever asks holds a permit of the engine for what will come, or
 //! for the payload that goes.
 
@@ -19,11 +21,13 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use haul_net::{Gauge, Pace};
 use haul_storage::{Block, Error, ErrorKind, Range, Result};
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use super::foresight::{FRESH, Foresight};
+use super::patience::{self, Patience, SILENCE, Silence, Subject};
 use super::server::{Server, goes_early, is_eager, is_openssh};
 use super::table::Table;
 use crate::codec::{
@@ -80,6 +84,7 @@ struct Shared {
     round_trip_ns: AtomicU64,
     server: watch::Sender<Option<Arc<Server>>>,
     table: Table,
+    silence: Silence,
 }
 
 /// Answers that are awaited; `Err` with the cause once the session has ended.
@@ -105,7 +110,13 @@ struct Outbound {
 
 impl Session {
     /// Begins a session on a channel to which [`Session::first`] was sent. It can be used at once.
-    pub(super) fn start(channel: Channel, host: &str, foreseen: Vec<Request>) -> Self {
+    /// `patience` is what the lanes of a host share.
+    pub(super) fn start(
+        channel: Channel,
+        host: &str,
+        patience: Patience,
+        foreseen: Vec<Request>,
+    ) -> Self {
         let Channel { incoming, outgoing, server, round_trip, round_trips, gauge } = channel;
         let (queue, queued) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
@@ -119,12 +130,13 @@ impl Session {
             round_trip_ns: AtomicU64::new(round_trip.map_or(u64::MAX, nanos)),
             server: watch::Sender::new(None),
             table: Table::default(),
+            silence: Silence::new(patience),
         });
-        let limits =
-            is_eager(&server).then(|| shared.expect(&Request::Extended(Extended::Limits), None).1);
+        let limits = is_eager(&server)
+            .then(|| shared.expect(&Request::Extended(Extended::Limits), SILENCE, None).1);
         let foreseen = foreseen.into_iter().filter(|request| goes_early(&server, request));
         let foreseen = foreseen.map(|request| {
-            let answer = shared.expect(&request, None).1;
+            let answer = shared.expect(&request, patience::limit(&request), None).1;
             (request, answer)
         });
         let foresight = Arc::new(Foresight::new(foreseen.collect()));
@@ -215,13 +227,19 @@ impl Session {
 
     /// Queues a request whose answer does not matter.
     pub(super) fn post(&self, request: &Request) {
-        drop(self.request(request));
+        self.shared.post(request);
+    }
+
+    /// Queues a copy within the server, of so many bytes as far as is known.
+    pub(super) fn request_copy(&self, request: &Request, bytes: u64) -> Pending {
+        self.shared.request_within(request, patience::copied(bytes))
     }
 
     /// What the server can do; waits for its greeting.
     pub(super) async fn server(&self) -> Result<Arc<Server>> {
         let mut server = self.shared.server.subscribe();
-        match server.wait_for(Option::is_some).await.map(|server| server.clone()) {
+        let known = async { server.wait_for(Option::is_some).await.map(|server| server.clone()) };
+        match self.shared.awaited(|| "SFTP greeting".to_owned(), known).await? {
             Ok(Some(server)) if !self.is_ended() => Ok(server),
             _ => Err(self.shared.ended_error()),
         }
@@ -289,8 +307,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         // Nobody should wait for what will not come.
-        let closed = Error::new(ErrorKind::Unreachable, "ask").because("the lane was closed");
-        self.shared.end(&closed);
+        self.shared.end_because(ErrorKind::Unreachable, "the lane was closed".to_owned());
     }
 }
 
@@ -300,6 +317,7 @@ pub(super) struct Pending {
     shared: Arc<Shared>,
     answer: oneshot::Receiver<Result<Response>>,
     weight: u64,
+    subject: Subject,
 }
 
 /// Who waits for an answer, and since when if that tells the round trip.
@@ -310,12 +328,20 @@ struct Waiter {
     weight: u64,
     /// It opens something.
     opens: bool,
+    /// For how long the lane may be silent meanwhile.
+    limit: Duration,
 }
 
 impl Pending {
-    /// Waits for the answer.
+    /// Waits for the answer: until the lane has been silent for too long, which closes it.
     pub(super) async fn answer(mut self) -> Result<Response> {
-        match (&mut self.answer).await {
+        let Self { shared, answer, subject, .. } = &mut self;
+        let received = match answer.try_recv() {
+            Err(TryRecvError::Empty) => shared.awaited(|| subject.to_string(), answer).await?,
+            Ok(answer) => Ok(answer),
+            Err(TryRecvError::Closed) => return Err(shared.ended_error()),
+        };
+        match received {
             Ok(answer) => {
                 self.shared.taken(&answer);
                 answer
@@ -333,7 +359,7 @@ impl Drop for Pending {
         if let Ok(answer) = self.answer.try_recv() {
             self.shared.taken(&answer);
             if let Ok(Response::Handle(handle)) = answer {
-                drop(self.shared.request(&Request::Close(handle)));
+                self.shared.post(&Request::Close(handle));
             }
         }
     }
@@ -341,14 +367,28 @@ impl Drop for Pending {
 
 impl Shared {
     fn request(self: &Arc<Self>, request: &Request) -> Pending {
-        let (id, pending) = self.expect(request, Some(Instant::now()));
+        self.request_within(request, patience::limit(request))
+    }
+
+    /// Queues a request whose answer does not matter; nothing else gets more time because of it.
+    fn post(self: &Arc<Self>, request: &Request) {
+        drop(self.request_within(request, SILENCE));
+    }
+
+    fn request_within(self: &Arc<Self>, request: &Request, limit: Duration) -> Pending {
+        let (id, pending) = self.expect(request, limit, Some(Instant::now()));
         let payload = request.payload().cloned().unwrap_or_default();
         self.push(Outbound { head: request.encode(id), payload });
         pending
     }
 
     /// Waits for the answer to a request without sending it. `sent`: when it was, if that is known.
-    fn expect(self: &Arc<Self>, request: &Request, sent: Option<Instant>) -> (u32, Pending) {
+    fn expect(
+        self: &Arc<Self>,
+        request: &Request,
+        limit: Duration,
+        sent: Option<Instant>,
+    ) -> (u32, Pending) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         let weight = weight(request);
@@ -359,10 +399,11 @@ impl Shared {
             if waiting.ended.is_none() {
                 let asked = sent.filter(|_| weight == 0);
                 let opens = self.table.asked(request);
-                waiting.by_id.insert(id, Waiter { answer: sender, asked, weight, opens });
+                self.silence.asked(limit);
+                waiting.by_id.insert(id, Waiter { answer: sender, asked, weight, opens, limit });
             }
         }
-        (id, Pending { shared: Arc::clone(self), answer, weight })
+        (id, Pending { shared: Arc::clone(self), answer, weight, subject: Subject::of(request) })
     }
 
     fn push(&self, outbound: Outbound) {
@@ -372,16 +413,37 @@ impl Shared {
 
     /// Ends the session: everybody who waits is told why. Only the first cause counts.
     fn end(&self, error: &Error) {
+        self.end_because(error.kind(), error.to_string());
+    }
+
+    fn end_because(&self, kind: ErrorKind, cause: String) {
         let mut waiting = self.lock();
         if waiting.ended.is_none() {
-            waiting.ended = Some(Ended { kind: error.kind(), cause: error.to_string() });
-            waiting.by_id.clear();
+            waiting.ended = Some(Ended { kind, cause });
+            for (_, waiter) in waiting.by_id.drain() {
+                self.silence.answered(waiter.limit);
+            }
             drop(waiting);
             // Wakes those who wait for the greeting.
             self.server.send_modify(|server| {
                 server.get_or_insert_with(|| Arc::new(Server::unknown()));
             });
         }
+    }
+
+    /// Awaits something from the server. A lane that is silent for too long is closed.
+    async fn awaited<T>(
+        &self,
+        what: impl Fn() -> String,
+        future: impl Future<Output = T>,
+    ) -> Result<T> {
+        let longest = || self.lock().by_id.values().map(|waiter| waiter.limit).max();
+        let longest = || longest().unwrap_or(SILENCE);
+        self.silence.within(&what, longest, future).await.map_err(|limit| {
+            let silent = format!("the server was silent for {} s ({})", limit.as_secs(), what());
+            self.end_because(ErrorKind::Unreachable, silent);
+            self.ended_error()
+        })
     }
 
     fn ended_error(&self) -> Error {
@@ -432,6 +494,7 @@ impl Shared {
             }
             waiter
         };
+        self.silence.answered(waiter.limit);
         if waiter.opens {
             self.table.answered(&response);
         }
@@ -443,7 +506,7 @@ impl Shared {
             self.taken(&unwanted);
             // Whoever opened it does not want it any more.
             if let Ok(Response::Handle(handle)) = unwanted {
-                drop(self.request(&Request::Close(handle)));
+                self.post(&Request::Close(handle));
             }
         }
         Ok(())
@@ -480,6 +543,7 @@ async fn write(
             shared.end(&error);
             return;
         }
+        shared.silence.heard();
     }
 }
 
@@ -497,7 +561,10 @@ async fn read(
     let mut greeting = Some(greeting);
     let error = loop {
         match incoming.next().await {
-            Some(Ok(bytes)) => deframer.push(bytes),
+            Some(Ok(bytes)) => {
+                shared.silence.heard();
+                deframer.push(bytes);
+            }
             Some(Err(error)) => break error,
             None if greeting.is_some() => {
                 // It would do the same next time: the account has no SFTP, or its server fails.
@@ -613,7 +680,7 @@ mod tests {
             round_trips: 0,
             gauge: None,
         };
-        let session = Session::start(channel, "test", Vec::new());
+        let session = Session::start(channel, "test", Patience::default(), Vec::new());
         let version = Response::Version { version: VERSION, extensions: Extensions::default() };
         answers.send(version.encode(0)).unwrap();
         session.server().await.unwrap();

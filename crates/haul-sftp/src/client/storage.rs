@@ -215,7 +215,7 @@ impl Storage for SftpStorage {
             to: to_handle.clone(),
             to_offset: 0,
         });
-        let copied = session.request(&request);
+        let copied = session.request_copy(&request, source.identity().size);
         let closed = session.request(&Request::Close(to_handle));
         let outcome = error::done("copy", copied.answer().await?)
             .and(error::done("copy", closed.answer().await?));

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use haul_net::{DialOptions, dial, with_port};
+use haul_net::{DialOptions, HostWaits, dial, with_port};
 use haul_storage::{Error, ErrorKind, Result, Retry};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -59,6 +59,7 @@ pub struct SshHost {
     key_exchanges: KeyExchanges,
     /// The round trip of the first connection, as soon as it is known.
     first_round_trip: watch::Sender<Option<Duration>>,
+    waits: HostWaits,
 }
 
 impl SshHost {
@@ -123,6 +124,7 @@ impl SshHost {
             )),
             key_exchanges: KeyExchanges::default(),
             first_round_trip: watch::Sender::new(None),
+            waits: options.waits.of(with_port(&config.host_name, config.port)),
             config,
         })
     }
@@ -140,6 +142,11 @@ impl SshHost {
     /// The port that is dialled.
     pub fn port(&self) -> u16 {
         self.config.port
+    }
+
+    /// Where long waits for it are reported.
+    pub fn waits(&self) -> HostWaits {
+        self.waits.clone()
     }
 
     /// Key exchanges completed so far on all connections to this host: one for each connection, and
@@ -252,8 +259,9 @@ impl SshHost {
                     limit: config.connect_timeout,
                     silence: config.silence_limit(),
                 };
-                let (dialled, known) =
-                    tokio::try_join!(dial(&config.host_name, config.port, &options), known)?;
+                let dialling = dial(&config.host_name, config.port, &options);
+                let dialling = self.waits.watch(|| "connection".to_owned(), dialling);
+                let (dialled, known) = tokio::try_join!(dialling, known)?;
                 round_trips.add(1);
                 self.first_round_trip.send_if_modified(|first| {
                     first.is_none() && first.replace(dialled.round_trip).is_none()
@@ -307,6 +315,7 @@ impl SshHost {
             known: Arc::new(known),
             greeter: Arc::clone(&self.greeter),
             location: self.location.clone(),
+            waits: self.waits.clone(),
             round_trips: round_trips.clone(),
             key_exchanges: self.key_exchanges.clone(),
             memory: Arc::clone(&self.memory),

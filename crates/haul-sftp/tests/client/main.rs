@@ -10,6 +10,7 @@ mod peer;
 #[path = "../support/pipe.rs"]
 mod pipe;
 mod servers;
+mod silent;
 #[path = "../support/sshd.rs"]
 #[expect(dead_code, reason = "the tests of SSH and of the program use the rest")]
 mod sshd;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
+use haul_net::HostWaits;
 use haul_sftp::transport::{Channel, Dial, First};
 use haul_sftp::{SftpHost, SftpStorage};
 use haul_storage::conformance;
@@ -234,6 +236,10 @@ impl Dial for Dead {
 
     fn host(&self) -> String {
         "dead".to_owned()
+    }
+
+    fn waits(&self) -> HostWaits {
+        HostWaits::default()
     }
 }
 

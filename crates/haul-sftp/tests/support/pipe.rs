@@ -6,6 +6,7 @@ use std::process::Stdio;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use haul_net::HostWaits;
 use haul_sftp::transport::{Channel, Dial, First, Outgoing};
 use haul_storage::{Error, ErrorKind, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -82,6 +83,10 @@ impl Dial for SftpServerProcess {
 
     fn host(&self) -> String {
         "sftp-server".to_owned()
+    }
+
+    fn waits(&self) -> HostWaits {
+        HostWaits::default()
     }
 }
 

@@ -43,6 +43,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use haul_net::HostWaits;
 use haul_storage::Result;
 use tokio::sync::mpsc;
 
@@ -122,6 +123,8 @@ pub struct Opening<'a> {
     pub greeter: Arc<Greeter>,
     /// What the host is called in errors.
     pub location: String,
+    /// Where long waits for it are reported.
+    pub waits: HostWaits,
     /// Where round trips are counted.
     pub round_trips: RoundTrips,
     /// Where key exchanges are counted.
@@ -144,7 +147,8 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     // More than the cipher stands is not for a configuration to allow.
     let rekey = config.rekey_limit.unwrap_or(REKEY).min(REKEY);
     let offer = Offer::new(opening.algorithms, certified);
-    let connection = Arc::new(Connection::new(State::new(opening.location), offer, rekey));
+    let connection =
+        Arc::new(Connection::new(State::new(opening.location, opening.waits), offer, rekey));
     let state = &connection.state;
     let expected = opening.memory.expected(opening.round_trip).await;
     connection

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use haul_net::{HostWaits, Pause};
 use haul_storage::{Error, ErrorKind, Result, text};
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 use super::end::End;
 use crate::ssh::options::Prompter;
@@ -34,6 +34,7 @@ pub struct State {
     phase: watch::Sender<Phase>,
     end: OnceLock<End>,
     asking: AtomicBool,
+    waits: HostWaits,
     /// What the server calls itself.
     pub version: OnceLock<String>,
     /// The hash of the first key exchange (RFC 4253, 7.2).
@@ -45,13 +46,14 @@ pub struct State {
 }
 
 impl State {
-    /// Of a connection that begins.
-    pub fn new(location: String) -> Self {
+    /// Of a connection that begins. Long waits for the host are reported to `waits`.
+    pub fn new(location: String, waits: HostWaits) -> Self {
         Self {
             location,
             phase: watch::Sender::new(Phase::Opening),
             end: OnceLock::new(),
             asking: AtomicBool::new(false),
+            waits,
             version: OnceLock::new(),
             session_id: OnceLock::new(),
             signatures: OnceLock::new(),
@@ -116,11 +118,12 @@ impl State {
     /// Somebody is being asked something until what is given is dropped.
     pub fn asking(&self) -> Asking<'_> {
         self.asking.store(true, Ordering::Relaxed);
-        Asking(self)
+        Asking { state: self, _pause: self.waits.pause() }
     }
 
     /// Waits for the far end, but not longer than `limit` at a stretch in which nobody here is
     /// asked anything: whoever compares a fingerprint or looks for a passphrase may take their time.
+    /// A long wait is reported.
     ///
     /// # Errors
     /// `Unreachable` when the time is over.
@@ -130,13 +133,14 @@ impl State {
         operation: &'static str,
         waiting: impl Future<Output = T>,
     ) -> Result<T> {
-        let Some(limit) = limit else { return Ok(waiting.await) };
+        let what = || format!("response, to {operation}");
+        let Some(limit) = limit else { return Ok(self.waits.watch(what, waiting).await) };
         tokio::pin!(waiting);
         loop {
-            match timeout(limit, &mut waiting).await {
-                Ok(result) => return Ok(result),
-                Err(_) if self.asking.load(Ordering::Relaxed) => {}
-                Err(_) => {
+            match self.waits.within(limit, what, &mut waiting).await {
+                Some(result) => return Ok(result),
+                None if self.asking.load(Ordering::Relaxed) => {}
+                None => {
                     return Err(self
                         .error(ErrorKind::Unreachable, operation)
                         .because(format!("no answer within {} s", limit.as_secs_f32())));
@@ -148,11 +152,14 @@ impl State {
 
 /// Somebody is being asked something.
 #[derive(Debug)]
-pub struct Asking<'a>(&'a State);
+pub struct Asking<'a> {
+    state: &'a State,
+    _pause: Pause,
+}
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        self.0.asking.store(false, Ordering::Relaxed);
+        self.state.asking.store(false, Ordering::Relaxed);
     }
 }
 
