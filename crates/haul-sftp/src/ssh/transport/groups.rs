@@ -39,12 +39,20 @@ impl Group {
     /// # Errors
     /// None: the primes are odd.
     pub fn draw(self) -> Result<Secret, End> {
+        let mut random = Zeroizing::new([0; EXPONENT as usize / 8]);
+        aws_lc_rs::rand::fill(&mut random[..])?;
+        self.secret(&random)
+    }
+
+    /// The secret with this exponent, big-endian.
+    ///
+    /// # Errors
+    /// None: the primes are odd.
+    pub fn secret(self, exponent: &[u8; EXPONENT as usize / 8]) -> Result<Secret, End> {
         let prime = Option::<Odd<BoxedUint>>::from(Odd::new(self.prime()?))
             .ok_or_else(|| violation("an even prime"))?;
         let parameters = BoxedMontyParams::new(prime);
-        let mut random = Zeroizing::new([0; EXPONENT as usize / 8]);
-        aws_lc_rs::rand::fill(&mut random[..])?;
-        let exponent = number(&random[..], EXPONENT)?;
+        let exponent = number(exponent, EXPONENT)?;
         let two = BoxedMontyForm::new(number(&[2], self.bits)?, &parameters);
         let public = two.pow(&exponent).retrieve().to_be_bytes();
         Ok(Secret { exponent, parameters, public })

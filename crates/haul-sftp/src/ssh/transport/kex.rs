@@ -191,6 +191,46 @@ impl std::fmt::Debug for Secret {
 }
 
 #[cfg(test)]
+impl Exchange {
+    /// An exchange whose secret is given, for known answers: the bytes of a private key or exponent; for
+    /// the hybrid an expanded ML-KEM key (FIPS 203, 7.1) and behind it one of X25519.
+    pub fn with_secret(name: &'static str, secret: &[u8]) -> Self {
+        /// Where an expanded key has the encapsulation key.
+        const PUBLIC: std::ops::Range<usize> = 1152..2336;
+        let begun = Self::begin(name).unwrap();
+        let private = |curve: &'static agreement::Algorithm, secret: &[u8]| {
+            let key = PrivateKey::from_private_key(curve, secret).unwrap();
+            let public = key.compute_public_key().unwrap().as_ref().to_vec();
+            (key, public)
+        };
+        let (secret, ours) = match &begun.secret {
+            Secret::Curve(_, curve) => {
+                let (key, public) = private(curve, secret);
+                (Secret::Curve(key, curve), public)
+            }
+            Secret::Hybrid(..) => {
+                let (lattice, curve) = secret.split_at(secret.len() - 32);
+                let (key, public) = private(&agreement::X25519, curve);
+                let ours = [&lattice[PUBLIC], &public].concat();
+                let lattice = DecapsulationKey::new(&ML_KEM_768, lattice).unwrap();
+                (Secret::Hybrid(Box::new(lattice), key), ours)
+            }
+            Secret::Group(_) => {
+                let group = match name {
+                    "diffie-hellman-group14-sha256" => groups::GROUP_14,
+                    "diffie-hellman-group16-sha512" => groups::GROUP_16,
+                    _ => groups::GROUP_18,
+                };
+                let secret = group.secret(secret.try_into().unwrap()).unwrap();
+                let ours = positive(&secret.public);
+                (Secret::Group(Box::new(secret)), ours)
+            }
+        };
+        Self { secret, ours, ..begun }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

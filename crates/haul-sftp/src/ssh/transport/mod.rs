@@ -27,6 +27,8 @@ mod host_key;
 mod identification;
 mod inflow;
 mod kex;
+#[cfg(test)]
+mod known;
 pub mod link;
 mod memory;
 mod negotiation;
