@@ -12,6 +12,7 @@ mod port;
 mod sshd;
 
 mod asyncssh;
+mod audit;
 mod auth;
 mod configuration;
 mod early;
@@ -19,6 +20,7 @@ mod host_keys;
 mod key_files;
 mod person;
 mod reach;
+mod terrapin;
 mod transfer;
 
 use std::sync::Arc;

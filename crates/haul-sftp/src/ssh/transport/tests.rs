@@ -45,12 +45,15 @@ struct Server {
 struct Plan {
     kex: Vec<&'static str>,
     host_keys: Vec<&'static str>,
+    suite: Suite,
     /// Whether it says that a guess follows its offer.
     guess: bool,
     /// Messages before its offer, behind it, and between its half and NEWKEYS.
     before_offer: Vec<Vec<u8>>,
     behind_offer: Vec<Vec<u8>>,
     behind_half: Vec<Vec<u8>>,
+    /// A message before NEWKEYS that an attacker inserts: the server does not count it.
+    inserted: Option<Vec<u8>>,
     /// Its host key is made of so many of this byte.
     seed: u8,
     /// What it shows in place of its key and of its public value.
@@ -65,10 +68,12 @@ impl Default for Plan {
         Self {
             kex: vec!["curve25519-sha256", STRICT],
             host_keys: vec!["ssh-ed25519"],
+            suite: SUITE,
             guess: false,
             before_offer: Vec::new(),
             behind_offer: Vec::new(),
             behind_half: Vec::new(),
+            inserted: None,
             seed: 7,
             blob: None,
             value: None,
@@ -85,7 +90,8 @@ impl Plan {
         offer.extend_from_slice(&[0; 16]);
         offer.names(&self.kex);
         offer.names(&self.host_keys);
-        for list in [SUITE.cipher, SUITE.cipher, SUITE.mac, SUITE.mac, "none", "none", "", ""] {
+        let Suite { cipher, mac } = self.suite;
+        for list in [cipher, cipher, mac, mac, "none", "none", "", ""] {
             offer.names(&[list]);
         }
         offer.boolean(self.guess);
@@ -172,13 +178,18 @@ impl Server {
         for message in &plan.behind_half {
             self.send(message).await;
         }
+        if let Some(inserted) = &plan.inserted {
+            let mut packet = Vec::new();
+            Sealer::clear().seal(&mut packet, |out| out.extend_from_slice(inserted)).unwrap();
+            self.stream.write_all(&packet).await.unwrap();
+        }
         self.send(&[message::NEWKEYS]).await;
         let session_id = self.session_id.get_or_insert_with(|| hash.clone()).clone();
         let strict = plan.kex.contains(&STRICT);
         let cipher = |letters| {
             let material =
-                exchange.material(&SUITE.material(), letters, &shared, &hash, &session_id);
-            Cipher::new(SUITE, &material).unwrap()
+                exchange.material(&plan.suite.material(), letters, &shared, &hash, &session_id);
+            Cipher::new(plan.suite, &material).unwrap()
         };
         self.sealer.renew(cipher(*b"BDF"), strict);
         self.receive_one(message::NEWKEYS).await;
