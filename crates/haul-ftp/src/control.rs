@@ -202,7 +202,7 @@ impl Control {
         let awaited = self.awaited();
         let Some(stream) = &mut self.stream else { return Err(gone()) };
         let gap = (stream.silence() / GAP_OF_SILENCE).min(LONGEST_GAP);
-        let receiving = stream.receive(WAIT, &mut self.received);
+        let receiving = stream.receive_reply(WAIT, &awaited, &mut self.received);
         let maybe_lost = self.answered == 1 && !self.owed.is_empty() && !self.began;
         let received = match maybe_lost && !self.pipelines {
             false => receiving.await,

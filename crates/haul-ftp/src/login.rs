@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use haul_net::{
-    DialOptions, Dialled, Gauge, PasswordSource, Prompter, Secret, dial, tls, with_port,
+    DialOptions, Dialled, Gauge, HostWaits, PasswordSource, Prompter, Secret, dial, tls, with_port,
 };
 use haul_storage::{Error, ErrorKind, Result, Retry};
 use rustls::ClientConfig;
@@ -23,7 +23,7 @@ use crate::learnt::{Learnt, Lesson};
 use crate::options::{FtpOptions, TlsMode};
 use crate::server::{Server, pipelines};
 use crate::session::Session;
-use crate::stream::{Security, Stream};
+use crate::stream::{Patience, Security, Stream};
 use crate::wire::{Command, Features, Reply};
 
 const ANONYMOUS: &str = "anonymous";
@@ -51,6 +51,7 @@ pub(crate) struct Login {
     offers_no_tls: AtomicBool,
     /// TLS was agreed on: from then on nothing is sent without.
     offers_tls: AtomicBool,
+    waits: HostWaits,
     learnt: Arc<Learnt>,
 }
 
@@ -69,6 +70,7 @@ impl Login {
         prompter: Arc<dyn Prompter>,
     ) -> Self {
         let port = port.unwrap_or(options.default_port());
+        let waits = options.waits.of(with_port(&host, port));
         Self {
             host,
             port,
@@ -79,6 +81,7 @@ impl Login {
             server: OnceLock::new(),
             offers_no_tls: AtomicBool::new(false),
             offers_tls: AtomicBool::new(false),
+            waits,
             learnt: Arc::default(),
         }
     }
@@ -118,12 +121,15 @@ impl Login {
             silence: Some(silence),
             ..DialOptions::default()
         };
-        let Dialled { stream, round_trip } = dial(&self.host, self.port, &options).await?;
+        let dialled = dial(&self.host, self.port, &options);
+        let dialled = self.waits.watch(|| "connection".to_owned(), dialled).await;
+        let Dialled { stream, round_trip } = dialled?;
         let peer = stream.peer_addr().map_err(|error| Error::from_io("connect", error))?;
         let gauge = Gauge::of(&stream).map_err(|error| Error::from_io("connect", error))?;
+        let patience = Patience { silence, waits: self.waits.clone() };
         let implicit = self.options.is_implicit(self.port);
         let mut security = None;
-        let mut stream = Stream::plain(stream, silence);
+        let mut stream = Stream::plain(stream, patience.clone());
         if implicit {
             let secured = security.insert(self.security()?).secure(stream).await;
             stream = secured.map_err(|error| tls::explain(error, &self.host))?;
@@ -153,7 +159,7 @@ impl Login {
                 self.server(&mut control, &greeting).await?
             }
         };
-        let session = Session::new(control, server, security, (peer, silence), gauge);
+        let session = Session::new(control, server, security, (peer, patience), gauge);
         Ok(Opened { session, round_trip })
     }
 

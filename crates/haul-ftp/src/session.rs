@@ -19,7 +19,7 @@ use crate::control::Control;
 use crate::error::{done, lost, protocol, refused};
 use crate::learnt::{Learnt, Lesson};
 use crate::server::Server;
-use crate::stream::{Security, Stream};
+use crate::stream::{Patience, Security, Stream};
 use crate::wire::{Command, Reply, announced_size, extended_port, port};
 
 /// So long a data connection may take to be made. Where it is not allowed through, nobody says so.
@@ -44,8 +44,8 @@ pub(crate) struct Session {
     security: Option<Security>,
     /// Where the control connection goes.
     peer: SocketAddr,
-    /// So long a data connection may be silent.
-    silence: Duration,
+    /// How long data connections may be silent.
+    patience: Patience,
     /// What the server has said of the length of the transfer that began.
     announced: Option<u64>,
     /// It said that the transfer is done when it was to begin.
@@ -78,7 +78,7 @@ impl Session {
         control: Control,
         server: Arc<Server>,
         security: Option<Security>,
-        (peer, silence): (SocketAddr, Duration),
+        (peer, patience): (SocketAddr, Patience),
         (gauge, hold): (Gauge, Hold),
     ) -> Self {
         let parked = None;
@@ -88,7 +88,7 @@ impl Session {
             server,
             security,
             peer,
-            silence,
+            patience,
             announced: None,
             over: false,
             worn_out: false,
@@ -169,11 +169,19 @@ impl Session {
         if offset > 0 {
             commands.push(Command::new("REST", offset.to_string())?);
         }
+        let shown: Arc<str> = command.shown().into();
         commands.push(command);
         let security = self.security.clone();
         let (begun, connected) = {
-            let connect = connect(address, self.silence, security.as_ref());
-            let mut connecting = pin!(timeout(DATA_LIMIT, connect));
+            let patience = self.patience.clone();
+            let limit = DATA_LIMIT.min(patience.silence);
+            let what = || format!("data connection for {shown}");
+            let connect = connect(address, &patience, Arc::clone(&shown), security.as_ref());
+            // A TLS handshake is large.
+            let mut connecting = Box::pin(async {
+                let connected = patience.waits.within(limit, what, connect).await;
+                connected.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
+            });
             let mut beginning =
                 pin!(begin(&mut self.control, &self.server.learnt, &commands, operation));
             tokio::select! {
@@ -185,18 +193,18 @@ impl Session {
                     Err(_) => (begun, None),
                 },
                 connected = &mut connecting => match &connected {
-                    Ok(Ok(_)) => (beginning.await, Some(connected)),
+                    Ok(_) => (beginning.await, Some(connected)),
                     // The server may have a reason not to be there, and says it.
-                    _ => match timeout(REASON, &mut beginning).await {
+                    Err(_) => match timeout(REASON, &mut beginning).await {
                         Ok(begun) => (begun, Some(connected)),
                         Err(_) => (Ok(Begun::Starts(None)), Some(connected)),
                     },
                 },
             }
         };
-        let failed = matches!(&connected, Some(Err(_) | Ok(Err(_))));
+        let failed = matches!(&connected, Some(Err(_)));
         let passes = begun.as_ref().err().is_none_or(|error| error.retry() == Retry::Later);
-        if matches!(&connected, Some(Ok(Ok(_)))) && extended {
+        if matches!(&connected, Some(Ok(_))) && extended {
             self.server.learnt.learn(Lesson::EpsvWorks);
         } else if failed && passes && extended {
             self.epsv_failed();
@@ -209,16 +217,17 @@ impl Session {
         match (begun?, connected) {
             (Begun::Over, connected) => {
                 self.over = true;
-                Ok(self.unannounced(connected.and_then(|made| made.ok()?.ok())).await)
+                Ok(self.unannounced(connected.and_then(Result::ok)).await)
             }
-            (Begun::Starts(announced), Some(Ok(Ok(stream)))) => {
+            (Begun::Starts(announced), Some(Ok(stream))) => {
                 self.announced = announced;
                 Ok(stream)
             }
             (Begun::Starts(_), failed) => {
                 self.control.break_off();
-                let failed = failed.and_then(Result::ok).and_then(Result::err);
-                Err(no_data_connection(operation, address, failed))
+                let limit = DATA_LIMIT.min(self.patience.silence);
+                let failed = failed.and_then(Result::err);
+                Err(no_data_connection(operation, address, failed, limit))
             }
         }
     }
@@ -228,7 +237,7 @@ impl Session {
     async fn unannounced(&self, stream: Option<Stream>) -> Stream {
         match stream.filter(|_| !self.server.learnt.knows(Lesson::SaysBegin)) {
             Some(stream) if timeout(UNANNOUNCED, stream.readable()).await.is_ok() => stream,
-            _ => Stream::nothing(self.silence),
+            _ => Stream::nothing(self.patience.clone()),
         }
     }
 
@@ -408,12 +417,13 @@ async fn begin(
 
 async fn connect(
     address: SocketAddr,
-    silence: Duration,
+    patience: &Patience,
+    command: Arc<str>,
     security: Option<&Security>,
 ) -> io::Result<Stream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
-    let stream = Stream::plain(stream, silence);
+    let stream = Stream::data(stream, patience.clone(), command);
     match security {
         Some(security) => security.secure(stream).await,
         None => Ok(stream),
@@ -424,9 +434,10 @@ fn no_data_connection(
     operation: &'static str,
     address: SocketAddr,
     failed: Option<io::Error>,
+    limit: Duration,
 ) -> Error {
     let what = format!("the data connection to {address} cannot be made");
-    match failed {
+    match failed.filter(|error| error.kind() != io::ErrorKind::TimedOut) {
         Some(error) => {
             // What is wrong with TLS will be wrong again.
             let tls = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
@@ -435,7 +446,7 @@ fn no_data_connection(
         }
         None => lost(
             operation,
-            format!("{what} within {} s: is it behind a firewall?", DATA_LIMIT.as_secs()),
+            format!("{what} within {} s: is it behind a firewall?", limit.as_secs_f32()),
         ),
     }
 }

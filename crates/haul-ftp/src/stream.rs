@@ -8,24 +8,50 @@ use std::time::Duration;
 
 use bytes::BufMut;
 use haul_net::tls::READ_AHEAD;
-use haul_net::{Direction, Feeder, Gauge, Hold, Inflow};
+use haul_net::{Direction, Feeder, Gauge, Hold, HostWaits, Inflow};
 use haul_storage::Result;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::error::{broken, lost};
 
+/// How long a server may be silent, and where long waits for it are reported.
+#[derive(Debug, Clone)]
+pub(crate) struct Patience {
+    /// A connection fails when nothing is received on it, or taken from it, for this long.
+    pub(crate) silence: Duration,
+    pub(crate) waits: HostWaits,
+}
+
+impl Patience {
+    /// Awaits what moves bytes on a connection; `what` is expected from the server.
+    async fn within<T>(
+        &self,
+        operation: &'static str,
+        what: impl Fn() -> String,
+        moving: impl Future<Output = io::Result<T>>,
+    ) -> Result<T> {
+        match self.waits.within(self.silence, what, moving).await {
+            Some(moved) => moved.map_err(|error| broken(operation, error)),
+            None => {
+                let seconds = self.silence.as_secs_f32();
+                Err(lost(operation, format!("nothing came or went for {seconds} s")))
+            }
+        }
+    }
+}
+
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Stream {
     link: Link,
-    /// So long nothing at all may come where something is awaited, or go where something is sent.
-    silence: Duration,
+    patience: Patience,
+    /// The command whose data this connection carries; empty on a control connection.
+    command: Arc<str>,
     /// TLS was not ended before the connection was.
     broke_off: bool,
     /// What comes counts for how much may be under way.
@@ -75,30 +101,39 @@ impl Security {
 
     /// Begins TLS, unless it is there.
     pub(crate) async fn secure(&self, stream: Stream) -> io::Result<Stream> {
+        let what = stream.handshake();
         let Link::Plain(plain) = stream.link else { return Ok(stream) };
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let buffered = BufReader::with_capacity(READ_AHEAD, plain);
-        let handshake = timeout(stream.silence, connector.connect(self.name.clone(), buffered));
-        let secure = handshake.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let handshake = connector.connect(self.name.clone(), buffered);
+        let Patience { silence, waits } = &stream.patience;
+        let secure = waits.within(*silence, || what.clone(), handshake).await;
+        let secure = secure.ok_or_else(|| io::Error::from(io::ErrorKind::TimedOut))??;
         Ok(Stream { link: Link::Tls(Box::new(secure)), ..stream })
     }
 }
 
 impl Stream {
-    /// A connection in plain text, on which nothing may be silent for longer.
-    pub(crate) const fn plain(stream: TcpStream, silence: Duration) -> Self {
-        Self::over(Link::Plain(stream), silence)
+    /// A control connection in plain text.
+    pub(crate) fn plain(stream: TcpStream, patience: Patience) -> Self {
+        Self::over(Link::Plain(stream), patience, Arc::from(""))
+    }
+
+    /// A data connection in plain text, for the data of `command`.
+    pub(crate) fn data(stream: TcpStream, patience: Patience, command: Arc<str>) -> Self {
+        Self::over(Link::Plain(stream), patience, command)
     }
 
     /// What a server sends that says it is done before it has begun: an end.
-    pub(crate) const fn nothing(silence: Duration) -> Self {
-        Self::over(Link::Nothing, silence)
+    pub(crate) fn nothing(patience: Patience) -> Self {
+        Self::over(Link::Nothing, patience, Arc::from(""))
     }
 
-    const fn over(link: Link, silence: Duration) -> Self {
+    const fn over(link: Link, patience: Patience, command: Arc<str>) -> Self {
         Self {
             link,
-            silence,
+            patience,
+            command,
             broke_off: false,
             feeder: None,
             gauge: None,
@@ -109,7 +144,14 @@ impl Stream {
 
     /// How long nothing at all may come or go.
     pub(crate) const fn silence(&self) -> Duration {
-        self.silence
+        self.patience.silence
+    }
+
+    fn handshake(&self) -> String {
+        match &self.command[..] {
+            "" => "TLS handshake".to_owned(),
+            command => format!("TLS handshake for {command}"),
+        }
     }
 
     /// Waits until something has come, or the end.
@@ -130,14 +172,26 @@ impl Stream {
         if self.is_secure() { Some(!self.broke_off) } else { None }
     }
 
-    /// Reads what has come; 0 at the end.
+    /// Reads data of the connection's command; 0 at the end.
     pub(crate) async fn receive(
         &mut self,
         operation: &'static str,
         buffer: &mut (impl BufMut + Send),
     ) -> Result<usize> {
-        let silence = self.silence;
-        within(operation, silence, self.read_buf(buffer)).await
+        let (patience, command) = (self.patience.clone(), Arc::clone(&self.command));
+        let what = || format!("data of {command}");
+        patience.within(operation, what, self.read_buf(buffer)).await
+    }
+
+    /// Reads what is expected on a control connection, as `what` names it; 0 at the end.
+    pub(crate) async fn receive_reply(
+        &mut self,
+        operation: &'static str,
+        what: &str,
+        buffer: &mut (impl BufMut + Send),
+    ) -> Result<usize> {
+        let patience = self.patience.clone();
+        patience.within(operation, || what.to_owned(), self.read_buf(buffer)).await
     }
 
     /// Says that no more than so many bytes of what comes are wanted. What else was sent until the
@@ -184,36 +238,27 @@ impl Stream {
 
     /// Sends all of it. A slow connection may take its time, a dead one may not.
     pub(crate) async fn send(&mut self, operation: &'static str, bytes: &[u8]) -> Result<()> {
-        let silence = self.silence;
+        let (patience, command) = (self.patience.clone(), Arc::clone(&self.command));
+        let what = || match &command[..] {
+            "" => "room for a command".to_owned(),
+            command => format!("room for more of {command}"),
+        };
         let mut rest = bytes;
         while !rest.is_empty() {
-            let sent = within(operation, silence, self.write(rest)).await?;
+            let sent = patience.within(operation, what, self.write(rest)).await?;
             if sent == 0 {
                 return Err(lost(operation, "the connection takes no more"));
             }
             rest = &rest[sent..];
         }
-        within(operation, silence, self.flush()).await
+        patience.within(operation, what, self.flush()).await
     }
 
     /// Says that nothing more comes from here.
     pub(crate) async fn end(&mut self, operation: &'static str) -> Result<()> {
-        let silence = self.silence;
-        within(operation, silence, self.shutdown()).await
-    }
-}
-
-/// Something that moves bytes, or is over after a while.
-async fn within<T>(
-    operation: &'static str,
-    silence: Duration,
-    moving: impl Future<Output = io::Result<T>>,
-) -> Result<T> {
-    match timeout(silence, moving).await {
-        Ok(moved) => moved.map_err(|error| broken(operation, error)),
-        Err(_) => {
-            Err(lost(operation, format!("nothing came or went for {} s", silence.as_secs_f32())))
-        }
+        let (patience, command) = (self.patience.clone(), Arc::clone(&self.command));
+        let what = || format!("room for the end of {command}");
+        patience.within(operation, what, self.shutdown()).await
     }
 }
 

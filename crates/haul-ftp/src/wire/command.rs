@@ -58,6 +58,14 @@ impl Command {
         self.verb
     }
 
+    /// Verb and argument for reports; never a password.
+    pub fn shown(&self) -> String {
+        match self.secret {
+            true => self.verb.to_owned(),
+            false => String::from_utf8_lossy(self.line.trim_ascii_end()).into_owned(),
+        }
+    }
+
     /// What goes over the wire.
     pub fn line(&self) -> &[u8] {
         &self.line
@@ -95,6 +103,9 @@ mod tests {
 
     #[test]
     fn a_password_is_not_shown() {
-        assert!(!format!("{:?}", Command::password("hunter2").unwrap()).contains("hunter2"));
+        let password = Command::password("hunter2").unwrap();
+        assert!(!format!("{password:?}").contains("hunter2"));
+        assert_eq!(password.shown(), "PASS");
+        assert_eq!(Command::new("RETR", "/a b").unwrap().shown(), "RETR /a b");
     }
 }

@@ -18,6 +18,7 @@ mod scripted;
 mod security;
 #[path = "../support/vsftpd.rs"]
 mod vsftpd;
+mod waits;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// What it does.
 #[derive(Clone)]
@@ -41,8 +41,12 @@ pub struct Script {
     pub cut_upload: Option<(usize, &'static str)>,
     /// The control connection ends after so many commands.
     pub patience: usize,
-    /// A verb at which it falls silent for ever; with `RETR` and `STOR` in the middle of the data.
+    /// A verb at which it falls silent for ever; with `RETR` and `STOR` in the middle of the data, with
+    /// `226` when these are done, with `accept` before it takes the data connection, and with
+    /// `greeting` from the beginning.
     pub silent_at: &'static str,
+    /// It falls silent for ever after its answer to this verb.
+    pub silent_after: &'static str,
     /// The pause between pieces of a download.
     pub pause: Duration,
 }
@@ -67,6 +71,7 @@ impl Default for Script {
             cut_upload: None,
             patience: usize::MAX,
             silent_at: "",
+            silent_after: "",
             pause: Duration::ZERO,
         }
     }
@@ -152,6 +157,8 @@ struct Visit<'a> {
     control: BufReader<TcpStream>,
     shared: &'a Shared,
     passive: Option<TcpListener>,
+    /// Connections that fill the queue of a port.
+    queued: Vec<TcpStream>,
     offset: usize,
     from: String,
 }
@@ -159,13 +166,16 @@ struct Visit<'a> {
 impl<'a> Visit<'a> {
     fn new(stream: TcpStream, shared: &'a Shared) -> Self {
         let control = BufReader::new(stream);
-        Self { control, shared, passive: None, offset: 0, from: String::new() }
+        Self { control, shared, passive: None, queued: Vec::new(), offset: 0, from: String::new() }
     }
 
     async fn run(&mut self, open: usize) -> std::io::Result<()> {
         if open > self.shared.script.connections {
             self.shared.refused.fetch_add(1, Ordering::SeqCst);
             return self.say("421 There are too many connections from your address.").await;
+        }
+        if self.shared.script.silent_at == "greeting" {
+            std::future::pending::<()>().await;
         }
         self.control.get_mut().write_all(self.shared.script.greeting.as_bytes()).await?;
         for _ in 0..self.shared.script.patience {
@@ -194,6 +204,9 @@ impl<'a> Visit<'a> {
                     }
                 }
                 None => self.answer(verb, argument).await?,
+            }
+            if verb == self.shared.script.silent_after {
+                std::future::pending::<()>().await;
             }
         }
         self.say("421 Timeout.").await
@@ -281,10 +294,26 @@ impl<'a> Visit<'a> {
     }
 
     async fn listen(&mut self) -> std::io::Result<u16> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let listener = match self.shared.script.silent_at {
+            "accept" => self.full().await?,
+            _ => TcpListener::bind("127.0.0.1:0").await?,
+        };
         let port = listener.local_addr()?.port();
         self.passive = Some(listener);
         Ok(port)
+    }
+
+    /// A port whose queue is full: the system answers no further connection.
+    async fn full(&mut self) -> std::io::Result<TcpListener> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind("127.0.0.1:0".parse().unwrap())?;
+        let listener = socket.listen(0)?;
+        let address = listener.local_addr()?;
+        let moment = Duration::from_millis(100);
+        while let Ok(Ok(stream)) = tokio::time::timeout(moment, TcpStream::connect(address)).await {
+            self.queued.push(stream);
+        }
+        Ok(listener)
     }
 
     async fn data(&mut self) -> std::io::Result<TcpStream> {
@@ -317,6 +346,9 @@ impl<'a> Visit<'a> {
             tokio::time::sleep(script.pause).await;
         }
         drop(data);
+        if script.silent_at == "226" {
+            std::future::pending::<()>().await;
+        }
         self.say(if sent.is_ok() { last } else { "426 Gone." }).await
     }
 
@@ -343,6 +375,9 @@ impl<'a> Visit<'a> {
             }
         }
         self.files().insert(path.to_owned(), content);
+        if self.shared.script.silent_at == "226" {
+            std::future::pending::<()>().await;
+        }
         self.say("226 Got it.").await
     }
 }

@@ -1,0 +1,153 @@
+//! A server that falls silent, at every point where the client depends on it: the wait is reported with
+//! what is expected, and it is bounded.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use haul_ftp::{FtpHost, FtpOptions, TlsMode};
+use haul_net::{Wait, Waits};
+use haul_storage::{
+    Block, CommitOptions, CreateOptions, ErrorKind, Metadata, Range, RelPath, Result, Storage,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::timeout;
+
+use crate::scripted::{Script, Scripted};
+use crate::{host, opened};
+
+const FILE: usize = 1 << 20;
+
+/// All limits together, with all retries, are shorter.
+const FAR: Duration = Duration::from_secs(3600);
+
+/// What the client does when the server falls silent.
+#[derive(Debug, Clone, Copy)]
+enum Doing {
+    Resolve,
+    List,
+    Read,
+    Write,
+    WriteSmall,
+    Remove,
+}
+
+/// Where a server falls silent, and what is reported then.
+struct Silence {
+    script: Script,
+    tls: TlsMode,
+    doing: Doing,
+    reported: &'static str,
+}
+
+fn silent_at(silent_at: &'static str, doing: Doing, reported: &'static str) -> Silence {
+    let script = Script { silent_at, ..Script::default() };
+    Silence { script, tls: TlsMode::Auto, doing, reported }
+}
+
+fn all() -> Vec<Silence> {
+    let accepted =
+        Script { answers: &[("AUTH", "234 Go ahead.")], silent_after: "AUTH", ..Script::default() };
+    let handshake = silent_at("greeting", Doing::Resolve, "TLS handshake");
+    vec![
+        silent_at("greeting", Doing::Resolve, "greeting"),
+        Silence { tls: TlsMode::Implicit, ..handshake },
+        Silence {
+            script: accepted,
+            tls: TlsMode::Always,
+            doing: Doing::Resolve,
+            reported: "TLS handshake",
+        },
+        silent_at("AUTH", Doing::Resolve, "reply to AUTH"),
+        silent_at("USER", Doing::Resolve, "reply to USER"),
+        silent_at("PASS", Doing::Resolve, "reply to PASS"),
+        silent_at("FEAT", Doing::Resolve, "reply to FEAT"),
+        silent_at("EPSV", Doing::Read, "reply to EPSV"),
+        silent_at("accept", Doing::Read, "data connection for RETR /up/f"),
+        silent_at("RETR", Doing::Read, "data of RETR /up/f"),
+        silent_at("226", Doing::Read, "reply to RETR"),
+        silent_at("LIST", Doing::List, "reply to LIST"),
+        silent_at("STOR", Doing::Write, "room for more of STOR /up/.g.haul-part"),
+        silent_at("226", Doing::WriteSmall, "reply to STOR"),
+        silent_at("DELE", Doing::Remove, "reply to DELE"),
+    ]
+}
+
+async fn run(host: &Arc<FtpHost>, doing: Doing) -> Result<()> {
+    let path = |name| RelPath::parse(name).unwrap();
+    if matches!(doing, Doing::Resolve) {
+        return host.resolve(b"/up").await.map(drop);
+    }
+    let (_journals, storage) = opened(host).await;
+    match doing {
+        Doing::Resolve => Ok(()),
+        Doing::List => {
+            let batches = storage.list(&RelPath::root()).await?;
+            futures_util::TryStreamExt::try_collect::<Vec<_>>(batches).await.map(drop)
+        }
+        Doing::Read => {
+            let file = storage.open(&path("f")).await?;
+            let blocks = file.read_at(Range::new(0, FILE as u64));
+            futures_util::TryStreamExt::try_collect::<Vec<_>>(blocks).await.map(drop)
+        }
+        Doing::Write => {
+            let writer = storage.create(&path("g"), &CreateOptions::default()).await?;
+            // More than the system takes without the server.
+            for n in 0..64_u64 {
+                let block = Block::from(Bytes::from(vec![1; FILE]));
+                writer.write_at(n * FILE as u64, block).await?;
+            }
+            Ok(())
+        }
+        Doing::WriteSmall => {
+            let options =
+                CommitOptions { metadata: Metadata::default(), replace: true, sync: false };
+            storage.write_whole(&path("g"), Bytes::from_static(b"x"), &options).await.map(drop)
+        }
+        Doing::Remove => storage.remove(&path("f")).await,
+    }
+}
+
+async fn reported(of: &mut UnboundedReceiver<Wait>, what: &str) -> Wait {
+    loop {
+        // On a busy machine other waits may be long as well.
+        let wait = of.recv().await.unwrap();
+        if wait.what == what {
+            return wait;
+        }
+    }
+}
+
+/// In a runtime of its own, whose clock can be stopped.
+fn block_on(test: impl Future<Output = ()>) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap().block_on(test);
+}
+
+#[test]
+fn every_wait_for_a_silent_server_is_reported_and_bounded() {
+    for silence in all() {
+        block_on(reported_and_bounded(silence));
+    }
+}
+
+async fn reported_and_bounded(Silence { script, tls, doing, reported: what }: Silence) {
+    let server = Scripted::start(script).await;
+    server.put("/up/f", &vec![7; FILE]);
+    let (reports, mut reports_made) = unbounded_channel();
+    let waits = Waits::new(move |wait: &Wait| drop(reports.send(wait.clone())));
+    let waits = waits.after(Duration::from_millis(20));
+    let host = host(server.port(), FtpOptions { waits, tls, ..FtpOptions::default() });
+    let mut running = pin!(run(&host, doing));
+    let wait = tokio::select! {
+        wait = reported(&mut reports_made, what) => wait,
+        outcome = &mut running => panic!("{what}: {outcome:?}"),
+    };
+    assert_eq!(wait.host, format!("127.0.0.1:{}", server.port()));
+    // From here on time passes as fast as nothing else happens: all limits are reached at once.
+    tokio::time::pause();
+    let outcome = timeout(FAR, running).await;
+    let Ok(Err(error)) = outcome else { panic!("{what}: {outcome:?}") };
+    assert!([ErrorKind::Unreachable, ErrorKind::Busy].contains(&error.kind()), "{what}: {error}");
+}
