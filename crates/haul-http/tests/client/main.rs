@@ -10,6 +10,7 @@ mod quirks;
 mod scripted;
 #[expect(dead_code, reason = "the tests of the program use the rest")]
 mod servers;
+mod waits;
 
 use std::sync::Arc;
 use std::time::Duration;

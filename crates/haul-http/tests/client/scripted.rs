@@ -51,6 +51,8 @@ pub(crate) enum Reply {
     Endless(u16, Vec<(&'static str, String)>),
     /// Nothing is said.
     Silent,
+    /// Nothing is said, and nothing of the body is read.
+    Unread,
     /// A body is announced to be longer than it is.
     Cut(u16, String),
 }
@@ -127,6 +129,9 @@ async fn serve(
         let mut asked = head(&mut stream).await?;
         asked.from = from;
         let reply = script(&asked);
+        if matches!(reply, Reply::Unread) {
+            std::future::pending::<()>().await;
+        }
         let most = match reply {
             Reply::Refuse(_, most) | Reply::Close(most) => most,
             Reply::Wait { asks: false, .. } => 0,
@@ -146,7 +151,7 @@ async fn serve(
                 (status, Vec::new(), String::new(), 0)
             }
             Reply::Cut(status, body) => (status, Vec::new(), body, 1000),
-            Reply::Close(_) => return None,
+            Reply::Close(_) | Reply::Unread => return None,
             Reply::Silent => {
                 // Until the client gives up.
                 drop(stream.fill_buf().await);

@@ -28,6 +28,7 @@ use super::super::body::{Payload, Stream};
 use super::super::error;
 use super::super::exchange::Ask;
 use super::super::storage::Inner;
+use crate::parse::Url;
 
 /// Pieces that wait to be sent. With those of hyper and of the kernel that is enough for a lane.
 const WAITING: usize = 2;
@@ -100,19 +101,21 @@ impl StreamUpload {
         let Some(answer) = &mut sending.put else { return Err(self.lost("it has ended")) };
         let length = piece.len() as u64;
         let waits = self.waits();
-        let what = || format!("room for more of PUT {}", self.inner.url(&self.target).path());
+        let what = || format!("room for more of PUT {}", self.url().path());
         let ended = tokio::select! {
             biased;
-            ended = &mut *answer => ended,
-            sent = waits.watch(what, pieces.send(piece)) => match sent {
-                Ok(()) => {
+            ended = &mut *answer => Some(ended),
+            sent = waits.within(ANSWERED, what, pieces.send(piece)) => match sent {
+                Some(Ok(())) => {
                     sending.written += length;
                     return Ok(());
                 }
-                // Nobody takes it any more, and the reason is under way.
-                Err(_) => answer.await,
+                // The body is no longer sent: the reason is the answer.
+                Some(Err(_)) => waits.within(ANSWERED, || self.answer(), answer).await,
+                None => None,
             },
         };
+        let Some(ended) = ended else { return Err(self.stuck(sending)) };
         sending.pieces = None;
         sending.put = None;
         Err(match ended {
@@ -122,6 +125,15 @@ impl StreamUpload {
         })
     }
 
+    /// Ends an upload of which the server takes no more, and says nothing.
+    fn stuck(&self, sending: &mut Sending) -> Error {
+        sending.pieces = None;
+        if let Some(put) = sending.put.take() {
+            put.abort();
+        }
+        self.lost("the server takes no more of the file, and does not answer")
+    }
+
     fn waits(&self) -> HostWaits {
         let lanes = self.inner.exchange().lanes(&self.inner.root.origin);
         lanes.waits().clone()
@@ -129,7 +141,11 @@ impl StreamUpload {
 
     /// What is waited for in the end.
     fn answer(&self) -> String {
-        format!("answer to PUT {}", self.inner.url(&self.target).path())
+        format!("answer to PUT {}", self.url().path())
+    }
+
+    fn url(&self) -> Url {
+        self.inner.url(&self.target)
     }
 
     /// An error after which the file has to be started anew, as nothing of it can be continued.
@@ -180,8 +196,12 @@ impl StreamUpload {
             self.send(&mut sending, zeros).await?;
         }
         if let Some(pieces) = sending.pieces.take() {
-            // Of an announced length the end is known, and nobody waits for it.
-            drop(pieces.send(Bytes::new()).await);
+            // Of an announced length the end is known, and this is not sent.
+            let what = || format!("room for the end of PUT {}", self.url().path());
+            let sent = self.waits().within(ANSWERED, what, pieces.send(Bytes::new())).await;
+            if sent.is_none() {
+                return Err(self.stuck(&mut sending));
+            }
         }
         let Some(answer) = sending.put.take() else { return Err(self.lost("it has ended")) };
         match self.waits().within(ANSWERED, || self.answer(), answer).await {
