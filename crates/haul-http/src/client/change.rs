@@ -131,7 +131,7 @@ impl Inner {
                     self.directories.forget(to);
                     return Ok(());
                 }
-                Err(error) if self.moving.is_missing() => return Err(error),
+                Err(error) if self.moving.is_refused(to) => return Err(error),
                 Err(error) => error,
             };
             let lost = error.kind() == ErrorKind::Unreachable;

@@ -4,8 +4,14 @@
 //! own: behind a proxy that ends TLS, Apache and wsgidav refuse each (502), others say 400. They
 //! take a path, or a URL with `http`. A server that refuses them all has no MOVE that can be
 //! used, whatever it announces; files are then put under their names directly.
+//!
+//! 405 and 501 are about the method and hold for every file. Any other refusal may be about the one file:
+//! that file is put under its name, and if the server takes it there, its name was not the reason, and MOVE
+//! is not tried for others either.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use haul_storage::{Entry, Error, ErrorKind, RelPath, Result, Retry};
 use http::{HeaderValue, StatusCode};
@@ -28,6 +34,9 @@ enum Form {
     Plain,
 }
 
+/// The most files that are remembered for being refused.
+const REFUSED_MOST: usize = 4096;
+
 const FORMS: [Form; 3] = [Form::Url, Form::Path, Form::Plain];
 
 /// What a server takes.
@@ -39,12 +48,37 @@ pub struct Moving {
     proven: AtomicBool,
     /// Whether none is.
     missing: AtomicBool,
+    /// Files for which all forms were refused, for a reason that may be their own.
+    refused: Mutex<HashSet<RelPath>>,
 }
 
 impl Moving {
-    /// Whether the server has refused all forms.
-    pub fn is_missing(&self) -> bool {
-        self.missing.load(Ordering::Relaxed)
+    /// Whether the server moves nothing to `path`: no file at all, or not this one.
+    pub fn is_refused(&self, path: &RelPath) -> bool {
+        self.missing.load(Ordering::Relaxed) || self.refused().contains(path)
+    }
+
+    fn refuses(&self, path: &RelPath, status: StatusCode) {
+        if matches!(status.as_u16(), 405 | 501) {
+            self.missing.store(true, Ordering::Relaxed);
+            return;
+        }
+        let mut refused = self.refused();
+        if refused.len() >= REFUSED_MOST {
+            refused.clear();
+        }
+        refused.insert(path.clone());
+    }
+
+    /// The server has taken `path` under its name. If it refused to move it there, it moves nothing.
+    pub fn is_stored(&self, path: &RelPath) {
+        if self.refused().remove(path) && !self.proven.load(Ordering::Relaxed) {
+            self.missing.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn refused(&self) -> MutexGuard<'_, HashSet<RelPath>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn forms(&self) -> &'static [Form] {
@@ -60,15 +94,15 @@ impl Moving {
 }
 
 impl Inner {
-    /// Whether files get their names by MOVE.
-    pub(super) fn moves(&self) -> bool {
-        self.habits.moves && !self.moving.is_missing()
+    /// Whether `path` gets its name by MOVE.
+    pub(super) fn moves(&self, path: &RelPath) -> bool {
+        self.habits.moves && !self.moving.is_refused(path)
     }
 
     /// Asks for a MOVE or COPY of `source` to `to`. `overwrite` is `T` or `F`.
     ///
     /// # Errors
-    /// `Unsupported` if the server takes no form of it; [`Moving::is_missing`] is true then for MOVE.
+    /// `Unsupported` if the server takes no form of it; [`Moving::is_refused`] is true then for MOVE.
     pub(super) async fn tell_where(
         &self,
         name: &'static str,
@@ -112,7 +146,7 @@ impl Inner {
         if self.look_by_properties(&source.path, operation).await?.is_none() || name != "MOVE" {
             return Err(error.at(at()));
         }
-        self.moving.missing.store(true, Ordering::Relaxed);
+        self.moving.refuses(to, status);
         Err(Error::new(ErrorKind::Unsupported, operation)
             .at(at())
             .because(format!("the server refuses to move files ({status})"))

@@ -609,6 +609,30 @@ async fn pieces_that_nobody_puts_together_are_put_together_once_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_refuses_a_place_for_pieces_gets_one_put() {
+    const SIZE: u64 = 6 << 20;
+    for status in [403, 404, 405, 409, 501] {
+        let server = Scripted::start(move |asked| match &asked.method[..] {
+            "OPTIONS" => {
+                let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
+                Reply::Say(200, vec![dav], String::new())
+            }
+            "MKCOL" => Reply::status(status),
+            "PROPFIND" if asked.path.ends_with("part") => {
+                Reply::listing(&[(&asked.path, Some(SIZE))])
+            }
+            "PROPFIND" if asked.path.ends_with("/me/") => Reply::listing(&[(&asked.path, None)]),
+            _ => usual(asked),
+        });
+        let server = server.await;
+        sent_in_pieces(&server, SIZE).await.unwrap();
+        let puts = server.asked("PUT");
+        let lengths: Vec<_> = puts.iter().map(|asked| asked.body.len() as u64).collect();
+        assert_eq!(lengths, [SIZE], "{status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pieces_of_an_upload_that_was_given_up_are_removed() {
     let server = nextcloud().await;
     let root = format!("{}remote.php/dav/files/me/", server.url);

@@ -134,6 +134,31 @@ async fn a_large_file_that_cannot_be_moved_is_started_anew_under_its_name() {
     assert_eq!(puts.last().map(|asked| &asked.path[..]), Some("/dav/large"));
 }
 
+/// The refusal is about the one file: it cannot be stored under its name either.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_move_of_one_file_leaves_move_to_the_others() {
+    for status in [400, 403, 409, 415, 423, 502] {
+        let server = Scripted::start(move |asked| match (&asked.method[..], &asked.path[..]) {
+            ("MOVE", "/dav/.a.haul-part" | "/dav/.c.haul-journal") => Reply::status(status),
+            ("PUT", "/dav/a" | "/dav/c") => Reply::status(status),
+            _ => usual(asked),
+        });
+        let server = server.await;
+        let storage = open(&server).await;
+        for _ in 0..2 {
+            write_large(&storage, "a").await.unwrap_err();
+            write_small(&storage, "c").await.unwrap_err();
+        }
+        write_large(&storage, "b").await.unwrap();
+        write_small(&storage, "d").await.unwrap();
+        let moves = server.asked("MOVE");
+        for name in ["/dav/.b.haul-part", "/dav/.d.haul-journal"] {
+            assert!(moves.iter().any(|asked| asked.path == name), "{status}: {name}");
+        }
+        assert!(server.asked("PUT").iter().all(|asked| asked.path != "/dav/b"), "{status}");
+    }
+}
+
 /// A server that is known to move files and has too much to do has not lost its MOVE.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_after_a_move_that_worked_is_an_error() {

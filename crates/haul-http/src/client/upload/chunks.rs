@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Such a server, and what is before it, often takes no request that is long or large, and writes a
-//! file of one PUT no faster than one lane. Each piece is in memory until it is stored, so that it
+//! file of one PUT no faster than one lane. `Destination` is an absolute URL, as in that manual; SabreDAV,
+//! on which both are built, looks at its path only. Each piece is in memory until it is stored, so that it
 //! can be sent again; nothing is under the file's name before the MOVE.
 
 use std::path::Path;

@@ -22,7 +22,7 @@ mod whole;
 
 use std::sync::Arc;
 
-use haul_storage::{CreateOptions, RelPath, Result, WriteAt};
+use haul_storage::{CreateOptions, RelPath, Result, Retry, WriteAt};
 
 use super::storage::Inner;
 pub use whole::write_whole;
@@ -41,7 +41,12 @@ pub async fn create(
     if let Some(place) = &inner.habits.chunks
         && chunks::is_worth_it(options.size)
     {
-        return Ok(Arc::new(chunks::ChunkUpload::create(inner, path, place, options).await?));
+        match chunks::ChunkUpload::create(inner, path, place, options).await {
+            Ok(upload) => return Ok(Arc::new(upload)),
+            // There is no place for pieces, or not for this user or file: one PUT needs none.
+            Err(error) if error.retry() == Retry::Never => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(Arc::new(stream::StreamUpload::create(inner, path, options)?))
 }

@@ -54,7 +54,7 @@ impl RangeUpload {
         path: &RelPath,
         options: &CreateOptions,
     ) -> Result<Self> {
-        if !inner.moves() {
+        if !inner.moves(path) {
             begin(inner, path, path, false).await?;
             return Ok(Self {
                 inner: Arc::clone(inner),
@@ -250,6 +250,7 @@ impl WriteAt for RangeUpload {
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
         if self.part == self.path {
             self.fit(size).await?;
+            self.inner.moving.is_stored(&self.path);
             return match options.metadata.modified {
                 Some(time) => self.inner.set_time(&self.path, time).await,
                 None => Ok(()),

@@ -69,7 +69,7 @@ impl StreamUpload {
         path: &RelPath,
         options: &CreateOptions,
     ) -> Result<Self> {
-        let target = if inner.moves() { inner.part_of(path)? } else { path.clone() };
+        let target = if inner.moves(path) { inner.part_of(path)? } else { path.clone() };
         let sending = Sending { pieces: None, put: None, begun: false, written: 0 };
         Ok(Self {
             inner: Arc::clone(inner),
@@ -269,6 +269,7 @@ impl WriteAt for StreamUpload {
             return self.inner.place(&self.target, &self.path, size, options).await;
         }
         self.finish(size).await?;
+        self.inner.moving.is_stored(&self.path);
         match options.metadata.modified {
             Some(time) => self.inner.set_time(&self.path, time).await,
             None => Ok(()),

@@ -29,7 +29,7 @@ pub async fn write_whole(
     inner.check_parent(path, "write").await?;
     let habits = &inner.habits;
     let directly = habits.puts_whole && (options.replace || habits.conditional);
-    if directly || !inner.moves() {
+    if directly || !inner.moves(path) {
         return put_directly(inner, path, bytes, options).await;
     }
     let part = inner.small_part_of(path)?;
@@ -47,7 +47,7 @@ pub async fn write_whole(
     }
     match outcome {
         // What has been learnt by it.
-        Err(_) if inner.moving.is_missing() => put_directly(inner, path, bytes, options).await,
+        Err(_) if inner.moving.is_refused(path) => put_directly(inner, path, bytes, options).await,
         outcome => outcome,
     }
 }
@@ -74,6 +74,7 @@ async fn put_directly(
         let error = if in_the_way { refused(&error) } else { error };
         return Err(error);
     }
+    inner.moving.is_stored(path);
     Ok(())
 }
 
