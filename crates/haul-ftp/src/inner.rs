@@ -11,8 +11,9 @@ use haul_storage::{
     remote_journal_name,
 };
 
-use crate::error::done;
+use crate::error::refused;
 use crate::host::FtpHost;
+use crate::learnt::Lesson;
 use crate::server::{Server, SetTime};
 use crate::wire::listing::Found;
 use crate::wire::{Command, KEPT_TIMES, Reply, format_time};
@@ -143,12 +144,18 @@ impl Inner {
 
     /// Takes the answer to such a command. Where nothing announces it, it may turn out not to be so.
     pub(crate) fn time_was_set(&self, reply: &Reply) -> Result<()> {
-        let announced = self.server.set_time() == Some(SetTime::Mfmt);
-        if !reply.is_done() && (!announced || reply.is_unknown()) {
+        let learnt = &self.server.learnt;
+        if reply.is_done() {
+            learnt.learn(Lesson::TimesWork);
+            return Ok(());
+        }
+        let expected =
+            self.server.set_time() == Some(SetTime::Mfmt) || learnt.knows(Lesson::TimesWork);
+        if !expected || reply.is_unknown_command() {
             self.server.refuses_times();
             return Ok(());
         }
-        done("set the time", reply)
+        Err(refused("set the time", reply))
     }
 
     /// Finds out why something could not be made or opened at `path`, where the server's words do not

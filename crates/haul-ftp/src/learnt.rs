@@ -42,6 +42,8 @@ pub(crate) enum Lesson {
     RenameKeeps = 1 << 14,
     /// Times are not set, although it seemed so.
     NoTimes = 1 << 15,
+    /// A time was set: where that is refused, it is about the one file.
+    TimesWork = 1 << 16,
 }
 
 /// All that was learnt of a host.

@@ -411,7 +411,7 @@ impl Listing {
 }
 
 fn unless_known(server: &crate::server::Server, reply: &Reply, lesson: Lesson) {
-    if reply.is_unknown() && reply.code() != 501 {
+    if reply.is_unknown_command() {
         server.learnt.learn(lesson);
     }
 }

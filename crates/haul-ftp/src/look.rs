@@ -27,7 +27,7 @@ async fn find(session: &mut Session, path: &[u8]) -> Result<Option<Found>> {
         if !reply.is_unknown() {
             return by_facts(reply);
         }
-        if reply.code() != 501 {
+        if reply.is_unknown_command() {
             session.server.learnt.learn(Lesson::NoMlst);
         }
     }
@@ -68,7 +68,8 @@ async fn by_commands(session: &mut Session, path: &[u8]) -> Result<Option<Found>
                 bytes.ok_or_else(|| protocol("look at", format!("no size is in: {size}")))?;
             return Ok(Some(Found { size: Some(bytes), modified, ..Found::of(EntryKind::File) }));
         }
-        Some(size) if size.is_unknown() => learnt.learn(Lesson::NoSize),
+        Some(size) if size.is_unknown_command() => learnt.learn(Lesson::NoSize),
+        Some(size) if size.is_unknown() => {}
         Some(size) => {
             let error = refused("look at", &size);
             let clear = error.kind() == ErrorKind::NotFound
@@ -165,7 +166,7 @@ pub(crate) async fn measure(session: &mut Session, path: &[u8]) -> Result<u64> {
             session.server.learnt.learn(Lesson::SizeWorks);
             return Ok(bytes);
         }
-        if replies.iter().any(|reply| reply.is_unknown() && reply.code() != 501) {
+        if replies.iter().any(Reply::is_unknown_command) {
             session.server.learnt.learn(Lesson::NoSize);
         }
     }

@@ -36,6 +36,12 @@ impl Reply {
         matches!(self.code, 500 | 501 | 502 | 504)
     }
 
+    /// Whether the server does not know the command, whatever its argument. 501 may be about one
+    /// name.
+    pub const fn is_unknown_command(&self) -> bool {
+        matches!(self.code, 500 | 502 | 504)
+    }
+
     /// All lines of the text.
     pub fn lines(&self) -> &[Vec<u8>] {
         &self.lines

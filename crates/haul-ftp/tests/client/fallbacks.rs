@@ -333,3 +333,44 @@ async fn a_reply_that_never_ends_is_not_waited_for_without_end() {
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     assert!(error.to_string().contains("reply to FEAT"), "{error}");
 }
+
+#[tokio::test]
+async fn a_time_that_is_refused_for_one_file_is_set_on_the_others() {
+    let answers = &[
+        ("MDTM 20010909014640 /up/.b.haul-part", "550 Could not set file modification time."),
+        ("MDTM", "213 File modification time set."),
+    ];
+    let greeting = "220 (vsFTPd 3.0.3)\r\n";
+    let script = Script { greeting, answers, ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
+    let modified = Some(haul_storage::Timestamp { seconds: 1_000_000_000, nanos: 0 });
+    let metadata = Metadata { modified, ..Metadata::default() };
+    let options = CommitOptions { metadata, replace: true, sync: false };
+    let write =
+        async |name| storage.write_whole(&path(name), Bytes::from_static(b"new"), &options).await;
+    write("a").await.unwrap();
+    let error = write("b").await.unwrap_err();
+    assert!(error.to_string().contains("Could not set"), "{error}");
+    write("c").await.unwrap();
+    assert!(storage.capabilities().times);
+    let set = "MDTM 20010909014640 /up/.c.haul-part";
+    assert!(server.commands().iter().any(|line| line == set), "{:?}", server.commands());
+}
+
+#[tokio::test]
+async fn a_command_that_is_refused_for_one_name_is_used_for_the_others() {
+    let answers = &[
+        ("MLST /up/odd", "501 Not that name."),
+        ("MLST /up/f", "250-Facts\r\n type=file;modify=20240203101112; f\r\n250 End"),
+        ("MLST", "250-Facts\r\n type=dir; up\r\n250 End"),
+        ("SIZE /up/odd", "501 Not that name."),
+    ];
+    let script = Script { features: FACTS, answers, ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
+    assert!(storage.stat(&path("odd")).await.is_err());
+    for _ in 0..2 {
+        assert_eq!(storage.stat(&path("f")).await.unwrap().size, 7);
+    }
+    assert_eq!(asked(&server, "MLST /up/f"), 2);
+    assert_eq!(asked(&server, "SIZE /up/f"), 2);
+}
