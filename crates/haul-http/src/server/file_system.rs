@@ -19,7 +19,7 @@ use super::described::Described;
 use super::directory::{Entry, Links, Listing};
 use super::instead::Instead;
 use super::jail::trimmed;
-use super::part::{copy, copy_link, is_link, rename_new, rename_over};
+use super::part::{copy, copy_link, finish, is_link, rename_new, rename_over};
 use super::properties::is_within;
 use super::refusal::fs_error;
 use super::share::Share;
@@ -195,6 +195,7 @@ impl GuardedFileSystem<Intent> for Files {
         let (target, intent) = (to.as_bytes().to_vec(), intent.clone());
         self.run(from, move |share, path| {
             let ((from, old), (to, new)) = (share.jail.parent(path)?, share.jail.parent(&target)?);
+            finish((&from, old), (&to, new), intent.keeps)?;
             match intent {
                 Intent { keeps: true, .. } => rename_new((from, old), (to, new)),
                 Intent { aside: true, .. } => rename_over((from, old), (to, new)),

@@ -1,11 +1,15 @@
 //! Files that are made, opened and copied to be written. Everything here blocks.
+//!
+//! A part file, be it the server's own or one that haul writes as a client, is private (0600) until
+//! it has its name. Then it gets the mode of the file that it replaces, or what the umask leaves.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use dav_server::fs::OpenOptions;
-use haul_storage::temporary_name;
+use haul_storage::{is_part_name, temporary_name};
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid,
     copy_file_range, fchmod, fchown, fstat, futimens, ioctl_ficlone, openat, readlinkat, renameat,
@@ -16,12 +20,16 @@ use rustix::io::{Errno, Result};
 use super::described::Described;
 use super::jail::{Jail, trimmed};
 
+const PRIVATE: Mode = Mode::from_raw_mode(0o600);
+
 /// A file that does not have its name yet.
 #[derive(Debug)]
 pub(super) struct Part {
     directory: OwnedFd,
     name: Vec<u8>,
     part: Vec<u8>,
+    /// The mode that the file gets with its name.
+    mode: Mode,
     expected: Expected,
 }
 
@@ -35,7 +43,7 @@ enum Expected {
 }
 
 impl Part {
-    /// Makes it beside the file that it is to become, as readable to others as that was. If it is to
+    /// Makes it beside the file that it is to become. If it is to
     /// replace that version only, that is looked at once more in the end.
     pub(super) fn make(
         jail: &Jail,
@@ -79,21 +87,20 @@ impl Part {
         let part = part_beside(name)?;
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&directory, &part[..], flags, Mode::from_raw_mode(0o666))?;
-        let made = Self { directory, name: name.to_vec(), part, expected };
+        let file = openat(&directory, &part[..], flags, PRIVATE)?;
         if let Some(old) = old {
-            // Only root may give a file away; for others it has been theirs.
-            let _ = fchown(&file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
-            if let Err(errno) = fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o777)) {
-                made.remove();
-                return Err(errno);
-            }
+            owned_as(&file, old);
         }
-        Ok((File::from(file), made))
+        let mode = finished_mode(name, old);
+        Ok((File::from(file), Self { directory, name: name.to_vec(), part, mode, expected }))
     }
 
-    /// Gives it its name.
-    pub(super) fn name(self) -> Result<()> {
+    /// Gives `file`, which is this part file, its mode and its name.
+    pub(super) fn name(self, file: &File) -> Result<()> {
+        if let Err(errno) = fchmod(file, self.mode) {
+            self.remove();
+            return Err(errno);
+        }
         let (from, to) = ((&self.directory, &self.part[..]), (&self.directory, &self.name[..]));
         let named = match &self.expected {
             Expected::Nothing => rename_new(from, to),
@@ -118,6 +125,58 @@ impl Part {
     }
 }
 
+/// Only root may give a file away; for others it has been theirs.
+fn owned_as(file: impl AsFd, old: &Stat) {
+    let _ = fchown(file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
+}
+
+/// The mode of a file that gets `name`, which is that of `old` now.
+fn finished_mode(name: &[u8], old: Option<&Stat>) -> Mode {
+    match old {
+        _ if is_part_name(name) => PRIVATE,
+        Some(old) => Mode::from_raw_mode(old.st_mode & 0o777),
+        None => Mode::from_raw_mode(0o666 & !umask()),
+    }
+}
+
+/// The permission bits that new files do not get; all but the owner's if the system does not tell.
+fn umask() -> u32 {
+    static UMASK: OnceLock<u32> = OnceLock::new();
+    *UMASK.get_or_init(|| {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+        line.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok()).unwrap_or(0o077)
+    })
+}
+
+/// Gives a part file of a client, which is to be renamed, the owner and mode that a file of the new name has.
+/// Other files keep theirs, and so does a part file of another user. `keeps`: nothing is to be replaced.
+pub(super) fn finish(
+    (from, old): (impl AsFd, &[u8]),
+    (to, new): (impl AsFd, &[u8]),
+    keeps: bool,
+) -> Result<()> {
+    if !is_part_name(old) || is_part_name(new) {
+        return Ok(());
+    }
+    let is_file = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let replaced = statat(to, new, AtFlags::SYMLINK_NOFOLLOW).ok().filter(is_file);
+    if !is_file(&statat(&from, old, AtFlags::SYMLINK_NOFOLLOW)?) || (keeps && replaced.is_some()) {
+        return Ok(());
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let finished = openat(from, old, flags, Mode::empty()).and_then(|file| {
+        if let Some(replaced) = &replaced {
+            owned_as(&file, replaced);
+        }
+        fchmod(&file, finished_mode(new, replaced.as_ref()))
+    });
+    match finished {
+        Err(Errno::ACCESS | Errno::PERM) => Ok(()),
+        outcome => outcome,
+    }
+}
+
 /// Opens a file to be written in place, or makes an empty one.
 pub(super) fn in_place(jail: &Jail, path: &[u8], options: &OpenOptions) -> Result<File> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -136,7 +195,8 @@ pub(super) fn in_place(jail: &Jail, path: &[u8], options: &OpenOptions) -> Resul
     }
     let (directory, name) = jail.parent(path)?;
     let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-    match openat(&directory, name, flags, Mode::from_raw_mode(0o666)) {
+    let mode = if is_part_name(name) { PRIVATE } else { Mode::from_raw_mode(0o666) };
+    match openat(&directory, name, flags, mode) {
         // Another range of the same new file was faster.
         Err(Errno::EXIST) if !options.create_new => {
             let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -241,9 +301,9 @@ pub(super) fn copy(jail: &Jail, from: &[u8], to: &[u8], is_new: bool) -> Result<
         return Err(Errno::ACCESS);
     }
     let expected = if is_new { Expected::Nothing } else { Expected::Anything };
-    let (target, part) = Part::beside(jail, to, None, expected)?;
+    let (target, mut part) = Part::beside(jail, to, None, expected)?;
+    part.mode = Mode::from_raw_mode(stat.st_mode & 0o777);
     let copied = copy_content(&File::from(source), &target).and_then(|()| {
-        fchmod(&target, Mode::from_raw_mode(stat.st_mode & 0o777))?;
         let time = |tv_sec, nanoseconds: u64| Timespec {
             tv_sec,
             tv_nsec: i64::try_from(nanoseconds).unwrap_or(0),
@@ -257,7 +317,7 @@ pub(super) fn copy(jail: &Jail, from: &[u8], to: &[u8], is_new: bool) -> Result<
         )
     });
     match copied {
-        Ok(()) => part.name(),
+        Ok(()) => part.name(&target),
         Err(errno) => {
             part.remove();
             Err(errno)

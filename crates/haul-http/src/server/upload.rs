@@ -162,7 +162,7 @@ impl Upload {
             if let Some(time) = time {
                 futimens(&file, &modified(time))?;
             }
-            part.map_or(Ok(()), Part::name)?;
+            part.map_or(Ok(()), |part| part.name(&file))?;
             fstat(&file)
         });
         self.stat = Some(done.await.map_err(fs_error)?);

@@ -24,6 +24,48 @@ fn a_file_is_put_and_replaced() {
     assert_eq!(site.names(), ["a b", "empty"]);
 }
 
+fn mode(site: &Site, name: &str) -> u32 {
+    fs::metadata(site.path(name)).unwrap().mode() & 0o777
+}
+
+#[test]
+fn part_files_are_private_until_they_have_their_names() {
+    let site = Site::start();
+    site.write("usual", "");
+    let usual = mode(&site, "usual");
+    assert_eq!(site.put("/new", &[], b"new").status, 201);
+    assert_eq!(mode(&site, "new"), usual);
+    // The server's own, while it grows.
+    let (mut stream, host) = (site.connect(), site.authority());
+    write!(stream, "PUT /file HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9000000\r\n\r\n")
+        .unwrap();
+    stream.write_all(&vec![7; 3 << 20]).unwrap();
+    let part = || site.names().into_iter().find(|name| name.starts_with('.'));
+    while part().is_none() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(mode(&site, &part().unwrap()), 0o600);
+    drop(stream);
+    // One that haul writes, whole and by ranges.
+    for (name, old) in [("replaced", Some(0o640)), ("made", None)] {
+        if let Some(old) = old {
+            site.write(name, "old");
+            fs::set_permissions(site.path(name), fs::Permissions::from_mode(old)).unwrap();
+        }
+        let part = format!(".{name}.haul-part");
+        assert_eq!(site.put(&format!("/{part}"), &[], b"").status, 201);
+        assert_eq!(mode(&site, &part), 0o600);
+        let range =
+            ["Content-Type: application/x-sabredav-partialupdate", "X-Update-Range: bytes=0-2"];
+        assert_eq!(site.ask(&format!("PATCH /{part}"), &range, b"new").status, 204);
+        assert_eq!(mode(&site, &part), 0o600);
+        let to = format!("Destination: /{name}");
+        let moved = site.ask(&format!("MOVE /{part}"), &[&to], b"").status;
+        assert!(moved == 201 || moved == 204, "{moved}");
+        assert_eq!((site.read(name).as_str(), mode(&site, name)), ("new", old.unwrap_or(usual)));
+    }
+}
+
 #[test]
 fn what_is_long_arrives_whole() {
     let site = Site::start();
