@@ -222,6 +222,23 @@ async fn a_file_whose_length_is_not_told_is_not_empty() {
     assert_eq!(listed(&storage).await.unwrap()[0].size, 7);
 }
 
+/// It was listed with 0 bytes, by which a file that is there was another one in each run.
+#[tokio::test]
+async fn a_length_that_is_in_no_listing_is_unknown_and_not_zero() {
+    let facts: &[_] = &[
+        ("MLST /up/f", "250-Facts\r\n type=file;modify=20240203101112; f\r\n250 End"),
+        ("MLST /up/missing", "550 Not there."),
+        ("MLST", "250-Facts\r\n type=dir; up\r\n250 End"),
+        ("SIZE", "502 No."),
+    ];
+    let listing = b"type=file;modify=20240203101112; f\r\n";
+    let script = Script { features: FACTS, answers: facts, listing, ..Script::default() };
+    let (_server, _journals, storage) = storage(script).await;
+    let entries = listed(&storage).await.unwrap();
+    assert_eq!(entries[0].known_size(), None, "{entries:?}");
+    is_whole(&storage).await;
+}
+
 #[tokio::test]
 async fn a_directory_into_which_files_can_only_be_dropped_is_written_to() {
     let answers = &[("LIST", "550 Permission denied."), ("SIZE", "550 No."), ("MDTM", "550 No.")];

@@ -8,7 +8,7 @@ mod facts;
 mod mainframe;
 mod unix;
 
-use haul_storage::{Entry, EntryKind, RelPath, Timestamp};
+use haul_storage::{Entry, EntryKind, RelPath, Timestamp, UNKNOWN_SIZE};
 
 pub use facts::facts;
 
@@ -52,7 +52,7 @@ impl Found {
 
     /// As an entry of a storage.
     pub fn entry(self, path: RelPath) -> Entry {
-        let size = if self.is_file() { self.size.unwrap_or(0) } else { 0 };
+        let size = if self.is_file() { self.size.unwrap_or(UNKNOWN_SIZE) } else { 0 };
         Entry { modified: self.modified, mode: self.mode, ..Entry::new(path, self.kind, size) }
     }
 }
