@@ -9,15 +9,16 @@ use std::time::{Duration, Instant, SystemTime};
 use haul_net::Prompter;
 use haul_storage::{Block, Error, ErrorKind, LinkStatus, Range, Result, Retry, Timestamp};
 use http::header::{
-    AUTHORIZATION, CONTENT_LENGTH, HOST, IF_NONE_MATCH, LOCATION, PROXY_AUTHORIZATION, RETRY_AFTER,
-    USER_AGENT,
+    AUTHORIZATION, CONTENT_LENGTH, HOST, LOCATION, PROXY_AUTHORIZATION, RETRY_AFTER, USER_AGENT,
 };
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, Method, Request, StatusCode};
 use http_body::Body;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use super::answer::{Answer, Head, SILENCE};
+use super::answer::{Answer, Head};
+pub use super::ask::Ask;
+use super::ask::{is_safe, repeatable};
 use super::auth::{Said, SignIn};
 use super::body::Payload;
 use super::connect::Connector;
@@ -44,9 +45,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// So many such things are remembered; of others it is learnt anew.
 const AWAY_MOST: usize = 4096;
-
-/// Bytes per second of a lane that is still taken for a living one.
-pub const SLOWEST: u64 = 4096;
 
 /// Lanes over a path of the longest round trip, and as many fewer over a shorter one: each begins with some
 /// 15 KB a round trip (RFC 6928), so twice as many fill the path a round trip earlier. Measured with 16
@@ -109,50 +107,6 @@ struct State {
     quiet_until: HashMap<Origin, Instant>,
     /// What is asked for in vain until then. That may be one file, which is fetched from a tape, say.
     away_until: HashMap<Url, Instant>,
-}
-
-/// What to ask.
-#[derive(Debug, Clone)]
-pub struct Ask {
-    /// The method.
-    pub method: Method,
-    /// Whom, and for what.
-    pub url: Url,
-    /// Header fields.
-    pub headers: HeaderMap,
-    /// The body.
-    pub body: Block,
-    /// How long the server may take to answer when it has all of it.
-    pub patience: Duration,
-    /// What it is for, in errors.
-    pub operation: &'static str,
-}
-
-impl Ask {
-    /// Without header fields and body.
-    pub fn new(method: Method, url: Url, operation: &'static str) -> Self {
-        let (headers, body) = (HeaderMap::new(), Block::new());
-        Self { method, url, headers, body, patience: SILENCE, operation }
-    }
-
-    /// With a header field.
-    #[must_use]
-    pub fn with(mut self, name: impl http::header::IntoHeaderName, value: HeaderValue) -> Self {
-        self.headers.insert(name, value);
-        self
-    }
-
-    /// Whether it does the same when it reaches the server twice.
-    pub fn is_repeatable(&self) -> bool {
-        let is_put = self.method == Method::PUT || self.method == Method::PATCH;
-        // What was only to be made if nothing is there is in its own way the second time.
-        repeatable(&self.method) || is_put && !self.headers.contains_key(IF_NONE_MATCH)
-    }
-
-    /// How long it may take altogether: what is sent may be slow, but not dead.
-    fn limit(&self) -> Duration {
-        self.patience + Duration::from_secs(self.body.len() as u64 / SLOWEST)
-    }
 }
 
 impl Exchange {
@@ -637,16 +591,6 @@ fn too_long(pause: Duration, operation: &'static str, url: &Url) -> Error {
 fn wanted_pause(answer: &Head) -> Option<Duration> {
     let now = Timestamp::from(SystemTime::now());
     retry_after::parse(answer.header(&RETRY_AFTER)?, now)
-}
-
-/// Whether asking changes nothing (RFC 9110, 9.2.1).
-fn is_safe(method: &Method) -> bool {
-    matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND")
-}
-
-/// Whether asking twice is the same as asking once (RFC 9110, 9.2.2).
-fn repeatable(method: &Method) -> bool {
-    matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND" | "DELETE" | "PROPPATCH")
 }
 
 fn gone(ask: &Ask) -> Error {

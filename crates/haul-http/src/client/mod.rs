@@ -7,6 +7,7 @@
 //! ```
 
 mod answer;
+mod ask;
 mod auth;
 mod behind;
 mod body;

@@ -26,9 +26,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
 use super::answer::{Head, SILENCE};
+use super::ask::SLOWEST;
 use super::body::Payload;
 use super::connect::{Connected, Link};
-use super::exchange::SLOWEST;
 use super::sending::Sending;
 use crate::parse::{Url, length};
 
