@@ -6,6 +6,8 @@
 //! having been asked for by name must not be one that some program reads as its settings
 //! (`.bashrc`, `.npmrc`). What a URL names was asked for.
 
+use haul_storage::text::steers_a_terminal;
+
 use super::href::decode;
 
 /// The longest name that file systems take, in bytes.
@@ -52,8 +54,7 @@ pub fn name_from_url(path: &str) -> Option<String> {
 /// The name without the spaces around it, if it can be one.
 fn safe(name: &str) -> Option<String> {
     // What turns the direction of text makes `exe.txt` of `txt.exe`.
-    let is_steering = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if name.chars().any(|c| c.is_control() || is_steering(c) || matches!(c, '/' | '\\')) {
+    if name.chars().any(|c| steers_a_terminal(c) || matches!(c, '/' | '\\')) {
         return None;
     }
     let name = name.trim();
@@ -165,6 +166,8 @@ mod tests {
             "attachment; filename*=UTF-8''a%2f..%0a",
             "attachment; filename*=UTF-8''a%1b%5b31m",
             "attachment; filename*=UTF-8''%e2%80%aetxt.exe",
+            "attachment; filename*=UTF-8''a%d8%9cb",
+            "attachment; filename*=UTF-8''a%e2%80%a8b",
             "attachment; filename*=UTF-8''%00",
             &long,
         ] {
