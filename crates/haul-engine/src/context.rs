@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use crate::collision::Destinations;
 use crate::digest::Digest;
+use crate::ends::Ends;
 use crate::flow::Flow;
 use crate::job::NumberedJob;
 use crate::long::LongReads;
@@ -44,6 +45,8 @@ pub struct Context {
     /// Where all jobs go.
     pub destinations: Destinations,
     locks: Mutex<Vec<(Option<FileId>, Lock)>>,
+    /// The roots that are copied between on this machine.
+    pub ends: Ends,
     /// Whether a listing of a source failed, so that what is missing in it may be there.
     failed_listing: AtomicBool,
     /// Jobs of directories, and whether their destination was made by this run.
@@ -97,6 +100,7 @@ impl Context {
             hard_links: HardLinks::default(),
             destinations: Destinations::new(jobs),
             locks: Mutex::default(),
+            ends: Ends::default(),
             failed_listing: AtomicBool::new(false),
             roots: Mutex::default(),
             owner_lost: AtomicBool::new(false),

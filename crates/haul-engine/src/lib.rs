@@ -13,6 +13,7 @@
 mod collision;
 mod context;
 pub mod digest;
+mod ends;
 mod event;
 pub mod fan;
 mod flow;

@@ -13,12 +13,12 @@ use rustix::io::{Errno, Result as SysResult};
 
 use crate::statfs::left_out;
 use crate::volume::Volume;
-use crate::xattrs::Holder;
+use crate::xattrs::{Holder, has_acl};
 
 /// Set-user-ID and set-group-ID: who may set them must be who owns the file.
 const SET_ID: u32 = 0o6000;
 
-const OWNER_WRITES: u32 = 0o200;
+const OWNER_CHANGES: u32 = 0o600;
 
 /// Describes `name` in `directory` without following it.
 pub(crate) fn entry(path: RelPath, directory: impl AsFd, name: &[u8]) -> SysResult<Entry> {
@@ -111,7 +111,7 @@ pub(crate) fn id_of(stat: &Stat) -> FileId {
 }
 
 /// Fields of `struct stat` are 32 or 64 bits wide, depending on the machine.
-fn widened(number: impl Into<u64>) -> u64 {
+pub(crate) fn widened(number: impl Into<u64>) -> u64 {
     number.into()
 }
 
@@ -130,8 +130,7 @@ fn times(modified: Timestamp) -> Timestamps {
     }
 }
 
-/// Sets the metadata of a file that is about to appear under its name. `current_mode` are the
-/// permission bits that it has.
+/// Sets the metadata of a file that is about to appear under its name.
 ///
 /// The order is owner, attributes, mode, time: a change of owner clears set-ID bits and
 /// capabilities, a mode without write permission forbids setting `user.*` attributes, and every
@@ -140,12 +139,14 @@ fn times(modified: Timestamp) -> Timestamps {
 pub(crate) fn apply(
     file: BorrowedFd<'_>,
     metadata: &Metadata,
-    current_mode: u32,
     can: &Capabilities,
 ) -> Result<(), (&'static str, Errno)> {
+    let stat = rustix::fs::fstat(file).map_err(|error| ("look at", error))?;
     let owner = metadata.owner.filter(|_| can.owner);
-    if let Some(owner) = owner {
-        set_owner(file, owner).map_err(|error| ("set owner", error))?;
+    // Only if it is another one: without privilege even the attempt is refused.
+    if let Some((user, group)) = owner.filter(|owner| *owner != (stat.st_uid, stat.st_gid)) {
+        let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+        left_out(rustix::fs::fchown(file, user, group)).map_err(|error| ("set owner", error))?;
     }
     let mut changed = false;
     if can.xattrs
@@ -160,8 +161,8 @@ pub(crate) fn apply(
     {
         let mode = if owner.is_some() { mode } else { mode & !SET_ID };
         // Attributes may have been an ACL, which changes the mode; a change of owner only clears
-        // bits that `current_mode` does not have.
-        if mode != current_mode || changed {
+        // bits that the file does not have yet.
+        if mode != mode_of(&stat) || changed {
             let set = rustix::fs::fchmod(file, permissions(mode));
             left_out(set).map_err(|error| ("set mode", error))?;
         }
@@ -171,15 +172,6 @@ pub(crate) fn apply(
         left_out(set).map_err(|error| ("set time", error))?;
     }
     Ok(())
-}
-
-/// Changes the owner if it is another one; without privilege even the attempt is refused.
-fn set_owner(file: BorrowedFd<'_>, (user, group): (u32, u32)) -> SysResult<()> {
-    let stat = rustix::fs::fstat(file)?;
-    if (stat.st_uid, stat.st_gid) == (user, group) {
-        return Ok(());
-    }
-    left_out(rustix::fs::fchown(file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group))))
 }
 
 impl Volume {
@@ -207,44 +199,59 @@ impl Volume {
 
     /// Sets what is given on an existing entry, link or not. Set-ID bits are set as asked: here
     /// somebody names one entry.
+    ///
+    /// The entry is held from the first step to the last, so that nobody who may rename in its directory can have
+    /// owner and mode set on different files. What one step cannot set does not keep the others from being set.
     pub(crate) fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
-        let can = &self.capabilities;
-        let (kind, mode) = self.at("set metadata", path, |directory, name| {
+        const OPERATION: &str = "set metadata";
+        let kind = self.at(OPERATION, path, |directory, name| {
             let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            Ok((FileType::from_raw_mode(stat.st_mode), mode_of(&stat)))
+            Ok(FileType::from_raw_mode(stat.st_mode))
         })?;
-        if can.owner
-            && let Some((user, group)) = metadata.owner
-        {
+        if kind == FileType::Symlink {
+            return self.set_metadata_of_link(path, metadata);
+        }
+        let handle =
+            self.at(OPERATION, path, |directory, name| self.handle(directory.as_fd(), name))?;
+        let stat =
+            rustix::fs::fstat(&handle.file).map_err(|errno| self.error(OPERATION, path, errno))?;
+        let can = &self.capabilities;
+        let mut outcome = Ok(());
+        let mut step = |operation, done: SysResult<()>| {
+            if let (Err(errno), true) = (done, outcome.is_ok()) {
+                outcome = Err(self.error(operation, path, errno));
+            }
+        };
+        let owner = metadata.owner.filter(|owner| *owner != (stat.st_uid, stat.st_gid));
+        if let Some((user, group)) = owner.filter(|_| can.owner) {
+            step("set owner", handle.set_owner(user, group));
+        }
+        if let Some(xattrs) = metadata.xattrs.as_ref().filter(|_| can.xattrs) {
+            step("set extended attributes", handle.make_xattrs(xattrs, mode_of(&stat)));
+        }
+        if let Some(mode) = metadata.mode.filter(|_| can.mode) {
+            step("set mode", handle.set_mode(mode));
+        }
+        if let Some(modified) = metadata.modified {
+            step("set time", handle.set_time(modified));
+        }
+        outcome
+    }
+
+    fn set_metadata_of_link(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        if let Some((user, group)) = metadata.owner.filter(|_| self.capabilities.owner) {
             self.at("set owner", path, |directory, name| {
-                let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                let stat = rustix::fs::statat(directory, name, flags)?;
                 if (stat.st_uid, stat.st_gid) == (user, group) {
                     return Ok(());
                 }
                 let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
-                let flags = AtFlags::SYMLINK_NOFOLLOW;
                 left_out(rustix::fs::chownat(directory, name, user, group, flags))
-            })?;
-        }
-        if can.xattrs
-            && kind != FileType::Symlink
-            && let Some(xattrs) = &metadata.xattrs
-        {
-            self.at("set extended attributes", path, |directory, name| {
-                self.handle(directory.as_fd(), name)?.make_xattrs(xattrs, mode)
-            })?;
-        }
-        if can.mode
-            && kind != FileType::Symlink
-            && let Some(mode) = metadata.mode
-        {
-            self.at("set mode", path, |directory, name| {
-                self.handle(directory.as_fd(), name)?.set_mode(mode)
             })?;
         }
         if let Some(modified) = metadata.modified {
             self.at("set time", path, |directory, name| {
-                let flags = AtFlags::SYMLINK_NOFOLLOW;
                 left_out(rustix::fs::utimensat(directory, name, &times(modified), flags))
             })?;
         }
@@ -317,6 +324,22 @@ impl Handle {
         })
     }
 
+    fn set_owner(&self, user: u32, group: u32) -> SysResult<()> {
+        let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+        left_out(match &self.path {
+            Some(path) => rustix::fs::chown(path, user, group),
+            None => rustix::fs::fchown(&self.file, user, group),
+        })
+    }
+
+    fn set_time(&self, modified: Timestamp) -> SysResult<()> {
+        let times = times(modified);
+        left_out(match &self.path {
+            Some(path) => rustix::fs::utimensat(rustix::fs::CWD, path, &times, AtFlags::empty()),
+            None => rustix::fs::futimens(&self.file, &times),
+        })
+    }
+
     fn holder(&self) -> Holder<'_> {
         match &self.path {
             Some(path) => Holder::Path(path),
@@ -324,14 +347,15 @@ impl Handle {
         }
     }
 
-    /// Makes the attributes those of `wanted`. `user.*` can be changed only where the mode lets the owner write:
-    /// where it does not, it does for the moment.
+    /// Makes the attributes those of `wanted`. `user.*` can be read and changed only where the mode lets the owner
+    /// do so: where it does not, it does for the moment.
     fn make_xattrs(&self, wanted: &Xattrs, mode: u32) -> SysResult<()> {
         match self.holder().make(wanted) {
-            Err(Errno::ACCESS) if mode & OWNER_WRITES == 0 => {
-                self.set_mode(mode | OWNER_WRITES)?;
+            Err(Errno::ACCESS) if mode & OWNER_CHANGES != OWNER_CHANGES => {
+                self.set_mode(mode | OWNER_CHANGES)?;
                 let made = self.holder().make(wanted);
-                let restored = self.set_mode(mode);
+                // An ACL brings a mode of its own.
+                let restored = if has_acl(wanted) { Ok(()) } else { self.set_mode(mode) };
                 made.and(restored)
             }
             made => made.map(drop),

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::dir::below_root;
 use crate::metadata::{apply, identity_of, metadata_of, permissions, size_of};
 use crate::statfs::left_out;
-use crate::volume::{Volume, temporary_name, umask};
+use crate::volume::{Volume, temporary_name};
 use crate::write::{Part, sync_directory, write_all};
 
 impl Volume {
@@ -101,8 +101,7 @@ impl Volume {
         let Some((file, directory)) = created else { return Ok(false) };
         let step = self.write_step;
         write_all(&file, 0, block, step).map_err(|errno| self.error("write", path, errno))?;
-        let kept = mode & !umask();
-        apply(file.as_fd(), &options.metadata, kept, &self.capabilities)
+        apply(file.as_fd(), &options.metadata, &self.capabilities)
             .map_err(|error| self.apply_error(path, error))?;
         if options.sync {
             rustix::fs::fsync(&file).map_err(|errno| self.error("sync", path, errno))?;

@@ -20,9 +20,10 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::{Errno, Result as SysResult};
 
 use crate::dir::{Directory, below_root};
-use crate::metadata::{apply, id_of, permissions, size_of};
+use crate::metadata::{apply, id_of, mode_of, permissions, size_of, widened};
 use crate::read::LocalReader;
-use crate::volume::Volume;
+use crate::statfs::left_out;
+use crate::volume::{Volume, temporary_name};
 
 /// No system call takes a path of so many bytes (`PATH_MAX` of Linux, its NUL included).
 const PATH_MAX: usize = 4096;
@@ -111,7 +112,7 @@ impl Part {
                 return Err(volume.refuse(ErrorKind::InvalidInput, OPERATION, path, cause));
             }
         };
-        let resumed = existed && options.resume;
+        let resumed = existed && options.resume && has_own_journal(&file, &directory, path);
         if !resumed && name == part_name(path.name()) {
             // A journal of a part file that is gone would make holes of the new one look like
             // data. It goes first: there must be no instant with a journal and no data.
@@ -232,7 +233,7 @@ impl Part {
             let directory = self.directory.as_fd();
             metadata.mode = Some(self.volume.default_mode(directory, name, options.replace));
         }
-        apply(self.file.as_fd(), &metadata, PART_MODE, &self.volume.capabilities)
+        apply(self.file.as_fd(), &metadata, &self.volume.capabilities)
             .map_err(|error| self.volume.apply_error(&self.path, error))?;
         if options.sync {
             rustix::fs::fsync(&self.file).map_err(|errno| self.error("sync", errno))?;
@@ -269,6 +270,18 @@ impl Part {
 
 /// Permission bits until the commit: what will be private is never readable by others.
 const PART_MODE: u32 = 0o600;
+
+/// Whether the journal beside a part file, if there is one, is of the user whom the part file belongs to.
+fn has_own_journal(part: &OwnedFd, directory: &Directory, path: &RelPath) -> bool {
+    let journal = journal_name(path.name());
+    let part = rustix::fs::fstat(part);
+    match rustix::fs::statat(directory, journal, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(journal) => {
+            part.is_ok_and(|part| part.st_uid == journal.st_uid && widened(journal.st_nlink) == 1)
+        }
+        Err(errno) => errno == Errno::NOENT,
+    }
+}
 
 enum Locked {
     Yes { file: OwnedFd, existed: bool },
@@ -315,6 +328,13 @@ fn open_locked(volume: &Volume, directory: &Directory, name: &[u8]) -> SysResult
         }
         match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(named) if id_of(&named) == id_of(&held) => {
+                if existed && !is_ours(volume, directory, &held)? {
+                    rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
+                    continue;
+                }
+                if existed && mode_of(&held) != PART_MODE {
+                    left_out(rustix::fs::fchmod(&file, mode))?;
+                }
                 return Ok(Locked::Yes { file, existed });
             }
             Ok(_) | Err(Errno::NOENT) => {}
@@ -322,6 +342,25 @@ fn open_locked(volume: &Volume, directory: &Directory, name: &[u8]) -> SysResult
         }
     }
     Ok(Locked::ByAnother)
+}
+
+/// Whether a part file that was found is this user's alone. Another user may hold it open, or have written what a
+/// journal of the same user says is in it; another name of it may be anything.
+fn is_ours(volume: &Volume, directory: &Directory, found: &Stat) -> SysResult<bool> {
+    if widened(found.st_nlink) > 1 {
+        return Ok(false);
+    }
+    let user = rustix::process::geteuid().as_raw();
+    if found.st_uid == user || !volume.capabilities.owner {
+        return Ok(true);
+    }
+    // Some file systems show one owner for all files, whoever makes them (FUSE with `uid=`, NFS for root).
+    let name = temporary_name(b"haul");
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let new = rustix::fs::openat(directory, &name, flags, permissions(PART_MODE))?;
+    let owner = rustix::fs::fstat(&new).map(|stat| stat.st_uid);
+    rustix::fs::unlinkat(directory, &name, AtFlags::empty())?;
+    Ok(owner? == found.st_uid)
 }
 
 /// Writes all pieces of a block, at most `step` bytes a system call.

@@ -13,6 +13,7 @@ use rustix::io::{Errno, Result as SysResult};
 use crate::statfs::left_out;
 
 const CAPABILITY: &[u8] = b"security.capability";
+const ACL: &[u8] = b"system.posix_acl_access";
 
 /// Linux allows this many bytes for the list of names and for each value.
 const MOST: usize = 64 * 1024;
@@ -89,12 +90,18 @@ impl Holder<'_> {
     pub(crate) fn make(self, wanted: &Xattrs) -> SysResult<bool> {
         let found = self.read()?;
         let mut changed = false;
-        for (name, _) in &found {
-            if !wanted.iter().any(|(other, _)| other == name) {
-                match allowed(name, self.remove(name)) {
-                    Ok(()) | Err(Errno::NODATA) => changed = true,
-                    Err(error) => return Err(error),
-                }
+        for (name, value) in &found {
+            if wanted.iter().any(|(other, _)| other == name) {
+                continue;
+            }
+            // Without its ACL a file would give its group what the mask gives to named users.
+            let removed = match minimal_acl(value).filter(|_| name == ACL) {
+                Some(acl) => self.set(name, &acl),
+                None => self.remove(name),
+            };
+            match allowed(name, removed) {
+                Ok(()) | Err(Errno::NODATA) => changed = true,
+                Err(error) => return Err(error),
             }
         }
         for attribute in wanted.iter().filter(|(name, _)| is_kept(name)) {
@@ -106,6 +113,36 @@ impl Holder<'_> {
         }
         Ok(changed)
     }
+}
+
+/// Whether these include an access control list, which sets the mode as well.
+pub(crate) fn has_acl(xattrs: &Xattrs) -> bool {
+    xattrs.iter().any(|(name, _)| name == ACL)
+}
+
+/// The ACL that says of user, group and others what `acl` says of them, and nothing else: to the system that is no
+/// ACL but a mode. `None` if this is not an ACL of version 2: four bytes of version, then entries of tag, rights
+/// (two bytes each) and number (four).
+fn minimal_acl(acl: &[u8]) -> Option<Vec<u8>> {
+    const USER: u16 = 1;
+    const GROUP: u16 = 4;
+    const MASK: u16 = 16;
+    const OTHERS: u16 = 32;
+    let entries = acl.strip_prefix(&[2, 0, 0, 0])?;
+    let rights = |wanted: u16| {
+        entries.chunks_exact(8).find_map(|entry| {
+            let tag = u16::from_le_bytes([entry[0], entry[1]]);
+            (tag == wanted).then(|| u16::from_le_bytes([entry[2], entry[3]]))
+        })
+    };
+    let group = rights(GROUP)? & rights(MASK).unwrap_or(7);
+    let mut minimal = vec![2, 0, 0, 0];
+    for (tag, rights) in [(USER, rights(USER)?), (GROUP, group), (OTHERS, rights(OTHERS)?)] {
+        minimal.extend(tag.to_le_bytes());
+        minimal.extend(rights.to_le_bytes());
+        minimal.extend(u32::MAX.to_le_bytes());
+    }
+    Some(minimal)
 }
 
 fn is_kept(name: &[u8]) -> bool {

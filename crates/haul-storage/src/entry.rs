@@ -260,6 +260,13 @@ impl Metadata {
     /// The extended attribute that holds a file's capabilities on Linux.
     const CAPABILITY: &'static [u8] = b"security.capability";
 
+    /// Whether it lends the rights of a file's owner to others.
+    pub fn has_privileges(&self) -> bool {
+        let is_capability = |(name, _): &(Vec<u8>, Vec<u8>)| name == Self::CAPABILITY;
+        self.mode.is_some_and(|mode| mode & Self::SET_ID != 0)
+            || self.xattrs.as_ref().is_some_and(|xattrs| xattrs.iter().any(is_capability))
+    }
+
     /// Without what lends the rights of a file's owner to others: set-ID bits and capabilities. They may
     /// be set only on a file that has the owner they were made for.
     #[must_use]

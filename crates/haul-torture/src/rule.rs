@@ -37,6 +37,9 @@ pub enum Rule {
     ReadOnlyDirectories,
     /// A time within the second before 1970 is no time to rsync, which leaves that of the copy.
     SecondBefore1970,
+    /// A file of another user that is to get set-ID bits or capabilities is copied, whatever its size and time; rsync
+    /// gives them to the bytes that are there.
+    PrivilegesAreCopied,
     /// Names of one file at the destination that are two files at the source: which of them decides depends
     /// on the order.
     SharedDestination,

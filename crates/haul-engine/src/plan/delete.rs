@@ -452,6 +452,11 @@ pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Resu
     let mut pending = vec![(entry.clone(), None)];
     while let Some((next, listed)) = pending.pop() {
         if next.is_dir() && listed.is_none() {
+            if job.is_local() && context.ends.is_source(&next) {
+                return Err(Error::new(ErrorKind::InvalidInput, "delete")
+                    .at(job.destination_name(&next.path))
+                    .because("it is a source of this run, under another path"));
+            }
             let path = next.path.clone();
             let may = writable(&next).is_some() && !context.settings.dry_run;
             let restore = if may { make_writable(job, &path).await } else { None };

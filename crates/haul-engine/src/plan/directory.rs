@@ -86,7 +86,8 @@ async fn finish_one(context: &Context, finish: &Finish) {
         let mut wanted = context.wanted_metadata(found, &finish.job, &finish.destination);
         wanted.mode = wanted.mode.or(finish.restore);
         if context.cancel.is_cancelled() {
-            wanted = Metadata { mode: wanted.mode, ..Metadata::default() };
+            // The time comes last, and not everything is in it. What widens the mode goes with owner and ACL.
+            wanted.modified = None;
         }
         if wanted == Metadata::default() {
             return Ok(());

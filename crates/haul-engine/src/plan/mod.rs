@@ -82,6 +82,9 @@ async fn plan_job(
     let Job { source, source_path, destination, destination_path } = &job.job;
     let entry = source.stat(source_path).await?;
     refuse_into_itself(context, job, &entry)?;
+    if job.is_local() {
+        context.ends.note_source(&entry);
+    }
     refuse_reserved_name(job)?;
     refuse_twin(context, job).await?;
     if !entry.is_dir() {

@@ -161,6 +161,11 @@ impl Walk<'_> {
             self.context.note_root(self.job.index, fresh);
             if !self.context.settings.dry_run {
                 self.context.lock_destination(self.job).await?;
+                if self.job.is_local() {
+                    let storage = &self.job.job.destination;
+                    let root = storage.stat(&self.job.job.destination_path).await?;
+                    self.context.ends.note_destination(&root);
+                }
             }
         }
         let mut listing = match self.job.job.source.list(&source_path).await {
@@ -305,6 +310,15 @@ impl Walk<'_> {
     ) -> bool {
         let context = self.context;
         if entry.is_dir() {
+            if self.job.is_local() && context.ends.is_destination(&entry) {
+                context.note_failed_listing();
+                context.tally.fail(
+                    Error::new(ErrorKind::InvalidInput, "copy")
+                        .at(self.job.source_name(&entry.path))
+                        .because("it is the destination of this run, under another path"),
+                );
+                return true;
+            }
             let visit =
                 Visit { source: entry, destination, fresh, parent: Some(Arc::clone(directory)) };
             self.pending.lock().unwrap_or_else(PoisonError::into_inner).push(visit);

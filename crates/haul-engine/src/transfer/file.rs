@@ -74,9 +74,14 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
             Name::Other(..) | Name::Alone => {}
         }
     }
+    let verdict = match (verdict, &existing) {
+        (Some(Verdict::Keep), Some(existing)) if !adjust(context, item, existing).await? => {
+            Some(Verdict::Replace)
+        }
+        _ => verdict,
+    };
     let digest = match (verdict, &existing) {
         (Some(Verdict::Keep), Some(existing)) => {
-            adjust(context, item, existing).await?;
             sweep(context, item).await?;
             unchanged(context, item, existing.known_size().unwrap_or(0)).await?
         }
@@ -203,12 +208,10 @@ fn judge_by(overwrite: Overwrite, item: &Item, existing: &Entry, kept: KeptTimes
     verdict(overwrite, &item.source, source_step_ns, existing, kept, sets_times)
 }
 
-/// The bytes are the same; mode, owner and extended attributes may not be.
-async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<()> {
+/// Gives a file whose size and time are the source's its mode, owner and extended attributes. `false` if it has to
+/// be copied for that: another user's file, whose bytes are not compared, gets no rights of the owner.
+async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<bool> {
     let (source, destination) = (&item.job.job.source, &item.job.job.destination);
-    if context.settings.dry_run {
-        return Ok(());
-    }
     let mut found = item.source.metadata();
     let mut there = existing.metadata();
     if context.settings.preserve.xattrs
@@ -216,10 +219,18 @@ async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<()> 
         && destination.capabilities().xattrs
     {
         found.xattrs = source.metadata(&item.source.path).await?.xattrs;
-        there.xattrs = destination.metadata(&item.destination).await?.xattrs;
+        there.xattrs = match destination.metadata(&item.destination).await {
+            Ok(there) => there.xattrs,
+            // Of one's own file, with a mode that keeps even its owner from reading: they are set without a look.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => None,
+            Err(error) => return Err(error),
+        };
     }
     let wanted = context.wanted_metadata(found, &item.job, &item.destination);
     let owner = wanted.owner.filter(|owner| Some(*owner) != there.owner);
+    if owner.is_some() && wanted.has_privileges() {
+        return Ok(false);
+    }
     // A change of owner clears set-ID bits and capabilities.
     let differ = |a: &Xattrs| there.xattrs.as_ref().is_none_or(|b| !same_xattrs(a, b));
     let xattrs = wanted.xattrs.filter(|xattrs| owner.is_some() || differ(xattrs));
@@ -227,10 +238,10 @@ async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<()> 
     let mode = wanted.mode;
     let mode = mode.filter(|_| owner.is_some() || xattrs.is_some() || mode != there.mode);
     let changed = Metadata { mode, owner, xattrs, modified: None };
-    if changed == Metadata::default() {
-        return Ok(());
+    if changed != Metadata::default() && !context.settings.dry_run {
+        destination.set_metadata(&item.destination, &changed).await?;
     }
-    destination.set_metadata(&item.destination, &changed).await
+    Ok(true)
 }
 
 /// Two lists of attributes, each in an order of its own.

@@ -162,8 +162,13 @@ pub async fn find_out(context: &Context, item: &Item, existing: &Entry) -> Resul
     };
     // Nothing may be tried in a dry run; a clock that explains what is there is likelier than a file that was
     // changed within a step of it.
-    let is_right = context.settings.dry_run
-        || try_out(item, doubt.trial(source, wanted, found), found).await?;
+    let is_right = if context.settings.dry_run {
+        true
+    } else {
+        let tried = try_out(item, doubt.trial(source, wanted, found), found).await?;
+        let Some(is_right) = tried else { return Ok(context.times.kept(item, existing)) };
+        is_right
+    };
     context.times.note(item, existing, |learnt| match (doubt, is_right) {
         (Doubt::Step(step_ns), true) => learnt.kept.step_ns = learnt.kept.step_ns.max(step_ns),
         (Doubt::Step(step_ns), false) => learnt.finer_than_ns = learnt.finer_than_ns.min(step_ns),
@@ -176,7 +181,8 @@ pub async fn find_out(context: &Context, item: &Item, existing: &Entry) -> Resul
 }
 
 /// Whether a new file beside the destination of `item` has `found` as its time after it was made with `trial`.
-async fn try_out(item: &Item, trial: Timestamp, found: Timestamp) -> Result<bool> {
+/// `None` where no such file can be made, which says nothing of other directories.
+async fn try_out(item: &Item, trial: Timestamp, found: Timestamp) -> Result<Option<bool>> {
     let destination = &item.job.job.destination;
     let invalid = |error| Error::new(ErrorKind::InvalidInput, "try the clock").with_source(error);
     let name = temporary_name(b"haul", "clock");
@@ -187,11 +193,11 @@ async fn try_out(item: &Item, trial: Timestamp, found: Timestamp) -> Result<bool
         destination.write_whole(&path, Bytes::new(), &options).await?;
         let now = destination.stat(&path).await?.modified;
         destination.remove(&path).await?;
-        Ok::<bool, Error>(now == Some(found))
+        Ok::<_, Error>(Some(now == Some(found)))
     };
     match tried.await {
         // The file is replaced then, or that fails with an error of its own.
-        Err(error) if !is_of_the_link(error.kind()) => Ok(false),
+        Err(error) if !is_of_the_link(error.kind()) => Ok(None),
         outcome => outcome,
     }
 }

@@ -25,14 +25,33 @@ impl Model<'_> {
             Overwrite::Different
                 if size == source_size && (ours == theirs || !self.keeps.times) =>
             {
-                Verdict::Keep
+                if self.gets_privileges(name) { Verdict::Replace } else { Verdict::Keep }
             }
             Overwrite::Different => Verdict::Replace,
         }
     }
 
+    /// Whether a file of another user would become one that lends its owner's rights.
+    fn gets_privileges(&self, name: &[u8]) -> bool {
+        let preserve = self.options.preserve;
+        let (node, there) = (&self.source.0[name], self.before.0.get(name));
+        let is_other = there.is_some_and(|there| there.owner != node.owner);
+        let has_bits = preserve.mode && self.keeps.mode && node.mode & SET_ID != 0;
+        let has_capability = preserve.xattrs
+            && self.keeps.xattrs
+            && node.attributes.contains_key(&b"security.capability"[..]);
+        preserve.owner
+            && self.keeps.owner
+            && self.runner.user == 0
+            && is_other
+            && (has_bits || has_capability)
+    }
+
     /// Notes where rsync's idea of the overwrite mode is another one.
     pub(super) fn overwrite_rules(&mut self, name: &[u8], verdict: Verdict) {
+        if verdict == Verdict::Replace && self.gets_privileges(name) {
+            self.rule(name, Rule::PrivilegesAreCopied);
+        }
         let (node, there) = (self.source.0.get(name), self.before.0.get(name));
         if let Some((node, there)) = node.zip(there)
             && node.time != there.time

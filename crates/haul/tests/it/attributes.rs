@@ -71,23 +71,44 @@ fn a_rerun_makes_attributes_those_of_the_source() {
     }
 }
 
+/// An ACL with an entry for user 12345 (`u::rwx,u:12345:rwx,g::r-x,m::rwx`) as `setfattr` takes it. `others` are
+/// the rights of others.
+fn acl(others: u16) -> String {
+    let none = u32::MAX;
+    let entries = [(1, 7, none), (2, 7, 12345), (4, 5, none), (16, 7, none), (32, others, none)];
+    let mut acl = vec![2, 0, 0, 0];
+    for (tag, rights, id) in entries {
+        acl.extend(u16::to_le_bytes(tag));
+        acl.extend(u16::to_le_bytes(rights));
+        acl.extend(id.to_le_bytes());
+    }
+    let hex: String = acl.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("0x{hex}")
+}
+
+/// Small files were created with a mode that such a directory reduces, which was taken for the one asked for.
+#[test]
+fn the_mode_of_a_copy_is_that_of_the_source_in_a_directory_with_an_acl() {
+    if !has_tools() {
+        return;
+    }
+    let session = Session::new().file("src/small", "x").file("src/large", vec![7; 9 << 20]);
+    let session = session.directory("dst");
+    for name in ["small", "large"] {
+        set_mode(&session, &format!("src/{name}"), 0o644);
+    }
+    set(&session, "dst", "system.posix_acl_default", &acl(0));
+    session.haul("cp -q src/ dst").status(0);
+    assert_eq!((mode(&session, "dst/small"), mode(&session, "dst/large")), (0o644, 0o644));
+}
+
 /// A new file inherits an ACL from its directory, which the source does not have.
 #[test]
 fn acls_are_those_of_the_source() {
     if !has_tools() {
         return;
     }
-    // u::rwx,u:12345:rwx,g::r-x,m::rwx,o::r-x
-    let entries: [(u16, u16, u32); 5] =
-        [(1, 7, u32::MAX), (2, 7, 12345), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)];
-    let mut acl = vec![2, 0, 0, 0];
-    for (tag, rights, id) in entries {
-        acl.extend(tag.to_le_bytes());
-        acl.extend(rights.to_le_bytes());
-        acl.extend(id.to_le_bytes());
-    }
-    let hex: String = acl.iter().map(|byte| format!("{byte:02x}")).collect();
-    let hex = format!("0x{hex}");
+    let hex = acl(5);
     let session = Session::new()
         .file("src/small", "x")
         .file("src/large", vec![7; 9 << 20])
@@ -111,6 +132,10 @@ fn acls_are_those_of_the_source() {
     }
     session.haul("cp -q -a src/ dst").status(0);
     assert_eq!((get(&session, "dst/small").len(), mode(&session, "dst/small")), (0, 0o640));
+    // Without its ACL the group has what the ACL gave to the group, not what its mask gave to others.
+    set(&session, "dst/small", "system.posix_acl_access", &hex);
+    session.haul("cp -q --preserve=times,xattrs src/ dst").status(0);
+    assert_eq!((get(&session, "dst/small").len(), mode(&session, "dst/small")), (0, 0o755));
 }
 
 /// The system takes set-ID bits and capabilities from a file whose owner changes.
@@ -177,5 +202,7 @@ fn an_ordinary_user_updates_attributes_of_files_that_it_may_not_write_to() {
             assert_eq!(get(&session, path), ["user.new=\"1\""], "{path}");
         }
         assert_eq!((mode(&session, "dst/d"), mode(&session, "dst/d/f")), (0o555, 0o444));
+        // The next round finds a file that even its owner may not read, and whose attributes nobody sees.
+        set_mode(&session, "dst/d/f", 0);
     }
 }

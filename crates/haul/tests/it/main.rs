@@ -19,6 +19,7 @@ mod demo;
 mod fan;
 mod faults;
 mod folding;
+mod foreign;
 mod ftp;
 mod help;
 mod http;

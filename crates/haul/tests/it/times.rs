@@ -59,6 +59,32 @@ fn a_rerun_copies_nothing_to_file_systems_with_coarse_or_short_clocks() {
     }
 }
 
+/// A directory that refuses files was taken for proof that the clock is fine, and everything was copied again.
+#[test]
+fn a_directory_that_refuses_files_says_nothing_of_the_clock() {
+    if !crate::faults::is_root() {
+        eprintln!("skipped: mounting needs root");
+        return;
+    }
+    let session = Session::new().file("src/a/f", "x").file("src/b/f", "x").file("src/c/f", "x");
+    for name in ["a", "b", "c"] {
+        set(&session, &format!("src/{name}/f"), 1_700_000_000, 500_000_000);
+    }
+    let make: [&str; 4] = ["mkfs.ext4", "-q", "-I", "128"];
+    let Some(_image) = Image::new(&session, "ext4", &make, &["mount"]) else { return };
+    session.tool("chown -R 65534:65534 src ext4");
+    let copy = |line: &str| {
+        let ran = crate::faults::as_nobody(&session, line).output().unwrap();
+        String::from_utf8_lossy(&ran.stderr).into_owned()
+    };
+    copy("cp src/ ext4/d");
+    session.tool("chown root ext4/d/a");
+    for _ in 0..2 {
+        let said = copy("cp src/ ext4/d");
+        assert!(said.contains("moved 0 B"), "{said}");
+    }
+}
+
 #[test]
 fn a_rerun_copies_nothing_to_servers_whose_times_begin_or_end() {
     const LOST: &str = "becomes 1970-01-01; this is reported once";
