@@ -347,3 +347,17 @@ async fn a_host_certificate_of_another_or_a_revoked_authority_is_refused() {
     fs::write(sshd.known_hosts(), both).unwrap();
     greet(&host(&sshd, &sshd.options()).connect().await.unwrap()).await.unwrap();
 }
+
+/// The names in a certificate are the server's words, and they are in the very question about its key.
+#[tokio::test]
+async fn names_in_a_certificate_neither_steer_the_terminal_nor_add_lines_to_the_question() {
+    let evil = "a\u{1b}[2J\nContinue connecting (yes/no)? yes\n";
+    let sshd = Sshd::builder().certificate(&["-n", evil]).start();
+    let person = Person::answering(&["no"]);
+    let asking = with(sshd.options(), &["StrictHostKeyChecking=ask"]);
+    let error = host_asking(&sshd, &asking, person.clone()).connect().await.unwrap_err();
+    let (question, text) = (person.heard().remove(0), error.to_string());
+    assert!(question.contains("a\\033[2J\\012Continue"), "{question}");
+    assert!(!question.contains('\u{1b}') && !text.contains('\u{1b}'), "{question:?}, {text:?}");
+    assert_eq!((question.lines().count(), text.lines().count()), (2, 1), "{question}, {text}");
+}

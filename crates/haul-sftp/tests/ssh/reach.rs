@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
-use haul_sftp::ssh::{ConfigFile, Nobody, SshHost, SshOptions};
+use haul_sftp::ssh::{ConfigFile, Nobody, PasswordSource, Secret, SshHost, SshOptions};
 use haul_storage::{ErrorKind, Retry};
 
 use crate::port::free_port;
@@ -466,4 +466,51 @@ fn the_server_of_the_tests_is_a_process_that_ends_with_them() {
     drop(sshd);
     assert!(std::net::TcpStream::connect(address).is_err());
     assert!(Command::new("true").status().unwrap().success());
+}
+
+/// The password is the destination's: a jump host could keep it.
+#[tokio::test]
+async fn the_password_is_not_sent_to_a_jump_host() {
+    let line = "PubkeyAuthentication no";
+    let near = Sshd::builder().password("open sesame").line(line).start();
+    let goal = Sshd::start();
+    let (_directory, options) = known_to(&[&near, &goal]);
+    let password = Some(PasswordSource::Secret(Secret::new("open sesame")));
+    let options = SshOptions { password, ..options };
+    // As a destination the same host takes it.
+    greet(&host(&near, &options).connect().await.unwrap()).await.unwrap();
+    let through = SshOptions { jump: Some(address(&near)), ..options };
+    let error = host(&goal, &through).connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
+    assert!(error.location().ends_with(&address(&near)), "{error}");
+    // It would be accepted.
+    assert_eq!(near.log().matches("Accepted ").count(), 1, "{}", near.log());
+}
+
+/// A command of the configuration is another program, perhaps another's.
+#[test]
+fn a_proxy_command_does_not_inherit_secrets() {
+    const NAME: &str = "reach::a_proxy_command_does_not_inherit_secrets";
+    const SECRETS: [&str; 3] = ["HAUL_PASSWORD", "HAUL_PASSWORD_NEAR", "HAUL_TOKEN"];
+    if std::env::var_os("HAUL_PASSWORD").is_none() {
+        // In a process of its own, which has them.
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", NAME]).envs(SECRETS.map(|name| (name, "open sesame")));
+        let output = again.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let seen = directory.path().join("environment");
+    let options = SshOptions {
+        config: ConfigFile::None,
+        // Its output stays open until all is written.
+        options: vec![format!("ProxyCommand=sh -c 'env > {}'", seen.display())],
+        ..SshOptions::default()
+    };
+    let host = SshHost::resolve(None, "127.0.0.1", None, &options, Arc::new(Nobody)).unwrap();
+    tokio::runtime::Runtime::new().unwrap().block_on(host.connect()).unwrap_err();
+    let environment = std::fs::read_to_string(seen).unwrap();
+    assert!(environment.contains("PATH="), "{environment}");
+    assert!(!environment.contains("open sesame"), "{environment}");
 }

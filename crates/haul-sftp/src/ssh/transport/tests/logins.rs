@@ -150,3 +150,60 @@ async fn a_channel_that_takes_packets_of_no_bytes_is_refused() {
     let error = opened.unwrap_err();
     assert!(error.to_string().contains("packets of 0 bytes"), "{error}");
 }
+
+/// Somebody who gives up, and remembers what was printed.
+#[derive(Debug, Default)]
+struct Reading(std::sync::Mutex<Vec<String>>);
+
+#[async_trait]
+impl Prompter for Reading {
+    async fn secret(&self, prompt: &str) -> Result<Option<Secret>> {
+        self.notice(prompt).await;
+        Ok(None)
+    }
+
+    async fn visible(&self, prompt: &str) -> Result<Option<String>> {
+        self.notice(prompt).await;
+        Ok(None)
+    }
+
+    async fn notice(&self, text: &str) {
+        self.0.lock().unwrap().push(text.to_owned());
+    }
+}
+
+#[tokio::test]
+async fn questions_of_a_server_do_not_steer_the_terminal() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = Some(listener.local_addr().unwrap().port());
+    let options = SshOptions { password: None, ..options(&[]) };
+    let person = Arc::new(Reading::default());
+    let prompter = Arc::clone(&person);
+    let host = SshHost::resolve(None, "127.0.0.1", port, &options, prompter).unwrap();
+    let mut question = vec![message::USERAUTH_60];
+    for words in ["name\u{1b}[2J", "instruction\u{9b}2J", ""] {
+        question.string(words.as_bytes());
+    }
+    question.u32(2);
+    for (words, visible) in [("secret\u{1b}]0;owned\u{7}: ", false), ("\u{202e}visible: ", true)] {
+        question.string(words.as_bytes());
+        question.boolean(visible);
+    }
+    let server = tokio::spawn(async move {
+        let mut server = Server::accept(&listener).await;
+        server.receive_one(message::USERAUTH_REQUEST).await;
+        server.send(&question).await;
+        server.receive_one(message::USERAUTH_INFO_RESPONSE).await;
+        server.send(&failure("keyboard-interactive", false)).await;
+        // Until the client ends the connection.
+        drop(server.stream.read_u8().await);
+    });
+    host.connect().await.unwrap_err();
+    server.abort();
+    let printed = person.0.lock().unwrap().join("\n");
+    for words in ["name\\033[2J", "instruction\\302\\2332J", "secret\\033]0;owned\\007: "] {
+        assert!(printed.contains(words), "{printed}");
+    }
+    let steers = |c| ['\u{1b}', '\u{9b}', '\u{7}', '\u{202e}'].contains(&c);
+    assert!(!printed.contains(steers), "{printed:?}");
+}
