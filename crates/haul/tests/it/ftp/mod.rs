@@ -5,6 +5,7 @@
 mod pyftpdlib;
 #[path = "../../../../haul-ftp/tests/support/vsftpd.rs"]
 pub(crate) mod vsftpd;
+mod zone;
 
 use self::pyftpdlib::{PASSWORD, Pyftpdlib};
 use self::vsftpd::{Tls, Vsftpd};
