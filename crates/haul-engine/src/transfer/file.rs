@@ -102,7 +102,7 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
     let is_other = verdict == Some(Verdict::Leave)
         && existing.is_some_and(|there| {
             let kept = context.times.kept(item, &there);
-            judge_by(Overwrite::Different, item, &there, kept) != Verdict::Keep
+            judge_by(Overwrite::Different, item, &item.source, &there, kept) != Verdict::Keep
         });
     if let Some(first) = first.filter(|_| !is_other) {
         first.done(digest);
@@ -198,14 +198,32 @@ async fn judge(context: &Context, item: &Item, existing: &Entry) -> Result<Verdi
         Overwrite::Newer => times::find_out(context, item, existing).await?,
         _ => context.times.kept(item, existing),
     };
-    Ok(judge_by(overwrite, item, existing, kept))
+    let listed = judge_by(overwrite, item, &item.source, existing, kept);
+    let is_untimed = item.source.modified.is_none() && existing.modified.is_some();
+    let by_time = matches!(overwrite, Overwrite::Different | Overwrite::Newer);
+    if !is_untimed || !by_time || listed == Verdict::Replace {
+        return Ok(listed);
+    }
+    // Pages of web servers list no times that can be relied on; a look at the file itself gives one. If that
+    // fails nothing more is known than what is listed.
+    let found = item.job.job.source.stat(&item.source.path).await;
+    Ok(match found.ok().filter(Entry::is_file) {
+        Some(found) => judge_by(overwrite, item, &found, existing, kept),
+        None => listed,
+    })
 }
 
-fn judge_by(overwrite: Overwrite, item: &Item, existing: &Entry, kept: KeptTimes) -> Verdict {
+fn judge_by(
+    overwrite: Overwrite,
+    item: &Item,
+    source: &Entry,
+    existing: &Entry,
+    kept: KeptTimes,
+) -> Verdict {
     let job = &item.job.job;
     let sets_times = job.destination.capabilities().times;
     let source_step_ns = job.source.capabilities().kept_times.step_ns;
-    verdict(overwrite, &item.source, source_step_ns, existing, kept, sets_times)
+    verdict(overwrite, source, source_step_ns, existing, kept, sets_times)
 }
 
 /// Gives a file whose size and time are the source's its mode, owner and extended attributes. `false` if it has to

@@ -1,8 +1,10 @@
 //! A file that becomes another one while it is read arrives in one version.
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::answer::{Answer, End, File};
+use super::nginx::Nginx;
 use super::server::Server;
 use super::{arrives, copy, fails, whole};
 use crate::content::content;
@@ -140,4 +142,32 @@ fn what_an_earlier_run_left_of_another_version_is_not_continued() {
         copy(&session, OPTIONS, &server.url("/f")).status(0);
         whole(&session, &bytes);
     }
+}
+
+/// nginx lists times by the minute and without a zone, so none is taken from its pages.
+#[test]
+fn a_file_that_changed_and_kept_its_length_is_copied_where_pages_list_no_times() {
+    let Some(nginx) = Nginx::start("", "autoindex on;") else { return };
+    let session = Session::new();
+    std::fs::create_dir(nginx.www("d")).unwrap();
+    let put = |content: &str, seconds| {
+        let file = std::fs::File::create(nginx.www("d/f")).unwrap();
+        std::io::Write::write_all(&mut &file, content.as_bytes()).unwrap();
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        file.set_modified(time).unwrap();
+    };
+    let copied = |expected: &str| {
+        let ran = session.haul(&format!("cp {} dst", nginx.url("/d/"))).status(0);
+        assert_eq!(session.read("dst/f"), expected);
+        ran
+    };
+    put("old", 1_700_000_000);
+    copied("old");
+    put("new", 1_700_000_001);
+    copied("new");
+    // And what is the same is left alone.
+    let before = std::fs::metadata(session.path("dst/f")).unwrap();
+    copied("new");
+    let after = std::fs::metadata(session.path("dst/f")).unwrap();
+    assert_eq!(before.ino(), after.ino());
 }
