@@ -161,19 +161,19 @@ impl<'a> Pass<'a> {
                 match looked {
                     Looked::Skip => {}
                     Looked::Missing(entry) => missing.push(entry),
-                    Looked::Directory(entry) => self.descend(below, &entry).await?,
+                    Looked::Directory(entry) => self.descend(below, entry.path.name()).await?,
                 }
             }
             if missing.len() >= TOGETHER {
-                self.take(source, destination, &mut missing, touched).await?;
+                self.take(below, source, destination, &mut missing, touched).await?;
             }
         }
-        self.take(source, destination, &mut missing, touched).await
+        self.take(below, source, destination, &mut missing, touched).await
     }
 
     /// Visits a directory later, or now if too many wait.
-    async fn descend(&self, below: &RelPath, entry: &Entry) -> Result<()> {
-        let below = below.join(entry.path.name()).map_err(invalid)?;
+    async fn descend(&self, below: &RelPath, name: &[u8]) -> Result<()> {
+        let below = below.join(name).map_err(invalid)?;
         {
             let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
             if pending.len() < PENDING {
@@ -210,6 +210,7 @@ impl<'a> Pass<'a> {
     /// Counts or removes candidates of one directory.
     async fn take(
         &self,
+        below: &RelPath,
         source: &RelPath,
         destination: &RelPath,
         missing: &mut Vec<Entry>,
@@ -218,13 +219,17 @@ impl<'a> Pass<'a> {
         if missing.is_empty() {
             return Ok(());
         }
-        let gone = match self.without_kept(source, destination, std::mem::take(missing)).await {
-            Ok(gone) => gone,
+        let missing = std::mem::take(missing);
+        let (gone, renamed) = match self.without_kept(source, destination, missing).await {
+            Ok(found) => found,
             Err(error) => {
                 self.context.tally.fail(error.at(self.job.source_name(source)));
                 return Ok(());
             }
         };
+        for name in renamed {
+            self.descend(below, &name).await?;
+        }
         if gone.is_empty() {
             return Ok(());
         }
@@ -252,13 +257,15 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// The candidates that are not what the destination made of a name of the source.
+    /// The candidates that are not what the destination made of a name of the source. With the names of those
+    /// directories of the source among what was made so: there may be something to remove in them.
     async fn without_kept(
         &self,
         source: &RelPath,
         destination: &RelPath,
         mut candidates: Vec<Entry>,
-    ) -> Result<Vec<Entry>> {
+    ) -> Result<(Vec<Entry>, Vec<Vec<u8>>)> {
+        let mut renamed = Vec::new();
         // Eight bytes a name, of one directory that has something to remove.
         let mut there = HashSet::new();
         let hasher = std::hash::RandomState::new();
@@ -280,24 +287,27 @@ impl<'a> Pass<'a> {
             // What the source has and the destination does not list: does it find it all the same?
             let found = others.map(|listed| async move {
                 let path = destination.join(listed.path.name()).map_err(invalid)?;
-                self.job.job.destination.find(&path).await
+                let found = self.job.job.destination.find(&path).await?;
+                Ok::<_, Error>(found.map(|found| (found, listed)))
             });
             let found: Vec<_> =
                 stream::iter(found).buffer_unordered(self.lookups_at_once()).collect().await;
             for found in found {
-                if let Some(found) = found? {
-                    // File systems in user space give one file several numbers.
-                    let folded = fold(found.path.name());
-                    candidates.retain(|entry| {
-                        !is_same(entry, &found) && fold(entry.path.name()) != folded
-                    });
+                let Some((found, listed)) = found? else { continue };
+                // File systems in user space give one file several numbers.
+                let folded = fold(found.path.name());
+                let before = candidates.len();
+                candidates
+                    .retain(|entry| !is_same(entry, &found) && fold(entry.path.name()) != folded);
+                if candidates.len() < before && found.is_dir() && listed.is_dir() {
+                    renamed.push(listed.path.name().to_vec());
                 }
             }
             if candidates.is_empty() {
                 break;
             }
         }
-        Ok(candidates)
+        Ok((candidates, renamed))
     }
 
     /// Promise: an empty source (a disk that is not mounted) does not empty the destination.

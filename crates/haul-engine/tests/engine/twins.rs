@@ -145,3 +145,20 @@ async fn delete_spares_what_was_just_copied_under_another_spelling() {
         assert_eq!(destination.paths().len(), 1);
     }
 }
+
+/// Directories that the destination lists under other names were spared, and so was everything in them.
+#[tokio::test]
+async fn delete_looks_into_directories_that_have_other_names_there() {
+    for destination in folding() {
+        destination.add_file("d/e/x", "x");
+        destination.add_file("d/e/gone", "x");
+        destination.add_file("d/gone/y", "x");
+        destination.add_file("gone", "x");
+        let source = MemoryStorage::new();
+        source.add_file("D/E/x", "x");
+        let settings = Settings { delete: true, ..settings() };
+        let outcome = run_jobs(vec![job(&source, &destination)], settings, Cancel::default()).await;
+        outcome.assert_clean();
+        assert_eq!(destination.paths(), ["d/", "d/e/", "d/e/x"]);
+    }
+}

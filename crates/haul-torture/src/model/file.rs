@@ -49,6 +49,10 @@ impl Model<'_> {
 
     /// Notes where rsync's idea of the overwrite mode is another one.
     pub(super) fn overwrite_rules(&mut self, name: &[u8], verdict: Verdict) {
+        let has_names = self.before.0.get(name).is_some_and(|there| there.links > 1);
+        if verdict == Verdict::Leave && has_names {
+            self.rule(name, Rule::LeftNamesStay);
+        }
         if verdict == Verdict::Replace && self.gets_privileges(name) {
             self.rule(name, Rule::PrivilegesAreCopied);
         }
