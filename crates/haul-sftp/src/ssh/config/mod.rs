@@ -261,6 +261,8 @@ fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<Ho
         tokens.host_name = tokens.expand(name)?;
     }
     // An accepted key would be written down for other hosts too.
+    // As ssh has it: what is looked up and what `%h` stands for does not depend on how it was typed.
+    tokens.host_name.make_ascii_lowercase();
     let looked_up = settings.host_key_alias.as_ref().unwrap_or(&tokens.host_name);
     if jump::is_pattern(looked_up) {
         return Err(format!("\"{looked_up}\" cannot be the name of one host"));

@@ -56,8 +56,9 @@ impl Entry {
         let names = words.next()?;
         let key_type = words.next()?.to_owned();
         let blob = BASE64.decode(words.next()?.as_bytes()).ok()?;
-        // The bytes name their own type first.
-        if string(&blob)? != key_type.as_bytes() {
+        // The bytes name their own type first. A key that was cut off is none: its line would make every other key
+        // of its type a changed one.
+        if string(&blob)? != key_type.as_bytes() || !is_whole(&key_type, &blob) {
             return None;
         }
         let names = match names.strip_prefix("|1|") {
@@ -100,6 +101,21 @@ fn hashed(salt: &[u8], name: &str) -> Option<Vec<u8>> {
     let mut mac = Hmac::<Sha1>::new_from_slice(salt).ok()?;
     mac.update(name.as_bytes());
     Some(mac.finalize().into_bytes().to_vec())
+}
+
+/// Whether the bytes of a key are strings to their end, as many and as long as they have to be.
+fn is_whole(key_type: &str, blob: &[u8]) -> bool {
+    let mut lengths = Vec::new();
+    let mut rest = blob;
+    while let Some(string) = string(rest) {
+        lengths.push(string.len());
+        rest = &rest[4 + string.len()..];
+    }
+    let is_long_enough = match key_type {
+        "ssh-ed25519" => lengths.get(1) == Some(&32),
+        _ => lengths.len() > 1,
+    };
+    rest.is_empty() && is_long_enough
 }
 
 /// The first string of a key's bytes: four bytes of length, then so many bytes.
@@ -152,6 +168,18 @@ mod tests {
         assert_eq!(Entry::parse(&format!("h ssh-rsa {key}")), None);
         assert_eq!(Entry::parse("h ssh-rsa AAAA"), None);
         assert_eq!(Entry::parse("# h ssh-rsa AAAA"), None);
+    }
+
+    /// Fuzzing found that such a line made the key of its host a changed one, which ssh passes over.
+    #[test]
+    fn a_key_that_was_cut_off_says_nothing() {
+        let whole = blob(1);
+        for length in 0..whole.len() {
+            let key = BASE64.encode(&whole[..length]);
+            assert_eq!(Entry::parse(&format!("h ssh-ed25519 {key}")), None, "{length}");
+        }
+        let key = BASE64.encode(&[whole, vec![0]].concat());
+        assert_eq!(Entry::parse(&format!("h ssh-ed25519 {key}")), None);
     }
 
     proptest! {

@@ -183,7 +183,8 @@ mod tests {
     fn key(byte: u8) -> HostKey {
         let mut blob = vec![0, 0, 0, 11];
         blob.extend(b"ssh-ed25519");
-        blob.push(byte);
+        blob.extend([0, 0, 0, 32]);
+        blob.extend([byte; 32]);
         HostKey { key_type: "ssh-ed25519".to_owned(), blob, rsa_bits: None, certificate: None }
     }
 
