@@ -33,7 +33,8 @@ pub enum Rule {
     /// which compares to the nanosecond here, copies it again.
     CoarseClock,
     /// An ordinary user's directory that has no write permission, or is to have none, is written to all the same,
-    /// and has its mode in the end. rsync fails in some of them.
+    /// and has its mode in the end. rsync fails in some of them, and leaves others writable in which an excluded entry
+    /// stays.
     ReadOnlyDirectories,
     /// A time within the second before 1970 is no time to rsync, which leaves that of the copy.
     SecondBefore1970,

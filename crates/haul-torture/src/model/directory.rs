@@ -165,6 +165,9 @@ impl Model<'_> {
                 self.rule(&name, Rule::OwnNames);
                 continue;
             }
+            if self.runner.user != 0 {
+                self.rule(&name, Rule::ReadOnlyDirectories);
+            }
             let is_directory = self.wanted.tree[&name].kind == Some(Kind::Directory);
             if self.options.filter.takes(&name, is_directory) {
                 self.remove(&name);
