@@ -3,7 +3,6 @@
 use icu_normalizer::DecomposingNormalizerBorrowed;
 
 use crate::chance::Chance;
-use crate::tree::Name;
 
 /// Which names a file system can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +154,7 @@ pub fn name(chance: &mut Chance, alphabet: Alphabet, like_own: bool) -> Vec<u8> 
 }
 
 /// The path under which a file system that renames (`fuse/renaming.py`) finds the entry that was made as `path`.
-pub fn canonical(path: &[u8]) -> Name {
+pub fn canonical(path: &[u8]) -> Vec<u8> {
     let normalizer = const { DecomposingNormalizerBorrowed::new_nfd() };
     let component = |name: &[u8]| {
         let kept =
@@ -165,7 +164,7 @@ pub fn canonical(path: &[u8]) -> Name {
         let small = normalizer.normalize(&text).to_lowercase();
         normalizer.normalize(&small).into_owned().into_bytes()
     };
-    let components: Vec<Name> = path.split(|byte| *byte == b'/').map(component).collect();
+    let components: Vec<Vec<u8>> = path.split(|byte| *byte == b'/').map(component).collect();
     components.join(&b'/')
 }
 
