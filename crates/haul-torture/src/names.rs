@@ -144,6 +144,8 @@ const LONG: &[usize] = &[128, 240, 241, 242, 243, 244, 245, 246, 254, 255];
 pub fn name(chance: &mut Chance, alphabet: Alphabet, like_own: bool) -> Vec<u8> {
     match chance.below(20) {
         0..8 => chance.pick(PLAIN).as_bytes().to_vec(),
+        // Names that differ in case only are one on FAT.
+        8..12 if alphabet == Alphabet::Fat => chance.pick(TEXT).to_lowercase().into_bytes(),
         8..12 => chance.pick(TEXT).as_bytes().to_vec(),
         12..14 if alphabet != Alphabet::Fat => chance.pick(ODD).as_bytes().to_vec(),
         14 if alphabet == Alphabet::Bytes => chance.pick(BYTES).to_vec(),

@@ -104,6 +104,10 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
             let kept = context.times.kept(item, &there);
             judge_by(Overwrite::Different, item, &item.source, &there, kept) != Verdict::Keep
         });
+    if verdict == Some(Verdict::Leave) && !is_other {
+        // It may be this run's own work of before a kill.
+        sweep(context, item).await?;
+    }
     if let Some(first) = first.filter(|_| !is_other) {
         first.done(digest);
     }

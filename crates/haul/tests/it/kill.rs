@@ -158,3 +158,23 @@ fn killed_at_any_moment_a_rerun_finishes_with_identical_bytes() {
 fn killed_at_any_moment_with_a_manifest_a_rerun_finishes_with_identical_bytes() {
     kill_and_continue("--manifest");
 }
+
+/// `--overwrite newer` leaves such a file alone, and left its journal as well.
+#[test]
+fn a_journal_that_a_kill_left_beside_a_finished_file_goes_whatever_is_overwritten() {
+    for mode in ["different", "newer", "never"] {
+        let session = Session::new().file("src/f", vec![7; 9 << 20]);
+        session.haul("cp -q src/ dst").status(0);
+        session.write("dst/.f.haul-journal", "left");
+        session.haul(&format!("cp -q --overwrite {mode} src/ dst")).status(0).stderr("");
+        assert!(!session.has("dst/.f.haul-journal"), "{mode}");
+        // Of another version nothing is known.
+        session.write("dst/f", "other");
+        session.tool("touch -d 2040-01-01 dst/f");
+        session.write("dst/.f.haul-journal", "left");
+        if mode != "different" {
+            session.haul(&format!("cp -q --overwrite {mode} src/ dst")).status(0).stderr("");
+            assert!(session.has("dst/.f.haul-journal"), "{mode}");
+        }
+    }
+}

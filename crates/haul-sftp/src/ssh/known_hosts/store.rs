@@ -85,6 +85,7 @@ mod tests {
         let file = directory.path().join("known_hosts");
         let mut blob = vec![0, 0, 0, 7];
         blob.extend(b"ssh-rsa");
+        blob.extend([0, 0, 0, 1, 3, 0, 0, 0, 1, 5]);
         let key =
             HostKey { key_type: "ssh-rsa".to_owned(), blob, rsa_bits: None, certificate: None };
         for name in
@@ -101,6 +102,7 @@ mod tests {
         let file = directory.path().join(".ssh/known_hosts");
         let mut blob = vec![0, 0, 0, 7];
         blob.extend(b"ssh-rsa");
+        blob.extend([0, 0, 0, 1, 3, 0, 0, 0, 1, 5]);
         let key =
             HostKey { key_type: "ssh-rsa".to_owned(), blob, rsa_bits: None, certificate: None };
         for (name, hashed) in [("plain", false), ("[hashed]:99", true)] {
