@@ -200,8 +200,8 @@ impl Volume {
     /// Sets what is given on an existing entry, link or not. Set-ID bits are set as asked: here
     /// somebody names one entry.
     ///
-    /// The entry is held from the first step to the last, so that nobody who may rename in its directory can have
-    /// owner and mode set on different files. What one step cannot set does not keep the others from being set.
+    /// All steps work on one open handle: a rename in the directory meanwhile cannot make owner and mode go to
+    /// different files. If one step fails the others are still done, and the first error is returned.
     pub(crate) fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
         const OPERATION: &str = "set metadata";
         let kind = self.at(OPERATION, path, |directory, name| {

@@ -101,8 +101,8 @@ impl FileSystem {
     }
 }
 
-/// What a file system does not have is left out, as `Storage::set_metadata` says. Which one it is, is not known of
-/// those on FUSE: fusefat, for one, has neither modes nor owners.
+/// Attributes that a file system does not support are left out, as `Storage::set_metadata` documents. FUSE file
+/// systems only report that when an attribute is set: fusefat, for example, supports neither modes nor owners.
 pub(crate) fn left_out(outcome: SysResult<()>) -> SysResult<()> {
     match outcome {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),

@@ -344,8 +344,8 @@ fn open_locked(volume: &Volume, directory: &Directory, name: &[u8]) -> SysResult
     Ok(Locked::ByAnother)
 }
 
-/// Whether a part file that was found is this user's alone. Another user may hold it open, or have written what a
-/// journal of the same user says is in it; another name of it may be anything.
+/// Whether an existing part file belongs to this user alone. Another user could still have it open for writing, or
+/// could have forged its content together with a journal. A hard link would make haul overwrite an unrelated file.
 fn is_ours(volume: &Volume, directory: &Directory, found: &Stat) -> SysResult<bool> {
     if widened(found.st_nlink) > 1 {
         return Ok(false);
@@ -354,7 +354,7 @@ fn is_ours(volume: &Volume, directory: &Directory, found: &Stat) -> SysResult<bo
     if found.st_uid == user || !volume.capabilities.owner {
         return Ok(true);
     }
-    // Some file systems show one owner for all files, whoever makes them (FUSE with `uid=`, NFS for root).
+    // Some file systems show the same owner for all files (FUSE with `uid=`, NFS for root).
     let name = temporary_name(b"haul");
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let new = rustix::fs::openat(directory, &name, flags, permissions(PART_MODE))?;

@@ -120,8 +120,8 @@ pub(crate) fn has_acl(xattrs: &Xattrs) -> bool {
     xattrs.iter().any(|(name, _)| name == ACL)
 }
 
-/// The ACL that says of user, group and others what `acl` says of them, and nothing else: to the system that is no
-/// ACL but a mode. `None` if this is not an ACL of version 2: four bytes of version, then entries of tag, rights
+/// The entries of `acl` for owner, group and others only. Setting it removes the ACL and leaves these rights in the
+/// mode, in one step. `None` if this is not an ACL of version 2: four bytes of version, then entries of tag, rights
 /// (two bytes each) and number (four).
 fn minimal_acl(acl: &[u8]) -> Option<Vec<u8>> {
     const USER: u16 = 1;

@@ -86,7 +86,8 @@ async fn finish_one(context: &Context, finish: &Finish) {
         let mut wanted = context.wanted_metadata(found, &finish.job, &finish.destination);
         wanted.mode = wanted.mode.or(finish.restore);
         if context.cancel.is_cancelled() {
-            // The time comes last, and not everything is in it. What widens the mode goes with owner and ACL.
+            // The time is set once the directory is complete. The mode is set together with owner and ACL, since
+            // without them it could give rights to the wrong group.
             wanted.modified = None;
         }
         if wanted == Metadata::default() {

@@ -181,7 +181,7 @@ pub async fn find_out(context: &Context, item: &Item, existing: &Entry) -> Resul
 }
 
 /// Whether a new file beside the destination of `item` has `found` as its time after it was made with `trial`.
-/// `None` where no such file can be made, which says nothing of other directories.
+/// `None` where no such file can be made: other directories may still allow it.
 async fn try_out(item: &Item, trial: Timestamp, found: Timestamp) -> Result<Option<bool>> {
     let destination = &item.job.job.destination;
     let invalid = |error| Error::new(ErrorKind::InvalidInput, "try the clock").with_source(error);
@@ -191,9 +191,9 @@ async fn try_out(item: &Item, trial: Timestamp, found: Timestamp) -> Result<Opti
     let options = CommitOptions { metadata, replace: true, sync: false };
     let tried = async {
         destination.write_whole(&path, Bytes::new(), &options).await?;
-        let now = destination.stat(&path).await?.modified;
+        let now = destination.stat(&path).await;
         destination.remove(&path).await?;
-        Ok::<_, Error>(Some(now == Some(found)))
+        Ok::<_, Error>(Some(now?.modified == Some(found)))
     };
     match tried.await {
         // The file is replaced then, or that fails with an error of its own.

@@ -160,7 +160,7 @@ fn what_a_change_of_owner_takes_is_set_again() {
     assert_eq!((get(&session, "dst/f"), mode(&session, "dst/f")), (wanted, 0o4755));
 }
 
-/// fusefat has no modes and owners ("function not implemented"), and refuses to set the length that a file has.
+/// fusefat answers ENOSYS to changes of mode and owner, and EPERM to a truncation to the length that a file has.
 #[test]
 fn what_a_file_system_does_not_have_is_left_out() {
     let session = Session::new().file("src/d/f", "x").file("src/g", vec![7; 100_000]);
