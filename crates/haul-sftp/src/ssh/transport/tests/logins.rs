@@ -151,7 +151,7 @@ async fn a_channel_that_takes_packets_of_no_bytes_is_refused() {
     assert!(error.to_string().contains("packets of 0 bytes"), "{error}");
 }
 
-/// Somebody who gives up, and remembers what was printed.
+/// A user who answers no question; keeps what was printed.
 #[derive(Debug, Default)]
 struct Reading(std::sync::Mutex<Vec<String>>);
 
