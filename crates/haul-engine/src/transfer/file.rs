@@ -208,13 +208,14 @@ async fn judge(context: &Context, item: &Item, existing: &Entry) -> Result<Verdi
     if !is_untimed || !by_time || listed == Verdict::Replace {
         return Ok(listed);
     }
-    // Pages of web servers list no times that can be relied on; a look at the file itself gives one. If that
-    // fails nothing more is known than what is listed.
-    let found = item.job.job.source.stat(&item.source.path).await;
-    Ok(match found.ok().filter(Entry::is_file) {
-        Some(found) => judge_by(overwrite, item, &found, existing, kept),
-        None => listed,
-    })
+    // Pages of web servers list no reliable times; the file itself usually has one.
+    match item.job.job.source.stat(&item.source.path).await {
+        Ok(found) if found.is_file() => Ok(judge_by(overwrite, item, &found, existing, kept)),
+        Ok(_) => Ok(listed),
+        // A server that answers no such request: the listing has to do.
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(listed),
+        Err(error) => Err(error.at(item.job.source_name(&item.source.path))),
+    }
 }
 
 fn judge_by(
