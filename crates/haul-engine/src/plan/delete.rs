@@ -184,11 +184,16 @@ impl<'a> Pass<'a> {
         Box::pin(self.visit(below)).await
     }
 
+    /// Whether the filter lets an entry of the source take part.
+    fn is_copied(&self, entry: &Entry) -> bool {
+        takes(self.context, &self.job.job.source_path, entry)
+    }
+
     async fn look(&self, source: &RelPath, entry: Entry) -> Looked {
         if is_part_name(entry.path.name()) || self.context.cancel.is_cancelled() {
             return Looked::Skip;
         }
-        if !takes(self.context, self.job, &entry) {
+        if !takes(self.context, &self.job.job.destination_path, &entry) {
             return Looked::Skip;
         }
         self.entries.fetch_add(1, Ordering::Relaxed);
@@ -199,6 +204,8 @@ impl<'a> Pass<'a> {
         match found {
             Ok(None) => Looked::Missing(entry),
             Ok(Some(found)) if found.is_dir() && entry.is_dir() => Looked::Directory(entry),
+            // `--exclude=build/`, a directory `build` there and a file here.
+            Ok(Some(found)) if !self.is_copied(&found) => Looked::Missing(entry),
             Ok(Some(_)) => Looked::Skip,
             Err(error) => {
                 self.context.tally.fail(error.at(self.job.destination_name(&entry.path)));
@@ -278,7 +285,7 @@ impl<'a> Pass<'a> {
             let batch = batch?;
             for listed in &batch {
                 let name = listed.path.name();
-                candidates.retain(|entry| entry.path.name() != name);
+                candidates.retain(|entry| entry.path.name() != name || !self.is_copied(listed));
             }
             let others = batch.iter().filter(|listed| {
                 let name = listed.path.name();
@@ -342,8 +349,9 @@ impl<'a> Pass<'a> {
             if next.is_dir() {
                 let mut listing = self.job.job.destination.list(&next.path).await?;
                 while let Some(batch) = listing.next().await {
-                    let taking =
-                        batch?.into_iter().filter(|below| takes(self.context, self.job, below));
+                    let taking = batch?
+                        .into_iter()
+                        .filter(|below| takes(self.context, &self.job.job.destination_path, below));
                     pending.extend(taking);
                 }
             }
@@ -413,10 +421,9 @@ pub fn is_same(one: &Entry, other: &Entry) -> bool {
     }
 }
 
-/// Whether the filter lets an entry of the destination take part.
-fn takes(context: &Context, job: &NumberedJob, entry: &Entry) -> bool {
-    let root = job.job.destination_path.as_bytes().len();
-    let below = &entry.path.as_bytes()[root..];
+/// Whether the filter lets an entry below `root` take part.
+fn takes(context: &Context, root: &RelPath, entry: &Entry) -> bool {
+    let below = &entry.path.as_bytes()[root.as_bytes().len()..];
     let below = below.strip_prefix(b"/").unwrap_or(below);
     context.settings.filter.takes(below, entry.is_dir())
 }
@@ -473,7 +480,9 @@ pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Resu
             pending.push((next, Some(restore)));
             let mut listing = destination.list(&path).await?;
             while let Some(batch) = listing.next().await {
-                let taking = batch?.into_iter().filter(|below| takes(context, job, below));
+                let taking = batch?
+                    .into_iter()
+                    .filter(|below| takes(context, &job.job.destination_path, below));
                 pending.extend(taking.map(|below| (below, None)));
             }
             continue;

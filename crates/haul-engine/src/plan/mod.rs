@@ -7,6 +7,7 @@
 mod delete;
 mod directory;
 mod folded;
+mod settle;
 mod twins;
 mod walk;
 
@@ -122,8 +123,10 @@ async fn refuse_twin(context: &Context, job: &NumberedJob) -> Result<()> {
     context.planned_done().await;
     let Job { destination, destination_path: path, .. } = &job.job;
     let directory = path.parent().unwrap_or_default();
+    let Some(there) = destination.find(path).await? else { return Ok(()) };
     let listed = twins::listed_like(&**destination, &directory, &[path]).await?;
-    match twins::collision(&**destination, path, &siblings, &listed).await? {
+    let listed = listed.into_values().next().unwrap_or_default();
+    match twins::collision(&**destination, &there, &siblings, &listed).await? {
         Some(sibling) => Err(twins::refusal(job, path, sibling)),
         None => Ok(()),
     }

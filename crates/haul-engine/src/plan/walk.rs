@@ -17,8 +17,8 @@ use tokio::sync::{Notify, mpsc};
 use super::Item;
 use super::delete::{replace_with_directory, writable};
 use super::directory::{Directory, Finish};
-use super::folded::FoldedNames;
-use super::twins::{self, Twin};
+use super::folded::{FoldedNames, fold};
+use super::settle::{Group, Twin, Verdict};
 use crate::context::Context;
 use crate::job::NumberedJob;
 
@@ -293,7 +293,9 @@ impl Walk<'_> {
             }
         };
         if is_twin {
-            let twin = Twin { source: entry, destination, directory: Arc::clone(directory) };
+            let folded = fold(destination.name());
+            let directory = Arc::clone(directory);
+            let twin = Twin { source: entry, destination, folded, directory };
             self.twins.lock().unwrap_or_else(PoisonError::into_inner).push(twin);
             return true;
         }
@@ -349,53 +351,47 @@ impl Walk<'_> {
     /// the destination tells apart from what is there, and reports the others. Whether there were any.
     async fn settle(&self, from: usize) -> bool {
         let _alone = self.settling.lock().await;
-        let groups = {
+        let mut groups = {
             let mut waiting = self.twins.lock().unwrap_or_else(PoisonError::into_inner);
             if waiting.len() < from {
                 return false;
             }
-            twins::one_of_each(&mut waiting)
+            Group::all(std::mem::take(&mut waiting))
         };
-        self.context.planned_done().await;
-        for (destination, group) in groups {
-            if self.context.cancel.is_cancelled() {
-                return false;
+        while !groups.is_empty() {
+            self.context.planned_done().await;
+            for group in &mut groups {
+                if self.context.cancel.is_cancelled() {
+                    return false;
+                }
+                if let Err(error) = self.settle_directory(group).await {
+                    self.context.note_failed_listing();
+                    self.context.tally.fail(error.at(self.job.destination_name(&group.directory)));
+                    group.give_up();
+                }
             }
-            if let Err(error) = self.settle_directory(&destination, group).await {
-                self.context.note_failed_listing();
-                self.context.tally.fail(error.at(self.job.destination_name(&destination)));
-            }
+            groups.retain(|group| !group.is_empty());
         }
         true
     }
 
-    async fn settle_directory(&self, directory: &RelPath, group: Vec<Twin>) -> Result<()> {
-        let Some(source) = group.first().and_then(|twin| twin.source.path.parent()) else {
-            return Ok(());
-        };
-        let context = self.context;
-        let destination = &*self.job.job.destination;
-        let names: Vec<&RelPath> = group.iter().map(|twin| &twin.destination).collect();
-        let siblings = twins::siblings(context, self.job, &source, directory, &names).await?;
+    async fn settle_directory(&self, group: &mut Group) -> Result<()> {
         // Directories that still wait to be visited.
         let waiting: Vec<RelPath> = {
+            let siblings = group.siblings(self.context, self.job).await?;
             let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-            let waits = |path: &&RelPath| pending.iter().any(|visit| visit.destination == **path);
-            let paths = siblings.iter().map(|sibling| &sibling.destination);
-            paths.filter(waits).cloned().collect()
+            let paths = pending.iter().map(|visit| &visit.destination);
+            paths.filter(|path| siblings.contains(path)).cloned().collect()
         };
         for path in waiting {
             self.enter(&path, false, Some(PRIVATE)).await?;
         }
-        let listed = twins::listed_like(destination, directory, &names).await?;
-        for twin in group {
-            let path = &twin.destination;
-            match twins::collision(destination, path, &siblings, &listed).await {
-                Ok(None) => {
-                    self.send(twin.source, twin.destination, false, &twin.directory).await;
+        for verdict in group.verdicts(self.job).await? {
+            match verdict {
+                Verdict::Copy(Twin { source, destination, directory, .. }) => {
+                    self.send(source, destination, false, &directory).await;
                 }
-                Ok(Some(sibling)) => context.tally.fail(twins::refusal(self.job, path, sibling)),
-                Err(error) => context.tally.fail(error.at(self.job.destination_name(path))),
+                Verdict::Refuse(error) => self.context.tally.fail(error),
             }
         }
         Ok(())

@@ -170,6 +170,25 @@ async fn delete_removes_what_the_source_does_not_have() {
     assert_eq!(destination.paths(), source.paths());
 }
 
+/// `--exclude=build/`: a pattern for directories, and a file of that name at the destination. It is removed, as
+/// rsync does: the source has no file `build`, and its directory takes no part.
+#[tokio::test]
+async fn delete_removes_what_only_an_excluded_entry_of_another_kind_is_called() {
+    for with_other in [true, false] {
+        let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+        source.add_file("build/o", "object");
+        source.add_file("kept", "kept");
+        destination.add_file("build", "old");
+        if with_other {
+            destination.add_file("extra", "extra");
+        }
+        let filter = Filter::new(|path, is_dir| !(is_dir && path == b"build"));
+        let settings = Settings { delete: true, filter, ..Settings::default() };
+        run(job(&source, &destination), settings).await.assert_clean();
+        assert_eq!(destination.paths(), ["kept"]);
+    }
+}
+
 #[tokio::test]
 async fn delete_spares_what_the_filter_leaves_out() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::{job, job_at, run, run_jobs};
 use haul_engine::{Cancel, Settings};
 use haul_storage::ErrorKind;
-use haul_storage::memory::MemoryStorage;
+use haul_storage::memory::{MemoryStorage, Operation};
 
 fn settings() -> Settings {
     Settings { retry_pause: Duration::from_millis(1), ..Settings::default() }
@@ -95,6 +95,33 @@ async fn thousands_of_twins_are_copied() {
     }
     run(job(&source, &destination), settings()).await.assert_clean();
     assert_eq!(source.paths(), destination.paths());
+}
+
+/// All ways to write `aaaaaaaaa`: 511 twins of one name. The number of names does not multiply the listings:
+/// whoever can plant such a directory would hold up the run.
+#[tokio::test]
+async fn listings_do_not_grow_with_the_number_of_like_names() {
+    let source = MemoryStorage::new();
+    for at in 0..512_u32 {
+        let letter = |bit: u32| if at >> bit & 1 == 0 { 'a' } else { 'A' };
+        source.add_file(format!("d/{}", (0..9).map(letter).collect::<String>()), at.to_string());
+    }
+    let listings = |storage: &MemoryStorage| storage.faults().count(Operation::List);
+    let distinct = MemoryStorage::new();
+    for _ in 0..2 {
+        distinct.faults().reset_count();
+        run(job(&source, &distinct), settings()).await.assert_clean();
+        assert_eq!(source.paths(), distinct.paths());
+        assert!(listings(&distinct) < 10, "{}", listings(&distinct));
+    }
+    for destination in folding() {
+        source.faults().reset_count();
+        let outcome = run(job(&source, &destination), settings()).await;
+        assert_eq!(outcome.summary.failed, 511);
+        assert_eq!(destination.paths().len(), 2);
+        assert!(listings(&destination) < 10, "{}", listings(&destination));
+        assert!(listings(&source) < 10, "{}", listings(&source));
+    }
 }
 
 #[tokio::test]
