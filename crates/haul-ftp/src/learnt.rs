@@ -4,7 +4,9 @@
 //! Whatever failed while a lesson was learnt is tried again at once ([`Learnt::since`]): there are few
 //! lessons, so that ends.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// One thing to learn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,36 +36,54 @@ pub(crate) enum Lesson {
     ListAllWorks = 1 << 10,
     /// `LIST -a` is refused, or taken for a path.
     ListPlain = 1 << 11,
-    /// Directories cannot be listed, so nothing can be found out that way.
-    NoList = 1 << 12,
     /// The server says when a transfer begins (150).
-    SaysBegin = 1 << 13,
+    SaysBegin = 1 << 12,
     /// A rename does not replace what has the name.
-    RenameKeeps = 1 << 14,
+    RenameKeeps = 1 << 13,
     /// Times are not set, although it seemed so.
-    NoTimes = 1 << 15,
+    NoTimes = 1 << 14,
     /// A time was set: where that is refused, it is about the one file.
-    TimesWork = 1 << 16,
+    TimesWork = 1 << 15,
 }
+
+/// Directories that cannot be listed and are remembered.
+const UNLISTABLE: usize = 4096;
 
 /// All that was learnt of a host.
 #[derive(Debug, Default)]
-pub(crate) struct Learnt(AtomicU32);
+pub(crate) struct Learnt {
+    lessons: AtomicU32,
+    unlistable: Mutex<HashSet<Vec<u8>>>,
+}
 
 impl Learnt {
     /// Remembers a lesson.
     pub(crate) fn learn(&self, lesson: Lesson) {
-        self.0.fetch_or(lesson as u32, Ordering::Relaxed);
+        self.lessons.fetch_or(lesson as u32, Ordering::Relaxed);
     }
 
     /// Whether it was learnt.
     pub(crate) fn knows(&self, lesson: Lesson) -> bool {
-        self.0.load(Ordering::Relaxed) & lesson as u32 != 0
+        self.lessons.load(Ordering::Relaxed) & lesson as u32 != 0
+    }
+
+    /// Remembers that a directory cannot be listed, so that nothing can be found out that way.
+    pub(crate) fn learn_unlistable(&self, directory: &[u8]) {
+        let mut unlistable = self.unlistable.lock().unwrap_or_else(PoisonError::into_inner);
+        if unlistable.len() < UNLISTABLE {
+            unlistable.insert(directory.to_vec());
+        }
+    }
+
+    /// Whether a directory is known not to be listed.
+    pub(crate) fn is_unlistable(&self, directory: &[u8]) -> bool {
+        let unlistable = self.unlistable.lock().unwrap_or_else(PoisonError::into_inner);
+        unlistable.contains(directory)
     }
 
     /// What is known now, for [`Self::since`].
     pub(crate) fn mark(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
+        self.lessons.load(Ordering::Relaxed)
     }
 
     /// Whether something was learnt since `mark`, which is brought up to date.

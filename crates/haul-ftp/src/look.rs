@@ -74,7 +74,7 @@ async fn by_commands(session: &mut Session, path: &[u8]) -> Result<Option<Found>
             let error = refused("look at", &size);
             let clear = error.kind() == ErrorKind::NotFound
                 || learnt.knows(Lesson::SizeWorks)
-                || learnt.knows(Lesson::NoList);
+                || learnt.is_unlistable(parent_and_name(path).0);
             let absent = unless_absent(error, &size)?;
             if clear {
                 return Ok(absent);
@@ -89,9 +89,7 @@ async fn by_commands(session: &mut Session, path: &[u8]) -> Result<Option<Found>
 /// Looks for the name among those in the directory above. Where no length has been told yet, another file
 /// there shows whether lengths are told at all.
 async fn by_listing(session: &mut Session, path: &[u8]) -> Result<Option<Found>> {
-    let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-    let (parent, name) =
-        (&path[..slash.max(1).min(path.len())], &path[(slash + 1).min(path.len())..]);
+    let (parent, name) = parent_and_name(path);
     if name.is_empty() {
         return Ok(None);
     }
@@ -139,7 +137,7 @@ async fn by_listing(session: &mut Session, path: &[u8]) -> Result<Option<Found>>
     }
     if !listed {
         // A directory to drop files in. Nothing can be found out there.
-        learnt.learn(Lesson::NoList);
+        learnt.learn_unlistable(parent);
     }
     if let Some(another) = another.filter(|_| session.server.size()) {
         let path = [parent.strip_suffix(b"/").unwrap_or(parent), b"/", &another].concat();
@@ -149,6 +147,12 @@ async fn by_listing(session: &mut Session, path: &[u8]) -> Result<Option<Found>>
         }
     }
     Ok(None)
+}
+
+/// The directory above an absolute path, and the name in it.
+fn parent_and_name(path: &[u8]) -> (&[u8], &[u8]) {
+    let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    (&path[..slash.max(1).min(path.len())], &path[(slash + 1).min(path.len())..])
 }
 
 /// Whether a name cannot be taken for an option, a pattern or several names.

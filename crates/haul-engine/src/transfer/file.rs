@@ -53,6 +53,9 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
         unchanged(context, item, existing.size).await?;
         return Ok(());
     }
+    if let Some(existing) = &existing {
+        remove_second_name(context, item, existing).await?;
+    }
     let verdict = match &existing {
         Some(existing) => Some(judge(context, item, existing).await?),
         None => None,
@@ -283,16 +286,34 @@ async fn sweep(context: &Context, item: &Item) -> Result<()> {
     remove_beside(item, journal_name).await
 }
 
+/// Where renaming cannot refuse to replace, a new file is linked to its name and then loses that of its part
+/// file: a run that was killed in between leaves both.
+async fn remove_second_name(context: &Context, item: &Item, existing: &Entry) -> Result<()> {
+    let destination = &item.job.job.destination;
+    let is_disk = destination.capabilities().medium == Medium::Disk;
+    if existing.links < 2 || existing.id.is_none() || !is_disk || context.settings.dry_run {
+        return Ok(());
+    }
+    match destination.find(&beside(item, part_name)?).await? {
+        Some(part) if part.id == existing.id => remove_beside(item, part_name).await,
+        _ => Ok(()),
+    }
+}
+
+/// Where a part file or journal of an item is.
+fn beside(item: &Item, name: fn(&[u8]) -> Vec<u8>) -> Result<RelPath> {
+    let invalid =
+        |error| Error::new(ErrorKind::InvalidInput, "name the part file").with_source(error);
+    item.destination.with_name(name(item.destination.name())).map_err(invalid)
+}
+
 /// Removes a part file or journal of an item from a disk, if there is one.
 async fn remove_beside(item: &Item, name: fn(&[u8]) -> Vec<u8>) -> Result<()> {
     let destination = &item.job.job.destination;
     if destination.capabilities().medium != Medium::Disk {
         return Ok(());
     }
-    let invalid =
-        |error| Error::new(ErrorKind::InvalidInput, "name the part file").with_source(error);
-    let beside = item.destination.with_name(name(item.destination.name())).map_err(invalid)?;
-    match destination.remove(&beside).await {
+    match destination.remove(&beside(item, name)?).await {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

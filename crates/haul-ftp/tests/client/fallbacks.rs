@@ -252,6 +252,23 @@ async fn a_directory_into_which_files_can_only_be_dropped_is_written_to() {
     assert!(asked(&server, "LIST") <= 3, "{:?}", server.commands());
 }
 
+/// One such directory says nothing of the others.
+#[tokio::test]
+async fn files_are_found_beside_a_directory_that_cannot_be_listed() {
+    let script = Script {
+        answers: &[("SIZE", "550 No."), ("MDTM", "550 No.")],
+        listing: b"-rw-r--r-- 1 u g 7 Jan 01 2020 f\r\n",
+        unlistable: "/up/drop",
+        ..Script::default()
+    };
+    let (server, _journals, storage) = storage(script).await;
+    for _ in 0..2 {
+        assert!(storage.find_missing(&path("drop/f")).await);
+    }
+    assert!(asked(&server, "LIST") <= 3, "{:?}", server.commands());
+    assert_eq!(storage.stat(&path("f")).await.unwrap().size, 7);
+}
+
 trait Missing {
     async fn find_missing(&self, path: &RelPath) -> bool;
 }

@@ -23,6 +23,8 @@ pub struct Script {
     pub listing: &'static [u8],
     /// What these lines send instead.
     pub listings: &'static [(&'static str, &'static [u8])],
+    /// A directory in which LIST is refused.
+    pub unlistable: &'static str,
     /// Whether something may be renamed: from where, to where, and whether there is something already.
     pub renames: fn(&str, &str, bool) -> bool,
     /// What comes in one packet with a command is lost.
@@ -61,6 +63,7 @@ impl Default for Script {
             address: "127,0,0,1",
             listing: b"",
             listings: &[],
+            unlistable: "",
             renames: |_, _, _| true,
             forgetful: false,
             epsv_leads_nowhere: false,
@@ -161,12 +164,14 @@ struct Visit<'a> {
     queued: Vec<TcpStream>,
     offset: usize,
     from: String,
+    directory: String,
 }
 
 impl<'a> Visit<'a> {
     fn new(stream: TcpStream, shared: &'a Shared) -> Self {
         let control = BufReader::new(stream);
-        Self { control, shared, passive: None, queued: Vec::new(), offset: 0, from: String::new() }
+        let (from, directory) = (String::new(), "/".to_owned());
+        Self { control, shared, passive: None, queued: Vec::new(), offset: 0, from, directory }
     }
 
     async fn run(&mut self, open: usize) -> std::io::Result<()> {
@@ -245,7 +250,10 @@ impl<'a> Visit<'a> {
                 Some(_) => self.say("213 20240203101112").await,
                 None => self.say("550 No time.").await,
             },
-            "CWD" if matches!(argument, "/" | "/up") => self.say("250 There.").await,
+            "CWD" if matches!(argument, "/" | "/up") || argument == script.unlistable => {
+                argument.clone_into(&mut self.directory);
+                self.say("250 There.").await
+            }
             "CWD" => self.say("550 Not there.").await,
             "EPSV" => {
                 let port = self.listen().await?;
@@ -264,6 +272,9 @@ impl<'a> Visit<'a> {
                 self.say("350 From there.").await
             }
             "RETR" => self.send(content).await,
+            "LIST" if self.directory == script.unlistable => {
+                self.say("550 Permission denied.").await
+            }
             "LIST" | "MLSD" => {
                 let line = format!("{verb} {argument}");
                 let other = script.listings.iter().find(|(of, _)| *of == line.trim_end());

@@ -178,3 +178,23 @@ fn a_journal_that_a_kill_left_beside_a_finished_file_goes_whatever_is_overwritte
         }
     }
 }
+
+/// Where renaming cannot refuse to replace (ntfs-3g), a run that is killed between its two steps leaves the file
+/// under both names.
+#[test]
+fn the_name_of_a_part_file_that_a_kill_left_on_a_finished_file_goes() {
+    for mode in ["different", "newer", "never"] {
+        let session = Session::new().file("src/f", "content");
+        session.haul("cp -q src/ dst").status(0);
+        session.tool("ln dst/f dst/.f.haul-part");
+        session.haul(&format!("cp -q --overwrite {mode} --dry-run src/ dst")).status(0).stderr("");
+        assert!(session.has("dst/.f.haul-part"), "{mode}");
+        session.haul(&format!("cp -q --overwrite {mode} src/ dst")).status(0).stderr("");
+        assert!(!session.has("dst/.f.haul-part"), "{mode}");
+        // One of another file stays: a run may go on with it.
+        session.tool("ln dst/f dst/second");
+        session.write("dst/.f.haul-part", "con");
+        session.haul(&format!("cp -q --overwrite {mode} src/ dst")).status(0).stderr("");
+        assert!(session.has("dst/.f.haul-part"), "{mode}");
+    }
+}
