@@ -14,7 +14,8 @@ use haul_engine::manifest::{FinishOptions, Finished, ManifestReader, ManifestWri
 use haul_storage::memory::{MemoryStorage, Operation};
 use haul_storage::{DigestKind, ErrorKind, Metadata, RelPath, Result, WorkPool};
 
-const MERGE: FinishOptions = FinishOptions { merge: true, beside: true, sync: false };
+const MERGE: FinishOptions =
+    FinishOptions { merge: true, beside: true, sync: false, readers: 0o044 };
 
 /// Names, each of which somebody has got wrong.
 const HARD_NAMES: [&[u8]; 19] = [

@@ -19,6 +19,7 @@ use haul_storage::{
 use super::line::{LineError, format_line, listed_path};
 use super::reader::ManifestReader;
 use super::sorter::{Record, Sorted, Sorter};
+use crate::READERS;
 use crate::digest::Digest;
 
 /// How much of the manifest is made and written at once.
@@ -49,6 +50,8 @@ pub struct FinishOptions {
     pub beside: bool,
     /// Make it durable before it appears.
     pub sync: bool,
+    /// Who may read all that it lists, besides the owner, as in [`FileEvent::readers`](crate::FileEvent).
+    pub readers: u32,
 }
 
 /// What was written.
@@ -151,8 +154,12 @@ impl ManifestWriter {
 
         let file = storage.create(path, &CreateOptions::default()).await?;
         let outcome = self.write(&*file, merged).await;
-        let metadata =
-            Metadata { mode: existing.and_then(|entry| entry.mode), ..Metadata::default() };
+        let mode = existing.and_then(|entry| entry.mode);
+        let mode = match options.readers & READERS {
+            READERS => mode,
+            readers => Some(0o600 | mode.unwrap_or(READERS) & readers),
+        };
+        let metadata = Metadata { mode, ..Metadata::default() };
         let commit = CommitOptions { metadata, replace: true, sync: options.sync };
         let outcome = match outcome {
             Ok(finished) => file.commit(finished.bytes, &commit).await.map(|()| finished),

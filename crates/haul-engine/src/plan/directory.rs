@@ -8,6 +8,7 @@ use futures_util::stream;
 use haul_storage::{Metadata, RelPath};
 use tokio::sync::mpsc;
 
+use crate::READERS;
 use crate::context::Context;
 use crate::job::NumberedJob;
 
@@ -19,6 +20,7 @@ const AT_ONCE: usize = 16;
 #[derive(Debug)]
 pub struct Directory {
     finish: Option<Finish>,
+    readers: u32,
     finishes: mpsc::UnboundedSender<Finish>,
 }
 
@@ -37,7 +39,6 @@ pub struct Finish {
     /// kept.
     pub restore: Option<u32>,
     /// Finished later than this one.
-    #[expect(dead_code, reason = "held, not read")]
     pub parent: Option<Arc<Directory>>,
 }
 
@@ -45,7 +46,16 @@ impl Directory {
     /// A guard that sends `finish` when it is dropped. The number of directories in the channel is
     /// bounded by the number of items in flight, whose guards they are.
     pub fn new(finish: Finish, finishes: mpsc::UnboundedSender<Finish>) -> Arc<Self> {
-        Arc::new(Self { finish: Some(finish), finishes })
+        let above = finish.parent.as_ref().map_or(READERS, |above| above.readers);
+        // Who may read a directory and not enter it learns the names in it, and nothing else.
+        let own = finish.metadata.mode.map_or(READERS, |mode| mode & (mode << 2));
+        Arc::new(Self { finish: Some(finish), readers: own & above, finishes })
+    }
+
+    /// Who may read what is in it besides its owner, as far as its source's mode and those of the directories
+    /// above say.
+    pub fn readers(&self) -> u32 {
+        self.readers
     }
 }
 

@@ -13,7 +13,7 @@ use crate::context::{Context, Name};
 use crate::digest::Digest;
 use crate::plan::Item;
 use crate::retry::Retries;
-use crate::{Action, FileEvent, Overwrite};
+use crate::{Action, FileEvent, Overwrite, READERS};
 
 /// How often a file is started anew because it changed while it was read, or what was written of it is
 /// lost.
@@ -53,9 +53,6 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
         unchanged(context, item, existing.size).await?;
         return Ok(());
     }
-    if let Some(existing) = &existing {
-        remove_second_name(context, item, existing).await?;
-    }
     let verdict = match &existing {
         Some(existing) => Some(judge(context, item, existing).await?),
         None => None,
@@ -85,10 +82,13 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
     };
     let digest = match (verdict, &existing) {
         (Some(Verdict::Keep), Some(existing)) => {
-            sweep(context, item).await?;
+            sweep(context, item, existing).await?;
             unchanged(context, item, existing.known_size().unwrap_or(0)).await?
         }
-        (Some(Verdict::Leave), Some(existing)) => left(context, item, existing).await?,
+        (Some(Verdict::Leave), Some(existing)) => {
+            sweep(context, item, existing).await?;
+            left(context, item, existing).await?
+        }
         _ => {
             let moved = if context.settings.dry_run {
                 Moved { bytes: planned(item), ..Moved::default() }
@@ -107,10 +107,6 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
             let kept = context.times.kept(item, &there);
             judge_by(Overwrite::Different, item, &item.source, &there, kept) != Verdict::Keep
         });
-    if verdict == Some(Verdict::Leave) && !is_other {
-        // It may be this run's own work of before a kill.
-        sweep(context, item).await?;
-    }
     if let Some(first) = first.filter(|_| !is_other) {
         first.done(digest);
     }
@@ -275,29 +271,26 @@ fn same_xattrs(a: &Xattrs, b: &Xattrs) -> bool {
     a.len() == b.len() && a.iter().all(|attribute| b.contains(attribute))
 }
 
-/// A run that was killed between a file's commit and the removal of its journal leaves the journal.
-async fn sweep(context: &Context, item: &Item) -> Result<()> {
+/// What a run that was killed while it finished a file has left beside it: the journal without a part file; the
+/// name of the part file on the file itself, where renaming cannot refuse to replace, so that a new file is
+/// linked to its name and then loses the other one.
+async fn sweep(context: &Context, item: &Item, existing: &Entry) -> Result<()> {
     let destination = &item.job.job.destination;
     let can = destination.capabilities();
-    let journalled = can.medium == Medium::Disk && can.resume;
-    if !journalled || context.settings.dry_run || item.source.size < open::journal_from(context) {
+    let journalled = can.resume && item.source.size >= open::journal_from(context);
+    let linked = existing.links > 1 && existing.id.is_some();
+    if can.medium != Medium::Disk || context.settings.dry_run || !journalled && !linked {
         return Ok(());
     }
-    remove_beside(item, journal_name).await
-}
-
-/// Where renaming cannot refuse to replace, a new file is linked to its name and then loses that of its part
-/// file: a run that was killed in between leaves both.
-async fn remove_second_name(context: &Context, item: &Item, existing: &Entry) -> Result<()> {
-    let destination = &item.job.job.destination;
-    let is_disk = destination.capabilities().medium == Medium::Disk;
-    if existing.links < 2 || existing.id.is_none() || !is_disk || context.settings.dry_run {
-        return Ok(());
+    let part = destination.find(&beside(item, part_name)?).await?;
+    let is_second_name = part.as_ref().is_some_and(|part| linked && part.id == existing.id);
+    if is_second_name {
+        remove_beside(item, part_name).await?;
     }
-    match destination.find(&beside(item, part_name)?).await? {
-        Some(part) if part.id == existing.id => remove_beside(item, part_name).await,
-        _ => Ok(()),
+    if journalled && (part.is_none() || is_second_name) {
+        remove_beside(item, journal_name).await?;
     }
+    Ok(())
 }
 
 /// Where a part file or journal of an item is.
@@ -419,6 +412,15 @@ pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> Commit
 }
 
 /// Says that an item is done.
+/// Who may read what is copied, where modes are kept.
+fn readers(context: &Context, item: &Item) -> u32 {
+    if !context.settings.preserve.mode || !item.job.job.destination.capabilities().mode {
+        return READERS;
+    }
+    let above = item.directory.as_ref().map_or(READERS, |directory| directory.readers());
+    item.source.mode.unwrap_or(READERS) & above
+}
+
 pub fn say(context: &Context, item: &Item, action: Action, moved: Moved) {
     let event = FileEvent {
         job: item.job.index,
@@ -427,6 +429,7 @@ pub fn say(context: &Context, item: &Item, action: Action, moved: Moved) {
         action,
         resumed_bytes: moved.resumed_bytes,
         digest: moved.digest,
+        readers: readers(context, item),
         dry_run: context.settings.dry_run,
     };
     context.tally.file(event, moved.counted_bytes);

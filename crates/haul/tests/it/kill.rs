@@ -168,13 +168,18 @@ fn a_journal_that_a_kill_left_beside_a_finished_file_goes_whatever_is_overwritte
         session.write("dst/.f.haul-journal", "left");
         session.haul(&format!("cp -q --overwrite {mode} src/ dst")).status(0).stderr("");
         assert!(!session.has("dst/.f.haul-journal"), "{mode}");
-        // Of another version nothing is known.
+        // Whatever the file is: a journal alone is of no use.
         session.write("dst/f", "other");
         session.tool("touch -d 2040-01-01 dst/f");
-        session.write("dst/.f.haul-journal", "left");
         if mode != "different" {
-            session.haul(&format!("cp -q --overwrite {mode} src/ dst")).status(0).stderr("");
-            assert!(session.has("dst/.f.haul-journal"), "{mode}");
+            for has_part in [false, true] {
+                session.write("dst/.f.haul-journal", "left");
+                if has_part {
+                    session.write("dst/.f.haul-part", "left");
+                }
+                session.haul(&format!("cp -q --overwrite {mode} src/ dst")).status(0).stderr("");
+                assert_eq!(session.has("dst/.f.haul-journal"), has_part, "{mode}");
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::process::Command;
 
 use crate::faults::{Slow, is_root};
 use crate::session::Session;
@@ -35,6 +36,42 @@ fn a_private_directory_is_private_while_it_is_copied_and_after_an_interruption()
         session.haul("cp -q src/ dst").status(0);
         let modes = ["dst", "dst/sub", "dst/open"].map(|path| mode(&session, path));
         assert_eq!(modes, [0o750, 0o700, mode(&session, "src/open")]);
+    }
+}
+
+/// A manifest names what it lists, and its digests show whether a guess of the content is right.
+#[test]
+fn a_manifest_is_read_only_by_those_who_may_read_what_it_lists() {
+    for (directory, file, wanted) in [
+        (0o755, 0o644, 0o644),
+        (0o700, 0o644, 0o600),
+        (0o755, 0o600, 0o600),
+        (0o750, 0o640, 0o640),
+        (0o711, 0o644, 0o600),
+    ] {
+        let session = Session::new().file("src/sub/f", "content").file("src/g", "g");
+        set_mode(&session, "src", 0o755);
+        set_mode(&session, "src/g", 0o644);
+        set_mode(&session, "src/sub/f", file);
+        set_mode(&session, "src/sub", directory);
+        for manifest in ["--manifest", "--manifest=../listed"] {
+            let shell = "umask 022; exec \"$0\" \"$@\"";
+            let haul = session.command("").get_program().to_owned();
+            let mut command = Command::new("sh");
+            command.current_dir(session.path("")).args(["-c", shell]).arg(haul);
+            let status = command.args(["cp", "-q", manifest, "src/", "dst"]).status();
+            assert!(status.unwrap().success());
+        }
+        for manifest in ["dst/SHA256SUMS", "listed"] {
+            assert_eq!(mode(&session, manifest), wanted, "{directory:o} {file:o} {manifest}");
+        }
+        // One that lists private files by now does not stay open.
+        set_mode(&session, "dst/SHA256SUMS", 0o644);
+        session.haul("cp -q --manifest src/ dst").status(0);
+        assert_eq!(mode(&session, "dst/SHA256SUMS"), wanted);
+        // Where modes are not kept the copies are open, too.
+        session.haul("cp -q --manifest --preserve=times src/ other").status(0);
+        assert_eq!(mode(&session, "other/SHA256SUMS"), mode(&session, "other/sub/f"));
     }
 }
 
