@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::process::Command;
 
-use crate::faults::{as_nobody, is_root};
+use crate::faults::{Slow, as_nobody, is_root};
 use crate::image::Image;
 use crate::session::Session;
 
@@ -204,5 +204,32 @@ fn an_ordinary_user_updates_attributes_of_files_that_it_may_not_write_to() {
         assert_eq!((mode(&session, "dst/d"), mode(&session, "dst/d/f")), (0o555, 0o444));
         // The next round finds a file that even its owner may not read, and whose attributes nobody sees.
         set_mode(&session, "dst/d/f", 0);
+    }
+}
+
+/// The mode that a directory has after an interruption never gives rights to the wrong user or group.
+#[test]
+fn an_interrupted_directory_has_its_mode_only_together_with_its_owner_and_acl() {
+    if !has_tools() || !is_root() {
+        eprintln!("skipped: files of other owners need root");
+        return;
+    }
+    for signal in ["INT", "KILL"] {
+        let session = Session::new().file("src/sub/f", vec![7; 4 << 20]);
+        chown(session.path("src/sub"), Some(65534), Some(65534)).unwrap();
+        set_mode(&session, "src/sub", 0o2770);
+        set(&session, "src/sub", "system.posix_acl_access", &acl(0));
+        let command = "cp -q -a --bwlimit 1M src/ dst";
+        Slow::start(&session, command, "dst/sub/.f.haul-journal").end(signal);
+        let there = fs::metadata(session.path("dst/sub")).unwrap();
+        let found = (there.mode() & 0o7777, there.uid(), get(&session, "dst/sub"));
+        let wanted = match signal {
+            "KILL" => (0o700, 0, Vec::new()),
+            _ => (0o2770, 65534, get(&session, "src/sub")),
+        };
+        assert_eq!(found, wanted, "{signal}");
+        session.haul("cp -q -a src/ dst").status(0);
+        assert_eq!(get(&session, "dst/sub"), get(&session, "src/sub"));
+        assert_eq!(mode(&session, "dst/sub"), 0o2770);
     }
 }
