@@ -45,13 +45,13 @@ pub struct Group {
     refused: HashSet<Vec<u8>>,
 }
 
-/// What is to be done with a twin.
-#[derive(Debug)]
-pub enum Verdict {
-    /// The destination tells it from its siblings.
-    Copy(Twin),
-    /// It is not copied, for this reason.
-    Refuse(Error),
+/// What is to be done with twins.
+#[derive(Debug, Default)]
+pub struct Verdicts {
+    /// The destination tells them from their siblings.
+    pub copied: Vec<Twin>,
+    /// Of those that are not copied: why.
+    pub refused: Vec<Error>,
 }
 
 impl Group {
@@ -111,15 +111,13 @@ impl Group {
     /// # Errors
     ///
     /// Those of listing.
-    pub async fn verdicts(&mut self, job: &NumberedJob) -> Result<Vec<Verdict>> {
+    pub async fn verdicts(&mut self, job: &NumberedJob) -> Result<Verdicts> {
         let destination = &*job.job.destination;
-        let fail = |twin: &Twin, error: Error| {
-            Verdict::Refuse(error.at(job.destination_name(&twin.destination)))
-        };
+        let fail = |twin: &Twin, error: Error| error.at(job.destination_name(&twin.destination));
         let mut looked = stream::iter(self.ready())
             .map(async |twin| (destination.find(&twin.destination).await, twin))
             .buffered(LOOKS);
-        let mut verdicts = Vec::new();
+        let mut verdicts = Verdicts::default();
         let mut there = Vec::new();
         // Folded names of which one that was not there is copied now.
         let mut copied = HashSet::new();
@@ -127,8 +125,8 @@ impl Group {
             match found {
                 Ok(Some(found)) => there.push((twin, found)),
                 Ok(None) if !copied.insert(twin.folded.clone()) => self.twins.push(twin),
-                Ok(None) => verdicts.push(Verdict::Copy(twin)),
-                Err(error) => verdicts.push(fail(&twin, error)),
+                Ok(None) => verdicts.copied.push(twin),
+                Err(error) => verdicts.refused.push(fail(&twin, error)),
             }
         }
         if !there.is_empty() && self.is_stale {
@@ -147,15 +145,14 @@ impl Group {
         });
         let mut looked = stream::iter(looked).buffered(LOOKS);
         while let Some((collision, twin)) = looked.next().await {
-            verdicts.push(match collision {
-                Ok(None) => Verdict::Copy(twin),
+            match collision {
+                Ok(None) => verdicts.copied.push(twin),
                 Ok(Some(sibling)) => {
-                    let refusal = twins::refusal(job, &twin.destination, sibling);
+                    verdicts.refused.push(twins::refusal(job, &twin.destination, sibling));
                     self.refused.insert(twin.folded);
-                    Verdict::Refuse(refusal)
                 }
-                Err(error) => fail(&twin, error),
-            });
+                Err(error) => verdicts.refused.push(fail(&twin, error)),
+            }
         }
         self.is_stale |= !copied.is_empty();
         self.refused.retain(|folded| !copied.contains(folded));

@@ -18,7 +18,7 @@ use super::Item;
 use super::delete::{replace_with_directory, writable};
 use super::directory::{Directory, Finish};
 use super::folded::{FoldedNames, fold};
-use super::settle::{Group, Twin, Verdict};
+use super::settle::{Group, Twin};
 use crate::context::Context;
 use crate::job::NumberedJob;
 
@@ -386,14 +386,11 @@ impl Walk<'_> {
         for path in waiting {
             self.enter(&path, false, Some(PRIVATE)).await?;
         }
-        for verdict in group.verdicts(self.job).await? {
-            match verdict {
-                Verdict::Copy(Twin { source, destination, directory, .. }) => {
-                    self.send(source, destination, false, &directory).await;
-                }
-                Verdict::Refuse(error) => self.context.tally.fail(error),
-            }
+        let verdicts = group.verdicts(self.job).await?;
+        for Twin { source, destination, directory, .. } in verdicts.copied {
+            self.send(source, destination, false, &directory).await;
         }
+        verdicts.refused.into_iter().for_each(|error| self.context.tally.fail(error));
         Ok(())
     }
 
