@@ -69,9 +69,6 @@ impl Action {
     }
 }
 
-/// The bits of a mode that let group and others read.
-pub const READERS: u32 = 0o044;
-
 /// One finished entry.
 #[derive(Debug, Clone)]
 pub struct FileEvent {
@@ -87,9 +84,9 @@ pub struct FileEvent {
     pub resumed_bytes: u64,
     /// Its digest, if one was asked for.
     pub digest: Option<Digest>,
-    /// Who may read it besides its owner, by its mode and those of the directories above: `0o040` the group,
-    /// `0o004` all others.
-    pub readers: u32,
+    /// Whether somebody cannot read it: by its own mode, at the source or at the destination, or by that of a
+    /// directory above that is copied as well.
+    pub private: bool,
     /// With `dry_run`: nothing of this was done.
     pub dry_run: bool,
 }

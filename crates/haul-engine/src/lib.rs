@@ -33,7 +33,7 @@ mod transfer;
 pub mod verify;
 pub mod window;
 
-pub use event::{Action, Event, EventSink, FileEvent, Phase, Progress, READERS, Summary};
+pub use event::{Action, Event, EventSink, FileEvent, Phase, Progress, Summary};
 pub use job::{Cancel, Job};
 pub use settings::{
     Auto, DeleteLimit, Filter, Overwrite, Owners, Preserve, Settings, WindowProfile,

@@ -15,7 +15,7 @@ use haul_storage::memory::{MemoryStorage, Operation};
 use haul_storage::{DigestKind, ErrorKind, Metadata, RelPath, Result, WorkPool};
 
 const MERGE: FinishOptions =
-    FinishOptions { merge: true, beside: true, sync: false, readers: 0o044 };
+    FinishOptions { merge: true, beside: true, sync: false, private: false };
 
 /// Names, each of which somebody has got wrong.
 const HARD_NAMES: [&[u8]; 19] = [

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use haul_engine::manifest::{FinishOptions, ManifestWriter, default_name};
-use haul_engine::{Action, FileEvent, Filter, Job, READERS};
+use haul_engine::{Action, FileEvent, Filter, Job};
 use haul_storage::{Error, Location, RelPath, Result, Storage, StorageExt, WorkPool};
 
 use crate::places::Places;
@@ -19,8 +19,8 @@ pub(crate) struct Manifest {
     /// Whether it lies in the destination's storage, among the files that it lists.
     beside: bool,
     writer: ManifestWriter,
-    /// Who may read all that it lists.
-    readers: u32,
+    /// Whether it lists something that somebody cannot read.
+    private: bool,
     /// The first digest that could not be noted; the manifest would be incomplete.
     error: Option<Error>,
 }
@@ -47,7 +47,7 @@ impl Manifest {
             .map_err(|error| Error::from_io("start a thread", error))?;
         let scratch = std::env::temp_dir();
         let writer = ManifestWriter::new(choice.digest, plan.base.clone(), &scratch, pool);
-        Ok(Self { storage, path, beside, writer, readers: READERS, error: None })
+        Ok(Self { storage, path, beside, writer, private: false, error: None })
     }
 
     async fn place(
@@ -114,9 +114,7 @@ impl Manifest {
         if event.dry_run || self.error.is_some() {
             return;
         }
-        if event.digest.is_some() {
-            self.readers &= event.readers;
-        }
+        self.private |= event.private && event.digest.is_some();
         let noted = match (event.action, &event.digest) {
             (Action::Removed, _) => {
                 self.writer.remove(&event.path).and_then(|()| self.writer.remove_below(&event.path))
@@ -141,7 +139,7 @@ impl Manifest {
             self.storage.create_dir_all(&parent).await?;
         }
         let options =
-            FinishOptions { merge: true, beside: self.beside, sync, readers: self.readers };
+            FinishOptions { merge: true, beside: self.beside, sync, private: self.private };
         self.writer.finish(&*self.storage, &self.path, options).await.map(drop)
     }
 }

@@ -19,7 +19,6 @@ use haul_storage::{
 use super::line::{LineError, format_line, listed_path};
 use super::reader::ManifestReader;
 use super::sorter::{Record, Sorted, Sorter};
-use crate::READERS;
 use crate::digest::Digest;
 
 /// How much of the manifest is made and written at once.
@@ -50,8 +49,8 @@ pub struct FinishOptions {
     pub beside: bool,
     /// Make it durable before it appears.
     pub sync: bool,
-    /// Who may read all that it lists, besides the owner, as in [`FileEvent::readers`](crate::FileEvent).
-    pub readers: u32,
+    /// It lists files that somebody cannot read, and is for its owner only.
+    pub private: bool,
 }
 
 /// What was written.
@@ -155,10 +154,7 @@ impl ManifestWriter {
         let file = storage.create(path, &CreateOptions::default()).await?;
         let outcome = self.write(&*file, merged).await;
         let mode = existing.and_then(|entry| entry.mode);
-        let mode = match options.readers & READERS {
-            READERS => mode,
-            readers => Some(0o600 | mode.unwrap_or(READERS) & readers),
-        };
+        let mode = if options.private { Some(0o600) } else { mode };
         let metadata = Metadata { mode, ..Metadata::default() };
         let commit = CommitOptions { metadata, replace: true, sync: options.sync };
         let outcome = match outcome {

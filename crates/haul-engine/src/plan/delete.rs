@@ -21,7 +21,7 @@ use haul_storage::{
 use super::folded::fold;
 use crate::context::Context;
 use crate::job::NumberedJob;
-use crate::{Action, DeleteLimit, FileEvent, READERS};
+use crate::{Action, DeleteLimit, FileEvent};
 
 /// Candidates for which the source is listed once.
 const TOGETHER: usize = 8192;
@@ -510,7 +510,7 @@ pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Resu
             action: Action::Removed,
             resumed_bytes: 0,
             digest: None,
-            readers: READERS,
+            private: false,
             dry_run: context.settings.dry_run,
         });
     }

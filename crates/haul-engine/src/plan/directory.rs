@@ -8,7 +8,6 @@ use futures_util::stream;
 use haul_storage::{Metadata, RelPath};
 use tokio::sync::mpsc;
 
-use crate::READERS;
 use crate::context::Context;
 use crate::job::NumberedJob;
 
@@ -20,7 +19,7 @@ const AT_ONCE: usize = 16;
 #[derive(Debug)]
 pub struct Directory {
     finish: Option<Finish>,
-    readers: u32,
+    is_private: bool,
     finishes: mpsc::UnboundedSender<Finish>,
 }
 
@@ -46,16 +45,15 @@ impl Directory {
     /// A guard that sends `finish` when it is dropped. The number of directories in the channel is
     /// bounded by the number of items in flight, whose guards they are.
     pub fn new(finish: Finish, finishes: mpsc::UnboundedSender<Finish>) -> Arc<Self> {
-        let above = finish.parent.as_ref().map_or(READERS, |above| above.readers);
-        // Who may read a directory and not enter it learns the names in it, and nothing else.
-        let own = finish.metadata.mode.map_or(READERS, |mode| mode & (mode << 2));
-        Arc::new(Self { finish: Some(finish), readers: own & above, finishes })
+        // Whoever may read a directory and not enter it learns the names in it.
+        let keeps_out = finish.metadata.mode.is_some_and(|mode| mode & 0o055 != 0o055);
+        let is_private = keeps_out || finish.parent.as_ref().is_some_and(|above| above.is_private);
+        Arc::new(Self { finish: Some(finish), is_private, finishes })
     }
 
-    /// Who may read what is in it besides its owner, as far as its source's mode and those of the directories
-    /// above say.
-    pub fn readers(&self) -> u32 {
-        self.readers
+    /// Whether the mode of its source, or of a directory above, keeps somebody out.
+    pub fn is_private(&self) -> bool {
+        self.is_private
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use haul_storage::{Entry, Error, RelPath, Result, StorageExt};
+use haul_storage::{Entry, Error, ErrorKind, RelPath, Result, StorageExt};
 
 use super::directory::Directory;
 use super::twins::{self, Sibling};
@@ -41,7 +41,7 @@ pub struct Group {
     listed: HashMap<Vec<u8>, HashSet<RelPath>>,
     /// Whether it may list more by now.
     is_stale: bool,
-    /// Folded names of which one was refused. What the others of them are does not change.
+    /// Folded names of which one was refused: the others of them are looked at all at once.
     refused: HashSet<Vec<u8>>,
 }
 
@@ -78,9 +78,14 @@ impl Group {
         self.twins.is_empty()
     }
 
-    /// Leaves the twins without a verdict, after an error of the directory.
-    pub fn give_up(&mut self) {
-        self.twins.clear();
+    /// Leaves the twins without a verdict, after an error of the directory: the errors of each.
+    pub fn give_up(&mut self, job: &NumberedJob) -> Vec<Error> {
+        let error = |twin: Twin| {
+            let cause = "not known whether the destination tells its name from others; not copied";
+            let name = job.destination_name(&twin.destination);
+            Error::new(ErrorKind::Other, "copy").at(name).because(cause)
+        };
+        std::mem::take(&mut self.twins).into_iter().map(error).collect()
     }
 
     /// What the names in it may be confused with. Asked for once.

@@ -119,9 +119,9 @@ pub async fn listed_like(
 
 /// The error of a twin that is not copied.
 pub fn refusal(job: &NumberedJob, twin: &RelPath, sibling: &Sibling) -> Error {
+    let name = RelPath::root().join(sibling.destination.name()).unwrap_or_default();
     Error::new(ErrorKind::AlreadyExists, "copy").at(job.destination_name(twin)).because(format!(
-        "the destination takes this name for {}, the name of the copy of {}, which would be replaced",
-        sibling.destination.name().escape_ascii(),
+        "the destination takes this name for {name}, the name of the copy of {}, which would be replaced",
         sibling.source
     ))
 }

@@ -3,8 +3,9 @@
 //! What waits is directories only, and of these not many: when more than [`PENDING`] wait, listings
 //! stand still until some have been visited. So the memory of a walk does not grow with the tree.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -46,6 +47,8 @@ struct Visit {
     /// Whether the directory above was made by this run.
     fresh: bool,
     parent: Option<Arc<Directory>>,
+    /// Its directory of the destination, if that is ready already.
+    entered: Option<Entered>,
 }
 
 struct Walk<'a> {
@@ -57,11 +60,19 @@ struct Walk<'a> {
     suspended: AtomicUsize,
     /// Something joined `pending`, or a visit was suspended.
     changed: Notify,
+    /// Directories of the destination that visits are about to make or to look at.
+    entering: Mutex<HashSet<RelPath>>,
+    /// `entering` has become shorter.
+    entered: Notify,
     /// `pending` has become short.
     drained: Notify,
     /// What waits because of its name.
     twins: Mutex<Vec<Twin>>,
     settling: tokio::sync::Mutex<()>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sends an item for everything below directory `root` that is no directory.
@@ -77,6 +88,7 @@ pub async fn walk(
         destination: job.job.destination_path.clone(),
         fresh: false,
         parent: None,
+        entered: None,
     };
     let walk = Walk {
         context,
@@ -86,6 +98,8 @@ pub async fn walk(
         pending: Mutex::new(vec![visit]),
         suspended: AtomicUsize::new(0),
         changed: Notify::new(),
+        entering: Mutex::default(),
+        entered: Notify::new(),
         drained: Notify::new(),
         twins: Mutex::default(),
         settling: tokio::sync::Mutex::default(),
@@ -129,8 +143,11 @@ impl Walk<'_> {
     }
 
     fn pop(&self) -> Option<Visit> {
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = lock(&self.pending);
         let visit = pending.pop();
+        if let Some(visit) = &visit {
+            lock(&self.entering).insert(visit.destination.clone());
+        }
         if pending.len() <= PENDING / 2 {
             self.drained.notify_waiters();
         }
@@ -138,13 +155,19 @@ impl Walk<'_> {
     }
 
     fn pending_len(&self) -> usize {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner).len()
+        lock(&self.pending).len()
     }
 
     async fn visit(&self, visit: Visit) -> Result<()> {
-        let Visit { source, destination, fresh, parent } = visit;
+        let Visit { source, destination, fresh, parent, entered } = visit;
         let source_path = source.path.clone();
-        let Entered { fresh, restore } = self.enter(&destination, fresh, source.mode).await?;
+        let entered = match entered {
+            Some(entered) => Ok(entered),
+            None => self.enter(&destination, fresh, source.mode).await,
+        };
+        lock(&self.entering).remove(&destination);
+        self.entered.notify_waiters();
+        let Entered { fresh, restore } = entered?;
         let metadata = source.metadata();
         let directory = Directory::new(
             Finish {
@@ -296,7 +319,7 @@ impl Walk<'_> {
             let folded = fold(destination.name());
             let directory = Arc::clone(directory);
             let twin = Twin { source: entry, destination, folded, directory };
-            self.twins.lock().unwrap_or_else(PoisonError::into_inner).push(twin);
+            lock(&self.twins).push(twin);
             return true;
         }
         self.send(entry, destination, fresh, directory).await
@@ -321,9 +344,9 @@ impl Walk<'_> {
                 );
                 return true;
             }
-            let visit =
-                Visit { source: entry, destination, fresh, parent: Some(Arc::clone(directory)) };
-            self.pending.lock().unwrap_or_else(PoisonError::into_inner).push(visit);
+            let parent = Some(Arc::clone(directory));
+            let visit = Visit { source: entry, destination, fresh, parent, entered: None };
+            lock(&self.pending).push(visit);
             return true;
         }
         let twice = &context.destinations;
@@ -352,7 +375,7 @@ impl Walk<'_> {
     async fn settle(&self, from: usize) -> bool {
         let _alone = self.settling.lock().await;
         let mut groups = {
-            let mut waiting = self.twins.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = lock(&self.twins);
             if waiting.len() < from {
                 return false;
             }
@@ -367,7 +390,8 @@ impl Walk<'_> {
                 if let Err(error) = self.settle_directory(group).await {
                     self.context.note_failed_listing();
                     self.context.tally.fail(error.at(self.job.destination_name(&group.directory)));
-                    group.give_up();
+                    let left = group.give_up(self.job);
+                    left.into_iter().for_each(|error| self.context.tally.fail(error));
                 }
             }
             groups.retain(|group| !group.is_empty());
@@ -376,22 +400,42 @@ impl Walk<'_> {
     }
 
     async fn settle_directory(&self, group: &mut Group) -> Result<()> {
-        // Directories that still wait to be visited.
-        let waiting: Vec<RelPath> = {
-            let siblings = group.siblings(self.context, self.job).await?;
-            let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-            let paths = pending.iter().map(|visit| &visit.destination);
-            paths.filter(|path| siblings.contains(path)).cloned().collect()
-        };
-        for path in waiting {
-            self.enter(&path, false, Some(PRIVATE)).await?;
-        }
+        self.enter_siblings(&group.siblings(self.context, self.job).await?).await;
         let verdicts = group.verdicts(self.job).await?;
         for Twin { source, destination, directory, .. } in verdicts.copied {
             self.send(source, destination, false, &directory).await;
         }
         verdicts.refused.into_iter().for_each(|error| self.context.tally.fail(error));
         Ok(())
+    }
+
+    /// Makes the directories among `siblings` that still wait to be visited, so that the destination finds them.
+    async fn enter_siblings(&self, siblings: &HashSet<&RelPath>) {
+        loop {
+            let entered = self.entered.notified();
+            if !lock(&self.entering).iter().any(|path| siblings.contains(path)) {
+                break;
+            }
+            entered.await;
+        }
+        let waiting: Vec<Visit> = {
+            let mut pending = lock(&self.pending);
+            let is_new = |visit: &mut Visit| {
+                visit.entered.is_none() && siblings.contains(&visit.destination)
+            };
+            pending.extract_if(.., is_new).collect()
+        };
+        for mut visit in waiting {
+            match self.enter(&visit.destination, visit.fresh, visit.source.mode).await {
+                Ok(entered) => {
+                    visit.entered = Some(entered);
+                    lock(&self.pending).push(visit);
+                }
+                Err(error) => {
+                    self.context.tally.fail(error.at(self.job.source_name(&visit.source.path)));
+                }
+            }
+        }
     }
 
     /// Stands still while too many directories wait.

@@ -13,7 +13,7 @@ use crate::context::{Context, Name};
 use crate::digest::Digest;
 use crate::plan::Item;
 use crate::retry::Retries;
-use crate::{Action, FileEvent, Overwrite, READERS};
+use crate::{Action, FileEvent, Overwrite};
 
 /// How often a file is started anew because it changed while it was read, or what was written of it is
 /// lost.
@@ -44,13 +44,15 @@ pub struct Moved {
     pub resumed_bytes: u64,
     /// What was counted as moved or resumed before the end.
     pub counted_bytes: u64,
+    /// Whether somebody cannot read what was there before, whose mode may have stayed.
+    pub is_private: bool,
 }
 
 async fn move_file(context: &Context, item: &Item) -> Result<()> {
     let existing = existing(context, item).await?;
     if let Some(existing) = existing.as_ref().filter(|existing| is_source(item, existing)) {
         // A snapshot made of hard links: there is nothing to do.
-        unchanged(context, item, existing.size).await?;
+        unchanged(context, item, existing).await?;
         return Ok(());
     }
     let verdict = match &existing {
@@ -83,7 +85,7 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
     let digest = match (verdict, &existing) {
         (Some(Verdict::Keep), Some(existing)) => {
             sweep(context, item, existing).await?;
-            unchanged(context, item, existing.known_size().unwrap_or(0)).await?
+            unchanged(context, item, existing).await?
         }
         (Some(Verdict::Leave), Some(existing)) => {
             sweep(context, item, existing).await?;
@@ -95,7 +97,7 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
             } else {
                 let moved = move_bytes(context, item).await?;
                 times::look_again(context, item).await?;
-                moved
+                Moved { is_private: keeps_mode(context, existing.as_ref()), ..moved }
             };
             say(context, item, Action::Copied, moved);
             moved.digest
@@ -312,8 +314,10 @@ async fn remove_beside(item: &Item, name: fn(&[u8]) -> Vec<u8>) -> Result<()> {
     }
 }
 
-async fn unchanged(context: &Context, item: &Item, bytes: u64) -> Result<Option<Digest>> {
-    let mut moved = Moved { bytes, ..Moved::default() };
+async fn unchanged(context: &Context, item: &Item, existing: &Entry) -> Result<Option<Digest>> {
+    let (bytes, is_private) =
+        (existing.known_size().unwrap_or(0), keeps_mode(context, Some(existing)));
+    let mut moved = Moved { bytes, is_private, ..Moved::default() };
     if let Some(kind) = unchanged_digest(context) {
         moved.digest = Some(bytes::digest_existing(context, item, kind).await?);
     }
@@ -323,7 +327,8 @@ async fn unchanged(context: &Context, item: &Item, bytes: u64) -> Result<Option<
 
 /// What is left alone may be another file than the source, so its digest is made of itself wherever it is.
 async fn left(context: &Context, item: &Item, existing: &Entry) -> Result<Option<Digest>> {
-    let mut moved = Moved { bytes: existing.known_size().unwrap_or(0), ..Moved::default() };
+    let (bytes, is_private) = (existing.known_size().unwrap_or(0), keeps_out(existing));
+    let mut moved = Moved { bytes, is_private, ..Moved::default() };
     if let Some(kind) = unchanged_digest(context).filter(|_| existing.is_file()) {
         moved.digest = Some(bytes::digest_destination(context, item, kind).await?);
     }
@@ -412,13 +417,18 @@ pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> Commit
 }
 
 /// Says that an item is done.
-/// Who may read what is copied, where modes are kept.
-fn readers(context: &Context, item: &Item) -> u32 {
-    if !context.settings.preserve.mode || !item.job.job.destination.capabilities().mode {
-        return READERS;
-    }
-    let above = item.directory.as_ref().map_or(READERS, |directory| directory.readers());
-    item.source.mode.unwrap_or(READERS) & above
+/// Whether somebody cannot read the source of an item, or cannot enter a directory above that is copied as well.
+fn is_private(item: &Item) -> bool {
+    keeps_out(&item.source) || item.directory.as_ref().is_some_and(|above| above.is_private())
+}
+
+/// Whether somebody cannot read what is there, whose mode stays.
+fn keeps_mode(context: &Context, existing: Option<&Entry>) -> bool {
+    !context.settings.preserve.mode && existing.is_some_and(keeps_out)
+}
+
+fn keeps_out(entry: &Entry) -> bool {
+    entry.mode.is_some_and(|mode| mode & 0o044 != 0o044)
 }
 
 pub fn say(context: &Context, item: &Item, action: Action, moved: Moved) {
@@ -429,7 +439,7 @@ pub fn say(context: &Context, item: &Item, action: Action, moved: Moved) {
         action,
         resumed_bytes: moved.resumed_bytes,
         digest: moved.digest,
-        readers: readers(context, item),
+        private: moved.is_private || is_private(item),
         dry_run: context.settings.dry_run,
     };
     context.tally.file(event, moved.counted_bytes);

@@ -60,7 +60,7 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
     match move_opened(context, item, opened, &counted, slot).await {
         Ok(digest) => {
             let counted_bytes = counted.load(Ordering::Relaxed);
-            Ok(Moved { bytes, digest, resumed_bytes, counted_bytes })
+            Ok(Moved { bytes, digest, resumed_bytes, counted_bytes, ..Moved::default() })
         }
         Err(error) => {
             context.tally.forget(counted.load(Ordering::Relaxed));

@@ -4,7 +4,7 @@ use haul_storage::{Entry, Error, ErrorKind, LinkKind, Metadata, Result, StorageE
 
 use crate::context::Context;
 use crate::plan::Item;
-use crate::{Action, FileEvent, Overwrite, READERS};
+use crate::{Action, FileEvent, Overwrite};
 
 /// Makes a link to the same target at the destination.
 pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Result<()> {
@@ -48,7 +48,7 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
         action,
         resumed_bytes: 0,
         digest: None,
-        readers: READERS,
+        private: false,
         dry_run: context.settings.dry_run,
     });
     Ok(())

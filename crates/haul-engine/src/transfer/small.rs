@@ -67,7 +67,7 @@ pub async fn move_batch(context: &Context, items: Vec<Item>) -> Vec<Item> {
         }
         let bytes = whole.bytes.len() as u64;
         context.tally.moved(bytes);
-        let moved = Moved { bytes, digest, resumed_bytes: 0, counted_bytes: bytes };
+        let moved = Moved { bytes, digest, counted_bytes: bytes, ..Moved::default() };
         say(context, &item, Action::Copied, moved);
     }
     failed
@@ -103,5 +103,5 @@ pub async fn move_small(context: &Context, item: &Item) -> Result<Moved> {
     context.flow.completed(issued, None, bytes);
     drop(permit);
     context.tally.moved(bytes);
-    Ok(Moved { bytes, digest, resumed_bytes: 0, counted_bytes: bytes })
+    Ok(Moved { bytes, digest, counted_bytes: bytes, ..Moved::default() })
 }

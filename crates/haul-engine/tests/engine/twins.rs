@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{job, job_at, run, run_jobs};
-use haul_engine::{Cancel, Settings};
-use haul_storage::ErrorKind;
+use haul_engine::{Cancel, Preserve, Settings};
 use haul_storage::memory::{MemoryStorage, Operation};
+use haul_storage::{ErrorKind, Metadata, RelPath, Storage as _};
 
 fn settings() -> Settings {
     Settings { retry_pause: Duration::from_millis(1), ..Settings::default() }
@@ -121,6 +121,46 @@ async fn listings_do_not_grow_with_the_number_of_like_names() {
         assert_eq!(destination.paths().len(), 2);
         assert!(listings(&destination) < 10, "{}", listings(&destination));
         assert!(listings(&source) < 10, "{}", listings(&source));
+    }
+}
+
+/// A directory that cannot be made is the error of that directory, and of no other name.
+#[tokio::test]
+async fn a_twin_that_fails_does_not_stop_the_others() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    for name in ["DIR", "Dir", "dir"] {
+        source.add_file(format!("{name}/in"), name);
+        source.add_file(format!("MAKE{name}"), name);
+    }
+    for name in ["Makefile", "MAKEFILE", "makefile"] {
+        source.add_file(name, name);
+    }
+    destination.add_file("Dir", "in the way");
+    let outcome = run(job(&source, &destination), settings()).await;
+    let failures: Vec<_> = outcome.failures().iter().map(ToString::to_string).collect();
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(failures[0].contains("a file is where a directory is needed"), "{failures:?}");
+    assert_eq!(destination.content("Dir"), "in the way");
+    for name in ["DIR/in", "dir/in", "Makefile", "MAKEFILE", "makefile"] {
+        assert_eq!(destination.content(name), source.content(name));
+    }
+}
+
+#[tokio::test]
+async fn twins_among_directories_keep_the_mode_that_they_had() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    for name in ["DIR", "Dir", "dir"] {
+        source.add_file(format!("{name}/in"), name);
+        destination.add_dir(name);
+        let metadata = Metadata { mode: Some(0o555), ..Metadata::default() };
+        let path = RelPath::parse(name.as_bytes()).unwrap();
+        destination.set_metadata(&path, &metadata).await.unwrap();
+    }
+    let preserve = Preserve { mode: false, ..Preserve::default() };
+    run(job(&source, &destination), Settings { preserve, ..settings() }).await.assert_clean();
+    for name in ["DIR", "Dir", "dir"] {
+        let path = RelPath::parse(name.as_bytes()).unwrap();
+        assert_eq!(destination.stat(&path).await.unwrap().mode, Some(0o555), "{name}");
     }
 }
 

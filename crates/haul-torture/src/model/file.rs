@@ -86,17 +86,18 @@ impl Model<'_> {
     pub(super) fn put(&mut self, name: &[u8], token: Token) {
         let node = &self.source.0[name];
         let preserve = self.options.preserve;
-        let replaced = self.wanted.tree.get(name).and_then(|there| match there.kind {
-            Some(Kind::File { .. }) => there.mode,
-            _ => None,
-        });
+        // The mode of the file that it replaces, which is open where names of one file contradict each other.
+        let usual = match self.wanted.tree.get(name) {
+            Some(Want { kind: Some(Kind::File { .. }), mode, .. }) => mode.map(|mode| mode & 0o777),
+            _ => Some(0o666 & !UMASK),
+        };
         if node.time.seconds == -1 {
             self.rule(name, Rule::SecondBefore1970);
         }
         let (user, group) = self.creator(name);
         let mut want = Want {
             kind: Some(node.kind.clone()),
-            mode: self.keeps.mode.then(|| replaced.map_or(0o666 & !UMASK, |mode| mode & 0o777)),
+            mode: usual.filter(|_| self.keeps.mode),
             mode_open: 0,
             user,
             group,
