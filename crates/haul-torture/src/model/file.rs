@@ -91,9 +91,7 @@ impl Model<'_> {
             Some(Want { kind: Some(Kind::File { .. }), mode, .. }) => mode.map(|mode| mode & 0o777),
             _ => Some(0o666 & !UMASK),
         };
-        if node.time.seconds == -1 {
-            self.rule(name, Rule::SecondBefore1970);
-        }
+        self.second_before_1970(name);
         let (user, group) = self.creator(name);
         let mut want = Want {
             kind: Some(node.kind.clone()),
@@ -118,6 +116,12 @@ impl Model<'_> {
             want.attributes = Some(self.file_attributes(name));
         }
         self.wanted.tree.insert(name.to_vec(), want);
+    }
+
+    fn second_before_1970(&mut self, name: &[u8]) {
+        if self.source.0[name].time.seconds == -1 {
+            self.rule(name, Rule::SecondBefore1970);
+        }
     }
 
     pub(super) fn file_mode(&mut self, name: &[u8]) -> u32 {
@@ -187,6 +191,8 @@ impl Model<'_> {
             names.iter().map(|name| self.verdict(name, self.options.overwrite)).collect();
         for (name, verdict) in names.iter().zip(&verdicts) {
             self.overwrite_rules(name, *verdict);
+            // rsync may link a name that is up to date to one that it copies.
+            self.second_before_1970(name);
         }
         if verdicts.contains(&Verdict::Leave) {
             for (name, verdict) in names.iter().zip(&verdicts) {
