@@ -8,7 +8,7 @@
     reason = "a failed expectation is the failure of the test, and a skipped test says so"
 )]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -159,23 +159,30 @@ impl Bench {
 }
 
 /// What a benchmark could leave besides processes and files.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 struct Inventory {
     devices: Vec<String>,
     mounts: String,
-    /// Network and mount namespaces that processes of this machine are in.
-    namespaces: BTreeSet<PathBuf>,
+    /// Network and mount namespaces that processes of this machine are in, with the lineage of each process.
+    namespaces: BTreeMap<PathBuf, Vec<Vec<u32>>>,
+    /// All processes.
+    processes: BTreeSet<u32>,
 }
 
 impl Inventory {
     fn take(work: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(path).expect("it can be read");
         let names = |line: &str| Some(line.split_once(':')?.0.trim().to_owned());
-        let mut namespaces = BTreeSet::new();
+        let mut namespaces = BTreeMap::<_, Vec<_>>::new();
+        let mut processes = BTreeSet::new();
         for entry in fs::read_dir("/proc").expect("it can be listed") {
             let path = entry.expect("an entry").path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let Ok(process) = name.parse() else { continue };
+            processes.insert(process);
             for kind in ["ns/net", "ns/mnt"] {
-                namespaces.extend(fs::read_link(path.join(kind)));
+                let Ok(namespace) = fs::read_link(path.join(kind)) else { continue };
+                namespaces.entry(namespace).or_default().push(lineage(process));
             }
         }
         let mounts = read("/proc/self/mountinfo");
@@ -184,16 +191,37 @@ impl Inventory {
             devices: read("/proc/net/dev").lines().filter_map(names).collect(),
             mounts,
             namespaces,
+            processes,
         }
     }
 }
 
+/// A process and those above it, up to the first of all.
+fn lineage(process: u32) -> Vec<u32> {
+    std::iter::successors(Some(process), |process| {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        parent.trim().parse().ok().filter(|parent| *parent > 1)
+    })
+    .collect()
+}
+
 impl Inventory {
-    /// Others on this machine may end meanwhile.
+    /// Others on this machine may begin and end meanwhile: what descends from a process that was there before,
+    /// and not through this one, is theirs.
     fn adds_nothing_to(&self, before: &Self) -> bool {
+        let own = std::process::id();
+        let above: BTreeSet<u32> = lineage(own).into_iter().collect();
+        let is_of_others = |lineage: &Vec<u32>| {
+            let to_this = lineage.iter().take_while(|process| **process != own);
+            to_this.into_iter().any(|one| before.processes.contains(one) && !above.contains(one))
+        };
+        let is_known = |namespace: &PathBuf, lineages: &Vec<Vec<u32>>| {
+            before.namespaces.contains_key(namespace) || lineages.iter().all(is_of_others)
+        };
         self.devices == before.devices
             && self.mounts == before.mounts
-            && self.namespaces.is_subset(&before.namespaces)
+            && self.namespaces.iter().all(|(namespace, lineages)| is_known(namespace, lineages))
     }
 }
 
