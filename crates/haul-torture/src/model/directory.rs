@@ -150,6 +150,13 @@ impl Model<'_> {
         false
     }
 
+    /// Whether the source has something of this name that takes part: `build` is nothing to `--exclude=build/` only
+    /// where it is a directory.
+    fn has_source(&self, name: &[u8]) -> bool {
+        let node = self.source.0.get(name);
+        node.is_some_and(|node| self.options.filter.takes(name, node.kind == Kind::Directory))
+    }
+
     /// Removes what the destination has in a directory and the source has not.
     pub(super) fn delete_extra(&mut self, directory: &[u8]) {
         let extra: Vec<Name> = self
@@ -157,7 +164,7 @@ impl Model<'_> {
             .tree
             .keys()
             .filter(|name| !name.is_empty() && parent(name) == directory)
-            .filter(|name| !self.source.0.contains_key(*name))
+            .filter(|name| !self.has_source(name))
             .cloned()
             .collect();
         for name in extra {
