@@ -8,6 +8,8 @@
     reason = "a failed expectation is the failure of the test, and a skipped test says so"
 )]
 
+mod others;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use haul_bench::link::{LinkSpec, Means, Namespace, Network};
+use others::lineage;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// One at a time: what is on the machine is compared before and after.
@@ -194,16 +197,6 @@ impl Inventory {
             processes,
         }
     }
-}
-
-/// A process and those above it, up to the first of all.
-fn lineage(process: u32) -> Vec<u32> {
-    std::iter::successors(Some(process), |process| {
-        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
-        parent.trim().parse().ok().filter(|parent| *parent > 1)
-    })
-    .collect()
 }
 
 impl Inventory {

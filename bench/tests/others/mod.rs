@@ -1,0 +1,13 @@
+//! Which processes of this machine are not of the test.
+
+use std::fs;
+
+/// A process and those above it, up to the first of all.
+pub fn lineage(process: u32) -> Vec<u32> {
+    std::iter::successors(Some(process), |process| {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        parent.trim().parse().ok().filter(|parent| *parent > 1)
+    })
+    .collect()
+}
