@@ -82,12 +82,33 @@ pub async fn collision<'a>(
         }
         // Both are found and not both are listed: they are one. Where a server lists no such names at all,
         // what it reports of the two has to decide.
-        let found = destination.find(path).await?;
-        if found.is_some_and(|found| !listed.is_empty() || is_same(&found, twin)) {
+        let Some(found) = destination.find(path).await? else { continue };
+        let may_be_one = !listed.is_empty() || is_same(&found, twin);
+        if may_be_one && !is_another_name(destination, twin, &found, listed).await? {
             return Ok(Some(other));
         }
     }
     Ok(None)
+}
+
+/// Whether something that is found, and not listed, is proved to be another entry of the directory than `twin`,
+/// which is listed: of `STRASSE`, `Straße` and `strasse`, most file systems that ignore case take the first and
+/// the last for one. Equal numbers are a proof, different ones are none.
+async fn is_another_name(
+    destination: &dyn Storage,
+    twin: &Entry,
+    found: &Entry,
+    listed: &HashSet<RelPath>,
+) -> Result<bool> {
+    if !listed.contains(&twin.path) || found.id.is_none() || found.id == twin.id {
+        return Ok(false);
+    }
+    for name in listed.iter().filter(|name| **name != twin.path) {
+        if destination.find(name).await?.is_some_and(|other| other.id == found.id) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Those names of a directory of the destination that may be the same as one of `twins`, by folded name. A

@@ -124,6 +124,25 @@ async fn listings_do_not_grow_with_the_number_of_like_names() {
     }
 }
 
+/// Names that are alike only to other file systems are told apart, also where a third name is found under one.
+#[tokio::test]
+async fn of_three_like_names_those_that_are_told_apart_are_updated() {
+    let destination = MemoryStorage::builder().ignoring_case().build();
+    let source = MemoryStorage::new();
+    for content in ["1", "22", "333"] {
+        for name in ["STRASSE", "Straße", "strasse"] {
+            source.add_file(name, format!("{name}{content}"));
+        }
+        let outcome = run(job(&source, &destination), settings()).await;
+        let failures: Vec<_> = outcome.failures().iter().map(ToString::to_string).collect();
+        assert_eq!(failures.len(), 1, "{failures:?}");
+        assert!(failures[0].starts_with("memory:strasse: "), "{failures:?}");
+        assert!(failures[0].contains("takes this name for STRASSE"), "{failures:?}");
+        assert_eq!(destination.content("STRASSE"), format!("STRASSE{content}"));
+        assert_eq!(destination.content("Straße"), format!("Straße{content}"));
+    }
+}
+
 /// A directory that cannot be made is the error of that directory, and of no other name.
 #[tokio::test]
 async fn a_twin_that_fails_does_not_stop_the_others() {
