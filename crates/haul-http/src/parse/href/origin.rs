@@ -57,7 +57,8 @@ impl Origin {
         // What could end the host in a URL or in a header of the request. A zone has a '%'.
         let bad = |c: char| c.is_control() || c.is_whitespace() || "/\\?#@[]<>\"'".contains(c);
         let zone = if is_address { "" } else { "%" };
-        if host.is_empty() || host.chars().any(|c| bad(c) || zone.contains(c)) {
+        let has_empty_label = bare.strip_suffix('.').unwrap_or(bare).split('.').any(str::is_empty);
+        if !is_address && has_empty_label || host.chars().any(|c| bad(c) || zone.contains(c)) {
             return Err(HrefError::Malformed);
         }
         if is_address {

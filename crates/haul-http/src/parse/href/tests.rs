@@ -169,6 +169,9 @@ fn references_are_joined_as_in_the_examples_of_rfc_3986() {
         ("http://a:99999/", HrefError::Malformed),
         ("http://a b/", HrefError::Malformed),
         ("http:g", HrefError::Malformed),
+        ("//....", HrefError::Malformed),
+        ("http://a.b../", HrefError::Malformed),
+        ("http://.a/", HrefError::Malformed),
     ] {
         assert_eq!(from.join(reference), Err(error), "{reference}");
     }
