@@ -84,8 +84,8 @@ pub struct FileEvent {
     pub resumed_bytes: u64,
     /// Its digest, if one was asked for.
     pub digest: Option<Digest>,
-    /// Whether somebody cannot read it: by its own mode, at the source or at the destination, or by that of a
-    /// directory above that is copied as well.
+    /// Whether it is not readable by all users: because of its own mode, at the source or at the destination, or
+    /// of the mode of a directory above that is copied as well.
     pub private: bool,
     /// With `dry_run`: nothing of this was done.
     pub dry_run: bool,

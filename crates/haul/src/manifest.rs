@@ -19,7 +19,7 @@ pub(crate) struct Manifest {
     /// Whether it lies in the destination's storage, among the files that it lists.
     beside: bool,
     writer: ManifestWriter,
-    /// Whether it lists something that somebody cannot read.
+    /// Whether it lists a file that is not readable by all users.
     private: bool,
     /// The first digest that could not be noted; the manifest would be incomplete.
     error: Option<Error>,

@@ -49,7 +49,7 @@ pub struct FinishOptions {
     pub beside: bool,
     /// Make it durable before it appears.
     pub sync: bool,
-    /// It lists files that somebody cannot read, and is for its owner only.
+    /// It lists files that are not readable by all users, so only its owner may read it.
     pub private: bool,
 }
 

@@ -45,13 +45,13 @@ impl Directory {
     /// A guard that sends `finish` when it is dropped. The number of directories in the channel is
     /// bounded by the number of items in flight, whose guards they are.
     pub fn new(finish: Finish, finishes: mpsc::UnboundedSender<Finish>) -> Arc<Self> {
-        // Whoever may read a directory and not enter it learns the names in it.
+        // Reading a directory without entering it shows the names in it.
         let keeps_out = finish.metadata.mode.is_some_and(|mode| mode & 0o055 != 0o055);
         let is_private = keeps_out || finish.parent.as_ref().is_some_and(|above| above.is_private);
         Arc::new(Self { finish: Some(finish), is_private, finishes })
     }
 
-    /// Whether the mode of its source, or of a directory above, keeps somebody out.
+    /// Whether its source, or a directory above, is not open to all users.
     pub fn is_private(&self) -> bool {
         self.is_private
     }

@@ -1,6 +1,6 @@
-//! Settles which twins are copied: asks in rounds, since a name that is not there yet has to be copied before
-//! the next one that is like it can be told from it. Names of which all are there take one round, and so do
-//! those that the destination refuses: the number of like names does not multiply the listings.
+//! Decides which twins are copied, in rounds: a name that does not exist at the destination has to be copied
+//! before the next name like it can be compared with it. Names that all exist take two rounds, and so do names
+//! that the destination refuses, so the number of like names does not multiply the listings.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -110,8 +110,7 @@ impl Group {
         self.twins.iter().map(|twin| &twin.destination).collect()
     }
 
-    /// The verdicts that are possible now, when everything that was planned before is done. A twin that is not
-    /// there yet has to be copied before the next name that is like it can be told from it.
+    /// The verdicts that are possible now, when everything that was planned before is done.
     ///
     /// # Errors
     ///

@@ -44,7 +44,7 @@ pub struct Moved {
     pub resumed_bytes: u64,
     /// What was counted as moved or resumed before the end.
     pub counted_bytes: u64,
-    /// Whether somebody cannot read what was there before, whose mode may have stayed.
+    /// Whether what was there before is not readable by all users, and its mode may have stayed.
     pub is_private: bool,
 }
 
@@ -417,12 +417,13 @@ pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> Commit
 }
 
 /// Says that an item is done.
-/// Whether somebody cannot read the source of an item, or cannot enter a directory above that is copied as well.
+/// Whether the source of an item is not readable by all users, or is in a directory that not all can enter and that
+/// is copied as well.
 fn is_private(item: &Item) -> bool {
     keeps_out(&item.source) || item.directory.as_ref().is_some_and(|above| above.is_private())
 }
 
-/// Whether somebody cannot read what is there, whose mode stays.
+/// Whether what is there is not readable by all users, and its mode stays.
 fn keeps_mode(context: &Context, existing: Option<&Entry>) -> bool {
     !context.settings.preserve.mode && existing.is_some_and(keeps_out)
 }

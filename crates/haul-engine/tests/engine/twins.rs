@@ -97,8 +97,8 @@ async fn thousands_of_twins_are_copied() {
     assert_eq!(source.paths(), destination.paths());
 }
 
-/// All ways to write `aaaaaaaaa`: 511 twins of one name. The number of names does not multiply the listings:
-/// whoever can plant such a directory would hold up the run.
+/// All ways to write `aaaaaaaaa`: 511 twins of one name. The number of names does not multiply the listings: such
+/// a directory, made on purpose, would hold up the run.
 #[tokio::test]
 async fn listings_do_not_grow_with_the_number_of_like_names() {
     let source = MemoryStorage::new();

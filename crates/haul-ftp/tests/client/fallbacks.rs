@@ -252,7 +252,7 @@ async fn a_directory_into_which_files_can_only_be_dropped_is_written_to() {
     assert!(asked(&server, "LIST") <= 3, "{:?}", server.commands());
 }
 
-/// One such directory says nothing of the others.
+/// One such directory proves nothing about the others.
 #[tokio::test]
 async fn files_are_found_beside_a_directory_that_cannot_be_listed() {
     let script = Script {
