@@ -111,7 +111,11 @@ pub fn href(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(url) = Url::parse("http://h/a/b?c").and_then(|from| from.join(text)) {
         assert!(url.target().bytes().all(|byte| byte.is_ascii_graphic()), "{url}");
-        assert!(Url::parse(&url.absolute()) == Ok(url), "a URL does not survive being written");
+        // The zone of an address means something to this machine only and is not sent.
+        let (scheme, host) = (url.origin.scheme(), url.origin.host());
+        let host = host.split('%').next().unwrap_or_default();
+        let sent = Origin::new(scheme, host, Some(url.origin.port())).map(|origin| url.on(origin));
+        assert!(Url::parse(&url.absolute()) == sent, "a URL does not survive being written");
     }
 }
 

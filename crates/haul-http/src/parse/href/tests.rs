@@ -229,7 +229,9 @@ proptest! {
         {
             prop_assert!(joined.target().starts_with('/'));
             prop_assert!(joined.target().bytes().all(|byte| byte.is_ascii_graphic()));
-            prop_assert_eq!(Url::parse(&joined.absolute()), Ok(joined));
+            let host = joined.origin.host().split('%').next().unwrap_or_default().to_owned();
+            let sent = Origin::new(joined.origin.scheme(), &host, Some(joined.origin.port()));
+            prop_assert_eq!(Url::parse(&joined.absolute()), sent.map(|origin| joined.on(origin)));
         }
     }
 }
