@@ -416,7 +416,6 @@ pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> Commit
     }
 }
 
-/// Says that an item is done.
 /// Whether the source of an item is not readable by all users, or is in a directory that not all can enter and that
 /// is copied as well.
 fn is_private(item: &Item) -> bool {
@@ -428,10 +427,12 @@ fn keeps_mode(context: &Context, existing: Option<&Entry>) -> bool {
     !context.settings.preserve.mode && existing.is_some_and(keeps_out)
 }
 
+/// Whether the mode of a file keeps some users from reading it.
 fn keeps_out(entry: &Entry) -> bool {
     entry.mode.is_some_and(|mode| mode & 0o044 != 0o044)
 }
 
+/// Says that an item is done.
 pub fn say(context: &Context, item: &Item, action: Action, moved: Moved) {
     let event = FileEvent {
         job: item.job.index,

@@ -124,7 +124,8 @@ async fn listings_do_not_grow_with_the_number_of_like_names() {
     }
 }
 
-/// Names that are alike only to other file systems are told apart, also where a third name is found under one.
+/// `Straße` is a name of its own on a destination that only ignores case, and `strasse` is not: a rerun still
+/// updates the first.
 #[tokio::test]
 async fn of_three_like_names_those_that_are_told_apart_are_updated() {
     let destination = MemoryStorage::builder().ignoring_case().build();
