@@ -1,14 +1,17 @@
-//! Whether a file is still the one that was read, asked for behind its last parts.
+//! Whether a file is still the one that was read: a HEAD behind the last part on each lane.
 //!
-//! A server answers on a connection in the order in which it was asked. So what it says of the file
-//! behind the last part on each lane is not older than what was read, and costs no round trip at the
-//! end. Where that cannot be had the question is asked anew.
+//! A server answers requests on a connection in order. A response behind the last part on a lane is
+//! therefore not older than the bytes that were read there, and costs no round trip at the end. Where a
+//! lane does not deliver it in time (its packets were lost, and TCP backs off), the caller sends a request
+//! of its own.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use haul_storage::Result;
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Method};
+use tokio::time::timeout;
 
 use super::exchange::{Ask, Exchange};
 use super::facts::Facts;
@@ -41,18 +44,11 @@ impl Behind {
         Ok(())
     }
 
-    /// What the answers say; `None` if they do not say enough.
-    pub async fn facts(&self) -> Option<Vec<Facts>> {
+    /// What the responses report of the file; `None` if one of them reports too little, or does not
+    /// arrive within `patience`.
+    pub async fn facts(&self, patience: Duration) -> Option<Vec<Facts>> {
         let questions = self.lock().take().filter(|questions| !questions.is_empty())?;
-        let mut all = Vec::with_capacity(questions.len());
-        for mut question in questions {
-            let head = question.head().await.ok()?;
-            if !head.status.is_success() {
-                return None;
-            }
-            all.push(Facts::of(&head, "look at").ok()?);
-        }
-        Some(all)
+        timeout(patience, responses(questions)).await.ok().flatten()
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Vec<Part>>> {
@@ -60,7 +56,19 @@ impl Behind {
     }
 }
 
-/// What a file is like.
+async fn responses(questions: Vec<Part>) -> Option<Vec<Facts>> {
+    let mut all = Vec::with_capacity(questions.len());
+    for mut question in questions {
+        let head = question.head().await.ok()?;
+        if !head.status.is_success() {
+            return None;
+        }
+        all.push(Facts::of(&head, "look at").ok()?);
+    }
+    Some(all)
+}
+
+/// A request for what a file is like, without its bytes.
 pub fn question(url: &Url) -> Ask {
     let ask = Ask::new(Method::HEAD, url.clone(), "look at");
     ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"))

@@ -301,7 +301,8 @@ impl ReadAt for HttpFile {
 
     async fn recheck(&self) -> Result<Identity> {
         let inner = &self.inner;
-        let seen = inner.behind.facts().await;
+        let patience = inner.exchange.pipes(&inner.found().origin).patience();
+        let seen = inner.behind.facts(patience).await;
         if seen.is_some_and(|all| all.iter().all(|now| inner.facts.differs(now).is_none())) {
             return Ok(self.identity.clone());
         }

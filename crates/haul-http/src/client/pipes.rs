@@ -144,6 +144,11 @@ impl Pipes {
         self.tend(&mut state);
     }
 
+    /// How long a response may take that waits behind nothing else.
+    pub fn patience(&self) -> Duration {
+        self.lock().patience()
+    }
+
     /// What the link looks like.
     pub fn status(&self) -> LinkStatus {
         let mut state = self.lock();
@@ -310,14 +315,19 @@ impl State {
         }
     }
 
+    /// How long a lane has to respond before others, or another, are asked.
+    fn patience(&self) -> Duration {
+        let round_trip = self.open.iter().map(|lane| lane.round_trip()).min().unwrap_or_default();
+        UNFED.max(round_trip * UNFED_ROUND_TRIPS)
+    }
+
     /// Gives up lanes that a slow path cannot feed. What was asked on them is asked again on others.
     fn give_up_unfed(&mut self) {
         let all = self.open.len();
         if all <= FEWEST || !self.open.iter().any(|lane| lane.has_answered()) {
             return;
         }
-        let round_trip = self.open.iter().map(|lane| lane.round_trip()).min().unwrap_or_default();
-        let patience = UNFED.max(round_trip * UNFED_ROUND_TRIPS);
+        let patience = self.patience();
         let is_unfed = |lane: &Pipe| {
             !lane.has_answered() && lane.outstanding() > 0 && lane.opened().elapsed() > patience
         };

@@ -144,6 +144,7 @@ async fn serve(
             }
         }
         body(&mut stream, &mut asked, most).await;
+        let is_head = asked.method == "HEAD";
         all.lock().unwrap().push(asked);
         let (status, headers, body, more) = match reply {
             Reply::Say(status, headers, body) => (status, headers, body, 0),
@@ -173,7 +174,10 @@ async fn serve(
             write!(text, "{name}: {value}\r\n").unwrap();
         }
         text += "\r\n";
-        stream.write_all((text + &body).as_bytes()).await.ok()?;
+        if !is_head {
+            text += &body;
+        }
+        stream.write_all(text.as_bytes()).await.ok()?;
         if more > 0 || most < usize::MAX {
             stream.flush().await.ok()?;
             // What was sent and not read would make the kernel reset the connection at once.
