@@ -204,9 +204,17 @@ impl<'a> FileInMotion<'a> {
         Some((wanted, self.context.flow.overdraw(LEAST_STEP)))
     }
 
-    /// Whether a lane may have come to be free that no range has ended on.
+    /// Whether to look now and then for something to steal, and not only when a range has ended: a lane may
+    /// have become free meanwhile, or all ranges that are left may be stuck.
     pub fn looks_for_lanes(&self) -> bool {
-        self.reads == Reads::Long
+        match self.reads {
+            Reads::Long => true,
+            Reads::Ranges => {
+                let direct = self.direct.load(Ordering::Relaxed);
+                !direct && self.context.flow.has_lanes() && !self.schedule().has_unassigned()
+            }
+            Reads::Whole => false,
+        }
     }
 
     /// When all is handed out and there is room for more, what waits longest behind others, or half of
@@ -327,7 +335,7 @@ impl<'a> FileInMotion<'a> {
         if self.direct.load(Ordering::Relaxed) {
             let issued = self.context.flow.now();
             if self.writer.copy_from(&*self.reader, wanted).await? {
-                self.schedule().advance(assignment.id, wanted.len());
+                self.schedule().advance(assignment.id, wanted.len(), self.context.flow.now());
                 self.context.flow.completed(issued, None, wanted.len());
                 return self.arrived_at_destination(wanted, permit.split(wanted.len())).await;
             }
@@ -362,7 +370,7 @@ impl<'a> FileInMotion<'a> {
         let end = Arc::new(AtomicU64::new(wanted.end()));
         let mut blocks = self.reader.read_until(wanted, &end);
         if self.reads == Reads::Ranges {
-            self.schedule().asked(assignment.id, issued);
+            self.schedule().requested(assignment.id, issued);
         }
         while !wanted.is_empty() {
             self.make_room(permit, wanted.len(), puts).await?;
@@ -386,7 +394,7 @@ impl<'a> FileInMotion<'a> {
             }
             let offset = wanted.start();
             let length = block.len() as u64;
-            wanted = self.schedule().advance(assignment.id, length);
+            wanted = self.schedule().advance(assignment.id, length, self.context.flow.now());
             if self.reads != Reads::Ranges {
                 // More came at once than there was a permit for.
                 let more = length.saturating_sub(permit.left());

@@ -113,6 +113,11 @@ impl Bounds {
         self.least_stretch = ONE_REQUEST_STRETCH;
     }
 
+    /// Whether a lane takes no request while one is being answered.
+    pub(super) fn has_one_request_a_lane(&self) -> bool {
+        self.least_stretch > 1.0
+    }
+
     /// Whether the caller has said how wide the window is.
     pub(super) const fn is_window_fixed(&self) -> bool {
         self.least_window >= self.allowed_window
