@@ -76,6 +76,8 @@ impl Flow {
                 if writes { can.pipelined_writes } else { can.pipelined_reads }
             });
             let window = if pipelined { window } else { window.one_request_a_lane() };
+            let long = !writes && links.iter().any(|link| link.capabilities().long_reads);
+            let window = if long { window.of_long_reads() } else { window };
             let bounded = !writes && links.iter().all(|link| link.capabilities().bounded_reads);
             let window = if bounded { window.bounded_elsewhere() } else { window };
             let decision = window.decision();

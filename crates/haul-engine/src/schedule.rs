@@ -16,13 +16,15 @@ use crate::ranges::RangeSet;
 /// digests in tree form can take every range by itself.
 pub const ALIGNMENT: u64 = 64 << 10;
 
-/// An assignment is stuck if it was requested so many times as long ago as another one took from its request
-/// to its end, and its first byte has not come, or none in such a time, or its rest would take so many times
-/// as long: on a free lane it would be there sooner. After losses TCP waits up to a minute before it sends
-/// again (measured at 0.5 Mbit/s and 300 ms, where the last five ranges took 25 s on lanes of that kind).
+/// An assignment is stuck if its first byte has not come so many times as long after the request as another
+/// one took from its request to its end; or, once it has begun, if nothing has come for so many times as
+/// long as it should take now, or its rest would take that long. On a free lane it would be there sooner: after
+/// losses TCP waits up to a minute before it sends again, and then sends a packet or two in a round trip
+/// (measured at 0.5 Mbit/s and 300 ms, where the last five ranges took 25 s on such lanes).
 const STUCK: u32 = 2;
-/// Nothing is stuck sooner.
+/// Nothing is stuck sooner: before its first byte, and after it.
 const LEAST_STUCK: Duration = Duration::from_millis(500);
+const LEAST_STUCK_BEGUN: Duration = Duration::from_secs(2);
 
 /// The ranges of one file.
 #[derive(Debug, Default)]
@@ -41,12 +43,19 @@ pub struct Schedule {
 struct Took {
     time: Duration,
     bytes: u64,
+    /// How many were being moved then, itself included.
+    at_once: usize,
 }
 
 impl Took {
     /// What so many bytes would take: no less than it took itself.
     fn expected(&self, bytes: u64) -> Duration {
         self.time.mul_f64((bytes as f64 / self.bytes.max(1) as f64).max(1.0))
+    }
+
+    /// The same if `at_once` are being moved, and share what the path carries.
+    fn expected_of(&self, bytes: u64, at_once: usize) -> Duration {
+        self.expected(bytes).mul_f64((at_once as f64 / self.at_once as f64).min(1.0))
     }
 }
 
@@ -73,18 +82,18 @@ impl Active {
         self.end - self.at
     }
 
-    /// Whether a free lane would have it sooner, if it needs what another one took.
-    fn is_stuck(&self, now: Duration, took: Took) -> bool {
+    /// Whether a free lane would have it sooner, to judge by what another one took. `at_once` are being
+    /// moved now.
+    fn is_stuck(&self, now: Duration, took: Took, at_once: usize) -> bool {
         let Some(request) = self.request.filter(|_| self.left() > 0) else { return false };
         let waited = now.saturating_sub(request.sent);
         let moved = self.at - request.from;
-        let long = |bytes| LEAST_STUCK.max(took.expected(bytes) * STUCK);
-        if waited <= long(moved + self.left()) {
-            return false;
-        }
-        let Some(arrived) = request.arrived.filter(|_| moved > 0) else { return true };
+        let Some(arrived) = request.arrived.filter(|_| moved > 0) else {
+            return waited > LEAST_STUCK.max(took.expected(self.left()) * STUCK);
+        };
         let rest = waited.mul_f64(self.left() as f64 / moved as f64);
-        now.saturating_sub(arrived).max(rest) > long(self.left())
+        let long = LEAST_STUCK_BEGUN.max(took.expected_of(self.left(), at_once) * STUCK);
+        waited > long && now.saturating_sub(arrived).max(rest) > long
     }
 }
 
@@ -144,7 +153,9 @@ impl Schedule {
         if self.pause.is_some_and(|until| now < until) {
             return None;
         }
-        let mut stuck = self.active.values_mut().rev().filter(|active| active.is_stuck(now, took));
+        let at_once = self.active.values().filter(|active| active.left() > 0).count();
+        let mut stuck =
+            self.active.values_mut().rev().filter(|active| active.is_stuck(now, took, at_once));
         // What was requested last is answered last.
         let victim = stuck.next()?;
         let range = Range::between(victim.at, victim.end);
@@ -188,13 +199,14 @@ impl Schedule {
 
     /// Ends assignment `id`; what it has not moved is missing again.
     pub fn finish(&mut self, id: u64, now: Duration) {
+        let at_once = self.active.values().filter(|active| active.left() > 0).count() + 1;
         if let Some(active) = self.active.remove(&id) {
             self.missing.insert(Range::between(active.at, active.end));
             if let Some(request) = active.request.filter(|_| active.left() == 0)
                 && request.arrived.is_some()
             {
                 let (time, bytes) = (now.saturating_sub(request.sent), active.at - request.from);
-                self.took = Some(Took { time, bytes });
+                self.took = Some(Took { time, bytes, at_once });
                 self.pause = None;
             }
         }
@@ -289,20 +301,21 @@ mod tests {
         for assigned in [done, silent, slow, steady] {
             schedule.requested(assigned.id, secs(0));
         }
+        schedule.advance(silent.id, 60_000, secs(1));
         schedule.advance(done.id, 1 << 16, secs(4));
         schedule.finish(done.id, secs(4));
-        schedule.advance(silent.id, 60_000, secs(1));
-        schedule.advance(slow.id, 9_000, secs(9));
-        schedule.advance(steady.id, 60_000, secs(9));
-        assert_eq!(schedule.steal(1 << 19, secs(8)), None, "it may still come");
-        let stolen = schedule.steal(1 << 19, NOW).unwrap();
+        schedule.advance(slow.id, 9_000, secs(6));
+        schedule.advance(steady.id, 60_000, secs(6));
+        // Four took 4 s, so three take 3 s.
+        assert_eq!(schedule.steal(1 << 19, secs(6)), None, "it may still come");
+        let stolen = schedule.steal(1 << 19, secs(7)).unwrap();
         assert_eq!(stolen.range, Range::between((2 << 16) + 9_000, 3 << 16));
         assert!(schedule.wanted(slow.id).is_empty());
-        assert_eq!(schedule.steal(1 << 19, secs(10)), None, "one at a time");
-        let stolen = schedule.steal(1 << 19, secs(17)).unwrap();
+        assert_eq!(schedule.steal(1 << 19, secs(8)), None, "one at a time");
+        schedule.advance(steady.id, 3_000, secs(15));
+        let stolen = schedule.steal(1 << 19, secs(16)).unwrap();
         assert_eq!(stolen.range, Range::between((1 << 16) + 60_000, 2 << 16));
-        schedule.advance(steady.id, 5_000, secs(18));
-        assert_eq!(schedule.steal(1 << 19, secs(25)), None, "the last one is about to end");
+        assert_eq!(schedule.steal(1 << 19, secs(18)), None, "the last one is about to end");
     }
 
     #[test]

@@ -171,6 +171,14 @@ impl Window {
         self
     }
 
+    /// For a storage whose lanes send to the end of what was requested: a narrower window does not make the
+    /// queue of the path shorter, and shows nothing about its length. Call it at the start.
+    #[must_use]
+    pub fn of_long_reads(mut self) -> Self {
+        self.path.cannot_be_drained();
+        self
+    }
+
     /// For a link on which something else bounds what is on the path, so that only the lanes' own growth
     /// has to be kept up with: the window begins with all that they can carry, and settles at 1.75 BDPs,
     /// because requests that wait at the other end are in no queue of the path. To be said at the start.

@@ -23,6 +23,10 @@ use super::bounds::ENDS_DELAY;
 const TOO_LONG: f64 = 1.1;
 const JITTER: Duration = Duration::from_millis(5);
 
+/// Where a lane sends to the end of what was requested, a cut window does not make the queue shorter. A queue
+/// holds a round trip's worth as a rule: only what exceeds the base by more than that can be a longer path.
+const UNDRAINABLE_TOO_LONG: f64 = 2.25;
+
 /// Below this, round trips are dominated by the delays of the two hosts.
 const LEAST: Duration = Duration::from_millis(20);
 
@@ -86,6 +90,8 @@ pub(super) struct Settled {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Path {
+    /// A cut window does not make a queue shorter.
+    undrainable: bool,
     /// The shortest round trip without a queue, as far as is known.
     base: Option<Duration>,
     /// The shortest round trip that the link reported last.
@@ -157,6 +163,11 @@ impl Path {
 
     pub(super) const fn is_draining(&self) -> bool {
         self.drain.is_some()
+    }
+
+    /// A lane sends to the end of what was requested: a cut window does not make a queue shorter.
+    pub(super) const fn cannot_be_drained(&mut self) {
+        self.undrainable = true;
     }
 
     /// Bytes have arrived; and so many are left in flight, if that is known.
@@ -233,6 +244,11 @@ impl Path {
         let base = self.made_for.min(self.base.unwrap_or(present));
         let with_ends = base.as_secs_f64() + ENDS_DELAY;
         let explained = (window as f64 / goodput.max(1.0)).clamp(with_ends, most_bdps * with_ends);
+        let explained = if self.undrainable {
+            explained.max(UNDRAINABLE_TOO_LONG * with_ends)
+        } else {
+            explained
+        };
         let too_long = present.as_secs_f64() > TOO_LONG * explained + JITTER.as_secs_f64();
         let pauses = now < self.quiet_until && present < self.of_last_queue.mul_f64(FAR_LONGER);
         if !too_long || present < LEAST || pauses {
