@@ -40,6 +40,10 @@ const TURNED_AWAY_WITHIN: Duration = Duration::from_secs(5);
 /// of the rate for 20 s). Fewer than these are not given up.
 const UNFED_ROUND_TRIPS: u32 = 5;
 const UNFED: Duration = Duration::from_secs(1);
+
+/// One that has not answered for so many times as long is closed also alone: its first packets were lost, and
+/// TCP waits up to a minute before it sends them again.
+const LOST_AFTER: u32 = 4;
 const FEWEST: usize = 8;
 
 /// Bytes that every new lane is asked for before anything is known of the file.
@@ -328,16 +332,17 @@ impl State {
             return;
         }
         let patience = self.patience();
-        let is_unfed = |lane: &Pipe| {
+        let is_unfed = |lane: &Pipe, patience: Duration| {
             !lane.has_answered() && lane.outstanding() > 0 && lane.opened().elapsed() > patience
         };
-        let unfed = self.open.iter().filter(|lane| is_unfed(lane)).count();
-        if 2 * unfed < all {
+        let unfed = |patience| self.open.iter().filter(|lane| is_unfed(lane, patience)).count();
+        let patience = if 2 * unfed(patience) < all { patience * LOST_AFTER } else { patience };
+        let mut excess = unfed(patience).min(all - FEWEST);
+        if excess == 0 {
             return;
         }
-        let mut excess = unfed.min(all - FEWEST);
         self.open.retain(|lane| {
-            let stays = excess == 0 || !is_unfed(lane);
+            let stays = excess == 0 || !is_unfed(lane, patience);
             if !stays {
                 excess -= 1;
                 lane.abandon();
