@@ -30,6 +30,7 @@ mod sequence;
 mod settings;
 mod tally;
 mod transfer;
+pub mod tree;
 pub mod verify;
 pub mod window;
 

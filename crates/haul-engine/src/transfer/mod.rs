@@ -25,6 +25,7 @@ use haul_storage::{Error, ErrorKind, WorkPool};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+pub use compare::{Verdict, verdict};
 pub use times::LearntTimes;
 
 use crate::context::Context;

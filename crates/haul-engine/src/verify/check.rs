@@ -31,7 +31,7 @@ const RANGES_LINK: usize = 16;
 const INLINE_MAX: usize = 64 << 10;
 
 /// Checks files of one storage within one memory budget.
-pub(super) struct Checker<'a> {
+pub struct Checker<'a> {
     storage: &'a dyn Storage,
     base: &'a RelPath,
     options: &'a VerifyOptions,
@@ -51,7 +51,7 @@ pub(super) struct Ready {
 }
 
 impl<'a> Checker<'a> {
-    pub(super) fn new(
+    pub fn new(
         storage: &'a dyn Storage,
         base: &'a RelPath,
         options: &'a VerifyOptions,
@@ -108,14 +108,8 @@ impl<'a> Checker<'a> {
     }
 
     async fn digest(&self, path: &RelPath, expected: Digest) -> Result<(Digest, u64)> {
-        match self.digest_of_small(path, expected.kind).await {
-            // Longer than what is read in one go, or changed just then: read as any other.
-            Err(error) if error.kind() == ErrorKind::Changed => {}
-            outcome => return outcome,
-        }
-        let file = self.retrying(path, || self.storage.open(path)).await?;
-        let (actual, size) = self.digest_of_ranges(path, &file, expected.kind).await?;
-        if actual != expected {
+        let (actual, size, file) = self.hash(path, expected.kind).await?;
+        if let Some(file) = file.filter(|_| actual != expected) {
             let now = self.retrying(path, || file.recheck()).await?;
             if now != *file.identity() {
                 return Err(Error::new(ErrorKind::Changed, "read")
@@ -123,6 +117,22 @@ impl<'a> Checker<'a> {
             }
         }
         Ok((actual, size))
+    }
+
+    /// The digest of a file and its length, and the file if it was read by ranges.
+    pub async fn hash(
+        &self,
+        path: &RelPath,
+        kind: DigestKind,
+    ) -> Result<(Digest, u64, Option<Arc<dyn ReadAt>>)> {
+        match self.digest_of_small(path, kind).await {
+            // Longer than what is read in one go, or changed just then: read as any other.
+            Err(error) if error.kind() == ErrorKind::Changed => {}
+            outcome => return outcome.map(|(digest, size)| (digest, size, None)),
+        }
+        let file = self.retrying(path, || self.storage.open(path)).await?;
+        let (digest, size) = self.digest_of_ranges(path, &file, kind).await?;
+        Ok((digest, size, Some(file)))
     }
 
     async fn digest_of_small(&self, path: &RelPath, kind: DigestKind) -> Result<(Digest, u64)> {

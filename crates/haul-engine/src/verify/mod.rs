@@ -21,7 +21,7 @@ use haul_storage::{Error, RelPath, Result, Storage, WorkPool};
 use crate::Cancel;
 use crate::digest::Digest;
 use crate::manifest::{LineError, ManifestReader, Numbered};
-use check::Checker;
+pub(crate) use check::Checker;
 use extra::Extras;
 
 /// How to check.
@@ -246,4 +246,4 @@ impl<F: Fn(VerifyEvent)> Heard<F> {
 }
 
 /// Where events go within this module.
-type Hear<'a> = &'a (dyn Fn(VerifyEvent) + Send + Sync);
+pub(crate) type Hear<'a> = &'a (dyn Fn(VerifyEvent) + Send + Sync);

@@ -12,4 +12,5 @@ mod rate;
 mod support;
 mod times;
 mod transfer;
+mod tree;
 mod twins;

@@ -1,0 +1,282 @@
+//! Compares two trees, over any two storages.
+
+use std::cmp::Ordering;
+use std::sync::Mutex;
+
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, FutureExt, try_join};
+use futures_util::stream::FuturesUnordered;
+use haul_storage::{
+    DigestKind, Entry, EntryKind, Error, RelPath, Result, Storage, StorageExt as _, is_part_name,
+};
+
+use super::at_once;
+use crate::transfer::{Verdict, verdict};
+use crate::verify::{Checker, VerifyEvent, VerifyOptions};
+use crate::{Cancel, Filter, Overwrite};
+
+/// How to compare.
+#[derive(Debug, Clone)]
+pub struct CompareOptions {
+    /// Compare the content of files of equal length, by this digest, instead of their times.
+    pub checksum: Option<DigestKind>,
+    /// What takes part, by its path below the top.
+    pub filter: Filter,
+    /// Memory, threads and retries for reading.
+    pub reading: VerifyOptions,
+}
+
+/// A way in which two entries of one name differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Difference {
+    /// One is a file, the other a directory, say.
+    Kind,
+    /// Their lengths in bytes.
+    Size(u64, u64),
+    /// Their modification times, as exactly as both sides keep them.
+    Time,
+    /// Their digests.
+    Content,
+    /// What the links point to.
+    Target,
+}
+
+/// What was found out about a name. Paths are below the tops.
+#[derive(Debug)]
+pub enum Compared {
+    /// Both have it, and it differs.
+    Differs(RelPath, Difference),
+    /// Only the first has it. Of a directory this stands for everything in it.
+    Missing(Entry),
+    /// Only the second has it. Of a directory this stands for everything in it.
+    Extra(Entry),
+    /// One of them could not be read; nothing is known of what is below.
+    Failed(Error),
+    /// So many bytes more were read.
+    Progress(u64),
+}
+
+/// How it ended: how many of each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// Files and links that are the same, as far as was compared.
+    pub same: u64,
+    /// Names that both have, and that differ.
+    pub differing: u64,
+    /// Names that only the first has.
+    pub missing: u64,
+    /// Names that only the second has.
+    pub extra: u64,
+    /// What could not be read.
+    pub failed: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+}
+
+impl Comparison {
+    /// Whether everything was compared and nothing differs.
+    pub const fn is_same(&self) -> bool {
+        self.differing + self.missing + self.extra + self.failed == 0 && !self.interrupted
+    }
+}
+
+/// One side of a comparison.
+#[derive(Debug, Clone, Copy)]
+pub struct Side<'a> {
+    /// The storage.
+    pub storage: &'a dyn Storage,
+    /// The top, a directory or a file.
+    pub top: &'a RelPath,
+}
+
+/// Compares two directories and everything below them, or two files. `report` hears of what differs, in no
+/// order.
+pub async fn compare(
+    sides: (Side<'_>, Side<'_>),
+    options: &CompareOptions,
+    cancel: &Cancel,
+    report: impl FnMut(Compared) + Send,
+) -> Comparison {
+    let report = Mutex::new(report);
+    let tell = |compared| {
+        // A panic while reporting ends the comparison.
+        if let Ok(mut report) = report.lock() {
+            report(compared);
+        }
+    };
+    let hear = |event| {
+        if let VerifyEvent::Progress { bytes } = event {
+            tell(Compared::Progress(bytes));
+        }
+    };
+    let pass = Pass {
+        sides: [sides.0, sides.1],
+        checkers: [sides.0, sides.1]
+            .map(|side| Checker::new(side.storage, side.top, &options.reading, &hear)),
+        options,
+    };
+    let most = at_once(sides.0.storage).max(at_once(sides.1.storage));
+    let mut comparison = Comparison::default();
+    let mut ready = vec![Step::Tops];
+    let mut running = FuturesUnordered::new();
+    loop {
+        while running.len() < most && !cancel.is_cancelled() {
+            let Some(step) = ready.pop() else { break };
+            running.push(pass.run(step));
+        }
+        let Some(found) = running.next().await else { break };
+        for found in found {
+            match found {
+                Found::Step(step) => ready.push(step),
+                Found::Same(bytes) => {
+                    comparison.same += 1;
+                    comparison.bytes += bytes;
+                }
+                Found::Told(compared) => {
+                    match &compared {
+                        Compared::Differs(..) => comparison.differing += 1,
+                        Compared::Missing(_) => comparison.missing += 1,
+                        Compared::Extra(_) => comparison.extra += 1,
+                        Compared::Failed(_) => comparison.failed += 1,
+                        Compared::Progress(_) => {}
+                    }
+                    tell(compared);
+                }
+            }
+        }
+    }
+    comparison.interrupted = cancel.is_cancelled();
+    comparison
+}
+
+enum Step {
+    Tops,
+    Directory(RelPath),
+    Content(RelPath),
+}
+
+enum Found {
+    Step(Step),
+    Same(u64),
+    Told(Compared),
+}
+
+struct Pass<'a> {
+    sides: [Side<'a>; 2],
+    checkers: [Checker<'a>; 2],
+    options: &'a CompareOptions,
+}
+
+impl Pass<'_> {
+    fn run(&self, step: Step) -> BoxFuture<'_, Vec<Found>> {
+        async move {
+            let outcome = match step {
+                Step::Tops => self.tops().await.map(|found| vec![found]),
+                Step::Directory(below) => self.directory(&below).await,
+                Step::Content(below) => self.content(below).await.map(|found| vec![found]),
+            };
+            outcome.unwrap_or_else(|error| vec![Found::Told(Compared::Failed(error))])
+        }
+        .boxed()
+    }
+
+    async fn tops(&self) -> Result<Found> {
+        let [first, second] = self.sides;
+        let (a, b) =
+            try_join(first.storage.stat(first.top), second.storage.stat(second.top)).await?;
+        self.pair(RelPath::root(), &a, &b)
+    }
+
+    async fn directory(&self, below: &RelPath) -> Result<Vec<Found>> {
+        let [first, second] = self.sides;
+        let listings = try_join(list(first, below), list(second, below)).await?;
+        let takes = |entry: &Entry| {
+            let name = below.join(entry.path.name());
+            !is_part_name(entry.path.name())
+                && name.is_ok_and(|name| self.options.filter.takes(name.as_bytes(), entry.is_dir()))
+        };
+        let mut found = Vec::new();
+        let mut first = listings.0.into_iter().filter(takes).peekable();
+        let mut second = listings.1.into_iter().filter(takes).peekable();
+        loop {
+            let order = match (first.peek(), second.peek()) {
+                (None, None) => return Ok(found),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(a), Some(b)) => a.path.name().cmp(b.path.name()),
+            };
+            let a = first.next_if(|_| order != Ordering::Greater);
+            let b = second.next_if(|_| order != Ordering::Less);
+            match (a, b) {
+                (Some(a), Some(b)) => {
+                    let path = below.join(a.path.name()).map_err(invalid)?;
+                    found.push(self.pair(path, &a, &b)?);
+                }
+                (Some(a), None) => found.push(Found::Told(Compared::Missing(at(below, a)?))),
+                (None, Some(b)) => found.push(Found::Told(Compared::Extra(at(below, b)?))),
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// What the listings say of a name that both have.
+    fn pair(&self, path: RelPath, a: &Entry, b: &Entry) -> Result<Found> {
+        let differs = |how| Ok(Found::Told(Compared::Differs(path.clone(), how)));
+        match (&a.kind, &b.kind) {
+            (EntryKind::Directory, EntryKind::Directory) => Ok(Found::Step(Step::Directory(path))),
+            (EntryKind::Symlink(a), EntryKind::Symlink(b)) if a != b => differs(Difference::Target),
+            (EntryKind::File, EntryKind::File) => match (a.known_size(), b.known_size()) {
+                (Some(a), Some(b)) if a != b => differs(Difference::Size(a, b)),
+                _ if self.options.checksum.is_some() => Ok(Found::Step(Step::Content(path))),
+                _ if self.same_time(a, b) => Ok(Found::Same(0)),
+                _ => differs(Difference::Time),
+            },
+            (a, b) if std::mem::discriminant(a) == std::mem::discriminant(b) => Ok(Found::Same(0)),
+            _ => differs(Difference::Kind),
+        }
+    }
+
+    /// As a copy from the first to the second would judge, or one the other way round.
+    fn same_time(&self, a: &Entry, b: &Entry) -> bool {
+        let [first, second] = self.sides.map(|side| side.storage.capabilities());
+        let judge = |from: &Entry, step_ns, to: &Entry, kept, sets_times| {
+            verdict(Overwrite::Different, from, step_ns, to, kept, sets_times) == Verdict::Keep
+        };
+        judge(a, first.kept_times.step_ns, b, second.kept_times, second.times)
+            || judge(b, second.kept_times.step_ns, a, first.kept_times, first.times)
+    }
+
+    async fn content(&self, below: RelPath) -> Result<Found> {
+        let kind = self.options.checksum.unwrap_or(DigestKind::Blake3);
+        let hash = |at: usize| {
+            let (side, path) = (self.sides[at], self.sides[at].top.join_path(&below));
+            async move {
+                let hashed = self.checkers[at].hash(&path, kind).await;
+                hashed.map_err(|error| error.at(side.storage.location().display(&path)))
+            }
+        };
+        let ((a, size, _), (b, other, _)) = try_join(hash(0), hash(1)).await?;
+        if a == b {
+            return Ok(Found::Same(size + other));
+        }
+        let how = if size == other { Difference::Content } else { Difference::Size(size, other) };
+        Ok(Found::Told(Compared::Differs(below, how)))
+    }
+}
+
+async fn list(side: Side<'_>, below: &RelPath) -> Result<Vec<Entry>> {
+    let path = side.top.join_path(below);
+    let listed = side.storage.list_sorted(&path).await;
+    listed.map_err(|error| error.at(side.storage.location().display(&path)))
+}
+
+/// An entry with its path below the top.
+fn at(below: &RelPath, entry: Entry) -> Result<Entry> {
+    Ok(Entry { path: below.join(entry.path.name()).map_err(invalid)?, ..entry })
+}
+
+fn invalid(error: haul_storage::RelPathError) -> Error {
+    Error::new(haul_storage::ErrorKind::InvalidInput, "compare").because(error.to_string())
+}

@@ -1,0 +1,112 @@
+//! What a tree holds: files and bytes, for each directory.
+
+use std::collections::HashSet;
+use std::ops::AddAssign;
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::future::{BoxFuture, FutureExt};
+use haul_storage::{Entry, Error, FileId, Result, Storage};
+
+use super::crawl::{Visitor, crawl};
+use crate::Cancel;
+
+/// What was counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Regular files; each name of a file with several.
+    pub files: u64,
+    /// Directories, the top included.
+    pub directories: u64,
+    /// Links and special files.
+    pub others: u64,
+    /// Bytes of all files, those of a file with several names once.
+    pub bytes: u64,
+    /// Files whose length their storage does not report; they are in `files`, and have no bytes here.
+    pub unknown: u64,
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.files += other.files;
+        self.directories += other.directories;
+        self.others += other.others;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.unknown += other.unknown;
+    }
+}
+
+/// One entry that was measured with all below it, or what could not be.
+#[derive(Debug)]
+pub enum Measured<'a> {
+    /// An entry: a directory after everything in it.
+    Entry {
+        /// Which.
+        entry: &'a Entry,
+        /// Levels below the top.
+        depth: usize,
+        /// Of it and all below.
+        totals: Totals,
+    },
+    /// A directory that could not be listed, or not to its end.
+    Failed(Error),
+}
+
+/// Measures `top` and everything below it; links are not followed. Whether everything could be listed:
+/// if not, the totals are those of what could. Stopped by `cancel` it reports no more totals.
+pub async fn measure(
+    storage: &dyn Storage,
+    top: Entry,
+    cancel: &Cancel,
+    report: impl FnMut(Measured<'_>) + Send,
+) -> bool {
+    let meter = Meter { seen: Mutex::default(), report: Mutex::new(report), storage };
+    crawl(storage, top, &meter, cancel).await
+}
+
+struct Meter<'a, F> {
+    /// Files with several names that were counted.
+    seen: Mutex<HashSet<FileId>>,
+    report: Mutex<F>,
+    storage: &'a dyn Storage,
+}
+
+impl<F: FnMut(Measured<'_>) + Send> Meter<'_, F> {
+    fn report(&self, measured: Measured<'_>) {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)(measured);
+    }
+
+    fn is_counted(&self, entry: &Entry) -> bool {
+        let several = entry.id.filter(|_| entry.links > 1);
+        several
+            .is_some_and(|id| !self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(id))
+    }
+}
+
+impl<F: FnMut(Measured<'_>) + Send> Visitor for Meter<'_, F> {
+    type Sum = Totals;
+
+    fn act<'a>(&'a self, _entry: &'a Entry) -> BoxFuture<'a, Result<()>> {
+        std::future::ready(Ok(())).boxed()
+    }
+
+    fn done(&self, entry: &Entry, depth: usize, mut below: Totals, _good: bool) -> Totals {
+        if entry.is_dir() {
+            below.directories += 1;
+        } else if entry.is_file() {
+            below.files += 1;
+            match entry.known_size() {
+                Some(size) if !self.is_counted(entry) => below.bytes += size,
+                Some(_) => {}
+                None => below.unknown += 1,
+            }
+        } else {
+            below.others += 1;
+        }
+        self.report(Measured::Entry { entry, depth, totals: below });
+        below
+    }
+
+    fn failed(&self, entry: &Entry, error: Error) {
+        self.report(Measured::Failed(error.at(self.storage.location().display(&entry.path))));
+    }
+}

@@ -1,0 +1,39 @@
+//! What can be done with a tree besides moving it: measuring and removing it, and comparing two.
+//!
+//! ```text
+//! crawl: directories are listed several at a time → each entry is acted on → a directory after all below it
+//! compare: both listings of a directory, merged by name → what differs
+//! ```
+//!
+//! Memory grows with the depth of a tree and the length of its longest batches, not with its entries.
+
+mod compare;
+mod crawl;
+mod measure;
+mod moved;
+mod remove;
+
+pub use compare::{CompareOptions, Compared, Comparison, Difference, Side, compare};
+pub use measure::{Measured, Totals, measure};
+pub use moved::remove_moved;
+pub use remove::{Removal, RemoveEvent, remove};
+
+use haul_storage::{Medium, Storage};
+
+/// Requests in flight to a server, and to a disk.
+const IN_FLIGHT: usize = 64;
+const ON_DISK: usize = 4;
+
+/// Connections that requests without bytes are worth.
+const LANES: usize = 8;
+
+/// How many operations on a storage run at once. Asks it for as many connections as they are worth.
+fn at_once(storage: &dyn Storage) -> usize {
+    match storage.capabilities().medium {
+        Medium::Disk => ON_DISK,
+        Medium::Link => {
+            storage.set_lanes(LANES);
+            IN_FLIGHT
+        }
+    }
+}

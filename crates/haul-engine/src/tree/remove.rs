@@ -1,0 +1,94 @@
+//! Removes a tree.
+
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::future::{BoxFuture, FutureExt};
+use haul_storage::{Entry, Error, Result, Storage};
+
+use super::crawl::{Visitor, crawl};
+use super::measure::Totals;
+use crate::Cancel;
+
+/// What became of an entry.
+#[derive(Debug)]
+pub enum RemoveEvent<'a> {
+    /// It was removed, or would be.
+    Removed(&'a Entry),
+    /// It could not be.
+    Failed(Error),
+}
+
+/// How a removal ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Removal {
+    /// What was removed, or would be.
+    pub removed: Totals,
+    /// Entries that failed. Directories that are left for them do not count.
+    pub failed: u64,
+}
+
+/// Removes `top`, and everything below it if it is a directory; links are removed, never followed. What
+/// fails is reported, and the rest goes on. With `dry_run` nothing is removed.
+pub async fn remove(
+    storage: &dyn Storage,
+    top: Entry,
+    dry_run: bool,
+    cancel: &Cancel,
+    report: impl FnMut(RemoveEvent<'_>) + Send,
+) -> Removal {
+    let remover =
+        Remover { storage, dry_run, report: Mutex::new(report), removal: Mutex::default() };
+    crawl(storage, top, &remover, cancel).await;
+    remover.removal.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Remover<'a, F> {
+    storage: &'a dyn Storage,
+    dry_run: bool,
+    report: Mutex<F>,
+    removal: Mutex<Removal>,
+}
+
+impl<F: FnMut(RemoveEvent<'_>) + Send> Remover<'_, F> {
+    fn report(&self, event: RemoveEvent<'_>) {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)(event);
+    }
+
+    fn count(&self, count: impl FnOnce(&mut Removal)) {
+        count(&mut self.removal.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl<F: FnMut(RemoveEvent<'_>) + Send> Visitor for Remover<'_, F> {
+    type Sum = Totals;
+
+    fn act<'a>(&'a self, entry: &'a Entry) -> BoxFuture<'a, Result<()>> {
+        if self.dry_run {
+            return std::future::ready(Ok(())).boxed();
+        }
+        self.storage.remove(&entry.path).boxed()
+    }
+
+    fn done(&self, entry: &Entry, _depth: usize, _below: Totals, good: bool) -> Totals {
+        if good {
+            self.count(|removal| {
+                let removed = &mut removal.removed;
+                if entry.is_dir() {
+                    removed.directories += 1;
+                } else if entry.is_file() {
+                    removed.files += 1;
+                    removed.bytes = removed.bytes.saturating_add(entry.known_size().unwrap_or(0));
+                } else {
+                    removed.others += 1;
+                }
+            });
+            self.report(RemoveEvent::Removed(entry));
+        }
+        Totals::default()
+    }
+
+    fn failed(&self, entry: &Entry, error: Error) {
+        self.count(|removal| removal.failed += 1);
+        self.report(RemoveEvent::Failed(error.at(self.storage.location().display(&entry.path))));
+    }
+}
