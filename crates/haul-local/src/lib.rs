@@ -9,6 +9,8 @@
 //! [`SplitStorage`] lies over any storage and shows a folder of numbered parts as one file: the
 //! form in which FAT32 holds what is longer than it allows.
 //!
+//! [`PipeStorage`] is the standard input or output.
+//!
 //! Part files: while a file is written it is `.NAME.haul-part`, mode 0600, exclusively locked
 //! (`flock`), so a second run gets `Busy`. Small files written whole have no name at all until they
 //! are complete, where the file system can do that.
@@ -18,6 +20,7 @@ mod dir;
 mod list;
 mod lock;
 mod metadata;
+mod pipe;
 mod platform;
 mod read;
 mod split;
@@ -28,5 +31,6 @@ mod whole;
 mod write;
 mod xattrs;
 
+pub use pipe::PipeStorage;
 pub use split::{PART_BYTES, SplitMode, SplitStorage};
 pub use storage::{LocalOptions, LocalStorage};

@@ -119,16 +119,16 @@ async fn first_line(command: &str) -> Result<Secret, String> {
         .kill_on_drop(true)
         .output()
         .await
-        .map_err(|error| format!("password_command cannot be started: {error}"))?;
+        .map_err(|error| format!("password-command cannot be started: {error}"))?;
     if !output.status.success() {
-        return Err(format!("password_command failed ({})", output.status));
+        return Err(format!("password-command failed ({})", output.status));
     }
     let text = Zeroizing::new(output.stdout);
     let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let line = std::str::from_utf8(line).map_err(|_| "password_command printed no text")?;
+    let line = std::str::from_utf8(line).map_err(|_| "password-command printed no text")?;
     if line.is_empty() {
-        return Err("password_command printed nothing".to_owned());
+        return Err("password-command printed nothing".to_owned());
     }
     Ok(Secret::new(line))
 }

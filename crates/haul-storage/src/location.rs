@@ -182,6 +182,57 @@ impl Location {
         if matches!(name, b"." | b"..") { b"" } else { name }
     }
 
+    /// The directory that holds it, and its name there; `None` where it has none: a root, a bare host,
+    /// `..`, a URL with a query.
+    pub fn split_name(&self) -> Option<(Self, Vec<u8>)> {
+        let name = self.base_name().to_vec();
+        if name.is_empty() {
+            return None;
+        }
+        let cut = |path: &[u8]| {
+            let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+            path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)
+        };
+        let mut directory = self.clone();
+        match &mut directory {
+            Self::Local(path) => {
+                // `a/.` and `a/` are `a`, as `file_name` sees them.
+                let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+                *path = above.map_or_else(|| PathBuf::from("."), Path::to_owned);
+            }
+            Self::Remote { query: Some(_), .. } => return None,
+            Self::Remote { path, written, .. } => {
+                path.truncate(cut(path));
+                if let Some(written) = written {
+                    written.truncate(cut(written.as_bytes()));
+                }
+            }
+            Self::Named { path, .. } | Self::Peer { path, .. } => path.truncate(cut(path)),
+        }
+        Some((directory, name))
+    }
+
+    /// The same without slashes at its end; a root keeps its own.
+    #[must_use]
+    pub fn without_trailing_slash(mut self) -> Self {
+        let trim = |path: &mut Vec<u8>| {
+            while path.len() > 1 && path.ends_with(b"/") {
+                path.pop();
+            }
+        };
+        match &mut self {
+            Self::Local(path) => *path = path.components().collect(),
+            Self::Remote { path, written, .. } => {
+                trim(path);
+                if let Some(written) = written {
+                    written.truncate(written.trim_end_matches('/').len().max(1));
+                }
+            }
+            Self::Named { path, .. } | Self::Peer { path, .. } => trim(path),
+        }
+        self
+    }
+
     /// The path as bytes, as written.
     pub fn path_bytes(&self) -> &[u8] {
         match self {

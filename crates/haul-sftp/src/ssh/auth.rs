@@ -353,7 +353,7 @@ impl<'a> Attempts<'a> {
     async fn fetch(&self, source: &PasswordSource) -> Result<(Secret, &'static str)> {
         let name = match source {
             PasswordSource::Secret(_) => "the password of HAUL_PASSWORD",
-            PasswordSource::Command(_) => "the password of password_command",
+            PasswordSource::Command(_) => "the password of password-command",
         };
         let fetched = source.fetch().await;
         Ok((fetched.map_err(|cause| self.applicant.denied(cause))?, name))

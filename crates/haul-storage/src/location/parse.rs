@@ -41,7 +41,7 @@ pub(super) fn split_scheme(bytes: &[u8]) -> Option<(&str, &[u8])> {
 const UNKNOWN_SCHEME: &str = "unknown scheme; known are sftp, http, https, dav, davs, webdav, \
                               webdavs, ftp and ftps";
 const PASSWORD: &str = "a password does not belong into a location, where every user of this \
-                        machine can read it; use HAUL_PASSWORD or password_command";
+                        machine can read it; use HAUL_PASSWORD or password-command";
 const BAD_HOST: &str = "that is no host name; for a local file whose name has a ':' in it write \
                         './' before it";
 

@@ -586,3 +586,33 @@ fn a_name_beyond_ascii_is_the_one_that_dns_knows() {
     // A sign that looks like a dot, or a slash.
     assert!(error("http://a\u{ff0f}b.example/").contains("no host name"));
 }
+
+#[test]
+fn a_location_is_split_into_its_directory_and_its_name() {
+    let split = |text: &str| {
+        let (directory, name) = parse(text).split_name()?;
+        Some((directory.to_string(), String::from_utf8(name).unwrap()))
+    };
+    let is = |directory: &str, name: &str| Some((directory.to_owned(), name.to_owned()));
+    assert_eq!(split("a"), is(".", "a"));
+    assert_eq!(split("a/b/"), is("a", "b"));
+    assert_eq!(split("/a"), is("/", "a"));
+    for none in ["/", ".", "..", "a/..", "sftp://h", "sftp://h/", "https://h/a?b=1"] {
+        assert_eq!(split(none), None, "{none}");
+    }
+    assert_eq!(split("sftp://h/a/b"), is("sftp://h/a/", "b"));
+    assert_eq!(split("sftp://h/a/"), is("sftp://h/", "a"));
+    assert_eq!(split("sftp://h/~/a"), is("sftp://h/~/", "a"));
+    assert_eq!(split("https://h/a%2Bb/c"), is("https://h/a%2Bb/", "c"));
+    assert_eq!(split("ftp://h/~/a/b//"), is("ftp://h/~/a/", "b"));
+}
+
+#[test]
+fn slashes_at_the_end_can_be_left_out() {
+    let without = |text: &str| parse(text).without_trailing_slash().to_string();
+    assert_eq!(without("a//"), "a");
+    assert_eq!(without("/"), "/");
+    assert_eq!(without("sftp://h/a/"), without("sftp://h/a"));
+    assert_eq!(without("sftp://h/"), without("sftp://h/"));
+    assert_eq!(without("davs://h/a%2Bb//"), without("davs://h/a%2Bb"));
+}
