@@ -66,6 +66,11 @@ impl Rules {
         decided.is_none_or(|rule| rule.include)
     }
 
+    /// Whether everything takes part.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// As the engine takes it.
     pub(crate) fn filter(&self) -> Filter {
         if self.0.is_empty() {

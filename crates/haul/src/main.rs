@@ -27,6 +27,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use haul_storage::{Error, text};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -38,7 +39,13 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            print(&error);
+            match foreign(&error) {
+                Some(text) => {
+                    // Nothing is left to report it to.
+                    drop(write!(io::stderr(), "{text}"));
+                }
+                None => print(&error),
+            }
             return if error.use_stderr() { Exit::Usage } else { Exit::Done }.into();
         }
     };
@@ -57,6 +64,19 @@ fn main() -> ExitCode {
         (false, Exit::Done) => Exit::Failed.into(),
         (_, exit) => exit.into(),
     }
+}
+
+/// What to write instead of an option of another tool.
+fn foreign(error: &clap::Error) -> Option<String> {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let option = match error.get(ContextKind::InvalidArg)? {
+        ContextValue::String(option) => text::line(option).into_owned(),
+        _ => return None,
+    };
+    let hint = args::foreign::hint(&option)?;
+    Some(format!("haul: unknown option '{option}'\nhint: {hint}\n"))
 }
 
 /// Prints help, or what is wrong with the arguments, which may be names that a shell has found.

@@ -19,11 +19,11 @@ use crate::units::{Count, OrAuto, Rate, Size, SizeIn, Switch};
 /// 1 GiB, the largest block.
 const GIB: u64 = 1 << 30;
 
-/// Everything that can be said about a transfer besides what goes where.
+/// Options of a transfer, besides its locations.
 #[derive(Debug, Clone, Default, Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Options {
-    /// Choose a set of settings: safe, default, aggressive, or one of the configuration
+    /// Use a set of settings: safe, default, aggressive, or a [profile.NAME] of the configuration
     #[arg(long, value_name = "NAME", help_heading = "Speed")]
     pub(crate) profile: Option<String>,
 
@@ -37,7 +37,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) window: Option<OrAuto<SizeIn<4096, { 64 * GIB }>>>,
 
-    /// Bytes of a range, the piece of a file that one lane is handed at a time
+    /// Size of a range, the part of a file that one connection transfers at a time
     #[arg(long, value_name = "SIZE|auto", help_heading = "Speed")]
     #[serde(deserialize_with = "text")]
     pub(crate) chunk: Option<OrAuto<SizeIn<4096, { 64 * GIB }>>>,
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) files: Option<OrAuto<Count<1, 4096>>>,
 
-    /// Bytes of one read or write on a disk, 1K to 1G, in steps of 1K
+    /// Size of one read or write on a disk: 1K to 1G, in steps of 1K
     #[arg(long, value_name = "SIZE", help_heading = "Speed")]
     #[serde(deserialize_with = "text")]
     pub(crate) block_size: Option<SizeIn<1024, GIB>>,
@@ -57,22 +57,22 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) queue_size: Option<Count<1, 1024>>,
 
-    /// Most memory for data on its way, 8M or more
+    /// Most memory for data in flight, 8M or more
     #[arg(long, value_name = "SIZE", help_heading = "Speed")]
     #[serde(deserialize_with = "text")]
     pub(crate) memory: Option<SizeIn<{ 8 << 20 }, { 1 << 50 }>>,
 
-    /// Move at most so much per second: 10M (bytes), 80mbit (bits)
+    /// Limit the rate: 10M (bytes per second), 80mbit (bits per second)
     #[arg(long, value_name = "RATE", help_heading = "Speed")]
     #[serde(deserialize_with = "text")]
     pub(crate) bwlimit: Option<Rate>,
 
-    /// What to do with a file that is there already
+    /// When to replace a file that exists at the destination
     #[arg(long, value_name = "WHEN", help_heading = "Files")]
     #[serde(deserialize_with = "text")]
     pub(crate) overwrite: Option<OverwriteArg>,
 
-    /// What a copy keeps: mode, times, owner, xattrs, links; all; none [bare: all]
+    /// Metadata to keep: mode, times, owner, xattrs, links; all; none [without a value: all]
     #[arg(
         long,
         value_name = "LIST",
@@ -84,7 +84,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) preserve: Option<PreserveArg>,
 
-    /// Continue where an earlier run was stopped [default: yes]
+    /// Continue what an earlier run left unfinished [default: yes]
     #[arg(
         long,
         value_name = "yes|no",
@@ -96,7 +96,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) resume: Option<Switch>,
 
-    /// Write the digests of all files to FILE [bare: SHA256SUMS or B3SUMS in DEST]
+    /// Write the digests of all files to FILE [without a value: SHA256SUMS or B3SUMS in DEST]
     #[arg(
         long,
         value_name = "FILE",
@@ -108,12 +108,12 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) manifest: Option<ManifestArg>,
 
-    /// Digest to make of every file [default: sha256 with --manifest, blake3 with --verify]
+    /// Digest to compute for every file [default: sha256 with --manifest, blake3 with --verify]
     #[arg(long, value_name = "DIGEST", help_heading = "Safety")]
     #[serde(deserialize_with = "text")]
     pub(crate) digest: Option<DigestArg>,
 
-    /// Read back what was written and compare, before a file gets its name where that can be done
+    /// Read back what was written and compare it, before the file gets its name where possible
     #[arg(
         long,
         value_name = "yes|no",
@@ -125,7 +125,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) verify: Option<Switch>,
 
-    /// Make every file durable on its disk before it gets its name
+    /// Flush every file to its disk before it gets its name
     #[arg(
         long,
         value_name = "yes|no",
@@ -137,13 +137,13 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) fsync: Option<Switch>,
 
-    /// Try so often again what may succeed later [default: 5]
+    /// Retry transient failures N times [default: 5]
     #[arg(long, value_name = "N", help_heading = "Safety")]
     #[serde(deserialize_with = "text")]
     pub(crate) retries: Option<Count<0, 1000>>,
 
-    /// Store longer files as a folder of parts: where the file system needs it (auto), never, or
-    /// everywhere with parts of SIZE
+    /// Store longer files as a folder of parts: only where the file system needs it (auto), never,
+    /// or always with parts of SIZE
     #[arg(long, value_name = "auto|never|SIZE", help_heading = "Files")]
     #[serde(deserialize_with = "text")]
     pub(crate) split: Option<SplitArg>,
@@ -193,13 +193,13 @@ impl Options {
 /// `--overwrite`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OverwriteArg {
-    /// Replace it if size or modification time differ
+    /// If size or modification time differ
     Different,
-    /// Leave it
+    /// Never
     Never,
-    /// Replace it
+    /// Always
     Always,
-    /// Replace it if the source was modified later
+    /// If the source was modified later
     Newer,
 }
 

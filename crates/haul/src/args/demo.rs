@@ -9,15 +9,15 @@ use crate::units::SizeIn;
 /// Arguments of `haul demo`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Work in a new directory below this one [default: the system's for temporary files]
+    /// Work in a new directory below this one [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 
-    /// Take the data from this tree [default: the Rust toolchain, or else /usr/lib]
+    /// Copy data from this tree [default: the Rust toolchain, or else /usr/lib]
     #[arg(long, value_name = "DIR")]
     pub(crate) source: Option<PathBuf>,
 
-    /// Take the largest directory of it that has no more than this
+    /// Use the largest directory in it with at most this much data
     #[arg(long, value_name = "SIZE", default_value = "2G")]
     pub(crate) size: SizeIn<{ 1 << 20 }, { 1 << 40 }>,
 }

@@ -10,12 +10,12 @@ use crate::units::Count;
 /// Options that concern hosts.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct HostArgs {
-    /// Take the hosts from FILE, one list a line, # begins a comment; DEST, or each SOURCE, then
-    /// leaves its host out: :/dir/, ada@:/dir/, sftp://ada@:2222/dir/
+    /// Read hosts from FILE, one list per line, # begins a comment; DEST, or each SOURCE, then has no
+    /// host: :/dir/, ada@:/dir/, sftp://ada@:2222/dir/
     #[arg(long, value_name = "FILE", help_heading = "Hosts")]
     pub(crate) hosts: Option<PathBuf>,
 
-    /// Leave these hosts out: node03,node07
+    /// Skip these hosts: node03,node07
     #[arg(long, value_name = "LIST", help_heading = "Hosts")]
     pub(crate) exclude_hosts: Option<String>,
 
@@ -23,7 +23,7 @@ pub(crate) struct HostArgs {
     #[arg(long, help_heading = "Hosts")]
     pub(crate) fail_fast: bool,
 
-    /// Hosts that are served at once, as far as the memory allows [default: 32]
+    /// Hosts to serve at once, as far as --memory allows [default: 32]
     #[arg(long, value_name = "N", help_heading = "Hosts")]
     pub(crate) fanout: Option<Count<1, { MOST_AT_ONCE as u64 }>>,
 }

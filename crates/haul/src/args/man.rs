@@ -6,7 +6,7 @@ use clap_complete::Shell;
 /// Arguments of `haul completions`.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// Which shell
+    /// The shell
     #[arg(value_name = "SHELL")]
     pub(crate) shell: Shell,
 }
@@ -14,7 +14,7 @@ pub(crate) struct CompletionsArgs {
 /// Arguments of `haul man`.
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// Only the page of this command [default: one page of everything]
+    /// Print the page of this command [default: one page with all commands]
     #[arg(value_name = "COMMAND")]
     pub(crate) command: Option<String>,
 }

@@ -3,12 +3,19 @@
 //! Nothing here decides anything: `settings` resolves options, `places` resolves locations (they
 //! stay text until then, because clap would print a rejected one whole, password and all).
 
+mod cat;
+mod check;
 mod cp;
 mod demo;
+mod du;
+pub(crate) mod foreign;
 mod hosts;
 mod ls;
 mod man;
+mod mkdir;
+mod mv;
 mod remote;
+mod rm;
 mod serve;
 mod ssh;
 mod sync;
@@ -19,12 +26,18 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use cat::CatArgs;
+pub(crate) use check::CheckArgs;
 pub(crate) use cp::CpArgs;
 pub(crate) use demo::DemoArgs;
+pub(crate) use du::DuArgs;
 pub(crate) use hosts::HostArgs;
 pub(crate) use ls::LsArgs;
 pub(crate) use man::{CompletionsArgs, ManArgs};
+pub(crate) use mkdir::MkdirArgs;
+pub(crate) use mv::MvArgs;
 pub(crate) use remote::{RemoteArgs, TlsArgs};
+pub(crate) use rm::RmArgs;
 pub(crate) use serve::{ServeArgs, ServeDavArgs, ServeProtocol, ServeSftpArgs};
 pub(crate) use ssh::SshArgs;
 pub(crate) use sync::SyncArgs;
@@ -42,15 +55,15 @@ pub(crate) use verify::VerifyArgs;
     propagate_version = true,
 )]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// How to say it.
+    /// What is printed.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 
-    /// Read this configuration file [default: $HAUL_CONFIG, or haul/config.toml below
+    /// Configuration file [default: $HAUL_CONFIG, or haul/config.toml below
     /// $XDG_CONFIG_HOME or ~/.config]
     #[arg(long, value_name = "FILE", global = true, help_heading = "General")]
     pub(crate) config: Option<PathBuf>,
@@ -59,15 +72,27 @@ pub(crate) struct Cli {
 /// One command with its arguments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Copy files and trees from anywhere to anywhere
+    /// Copy files and trees
     Cp(Box<CpArgs>),
-    /// Make DEST like SOURCE
+    /// Make one directory like another
     Sync(Box<SyncArgs>),
-    /// List what is at a location
+    /// Move files and trees: rename, or copy, verify and remove
+    Mv(Box<MvArgs>),
+    /// List files and directories
     Ls(LsArgs),
+    /// Print files to standard output
+    Cat(CatArgs),
+    /// Print how much directories hold
+    Du(DuArgs),
+    /// Compare two trees by size and time, or by content
+    Check(CheckArgs),
     /// Check files against their manifest
     Verify(VerifyArgs),
-    /// Serve a directory to clients of standard protocols, until Ctrl-C
+    /// Remove files and directories
+    Rm(RmArgs),
+    /// Create directories
+    Mkdir(MkdirArgs),
+    /// Serve a directory over SFTP or WebDAV, until Ctrl-C
     Serve(Box<ServeArgs>),
     /// Move real data on this machine: copy, kill, resume, verify
     Demo(DemoArgs),
@@ -80,15 +105,15 @@ pub(crate) enum Command {
 /// What every command can be told about its output.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct OutputArgs {
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "General")]
     pub(crate) quiet: bool,
 
-    /// Print every file; show lanes, window, latency, and what connecting took
+    /// Print every file; show connections, window, round-trip time and how long connecting took
     #[arg(short, long, global = true, help_heading = "General")]
     pub(crate) verbose: bool,
 
-    /// Print results as JSON, one object a line
+    /// Print results as JSON, one object per line
     #[arg(long, global = true, help_heading = "General")]
     pub(crate) json: bool,
 
@@ -97,42 +122,41 @@ pub(crate) struct OutputArgs {
     pub(crate) no_progress: bool,
 }
 
-/// What concerns all commands; the end of `haul --help` and a part of the manual page.
+/// What applies to all commands: the end of `haul --help` and part of the manual page.
 const MANUAL: &str = "\
 Locations:
   PATH                    a local path; ./a:b if a colon comes before the first slash
   [USER@]HOST:PATH        SFTP, as scp writes it; below the home unless PATH begins with a slash
   sftp://[USER@]HOST[:PORT]/PATH; the others have the same form:
-  http://, https://       a file, or a directory of which the server shows a list of links; to write
-                          there takes WebDAV
+  http://, https://       a file, or a directory that the server lists as links; writing takes WebDAV
   dav://, davs://         WebDAV, without and with TLS
   ftp://, ftps://         FTP; ftps:// insists on TLS; /~/PATH is below the directory of the login
   NAME:PATH               below the url of [remote.NAME] in the configuration
 
-Signing in, by the first of these that there is (SSH tries keys before):
+Signing in, by the first of these that is set (SSH tries keys first):
   HAUL_TOKEN              a bearer token, for an http, https, dav or davs location
   HAUL_PASSWORD_NAME      the password of [remote.NAME] (in capitals, with _ for all but letters and
                           digits); HAUL_TOKEN_NAME its token
   password-command        of [remote.NAME]: a command that prints the password
   HAUL_PASSWORD           the password of the only host, or of the only one with USER@
   NETRC                   a file with names and passwords [default: ~/.netrc]; for HTTP and WebDAV
-  the terminal            where the password of USER is asked for
-Proxies of HTTP and WebDAV: http_proxy, https_proxy, all_proxy, no_proxy, as curl reads them.
+  the terminal            asks for the password of USER
+Proxies for HTTP and WebDAV: http_proxy, https_proxy, all_proxy, no_proxy, as in curl.
 
 Configuration (TOML; names of options as on the command line, without the dashes):
   [defaults]              options of every transfer: lanes = 4, bwlimit = \"10M\", fsync = true
   [profile.NAME]          options of --profile NAME; `profile` in it names the one it builds on
   [remote.NAME]           url = \"...\", user = \"...\", port = 22; used as NAME:PATH
-  The command line goes before the profile, the profile before [defaults].
+  The command line overrides the profile, and the profile overrides [defaults].
 
-JSON (--json): one object a line on the standard output; `event` says which:
-  plan, progress, file, retry, waiting, warning, error, summary; entry (ls), step (demo), serving
-  and, with -v, client (serve)
-  With many hosts most have `host`, and each host ends with an event `host`.
-  Names are in `path`; where one is not UTF-8, `path_bytes` has it in hexadecimal.
+JSON (--json): one object per line on standard output; `event` is its type:
+  plan, progress, file, retry, waiting, warning, error, summary; entry (ls), usage (du), removed
+  (rm), difference (check), step (demo), serving and, with -v, client (serve)
+  With many hosts most events have `host`, and each host ends with an event `host`.
+  Names are in `path`; if a name is not UTF-8, `path_bytes` has it in hexadecimal.
 
 Exit status:
   0    all done
-  1    something failed; each failure was printed, the rest was done
+  1    something failed; each failure was printed, everything else was done
   2    wrong usage; nothing was done
   130  interrupted (143: terminated); run the same command again to continue";

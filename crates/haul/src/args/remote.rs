@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::SshArgs;
 
-/// Options about servers, whatever they speak.
+/// Options for servers of any protocol.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RemoteArgs {
     #[command(flatten)]
@@ -20,19 +20,19 @@ pub(crate) struct RemoteArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsArgs {
-    /// Trust the authorities in this file (PEM) instead of the system's; may be given several times
+    /// Trust the certificate authorities in FILE (PEM) instead of the system's; may be repeated
     #[arg(long = "cacert", value_name = "FILE")]
     pub(crate) authorities: Vec<PathBuf>,
 
-    /// Show this certificate (PEM) to servers that ask who we are
+    /// Client certificate (PEM), for servers that request one
     #[arg(long = "cert", value_name = "FILE")]
     pub(crate) certificate: Option<PathBuf>,
 
-    /// The key of --cert (PEM) [default: in the same file]
+    /// Private key of --cert (PEM) [default: in the same file]
     #[arg(long = "key", value_name = "FILE", requires = "certificate")]
     pub(crate) key: Option<PathBuf>,
 
-    /// Do not verify who the server is: whoever is in between reads and changes everything
+    /// Do not verify the server's certificate: anyone on the path can then read and change everything
     #[arg(long)]
     pub(crate) insecure: bool,
 }

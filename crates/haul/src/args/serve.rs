@@ -9,17 +9,17 @@ use crate::units::Count;
 /// Arguments of `haul serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Over which protocol.
+    /// The protocol.
     #[command(subcommand)]
     pub(crate) protocol: ServeProtocol,
 }
 
-/// What a directory can be served over.
+/// Protocols that a directory can be served over.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServeProtocol {
     /// Serve a directory over SFTP
     Sftp(ServeSftpArgs),
-    /// Serve a directory over WebDAV and HTTP, to browsers as well
+    /// Serve a directory over WebDAV and HTTP, also to browsers
     Dav(ServeDavArgs),
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum ServeProtocol {
 #[derive(Debug, Args)]
 #[command(after_long_help = WHO)]
 pub(crate) struct ServeSftpArgs {
-    /// The directory; clients see it as / and get nowhere else, by no link and no ..
+    /// The directory; clients see it as / and cannot leave it, by links or by ..
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
 
@@ -35,28 +35,28 @@ pub(crate) struct ServeSftpArgs {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:2022")]
     pub(crate) listen: String,
 
-    /// The name to log in with [default: that of the user who runs this]
+    /// User name to log in with [default: that of the user who runs haul]
     #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
 
-    /// Let in who has one of these keys (a file as sshd reads it)
+    /// Accept these public keys (a file in sshd's authorized_keys format)
     #[arg(long, value_name = "FILE")]
     pub(crate) authorized_keys: Option<PathBuf>,
 
-    /// Let in who knows the password that this command prints on its first line
+    /// Accept the password that this command prints on its first line
     #[arg(long, value_name = "CMD")]
     pub(crate) password_command: Option<String>,
 
-    /// Refuse every change
+    /// Read-only: refuse every change
     #[arg(long)]
     pub(crate) read_only: bool,
 
-    /// Be known by this private key [default: haul/sftp_host_ed25519_key below $XDG_STATE_HOME or
-    /// ~/.local/state, made when it is first needed]
+    /// Private host key [default: haul/sftp_host_ed25519_key below $XDG_STATE_HOME or
+    /// ~/.local/state, created on first use]
     #[arg(long, value_name = "FILE")]
     pub(crate) host_key: Option<PathBuf>,
 
-    /// Refuse more sessions than this at once
+    /// Most sessions at once; further ones are refused
     #[arg(long, value_name = "N", default_value = "32")]
     pub(crate) max_sessions: Count<1, 4096>,
 }
@@ -65,7 +65,7 @@ pub(crate) struct ServeSftpArgs {
 #[derive(Debug, Args)]
 #[command(after_long_help = WHO_DAV)]
 pub(crate) struct ServeDavArgs {
-    /// The directory; clients see it as / and get nowhere else, by no link and no ..
+    /// The directory; clients see it as / and cannot leave it, by links or by ..
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
 
@@ -73,69 +73,69 @@ pub(crate) struct ServeDavArgs {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) listen: String,
 
-    /// The name to come with [default: that of the user who runs this]
+    /// User name to log in with [default: that of the user who runs haul]
     #[arg(long, value_name = "NAME", requires = "password_command")]
     pub(crate) user: Option<String>,
 
-    /// Let in who knows the password that this command prints on its first line, and nobody else
+    /// Require the password that this command prints on its first line
     #[arg(long, value_name = "CMD", conflicts_with = "anonymous")]
     pub(crate) password_command: Option<String>,
 
-    /// Let everybody in, from other machines as well
+    /// Allow access without a password, also from other machines
     #[arg(long)]
     pub(crate) anonymous: bool,
 
-    /// Speak TLS, with this certificate (PEM, with those that vouch for it)
+    /// Use TLS with this certificate (PEM, with its chain)
     #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls_self_signed")]
     pub(crate) tls_cert: Option<PathBuf>,
 
-    /// The key of the certificate (PEM, without passphrase)
+    /// Private key of the certificate (PEM, without a passphrase)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// Speak TLS, with a certificate that nobody vouches for, which is made when it is first needed
-    /// and kept as haul/dav_self_signed.pem below $XDG_STATE_HOME or ~/.local/state
+    /// Use TLS with a self-signed certificate, created on first use and kept as
+    /// haul/dav_self_signed.pem below $XDG_STATE_HOME or ~/.local/state
     #[arg(long)]
     pub(crate) tls_self_signed: bool,
 
-    /// A further name by which clients come, besides localhost, addresses and that of this machine;
+    /// Further host name that clients use, besides localhost, addresses and this machine's name;
     /// may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Vec<String>,
 
-    /// Refuse every change
+    /// Read-only: refuse every change
     #[arg(long)]
     pub(crate) read_only: bool,
 
-    /// Refuse more connections than this at once; where there is a password, those that have not given
-    /// it may have three quarters
+    /// Most connections at once; with a password at most three quarters of them may be
+    /// unauthenticated
     #[arg(long, value_name = "N", default_value = "256")]
     pub(crate) max_connections: Count<1, 4096>,
 }
 
 const WHO: &str = "\
-Who may log in: keys, a password, or both have to be given. Only on a loopback address neither is
-needed: then a password is made for this run and printed.
-Lines of the key file with options that this server cannot follow (command=, from=, …) let nobody
-in; a warning says so.
+Logging in takes a key, a password, or either. Only on a loopback address neither has to be configured:
+haul then makes a password for this run and prints it.
+Lines of the key file with options that this server cannot enforce (command=, from=, …) grant no access,
+and a warning names them.
 
 Prints its address and the fingerprint of its host key, then serves until Ctrl-C. With --json that
-is an object: event (serving), protocol, address, url, directory, user, password (if it was made),
+is an object: event (serving), protocol, address, url, directory, user, password (if haul made it),
 fingerprint, host_key, read_only.
 
-With -v it says who connects from where, logs in as whom and with what, is refused, and leaves. With
+With -v it logs who connects from where, logs in as which user and how, is refused, and disconnects. With
 --json these are objects: event (client), address, action (connected, logged in, refused, too late,
 turned away, left), user, with, seconds.";
 
 const WHO_DAV: &str = "\
-Who may come: on a loopback address everybody who is on this machine, unless a password is given;
-where other machines can reach it a password has to be given, or --anonymous. Web pages of other
-servers are refused, and without a password whoever comes by a name that is not known.
-Without TLS everybody on the way reads the password and all files; a warning says so.
+On a loopback address everyone on this machine has access, unless there is a password. If other
+machines can reach the address, a password is required, or --anonymous. Requests from web pages of other
+servers are refused, and without a password so are requests under unknown host names.
+Without TLS anyone on the path can read the password and all files; a warning says so.
 
 Prints its address and the fingerprint of its certificate, then serves until Ctrl-C. With --json
 that is an object: event (serving), protocol, address, url, directory, user, fingerprint, read_only.
 
-With -v it says who connects, what is asked for and answered, who is refused, and who leaves. With
---json these are objects: event (client), address, action (connected, request, refused, no tls,
-turned away, left), user, method, path, status, received_bytes, sent_bytes, seconds.";
+With -v it logs connections, requests and responses, and who is refused. With --json these are objects:
+event (client), address, action (connected, request, refused, no tls, turned away, left), user,
+method, path, status, received_bytes, sent_bytes, seconds.";

@@ -8,31 +8,31 @@ use clap::Args;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "SSH")]
 pub(crate) struct SshArgs {
-    /// Port of SSH hosts whose location names none
+    /// Port of SSH hosts whose location has none
     #[arg(short = 'P', value_name = "PORT")]
     pub(crate) port: Option<u16>,
 
-    /// Private key to try first, not on jump hosts; may be given several times
+    /// Private key to try first, except on jump hosts; may be repeated
     #[arg(short = 'i', value_name = "FILE")]
     pub(crate) identities: Vec<PathBuf>,
 
-    /// Hosts to go through, separated by commas, each as `[USER@]HOST[:PORT]`
+    /// Jump hosts, separated by commas, each `[USER@]HOST[:PORT]`
     #[arg(short = 'J', value_name = "HOSTS")]
     pub(crate) jump: Option<String>,
 
-    /// Read this instead of ~/.ssh/config and /etc/ssh/ssh_config; `none` for no file
+    /// Read FILE instead of ~/.ssh/config and /etc/ssh/ssh_config; `none` reads no file
     #[arg(short = 'F', value_name = "FILE")]
     pub(crate) config_file: Option<String>,
 
-    /// An option as in ssh_config(5), NAME=VALUE, not for jump hosts; may be given several times
+    /// NAME=VALUE as in ssh_config(5), except for jump hosts; may be repeated
     #[arg(short = 'o', value_name = "OPTION")]
     pub(crate) options: Vec<String>,
 
-    /// Compress what is sent over SSH
+    /// Compress SSH connections
     #[arg(short = 'C')]
     pub(crate) compress: bool,
 
-    /// Take and remember the keys of SSH hosts that are not known yet; changed keys stay refused
+    /// Accept and remember the keys of unknown SSH hosts; changed keys are still refused
     #[arg(long)]
     pub(crate) accept_new_host_keys: bool,
 }

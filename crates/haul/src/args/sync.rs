@@ -12,15 +12,15 @@ use super::{RemoteArgs, TransferArgs};
 #[derive(Debug, Args)]
 #[command(after_long_help = MEANING)]
 pub(crate) struct SyncArgs {
-    /// A directory, with or without a slash at its end
+    /// A directory; a slash at its end makes no difference
     #[arg(value_name = "SOURCE")]
     pub(crate) source: OsString,
 
-    /// The directory that becomes like it; it is made if it is missing
+    /// The directory that becomes like it; it is created if it is missing
     #[arg(value_name = "DEST")]
     pub(crate) destination: OsString,
 
-    /// Remove from DEST what SOURCE does not have; what is excluded stays
+    /// Remove from DEST what SOURCE does not have; excluded files stay
     #[arg(long, help_heading = "Files")]
     pub(crate) delete: bool,
 
@@ -63,7 +63,6 @@ impl FromStr for DeleteLimitArg {
 }
 
 const MEANING: &str = "\
-What is in SOURCE becomes what is in DEST: SOURCE/a becomes DEST/a. Nothing is removed from DEST
-without --delete. With it, files are removed after everything was copied, and only if SOURCE could be
-listed without an error and is not empty. A manifest that haul writes there stays. See `haul cp --help` for profiles,
-sizes and rates.";
+SOURCE/a becomes DEST/a. Without --delete nothing is removed from DEST. With it, files are removed
+after everything was copied, and only if SOURCE could be listed without errors and is not empty. A
+manifest that haul writes there stays. `haul cp --help` explains profiles, sizes and rates.";

@@ -15,23 +15,23 @@ pub(crate) struct TransferArgs {
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
 
-    /// Do not continue what an earlier run left; start files anew
+    /// Start files anew instead of continuing partial ones
     #[arg(long, conflicts_with = "resume", help_heading = "Safety")]
     pub(crate) no_resume: bool,
 
-    /// Write no manifest, whatever the configuration says
+    /// Write no manifest, even if the configuration asks for one
     #[arg(long, conflicts_with = "manifest", help_heading = "Safety")]
     pub(crate) no_manifest: bool,
 
-    /// Say what would be done, and do nothing
+    /// Print what would be done, and do nothing
     #[arg(short = 'n', long, help_heading = "Files")]
     pub(crate) dry_run: bool,
 
-    /// Keep everything that can be kept: --preserve=all
+    /// Keep all metadata: --preserve=all
     #[arg(short, long, conflicts_with = "preserve", help_heading = "Files")]
     pub(crate) archive: bool,
 
-    /// Accepted for the sake of habit: trees are always copied whole
+    /// Accepted for compatibility: directories are always copied recursively
     #[arg(short, long, short_alias = 'R', help_heading = "Files")]
     pub(crate) recursive: bool,
 }
@@ -44,13 +44,13 @@ pub(crate) struct FilterArgs {
 }
 
 const NAMES: [(&str, bool, &str); 2] = [
-    ("include", true, "Copy what matches, even if a later --exclude matches too"),
+    ("include", true, "Include what matches GLOB, even if a later --exclude matches it too"),
     (
         "exclude",
         false,
-        "Leave out what matches; the first match of --include and --exclude decides, and what \
-         none matches is copied. Without a slash GLOB is compared with names, with one (/build, doc/**) with paths below SOURCE; \
-         with a slash at its end it is for directories only",
+        "Exclude what matches GLOB. The first match of --include and --exclude decides; what matches \
+         neither is included. A GLOB without a slash matches names at any depth, one with a slash (/build, doc/**) \
+         paths below SOURCE, and one that ends with a slash only directories",
     ),
 ];
 

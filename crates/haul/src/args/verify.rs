@@ -9,12 +9,12 @@ use super::RemoteArgs;
 /// Arguments of `haul verify`.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// A directory that has a SHA256SUMS or B3SUMS (or both), or a manifest file, whose names are
-    /// below its own directory
+    /// A directory with a SHA256SUMS or B3SUMS (or both), or a manifest file; its names are relative
+    /// to the manifest's directory
     #[arg(value_name = "PATH|MANIFEST")]
     pub(crate) target: OsString,
 
-    /// A file that the manifest does not list is a failure
+    /// Fail on files that the manifest does not list
     #[arg(long)]
     pub(crate) strict: bool,
 

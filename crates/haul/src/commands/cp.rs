@@ -1,6 +1,6 @@
 //! `haul cp`: copies files and trees.
 
-use super::{fan, transfer};
+use super::{fan, pipe, transfer};
 use crate::args::CpArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
@@ -17,8 +17,19 @@ pub(crate) async fn run(args: &CpArgs, config: &Config, printer: &Printer) -> Re
     if let Some(many) = hosts::find(args, &places)? {
         return fan::run(args, &many, resolved, &places, printer).await;
     }
-    let sources = args.sources.iter().map(|source| places.locate(source));
-    let sources = sources.collect::<Result<Vec<_>, _>>()?;
+    if args.destination == pipe::STREAM {
+        let files = places.expand_all(&args.sources).await?;
+        return pipe::to_output(&files, &places, resolved, printer).await;
+    }
+    if args.sources.iter().any(|source| source == pipe::STREAM) {
+        if args.sources.len() > 1 {
+            let message = "standard input ('-') is copied alone; write ./- for a file of that name";
+            return Err(Stop::Usage(message.to_owned()));
+        }
+        let destination = places.locate(&args.destination)?;
+        return pipe::from_input(&destination, &places, resolved, printer).await;
+    }
+    let sources = places.expand_all(&args.sources).await?;
     let destination = places.locate(&args.destination)?;
     let plan = plan::copy(&places, &sources, &destination, &resolved.rules).await?;
     transfer::run(plan, resolved, &places, printer).await

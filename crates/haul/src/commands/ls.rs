@@ -1,8 +1,10 @@
-//! `haul ls`: lists what is at a location.
+//! `haul ls`: lists files and directories.
 //!
-//! A directory is printed sorted; one with more entries than fit into a batch is printed batch by
-//! batch, each sorted, so that memory does not grow with it. As `ls` does, names are escaped on a
+//! A directory is printed sorted. One with more entries than a batch holds is printed batch by batch,
+//! each sorted by itself, so that memory does not grow with it. As `ls` does, names are escaped on a
 //! terminal and exact elsewhere.
+
+use std::cmp::Ordering;
 
 use futures_util::StreamExt;
 use haul_storage::{Entry, EntryKind, Error, RelPath};
@@ -10,8 +12,7 @@ use haul_storage::{Entry, EntryKind, Error, RelPath};
 use crate::args::LsArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
-use crate::options::SplitArg;
-use crate::output::{Piece, Printer, human, json};
+use crate::output::{LongForm, Piece, Printer, json};
 use crate::places::{Place, Places};
 
 /// Entries that are sorted together.
@@ -19,42 +20,59 @@ const BATCH: usize = 100_000;
 
 /// Runs it.
 pub(crate) async fn run(args: &LsArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
-    let places = Places::new(
-        config,
-        haul_engine::Settings::default().block_size,
-        SplitArg::Auto,
-        &args.remote,
-        printer,
-        0,
-    );
-    let location = places.locate(&args.location)?;
-    let place = places.existing(&location).await?;
-    let mut listing = Listing { printer, long: args.long, failed: false };
-    if place.is_directory {
-        listing.tree(&place, args.recursive).await;
-    } else {
-        let entry = place.storage.stat(&place.path).await?;
-        // A file is called as it was asked for, even if that is a link's name.
-        listing.print(&entry, location.base_name());
+    let places = Places::for_names(config, &args.remote, printer);
+    let form = args.long.then(|| LongForm::new(args.human_readable));
+    let mut listing = Listing { printer, args, form, failed: false };
+    let mut directories = Vec::new();
+    let locations = places.expand_all(&args.locations).await?;
+    let are_several = locations.len() > 1;
+    for location in &locations {
+        // The others are listed all the same.
+        let place = match places.existing(location).await {
+            Ok(place) => place,
+            Err(error) => {
+                listing.fail(&error);
+                continue;
+            }
+        };
+        if place.is_directory && !args.directory {
+            directories.push((location, place));
+            continue;
+        }
+        match place.storage.stat(&place.path).await {
+            // A file has the name that was asked for, even if that is a link's.
+            Ok(entry) if are_several || place.is_directory => {
+                listing.print(&entry, location.to_string().as_bytes());
+            }
+            Ok(entry) => listing.print(&entry, location.base_name()),
+            Err(error) => listing.fail(&error),
+        }
+    }
+    for (location, place) in &directories {
+        if are_several && !printer.is_json() {
+            printer.result(format!("{location}:"));
+        }
+        listing.tree(place).await;
     }
     Ok(if listing.failed { Exit::Failed } else { Exit::Done })
 }
 
 struct Listing<'a> {
     printer: &'a Printer,
-    long: bool,
+    args: &'a LsArgs,
+    /// The columns before the name, if there are any.
+    form: Option<LongForm>,
     failed: bool,
 }
 
 impl Listing<'_> {
-    /// Prints a directory, and with `recursive` all below it; one at a time, top first.
-    async fn tree(&mut self, place: &Place, recursive: bool) {
+    /// Prints a directory, and with `-R` all below it; one at a time, top first.
+    async fn tree(&mut self, place: &Place) {
         let mut pending = vec![place.path.clone()];
         while let Some(directory) = pending.pop() {
             let first_below = pending.len();
-            let outcome =
-                self.directory(place, &directory, recursive.then_some(&mut pending)).await;
-            if let Err(error) = outcome {
+            let below = self.args.recursive.then_some(&mut pending);
+            if let Err(error) = self.directory(place, &directory, below).await {
                 self.fail(&error);
             }
             if self.printer.is_closed() {
@@ -82,7 +100,7 @@ impl Listing<'_> {
                 None => {}
             }
             if at_end || batch.len() >= BATCH {
-                batch.sort_by(|a: &Entry, b: &Entry| a.path.cmp(&b.path));
+                batch.sort_by(|a, b| self.order(a, b));
                 for entry in batch.drain(..) {
                     self.print(&entry, entry.path.as_bytes());
                     if let Some(below) = below.as_deref_mut().filter(|_| entry.is_dir()) {
@@ -96,6 +114,18 @@ impl Listing<'_> {
         }
     }
 
+    fn order(&self, a: &Entry, b: &Entry) -> Ordering {
+        let by_key = if self.args.by_time {
+            b.modified.cmp(&a.modified)
+        } else if self.args.by_size {
+            b.known_size().cmp(&a.known_size())
+        } else {
+            Ordering::Equal
+        };
+        let order = by_key.then_with(|| a.path.cmp(&b.path));
+        if self.args.reverse { order.reverse() } else { order }
+    }
+
     fn fail(&mut self, error: &Error) {
         self.failed = true;
         self.printer.failure(error);
@@ -105,11 +135,11 @@ impl Listing<'_> {
         if self.printer.is_json() {
             return self.printer.object(&json::Event::entry(entry, path));
         }
-        let long = if self.long { human::long_entry(entry) } else { String::new() };
+        let long = self.form.as_ref().map_or_else(String::new, |form| form.columns(entry));
         let mut line = vec![Piece::Text(&long), Piece::Name(path)];
         match &entry.kind {
-            EntryKind::Directory => line.push(Piece::Text("/")),
-            EntryKind::Symlink(target) if self.long => {
+            EntryKind::Directory if !path.ends_with(b"/") => line.push(Piece::Text("/")),
+            EntryKind::Symlink(target) if self.args.long => {
                 line.extend([Piece::Text(" -> "), Piece::Name(target)]);
             }
             _ => {}

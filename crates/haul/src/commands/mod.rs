@@ -1,10 +1,17 @@
 //! The commands, one a file. Each takes its arguments and says how it ended.
 
+mod cat;
+mod check;
 mod cp;
 mod demo;
+mod du;
 mod fan;
 mod ls;
 mod man;
+mod mkdir;
+mod mv;
+mod pipe;
+mod rm;
 mod serve;
 mod sync;
 mod transfer;
@@ -23,6 +30,12 @@ pub(crate) async fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {
         Command::Cp(args) => cp::run(&args, &config()?, printer).await,
         Command::Sync(args) => sync::run(&args, &config()?, printer).await,
         Command::Ls(args) => ls::run(&args, &config()?, printer).await,
+        Command::Mv(args) => mv::run(&args, &config()?, printer).await,
+        Command::Cat(args) => cat::run(&args, &config()?, printer).await,
+        Command::Du(args) => du::run(&args, &config()?, printer).await,
+        Command::Check(args) => check::run(&args, &config()?, printer).await,
+        Command::Rm(args) => rm::run(&args, &config()?, printer).await,
+        Command::Mkdir(args) => mkdir::run(&args, &config()?, printer).await,
         Command::Verify(args) => verify::run(&args, &config()?, printer).await,
         Command::Serve(args) => serve::run(&args, printer).await,
         Command::Demo(args) => demo::run(&args, printer).await,

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use haul_engine::fan::{FanSummary, HostEnd, HostOutcome};
+use haul_engine::tree::{Comparison, Totals};
 use haul_engine::verify::VerifySummary;
 use haul_engine::{Action, FileEvent, Progress, Summary};
 use haul_net::Wait;
-use haul_storage::{Entry, EntryKind, Error, LinkStatus, RelPath, Timestamp};
+use haul_storage::{Error, LinkStatus, RelPath, Timestamp};
 
 use crate::units::{bytes, duration, per_second, rate};
 
@@ -126,6 +127,42 @@ pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String
     parts.join("; ")
 }
 
+/// How a removal ended, in one line.
+pub(crate) fn removal(removed: &Totals, failed: u64, dry_run: bool) -> String {
+    let mut parts = vec![plural(removed.files, "file")];
+    if removed.directories > 0 {
+        let word = if removed.directories == 1 { "directory" } else { "directories" };
+        parts.push(format!("{} {word}", removed.directories));
+    }
+    if removed.others > 0 {
+        parts.push(format!("{} other", removed.others));
+    }
+    let word = if dry_run { "would remove" } else { "removed" };
+    let failed = if failed > 0 { format!("; {failed} failed") } else { String::new() };
+    format!("{word} {}, {}{failed}", parts.join(", "), bytes(removed.bytes))
+}
+
+/// How a comparison ended, in one line.
+pub(crate) fn comparison(comparison: &Comparison, elapsed: Duration) -> String {
+    let counts = [
+        (comparison.differing, "differing"),
+        (comparison.missing, "missing"),
+        (comparison.extra, "extra"),
+        (comparison.failed, "failed"),
+    ];
+    let mut parts = vec![format!("{} same", comparison.same)];
+    parts.extend(
+        counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{count} {word}")),
+    );
+    if comparison.bytes > 0 {
+        parts.push(format!("read {}", bytes(comparison.bytes)));
+    }
+    format!("{} in {}", parts.join("; "), duration(elapsed))
+}
+
 /// What stands before what is said of one of many hosts.
 pub(crate) fn prefix(host: Option<&str>) -> String {
     host.map(|host| format!("{host}: ")).unwrap_or_default()
@@ -224,56 +261,6 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// Mode, size and time of an entry as `ls -l` prints them before the name.
-pub(crate) fn long_entry(entry: &Entry) -> String {
-    let modified = entry.modified.map_or_else(|| "-".to_owned(), |time| utc(time, false));
-    let size = entry.known_size().map_or_else(|| "?".to_owned(), |size| size.to_string());
-    format!("{} {size:>14} {modified:>20} ", mode(entry))
-}
-
-fn mode(entry: &Entry) -> String {
-    let kind = match entry.kind {
-        EntryKind::File => '-',
-        EntryKind::Directory => 'd',
-        EntryKind::Symlink(_) => 'l',
-        EntryKind::Special(special) => special_letter(special),
-    };
-    let mut text = String::from(kind);
-    let mode = match (&entry.kind, entry.mode) {
-        (_, Some(mode)) => mode,
-        // Everybody may follow a link.
-        (EntryKind::Symlink(_), None) => 0o777,
-        (_, None) => {
-            text.push_str("?????????");
-            return text;
-        }
-    };
-    // Set-user-ID, set-group-ID and sticky show in the place of the matching `x`.
-    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
-        let bits = mode >> shift;
-        text.push(if bits & 4 == 0 { '-' } else { 'r' });
-        text.push(if bits & 2 == 0 { '-' } else { 'w' });
-        text.push(match (mode & special != 0, bits & 1 != 0) {
-            (false, false) => '-',
-            (false, true) => 'x',
-            (true, true) => letter,
-            (true, false) => letter.to_ascii_uppercase(),
-        });
-    }
-    text
-}
-
-fn special_letter(kind: haul_storage::SpecialKind) -> char {
-    use haul_storage::SpecialKind;
-    match kind {
-        SpecialKind::Fifo => 'p',
-        SpecialKind::Socket => 's',
-        SpecialKind::BlockDevice => 'b',
-        SpecialKind::CharDevice => 'c',
-        SpecialKind::Unknown => '?',
-    }
-}
-
 /// A time in UTC as RFC 3339 writes it, with nanoseconds if wanted and not zero.
 pub(crate) fn utc(time: Timestamp, with_nanos: bool) -> String {
     let second = time.seconds.rem_euclid(86_400);
@@ -297,15 +284,5 @@ mod tests {
         assert_eq!(at(951_782_400, 5), "2000-02-29T00:00:00.000000005Z");
         assert_eq!(at(-1, 0), "1969-12-31T23:59:59Z");
         assert_eq!(at(4_102_444_799, 0), "2099-12-31T23:59:59Z");
-    }
-
-    #[test]
-    fn modes_show_their_special_bits() {
-        let mut entry = Entry::new(RelPath::root(), EntryKind::Directory, 0);
-        entry.mode = Some(0o1777);
-        assert_eq!(mode(&entry), "drwxrwxrwt");
-        entry.kind = EntryKind::File;
-        entry.mode = Some(0o4644);
-        assert_eq!(mode(&entry), "-rwSr--r--");
     }
 }

@@ -5,6 +5,8 @@
 //! times seconds, unless the name says otherwise. New fields may come; these stay. Characters that
 //! would steer a terminal are written as `\u` escapes.
 
+mod trees;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use haul_storage::text::steers_a_terminal;
 use haul_storage::{DigestKind, Entry, EntryKind, Error, ErrorKind, RelPath};
 use serde::Serialize;
 
+use self::trees::{DifferenceFields, RemovedFields, UsageFields};
 use super::human;
 use crate::units::per_second;
 
@@ -60,6 +63,38 @@ pub(crate) enum Event<'a> {
     Verified(VerifiedFields),
     /// One line of `haul ls`.
     Entry(EntryFields<'a>),
+    /// Something that `haul rm` removed, or would remove.
+    Removed(RemovedFields<'a>),
+    /// A source that `haul mv` renamed, or would rename.
+    Renamed {
+        location: String,
+        dry_run: bool,
+    },
+    /// The end of `haul rm`.
+    #[serde(rename = "summary")]
+    Removal {
+        removed_files: u64,
+        removed_directories: u64,
+        removed_others: u64,
+        removed_bytes: u64,
+        failed: u64,
+        dry_run: bool,
+    },
+    /// One line of `haul du`.
+    Usage(UsageFields<'a>),
+    /// One line of `haul check`.
+    Difference(DifferenceFields<'a>),
+    /// The end of `haul check`.
+    #[serde(rename = "summary")]
+    Compared {
+        same: u64,
+        differing: u64,
+        missing: u64,
+        extra: u64,
+        failed: u64,
+        bytes: u64,
+        seconds: f64,
+    },
 }
 
 /// A line that is about one of many hosts, or about none of them.
@@ -329,18 +364,22 @@ impl<'a> Event<'a> {
             target.map_or((None, None), |target| (Some(target.path), target.path_bytes));
         Self::Entry(EntryFields {
             path: path.into(),
-            kind: match entry.kind {
-                EntryKind::File => "file",
-                EntryKind::Directory => "directory",
-                EntryKind::Symlink(_) => "symlink",
-                EntryKind::Special(_) => "special",
-            },
+            kind: kind_of(entry),
             size: entry.known_size(),
             modified: entry.modified.map(|time| human::utc(time, true)),
             mode: entry.mode.map(|mode| format!("{mode:04o}")),
             target,
             target_bytes,
         })
+    }
+}
+
+fn kind_of(entry: &Entry) -> &'static str {
+    match entry.kind {
+        EntryKind::File => "file",
+        EntryKind::Directory => "directory",
+        EntryKind::Symlink(_) => "symlink",
+        EntryKind::Special(_) => "special",
     }
 }
 

@@ -5,8 +5,10 @@
 
 pub(crate) mod human;
 pub(crate) mod json;
+mod long;
 mod printer;
 mod progress;
 
+pub(crate) use long::LongForm;
 pub(crate) use printer::{Piece, Printer};
 pub(crate) use progress::ProgressDisplay;

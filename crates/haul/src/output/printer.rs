@@ -11,6 +11,7 @@
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haul_net::Wait;
@@ -45,6 +46,8 @@ struct Shared {
     /// Apart from the results: whoever is told to stop must hear so even while a result waits for
     /// its reader.
     bar: Mutex<Option<ProgressBar>>,
+    /// The standard output has the content of files.
+    results_aside: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -73,6 +76,7 @@ impl Printer {
             stderr_is_terminal: io::stderr().is_terminal(),
             results: Mutex::new(results),
             bar: Mutex::new(None),
+            results_aside: AtomicBool::new(false),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -102,6 +106,11 @@ impl Printer {
         self.shared.stderr_is_terminal && !(self.is_json() && self.shared.stdout_is_terminal)
     }
 
+    /// Prints results to the standard error from now on: the standard output has the content of files.
+    pub(crate) fn results_aside(&self) {
+        self.shared.results_aside.store(true, Ordering::Relaxed);
+    }
+
     /// Keeps what is printed out of the way of this bar.
     pub(crate) fn set_bar(&self, bar: Option<ProgressBar>) {
         *self.bar() = bar;
@@ -109,6 +118,9 @@ impl Printer {
 
     /// Prints a line of a result.
     pub(crate) fn result(&self, line: impl AsRef<str>) {
+        if self.shared.results_aside.load(Ordering::Relaxed) {
+            return self.note(line.as_ref());
+        }
         self.stdout(text::line(line.as_ref()).as_bytes(), true);
     }
 

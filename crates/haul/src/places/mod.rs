@@ -3,6 +3,8 @@
 //! Local storages are opened on canonical roots (no links, no `..`), so that the engine can see
 //! when source and destination are the same or one lies in the other.
 
+mod common;
+mod expand;
 mod ftp;
 mod http;
 mod remotes;
@@ -22,7 +24,7 @@ use std::thread;
 use haul_engine::WindowProfile;
 use haul_http::parse::href::encode_path;
 use haul_local::{LocalOptions, LocalStorage, SplitMode, SplitStorage};
-use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Scheme, Storage, WorkPool};
+use haul_storage::{Entry, Error, ErrorKind, Location, RelPath, Result, Scheme, Storage, WorkPool};
 
 use self::remotes::Remotes;
 use crate::args::RemoteArgs;
@@ -93,6 +95,12 @@ impl<'a> Places<'a> {
         Self { config, block_size, split, sources: Mutex::default(), remotes }
     }
 
+    /// For what needs names and no bytes.
+    pub(crate) fn for_names(config: &'a Config, remote: &RemoteArgs, printer: &Printer) -> Self {
+        let block_size = haul_engine::Settings::default().block_size;
+        Self::new(config, block_size, SplitArg::Auto, remote, printer, 0)
+    }
+
     /// What an argument means: the forms of [`Location`], and the remotes of the configuration.
     pub(crate) fn locate(&self, argument: &OsStr) -> Result<Location, Stop> {
         self.locate_one(argument, false)
@@ -154,6 +162,34 @@ impl<'a> Places<'a> {
                 place.map_err(|error| explain(error, location))
             }
         }
+    }
+
+    /// What has a name, links included: for what changes or removes the name itself. Without a name (the
+    /// top of a server, `..`) it is what [`Places::existing`] opens.
+    pub(crate) async fn itself(&self, location: &Location) -> Result<(Place, Entry)> {
+        let Some((directory, name)) = location.split_name() else {
+            let place = self.existing(location).await?;
+            let entry = place.storage.stat(&place.path).await?;
+            return Ok((place, entry));
+        };
+        let above = self.existing(&directory).await?;
+        if !above.is_directory {
+            return Err(Error::new(ErrorKind::NotADirectory, "open").at(&directory));
+        }
+        let path = above.path.join(&name).map_err(|error| invalid(location, error))?;
+        let entry = match above.storage.stat(&path).await {
+            Ok(entry) => entry,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(Error::new(ErrorKind::NotFound, "look at").at(location));
+            }
+            Err(error) => return Err(error),
+        };
+        if location.has_trailing_slash() && !entry.is_dir() {
+            return Err(Error::new(ErrorKind::NotADirectory, "open").at(location));
+        }
+        let local = above.local.map(|above| above.join(OsStr::from_bytes(&name)));
+        let is_directory = entry.is_dir();
+        Ok((Place { storage: above.storage, path, is_directory, exists: true, local }, entry))
     }
 
     async fn local_existing(&self, location: &Location, path: &Path) -> Result<Place> {

@@ -6,7 +6,7 @@ use crate::session::Session;
 fn help_and_version_are_results() {
     let session = Session::new();
     session.haul("--help").status(0).stderr("").stdout_has("Exit status:");
-    session.haul("cp --help").status(0).stdout_has("DEST/DIR, whether DEST is there or not");
+    session.haul("cp --help").status(0).stdout_has("DEST/DIR, whether DEST exists or not");
     session.haul("--version").status(0).stdout(concat!("haul ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 
@@ -29,7 +29,22 @@ fn the_manual_page_has_every_command_and_option() {
     let session = Session::new();
     let page = session.haul("man").status(0).out();
     assert!(page.contains(".TH HAUL"), "{page}");
-    for heading in ["CP", "SYNC", "LS", "VERIFY", "SERVE SFTP", "DEMO", "COMPLETIONS", "MAN"] {
+    for heading in [
+        "CP",
+        "SYNC",
+        "MV",
+        "LS",
+        "CAT",
+        "DU",
+        "CHECK",
+        "VERIFY",
+        "RM",
+        "MKDIR",
+        "SERVE SFTP",
+        "DEMO",
+        "COMPLETIONS",
+        "MAN",
+    ] {
         assert!(page.contains(&format!(".SH \"{heading}\"")), "{heading}");
     }
     for option in [

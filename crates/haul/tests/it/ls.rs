@@ -26,11 +26,35 @@ fn a_long_listing_has_mode_size_and_time() {
     let file = std::fs::File::options().write(true).open(session.path("d/a")).unwrap();
     file.set_modified(UNIX_EPOCH + Duration::from_secs(951_782_400)).unwrap();
     file.set_permissions(std::fs::Permissions::from_mode(0o640)).unwrap();
-    let ran = session.haul("ls -l d").status(0);
-    let out = ran.out();
+    let out = session.haul_where("ls -l d", &[("TZ", "UTC")]).status(0).out();
     let lines: Vec<_> = out.lines().collect();
-    assert_eq!(lines[0], "-rw-r-----              5 2000-02-29T00:00:00Z a");
-    assert!(lines[1].starts_with("lrwxrwxrwx ") && lines[1].ends_with("Z l -> a"), "{out}");
+    assert_eq!(lines[0], "-rw-r-----              5 2000-02-29 00:00:00 a");
+    assert!(lines[1].starts_with("lrwxrwxrwx ") && lines[1].ends_with(" l -> a"), "{out}");
+    let local = session.haul_where("ls -lh d/a", &[("TZ", "<+05>-5")]).status(0);
+    local.stdout("-rw-r-----      5 B 2000-02-29 05:00:00 a\n");
+}
+
+#[test]
+fn entries_are_sorted_by_time_or_size() {
+    let session = Session::new().file("d/a", "333").file("d/b", "1").file("d/c", "22");
+    for (name, seconds) in [("a", 100), ("b", 300), ("c", 200)] {
+        let file = std::fs::File::options().write(true).open(session.path(format!("d/{name}")));
+        file.unwrap().set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+    }
+    session.haul("ls -t d").status(0).stdout("b\nc\na\n");
+    session.haul("ls -tr d").status(0).stdout("a\nc\nb\n");
+    session.haul("ls -S d").status(0).stdout("a\nc\nb\n");
+    session.haul("ls -r1 d").status(0).stdout("c\nb\na\n");
+}
+
+#[test]
+fn a_directory_itself_and_several_locations_can_be_listed() {
+    let session = Session::new().file("d/.a", "").file("e/b", "").file("f", "");
+    session.haul("ls -d d").status(0).stdout("d/\n");
+    session.haul("ls -a d").status(0).stdout(".a\n");
+    session.haul("ls e f d").status(0).stdout("f\ne:\nb\nd:\n.a\n");
+    session.haul("ls e none f").status(1).stdout("f\ne:\nb\n").stderr_has("haul: none: ");
+    session.haul("ls --help").status(0).stdout_has("--human-readable");
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod help;
 mod http;
 mod kill;
 mod ls;
+mod names;
 mod private;
 mod serve;
 mod serve_dav;

@@ -20,6 +20,32 @@ fn a_misspelt_option_is_corrected() {
         .stderr_has("a similar value exists: 'always'");
 }
 
+/// A guess at a similar word was wrong: `--checksum` was answered with `--resume`.
+#[test]
+fn an_option_of_another_tool_is_answered_with_what_to_write() {
+    let session = Session::new().file("a", "a");
+    session.haul("cp --checksum a b").status(2).stdout("").stderr(
+        "haul: unknown option '--checksum'\n\
+         hint: haul compares size and time; haul check --checksum SOURCE DEST compares contents, \
+         and --overwrite always copies every file again\n",
+    );
+    let all = [
+        ("-auz", "'-u'", "--overwrite newer"),
+        ("-avz", "'-z'", "-C compresses an SSH connection"),
+        ("--remove-source-files", "'--remove-source-files'", "haul mv"),
+        ("--max-size=10M", "'--max-size'", "filters by name only"),
+        ("--delete", "'--delete'", "haul sync --delete"),
+        ("--transfers", "'--transfers'", "--files N"),
+        ("--limit-rate", "'--limit-rate'", "--bwlimit RATE"),
+        ("--link-dest=../old", "'--link-dest'", "no hard links to an earlier copy"),
+    ];
+    for (option, named, hint) in all {
+        let ran = session.haul(&format!("cp {option} a b")).status(2);
+        ran.stderr_has(&format!("unknown option {named}")).stderr_has(hint);
+    }
+    assert!(!session.has("b"));
+}
+
 #[test]
 fn a_value_out_of_range_is_told_its_range() {
     let session = Session::new();

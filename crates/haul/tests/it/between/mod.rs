@@ -6,6 +6,7 @@ use crate::ftp::vsftpd::{Tls, Vsftpd};
 use crate::session::Session;
 use crate::sftp::{Far, Running};
 
+mod names;
 mod split;
 
 #[test]

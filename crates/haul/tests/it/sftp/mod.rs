@@ -87,7 +87,7 @@ impl Far {
     }
 
     /// A command in which `@/` is the far end.
-    fn line(&self, line: &str) -> String {
+    pub(crate) fn line(&self, line: &str) -> String {
         let location = self.location();
         let words = line.split_whitespace().map(|word| match word.strip_prefix("@/") {
             Some(path) => format!("{location}{path}"),

@@ -1,0 +1,45 @@
+//! `haul check`.
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use super::RemoteArgs;
+use super::transfer::FilterArgs;
+
+/// Arguments of `haul check`.
+#[derive(Debug, Args)]
+#[command(after_long_help = MEANING)]
+pub(crate) struct CheckArgs {
+    /// The original: a directory or a file
+    #[arg(value_name = "SOURCE")]
+    pub(crate) source: OsString,
+
+    /// Its copy
+    #[arg(value_name = "DEST")]
+    pub(crate) destination: OsString,
+
+    /// Compare files by content (BLAKE3) instead of by size and time
+    #[arg(short, long)]
+    pub(crate) checksum: bool,
+
+    /// What only DEST has is no difference
+    #[arg(long)]
+    pub(crate) one_way: bool,
+
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
+}
+
+const MEANING: &str = "\
+Compares what is in SOURCE with what is in DEST, over any two backends; a slash at the end makes no
+difference. Each difference is a line on standard output:
+  differs PATH (why)     both have it: size, time, content, kind or link target
+  missing PATH           only SOURCE has it
+  extra PATH             only DEST has it
+A missing or extra directory, written with a slash, stands for everything in it. Times are compared as
+exactly as both sides keep them; where one side keeps none, sizes alone are.
+The exit status is 0 if nothing differs, and 1 otherwise.";

@@ -1,0 +1,243 @@
+//! Options of rsync, scp, rclone, aria2 and curl that haul does not have, and what to write instead.
+//!
+//! Whoever types one of them has a habit, not a spelling mistake: a guess at a similar word would be wrong. docs/options.md
+//! has the same table for readers; a test compares the two.
+
+/// An option that haul does not have, as it is written there, and what to do instead.
+pub(crate) type Foreign = (&'static [&'static str], &'static str);
+
+/// The hint for an option, as clap reports it: `--name` or `-x`.
+pub(crate) fn hint(option: &str) -> Option<&'static str> {
+    let name = option.split('=').next().unwrap_or(option);
+    FOREIGN.iter().find(|(names, _)| names.contains(&name)).map(|(_, hint)| *hint)
+}
+
+/// All of them, in the order of the tools.
+pub(crate) const FOREIGN: &[Foreign] = &[
+    // rsync: what to copy.
+    (
+        &["-u", "--update"],
+        "write --overwrite newer: replace a file only if the source was modified later",
+    ),
+    (
+        &["--ignore-existing", "--immutable"],
+        "write --overwrite never: leave files that exist at the destination alone",
+    ),
+    (&["-I", "--ignore-times"], "write --overwrite always: copy every file again"),
+    (
+        &["-c", "--checksum"],
+        "haul compares size and time; haul check --checksum SOURCE DEST compares contents, and \
+         --overwrite always copies every file again",
+    ),
+    (
+        &["--size-only"],
+        "haul has no comparison by size alone; --overwrite never leaves existing files alone, and \
+         --preserve=times makes equal files compare equal",
+    ),
+    (
+        &["--existing", "--ignore-non-existing"],
+        "haul copies new files too; name the files to update as sources",
+    ),
+    (
+        &["--max-size", "--min-size", "--max-age", "--min-age"],
+        "haul filters by name only: --include and --exclude; select by size or time with find and pass the names",
+    ),
+    (
+        &["--files-from", "--include-from", "--exclude-from", "--filter", "--filter-from"],
+        "haul reads no list of names; give --include and --exclude once per pattern, or set them in the \
+         configuration (include = [...], exclude = [...])",
+    ),
+    (
+        &["-x", "--one-file-system"],
+        "haul enters mounted directories; leave them out by --exclude /PATH/",
+    ),
+    (
+        &["-m", "--prune-empty-dirs"],
+        "haul copies empty directories too; leave them out by --exclude NAME/",
+    ),
+    // rsync: what to keep.
+    (
+        &["-p", "--perms", "-t", "--times"],
+        "leave the option out: modes and times are kept by default; -a keeps owners and extended attributes too",
+    ),
+    (&["--owner", "-g", "--group"], "write -a: it keeps owners and extended attributes too"),
+    (
+        &["-A", "--acls", "-X", "--xattrs"],
+        "write -a: it keeps extended attributes (POSIX ACLs are among them) and owners too",
+    ),
+    (
+        &["-H", "--hard-links", "-l", "--links"],
+        "leave the option out: symbolic and hard links are kept by default",
+    ),
+    (
+        &["-L", "--copy-links", "--copy-unsafe-links", "--safe-links", "-k", "--copy-dirlinks"],
+        "haul follows links that are named as sources, and copies those inside a tree as links",
+    ),
+    (&["--numeric-ids"], "haul always keeps owners as numbers, with --preserve=owner or -a"),
+    (
+        &["--chmod", "--chown", "--usermap", "--groupmap"],
+        "haul keeps modes and owners (--preserve) or leaves them to the destination; change them there afterwards",
+    ),
+    (&["-E", "--executability"], "leave the option out: modes are kept by default"),
+    (
+        &["-S", "--sparse"],
+        "holes are always kept where the destination can have them; leave the option out",
+    ),
+    // rsync: how.
+    (
+        &["-z", "--compress", "--zc", "--compress-level"],
+        "haul sends files as they are; -C compresses an SSH connection, for slow links and text",
+    ),
+    (
+        &["-W", "--whole-file", "--no-whole-file"],
+        "haul always sends whole files, in parts over several connections; leave the option out",
+    ),
+    (
+        &["--partial", "--partial-dir", "--continue"],
+        "haul always keeps partial files and continues them; leave the option out (--no-resume starts anew)",
+    ),
+    (
+        &["--progress", "--info"],
+        "haul shows progress on a terminal; leave the option out (--no-progress hides it, -v prints every file)",
+    ),
+    (
+        &["--stats", "--human-readable"],
+        "haul prints totals at the end; leave the option out (--json has all figures)",
+    ),
+    (
+        &["--itemize-changes", "--out-format"],
+        "write -v (or -nv for a dry run): it prints every file; --json has all figures",
+    ),
+    (
+        &["--remove-source-files", "--remove-sent-files"],
+        "write haul mv SOURCE DEST: it copies, verifies and then removes",
+    ),
+    (
+        &["--backup", "-b", "--backup-dir", "--suffix"],
+        "haul keeps no old versions; copy the destination first, or use a file system with snapshots",
+    ),
+    (
+        &["--link-dest", "--copy-dest", "--compare-dest"],
+        "haul makes no hard links to an earlier copy; on btrfs and XFS cp --reflink=always of the earlier \
+         copy and then haul sync into it takes no more space",
+    ),
+    (
+        &["--inplace", "--append", "--append-verify", "--no-inplace"],
+        "haul writes a part file and renames it when it is complete, so that no half file is seen; partial files are continued",
+    ),
+    (
+        &["--delete-before", "--delete-during", "--del", "--delete-delay", "--delete-after"],
+        "write haul sync --delete: it removes after everything was copied",
+    ),
+    (
+        &["--delete-excluded", "--force"],
+        "haul sync --delete never removes what is excluded; remove it by haul rm -r",
+    ),
+    (&["--delete"], "write haul sync --delete SOURCE DEST: haul cp never removes anything"),
+    (
+        &["--timeout", "--contimeout"],
+        "haul reports a server that is silent for 10 s, and gives up after 60 s; --retries N says how often it is tried again",
+    ),
+    (&["--log-file"], "redirect the output: haul --json ... >LOG, or -v ... 2>LOG"),
+    (
+        &["-e", "--rsh", "--rsync-path"],
+        "haul has SSH built in: -P PORT, -i KEY, -J HOST and -o NAME=VALUE as scp has them",
+    ),
+    (&["--password-file"], "set HAUL_PASSWORD, or password-command in the configuration"),
+    (&["--port"], "write -P PORT, or the port in the location: sftp://HOST:PORT/PATH"),
+    (
+        &["-y", "--fuzzy", "--delay-updates", "--no-delay-updates"],
+        "leave the option out: haul has no delta transfer, and each file appears when it is complete",
+    ),
+    (&["--bwlimit-file"], "write --bwlimit RATE: 10M (bytes per second), 80mbit"),
+    // scp.
+    (&["-3"], "haul always copies between two servers through this machine; leave the option out"),
+    (
+        &["-4", "-6", "--ipv4", "--ipv6"],
+        "haul tries IPv6 and IPv4 at once; for SSH write -o AddressFamily=inet or inet6",
+    ),
+    (&["-T", "-O", "-s", "-D"], "haul speaks SFTP with any server of it; leave the option out"),
+    // rclone.
+    (
+        &["--transfers", "--checkers"],
+        "write --files N: files in flight at once; by default haul measures what the path takes",
+    ),
+    (
+        &[
+            "--multi-thread-streams",
+            "--multi-thread-cutoff",
+            "--streams",
+            "--max-connection-per-server",
+            "--nrconns",
+        ],
+        "write --lanes N: connections to a server; by default haul measures what the path takes",
+    ),
+    (
+        &["--buffer-size", "--max-backlog", "--disk-cache"],
+        "write --memory SIZE: most memory for data in flight",
+    ),
+    (
+        &["--no-check-certificate"],
+        "write --insecure; anyone on the path can then read and change everything",
+    ),
+    (
+        &["--no-traverse", "--fast-list", "--use-mmap"],
+        "leave the option out: haul has no such mode",
+    ),
+    (&["--low-level-retries", "--max-tries", "--retry", "--tries"], "write --retries N"),
+    (&["--interactive"], "write --dry-run first; haul asks nothing while it copies"),
+    (
+        &["--max-transfer", "--max-duration"],
+        "stop haul by a signal: the same command continues (timeout 1h haul cp ...)",
+    ),
+    // aria2 and curl.
+    (&["-j", "--max-concurrent-downloads"], "write --files N: files in flight at once"),
+    (
+        &["--dir", "--out", "--output", "--output-dir", "--remote-name"],
+        "name the destination last: haul cp URL DEST",
+    ),
+    (
+        &["--limit-rate", "--max-download-limit", "--max-overall-download-limit"],
+        "write --bwlimit RATE: 10M (bytes per second), 80mbit",
+    ),
+    (&["--continue-at"], "leave the option out: haul continues partial files by itself"),
+    (&["--location"], "leave the option out: haul follows redirects"),
+    (
+        &["--user", "--http-user", "--http-passwd"],
+        "write the user in the location, dav://USER@HOST/; the password comes from HAUL_PASSWORD, ~/.netrc, the configuration or the terminal",
+    ),
+    (
+        &["--header", "--user-agent", "--referer", "--cookie", "--load-cookies"],
+        "haul sends no headers of your own; a bearer token comes from HAUL_TOKEN",
+    ),
+    (
+        &["--proxy", "--all-proxy", "--http-proxy", "--https-proxy"],
+        "set http_proxy, https_proxy or all_proxy; no_proxy leaves hosts out",
+    ),
+    (&["--ca-certificate", "--capath"], "write --cacert FILE"),
+    (
+        &["--input-file"],
+        "pass the URLs as arguments: xargs -a FILE haul cp ... (DEST last: xargs -I{} haul cp {} DEST)",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_option_has_two_hints() {
+        let mut all: Vec<_> = FOREIGN.iter().flat_map(|(names, _)| *names).collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn a_value_is_no_part_of_the_name() {
+        assert_eq!(hint("--max-size=10M"), hint("--max-size"));
+        assert!(hint("--max-size").is_some());
+        assert_eq!(hint("--verfy"), None);
+    }
+}

@@ -1,0 +1,37 @@
+//! `haul mv`.
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use super::RemoteArgs;
+use crate::options::Options;
+
+/// Arguments of `haul mv`.
+#[derive(Debug, Args)]
+#[command(after_long_help = MEANING)]
+pub(crate) struct MvArgs {
+    /// Files and directories; in a remote path `*`, `?` and `[a-z]` match names
+    #[arg(required = true, value_name = "SOURCE")]
+    pub(crate) sources: Vec<OsString>,
+
+    /// A directory to move them into, or the new name of the only SOURCE
+    #[arg(required = true, value_name = "DEST")]
+    pub(crate) destination: OsString,
+
+    /// Print what would be moved, and move nothing
+    #[arg(short = 'n', long, help_heading = "Files")]
+    pub(crate) dry_run: bool,
+
+    #[command(flatten)]
+    pub(crate) options: Options,
+
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
+}
+
+const MEANING: &str = "\
+On one disk or one server SOURCE is renamed. Everywhere else it is copied with everything that can be
+kept (--preserve=all), read back (--verify), and then removed file by file, each only if its copy has the same size
+and time. If anything fails, or changes meanwhile, it stays at SOURCE; the same command again goes on.
+A slash at the end of SOURCE makes no difference.";

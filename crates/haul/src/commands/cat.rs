@@ -1,0 +1,22 @@
+//! `haul cat`: prints files, from wherever they are, in order and at the speed of the link.
+
+use super::pipe;
+use crate::args::{CatArgs, TransferArgs};
+use crate::config::Config;
+use crate::exit::{Exit, Stop};
+use crate::output::Printer;
+use crate::places::{Places, expected_lanes};
+use crate::settings;
+
+/// Runs it.
+pub(crate) async fn run(args: &CatArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
+    let mut resolved = settings::resolve(&TransferArgs::default(), config).map_err(Stop::Usage)?;
+    // Of the configuration: there is nothing to read back, and no place for a manifest.
+    resolved.manifest = None;
+    resolved.engine.verify = false;
+    let lanes = expected_lanes(&resolved.engine);
+    let (block_size, split) = (resolved.engine.block_size, resolved.split);
+    let places = Places::new(config, block_size, split, &args.remote, printer, lanes);
+    let files = places.expand_all(&args.files).await?;
+    pipe::to_output(&files, &places, resolved, printer).await
+}

@@ -1,0 +1,124 @@
+//! `haul check`: compares two trees.
+
+use std::thread;
+use std::time::Instant;
+
+use haul_engine::Settings;
+use haul_engine::tree::{CompareOptions, Compared, Difference, Side, compare};
+use haul_engine::verify::VerifyOptions;
+use haul_storage::{DigestKind, Entry, Error, RelPath, WorkPool};
+
+use crate::args::CheckArgs;
+use crate::config::Config;
+use crate::exit::{Exit, Stop};
+use crate::filter::Rules;
+use crate::options::SplitArg;
+use crate::output::{Piece, Printer, ProgressDisplay, human, json};
+use crate::places::{EXPECTED_LANES, Places};
+use crate::signals::Signals;
+use crate::units::bytes;
+
+/// Bytes in flight.
+const MEMORY: u64 = 64 << 20;
+
+/// Runs it.
+pub(crate) async fn run(
+    args: &CheckArgs,
+    config: &Config,
+    printer: &Printer,
+) -> Result<Exit, Stop> {
+    let defaults = Settings::default();
+    let lanes = if args.checksum { EXPECTED_LANES } else { 0 };
+    let places =
+        Places::new(config, defaults.block_size, SplitArg::Auto, &args.remote, printer, lanes);
+    let (source, destination) = (places.locate(&args.source)?, places.locate(&args.destination)?);
+    let source = places.existing(&source).await?;
+    let mut copy = places.existing(&destination).await?;
+    if !source.is_directory && copy.is_directory {
+        // As a copy would have put it there.
+        copy.path = copy.path.join(source.path.name()).map_err(|error| {
+            Error::new(haul_storage::ErrorKind::InvalidInput, "check").because(error.to_string())
+        })?;
+    }
+    let threads = thread::available_parallelism().map_or(2, usize::from).clamp(2, 16);
+    let pool =
+        WorkPool::new("hash", threads).map_err(|error| Error::from_io("start a thread", error))?;
+    let options = CompareOptions {
+        checksum: args.checksum.then_some(DigestKind::Blake3),
+        filter: Rules::new(args.filter.rules.clone()).filter(),
+        reading: VerifyOptions {
+            parallel: threads,
+            memory: MEMORY,
+            strict: false,
+            retries: defaults.retries,
+            retry_pause: defaults.retry_pause,
+            scratch: std::env::temp_dir(),
+            pool,
+        },
+    };
+    let signals = Signals::listen(printer, "interrupted");
+    let started = Instant::now();
+    let mut display = ProgressDisplay::counting(printer);
+    let mut read = 0;
+    let report = |compared| match compared {
+        Compared::Progress(more) => {
+            read += more;
+            display.count(started.elapsed(), || format!("checked {}", bytes(read)));
+        }
+        Compared::Failed(error) => printer.failure(&error),
+        Compared::Extra(_) if args.one_way => {}
+        Compared::Extra(entry) => missing(printer, "extra", &entry),
+        Compared::Missing(entry) => missing(printer, "missing", &entry),
+        Compared::Differs(path, how) => differs(printer, &path, &how),
+    };
+    let sides = (
+        Side { storage: &*source.storage, top: &source.path },
+        Side { storage: &*copy.storage, top: &copy.path },
+    );
+    let mut comparison = compare(sides, &options, signals.cancel(), report).await;
+    drop(display);
+    if args.one_way {
+        comparison.extra = 0;
+    }
+    if printer.is_json() {
+        printer.object(&json::Event::compared(&comparison, started.elapsed()));
+    } else {
+        printer.note(human::comparison(&comparison, started.elapsed()));
+    }
+    Ok(match signals.exit() {
+        Some(exit) => exit,
+        None if comparison.is_same() => Exit::Done,
+        None => Exit::Failed,
+    })
+}
+
+fn missing(printer: &Printer, word: &'static str, entry: &Entry) {
+    if printer.is_json() {
+        return printer.object(&json::Event::difference(word, &entry.path, Some(entry), None));
+    }
+    let word = format!("{word} ");
+    let slash = if entry.is_dir() { "/" } else { "" };
+    printer.listed(&[Piece::Text(&word), Piece::Name(entry.path.as_bytes()), Piece::Text(slash)]);
+}
+
+fn differs(printer: &Printer, path: &RelPath, how: &Difference) {
+    if printer.is_json() {
+        let word = match how {
+            Difference::Kind => "kind",
+            Difference::Size(..) => "size",
+            Difference::Time => "time",
+            Difference::Content => "content",
+            Difference::Target => "target",
+        };
+        return printer.object(&json::Event::difference("differs", path, None, Some(word)));
+    }
+    let why = match how {
+        Difference::Kind => " (kind)".to_owned(),
+        Difference::Size(first, second) => format!(" (size: {first} and {second} bytes)"),
+        Difference::Time => " (time)".to_owned(),
+        Difference::Content => " (content)".to_owned(),
+        Difference::Target => " (link target)".to_owned(),
+    };
+    let name = if path.is_root() { &b"."[..] } else { path.as_bytes() };
+    printer.listed(&[Piece::Text("differs "), Piece::Name(name), Piece::Text(&why)]);
+}

@@ -1,0 +1,46 @@
+//! `haul mkdir`: creates directories.
+
+use haul_storage::{Error, ErrorKind, StorageExt as _};
+
+use crate::args::MkdirArgs;
+use crate::config::Config;
+use crate::exit::{Exit, Stop};
+use crate::output::Printer;
+use crate::places::Places;
+
+/// Runs it.
+pub(crate) async fn run(
+    args: &MkdirArgs,
+    config: &Config,
+    printer: &Printer,
+) -> Result<Exit, Stop> {
+    let places = Places::for_names(config, &args.remote, printer);
+    let locations = args.locations.iter().map(|location| places.locate(location));
+    let mut exit = Exit::Done;
+    for location in locations.collect::<Result<Vec<_>, _>>()? {
+        let created = async {
+            let place = places.destination(&location, None).await?;
+            if place.exists {
+                if place.is_directory && args.parents {
+                    return Ok(());
+                }
+                return Err(Error::new(ErrorKind::AlreadyExists, "create directory").at(&location));
+            }
+            if args.parents {
+                return place.storage.create_dir_all(&place.path).await.map(drop);
+            }
+            place.storage.create_dir(&place.path).await
+        };
+        match created.await {
+            Ok(()) if printer.is_verbose() && !printer.is_json() => {
+                printer.result(format!("created {location}"));
+            }
+            Ok(()) => {}
+            Err(error) => {
+                printer.failure(&error.at(&location));
+                exit = Exit::Failed;
+            }
+        }
+    }
+    Ok(exit)
+}

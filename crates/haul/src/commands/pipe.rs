@@ -1,0 +1,144 @@
+//! Transfers from the standard input and to the standard output.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+
+use haul_engine::{Job, Summary};
+use haul_local::PipeStorage;
+use haul_storage::{Error, ErrorKind, Location, RelPath, Result};
+
+use crate::exit::{Exit, Stop};
+use crate::output::{Printer, human, json};
+use crate::places::Places;
+use crate::report::Report;
+use crate::settings::Resolved;
+use crate::signals::Signals;
+
+/// How both streams are written as a location.
+pub(crate) const STREAM: &str = "-";
+
+/// Prints files one after the other.
+pub(crate) async fn to_output(
+    files: &[Location],
+    places: &Places<'_>,
+    resolved: Resolved,
+    printer: &Printer,
+) -> Result<Exit, Stop> {
+    if printer.is_json() {
+        return Err(Stop::Usage(
+            "--json and file contents cannot share standard output".to_owned(),
+        ));
+    }
+    if resolved.engine.verify {
+        return Err(Stop::Usage("--verify cannot read standard output back".to_owned()));
+    }
+    if resolved.manifest.is_some() {
+        return Err(Stop::Usage(
+            "a manifest has no place on standard output; name a directory".to_owned(),
+        ));
+    }
+    printer.results_aside();
+    let signals = Signals::listen(printer, "interrupted");
+    let cancel = signals.cancel().clone();
+    let stdout = duplicate(std::io::stdout())?;
+    let storage = PipeStorage::output(stdout, move || cancel.cancel())?;
+    let mut failed = false;
+    for location in files {
+        if signals.cancel().is_cancelled() {
+            break;
+        }
+        let place = match places.existing(location).await {
+            Ok(place) if place.is_directory => {
+                printer.failure(&Error::new(ErrorKind::IsADirectory, "read").at(location));
+                failed = true;
+                continue;
+            }
+            Ok(place) => place,
+            Err(error) => {
+                printer.failure(&error);
+                failed = true;
+                continue;
+            }
+        };
+        let job = Job {
+            source: place.storage,
+            source_path: place.path,
+            destination: storage.clone(),
+            destination_path: name("standard output")?,
+        };
+        failed |= moved(job, &resolved, &signals, printer).await?.failed > 0;
+    }
+    Ok(match signals.exit() {
+        Some(exit) => exit,
+        // A reader that has seen enough is no failure.
+        None if failed && !signals.cancel().is_cancelled() => Exit::Failed,
+        None => Exit::Done,
+    })
+}
+
+/// Stores what comes on the standard input as a file.
+pub(crate) async fn from_input(
+    destination: &Location,
+    places: &Places<'_>,
+    resolved: Resolved,
+    printer: &Printer,
+) -> Result<Exit, Stop> {
+    if resolved.manifest.is_some() {
+        return Err(Stop::Usage(
+            "--manifest needs a source with a name, not standard input".to_owned(),
+        ));
+    }
+    let target = places.destination(destination, None).await?;
+    if target.is_directory || destination.has_trailing_slash() {
+        return Err(Stop::Usage(format!(
+            "{destination}: standard input has no file name; write DEST as a file: {}/NAME",
+            destination.to_string().trim_end_matches('/')
+        )));
+    }
+    let signals = Signals::listen(printer, "interrupted");
+    let job = Job {
+        source: PipeStorage::input(duplicate(std::io::stdin())?),
+        source_path: name("standard input")?,
+        destination: target.storage,
+        destination_path: target.path,
+    };
+    let summary = moved(job, &resolved, &signals, printer).await?;
+    let (digest, dry_run) = (resolved.engine.digest, resolved.engine.dry_run);
+    if printer.is_json() {
+        printer.object(&json::Event::summary(&summary, digest, dry_run));
+    } else {
+        printer.note(human::summary(&summary, dry_run, printer.is_verbose()));
+    }
+    Ok(match signals.exit() {
+        Some(exit) => exit,
+        None if summary.failed > 0 => Exit::Failed,
+        None => Exit::Done,
+    })
+}
+
+async fn moved(
+    job: Job,
+    resolved: &Resolved,
+    signals: &Signals,
+    printer: &Printer,
+) -> Result<Summary, Stop> {
+    let base = RelPath::root();
+    let report = Report::start(printer, base, None)
+        .map_err(|error| Error::from_io("start a thread", error))?;
+    let cancel = signals.cancel().clone();
+    let settings = resolved.engine.clone();
+    let summary = haul_engine::transfer(vec![job], settings, report.sink(), cancel).await;
+    drop(report.finish());
+    Ok(summary)
+}
+
+/// A stream of this process as a file of its own.
+fn duplicate(stream: impl AsFd) -> Result<File> {
+    let owned = stream.as_fd().try_clone_to_owned();
+    owned.map(File::from).map_err(|error| Error::from_io("open", error))
+}
+
+fn name(text: &str) -> Result<RelPath> {
+    RelPath::parse(text)
+        .map_err(|error| Error::new(ErrorKind::InvalidInput, "open").because(error.to_string()))
+}

@@ -1,0 +1,111 @@
+//! `haul rm`: removes files and trees.
+
+use haul_engine::tree::{RemoveEvent, Totals, remove};
+use haul_storage::{Error, ErrorKind, Location};
+
+use crate::args::RmArgs;
+use crate::config::Config;
+use crate::exit::{Exit, Stop};
+use crate::output::{Printer, human, json};
+use crate::places::Places;
+use crate::signals::Signals;
+
+/// Runs it.
+pub(crate) async fn run(args: &RmArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
+    let places = Places::for_names(config, &args.remote, printer);
+    // Wrong arguments are found before anything is removed.
+    let arguments = args.locations.iter().map(|location| places.locate(location));
+    let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
+    let signals = Signals::listen(printer, "interrupted");
+    let mut run = Run {
+        args,
+        places: &places,
+        printer,
+        signals: &signals,
+        removed: Totals::default(),
+        failed: 0,
+    };
+    for argument in arguments {
+        match places.expand(argument).await {
+            Ok(locations) => {
+                for location in locations {
+                    run.remove(&location).await;
+                }
+            }
+            Err(error) => run.fail(&error),
+        }
+    }
+    if printer.is_json() {
+        printer.object(&json::Event::removal(&run.removed, run.failed, args.dry_run));
+    } else {
+        printer.note(human::removal(&run.removed, run.failed, args.dry_run));
+    }
+    Ok(match signals.exit() {
+        Some(exit) => exit,
+        None if run.failed > 0 => Exit::Failed,
+        None => Exit::Done,
+    })
+}
+
+struct Run<'a> {
+    args: &'a RmArgs,
+    places: &'a Places<'a>,
+    printer: &'a Printer,
+    signals: &'a Signals,
+    removed: Totals,
+    failed: u64,
+}
+
+impl Run<'_> {
+    fn fail(&mut self, error: &Error) {
+        if self.args.force && error.kind() == ErrorKind::NotFound {
+            return;
+        }
+        self.failed += 1;
+        self.printer.failure(error);
+    }
+
+    async fn remove(&mut self, location: &Location) {
+        if self.signals.cancel().is_cancelled() {
+            return;
+        }
+        let (place, entry) = match self.places.itself(location).await {
+            Ok(found) => found,
+            Err(error) => return self.fail(&error),
+        };
+        if place.path.is_root() {
+            return self.fail(
+                &Error::new(ErrorKind::InvalidInput, "remove")
+                    .at(location)
+                    .because("it has no name of its own; name the directory, or what is in it"),
+            );
+        }
+        if entry.is_dir() && !self.args.recursive {
+            return self.fail(
+                &Error::new(ErrorKind::IsADirectory, "remove")
+                    .at(location)
+                    .because("it is a directory; -r removes it and everything in it"),
+            );
+        }
+        let (printer, dry_run) = (self.printer, self.args.dry_run);
+        let storage = &place.storage;
+        let report = |event: RemoveEvent<'_>| match event {
+            RemoveEvent::Failed(error) => printer.failure(&error),
+            RemoveEvent::Removed(entry) if printer.is_json() => {
+                printer.object(&json::Event::removed(entry, dry_run));
+            }
+            RemoveEvent::Removed(entry)
+                if printer.is_verbose() || dry_run && !printer.is_quiet() =>
+            {
+                let word = if dry_run { "would remove" } else { "removed" };
+                let slash = if entry.is_dir() { "/" } else { "" };
+                let name = storage.location().display(&entry.path);
+                printer.result(format!("{word} {name}{slash}"));
+            }
+            RemoveEvent::Removed(_) => {}
+        };
+        let removal = remove(&**storage, entry, dry_run, self.signals.cancel(), report).await;
+        self.removed += removal.removed;
+        self.failed += removal.failed;
+    }
+}

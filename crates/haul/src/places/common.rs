@@ -1,0 +1,128 @@
+//! A directory above two others, so that what is in one can be renamed into the other.
+
+use std::path::{Component, Path, PathBuf};
+
+use haul_storage::{Error, ErrorKind, Location, RelPath, Result};
+
+use super::{Place, Places};
+
+impl Places<'_> {
+    /// The nearest directory above both, or one of them, and where they are below it. `None` if they are on
+    /// different servers, or the second is not there.
+    pub(crate) async fn common(
+        &self,
+        first: &Location,
+        second: &Location,
+    ) -> Result<Option<(Place, RelPath, RelPath)>> {
+        let Some((above, first_below, second_below)) = above(first, second) else {
+            return Ok(None);
+        };
+        let place = match self.existing(&above).await {
+            Ok(place) if place.is_directory => place,
+            // What the user may not see, or is no directory of that server: it is copied.
+            _ => return Ok(None),
+        };
+        let below = |below: &[u8]| {
+            let mut path = place.path.clone();
+            for component in below.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+                path = path.join(component).map_err(|error| {
+                    Error::new(ErrorKind::InvalidInput, "open").at(first).because(error.to_string())
+                })?;
+            }
+            Ok::<_, Error>(path)
+        };
+        let (first_below, second_below) = (below(&first_below)?, below(&second_below)?);
+        Ok(Some((place, first_below, second_below)))
+    }
+}
+
+/// The location above both, and their paths below it.
+fn above(first: &Location, second: &Location) -> Option<(Location, Vec<u8>, Vec<u8>)> {
+    match (first, second) {
+        (Location::Local(first), Location::Local(second)) => {
+            let (first, second) = (first.canonicalize().ok()?, second.canonicalize().ok()?);
+            let common = common_path(&first, &second);
+            let below = |path: &Path| {
+                let below = path.strip_prefix(&common).unwrap_or(path);
+                below.as_os_str().as_encoded_bytes().to_vec()
+            };
+            let (first, second) = (below(&first), below(&second));
+            Some((Location::Local(common), first, second))
+        }
+        (
+            Location::Remote { scheme, user, host, port, path, query: None, .. },
+            Location::Remote {
+                scheme: other_scheme,
+                user: other_user,
+                host: other_host,
+                port: other_port,
+                path: other_path,
+                query: None,
+                ..
+            },
+        ) => {
+            let same = scheme == other_scheme
+                && user == other_user
+                && host == other_host
+                && port == other_port
+                && path.starts_with(b"/") == other_path.starts_with(b"/");
+            let has_dots = |path: &[u8]| {
+                path.split(|byte| *byte == b'/').any(|part| part == b".." || part == b"~")
+            };
+            if !same || has_dots(path) || has_dots(other_path) {
+                return None;
+            }
+            let length = common_length(path, other_path);
+            let mut above = first.clone();
+            if let Location::Remote { path, written, .. } = &mut above {
+                path.truncate(length);
+                *written = None;
+            }
+            Some((above, path[length..].to_vec(), other_path[length..].to_vec()))
+        }
+        _ => None,
+    }
+}
+
+fn common_path(first: &Path, second: &Path) -> PathBuf {
+    let pairs = first.components().zip(second.components());
+    pairs.take_while(|(a, b)| a == b).map(|(a, _): (Component<'_>, _)| a).collect()
+}
+
+/// Bytes of the longest beginning that both have and that ends with a component.
+fn common_length(first: &[u8], second: &[u8]) -> usize {
+    let is_end = |path: &[u8], at: usize| at == path.len() || path[at] == b'/';
+    let same = first.iter().zip(second).take_while(|(a, b)| a == b).count();
+    if is_end(first, same) && is_end(second, same) {
+        return same;
+    }
+    // The slash stays: what is above the first component is the root.
+    first[..same].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remote(first: &str, second: &str) -> Option<(String, String, String)> {
+        let location = |text| Location::parse(text).unwrap().as_ssh_host();
+        above(&location(first), &location(second)).map(|(above, first, second)| {
+            let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+            (above.to_string(), text(first), text(second))
+        })
+    }
+
+    #[test]
+    fn the_longest_path_above_both_is_found() {
+        let found = |above: &str, first: &str, second: &str| {
+            Some((above.to_owned(), first.to_owned(), second.to_owned()))
+        };
+        assert_eq!(remote("h:/a/b", "h:/a/c"), found("sftp://h/a/", "b", "c"));
+        assert_eq!(remote("h:/a/b", "h:/a/b/c"), found("sftp://h/a/b", "", "/c"));
+        assert_eq!(remote("h:/ab", "h:/ac/d"), found("sftp://h/", "ab", "ac/d"));
+        assert_eq!(remote("h:ab", "h:ac"), found("sftp://h/~/", "ab", "ac"));
+        assert_eq!(remote("h:/a", "h:a"), None, "the home is somewhere");
+        assert_eq!(remote("h:/a/../b", "h:/a/c"), None);
+        assert_eq!(remote("h:/a", "g:/a"), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! `haul rm`, `mkdir`, `du`, `check`, `mv`, `cat` and the standard streams, on local disks. `between` has the same
+//! over servers.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::session::Session;
+
+#[test]
+fn a_file_is_removed_and_a_directory_only_with_r() {
+    let session = Session::new().file("d/a", "12345").file("d/b/c", "1").file("x", "");
+    session.haul("rm x").status(0).stdout("").stderr("removed 1 file, 0 B\n");
+    assert!(!session.has("x"));
+    session.haul("rm d").status(1).stderr(
+        "haul: d: cannot remove: it is a directory; -r removes it and everything in it\n\
+         removed 0 files, 0 B; 1 failed\n",
+    );
+    let ran = session.haul("rm -rn d").status(0);
+    assert_eq!(ran.out().lines().filter(|line| line.starts_with("would remove ")).count(), 4);
+    assert!(session.has("d/b/c"));
+    session.haul("rm -r d").status(0).stderr("removed 2 files, 2 directories, 6 B\n");
+    assert!(!session.has("d"));
+}
+
+#[test]
+fn what_does_not_exist_is_an_error_unless_f_is_given() {
+    let session = Session::new().file("a", "");
+    session.haul("rm none a").status(1).stderr_has("haul: none: cannot look at: ");
+    assert!(!session.has("a"), "the others are removed");
+    session.haul("rm -f none").status(0);
+}
+
+#[test]
+fn a_link_is_removed_and_not_what_it_points_to() {
+    let session = Session::new().file("d/a", "a").link("l", "d");
+    session.haul("rm l").status(0);
+    assert!(session.has("d/a") && !session.has("l"));
+    session.write("e/x", "");
+    std::os::unix::fs::symlink("../d", session.path("e/l")).unwrap();
+    session.haul("rm -r e").status(0);
+    assert!(session.has("d/a") && !session.has("e"));
+}
+
+#[test]
+fn what_has_no_name_of_its_own_is_not_removed() {
+    let session = Session::new().file("d/a", "a");
+    for place in [".", "..", "d/..", "/"] {
+        session.haul(&format!("rm -r {place}")).status(1).stderr_has("it has no name of its own");
+    }
+    assert!(session.has("d/a"));
+}
+
+#[test]
+fn directories_are_created() {
+    let session = Session::new();
+    session.haul("mkdir a").status(0).stderr("");
+    session.haul("mkdir a").status(1).stderr("haul: a: cannot create directory: already exists\n");
+    session.haul("mkdir -p a a/b/c").status(0);
+    assert!(session.has("a/b/c"));
+    session.haul("mkdir x/y").status(1);
+    assert!(!session.has("x"));
+    session.write("f", "");
+    session.haul("mkdir -p f").status(1);
+}
+
+#[test]
+fn directories_are_measured() {
+    let session = Session::new().file("d/a", "12345").file("d/b/c", "1").file("d/b/x/y", "22");
+    std::fs::hard_link(session.path("d/a"), session.path("d/b/again")).unwrap();
+    session.haul("du d").status(0).stdout(
+        "             8         4 d\n             3         3 d/b\n             2         1 d/b/x\n",
+    );
+    session.haul("du -s d").status(0).stdout("             8         4 d\n");
+    session.haul("du -h -d 1 -c d d/b").status(0);
+    let objects = session.haul("du --json -s d").status(0).objects();
+    assert_eq!(objects[0]["event"], "usage");
+    assert_eq!((&objects[0]["bytes"], &objects[0]["directories"]), (&8.into(), &3.into()));
+    session.haul("du none").status(1);
+}
+
+#[test]
+fn a_copy_is_checked_by_size_and_time_or_by_content() {
+    let session = Session::new().file("s/a", "12345").file("s/d/b", "b").file("s/d/c", "c");
+    session.haul("cp -q s/ t").status(0);
+    let ran = session.haul("check s t").status(0).stdout("");
+    assert!(ran.err().starts_with("3 same in "), "{}", ran.err());
+    session.haul("check --checksum s t").status(0).stdout("");
+    // The same size and time, and other bytes.
+    let modified = std::fs::metadata(session.path("s/a")).unwrap().modified().unwrap();
+    session.write("t/a", "54321");
+    std::fs::File::options()
+        .write(true)
+        .open(session.path("t/a"))
+        .unwrap()
+        .set_modified(modified)
+        .unwrap();
+    session.haul("check s t").status(0).stdout("");
+    session.haul("check -c s t").status(1).stdout("differs a (content)\n");
+    session.write("t/d/b", "bb");
+    session.write("t/e/x", "");
+    std::fs::remove_file(session.path("t/d/c")).unwrap();
+    let ran = session.haul("check -c s t").status(1);
+    let out = ran.out();
+    let mut lines: Vec<_> = out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        ["differs a (content)", "differs d/b (size: 1 and 2 bytes)", "extra e/", "missing d/c"]
+    );
+    session.haul("check s/d/b t/d").status(1).stdout("differs . (size: 1 and 2 bytes)\n");
+    session.haul("check --one-way --exclude=b --exclude=c s t").status(0).stdout("");
+    session.haul("check s none").status(1).stdout("");
+}
+
+#[test]
+fn a_file_is_renamed_on_its_disk() {
+    let session = Session::new().file("a", "aa").file("d/x", "x");
+    session.haul("mv a b").status(0);
+    assert_eq!((session.has("a"), session.read("b").as_str()), (false, "aa"));
+    session.haul("mv b d").status(0);
+    assert_eq!(session.read("d/b"), "aa");
+    session.haul("mv d/ e").status(0);
+    assert!(session.has("e/x") && !session.has("d"));
+    session.haul("mv none x").status(1);
+    session.haul("mv . x").status(1).stderr_has("it has no name of its own");
+}
+
+#[test]
+fn what_replaces_something_is_copied_and_then_removed() {
+    let session = Session::new().file("a", "new").file("b", "old one");
+    session.haul("mv a b").status(0);
+    assert_eq!((session.has("a"), session.read("b").as_str()), (false, "new"));
+    let session = Session::new().file("d/a", "new").file("e/d/a", "an old one").file("e/d/b", "b");
+    session.haul("mv d e").status(0);
+    assert_eq!((session.has("d"), session.read("e/d/a").as_str()), (false, "new"));
+    assert!(session.has("e/d/b"));
+    // Kept there, so it stays here.
+    let session = Session::new().file("a", "new").file("b", "old");
+    session.haul("mv --overwrite never a b").status(1).stderr_has("not the same as its copy");
+    assert_eq!((session.read("a").as_str(), session.read("b").as_str()), ("new", "old"));
+}
+
+#[test]
+fn files_are_printed_in_order() {
+    let big = "0123456789abcdef".repeat(200_000);
+    let session = Session::new().file("a", &big).file("b", "end\n");
+    assert_eq!(session.haul("cat a b").status(0).stderr("").out(), format!("{big}end\n"));
+    assert_eq!(session.haul("cp b a b -").status(0).out(), format!("end\n{big}end\n"));
+    session.haul("cat none b").status(1).stdout("end\n").stderr_has("haul: none: ");
+    session.haul("cat .").status(1).stderr_has("is a directory");
+    session.haul("cat --json b").status(2).stdout("");
+}
+
+#[test]
+fn the_standard_input_becomes_a_file() {
+    let session = Session::new().directory("d");
+    let bytes = "0123456789abcdef".repeat(200_000);
+    let mut child =
+        session.command("cp - d/f").stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(bytes.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(session.read("d/f"), bytes);
+    session.haul("cp - d").status(2).stderr_has("standard input has no file name");
+    session.haul("cp - a b").status(2);
+    session.haul("cp - empty").status(0);
+    assert_eq!(session.read("empty"), "");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let session = Session::new().file("a", vec![0; 32 << 20]);
+    let mut child =
+        session.command("cat a").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert!(output.status.success());
+}
