@@ -19,7 +19,8 @@ async fn a_directory_is_measured_with_everything_below_it() {
     storage.add_file("beside", "not counted");
     let top = storage.stat(&path("top")).await.unwrap();
     let mut found = Vec::new();
-    let clean = measure(&*storage, top, &Cancel::default(), |measured| {
+    let cancel = Cancel::default();
+    let clean = measure(&*storage, top, &cancel, |measured| {
         if let Measured::Entry { entry, depth, totals } = measured
             && entry.is_dir()
         {
@@ -50,7 +51,8 @@ async fn what_cannot_be_removed_stays_with_its_directories_and_the_rest_goes() {
     storage.faults().on(Operation::Remove).path("top/b/c").fail(ErrorKind::PermissionDenied);
     let top = storage.stat(&path("top")).await.unwrap();
     let mut failed = Vec::new();
-    let removal = remove(&*storage, top, false, &Cancel::default(), |event| {
+    let cancel = Cancel::default();
+    let removal = remove(&*storage, top, false, &cancel, |event| {
         if let RemoveEvent::Failed(error) = event {
             failed.push(error.location().to_owned());
         }
@@ -75,10 +77,11 @@ async fn of_what_was_moved_only_that_goes_which_is_the_same_at_its_destination()
     }
     source.add_file("top/new", "added since");
     let mut stays = Vec::new();
+    let (top, there, cancel) = (path("top"), path("copy"), Cancel::default());
     let clean = remove_moved(
-        Side { storage: &*source, top: &path("top") },
-        Side { storage: &*copy, top: &path("copy") },
-        &Cancel::default(),
+        Side { storage: &*source, top: &top },
+        Side { storage: &*copy, top: &there },
+        &cancel,
         |error| stays.push(error.location().rsplit('/').next().unwrap().to_owned()),
     );
     assert!(!clean.await);
