@@ -171,13 +171,25 @@ async fn existing(context: &Context, item: &Item) -> Result<Option<Entry>> {
         return Ok(None);
     };
     if existing.is_dir() {
-        if context.settings.delete {
-            crate::plan::remove(context, &item.job, &existing).await?;
+        let in_the_way = |cause: &str| {
+            Error::new(ErrorKind::IsADirectory, "write")
+                .at(item.job.destination_name(&item.destination))
+                .because(cause)
+        };
+        if !context.settings.delete {
+            return Err(in_the_way("a directory is where a file is to go"));
+        }
+        crate::plan::remove(context, &item.job, &existing).await?;
+        if context.settings.dry_run {
             return Ok(None);
         }
-        return Err(Error::new(ErrorKind::IsADirectory, "write")
-            .at(item.job.destination_name(&item.destination))
-            .because("a directory is where a file is to go"));
+        // What is excluded stays, and its directories with it.
+        return match item.job.job.destination.find(&item.destination).await? {
+            Some(left) if left.is_dir() => {
+                Err(in_the_way("a directory with excluded files is where a file is to go"))
+            }
+            left => Ok(left),
+        };
     }
     Ok(Some(existing))
 }

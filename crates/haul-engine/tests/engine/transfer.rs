@@ -202,6 +202,21 @@ async fn delete_spares_what_the_filter_leaves_out() {
     assert_eq!(destination.paths(), ["f", "old/", "old/spared.log", "other.log"]);
 }
 
+/// It was copied whole, could not be renamed onto the directory, and its part file stayed.
+#[tokio::test]
+async fn a_file_whose_place_is_taken_by_excluded_files_is_not_copied() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_pattern_file("name", 3 << 20, 7);
+    destination.add_file("name/spared.log", "x");
+    destination.add_file("name/gone", "x");
+    let filter = Filter::new(|path, _| !path.ends_with(b".log"));
+    let settings = Settings { delete: true, filter, ..quick() };
+    let ran = run(job(&source, &destination), settings).await;
+    assert_eq!((ran.summary.failed, ran.summary.moved_bytes), (1, 0));
+    assert_eq!(destination.paths(), ["name/", "name/spared.log"]);
+    assert!(!destination.has_part("name"));
+}
+
 #[tokio::test]
 async fn no_byte_is_moved_twice() {
     for server_copy in [true, false] {
