@@ -1,7 +1,7 @@
 //! Options of rsync, scp, rclone, aria2 and curl that haul does not have, and what to write instead.
 //!
-//! Whoever types one of them has a habit, not a spelling mistake: a guess at a similar word would be wrong. docs/options.md
-//! has the same table for readers; a test compares the two.
+//! Such an option is a habit, not a spelling mistake: a guess at a similar word would be wrong. docs/options.md has
+//! the same table; a test compares the two.
 
 /// An option that haul does not have, as it is written there, and what to do instead.
 pub(crate) type Foreign = (&'static [&'static str], &'static str);
@@ -232,6 +232,16 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn the_documentation_has_each_of_them_in_the_same_words() {
+        let page = include_str!("../../../../docs/options.md");
+        for (names, hint) in FOREIGN {
+            let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+            let row = format!("| {} | {hint} |", names.join(", "));
+            assert!(page.contains(&row), "docs/options.md has no line {row}");
+        }
     }
 
     #[test]

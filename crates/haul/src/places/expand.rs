@@ -1,6 +1,6 @@
 //! Globs in remote paths: `server:logs/*.gz`.
 //!
-//! A shell expands local patterns itself; on the far side nobody does, so haul lists the directories. As in
+//! A shell expands local patterns itself, but not those of a server, so haul lists the directories there. As in
 //! a shell `*`, `?` and `[a-z]` match within one component, a leading dot has to be written, and matches are
 //! sorted. A path that exists as it is written is never taken for a pattern.
 
