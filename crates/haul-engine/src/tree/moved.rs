@@ -1,9 +1,14 @@
 //! Removes what was moved: of a tree only that which is the same at the destination.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, try_join};
-use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath, Result};
+use haul_storage::{
+    CommitOptions, Entry, EntryKind, Error, ErrorKind, Metadata, RelPath, Result, StorageExt as _,
+    part_name,
+};
 
 use super::compare::Side;
 use super::crawl::{Visitor, crawl};
@@ -29,6 +34,18 @@ pub async fn remove_moved(
         }
     };
     let remover = Remover { source, copy, report: Mutex::new(report) };
+    match remover.is_itself(&top).await {
+        Ok(false) => {}
+        Ok(true) => {
+            let error = Error::new(ErrorKind::InvalidInput, "remove");
+            remover.failed(&top, error.because("it is its own copy, under another location"));
+            return false;
+        }
+        Err(error) => {
+            remover.failed(&top, error);
+            return false;
+        }
+    }
     crawl(source.storage, top, &remover, cancel).await && !cancel.is_cancelled()
 }
 
@@ -39,6 +56,31 @@ struct Remover<'a, F> {
 }
 
 impl<F: FnMut(Error) + Send> Remover<'_, F> {
+    /// Whether both locations are one place: a server of this machine, two names of a host, a linked directory.
+    /// A file of haul's own beside or in the source tells.
+    async fn is_itself(&self, top: &Entry) -> Result<bool> {
+        let places = if top.is_dir() {
+            Some((self.source.top.clone(), self.copy.top.clone()))
+        } else if self.source.top.name() == self.copy.top.name() {
+            self.source.top.parent().zip(self.copy.top.parent())
+        } else {
+            None
+        };
+        let Some((here, there)) = places else { return Ok(false) };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let name = part_name(format!("mv-{}-{}", std::process::id(), now.as_nanos()).as_bytes());
+        let invalid = |error: haul_storage::RelPathError| {
+            Error::new(ErrorKind::InvalidInput, "remove").because(error.to_string())
+        };
+        let (here, there) =
+            (here.join(&name).map_err(invalid)?, there.join(&name).map_err(invalid)?);
+        let options = CommitOptions { metadata: Metadata::default(), replace: false, sync: false };
+        self.source.storage.write_whole(&here, Bytes::new(), &options).await?;
+        let found = self.copy.storage.find(&there).await;
+        self.source.storage.remove(&here).await?;
+        Ok(found?.is_some())
+    }
+
     async fn remove(&self, entry: &Entry) -> Result<()> {
         if !entry.is_dir() {
             let path = self.path_of_copy(&entry.path)?;

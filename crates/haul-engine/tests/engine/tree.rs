@@ -91,3 +91,18 @@ async fn of_what_was_moved_only_that_goes_which_is_the_same_at_its_destination()
     let left: Vec<_> = left.iter().map(|entry| entry.path.to_string()).collect();
     assert_eq!(left, ["top/longer", "top/new"]);
 }
+
+/// The same place by another name: removing the source would remove its only copy.
+#[tokio::test]
+async fn what_is_its_own_copy_is_not_removed() {
+    let storage = MemoryStorage::new();
+    storage.add_file("top/a", "1");
+    for name in ["top", "top/a"] {
+        let (top, cancel, mut stays) = (path(name), Cancel::default(), Vec::new());
+        let side = Side { storage: &*storage, top: &top };
+        let report = |error: haul_storage::Error| stays.push(error.cause());
+        assert!(!remove_moved(side, side, &cancel, report).await);
+        assert_eq!(stays, ["it is its own copy, under another location"]);
+    }
+    assert_eq!(storage.paths(), ["top/", "top/a"]);
+}

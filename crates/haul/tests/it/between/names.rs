@@ -80,6 +80,15 @@ fn works_with_names(
     assert!(!session.has("local"));
     assert_eq!(std::fs::read(there.join("to/local/two/three")).unwrap(), b"3");
 
+    // Onto itself: by its own location, and by the server's.
+    run(&format!("mv {base}to/local {base}to")).status(1);
+    run(&format!("mv {base}to/local/one {base}to/local/one")).status(1);
+    run(&format!("mv {} {base}to/local/two/", there.join("to/local/two/three").display()))
+        .status(1);
+    run(&format!("mv {} {base}to/", there.join("to/local").display())).status(1);
+    assert_eq!(std::fs::read(there.join("to/local/two/three")).unwrap(), b"3");
+    assert_eq!(std::fs::read(there.join("to/local/one")).unwrap(), b"1");
+
     // And removed.
     run(&format!("rm {base}to/src")).status(1).stderr_has("-r removes it");
     run(&format!("rm {base}to/src/*.txt")).status(0);
