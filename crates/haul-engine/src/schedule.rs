@@ -16,13 +16,12 @@ use crate::ranges::RangeSet;
 /// digests in tree form can take every range by itself.
 pub const ALIGNMENT: u64 = 64 << 10;
 
-/// An assignment is stuck if its first byte has not come so many times as long after the request as another
-/// one took from its request to its end; or, once it has begun, if nothing has come for so many times as
-/// long as it should take now, or its rest would take that long. On a free lane it would be there sooner: after
-/// losses TCP waits up to a minute before it sends again, and then sends a packet or two in a round trip
-/// (measured at 0.5 Mbit/s and 300 ms, where the last five ranges took 25 s on such lanes).
+/// How many times its expected duration an assignment may take before it counts as stuck. Before its first
+/// byte, that is the time since its request; after it, the time without progress, or the time that its rest
+/// needs at its own rate. A free lane would be faster: after losses TCP backs off for up to a minute, and
+/// then sends one or two packets per RTT (measured at 0.5 Mbit/s and 300 ms, where the last five ranges took 25 s).
 const STUCK: u32 = 2;
-/// Nothing is stuck sooner: before its first byte, and after it.
+/// The least duration that counts as stuck: before the first byte, and after it.
 const LEAST_STUCK: Duration = Duration::from_millis(500);
 const LEAST_STUCK_BEGUN: Duration = Duration::from_secs(2);
 

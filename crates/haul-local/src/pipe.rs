@@ -46,7 +46,7 @@ struct Output {
     pool: WorkPool,
     written: AtomicU64,
     begun: AtomicBool,
-    /// What to do when nobody reads any more.
+    /// Called when the reader has closed its end.
     reader_is_gone: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -243,7 +243,7 @@ impl Storage for PipeStorage {
     }
 }
 
-/// Reads to the end, or until nobody wants more.
+/// Reads to the end of the file, or until the receiver is dropped.
 fn read(mut file: File, blocks: &mpsc::Sender<Result<Block>>) {
     loop {
         let mut buffer = vec![0; BLOCK];
@@ -271,7 +271,7 @@ fn read(mut file: File, blocks: &mpsc::Sender<Result<Block>>) {
             Ok(true) => return,
             Err(error) => {
                 let error = Error::from_io("read", error).at("standard input");
-                // Nobody may be left to hear of it.
+                // The receiver may be gone.
                 drop(blocks.blocking_send(Err(error.with_retry(Retry::Never))));
                 return;
             }
@@ -382,7 +382,7 @@ impl WriteAt for Writer {
                 .at(&self.location)
                 .because(format!("{written} bytes were written of {size}")));
         }
-        // What comes next is another file.
+        // The next file starts at 0 again.
         self.output.written.store(0, Ordering::Release);
         Ok(())
     }

@@ -37,13 +37,15 @@ const TURNED_AWAY_WITHIN: Duration = Duration::from_secs(5);
 /// Lanes that have not answered after so many round trips, and so long, while others have: when they are
 /// half of all, the path is too slow for so many. It loses what most of them begin with, and each then
 /// waits for seconds until that is sent again (measured at 0.5 Mbit/s and 300 ms, where 48 lanes took a third
-/// of the rate for 20 s). Fewer than these are not given up.
+/// of the rate for 20 s).
 const UNFED_ROUND_TRIPS: u32 = 5;
 const UNFED: Duration = Duration::from_secs(1);
 
-/// One that has not answered for so many times as long is closed also alone: its first packets were lost, and
-/// TCP waits up to a minute before it sends them again.
+/// A single lane without a response is closed after this many times that patience: its first packets were lost,
+/// and TCP backs off for up to a minute before it retransmits them.
 const LOST_AFTER: u32 = 4;
+
+/// Fewer lanes than this are never closed for lack of a response.
 const FEWEST: usize = 8;
 
 /// Bytes that every new lane is asked for before anything is known of the file.

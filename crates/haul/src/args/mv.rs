@@ -33,5 +33,6 @@ pub(crate) struct MvArgs {
 const MEANING: &str = "\
 On one disk or one server SOURCE is renamed. Everywhere else it is copied with everything that can be
 kept (--preserve=all), read back (--verify), and then removed file by file, each only if its copy has the same size
-and time. If anything fails, or changes meanwhile, it stays at SOURCE; the same command again goes on.
+and time. If anything fails, or changes meanwhile, it stays at SOURCE. Existing files are replaced; for a
+rerun after an interruption --overwrite different skips what is there with the same size and time.
 A slash at the end of SOURCE makes no difference.";

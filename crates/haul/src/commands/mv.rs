@@ -8,7 +8,7 @@ use super::transfer;
 use crate::args::{MvArgs, TransferArgs};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
-use crate::options::PreserveArg;
+use crate::options::{OverwriteArg, PreserveArg};
 use crate::output::{Printer, json};
 use crate::places::{Places, expected_lanes};
 use crate::signals::Signals;
@@ -20,6 +20,8 @@ pub(crate) async fn run(args: &MvArgs, config: &Config, printer: &Printer) -> Re
     let mut options = args.options.clone();
     options.preserve = options.preserve.or(Some(PreserveArg::ALL));
     options.verify = options.verify.or(Some(Switch(true)));
+    // What a file of the same size and time holds is not known, and the source will be removed.
+    options.overwrite = options.overwrite.or(Some(OverwriteArg::Always));
     let transfer = TransferArgs { options, dry_run: args.dry_run, ..TransferArgs::default() };
     let resolved = settings::resolve(&transfer, config).map_err(Stop::Usage)?;
     if !resolved.rules.is_empty() {

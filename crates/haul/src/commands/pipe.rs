@@ -76,7 +76,7 @@ pub(crate) async fn to_output(
     })
 }
 
-/// Stores what comes on the standard input as a file.
+/// Stores standard input as a file.
 pub(crate) async fn from_input(
     destination: &Location,
     places: &Places<'_>,

@@ -134,6 +134,14 @@ fn what_replaces_something_is_copied_and_then_removed() {
     session.haul("mv d e").status(0);
     assert_eq!((session.has("d"), session.read("e/d/a").as_str()), (false, "new"));
     assert!(session.has("e/d/b"));
+    // The same size and time: only its content tells it apart.
+    let session = Session::new().file("a", "new").file("b", "old");
+    for name in ["a", "b"] {
+        let file = std::fs::File::options().write(true).open(session.path(name)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    }
+    session.haul("mv a b").status(0);
+    assert_eq!((session.has("a"), session.read("b").as_str()), (false, "new"));
     // Kept there, so it stays here.
     let session = Session::new().file("a", "new").file("b", "old");
     session.haul("mv --overwrite never a b").status(1).stderr_has("not the same as its copy");
