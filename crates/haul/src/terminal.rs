@@ -64,7 +64,7 @@ fn visible(prompt: &str) -> io::Result<Option<String>> {
     Ok((!line.is_empty()).then(|| answer.to_owned()))
 }
 
-/// No terminal to open means that there is nobody to ask.
+/// Without a terminal to open there is no one to prompt.
 fn nobody<T>(error: io::Error) -> io::Result<Option<T>> {
     let absent = matches!(error.raw_os_error(), Some(code) if {
         let errno = rustix::io::Errno::from_raw_os_error(code);

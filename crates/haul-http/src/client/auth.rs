@@ -277,7 +277,7 @@ impl SignIn {
         let prompt = format!("Password of {user} at {}: ", self.origin);
         let typed = self.prompter.secret(&prompt).await.map_err(|error| error.to_string())?;
         let password = typed.ok_or_else(|| {
-            format!("there is no password for {user}, and nobody to ask: set HAUL_PASSWORD")
+            format!("there is no password for {user}, and no terminal to ask on: set HAUL_PASSWORD")
         })?;
         Ok(Login { user: user.clone().into_bytes(), password: Password::from(&password) })
     }

@@ -374,7 +374,7 @@ impl<'a> Attempts<'a> {
             cause = format!("{cause} after what it has accepted");
         }
         cause = if self.tried.is_empty() {
-            format!("{cause}; there was nothing to try: no key, no password, nobody to ask")
+            format!("{cause}; there was nothing to try: no key, no password, no terminal to ask on")
         } else {
             format!("{cause}; tried {}", self.tried.join(", "))
         };

@@ -1,12 +1,10 @@
 //! `haul check`: compares two trees.
 
-use std::thread;
 use std::time::Instant;
 
 use haul_engine::Settings;
 use haul_engine::tree::{CompareOptions, Compared, Difference, Side, compare};
-use haul_engine::verify::VerifyOptions;
-use haul_storage::{DigestKind, Entry, Error, RelPath, WorkPool};
+use haul_storage::{DigestKind, Entry, Error, RelPath};
 
 use crate::args::CheckArgs;
 use crate::config::Config;
@@ -17,9 +15,6 @@ use crate::output::{Piece, Printer, ProgressDisplay, human, json};
 use crate::places::{EXPECTED_LANES, Places};
 use crate::signals::Signals;
 use crate::units::bytes;
-
-/// Bytes in flight.
-const MEMORY: u64 = 64 << 20;
 
 /// Runs it.
 pub(crate) async fn run(
@@ -40,21 +35,10 @@ pub(crate) async fn run(
             Error::new(haul_storage::ErrorKind::InvalidInput, "check").because(error.to_string())
         })?;
     }
-    let threads = thread::available_parallelism().map_or(2, usize::from).clamp(2, 16);
-    let pool =
-        WorkPool::new("hash", threads).map_err(|error| Error::from_io("start a thread", error))?;
     let options = CompareOptions {
         checksum: args.checksum.then_some(DigestKind::Blake3),
         filter: Rules::new(args.filter.rules.clone()).filter(),
-        reading: VerifyOptions {
-            parallel: threads,
-            memory: MEMORY,
-            strict: false,
-            retries: defaults.retries,
-            retry_pause: defaults.retry_pause,
-            scratch: std::env::temp_dir(),
-            pool,
-        },
+        reading: super::verify::reading(false)?,
     };
     let signals = Signals::listen(printer, "interrupted");
     let started = Instant::now();

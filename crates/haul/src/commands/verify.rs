@@ -47,18 +47,7 @@ pub(crate) async fn run(
         vec![(place.path.clone(), kind)]
     };
 
-    let threads = thread::available_parallelism().map_or(2, usize::from).clamp(2, 16);
-    let pool =
-        WorkPool::new("hash", threads).map_err(|error| Error::from_io("start a thread", error))?;
-    let options = VerifyOptions {
-        parallel: threads,
-        memory: MEMORY,
-        strict: args.strict,
-        retries: defaults.retries,
-        retry_pause: defaults.retry_pause,
-        scratch: std::env::temp_dir(),
-        pool,
-    };
+    let options = reading(args.strict)?;
     let signals = Signals::listen(printer, "interrupted");
     let mut clean = true;
     for (path, kind) in manifests {
@@ -79,6 +68,23 @@ pub(crate) async fn run(
         Some(exit) => exit,
         None if clean => Exit::Done,
         None => Exit::Failed,
+    })
+}
+
+/// How files are read and hashed, here and by `haul check`.
+pub(super) fn reading(strict: bool) -> Result<VerifyOptions, Error> {
+    let defaults = Settings::default();
+    let threads = thread::available_parallelism().map_or(2, usize::from).clamp(2, 16);
+    let pool =
+        WorkPool::new("hash", threads).map_err(|error| Error::from_io("start a thread", error))?;
+    Ok(VerifyOptions {
+        parallel: threads,
+        memory: MEMORY,
+        strict,
+        retries: defaults.retries,
+        retry_pause: defaults.retry_pause,
+        scratch: std::env::temp_dir(),
+        pool,
     })
 }
 
