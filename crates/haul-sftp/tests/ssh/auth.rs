@@ -317,7 +317,7 @@ async fn a_password_command_that_fails_is_said() {
     let password = Some(PasswordSource::Command("exit 3".to_owned()));
     let options = SshOptions { password, ..keyless(&sshd) };
     let error = host(&sshd, &options).connect().await.unwrap_err();
-    assert!(denied(&error).contains("password_command failed"), "{error}");
+    assert!(denied(&error).contains("password-command failed"), "{error}");
 }
 
 #[tokio::test]
