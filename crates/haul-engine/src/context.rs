@@ -120,9 +120,16 @@ impl Context {
 
     /// Of what a source has, what is to be kept and can be. Everything that is set on a copy passes
     /// through here, so that what lends the owner's rights is kept only together with the owner.
-    pub fn wanted_metadata(&self, found: Metadata, job: &NumberedJob, path: &RelPath) -> Metadata {
+    pub fn wanted_metadata(
+        &self,
+        found: Metadata,
+        job: &NumberedJob,
+        path: &RelPath,
+        is_directory: bool,
+    ) -> Metadata {
         let can = job.job.destination.capabilities();
-        let mut wanted = self.wanted_by(found, can);
+        let mode = self.changed_mode(found.mode, is_directory);
+        let mut wanted = self.wanted_by(Metadata { mode, ..found }, can);
         if let Some(owner) = wanted.owner.filter(|_| can.medium == Medium::Disk) {
             wanted.owner = self.settings.owners.settable(owner);
             if wanted.owner != Some(owner) {
@@ -140,15 +147,27 @@ impl Context {
         wanted
     }
 
+    /// The mode that a copy gets where modes are kept. A source without modes counts as 644 and 755.
+    pub fn changed_mode(&self, mode: Option<u32>, is_directory: bool) -> Option<u32> {
+        let changes = &self.settings.modes;
+        if changes.is_empty() {
+            return mode;
+        }
+        let usual = if is_directory { 0o755 } else { 0o644 };
+        Some(changes.apply(mode.unwrap_or(usual), is_directory))
+    }
+
     fn wanted_by(&self, found: Metadata, can: &Capabilities) -> Metadata {
         let keep = self.settings.preserve;
+        let change = self.settings.change_owner;
+        let owner = change.map(|change| change.apply(found.owner)).or(found.owner);
         let wanted = Metadata {
             mode: found.mode.filter(|_| keep.mode && can.mode),
             modified: found
                 .modified
                 .filter(|_| keep.times && can.times)
                 .map(|time| can.kept_times.in_range(time)),
-            owner: found.owner.filter(|_| keep.owner && can.owner),
+            owner: owner.filter(|_| keep.owner && can.owner),
             xattrs: found.xattrs.filter(|_| keep.xattrs && can.xattrs),
         };
         if wanted.owner.is_some() { wanted } else { wanted.without_privileges() }

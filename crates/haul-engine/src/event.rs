@@ -69,6 +69,43 @@ impl Action {
     }
 }
 
+/// Why an entry was copied or linked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The destination did not have it.
+    New,
+    /// Something of another kind was there, a symbolic link instead of a file, say.
+    Kind,
+    /// The sizes differ.
+    Size,
+    /// The modification times differ, or the source was modified later.
+    Time,
+    /// The contents differ.
+    Content,
+    /// A link leads elsewhere.
+    Target,
+    /// Another user's file would have got rights of the owner.
+    Owner,
+    /// Files are replaced whatever they are.
+    Always,
+}
+
+impl Reason {
+    /// The word in NDJSON and listings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Kind => "kind",
+            Self::Size => "size",
+            Self::Time => "time",
+            Self::Content => "content",
+            Self::Target => "target",
+            Self::Owner => "owner",
+            Self::Always => "always",
+        }
+    }
+}
+
 /// One finished entry.
 #[derive(Debug, Clone)]
 pub struct FileEvent {
@@ -80,6 +117,8 @@ pub struct FileEvent {
     pub bytes: u64,
     /// What was done.
     pub action: Action,
+    /// Why it was copied or linked.
+    pub reason: Option<Reason>,
     /// Bytes that an earlier run had left in the part file.
     pub resumed_bytes: u64,
     /// Its digest, if one was asked for.
@@ -136,6 +175,8 @@ pub struct Summary {
     pub files: u64,
     /// Of these, the ones that were there already.
     pub unchanged: u64,
+    /// Of these, the ones that replaced another version.
+    pub replaced: u64,
     /// Bytes of all files at their destination now.
     pub bytes: u64,
     /// Bytes moved by this run.

@@ -22,10 +22,12 @@ pub mod journal;
 mod limiter;
 mod long;
 pub mod manifest;
+mod modes;
 mod plan;
 mod ranges;
 mod retry;
 mod schedule;
+mod selection;
 mod sequence;
 mod settings;
 mod tally;
@@ -34,9 +36,13 @@ pub mod tree;
 pub mod verify;
 pub mod window;
 
-pub use event::{Action, Event, EventSink, FileEvent, Phase, Progress, Summary};
+pub use event::{Action, Event, EventSink, FileEvent, Phase, Progress, Reason, Summary};
 pub use job::{Cancel, Job};
+pub use modes::ModeChanges;
+pub use plan::fold as fold_name;
+pub use selection::Selection;
 pub use settings::{
-    Auto, DeleteLimit, Filter, Overwrite, Owners, Preserve, Settings, WindowProfile,
+    Auto, Backup, ChangeOwner, Compare, DeleteLimit, Filter, Overwrite, Owners, Preserve, Settings,
+    WindowProfile,
 };
 pub use transfer::transfer;

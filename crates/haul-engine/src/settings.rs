@@ -1,9 +1,12 @@
 //! What a transfer is asked to do, resolved: no strings, no defaults left to find.
 
-use haul_storage::DigestKind;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+use haul_storage::{DigestKind, RelPath};
+
+use crate::{ModeChanges, Selection};
 
 /// A number that the engine finds by measuring, unless it is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,6 +40,48 @@ pub enum Overwrite {
     Always,
     /// Replace it if the source was modified later.
     Newer,
+}
+
+/// How [`Overwrite::Different`] finds out whether a file differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compare {
+    /// By size and modification time.
+    #[default]
+    SizeAndTime,
+    /// By size alone.
+    Size,
+    /// By size and content: files of equal length are read on both sides.
+    Content,
+}
+
+/// Where files go that are replaced or removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backup {
+    /// Relative paths in `directory` are those below this one.
+    pub base: RelPath,
+    /// A directory of the destination, or beside the file.
+    pub directory: Option<RelPath>,
+    /// What is added to the name.
+    pub suffix: Vec<u8>,
+}
+
+/// An owner for all copies, in the place of the source's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChangeOwner {
+    /// The user, or that of the source.
+    pub user: Option<u32>,
+    /// The group, or that of the source.
+    pub group: Option<u32>,
+    /// User and group of this process, where the source has none.
+    pub own: (u32, u32),
+}
+
+impl ChangeOwner {
+    /// The owner of a copy.
+    pub(crate) fn apply(self, found: Option<(u32, u32)>) -> (u32, u32) {
+        let (user, group) = found.unwrap_or(self.own);
+        (self.user.unwrap_or(user), self.group.unwrap_or(group))
+    }
 }
 
 /// What a copy keeps besides its bytes.
@@ -160,6 +205,15 @@ pub struct Settings {
     pub profile: WindowProfile,
     /// What to do with files that are there already.
     pub overwrite: Overwrite,
+    /// How it is found out whether they differ.
+    pub compare: Compare,
+    /// Make nothing that the destination does not have.
+    pub existing_only: bool,
+    /// Keep what is replaced or removed.
+    pub backup: Option<Backup>,
+    /// Remove each file of the source once its copy is complete. A file that the destination has already, as far as
+    /// size and time say, is compared by content first; what `overwrite` leaves alone stays.
+    pub remove_source: bool,
     /// Continue part files of an earlier run.
     pub resume: bool,
     /// Digest made of every file on the way.
@@ -172,8 +226,16 @@ pub struct Settings {
     pub preserve: Preserve,
     /// Which owners can be set on files of a disk.
     pub owners: Owners,
+    /// What is changed in the modes of the source.
+    pub modes: ModeChanges,
+    /// What is changed in the owners of the source.
+    pub change_owner: Option<ChangeOwner>,
     /// Which paths take part.
     pub filter: Filter,
+    /// Which files take part, by size and time.
+    pub selection: Selection,
+    /// Do not enter directories where another file system is mounted.
+    pub one_file_system: bool,
     /// Say what would be done, and do nothing.
     pub dry_run: bool,
     /// Remove from the destination what the source does not have.
@@ -207,13 +269,21 @@ impl Default for Settings {
             bandwidth_limit: None,
             profile: WindowProfile::Default,
             overwrite: Overwrite::Different,
+            compare: Compare::SizeAndTime,
+            existing_only: false,
+            backup: None,
+            remove_source: false,
             resume: true,
             digest: None,
             digest_unchanged: false,
             verify: false,
             preserve: Preserve::default(),
             owners: Owners::Any,
+            modes: ModeChanges::default(),
+            change_owner: None,
             filter: Filter::default(),
+            selection: Selection::default(),
+            one_file_system: false,
             dry_run: false,
             delete: false,
             delete_limit: None,
@@ -224,5 +294,12 @@ impl Default for Settings {
             sync: false,
             progress_interval: Duration::from_millis(200),
         }
+    }
+}
+
+impl Settings {
+    /// How files are compared. What is removed from the source has to be at the destination byte for byte.
+    pub(crate) fn compares(&self) -> Compare {
+        if self.remove_source { Compare::Content } else { self.compare }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use haul_storage::{Error, Retry};
 
 use crate::flow::Flow;
-use crate::{Action, Event, EventSink, FileEvent, Phase, Progress, Summary};
+use crate::{Action, Event, EventSink, FileEvent, Phase, Progress, Reason, Summary};
 
 /// Over how long a rate is averaged.
 const RATE_SPAN: Duration = Duration::from_secs(3);
@@ -54,6 +54,13 @@ impl Tally {
     pub fn replan_file(&self, before: u64, now: u64) {
         let mut state = self.lock();
         state.total_bytes = state.total_bytes.saturating_sub(before).saturating_add(now);
+    }
+
+    /// A planned file is left out after all.
+    pub fn unplan_file(&self, bytes: u64) {
+        let mut state = self.lock();
+        state.total_files = state.total_files.saturating_sub(1);
+        state.total_bytes = state.total_bytes.saturating_sub(bytes);
     }
 
     /// The plan is complete.
@@ -114,6 +121,8 @@ impl Tally {
             state.summary.files += 1;
             state.summary.bytes += event.bytes;
             state.summary.unchanged += u64::from(event.action == Action::Unchanged);
+            let is_new = event.reason.is_none_or(|reason| reason == Reason::New);
+            state.summary.replaced += u64::from(event.action == Action::Copied && !is_new);
         }
         self.note(event);
     }

@@ -30,11 +30,6 @@ const ANONYMOUS: &str = "anonymous";
 /// What is customary as its password: who we are. Some servers look for the `@`.
 const ANONYMOUS_PASSWORD: &str = "haul@";
 
-/// So long nothing at all may come from a server that owes something, or go to it.
-const SILENCE: Duration = Duration::from_secs(60);
-
-const CONNECT_LIMIT: Duration = Duration::from_secs(30);
-
 /// How lanes to one host are opened.
 #[derive(Debug)]
 pub(crate) struct Login {
@@ -115,9 +110,10 @@ impl Login {
     }
 
     async fn try_open(&self) -> Result<Opened> {
-        let silence = self.options.silence.unwrap_or(SILENCE);
+        let silence = self.waits.silence();
         let options = DialOptions {
-            limit: Some(CONNECT_LIMIT),
+            family: self.options.reach.family,
+            limit: Some(self.options.reach.limit),
             silence: Some(silence),
             ..DialOptions::default()
         };

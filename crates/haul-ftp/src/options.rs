@@ -1,9 +1,7 @@
 //! How a server is to be talked to.
 
-use std::time::Duration;
-
 use haul_net::tls::TlsOptions;
-use haul_net::{PasswordSource, Waits};
+use haul_net::{PasswordSource, Reach, Waits};
 
 /// The port of a control connection that begins with TLS (RFC 4217 calls it deprecated, and it is in
 /// wide use).
@@ -39,11 +37,11 @@ pub struct FtpOptions {
     pub tls: TlsMode,
     /// Whom to trust, and who we are.
     pub trust: TlsOptions,
-    /// A connection on which nothing moves for so long although something should is lost; 60 s if it
-    /// is not given. A slow one that moves bytes is not.
-    pub silence: Option<Duration>,
-    /// Where long waits for the server are reported.
+    /// Where long waits for the server are reported, and how long they may be: a connection on which nothing
+    /// moves for that long although something should is lost. A slow one that moves bytes is not.
     pub waits: Waits,
+    /// How the server is reached.
+    pub reach: Reach,
 }
 
 impl FtpOptions {

@@ -28,6 +28,21 @@ pub struct DialOptions {
     pub silence: Option<Duration>,
 }
 
+/// How all hosts of a program are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// Which kind of addresses is used.
+    pub family: Family,
+    /// How long it may take until a connection is there.
+    pub limit: Duration,
+}
+
+impl Default for Reach {
+    fn default() -> Self {
+        Self { family: Family::Any, limit: Duration::from_secs(60) }
+    }
+}
+
 /// Which kind of addresses is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Family {

@@ -13,11 +13,11 @@ pub mod tls;
 mod waits;
 mod window;
 
-pub use dial::{DialOptions, Dialled, Family, dial, with_port};
+pub use dial::{DialOptions, Dialled, Family, Reach, dial, with_port};
 pub use gauge::{Direction, Gauge, Hold, RoundTrips, queueing};
 pub use inflow::{Feeder, Inflow, TELLS_WHAT_CAME};
 pub use pace::Pace;
 pub use places::{Place, Places};
 pub use secret::{Nobody, PasswordSource, Prompter, Secret, secret_variables};
-pub use waits::{HostWaits, Pause, REPORTED_AFTER, Wait, Waits};
+pub use waits::{HostWaits, Pause, REPORTED_AFTER, SILENCE, Wait, Waits};
 pub use window::receive_at_most;

@@ -20,6 +20,9 @@ use tokio::time::{Instant, timeout_at};
 /// How long a host is silent before that is reported.
 pub const REPORTED_AFTER: Duration = Duration::from_secs(10);
 
+/// How long a host is silent before a connection to it is given up, unless it is set.
+pub const SILENCE: Duration = Duration::from_secs(60);
+
 /// The next reports come after this many times [`REPORTED_AFTER`].
 const AGAIN_AFTER: u32 = 3;
 
@@ -36,17 +39,31 @@ pub struct Wait {
 
 type Report = dyn Fn(&Wait) + Send + Sync;
 
-/// Where long waits are reported. The default reports none.
-#[derive(Clone, Default)]
+/// Where long waits are reported, and how long they may be. The default reports none.
+#[derive(Clone)]
 pub struct Waits {
     after: Duration,
+    silence: Duration,
     report: Option<Arc<Report>>,
 }
 
 /// The waits for one host. Clones are the same host.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct HostWaits {
     host: Option<Arc<Host>>,
+    silence: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self { after: REPORTED_AFTER, silence: SILENCE, report: None }
+    }
+}
+
+impl Default for HostWaits {
+    fn default() -> Self {
+        Self { host: None, silence: SILENCE }
+    }
 }
 
 struct Host {
@@ -68,13 +85,24 @@ pub struct Pause(Option<Arc<Host>>);
 impl Waits {
     /// Reports long waits to `report`, which must not block.
     pub fn new(report: impl Fn(&Wait) + Send + Sync + 'static) -> Self {
-        Self { after: REPORTED_AFTER, report: Some(Arc::new(report)) }
+        Self { report: Some(Arc::new(report)), ..Self::default() }
     }
 
     /// Reports them after another time than [`REPORTED_AFTER`].
     #[must_use]
     pub fn after(self, after: Duration) -> Self {
         Self { after, ..self }
+    }
+
+    /// How long a host may be silent before a connection to it is given up.
+    pub const fn silence(&self) -> Duration {
+        self.silence
+    }
+
+    /// Gives up a connection after another time than [`SILENCE`].
+    #[must_use]
+    pub fn with_silence(self, silence: Duration) -> Self {
+        Self { silence, ..self }
     }
 
     /// Those for one host, named for people.
@@ -89,11 +117,16 @@ impl Waits {
                 paused: AtomicUsize::new(0),
             })
         });
-        HostWaits { host }
+        HostWaits { host, silence: self.silence }
     }
 }
 
 impl HostWaits {
+    /// How long the host may be silent before a connection to it is given up.
+    pub const fn silence(&self) -> Duration {
+        self.silence
+    }
+
     /// Awaits `future`, which needs something from the host: what, `what` says in a few words.
     pub async fn watch<T>(&self, what: impl Fn() -> String, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);

@@ -36,8 +36,8 @@ pub use error::{Error, ErrorKind, Result, Retry};
 pub use kept_times::KeptTimes;
 pub use location::{Location, LocationError, Scheme};
 pub use part::{
-    aside_name, is_part_name, journal_name, part_name, remote_journal_name, rewritten_journal_name,
-    temporary_name,
+    aside_name, is_moving_name, is_part_name, journal_name, moving_name, part_name,
+    remote_journal_name, rewritten_journal_name, temporary_name,
 };
 pub use path::{RelPath, RelPathError};
 pub use range::Range;

@@ -8,6 +8,7 @@
 //! | `.NAME.haul-journal` | which ranges have reached the part file |
 //! | `.NAME.haul-rewrite` | a journal that is being rewritten |
 //! | `.NAME.haul-old` | the old version, set aside while the new one takes its place |
+//! | `.NAME.UNIQUE.haul-moving` | a file that was moved, in the moment before it is removed |
 //! | `.NAME.UNIQUE.haul-temp` | something quick that two tasks may be doing at once |
 //!
 //! No two files share an invented name: the last component is the kind, and what stands before it is
@@ -22,8 +23,9 @@ const PART: &[u8] = b"part";
 const JOURNAL: &[u8] = b"journal";
 const REWRITE: &[u8] = b"rewrite";
 const ASIDE: &[u8] = b"old";
+const MOVING: &[u8] = b"moving";
 const TEMPORARY: &[u8] = b"temp";
-const KINDS: [&[u8]; 5] = [PART, JOURNAL, REWRITE, ASIDE, TEMPORARY];
+const KINDS: [&[u8]; 6] = [PART, JOURNAL, REWRITE, ASIDE, MOVING, TEMPORARY];
 /// Hexadecimal digits of a name's hash: 128 bits.
 const HASH_DIGITS: usize = 32;
 
@@ -52,6 +54,17 @@ pub fn remote_journal_name(key: &[u8]) -> Vec<u8> {
 /// The name of the old version of `name` while a new one takes its place.
 pub fn aside_name(name: &[u8]) -> Vec<u8> {
     decorated(name, b"", ASIDE)
+}
+
+/// The name of a file that was moved elsewhere, in the moment before it is removed. `unique` as for
+/// [`temporary_name`].
+pub fn moving_name(name: &[u8], unique: &str) -> Vec<u8> {
+    decorated(name, unique.as_bytes(), MOVING)
+}
+
+/// Whether `name` is one of [`moving_name`], that of a finished file.
+pub fn is_moving_name(name: &[u8]) -> bool {
+    is_part_name(name) && name.ends_with(MOVING)
 }
 
 /// A name for something short-lived beside `name`. `unique` (letters, digits and `-`) is what
@@ -108,7 +121,10 @@ mod tests {
     fn invented(name: &[u8]) -> Vec<Vec<u8>> {
         let journal = journal_name(name);
         let rewritten = rewritten_journal_name(&journal);
-        vec![part_name(name), journal, rewritten, aside_name(name), temporary_name(name, "12-3")]
+        let unique = [moving_name(name, "12-3"), temporary_name(name, "12-3")];
+        let mut names = vec![part_name(name), journal, rewritten, aside_name(name)];
+        names.extend(unique);
+        names
     }
 
     #[test]

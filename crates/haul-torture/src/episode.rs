@@ -456,6 +456,10 @@ impl Step<'_> {
         let manifest = self.target.destination.join("SHA256SUMS");
         let text = match fs::read(&manifest) {
             Ok(text) => text,
+            // Without a file there is nothing to list.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && want.files == 0 => {
+                return Ok(Ok(()));
+            }
             Err(error) => return Ok(Err(format!("{}: {error}", manifest.display()))),
         };
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();

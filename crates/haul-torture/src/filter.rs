@@ -29,7 +29,12 @@ impl Filter {
             include: chance.one_in(3),
             pattern: (*chance.pick(PATTERNS)).to_owned(),
         };
-        Self((0..count).map(|_| rule(chance)).collect())
+        let mut rules: Vec<Rule> = (0..count).map(|_| rule(chance)).collect();
+        // haul refuses rules that leave nothing out.
+        if rules.iter().all(|rule| rule.include) {
+            rules[0].include = false;
+        }
+        Self(rules)
     }
 
     /// Whether `path` (below the root, no leading slash) takes part, if its parent does.

@@ -41,6 +41,9 @@ pub enum Rule {
     /// A file of another user that is to get set-ID bits or capabilities is copied, whatever its size and time; rsync
     /// gives them to the bytes that are there.
     PrivilegesAreCopied,
+    /// A file that is there, keeps its mode and gets another owner loses its set-ID bits; rsync gives the rights of the
+    /// new owner to it.
+    SetIdGoesWithOwner,
     /// Names of one file at the destination that are two files at the source: which of them decides depends
     /// on the order.
     SharedDestination,

@@ -12,6 +12,7 @@ mod filter;
 mod glob;
 mod hosts;
 mod manifest;
+mod moment;
 mod options;
 mod output;
 mod places;
@@ -23,6 +24,7 @@ mod terminal;
 mod units;
 
 use std::borrow::Cow;
+use std::env;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -31,12 +33,17 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use haul_storage::{Error, text};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::args::Cli;
+use crate::args::{Cli, OutputArgs};
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let arguments = args::habits::without_partial_progress(env::args_os().collect());
+    if let Some(message) = args::habits::stray_value(&arguments) {
+        Printer::new(OutputArgs::default()).usage(&message);
+        return Exit::Usage.into();
+    }
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             match foreign(&error) {
@@ -50,6 +57,12 @@ fn main() -> ExitCode {
         }
     };
     let printer = Printer::new(cli.output);
+    if let Some(file) = &cli.log_file
+        && let Err(error) = printer.log_to(file)
+    {
+        printer.usage(&format!("{}: cannot write the log: {error}", file.display()));
+        return Exit::Usage.into();
+    }
     let exit = run(cli, &printer).unwrap_or_else(|stop| match stop {
         Stop::Usage(message) => {
             printer.usage(&message);

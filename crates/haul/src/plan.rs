@@ -10,15 +10,18 @@
 //! | `FILE` | `DEST/FILE` if DEST is a directory, ends with a slash, or there are several sources; else DEST |
 
 use std::collections::HashSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use haul_engine::Job;
+use haul_engine::{Backup, Job};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Storage};
 
 use crate::exit::Stop;
 use crate::filter::Rules;
 use crate::places::{Place, Places};
+use crate::settings::BackupChoice;
 
 /// What is to be done.
 #[derive(Debug)]
@@ -34,6 +37,26 @@ pub(crate) struct Plan {
     pub(crate) local_base: Option<PathBuf>,
     /// Sources that could not be opened; the others go on.
     pub(crate) failures: Vec<Error>,
+}
+
+impl Plan {
+    /// Where old versions are kept.
+    pub(crate) fn backup(&self, choice: BackupChoice) -> Result<Backup, Stop> {
+        let BackupChoice { directory, suffix } = choice;
+        let below = |directory: OsString| {
+            let written = directory.as_bytes();
+            let path = written.strip_suffix(b"/").unwrap_or(written);
+            let path = RelPath::parse(path.strip_prefix(b"./").unwrap_or(path));
+            path.map(|path| self.base.join_path(&path)).map_err(|error| {
+                Stop::Usage(format!(
+                    "--backup-dir {} is to be a path below DEST, such as .old: the path {error}",
+                    directory.display()
+                ))
+            })
+        };
+        let directory = directory.map(below).transpose()?;
+        Ok(Backup { base: self.base.clone(), directory, suffix })
+    }
 }
 
 /// Sources that were opened, maybe for several destinations.
@@ -60,6 +83,11 @@ impl Sources {
         Self { opened, asked: locations.len(), failures }
     }
 
+    /// Whether any is no directory.
+    fn has_file(&self) -> bool {
+        self.opened.iter().any(|(_, place)| !place.is_directory)
+    }
+
     /// Whether none could be opened.
     pub(crate) fn is_empty(&self) -> bool {
         self.opened.is_empty()
@@ -73,9 +101,36 @@ pub(crate) async fn copy(
     destination: &Location,
     rules: &Rules,
 ) -> Result<Plan, Stop> {
+    copy_into(places, sources, destination, rules, None).await
+}
+
+/// The plan of `haul mv`: as `mv` does, a directory gets the name DEST where nothing has it. `into`: DEST is, or is to
+/// be, a directory that holds the sources.
+pub(crate) async fn moving(
+    places: &Places<'_>,
+    sources: &[Location],
+    destination: &Location,
+    rules: &Rules,
+    into: bool,
+) -> Result<Plan, Stop> {
+    copy_into(places, sources, destination, rules, Some(into)).await
+}
+
+async fn copy_into(
+    places: &Places<'_>,
+    sources: &[Location],
+    destination: &Location,
+    rules: &Rules,
+    into: Option<bool>,
+) -> Result<Plan, Stop> {
     let target = places.destination(destination, only_name(sources.iter())).await?;
     let sources = Sources::open(places, sources).await;
-    let plan = place(&sources, target, destination, rules)?;
+    if rules.list().is_some() && (sources.asked > 1 || sources.has_file()) {
+        return Err(Stop::Usage(
+            "--files-from lists paths below one SOURCE, which is a directory".to_owned(),
+        ));
+    }
+    let plan = place(&sources, target, destination, rules, into)?;
     Ok(Plan { failures: sources.failures, ..plan })
 }
 
@@ -89,7 +144,7 @@ pub(crate) async fn copy_opened(
     let target = places
         .destination(destination, only_name(sources.opened.iter().map(|(location, _)| location)))
         .await?;
-    place(sources, target, destination, rules)
+    place(sources, target, destination, rules, None)
 }
 
 /// What goes where.
@@ -98,12 +153,15 @@ fn place(
     target: Place,
     destination: &Location,
     rules: &Rules,
+    into: Option<bool>,
 ) -> Result<Plan, Stop> {
     let any_directory = sources.opened.iter().any(|(_, place)| place.is_directory);
-    let into = sources.asked > 1
-        || any_directory
-        || destination.has_trailing_slash()
-        || target.is_directory;
+    let into = into.unwrap_or_else(|| {
+        sources.asked > 1
+            || any_directory
+            || destination.has_trailing_slash()
+            || target.is_directory
+    });
     if into && target.exists && !target.is_directory {
         return Err(Error::new(ErrorKind::NotADirectory, "copy into").at(destination).into());
     }
@@ -111,7 +169,8 @@ fn place(
     let mut jobs = Vec::new();
     let mut taken = HashSet::new();
     for (location, place) in &sources.opened {
-        let name = own_name(location, place);
+        // As with rsync, listed paths are copied with what is above them in SOURCE, and without its own name.
+        let name = if rules.list().is_some() { b"" } else { own_name(location, place) };
         if !name.is_empty() && !rules.includes(name, place.is_directory) {
             continue;
         }

@@ -4,14 +4,18 @@
 //! command line → profile of the configuration → built-in profile → [defaults] → built in
 //! ```
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use haul_engine::{Owners, Preserve, Settings, WindowProfile};
+use haul_engine::{
+    ChangeOwner, Compare, ModeChanges, Owners, Preserve, Selection, Settings, WindowProfile,
+};
 use haul_storage::DigestKind;
 
-use crate::args::TransferArgs;
+use crate::args::{SelectArgs, TransferArgs};
 use crate::config::Config;
-use crate::filter::{Rule, Rules};
+use crate::filter::{NameList, Rule, Rules};
 use crate::options::{DigestArg, ManifestArg, Options, PreserveArg, SplitArg};
 use crate::units::{Count, OrAuto, SizeIn, Switch};
 
@@ -26,6 +30,28 @@ pub(crate) struct Resolved {
     pub(crate) manifest: Option<ManifestChoice>,
     /// How long files are stored.
     pub(crate) split: SplitArg,
+    /// What becomes of files that are replaced or removed.
+    pub(crate) backup: Option<BackupChoice>,
+    /// How much is printed.
+    pub(crate) show: Show,
+}
+
+/// Where old versions are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BackupChoice {
+    /// A path below DEST; `None` means beside the file.
+    pub(crate) directory: Option<OsString>,
+    /// What is added to the name.
+    pub(crate) suffix: Vec<u8>,
+}
+
+/// What a transfer prints besides its last line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Show {
+    /// Every file.
+    pub(crate) files: bool,
+    /// Detailed totals.
+    pub(crate) stats: bool,
 }
 
 /// A manifest to write.
@@ -53,6 +79,15 @@ fn owners(preserve: PreserveArg) -> Owners {
 
 /// Resolves the arguments of a transfer; an error is wrong usage.
 pub(crate) fn resolve(args: &TransferArgs, config: &Config) -> Result<Resolved, String> {
+    resolve_with(args, config, &Options::default())
+}
+
+/// The same of a command with defaults of its own, which are below those of the configuration.
+pub(crate) fn resolve_with(
+    args: &TransferArgs,
+    config: &Config,
+    usual: &Options,
+) -> Result<Resolved, String> {
     let mut given = args.options.clone();
     if args.no_resume {
         given.resume = Some(Switch(false));
@@ -63,10 +98,14 @@ pub(crate) fn resolve(args: &TransferArgs, config: &Config) -> Result<Resolved, 
     if args.archive {
         given.preserve = Some(PreserveArg::ALL);
     }
-    let mut rules = args.filter.rules.clone();
-    let (options, window_profile) = layer(given, config, &mut rules)?;
+    let select = &args.select;
+    given.overwrite = select.overwrite().or(given.overwrite);
+    given.bwlimit = select.limit.map(|limit| limit.0).or(given.bwlimit);
+    let mut rules = args.filter.rules()?;
+    let (options, window_profile) = layer(given, config, usual, &mut rules)?;
     let (digest, manifest) = digests(&options)?;
-    let rules = Rules::new(rules);
+    let list = select.files_from.as_deref().map(NameList::read).transpose()?;
+    let rules = Rules::new(rules)?.only(list);
 
     let mut engine = Settings {
         digest,
@@ -77,13 +116,75 @@ pub(crate) fn resolve(args: &TransferArgs, config: &Config) -> Result<Resolved, 
         ..Settings::default()
     };
     engine_settings(&options, &mut engine)?;
-    Ok(Resolved { engine, rules, manifest, split: options.split.unwrap_or(SplitArg::Auto) })
+    choose(args, &mut engine)?;
+    let split = options.split.unwrap_or(SplitArg::Auto);
+    let show = Show { files: args.itemize_changes, stats: args.stats };
+    Ok(Resolved { engine, rules, manifest, split, backup: backup(select)?, show })
+}
+
+/// What only the command line has.
+fn choose(args: &TransferArgs, engine: &mut Settings) -> Result<(), String> {
+    let select = &args.select;
+    if select.checksum || select.size_only {
+        if engine.overwrite != haul_engine::Overwrite::Different {
+            return Err("--checksum and --size-only are ways to find out what differs, and --overwrite is not \
+                        'different'; leave one of them out"
+                .to_owned());
+        }
+        engine.compare = if select.checksum { Compare::Content } else { Compare::Size };
+    }
+    engine.existing_only = select.existing;
+    engine.remove_source = select.remove_source_files;
+    engine.one_file_system = select.one_file_system;
+    engine.selection = Selection {
+        min_size: select.min_size.map(|size| size.0),
+        max_size: select.max_size.map(|size| size.0),
+        modified_from: select.max_age.map(|moment| moment.0),
+        modified_until: select.min_age.map(|moment| moment.0),
+    };
+    engine.preserve.xattrs |= args.xattrs;
+    engine.preserve.owner |= args.owner || select.chown.is_some();
+    engine.preserve.mode |= !select.chmod.is_empty();
+    engine.modes = select.chmod.iter().fold(ModeChanges::default(), |mut all, changes| {
+        all.extend(changes.clone());
+        all
+    });
+    if let Some(owner) = select.chown {
+        let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        engine.change_owner = Some(ChangeOwner { user: owner.user, group: owner.group, own });
+        // It was asked for by name.
+        engine.owners = Owners::Any;
+    } else if args.owner {
+        engine.owners = owners(PreserveArg::ALL);
+    }
+    Ok(())
+}
+
+fn backup(select: &SelectArgs) -> Result<Option<BackupChoice>, String> {
+    let directory = select.backup_dir.clone();
+    if !select.backup && directory.is_none() {
+        let Some(suffix) = &select.suffix else { return Ok(None) };
+        return Err(format!("--suffix {} goes with --backup", suffix.display()));
+    }
+    let usual = if directory.is_none() { "~" } else { "" };
+    let suffix = select.suffix.clone().unwrap_or_else(|| usual.into());
+    let suffix = suffix.as_bytes().to_vec();
+    if suffix.contains(&b'/') {
+        return Err(
+            "--suffix is part of a name and has no slash; --backup-dir takes a path".to_owned()
+        );
+    }
+    if suffix.is_empty() && directory.is_none() {
+        return Err("with an empty --suffix a backup would have the name of its file".to_owned());
+    }
+    Ok(Some(BackupChoice { directory, suffix }))
 }
 
 /// Lays profile, built-in profile and defaults below what is given, and gathers their globs.
 fn layer(
     given: Options,
     config: &Config,
+    usual: &Options,
     rules: &mut Vec<Rule>,
 ) -> Result<(Options, WindowProfile), String> {
     let name = given.profile.clone().or_else(|| config.defaults.profile.clone());
@@ -102,7 +203,7 @@ fn layer(
         return Err(unknown_profile(base, config));
     };
     let mut options = given;
-    for layer in profile.into_iter().chain([&base_options, &config.defaults]) {
+    for layer in profile.into_iter().chain([&base_options, &config.defaults, usual]) {
         options = options.or(layer);
         // Included comes first: the other way round an include would never be reached.
         let include = layer.include.iter().map(|glob| (true, glob));

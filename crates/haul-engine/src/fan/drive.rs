@@ -315,6 +315,7 @@ fn sum(hosts: &[Option<Progress>], elapsed: Duration) -> Progress {
 fn add(total: &mut Summary, host: &Summary) {
     total.files += host.files;
     total.unchanged += host.unchanged;
+    total.replaced += host.replaced;
     total.bytes += host.bytes;
     total.moved_bytes += host.moved_bytes;
     total.resumed_bytes += host.resumed_bytes;

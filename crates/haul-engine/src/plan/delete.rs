@@ -19,9 +19,11 @@ use haul_storage::{
 };
 
 use super::folded::fold;
+use super::walk::is_mount;
 use crate::context::Context;
 use crate::job::NumberedJob;
-use crate::{Action, DeleteLimit, FileEvent};
+use crate::transfer::{is_backup, take_away};
+use crate::{Action, DeleteLimit, FileEvent, Job};
 
 /// Candidates for which the source is listed once.
 const TOGETHER: usize = 8192;
@@ -39,7 +41,7 @@ const OWNER_WRITES: u32 = 0o300;
 /// If the deletion is refused as a whole; failures of single entries are reported and counted.
 pub async fn delete_extra(context: &Context, job: &NumberedJob) -> Result<()> {
     if let Some(limit) = context.settings.delete_limit {
-        let count = Pass::new(context, job, false);
+        let count = Pass::new(context, job, false).await?;
         count.run().await?;
         let (candidates, entries) = (count.candidates(), count.entries.into_inner());
         let most = match limit {
@@ -53,7 +55,7 @@ pub async fn delete_extra(context: &Context, job: &NumberedJob) -> Result<()> {
             )));
         }
     }
-    Pass::new(context, job, true).run().await
+    Pass::new(context, job, true).await?.run().await
 }
 
 fn refusal(job: &NumberedJob, path: &RelPath) -> Error {
@@ -71,11 +73,21 @@ struct Pass<'a> {
     candidates: AtomicU64,
     /// Entries of the destination that take part.
     entries: AtomicU64,
+    /// With `one_file_system`: those of the tops of source and destination.
+    devices: [Option<u64>; 2],
 }
 
 impl<'a> Pass<'a> {
-    fn new(context: &'a Context, job: &'a NumberedJob, removes: bool) -> Self {
-        Self {
+    async fn new(context: &'a Context, job: &'a NumberedJob, removes: bool) -> Result<Self> {
+        let Job { source, source_path, destination, destination_path } = &job.job;
+        let mut devices = [None, None];
+        if context.settings.one_file_system {
+            let device = |entry: Entry| entry.id.map(|id| id.device);
+            devices[0] = device(source.stat(source_path).await?);
+            devices[1] = device(destination.stat(destination_path).await?);
+        }
+        Ok(Self {
+            devices,
             context,
             job,
             removes,
@@ -83,7 +95,12 @@ impl<'a> Pass<'a> {
             source_has_entries: AtomicBool::new(context.settings.delete_from_empty),
             candidates: AtomicU64::new(0),
             entries: AtomicU64::new(0),
-        }
+        })
+    }
+
+    /// Whether another file system than that of the destination's top is mounted at an entry.
+    fn is_mount(&self, entry: &Entry) -> bool {
+        is_mount(self.devices[1], entry)
     }
 
     fn candidates(&self) -> u64 {
@@ -193,7 +210,7 @@ impl<'a> Pass<'a> {
         if is_part_name(entry.path.name()) || self.context.cancel.is_cancelled() {
             return Looked::Skip;
         }
-        if !takes(self.context, &self.job.job.destination_path, &entry) {
+        if !may_go(self.context, &self.job.job.destination_path, &entry) || self.is_mount(&entry) {
             return Looked::Skip;
         }
         self.entries.fetch_add(1, Ordering::Relaxed);
@@ -203,6 +220,8 @@ impl<'a> Pass<'a> {
         };
         match found {
             Ok(None) => Looked::Missing(entry),
+            // What is mounted at the source was not looked at.
+            Ok(Some(found)) if is_mount(self.devices[0], &found) => Looked::Skip,
             Ok(Some(found)) if found.is_dir() && entry.is_dir() => Looked::Directory(entry),
             // `--exclude=build/`, a directory `build` there and a file here.
             Ok(Some(found)) if !self.is_copied(&found) => Looked::Missing(entry),
@@ -349,9 +368,9 @@ impl<'a> Pass<'a> {
             if next.is_dir() {
                 let mut listing = self.job.job.destination.list(&next.path).await?;
                 while let Some(batch) = listing.next().await {
-                    let taking = batch?
-                        .into_iter()
-                        .filter(|below| takes(self.context, &self.job.job.destination_path, below));
+                    let taking = batch?.into_iter().filter(|below| {
+                        may_go(self.context, &self.job.job.destination_path, below)
+                    });
                     pending.extend(taking);
                 }
             }
@@ -365,7 +384,7 @@ impl<'a> Pass<'a> {
         let job = &self.job.job;
         let outcome = async {
             let found = job.source.stat(source).await?.metadata();
-            let wanted = self.context.wanted_metadata(found, self.job, destination);
+            let wanted = self.context.wanted_metadata(found, self.job, destination, true);
             let mode = wanted.mode.or(restore);
             let wanted = Metadata { owner: None, mode, ..wanted };
             if wanted == Metadata::default() {
@@ -428,6 +447,11 @@ fn takes(context: &Context, root: &RelPath, entry: &Entry) -> bool {
     context.settings.filter.takes(below, entry.is_dir())
 }
 
+/// Whether an entry of the destination, below `root`, may be removed: it takes part and is no backup.
+fn may_go(context: &Context, root: &RelPath, entry: &Entry) -> bool {
+    takes(context, root, entry) && !is_backup(context, entry)
+}
+
 /// Lets the owner of a directory change what is in it, and returns the mode that it had if that was
 /// necessary. Failures are ignored: whatever needs it fails by itself and is reported.
 async fn make_writable(job: &NumberedJob, directory: &RelPath) -> Option<u32> {
@@ -482,13 +506,19 @@ pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Resu
             while let Some(batch) = listing.next().await {
                 let taking = batch?
                     .into_iter()
-                    .filter(|below| takes(context, &job.job.destination_path, below));
+                    .filter(|below| may_go(context, &job.job.destination_path, below));
                 pending.extend(taking.map(|below| (below, None)));
             }
             continue;
         }
         if !context.settings.dry_run {
-            match destination.remove(&next.path).await {
+            let removed = async {
+                if !next.is_dir() && take_away(context, job, &next.path).await? {
+                    return Ok(());
+                }
+                destination.remove(&next.path).await
+            };
+            match removed.await {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::NotEmpty => {
                     // What the filter keeps is in it, and it stays as it was.
@@ -508,6 +538,7 @@ pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Resu
             bytes: next.known_size().unwrap_or(0),
             path: next.path,
             action: Action::Removed,
+            reason: None,
             resumed_bytes: 0,
             digest: None,
             private: false,

@@ -44,9 +44,14 @@ pub struct Finish {
 impl Directory {
     /// A guard that sends `finish` when it is dropped. The number of directories in the channel is
     /// bounded by the number of items in flight, whose guards they are.
-    pub fn new(finish: Finish, finishes: mpsc::UnboundedSender<Finish>) -> Arc<Self> {
+    pub fn new(
+        context: &Context,
+        finish: Finish,
+        finishes: mpsc::UnboundedSender<Finish>,
+    ) -> Arc<Self> {
+        let mode = context.changed_mode(finish.metadata.mode, true);
         // Reading a directory without entering it shows the names in it.
-        let keeps_out = finish.metadata.mode.is_some_and(|mode| mode & 0o055 != 0o055);
+        let keeps_out = mode.is_some_and(|mode| mode & 0o055 != 0o055);
         let is_private = keeps_out || finish.parent.as_ref().is_some_and(|above| above.is_private);
         Arc::new(Self { finish: Some(finish), is_private, finishes })
     }
@@ -86,12 +91,17 @@ pub async fn finish_directories(context: &Context, finishes: mpsc::UnboundedRece
 async fn finish_one(context: &Context, finish: &Finish) {
     let job = &finish.job.job;
     let outcome = async {
-        let found = if context.settings.preserve.xattrs {
-            job.source.metadata(&finish.source).await?
+        let settings = &context.settings;
+        let found = if settings.preserve.xattrs {
+            let found = job.source.metadata(&finish.source).await?;
+            // Removing files from it has changed its time.
+            let modified =
+                if settings.remove_source { finish.metadata.modified } else { found.modified };
+            Metadata { modified, ..found }
         } else {
             finish.metadata.clone()
         };
-        let mut wanted = context.wanted_metadata(found, &finish.job, &finish.destination);
+        let mut wanted = context.wanted_metadata(found, &finish.job, &finish.destination, true);
         wanted.mode = wanted.mode.or(finish.restore);
         if context.cancel.is_cancelled() {
             // The time is set once the directory is complete. The mode is set together with owner and ACL, since

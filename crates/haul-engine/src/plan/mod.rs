@@ -88,8 +88,12 @@ async fn plan_job(
     }
     refuse_reserved_name(job)?;
     refuse_twin(context, job).await?;
+    let makes_none = context.settings.dry_run || context.settings.existing_only;
+    if !context.settings.selection.takes(&entry) {
+        return Ok(());
+    }
     if !entry.is_dir() {
-        if let (false, Some(parent)) = (context.settings.dry_run, destination_path.parent()) {
+        if let (false, Some(parent)) = (makes_none, destination_path.parent()) {
             destination.create_dir_all(&parent).await?;
         }
         context.destinations.refuse_twice(job, destination_path, &context.settings.filter).await?;
@@ -108,7 +112,7 @@ async fn plan_job(
         drop(items.send(item).await);
         return Ok(());
     }
-    if let (false, Some(parent)) = (context.settings.dry_run, destination_path.parent()) {
+    if let (false, Some(parent)) = (makes_none, destination_path.parent()) {
         destination.create_dir_all(&parent).await?;
     }
     walk::walk(context, job, entry, items, finishes).await

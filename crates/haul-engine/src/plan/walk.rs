@@ -54,6 +54,8 @@ struct Visit {
 struct Walk<'a> {
     context: &'a Context,
     job: &'a Arc<NumberedJob>,
+    /// The file system that is not left, if there is one.
+    device: Option<u64>,
     items: &'a mpsc::Sender<Item>,
     finishes: &'a mpsc::UnboundedSender<Finish>,
     pending: Mutex<Vec<Visit>>,
@@ -71,6 +73,12 @@ struct Walk<'a> {
     settling: tokio::sync::Mutex<()>,
 }
 
+/// Whether another file system than `device` is mounted at an entry; without `device` it does not matter.
+pub fn is_mount(device: Option<u64>, entry: &Entry) -> bool {
+    let other = entry.id.map(|id| id.device).filter(|_| entry.is_dir());
+    device.zip(other).is_some_and(|(device, other)| device != other)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -83,6 +91,11 @@ pub async fn walk(
     items: &mpsc::Sender<Item>,
     finishes: &mpsc::UnboundedSender<Finish>,
 ) -> Result<()> {
+    let device = root.id.map(|id| id.device).filter(|_| context.settings.one_file_system);
+    if context.settings.one_file_system && device.is_none() {
+        let message = "the server does not show where file systems are mounted; all are entered";
+        context.tally.warn(job.source_name(&root.path), message);
+    }
     let visit = Visit {
         source: root,
         destination: job.job.destination_path.clone(),
@@ -93,6 +106,7 @@ pub async fn walk(
     let walk = Walk {
         context,
         job,
+        device,
         items,
         finishes,
         pending: Mutex::new(vec![visit]),
@@ -161,15 +175,17 @@ impl Walk<'_> {
     async fn visit(&self, visit: Visit) -> Result<()> {
         let Visit { source, destination, fresh, parent, entered } = visit;
         let source_path = source.path.clone();
+        let is_mount = is_mount(self.device, &source);
         let entered = match entered {
-            Some(entered) => Ok(entered),
+            Some(entered) => Ok(Some(entered)),
             None => self.enter(&destination, fresh, source.mode).await,
         };
         lock(&self.entering).remove(&destination);
         self.entered.notify_waiters();
-        let Entered { fresh, restore } = entered?;
+        let Some(Entered { fresh, restore }) = entered? else { return Ok(()) };
         let metadata = source.metadata();
         let directory = Directory::new(
+            self.context,
             Finish {
                 job: Arc::clone(self.job),
                 source: source.path,
@@ -190,6 +206,10 @@ impl Walk<'_> {
                     self.context.ends.note_destination(&root);
                 }
             }
+        }
+        if is_mount {
+            // As with rsync: the directory, and nothing of what is mounted there.
+            return Ok(());
         }
         let mut listing = match self.job.job.source.list(&source_path).await {
             Ok(listing) => listing,
@@ -224,26 +244,30 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Makes the destination's directory, or makes the one that is there ready to be changed.
+    /// Makes the destination's directory, or makes the one that is there ready to be changed. `None` if it is not
+    /// there, and nothing is to be made.
     async fn enter(
         &self,
         destination: &RelPath,
         parent_fresh: bool,
         mode: Option<u32>,
-    ) -> Result<Entered> {
+    ) -> Result<Option<Entered>> {
         let storage = &self.job.job.destination;
         // Private until everything is in it: what the source keeps from others is never open to them,
         // not even after an interruption. It gets its mode when it is finished.
         let gets_mode = self.context.settings.preserve.mode && storage.capabilities().mode;
         let private = mode.filter(|_| gets_mode).map(|_| PRIVATE);
         let made = |fresh| Entered { fresh, restore: None };
-        let found = if self.context.settings.dry_run {
+        let settings = &self.context.settings;
+        let found = if settings.existing_only {
+            storage.find(destination).await?
+        } else if settings.dry_run {
             if parent_fresh { None } else { storage.find(destination).await? }
         } else {
             match storage.create_dir_as(destination, private).await {
                 Ok(()) => {
                     self.context.tally.directory();
-                    return Ok(made(true));
+                    return Ok(Some(made(true)));
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                     Some(storage.stat(destination).await?)
@@ -252,10 +276,12 @@ impl Walk<'_> {
             }
         };
         match found {
-            None => Ok(made(true)),
-            Some(entry) if entry.is_dir() => Ok(self.open_up(&entry).await),
-            Some(entry) if self.context.settings.delete => {
-                replace_with_directory(self.context, self.job, &entry, private).await.map(made)
+            None if settings.existing_only => Ok(None),
+            None => Ok(Some(made(true))),
+            Some(entry) if entry.is_dir() => Ok(Some(self.open_up(&entry).await)),
+            Some(entry) if settings.delete && !settings.existing_only => {
+                let fresh = replace_with_directory(self.context, self.job, &entry, private).await?;
+                Ok(Some(made(fresh)))
             }
             Some(entry) => {
                 let what = match entry.kind {
@@ -302,6 +328,9 @@ impl Walk<'_> {
         let below = &entry.path.as_bytes()[root..];
         let below = below.strip_prefix(b"/").unwrap_or(below);
         if !context.settings.filter.takes(below, entry.is_dir()) {
+            return true;
+        }
+        if !context.settings.selection.takes(&entry) {
             return true;
         }
         let destination = match destination.join(entry.path.name()) {
@@ -427,8 +456,9 @@ impl Walk<'_> {
         };
         for mut visit in waiting {
             match self.enter(&visit.destination, visit.fresh, visit.source.mode).await {
+                Ok(None) => {}
                 Ok(entered) => {
-                    visit.entered = Some(entered);
+                    visit.entered = entered;
                     lock(&self.pending).push(visit);
                 }
                 Err(error) => {

@@ -1,7 +1,9 @@
 //! Reads a file only to know its digest.
 
 use futures_util::StreamExt;
-use haul_storage::{DigestKind, Error, ErrorKind, Medium, Range, ReadAt, RelPath, Result, Storage};
+use haul_storage::{
+    DigestKind, Error, ErrorKind, Identity, Medium, Range, ReadAt, RelPath, Result, Storage,
+};
 
 use crate::context::Context;
 use crate::digest::{Digest, FileHasher};
@@ -29,12 +31,34 @@ pub async fn digest_destination(
         .map_err(|error| error.at(item.job.destination_name(&item.destination)))
 }
 
+/// Whether the file at an item's destination has the content of its source, and which version of the source that is.
+pub async fn same_content(context: &Context, item: &Item) -> Result<(bool, Identity)> {
+    let kind = context.settings.digest.unwrap_or(DigestKind::Blake3);
+    let source = async {
+        digest_version(context, &*item.job.job.source, &item.source.path, kind)
+            .await
+            .map_err(|error| error.at(item.job.source_name(&item.source.path)))
+    };
+    let destination = digest_destination(context, item, kind);
+    let ((source, identity), destination) = tokio::try_join!(source, destination)?;
+    Ok((source == destination, identity))
+}
+
 async fn digest_file(
     context: &Context,
     storage: &dyn Storage,
     path: &RelPath,
     kind: DigestKind,
 ) -> Result<Digest> {
+    digest_version(context, storage, path, kind).await.map(|(digest, _)| digest)
+}
+
+async fn digest_version(
+    context: &Context,
+    storage: &dyn Storage,
+    path: &RelPath,
+    kind: DigestKind,
+) -> Result<(Digest, Identity)> {
     let small = storage.capabilities().whole_limit;
     let reader = storage.open(path).await?;
     let size = reader.identity().size;
@@ -42,11 +66,17 @@ async fn digest_file(
         let permit = context.flow.acquire(size.max(1)).await;
         let whole = storage.read_whole(path, small).await?;
         drop(permit);
-        return Ok(Digest::of(kind, &whole.bytes));
+        return Ok((Digest::of(kind, &whole.bytes), whole.identity));
     }
     let hasher = FileHasher::new(kind, context.pool.clone());
     digest_range(context, &*reader, &hasher, Range::new(0, size)).await?;
-    hasher.finish(size).await
+    let digest = hasher.finish(size).await?;
+    let (before, now) = (reader.identity(), reader.recheck().await?);
+    if now != *before {
+        return Err(Error::new(ErrorKind::Changed, "read")
+            .because(format!("it changed while being read: {before} became {now}")));
+    }
+    Ok((digest, now))
 }
 
 /// Feeds a range of a file to a hasher, reading ahead by one block. Takes no permits: it holds no

@@ -2,13 +2,13 @@
 
 use haul_storage::{Entry, KeptTimes};
 
-use crate::Overwrite;
+use crate::{Compare, Overwrite, Reason};
 
 /// What to do with an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Put the source in its place.
-    Replace,
+    /// Put the source in its place, and why.
+    Replace(Reason),
     /// It is the same.
     Keep,
     /// It may differ, but is not to be touched.
@@ -16,10 +16,11 @@ pub enum Verdict {
 }
 
 /// Compares a source with the file at its destination. The source's time is taken as the destination keeps it,
-/// and both as exactly as the coarser side keeps them. `sets_times`: whether the destination's times are
+/// and both as exactly as the coarser side keeps them. Contents are not looked at: with [`Compare::Content`],
+/// `Keep` says that the sizes allow it. `sets_times`: whether the destination's times are
 /// those of the source, and not those of the uploads.
 pub fn verdict(
-    how: Overwrite,
+    (how, compare): (Overwrite, Compare),
     source: &Entry,
     source_step_ns: u64,
     existing: &Entry,
@@ -37,18 +38,22 @@ pub fn verdict(
         false => source <= existing,
     };
     match how {
-        Overwrite::Always => Verdict::Replace,
+        Overwrite::Always => Verdict::Replace(Reason::Always),
         Overwrite::Never => Verdict::Leave,
         Overwrite::Newer => match rounded {
-            Some((source, existing)) if source > existing => Verdict::Replace,
+            Some((source, existing)) if source > existing => Verdict::Replace(Reason::Time),
             _ => Verdict::Leave,
         },
         Overwrite::Different => {
-            let same_time = rounded.is_none_or(same_time);
+            let same_time = compare != Compare::SizeAndTime || rounded.is_none_or(same_time);
             let sizes = source.known_size().zip(existing.known_size());
             let same_size =
                 sizes.map_or(rounded.is_some(), |(source, existing)| source == existing);
-            if same_size && same_time { Verdict::Keep } else { Verdict::Replace }
+            match (same_size, same_time) {
+                (true, true) => Verdict::Keep,
+                (true, false) => Verdict::Replace(Reason::Time),
+                (false, _) => Verdict::Replace(Reason::Size),
+            }
         }
     }
 }
@@ -58,6 +63,8 @@ mod tests {
     use super::*;
     use haul_storage::{EntryKind, RelPath, Timestamp};
 
+    const BY_TIME: Verdict = Verdict::Replace(Reason::Time);
+
     fn file(size: u64, seconds: i64, nanos: u32) -> Entry {
         let mut entry = Entry::new(RelPath::parse("f").unwrap(), EntryKind::File, size);
         entry.modified = Some(Timestamp { seconds, nanos });
@@ -65,6 +72,7 @@ mod tests {
     }
 
     fn judge(how: Overwrite, source: &Entry, existing: &Entry, precision_ns: u64) -> Verdict {
+        let how = (how, Compare::SizeAndTime);
         verdict(how, source, 1, existing, KeptTimes::in_steps_of(precision_ns), true)
     }
 
@@ -73,9 +81,9 @@ mod tests {
         let source = file(10, 100, 0);
         let judge = |existing| judge(Overwrite::Different, &source, &existing, 1);
         assert_eq!(judge(file(10, 100, 0)), Verdict::Keep);
-        assert_eq!(judge(file(20, 100, 0)), Verdict::Replace);
-        assert_eq!(judge(file(10, 200, 0)), Verdict::Replace);
-        assert_eq!(judge(file(10, 100, 1)), Verdict::Replace);
+        assert_eq!(judge(file(20, 100, 0)), Verdict::Replace(Reason::Size));
+        assert_eq!(judge(file(10, 200, 0)), Verdict::Replace(Reason::Time));
+        assert_eq!(judge(file(10, 100, 1)), Verdict::Replace(Reason::Time));
     }
 
     #[test]
@@ -89,13 +97,18 @@ mod tests {
     #[test]
     fn where_times_cannot_be_set_a_source_that_is_newer_than_its_upload_differs() {
         let seconds = KeptTimes::in_steps_of(1_000_000_000);
-        let judge = |how, source, existing| verdict(how, &source, 1, &existing, seconds, false);
+        let judge = |how, source, existing| {
+            verdict((how, Compare::SizeAndTime), &source, 1, &existing, seconds, false)
+        };
         let uploaded = || file(10, 100, 0);
         assert_eq!(judge(Overwrite::Different, file(10, 99, 0), uploaded()), Verdict::Keep);
         assert_eq!(judge(Overwrite::Different, file(10, 100, 7), uploaded()), Verdict::Keep);
-        assert_eq!(judge(Overwrite::Different, file(10, 101, 0), uploaded()), Verdict::Replace);
-        assert_eq!(judge(Overwrite::Different, file(11, 99, 0), uploaded()), Verdict::Replace);
-        assert_eq!(judge(Overwrite::Newer, file(10, 101, 0), uploaded()), Verdict::Replace);
+        assert_eq!(judge(Overwrite::Different, file(10, 101, 0), uploaded()), BY_TIME);
+        assert_eq!(
+            judge(Overwrite::Different, file(11, 99, 0), uploaded()),
+            Verdict::Replace(Reason::Size)
+        );
+        assert_eq!(judge(Overwrite::Newer, file(10, 101, 0), uploaded()), BY_TIME);
         assert_eq!(judge(Overwrite::Newer, file(10, 99, 0), uploaded()), Verdict::Leave);
         let mut untimed = uploaded();
         untimed.modified = None;
@@ -107,14 +120,14 @@ mod tests {
         let unknown = |seconds| file(haul_storage::UNKNOWN_SIZE, seconds, 0);
         let judge = |source| judge(Overwrite::Different, &source, &file(10, 100, 0), 1);
         assert_eq!(judge(unknown(100)), Verdict::Keep);
-        assert_eq!(judge(unknown(101)), Verdict::Replace);
-        assert_eq!(judge(Entry { modified: None, ..unknown(100) }), Verdict::Replace);
+        assert_eq!(judge(unknown(101)), BY_TIME);
+        assert_eq!(judge(Entry { modified: None, ..unknown(100) }), Verdict::Replace(Reason::Size));
     }
 
     #[test]
     fn newer_replaces_only_what_is_older() {
         let source = file(10, 100, 0);
-        assert_eq!(judge(Overwrite::Newer, &source, &file(9, 99, 0), 1), Verdict::Replace);
+        assert_eq!(judge(Overwrite::Newer, &source, &file(9, 99, 0), 1), BY_TIME);
         assert_eq!(judge(Overwrite::Newer, &source, &file(9, 100, 0), 1), Verdict::Leave);
         assert_eq!(judge(Overwrite::Newer, &source, &file(9, 101, 0), 1), Verdict::Leave);
     }
@@ -123,6 +136,19 @@ mod tests {
     fn never_leaves_and_always_replaces() {
         let (source, other) = (file(10, 100, 0), file(11, 101, 0));
         assert_eq!(judge(Overwrite::Never, &source, &other, 1), Verdict::Leave);
-        assert_eq!(judge(Overwrite::Always, &source, &source, 1), Verdict::Replace);
+        let always = judge(Overwrite::Always, &source, &source, 1);
+        assert_eq!(always, Verdict::Replace(Reason::Always));
+    }
+
+    #[test]
+    fn times_do_not_count_where_sizes_or_contents_are_compared() {
+        let (source, existing) = (file(10, 100, 0), file(10, 200, 0));
+        for compare in [Compare::Size, Compare::Content] {
+            let how = (Overwrite::Different, compare);
+            let verdict =
+                |existing| verdict(how, &source, 1, existing, KeptTimes::in_steps_of(1), true);
+            assert_eq!(verdict(&existing), Verdict::Keep);
+            assert_eq!(verdict(&file(9, 100, 0)), Verdict::Replace(Reason::Size));
+        }
     }
 }

@@ -3,21 +3,26 @@
 use std::borrow::Cow;
 
 use haul_storage::{
-    CommitOptions, DigestKind, Entry, EntryKind, Error, ErrorKind, KeptTimes, LinkKind, Medium,
-    Metadata, RelPath, Result, Retry, StorageExt, Xattrs, journal_name, part_name,
+    CommitOptions, DigestKind, Entry, EntryKind, Error, ErrorKind, Identity, KeptTimes, LinkKind,
+    Medium, Metadata, RelPath, Result, Retry, StorageExt, Timestamp, Xattrs, journal_name,
+    part_name,
 };
 
 use super::compare::{Verdict, verdict};
-use super::{bytes, large, link, listed, open, small, times};
+use super::moved::{Copy, remove_source};
+use super::{backup, bytes, large, link, listed, open, small, times};
 use crate::context::{Context, Name};
 use crate::digest::Digest;
 use crate::plan::Item;
 use crate::retry::Retries;
-use crate::{Action, FileEvent, Overwrite};
+use crate::{Action, Compare, FileEvent, Overwrite, Reason};
 
 /// How often a file is started anew because it changed while it was read, or what was written of it is
 /// lost.
 const ANEW: u32 = 3;
+
+/// Permission bits by which all users can read a file.
+const OTHERS_READ: u32 = 0o044;
 
 /// Does whatever the item needs. Its event is sent here; a failure is the caller's to report.
 pub async fn move_any(context: &Context, item: &Item) -> Result<()> {
@@ -34,7 +39,7 @@ pub async fn move_any(context: &Context, item: &Item) -> Result<()> {
 }
 
 /// How the bytes of a file came to their destination.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Moved {
     /// Its length.
     pub bytes: u64,
@@ -44,20 +49,31 @@ pub struct Moved {
     pub resumed_bytes: u64,
     /// What was counted as moved or resumed before the end.
     pub counted_bytes: u64,
+    /// Why it was copied.
+    pub reason: Option<Reason>,
+    /// Which version of the source it is, if it was read.
+    pub identity: Option<Identity>,
     /// Whether what was there before is not readable by all users, and its mode may have stayed.
     pub is_private: bool,
 }
 
 async fn move_file(context: &Context, item: &Item) -> Result<()> {
     let existing = existing(context, item).await?;
+    if existing.is_none() && context.settings.existing_only {
+        context.tally.unplan_file(planned(item));
+        return Ok(());
+    }
     if let Some(existing) = existing.as_ref().filter(|existing| is_source(item, existing)) {
         // A snapshot made of hard links: there is nothing to do.
         unchanged(context, item, existing).await?;
-        return Ok(());
+        return remove_unread(context, item).await;
     }
-    let verdict = match &existing {
-        Some(existing) => Some(judge(context, item, existing).await?),
-        None => None,
+    let (verdict, mut seen) = match &existing {
+        Some(existing) => {
+            let Judged { verdict, identity } = judge(context, item, existing).await?;
+            (Some(verdict), identity)
+        }
+        None => (None, None),
     };
     let hard_links =
         context.settings.preserve.hard_links && item.job.job.destination.capabilities().hard_links;
@@ -68,8 +84,9 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
         match name.await {
             Name::First(guard) => first = Some(guard),
             Name::Other(target, digest) if verdict != Some(Verdict::Leave) => {
-                let linked = link_name(context, item, existing.as_ref(), target, digest).await?;
-                let Err(error) = linked else { return Ok(()) };
+                let existing = existing.as_ref();
+                let linked = link_name(context, item, existing, verdict, target, digest).await?;
+                let Err(error) = linked else { return remove_unread(context, item).await };
                 let name = item.job.destination_name(&item.destination);
                 context.hard_links.say_refused(context, name, &error);
             }
@@ -78,7 +95,7 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
     }
     let verdict = match (verdict, &existing) {
         (Some(Verdict::Keep), Some(existing)) if !adjust(context, item, existing).await? => {
-            Some(Verdict::Replace)
+            Some(Verdict::Replace(Reason::Owner))
         }
         _ => verdict,
     };
@@ -99,25 +116,63 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
                 times::look_again(context, item).await?;
                 Moved { is_private: keeps_mode(context, existing.as_ref()), ..moved }
             };
-            say(context, item, Action::Copied, moved);
-            moved.digest
+            let reason = match verdict {
+                Some(Verdict::Replace(reason)) => reason,
+                _ => Reason::New,
+            };
+            let digest = moved.digest;
+            seen.clone_from(&moved.identity);
+            say(context, item, Action::Copied, &Moved { reason: Some(reason), ..moved });
+            digest
         }
     };
     // What was left alone may be anything, and then no further name is linked to it.
     let is_other = verdict == Some(Verdict::Leave)
         && existing.is_some_and(|there| {
             let kept = context.times.kept(item, &there);
-            judge_by(Overwrite::Different, item, &item.source, &there, kept) != Verdict::Keep
+            let how = (Overwrite::Different, Compare::SizeAndTime);
+            judge_by(how, item, &item.source, &there, kept) != Verdict::Keep
         });
     if let Some(first) = first.filter(|_| !is_other) {
         first.done(digest);
     }
-    Ok(())
+    match seen {
+        Some(seen) if verdict != Some(Verdict::Leave) => {
+            let copy = Copy::File(seen.size);
+            remove_source(context, item, &seen, &copy).await
+        }
+        _ => {
+            if context.settings.remove_source && verdict == Some(Verdict::Leave) {
+                let name = item.job.source_name(&item.source.path);
+                context.tally.skipped(name, "stays: the destination has a file of this name");
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Removes the source of a file that is at the destination without having been read: as a further name of one that
+/// was, or from before.
+async fn remove_unread(context: &Context, item: &Item) -> Result<()> {
+    let copy = Copy::File(planned(item));
+    remove_source(context, item, &item.source.identity(), &copy).await
+}
+
+/// What becomes of an existing file, and which version of the source was read to find that out.
+struct Judged {
+    verdict: Verdict,
+    identity: Option<Identity>,
+}
+
+impl From<Verdict> for Judged {
+    fn from(verdict: Verdict) -> Self {
+        Self { verdict, identity: None }
+    }
 }
 
 /// Whether a hard link is what cannot be had, so that a copy can take its place: the file has too many names, or
 /// the file system or server has no links, or a rule against this one.
-const fn refuses_links(kind: ErrorKind) -> bool {
+pub const fn refuses_links(kind: ErrorKind) -> bool {
     !matches!(
         kind,
         ErrorKind::Interrupted
@@ -134,11 +189,16 @@ async fn link_name(
     context: &Context,
     item: &Item,
     existing: Option<&Entry>,
+    verdict: Option<Verdict>,
     target: RelPath,
     digest: Option<Digest>,
 ) -> Result<Result<(), Error>> {
     let destination = &item.job.job.destination;
-    let moved = Moved { bytes: planned(item), digest, ..Moved::default() };
+    let reason = match verdict {
+        Some(Verdict::Replace(reason)) => reason,
+        Some(_) => Reason::Target,
+        None => Reason::New,
+    };
     let action = match existing.and_then(|existing| existing.id) {
         Some(id) if destination.find(&target).await?.is_some_and(|first| first.id == Some(id)) => {
             Action::Unchanged
@@ -146,7 +206,13 @@ async fn link_name(
         _ => Action::Linked,
     };
     if action == Action::Linked && !context.settings.dry_run {
-        match destination.create_link(&item.destination, &LinkKind::Hard(target), true).await {
+        let link = LinkKind::Hard(target);
+        let linking = destination.create_link(&item.destination, &link, true);
+        let linked = match verdict {
+            Some(Verdict::Replace(_)) => backup::around(context, item, linking).await,
+            _ => linking.await,
+        };
+        match linked {
             Err(error) if refuses_links(error.kind()) => return Ok(Err(error)),
             outcome => outcome?,
         }
@@ -154,7 +220,9 @@ async fn link_name(
         remove_beside(item, part_name).await?;
         remove_beside(item, journal_name).await?;
     }
-    say(context, item, action, moved);
+    let reason = (action == Action::Linked).then_some(reason);
+    let moved = Moved { bytes: planned(item), digest, reason, ..Moved::default() };
+    say(context, item, action, &moved);
     Ok(Ok(()))
 }
 
@@ -176,7 +244,7 @@ async fn existing(context: &Context, item: &Item) -> Result<Option<Entry>> {
                 .at(item.job.destination_name(&item.destination))
                 .because(cause)
         };
-        if !context.settings.delete {
+        if !context.settings.delete || context.settings.existing_only {
             return Err(in_the_way("a directory is where a file is to go"));
         }
         crate::plan::remove(context, &item.job, &existing).await?;
@@ -199,40 +267,51 @@ fn is_source(item: &Item, existing: &Entry) -> bool {
     item.job.is_local() && existing.id.is_some() && existing.id == item.source.id
 }
 
-async fn judge(context: &Context, item: &Item, existing: &Entry) -> Result<Verdict> {
-    let overwrite = context.settings.overwrite;
+async fn judge(context: &Context, item: &Item, existing: &Entry) -> Result<Judged> {
+    let (overwrite, compare) = (context.settings.overwrite, context.settings.compares());
+    let by_time = match overwrite {
+        Overwrite::Different => compare == Compare::SizeAndTime,
+        Overwrite::Newer => true,
+        Overwrite::Never | Overwrite::Always => false,
+    };
     if !existing.is_file() {
         // A link or a special file never is the same as a file.
         return Ok(match overwrite {
-            Overwrite::Never => Verdict::Leave,
-            _ => Verdict::Replace,
+            Overwrite::Never => Verdict::Leave.into(),
+            _ => Verdict::Replace(Reason::Kind).into(),
         });
     }
     let kept = match overwrite {
-        Overwrite::Different if item.source.size == existing.size => {
+        Overwrite::Different if by_time && item.source.size == existing.size => {
             times::find_out(context, item, existing).await?
         }
         Overwrite::Newer => times::find_out(context, item, existing).await?,
         _ => context.times.kept(item, existing),
     };
-    let listed = judge_by(overwrite, item, &item.source, existing, kept);
+    let how = (overwrite, compare);
+    let listed = judge_by(how, item, &item.source, existing, kept);
+    let by_content = overwrite == Overwrite::Different && compare == Compare::Content;
+    if by_content && listed == Verdict::Keep {
+        let (is_same, identity) = bytes::same_content(context, item).await?;
+        let verdict = if is_same { listed } else { Verdict::Replace(Reason::Content) };
+        return Ok(Judged { verdict, identity: Some(identity) });
+    }
     let is_untimed = item.source.modified.is_none() && existing.modified.is_some();
-    let by_time = matches!(overwrite, Overwrite::Different | Overwrite::Newer);
-    if !is_untimed || !by_time || listed == Verdict::Replace {
-        return Ok(listed);
+    if !is_untimed || !by_time || matches!(listed, Verdict::Replace(_)) {
+        return Ok(listed.into());
     }
     // Pages of web servers list no reliable times; the file itself usually has one.
     match item.job.job.source.stat(&item.source.path).await {
-        Ok(found) if found.is_file() => Ok(judge_by(overwrite, item, &found, existing, kept)),
-        Ok(_) => Ok(listed),
+        Ok(found) if found.is_file() => Ok(judge_by(how, item, &found, existing, kept).into()),
+        Ok(_) => Ok(listed.into()),
         // A server that answers no such request: the listing has to do.
-        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(listed),
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(listed.into()),
         Err(error) => Err(error.at(item.job.source_name(&item.source.path))),
     }
 }
 
 fn judge_by(
-    overwrite: Overwrite,
+    how: (Overwrite, Compare),
     item: &Item,
     source: &Entry,
     existing: &Entry,
@@ -241,7 +320,7 @@ fn judge_by(
     let job = &item.job.job;
     let sets_times = job.destination.capabilities().times;
     let source_step_ns = job.source.capabilities().kept_times.step_ns;
-    verdict(overwrite, source, source_step_ns, existing, kept, sets_times)
+    verdict(how, source, source_step_ns, existing, kept, sets_times)
 }
 
 /// Gives a file whose size and time are the source's its mode, owner and extended attributes. `false` if it has to
@@ -262,7 +341,7 @@ async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<bool
             Err(error) => return Err(error),
         };
     }
-    let wanted = context.wanted_metadata(found, &item.job, &item.destination);
+    let wanted = context.wanted_metadata(found, &item.job, &item.destination, false);
     let owner = wanted.owner.filter(|owner| Some(*owner) != there.owner);
     if owner.is_some() && wanted.has_privileges() {
         return Ok(false);
@@ -273,7 +352,11 @@ async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<bool
     // And an attribute may be an ACL, which changes the mode.
     let mode = wanted.mode;
     let mode = mode.filter(|_| owner.is_some() || xattrs.is_some() || mode != there.mode);
-    let changed = Metadata { mode, owner, xattrs, modified: None };
+    // Equal contents: the time is what differs, and the next run need not read them again.
+    let by_content = context.settings.compares() == Compare::Content;
+    let is_other = |time: &Timestamp| times::differs(context, item, existing, *time);
+    let modified = wanted.modified.filter(|time| by_content && is_other(time));
+    let changed = Metadata { mode, owner, xattrs, modified };
     if changed != Metadata::default() && !context.settings.dry_run {
         destination.set_metadata(&item.destination, &changed).await?;
     }
@@ -333,7 +416,7 @@ async fn unchanged(context: &Context, item: &Item, existing: &Entry) -> Result<O
     if let Some(kind) = unchanged_digest(context) {
         moved.digest = Some(bytes::digest_existing(context, item, kind).await?);
     }
-    say(context, item, Action::Unchanged, moved);
+    say(context, item, Action::Unchanged, &moved);
     Ok(moved.digest)
 }
 
@@ -344,7 +427,7 @@ async fn left(context: &Context, item: &Item, existing: &Entry) -> Result<Option
     if let Some(kind) = unchanged_digest(context).filter(|_| existing.is_file()) {
         moved.digest = Some(bytes::digest_destination(context, item, kind).await?);
     }
-    say(context, item, Action::Unchanged, moved);
+    say(context, item, Action::Unchanged, &moved);
     Ok(moved.digest)
 }
 
@@ -416,7 +499,7 @@ pub fn is_small(context: &Context, item: &Item) -> bool {
 pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> CommitOptions {
     let can = item.job.job.destination.capabilities();
     let time = found.modified;
-    let metadata = context.wanted_metadata(found, &item.job, &item.destination);
+    let metadata = context.wanted_metadata(found, &item.job, &item.destination, false);
     if let Some((time, becomes)) = time.zip(metadata.modified).filter(|(time, set)| time != set) {
         let name = item.job.destination_name(&item.destination);
         context.times.say_lost(context, name, time, becomes);
@@ -430,8 +513,10 @@ pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> Commit
 
 /// Whether the source of an item is not readable by all users, or is in a directory that not all can enter and that
 /// is copied as well.
-fn is_private(item: &Item) -> bool {
-    keeps_out(&item.source) || item.directory.as_ref().is_some_and(|above| above.is_private())
+fn is_private(context: &Context, item: &Item) -> bool {
+    let mode = context.changed_mode(item.source.mode, false);
+    mode.is_some_and(|mode| mode & OTHERS_READ != OTHERS_READ)
+        || item.directory.as_ref().is_some_and(|above| above.is_private())
 }
 
 /// Whether what is there is not readable by all users, and its mode stays.
@@ -441,19 +526,20 @@ fn keeps_mode(context: &Context, existing: Option<&Entry>) -> bool {
 
 /// Whether the mode of a file keeps some users from reading it.
 fn keeps_out(entry: &Entry) -> bool {
-    entry.mode.is_some_and(|mode| mode & 0o044 != 0o044)
+    entry.mode.is_some_and(|mode| mode & OTHERS_READ != OTHERS_READ)
 }
 
 /// Says that an item is done.
-pub fn say(context: &Context, item: &Item, action: Action, moved: Moved) {
+pub fn say(context: &Context, item: &Item, action: Action, moved: &Moved) {
     let event = FileEvent {
         job: item.job.index,
         path: item.destination.clone(),
         bytes: moved.bytes,
         action,
+        reason: moved.reason,
         resumed_bytes: moved.resumed_bytes,
         digest: moved.digest,
-        private: moved.is_private || is_private(item),
+        private: moved.is_private || is_private(context, item),
         dry_run: context.settings.dry_run,
     };
     context.tally.file(event, moved.counted_bytes);

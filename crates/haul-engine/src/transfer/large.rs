@@ -13,6 +13,7 @@ use haul_storage::{Error, ErrorKind, Medium, Range, ReadAt, Result, UNKNOWN_SIZE
 use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::{sleep, timeout};
 
+use super::backup;
 use super::bytes::digest_range;
 use super::file::{Moved, commit_options};
 use super::open::{Opened, journal_from, open};
@@ -57,10 +58,12 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
     let bytes = opened.identity.size;
     context.tally.resumed(resumed_bytes);
     let counted = AtomicU64::new(resumed_bytes);
+    let identity = opened.identity.clone();
     match move_opened(context, item, opened, &counted, slot).await {
         Ok(digest) => {
             let counted_bytes = counted.load(Ordering::Relaxed);
-            Ok(Moved { bytes, digest, resumed_bytes, counted_bytes, ..Moved::default() })
+            let identity = Some(identity);
+            Ok(Moved { bytes, digest, resumed_bytes, counted_bytes, identity, ..Moved::default() })
         }
         Err(error) => {
             context.tally.forget(counted.load(Ordering::Relaxed));
@@ -194,7 +197,7 @@ pub async fn finish(
     }
     metadata.modified = identity.modified;
     let options = commit_options(context, item, metadata);
-    let committed = writer.commit(bytes, &options).await;
+    let committed = backup::around(context, item, writer.commit(bytes, &options)).await;
     committed.map_err(|error| error.at(destination_name()))?;
     if let Some(digest) = unverified {
         let storage = &*item.job.job.destination;

@@ -1,10 +1,14 @@
 //! Symbolic links are copied as links.
 
-use haul_storage::{Entry, Error, ErrorKind, LinkKind, Metadata, Result, StorageExt, Timestamp};
+use haul_storage::{
+    Entry, EntryKind, Error, ErrorKind, LinkKind, Metadata, Result, StorageExt, Timestamp,
+};
 
+use super::moved::{Copy, remove_source};
+use super::{backup, times};
 use crate::context::Context;
 use crate::plan::Item;
-use crate::{Action, FileEvent, Overwrite};
+use crate::{Action, FileEvent, Overwrite, Reason};
 
 /// Makes a link to the same target at the destination.
 pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Result<()> {
@@ -16,11 +20,16 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
             .because("the destination has no symbolic links"));
     }
     let existing = if item.fresh { None } else { destination.find(&item.destination).await? };
-    let mut action = Action::Linked;
+    let (mut action, mut reason) = (Action::Linked, Reason::New);
+    if existing.is_none() && context.settings.existing_only {
+        return Ok(());
+    }
     if let Some(existing) = existing {
         let same = existing.kind == item.source.kind;
+        let is_link = matches!(existing.kind, EntryKind::Symlink(_));
+        reason = if is_link { Reason::Target } else { Reason::Kind };
         if existing.is_dir() {
-            if !context.settings.delete {
+            if !context.settings.delete || context.settings.existing_only {
                 return Err(Error::new(ErrorKind::IsADirectory, "create link")
                     .at(item.job.destination_name(&item.destination))
                     .because("a directory is where a symbolic link is to go"));
@@ -35,7 +44,8 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
     }
     if !context.settings.dry_run && action == Action::Linked {
         let link = LinkKind::Symbolic(target.to_vec());
-        destination.create_link(&item.destination, &link, true).await?;
+        let linking = destination.create_link(&item.destination, &link, true);
+        backup::around(context, item, linking).await?;
         let wanted = wanted_metadata(context, item);
         if wanted != Metadata::default() {
             destination.set_metadata(&item.destination, &wanted).await?;
@@ -46,26 +56,28 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
         path: item.destination.clone(),
         bytes: 0,
         action,
+        reason: (action == Action::Linked).then_some(reason),
         resumed_bytes: 0,
         digest: None,
         private: false,
         dry_run: context.settings.dry_run,
     });
-    Ok(())
+    if context.settings.overwrite == Overwrite::Never && action == Action::Unchanged {
+        if context.settings.remove_source {
+            let name = item.job.source_name(&item.source.path);
+            context.tally.skipped(name, "stays: the destination has something of this name");
+        }
+        return Ok(());
+    }
+    remove_source(context, item, &item.source.identity(), &Copy::Link).await
 }
 
 /// The link leads where it should; its owner and time may be others, also because a run was stopped between
 /// making it and setting them.
 async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<()> {
     let job = &item.job.job;
-    let kept = context.times.kept(item, existing);
-    let step_ns = job.source.capabilities().kept_times.step_ns.max(kept.step_ns);
     let wanted = wanted_metadata(context, item);
-    let is_other = |time: &Timestamp| {
-        existing.modified.is_some_and(|there| {
-            there.rounded_down(step_ns) != kept.kept(*time).rounded_down(step_ns)
-        })
-    };
+    let is_other = |time: &Timestamp| times::differs(context, item, existing, *time);
     let changed = Metadata {
         modified: wanted.modified.filter(is_other),
         owner: wanted.owner.filter(|owner| Some(*owner) != existing.owner),
@@ -81,5 +93,5 @@ async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<()> 
 /// What a link can keep.
 fn wanted_metadata(context: &Context, item: &Item) -> Metadata {
     let found = item.source.metadata();
-    Metadata { mode: None, ..context.wanted_metadata(found, &item.job, &item.destination) }
+    Metadata { mode: None, ..context.wanted_metadata(found, &item.job, &item.destination, false) }
 }

@@ -1,11 +1,13 @@
 //! Moves the items of a plan, several at once, and keeps time while it does.
 
+mod backup;
 mod bytes;
 mod compare;
 mod file;
 mod large;
 mod link;
 mod listed;
+mod moved;
 mod open;
 mod progress;
 mod puts;
@@ -25,6 +27,7 @@ use haul_storage::{Error, ErrorKind, WorkPool};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+pub use backup::{is_backup, take_away};
 pub use compare::{Verdict, verdict};
 pub use times::LearntTimes;
 

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use haul_storage::{Result, SmallFile, Storage};
 
 use super::file::{Moved, commit_options, is_small, say};
-use super::listed;
 use super::times::is_unusual;
-use crate::Action;
+use super::{backup, listed};
 use crate::context::Context;
 use crate::digest::Digest;
 use crate::plan::Item;
+use crate::{Action, Reason};
 
 /// The most files of a batch.
 pub const BATCH_FILES: usize = 128;
@@ -28,7 +28,7 @@ pub fn fits_batch(context: &Context, item: &Item) -> bool {
     let settings = &context.settings;
     let usual_time = !item.source.modified.is_some_and(is_unusual);
     let plain = item.source.is_file() && item.source.links <= 1 && item.fresh && usual_time;
-    let nothing_more = !settings.dry_run && !settings.preserve.xattrs;
+    let nothing_more = !settings.dry_run && !settings.preserve.xattrs && !settings.remove_source;
     plain && nothing_more && !context.flow.has_links() && is_small(context, item)
 }
 
@@ -67,8 +67,9 @@ pub async fn move_batch(context: &Context, items: Vec<Item>) -> Vec<Item> {
         }
         let bytes = whole.bytes.len() as u64;
         context.tally.moved(bytes);
-        let moved = Moved { bytes, digest, counted_bytes: bytes, ..Moved::default() };
-        say(context, &item, Action::Copied, moved);
+        let reason = Some(Reason::New);
+        let moved = Moved { bytes, digest, counted_bytes: bytes, reason, ..Moved::default() };
+        say(context, &item, Action::Copied, &moved);
     }
     failed
 }
@@ -96,12 +97,13 @@ pub async fn move_small(context: &Context, item: &Item) -> Result<Moved> {
     let bytes = whole.bytes.len() as u64;
     let options = commit_options(context, item, metadata);
     let destination: &dyn Storage = &*job.destination;
-    destination
-        .write_whole(&item.destination, whole.bytes, &options)
+    let writing = destination.write_whole(&item.destination, whole.bytes, &options);
+    backup::around(context, item, writing)
         .await
         .map_err(|error| error.at(item.job.destination_name(&item.destination)))?;
     context.flow.completed(issued, None, bytes);
     drop(permit);
     context.tally.moved(bytes);
-    Ok(Moved { bytes, digest, counted_bytes: bytes, ..Moved::default() })
+    let identity = Some(whole.identity);
+    Ok(Moved { bytes, digest, counted_bytes: bytes, identity, ..Moved::default() })
 }

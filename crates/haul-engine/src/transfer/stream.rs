@@ -85,7 +85,8 @@ impl Streaming<'_> {
         listed::check(self.item, bytes)?;
         let whole = Whole { reader, writer: self.writer, bytes };
         let digest = finish(self.context, self.item, &whole, self.hasher.as_ref()).await?;
-        Ok(Moved { bytes, digest, counted_bytes: bytes, ..Moved::default() })
+        let identity = Some(reader.identity().clone());
+        Ok(Moved { bytes, digest, counted_bytes: bytes, identity, ..Moved::default() })
     }
 
     /// Room for the next block. The file has a lane, and those who have the room may be waiting for

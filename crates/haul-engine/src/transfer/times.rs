@@ -248,3 +248,12 @@ fn later(time: Timestamp, by_ns: u64) -> Timestamp {
         nanos: u32::try_from(nanos % SECOND_NS).unwrap_or(0),
     }
 }
+/// Whether the time of what is at an item's destination is another than `time`, as exactly as the coarser side
+/// keeps times.
+pub fn differs(context: &Context, item: &Item, existing: &Entry, time: Timestamp) -> bool {
+    let kept = context.times.kept(item, existing);
+    let step_ns = item.job.job.source.capabilities().kept_times.step_ns.max(kept.step_ns);
+    existing
+        .modified
+        .is_some_and(|there| there.rounded_down(step_ns) != kept.kept(time).rounded_down(step_ns))
+}

@@ -13,7 +13,7 @@ use haul_storage::{
 use super::at_once;
 use crate::transfer::{Verdict, verdict};
 use crate::verify::{Checker, VerifyEvent, VerifyOptions};
-use crate::{Cancel, Filter, Overwrite};
+use crate::{Cancel, Compare, Filter, Overwrite};
 
 /// How to compare.
 #[derive(Debug, Clone)]
@@ -242,7 +242,8 @@ impl Pass<'_> {
     fn same_time(&self, a: &Entry, b: &Entry) -> bool {
         let [first, second] = self.sides.map(|side| side.storage.capabilities());
         let judge = |from: &Entry, step_ns, to: &Entry, kept, sets_times| {
-            verdict(Overwrite::Different, from, step_ns, to, kept, sets_times) == Verdict::Keep
+            let how = (Overwrite::Different, Compare::SizeAndTime);
+            verdict(how, from, step_ns, to, kept, sets_times) == Verdict::Keep
         };
         judge(a, first.kept_times.step_ns, b, second.kept_times, second.times)
             || judge(b, second.kept_times.step_ns, a, first.kept_times, first.times)

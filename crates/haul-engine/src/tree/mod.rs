@@ -9,13 +9,15 @@
 
 mod compare;
 mod crawl;
+mod emptied;
+mod marker;
 mod measure;
-mod moved;
 mod remove;
 
 pub use compare::{CompareOptions, Compared, Comparison, Difference, Side, compare};
+pub use emptied::{Left, remove_emptied};
+pub use marker::Marker;
 pub use measure::{Measured, Totals, measure};
-pub use moved::remove_moved;
 pub use remove::{Removal, RemoveEvent, remove};
 
 use haul_storage::{Medium, Storage};

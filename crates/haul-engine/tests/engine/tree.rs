@@ -1,7 +1,7 @@
 //! Measuring, removing and comparing trees.
 
 use haul_engine::Cancel;
-use haul_engine::tree::{Measured, RemoveEvent, Side, Totals, measure, remove, remove_moved};
+use haul_engine::tree::{Marker, Measured, RemoveEvent, Totals, measure, remove, remove_emptied};
 use haul_storage::memory::{MemoryStorage, Operation};
 use haul_storage::{ErrorKind, RelPath, Storage, StorageExt as _};
 
@@ -67,42 +67,35 @@ async fn what_cannot_be_removed_stays_with_its_directories_and_the_rest_goes() {
 }
 
 #[tokio::test]
-async fn of_what_was_moved_only_that_goes_which_is_the_same_at_its_destination() {
-    let (source, copy) = (MemoryStorage::new(), MemoryStorage::new());
-    for (name, here, there) in [("same", "1", "1"), ("longer", "12", "1"), ("d/same", "2", "2")] {
-        source.add_file(format!("top/{name}"), here);
-        copy.add_file(format!("copy/{name}"), there);
-        let metadata = source.metadata(&path(&format!("top/{name}"))).await.unwrap();
-        copy.set_metadata(&path(&format!("copy/{name}")), &metadata).await.unwrap();
-    }
-    source.add_file("top/new", "added since");
-    let mut stays = Vec::new();
-    let (top, there, cancel) = (path("top"), path("copy"), Cancel::default());
-    let clean = remove_moved(
-        Side { storage: &*source, top: &top },
-        Side { storage: &*copy, top: &there },
-        &cancel,
-        |error| stays.push(error.location().rsplit('/').next().unwrap().to_owned()),
-    );
-    assert!(!clean.await);
-    stays.sort_unstable();
-    assert_eq!(stays, ["longer", "new"]);
-    let left = source.list_sorted(&path("top")).await.unwrap();
-    let left: Vec<_> = left.iter().map(|entry| entry.path.to_string()).collect();
-    assert_eq!(left, ["top/longer", "top/new"]);
+async fn directories_in_which_nothing_is_left_are_removed() {
+    let storage = MemoryStorage::new();
+    storage.add_file("top/a/b/left", "1");
+    storage.create_dir_all(&path("top/a/c/d")).await.unwrap();
+    let top = storage.stat(&path("top")).await.unwrap();
+    let report = |error: haul_storage::Error| panic!("{error}");
+    let left = remove_emptied(&*storage, top, &Cancel::default(), report).await;
+    assert_eq!(left.entries, 1);
+    assert_eq!(left.example.unwrap().path, path("top/a/b/left"));
+    assert_eq!(storage.paths(), ["top/", "top/a/", "top/a/b/", "top/a/b/left"]);
+    storage.remove(&path("top/a/b/left")).await.unwrap();
+    let top = storage.stat(&path("top")).await.unwrap();
+    let left = remove_emptied(&*storage, top, &Cancel::default(), report).await;
+    assert_eq!((left.entries, storage.paths().len()), (0, 0));
 }
 
-/// The same place by another name: removing the source would remove its only copy.
 #[tokio::test]
-async fn what_is_its_own_copy_is_not_removed() {
-    let storage = MemoryStorage::new();
-    storage.add_file("top/a", "1");
-    for name in ["top", "top/a"] {
-        let (top, cancel, mut stays) = (path(name), Cancel::default(), Vec::new());
-        let side = Side { storage: &*storage, top: &top };
-        let report = |error: haul_storage::Error| stays.push(error.cause());
-        assert!(!remove_moved(side, side, &cancel, report).await);
-        assert_eq!(stays, ["it is its own copy, under another location"]);
-    }
-    assert_eq!(storage.paths(), ["top/", "top/a"]);
+async fn a_marker_tells_that_two_places_are_one_directory() {
+    let (storage, other) = (MemoryStorage::new(), MemoryStorage::new());
+    storage.add_file("d/x", "1");
+    other.add_file("d/x", "1");
+    let before = storage.stat(&path("d")).await.unwrap().modified;
+    let directory = path("d");
+    let marker = Marker::set(&*storage, &directory).await.unwrap();
+    assert!(marker.is_listed().await.unwrap());
+    assert!(marker.is_in(&*storage, &path("d")).await.unwrap());
+    assert!(!marker.is_in(&*other, &path("d")).await.unwrap());
+    assert!(!marker.is_in(&*other, &path("none")).await.unwrap());
+    marker.remove().await.unwrap();
+    assert_eq!(storage.paths(), ["d/", "d/x"]);
+    assert_eq!(storage.stat(&path("d")).await.unwrap().modified, before);
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use haul_ftp::{FtpOptions, FtpStorage};
+use haul_net::Waits;
 use haul_storage::{
     Block, CommitOptions, CreateOptions, Entry, ErrorKind, Metadata, Range, ReadAt, RelPath,
     Result, Storage,
@@ -345,8 +346,11 @@ async fn a_server_that_takes_one_command_a_packet_is_sent_one_at_a_time() {
     let server = Scripted::start(script).await;
     server.put("/up/f", b"content");
     // Whoever loses a command says nothing for a quarter of that.
-    let silence = Some(Duration::from_secs(4));
-    let host = host(server.port(), FtpOptions { silence, ..FtpOptions::default() });
+    let silence = Duration::from_secs(4);
+    let host = host(
+        server.port(),
+        FtpOptions { waits: Waits::default().with_silence(silence), ..FtpOptions::default() },
+    );
     let (_journals, storage) = opened(&host).await;
     is_whole(&storage).await;
     assert_eq!(names(&storage).await, ["f"]);
@@ -361,8 +365,11 @@ async fn a_reply_that_never_ends_is_not_waited_for_without_end() {
     let answers = &[("FEAT", "211-and")];
     let script = Script { answers, drip: Duration::from_millis(100), ..Script::default() };
     let server = Scripted::start(script).await;
-    let silence = Some(Duration::from_millis(300));
-    let host = host(server.port(), FtpOptions { silence, ..FtpOptions::default() });
+    let silence = Duration::from_millis(300);
+    let host = host(
+        server.port(),
+        FtpOptions { waits: Waits::default().with_silence(silence), ..FtpOptions::default() },
+    );
     let error = host.resolve(b"/up").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     assert!(error.to_string().contains("reply to FEAT"), "{error}");

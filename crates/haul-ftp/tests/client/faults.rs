@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
 use haul_ftp::{FtpHost, FtpOptions, FtpStorage, TlsMode};
-use haul_net::{PasswordSource, Secret};
+use haul_net::{PasswordSource, Secret, Waits};
 use haul_storage::{
     Block, CommitOptions, CreateOptions, EntryKind, Error, ErrorKind, Metadata, Range, ReadAt,
     RelPath, Result, Retry, Storage, StorageExt as _, WriteAt,
@@ -501,8 +501,11 @@ async fn where_something_is_to_be_written_is_found() {
 async fn silent(silent_at: &'static str) -> (Scripted, Arc<FtpHost>) {
     let server = Scripted::start(Script { silent_at, ..Script::default() }).await;
     server.put("/up/f", &content(1 << 20));
-    let silence = Some(Duration::from_millis(500));
-    let host = host(server.port(), FtpOptions { silence, ..FtpOptions::default() });
+    let silence = Duration::from_millis(500);
+    let host = host(
+        server.port(),
+        FtpOptions { waits: Waits::default().with_silence(silence), ..FtpOptions::default() },
+    );
     (server, host)
 }
 
@@ -534,8 +537,11 @@ async fn a_server_that_is_slow_is_waited_for() {
     let expected = content(12_000);
     server.put("/up/f", &expected);
     // Less than all the pauses together, and more than the machine may stand still for.
-    let silence = Some(Duration::from_secs(3));
-    let host = host(server.port(), FtpOptions { silence, ..FtpOptions::default() });
+    let silence = Duration::from_secs(3);
+    let host = host(
+        server.port(),
+        FtpOptions { waits: Waits::default().with_silence(silence), ..FtpOptions::default() },
+    );
     let (_journals, storage) = opened(&host).await;
     let file = storage.open(&path("f")).await.unwrap();
     assert_eq!(read(&*file, Range::new(0, 12_000)).await.unwrap(), expected);

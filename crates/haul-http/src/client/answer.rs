@@ -19,9 +19,6 @@ use crate::parse::{Url, keep_alive, length};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-/// After this long without a byte a connection is taken for dead. A slow one is not.
-pub const SILENCE: Duration = Duration::from_secs(60);
-
 /// A body that nobody wants is read to its end if no more than this is left, so that the connection
 /// can be used again.
 const DRAINED_MOST: u64 = 64 << 10;
@@ -118,8 +115,9 @@ impl Answer {
             let began = Instant::now();
             let (method, url) = (&self.method, &self.head.url);
             let what = || format!("rest of the answer to {method} {}", url.path());
-            let frame = self.waits.within(SILENCE, what, self.body.frame()).await;
-            let frame = frame.ok_or_else(|| error::silent(operation, url, SILENCE.as_secs()))?;
+            let silence = self.waits.silence();
+            let frame = self.waits.within(silence, what, self.body.frame()).await;
+            let frame = frame.ok_or_else(|| error::silent(operation, url, silence.as_secs()))?;
             self.waited += began.elapsed();
             let seconds = self.waited.as_secs();
             if self.waited > ENDLESS_AFTER && self.received < seconds * ENDLESS_BELOW {

@@ -6,7 +6,6 @@ use haul_storage::Block;
 use http::header::IF_NONE_MATCH;
 use http::{HeaderMap, HeaderValue, Method};
 
-use super::answer::SILENCE;
 use crate::parse::Url;
 
 /// Bytes per second of a lane that is still taken for a living one.
@@ -23,8 +22,8 @@ pub struct Ask {
     pub headers: HeaderMap,
     /// The body.
     pub body: Block,
-    /// How long the server may take to answer when it has all of it.
-    pub patience: Duration,
+    /// How long the server may take to answer when it has all of it; `None` for as long as it may be silent.
+    pub patience: Option<Duration>,
     /// What it is for, in errors.
     pub operation: &'static str,
 }
@@ -33,7 +32,7 @@ impl Ask {
     /// Without header fields and body.
     pub fn new(method: Method, url: Url, operation: &'static str) -> Self {
         let (headers, body) = (HeaderMap::new(), Block::new());
-        Self { method, url, headers, body, patience: SILENCE, operation }
+        Self { method, url, headers, body, patience: None, operation }
     }
 
     /// With a header field.
@@ -50,9 +49,10 @@ impl Ask {
         repeatable(&self.method) || is_put && !self.headers.contains_key(IF_NONE_MATCH)
     }
 
-    /// How long it may take altogether: what is sent may be slow, but not dead.
-    pub fn limit(&self) -> Duration {
-        self.patience + Duration::from_secs(self.body.len() as u64 / SLOWEST)
+    /// How long it may take altogether: what is sent may be slow, but not dead. `silence` is how long the server may
+    /// be silent.
+    pub fn limit(&self, silence: Duration) -> Duration {
+        self.patience.unwrap_or(silence) + Duration::from_secs(self.body.len() as u64 / SLOWEST)
     }
 }
 

@@ -9,7 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use haul_net::tls::{self, TlsOptions};
-use haul_net::{DialOptions, Feeder, Gauge, Hold, HostWaits, Inflow, Waits, dial, with_port};
+use haul_net::{
+    DialOptions, Feeder, Gauge, Hold, HostWaits, Inflow, Reach, Waits, dial, with_port,
+};
 use haul_storage::{Error, ErrorKind, Result};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -28,9 +30,6 @@ use super::proxy::{Proxies, tunnel};
 use crate::parse::proxy::Proxy;
 use crate::parse::{Origin, WebScheme};
 
-/// How long a connection may take, and how long bytes that were sent may stay unconfirmed.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// The most that is read at once; hyper finds how much is worth it.
 const READ_MOST: usize = 512 << 10;
 
@@ -41,6 +40,7 @@ pub struct Connector {
     proxies: Proxies,
     tls: Mutex<Option<Arc<ClientConfig>>>,
     waits: Waits,
+    reach: Reach,
     hosts: Mutex<HashMap<Origin, HostWaits>>,
     runtime: Handle,
 }
@@ -59,10 +59,10 @@ pub struct Connected<T> {
 impl Connector {
     /// Connections are kept going on `runtime`.
     pub fn new(options: &HttpOptions, runtime: Handle) -> Self {
-        let waits = options.waits.clone();
+        let (waits, reach) = (options.waits.clone(), options.reach);
         let (options, proxies) = (options.tls.clone(), options.proxies.clone());
         let (tls, hosts) = (Mutex::default(), Mutex::default());
-        Self { options, proxies, tls, waits, hosts, runtime }
+        Self { options, proxies, tls, waits, reach, hosts, runtime }
     }
 
     /// The waits for a server.
@@ -114,9 +114,11 @@ impl Connector {
         origin: &Origin,
         dialled: impl FnOnce(Duration) + Send,
     ) -> Result<Connected<Link>> {
+        let silence = self.waits.silence();
         let options = DialOptions {
-            limit: Some(PATIENCE),
-            silence: Some(PATIENCE),
+            family: self.reach.family,
+            limit: Some(self.reach.limit),
+            silence: Some(silence),
             ..DialOptions::default()
         };
         let proxy = self.proxies.of(origin)?;
@@ -130,8 +132,8 @@ impl Connector {
                 way = self.secure(way, &proxy.origin).await?;
             }
             if origin.scheme() == WebScheme::Https {
-                let opened = timeout(PATIENCE, tunnel(&mut way, proxy, origin)).await;
-                opened.unwrap_or_else(|_| Err(silent(proxy)))?;
+                let opened = timeout(silence, tunnel(&mut way, proxy, origin)).await;
+                opened.unwrap_or_else(|_| Err(silent(proxy, silence)))?;
             }
         }
         if origin.scheme() == WebScheme::Https {
@@ -146,6 +148,7 @@ impl Connector {
 
     async fn secure(&self, way: Way, origin: &Origin) -> Result<Way> {
         let config = self.tls()?;
+        let silence = self.waits.silence();
         let name = tls::server_name(origin.host())?;
         let at = with_port(origin.host(), origin.port());
         let failed = |error| tls::explain(error, &at);
@@ -153,14 +156,14 @@ impl Connector {
         match way {
             Way::Plain(stream) => {
                 let buffered = BufReader::with_capacity(tls::READ_AHEAD, stream);
-                let done = timeout(PATIENCE, connector.connect(name, buffered)).await;
+                let done = timeout(silence, connector.connect(name, buffered)).await;
                 let stream = in_time(done).map_err(failed)?;
                 Ok(Way::Tls(Box::new(stream)))
             }
             // TLS to a proxy, and within that TLS to the server.
             other => {
                 let inner: Box<dyn Stream> = Box::new(other);
-                let done = timeout(PATIENCE, connector.connect(name, inner)).await;
+                let done = timeout(silence, connector.connect(name, inner)).await;
                 let stream = in_time(done).map_err(failed)?;
                 Ok(Way::Within(Box::new(stream)))
             }
@@ -236,9 +239,9 @@ fn in_time<T>(done: Result<io::Result<T>, Elapsed>) -> io::Result<T> {
     done.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-fn silent(proxy: &Proxy) -> Error {
+fn silent(proxy: &Proxy, silence: Duration) -> Error {
     let error = Error::new(ErrorKind::Unreachable, "connect through the proxy").at(proxy);
-    error.because(format!("no answer within {} s", PATIENCE.as_secs()))
+    error.because(format!("no answer within {} s", silence.as_secs()))
 }
 
 impl AsyncRead for Link {

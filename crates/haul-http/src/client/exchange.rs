@@ -427,7 +427,8 @@ impl Exchange {
             let Some(sender) = lease.sender() else { return Err(gone(ask)) };
             let what = || format!("answer to {} {}", ask.method, url.path());
             let sent = sender.send_request(request);
-            match lanes.waits().within(ask.limit(), what, sent).await {
+            let limit = ask.limit(lanes.waits().silence());
+            match lanes.waits().within(limit, what, sent).await {
                 Some(Ok(response)) => {
                     let method = ask.method.clone();
                     return Ok(self.noticed(Answer::new(response, url.clone(), method, lease)));
@@ -438,7 +439,7 @@ impl Exchange {
                         && !failed.is_parse()
                         && (failed.is_canceled() || ask.is_repeatable()) => {}
                 Some(Err(failed)) => return Err(error::of_hyper(&failed, ask.operation, url)),
-                None => return Err(error::silent(ask.operation, url, ask.limit().as_secs())),
+                None => return Err(error::silent(ask.operation, url, limit.as_secs())),
             }
         }
     }

@@ -126,7 +126,7 @@ impl Inner {
             let mut ask = Ask::new(method(name), from.clone(), operation)
                 .with(DESTINATION, destination)
                 .with(OVERWRITE, HeaderValue::from_static(overwrite));
-            ask.patience = MOVED;
+            ask.patience = Some(MOVED);
             let (status, url) = self.told(&ask).await?;
             if status.is_success() {
                 self.moving.is_taken(*form);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use haul_net::tls::TlsOptions;
-use haul_net::{PasswordSource, Waits};
+use haul_net::{PasswordSource, Reach, Waits};
 
 use super::proxy::Proxies;
 use crate::parse::netrc::Netrc;
@@ -23,4 +23,6 @@ pub struct HttpOptions {
     pub proxies: Proxies,
     /// Where long waits for a server are reported.
     pub waits: Waits,
+    /// How servers are reached.
+    pub reach: Reach,
 }

@@ -25,7 +25,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
-use super::answer::{Head, SILENCE};
+use super::answer::Head;
 use super::ask::SLOWEST;
 use super::body::Payload;
 use super::connect::{Connected, Link};
@@ -384,7 +384,7 @@ impl Reader {
     /// Passes an answer on. Whether the connection goes on.
     async fn answer(&mut self, question: &Question) -> Result<bool, Broken> {
         let mut left = Outstanding { shared: &Arc::clone(&self.shared), bytes: question.expected };
-        let patience = SILENCE + Duration::from_secs(question.sent / SLOWEST);
+        let patience = self.waits.silence() + Duration::from_secs(question.sent / SLOWEST);
         let (head, length) = self.head(question, patience).await?;
         self.shared.answered.store(true, Ordering::Relaxed);
         self.number += 1;
@@ -439,10 +439,11 @@ impl Reader {
         let (mut filled, mut first) = (0, None);
         while filled < space.len() {
             let read = self.stream.read(&mut space[filled..]);
-            let read = match self.waits.within(SILENCE, || question.rest(), read).await {
+            let silence = self.waits.silence();
+            let read = match self.waits.within(silence, || question.rest(), read).await {
                 Some(Ok(length)) => length,
                 Some(Err(error)) => return Err(Broken::Within(error.to_string())),
-                None => return Err(silent(SILENCE)),
+                None => return Err(silent(silence)),
             };
             if read == 0 {
                 return Err(Broken::Within("the connection ended".to_owned()));
@@ -487,7 +488,7 @@ impl Reader {
                 Some(Ok(0) | Err(_)) if nothing_yet => return Err(Broken::Lost),
                 Some(Ok(0)) => return Err(Broken::Within("the connection ended".to_owned())),
                 // The rest of it follows at once.
-                Some(Ok(_)) if nothing_yet => until = Instant::now() + SILENCE,
+                Some(Ok(_)) if nothing_yet => until = Instant::now() + self.waits.silence(),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(Broken::Within(error.to_string())),
                 None => return Err(silent(patience)),

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use dav_server::fs::OpenOptions;
-use haul_storage::{is_part_name, temporary_name};
+use haul_storage::{is_moving_name, is_part_name, temporary_name};
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid,
     copy_file_range, fchmod, fchown, fstat, futimens, ioctl_ficlone, openat, readlinkat, renameat,
@@ -156,7 +156,7 @@ pub(super) fn finish(
     (to, new): (impl AsFd, &[u8]),
     keeps: bool,
 ) -> Result<()> {
-    if !is_part_name(old) || is_part_name(new) {
+    if !is_part_name(old) || is_moving_name(old) || is_part_name(new) {
         return Ok(());
     }
     let is_file = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;

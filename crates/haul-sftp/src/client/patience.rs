@@ -22,8 +22,9 @@ use tokio::time::Instant;
 
 use crate::codec::{Extended, OpenFlags, Request};
 
-/// A lane may be silent for so long while a response is pending; as over HTTP and FTP.
-pub(super) const SILENCE: Duration = Duration::from_secs(60);
+/// A lane may be silent for so long while a response is pending, unless the host's waits have another limit: then all
+/// limits are that much shorter or longer.
+pub(super) const SILENCE: Duration = haul_net::SILENCE;
 
 /// The limit for requests that wait for a disk: write-back of what a server's memory holds (CLOSE on a
 /// network file system, fsync), freeing the blocks of a huge file.
@@ -109,7 +110,7 @@ impl Silence {
     ) -> Result<T, Duration> {
         let mut future = std::pin::pin!(future);
         let began = Instant::now();
-        let mut left = SILENCE;
+        let mut left = self.host.waits.silence();
         loop {
             if let Some(output) = self.host.waits.within(left, &what, future.as_mut()).await {
                 return Ok(output);
@@ -124,10 +125,11 @@ impl Silence {
     }
 
     fn limit(&self, longest: Duration) -> Duration {
-        match self.host.lasting.load(Ordering::Relaxed) {
+        let limit = match self.host.lasting.load(Ordering::Relaxed) {
             0 => longest.max(SILENCE),
             _ => longest.max(LASTING),
-        }
+        };
+        limit - SILENCE + self.host.waits.silence()
     }
 }
 

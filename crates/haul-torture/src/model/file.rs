@@ -155,6 +155,7 @@ impl Model<'_> {
         let Some(token) = self.wanted.tree.get(name).map(|want| want.token) else { return };
         let contradicted = self.touched.insert(token, name.to_vec()).is_some();
         let names: Vec<Name> = self.names_of(token);
+        let mut loses_set_id = Vec::new();
         for other in names {
             if contradicted {
                 self.rule(&other, Rule::SharedDestination);
@@ -172,11 +173,21 @@ impl Model<'_> {
                 }
             }
             if let Some((user, group)) = owner {
+                let is_other = (want.user, want.group) != (Some(user), Some(group));
                 (want.user, want.group) = (Some(user), Some(group));
+                if mode.is_none() && is_other && want.mode.is_some_and(|mode| mode & SET_ID != 0) {
+                    want.mode = want.mode.map(|mode| mode & !SET_ID);
+                    // The system leaves the bit of the group where the group may not execute the file.
+                    want.mode_open = SET_ID & 0o2000;
+                    loses_set_id.push(other.clone());
+                }
             }
             if let Some(attributes) = &attributes {
                 want.attributes = Some(attributes.clone());
             }
+        }
+        for name in loses_set_id {
+            self.rule(&name, Rule::SetIdGoesWithOwner);
         }
     }
 

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::options::Options;
 use crate::rule::Rule;
 use crate::target::Keeps;
-use crate::tree::{Attributes, Kind, Name, Node, Time, Tree};
+use crate::tree::{Attributes, Kind, Name, Node, Time, Tree, is_below};
 
 /// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
@@ -181,6 +181,7 @@ impl Model<'_> {
 
     /// What rsync does to one name of a file it does to the others.
     fn spread_rules(&mut self) {
+        self.spread_read_only();
         let mut of_file: HashMap<u64, BTreeSet<Rule>> = HashMap::new();
         for (name, rules) in &self.wanted.rules {
             if let Some(node) = self.before.0.get(name).filter(|node| node.links > 1) {
@@ -191,6 +192,23 @@ impl Model<'_> {
             if let Some(rules) = of_file.get(&node.inode) {
                 self.wanted.rules.entry(name.clone()).or_default().extend(rules);
             }
+        }
+    }
+
+    /// A file of which one name is in a directory that rsync could not write to may miss that name, and then the
+    /// others are names of one file with none of it.
+    fn spread_read_only(&mut self) {
+        let is_set =
+            |(_, rules): &(&Name, &BTreeSet<Rule>)| rules.contains(&Rule::ReadOnlyDirectories);
+        let directories: Vec<Name> =
+            self.wanted.rules.iter().filter(is_set).map(|(name, _)| name.clone()).collect();
+        let source = self.source;
+        let named = source.0.iter().filter(|(_, node)| node.links > 1);
+        let is_in_one = |name: &Name| directories.iter().any(|above| is_below(name, above));
+        let files: BTreeSet<u64> =
+            named.clone().filter(|(name, _)| is_in_one(name)).map(|(_, node)| node.inode).collect();
+        for (name, _) in named.filter(|(_, node)| files.contains(&node.inode)) {
+            self.rule(name, Rule::ReadOnlyDirectories);
         }
     }
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 
 use super::RemoteArgs;
-use super::transfer::FilterArgs;
+use super::filters::FilterArgs;
 
 /// Arguments of `haul check`.
 #[derive(Debug, Args)]

@@ -15,41 +15,10 @@ pub(crate) fn hint(option: &str) -> Option<&'static str> {
 /// All of them, in the order of the tools.
 pub(crate) const FOREIGN: &[Foreign] = &[
     // rsync: what to copy.
+    (&["--immutable"], "write --overwrite never: leave files that exist at the destination alone"),
     (
-        &["-u", "--update"],
-        "write --overwrite newer: replace a file only if the source was modified later",
-    ),
-    (
-        &["--ignore-existing", "--immutable"],
-        "write --overwrite never: leave files that exist at the destination alone",
-    ),
-    (&["-I", "--ignore-times"], "write --overwrite always: copy every file again"),
-    (
-        &["-c", "--checksum"],
-        "haul compares size and time; haul check --checksum SOURCE DEST compares contents, and \
-         --overwrite always copies every file again",
-    ),
-    (
-        &["--size-only"],
-        "haul has no comparison by size alone; --overwrite never leaves existing files alone, and \
-         --preserve=times makes equal files compare equal",
-    ),
-    (
-        &["--existing", "--ignore-non-existing"],
-        "haul copies new files too; name the files to update as sources",
-    ),
-    (
-        &["--max-size", "--min-size", "--max-age", "--min-age"],
-        "haul filters by name only: --include and --exclude; select by size or time with find and pass the names",
-    ),
-    (
-        &["--files-from", "--include-from", "--exclude-from", "--filter", "--filter-from"],
-        "haul reads no list of names; give --include and --exclude once per pattern, or set them in the \
-         configuration (include = [...], exclude = [...])",
-    ),
-    (
-        &["-x", "--one-file-system"],
-        "haul enters mounted directories; leave them out by --exclude /PATH/",
+        &["--filter", "--filter-from"],
+        "write --include, --exclude, --include-from, --exclude-from or --ignore-file; the first match decides",
     ),
     (
         &["-m", "--prune-empty-dirs"],
@@ -57,64 +26,27 @@ pub(crate) const FOREIGN: &[Foreign] = &[
     ),
     // rsync: what to keep.
     (
-        &["-p", "--perms", "-t", "--times"],
-        "leave the option out: modes and times are kept by default; -a keeps owners and extended attributes too",
-    ),
-    (&["--owner", "-g", "--group"], "write -a: it keeps owners and extended attributes too"),
-    (
-        &["-A", "--acls", "-X", "--xattrs"],
-        "write -a: it keeps extended attributes (POSIX ACLs are among them) and owners too",
-    ),
-    (
-        &["-H", "--hard-links", "-l", "--links"],
-        "leave the option out: symbolic and hard links are kept by default",
-    ),
-    (
         &["-L", "--copy-links", "--copy-unsafe-links", "--safe-links", "-k", "--copy-dirlinks"],
         "haul follows links that are named as sources, and copies those inside a tree as links",
     ),
-    (&["--numeric-ids"], "haul always keeps owners as numbers, with --preserve=owner or -a"),
-    (
-        &["--chmod", "--chown", "--usermap", "--groupmap"],
-        "haul keeps modes and owners (--preserve) or leaves them to the destination; change them there afterwards",
-    ),
-    (&["-E", "--executability"], "leave the option out: modes are kept by default"),
-    (
-        &["-S", "--sparse"],
-        "holes are always kept where the destination can have them; leave the option out",
-    ),
+    (&["--usermap", "--groupmap"], "write --chown USER:GROUP: all copies get one owner"),
     // rsync: how.
+    (&["--zc", "--compress-level"], "write -z or -C: SSH connections are compressed"),
     (
-        &["-z", "--compress", "--zc", "--compress-level"],
-        "haul sends files as they are; -C compresses an SSH connection, for slow links and text",
-    ),
-    (
-        &["-W", "--whole-file", "--no-whole-file"],
+        &["--no-whole-file"],
         "haul always sends whole files, in parts over several connections; leave the option out",
     ),
     (
-        &["--partial", "--partial-dir", "--continue"],
+        &["--partial-dir", "--continue"],
         "haul always keeps partial files and continues them; leave the option out (--no-resume starts anew)",
     ),
     (
-        &["--progress", "--info"],
+        &["--info"],
         "haul shows progress on a terminal; leave the option out (--no-progress hides it, -v prints every file)",
     ),
     (
-        &["--stats", "--human-readable"],
-        "haul prints totals at the end; leave the option out (--json has all figures)",
-    ),
-    (
-        &["--itemize-changes", "--out-format"],
-        "write -v (or -nv for a dry run): it prints every file; --json has all figures",
-    ),
-    (
-        &["--remove-source-files", "--remove-sent-files"],
-        "write haul mv SOURCE DEST: it copies, verifies and then removes",
-    ),
-    (
-        &["--backup", "-b", "--backup-dir", "--suffix"],
-        "haul keeps no old versions; copy the destination first, or use a file system with snapshots",
+        &["--out-format"],
+        "write --itemize-changes or -v: it prints every file and why it is copied; --json has all figures",
     ),
     (
         &["--link-dest", "--copy-dest", "--compare-dest"],
@@ -122,7 +54,7 @@ pub(crate) const FOREIGN: &[Foreign] = &[
          copy and then haul sync into it takes no more space",
     ),
     (
-        &["--inplace", "--append", "--append-verify", "--no-inplace"],
+        &["--inplace", "--append", "--append-verify"],
         "haul writes a part file and renames it when it is complete, so that no half file is seen; partial files are continued",
     ),
     (
@@ -134,11 +66,6 @@ pub(crate) const FOREIGN: &[Foreign] = &[
         "haul sync --delete never removes what is excluded; remove it by haul rm -r",
     ),
     (&["--delete"], "write haul sync --delete SOURCE DEST: haul cp never removes anything"),
-    (
-        &["--timeout", "--contimeout"],
-        "haul reports a server that is silent for 10 s, and gives up after 60 s; --retries N says how often it is tried again",
-    ),
-    (&["--log-file"], "redirect the output: haul --json ... >LOG, or -v ... 2>LOG"),
     (
         &["-e", "--rsh", "--rsync-path"],
         "haul has SSH built in: -P PORT, -i KEY, -J HOST and -o NAME=VALUE as scp has them",
@@ -152,10 +79,6 @@ pub(crate) const FOREIGN: &[Foreign] = &[
     (&["--bwlimit-file"], "write --bwlimit RATE: 10M (bytes per second), 80mbit"),
     // scp.
     (&["-3"], "haul always copies between two servers through this machine; leave the option out"),
-    (
-        &["-4", "-6", "--ipv4", "--ipv6"],
-        "haul tries IPv6 and IPv4 at once; for SSH write -o AddressFamily=inet or inet6",
-    ),
     (&["-T", "-O", "-s", "-D"], "haul speaks SFTP with any server of it; leave the option out"),
     // rclone.
     (

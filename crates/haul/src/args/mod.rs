@@ -8,7 +8,9 @@ mod check;
 mod cp;
 mod demo;
 mod du;
+mod filters;
 pub(crate) mod foreign;
+pub(crate) mod habits;
 mod hosts;
 mod ls;
 mod man;
@@ -16,6 +18,7 @@ mod mkdir;
 mod mv;
 mod remote;
 mod rm;
+mod select;
 mod serve;
 mod ssh;
 mod sync;
@@ -38,6 +41,7 @@ pub(crate) use mkdir::MkdirArgs;
 pub(crate) use mv::MvArgs;
 pub(crate) use remote::{RemoteArgs, TlsArgs};
 pub(crate) use rm::RmArgs;
+pub(crate) use select::SelectArgs;
 pub(crate) use serve::{ServeArgs, ServeDavArgs, ServeProtocol, ServeSftpArgs};
 pub(crate) use ssh::SshArgs;
 pub(crate) use sync::SyncArgs;
@@ -67,6 +71,10 @@ pub(crate) struct Cli {
     /// $XDG_CONFIG_HOME or ~/.config]
     #[arg(long, value_name = "FILE", global = true, help_heading = "General")]
     pub(crate) config: Option<PathBuf>,
+
+    /// Append what is printed, and every file, to FILE, with the time
+    #[arg(long, value_name = "FILE", global = true, help_heading = "General")]
+    pub(crate) log_file: Option<PathBuf>,
 }
 
 /// One command with its arguments.

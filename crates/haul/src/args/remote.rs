@@ -1,10 +1,13 @@
 //! Options about servers.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
+use haul_net::{Family, Reach};
 
 use super::SshArgs;
+use crate::units::Count;
 
 /// Options for servers of any protocol.
 #[derive(Debug, Clone, Default, Args)]
@@ -14,6 +17,58 @@ pub(crate) struct RemoteArgs {
 
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
+
+    #[command(flatten)]
+    pub(crate) network: NetworkArgs,
+}
+
+/// Options about connections, whatever is spoken over them.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Network")]
+pub(crate) struct NetworkArgs {
+    /// Use IPv4 only
+    #[arg(short = '4', long, conflicts_with = "ipv6")]
+    pub(crate) ipv4: bool,
+
+    /// Use IPv6 only
+    #[arg(short = '6', long)]
+    pub(crate) ipv6: bool,
+
+    /// Close a connection on which the server is silent for SECONDS [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) timeout: Option<Count<1, 86_400>>,
+
+    /// Give up connecting after SECONDS [default: 60]
+    #[arg(long, value_name = "SECONDS", alias = "connect-timeout")]
+    pub(crate) contimeout: Option<Count<1, 86_400>>,
+}
+
+impl NetworkArgs {
+    /// How hosts are reached.
+    pub(crate) fn reach(&self) -> Reach {
+        let usual = Reach::default();
+        let limit = self.contimeout.map_or(usual.limit, |seconds| Duration::from_secs(seconds.0));
+        Reach { family: self.family(), limit }
+    }
+
+    /// `-o` options for SSH that say the same.
+    pub(crate) fn ssh_options(&self) -> Vec<String> {
+        let family = match self.family() {
+            Family::Any => None,
+            Family::V4 => Some("AddressFamily=inet".to_owned()),
+            Family::V6 => Some("AddressFamily=inet6".to_owned()),
+        };
+        let limit = self.contimeout.map(|seconds| format!("ConnectTimeout={}", seconds.0));
+        family.into_iter().chain(limit).collect()
+    }
+
+    const fn family(&self) -> Family {
+        match (self.ipv4, self.ipv6) {
+            (true, _) => Family::V4,
+            (false, true) => Family::V6,
+            (false, false) => Family::Any,
+        }
+    }
 }
 
 /// Options about TLS: https, davs, ftps.

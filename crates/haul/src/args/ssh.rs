@@ -29,7 +29,7 @@ pub(crate) struct SshArgs {
     pub(crate) options: Vec<String>,
 
     /// Compress SSH connections
-    #[arg(short = 'C')]
+    #[arg(short = 'C', long, short_alias = 'z')]
     pub(crate) compress: bool,
 
     /// Accept and remember the keys of unknown SSH hosts; changed keys are still refused

@@ -9,7 +9,6 @@ use haul_storage::{DigestKind, Entry, Error, RelPath};
 use crate::args::CheckArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
-use crate::filter::Rules;
 use crate::options::SplitArg;
 use crate::output::{Piece, Printer, ProgressDisplay, human, json};
 use crate::places::{EXPECTED_LANES, Places};
@@ -37,7 +36,7 @@ pub(crate) async fn run(
     }
     let options = CompareOptions {
         checksum: args.checksum.then_some(DigestKind::Blake3),
-        filter: Rules::new(args.filter.rules.clone()).filter(),
+        filter: args.filter.all_rules().map_err(Stop::Usage)?.filter(),
         reading: super::verify::reading(false)?,
     };
     let signals = Signals::listen(printer, "interrupted");

@@ -32,5 +32,5 @@ pub(crate) async fn run(args: &CpArgs, config: &Config, printer: &Printer) -> Re
     let sources = places.expand_all(&args.sources).await?;
     let destination = places.locate(&args.destination)?;
     let plan = plan::copy(&places, &sources, &destination, &resolved.rules).await?;
-    transfer::run(plan, resolved, &places, printer).await
+    Ok(transfer::run(plan, resolved, &places, printer).await?.exit)
 }

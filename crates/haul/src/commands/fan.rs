@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use haul_engine::Settings;
 use haul_engine::fan::{FanSettings, FanSummary, Opened, fan_out};
-use haul_storage::{Error, ErrorKind, Location};
+use haul_engine::{Backup, Settings};
+use haul_storage::{Error, ErrorKind, Location, RelPath};
 
 use crate::args::CpArgs;
 use crate::exit::{Exit, Stop};
@@ -14,7 +14,7 @@ use crate::output::{Printer, human, json};
 use crate::places::Places;
 use crate::plan::{self, Plan, Sources};
 use crate::report::{HostReports, Report};
-use crate::settings::Resolved;
+use crate::settings::{BackupChoice, Resolved};
 use crate::signals::Signals;
 
 /// How many hosts are served at once unless it is said; so do pdsh and ClusterShell.
@@ -44,6 +44,23 @@ pub(crate) async fn run(
                        beside the files of each";
         return Err(Stop::Usage(message.to_owned()));
     }
+    if resolved.rules.list().is_some() {
+        let message =
+            "--files-from does not go with many hosts: what one of them lacks would not be missed";
+        return Err(Stop::Usage(message.to_owned()));
+    }
+    if resolved.engine.remove_source {
+        let message = "--remove-source-files does not go with many hosts; remove the files when all have them";
+        return Err(Stop::Usage(message.to_owned()));
+    }
+    let mut resolved = resolved;
+    if let Some(BackupChoice { directory, suffix }) = resolved.backup.take() {
+        if directory.is_some() {
+            let message = "--backup-dir does not go with many hosts; --backup keeps old versions beside the files";
+            return Err(Stop::Usage(message.to_owned()));
+        }
+        resolved.engine.backup = Some(Backup { base: RelPath::root(), directory: None, suffix });
+    }
     let mut failures = 0;
     let sources = match &many.ways {
         Ways::From(_) => None,
@@ -60,7 +77,8 @@ pub(crate) async fn run(
 
     let signals = Signals::listen(printer, "interrupted; run the same command again to continue");
     let reports = Arc::new(HostReports::new(many.hosts.clone()));
-    let report = Report::start_many(printer, Arc::clone(&reports), resolved.manifest.is_some())
+    let noted = resolved.manifest.is_some();
+    let report = Report::start_many(printer, Arc::clone(&reports), noted, resolved.show.files)
         .map_err(|error| Error::from_io("start a thread", error))?;
     let ground = Ground {
         many,
@@ -85,6 +103,9 @@ pub(crate) async fn run(
     summary.total.failed += failures;
 
     say(&summary, &resolved.engine, printer);
+    if resolved.show.stats && !printer.is_json() {
+        human::stats(&summary.total).into_iter().for_each(|line| printer.note(line));
+    }
     Ok(match signals.exit() {
         Some(exit) if summary.total.interrupted => exit,
         _ if summary.total.failed > 0 || summary.failed_hosts + summary.stopped_hosts > 0 => {

@@ -1,34 +1,33 @@
 //! `haul mv`: renames, or copies, verifies and removes.
+//!
+//! ```text
+//! names: no two sources become one → rename on one disk or server, where nothing has the new name
+//!   → whatever is left: movable? → transfer, which removes each file once its copy is complete
+//!   → directories in which nothing is left
+//! ```
 
-use haul_engine::Job;
-use haul_engine::tree::{Side, remove_moved};
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use futures_util::future::try_join_all;
+use haul_engine::tree::{Marker, remove_emptied};
+use haul_engine::{Cancel, fold_name};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, StorageExt as _};
 
-use super::transfer;
+use super::transfer::{self, Ended};
 use crate::args::{MvArgs, TransferArgs};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
-use crate::options::{OverwriteArg, PreserveArg};
+use crate::options::{Options, OverwriteArg, PreserveArg};
 use crate::output::{Printer, json};
 use crate::places::{Places, expected_lanes};
-use crate::signals::Signals;
+use crate::settings::Resolved;
 use crate::units::Switch;
 use crate::{plan, settings};
 
 /// Runs it.
 pub(crate) async fn run(args: &MvArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
-    let mut options = args.options.clone();
-    options.preserve = options.preserve.or(Some(PreserveArg::ALL));
-    options.verify = options.verify.or(Some(Switch(true)));
-    // What a file of the same size and time holds is not known, and the source will be removed.
-    options.overwrite = options.overwrite.or(Some(OverwriteArg::Always));
-    let transfer = TransferArgs { options, dry_run: args.dry_run, ..TransferArgs::default() };
-    let resolved = settings::resolve(&transfer, config).map_err(Stop::Usage)?;
-    if !resolved.rules.is_empty() {
-        let message = "the configuration includes or excludes files, and mv moves all of them; \
-                       use haul cp and haul rm, or a --profile without filters";
-        return Err(Stop::Usage(message.to_owned()));
-    }
+    let resolved = resolve(args, config)?;
     let lanes = expected_lanes(&resolved.engine);
     let (block_size, split) = (resolved.engine.block_size, resolved.split);
     let places = Places::new(config, block_size, split, &args.remote, printer, lanes);
@@ -38,10 +37,17 @@ pub(crate) async fn run(args: &MvArgs, config: &Config, printer: &Printer) -> Re
     let into = sources.len() > 1
         || destination.has_trailing_slash()
         || places.destination(&destination, None).await?.is_directory;
+    let alike = check_names(&sources)?;
 
     let (mut rest, mut failed) = (Vec::new(), false);
     for source in sources {
-        match renamed(&places, &source, &destination, into, args.dry_run).await {
+        // A manifest lists what was read. And names that a destination may treat as one are told apart while copying.
+        let renames = resolved.manifest.is_none() && !alike;
+        let outcome = match renames {
+            true => renamed(&places, &source, &destination, into, args.dry_run).await,
+            false => named(&source).map(|_| false),
+        };
+        match outcome {
             Ok(true) if printer.is_json() => {
                 printer.object(&json::Event::renamed(&source.to_string(), args.dry_run));
             }
@@ -60,64 +66,182 @@ pub(crate) async fn run(args: &MvArgs, config: &Config, printer: &Printer) -> Re
     let exit = if rest.is_empty() {
         Exit::Done
     } else {
-        copied(&places, &rest, &destination, resolved, printer).await?
+        copied(&places, &rest, &destination, into, resolved, printer).await?
     };
     Ok(if failed && exit == Exit::Done { Exit::Failed } else { exit })
 }
 
-/// Copies, and removes what was copied if nothing failed.
+fn resolve(args: &MvArgs, config: &Config) -> Result<Resolved, Stop> {
+    // What a file of the same size and time holds is not known, and the source will be removed.
+    let usual = Options {
+        preserve: Some(PreserveArg::ALL),
+        verify: Some(Switch(true)),
+        overwrite: Some(OverwriteArg::Always),
+        ..Options::default()
+    };
+    let transfer = TransferArgs {
+        options: args.options.clone(),
+        dry_run: args.dry_run,
+        ..TransferArgs::default()
+    };
+    let mut resolved = settings::resolve_with(&transfer, config, &usual).map_err(Stop::Usage)?;
+    resolved.engine.remove_source = true;
+    if resolved.rules.is_empty() {
+        return Ok(resolved);
+    }
+    let message = "the configuration includes or excludes files, and mv moves all of them; \
+                   use haul cp and haul rm, or a --profile without filters";
+    Err(Stop::Usage(message.to_owned()))
+}
+
+/// Refuses two sources of one name, one of which would replace the other. Whether any two are one name to a
+/// destination that ignores case or normalises characters.
+fn check_names(sources: &[Location]) -> Result<bool, Stop> {
+    let (mut names, mut folded) = (HashSet::new(), HashSet::new());
+    let mut alike = false;
+    for source in sources {
+        let name = source.base_name();
+        if !names.insert(name) {
+            return Err(Stop::Usage(format!(
+                "{source}: another source has the name {} too, and one would replace the other",
+                name.escape_ascii()
+            )));
+        }
+        alike |= !folded.insert(fold_name(name));
+    }
+    Ok(alike)
+}
+
+/// The directory of a source, and its name there.
+fn named(source: &Location) -> Result<(Location, Vec<u8>)> {
+    source.split_name().ok_or_else(|| {
+        Error::new(ErrorKind::InvalidInput, "move")
+            .at(source)
+            .because("it has no name of its own; name the directory, or what is in it")
+    })
+}
+
+/// Copies what cannot be renamed; each file is removed once its copy is complete.
 async fn copied(
     places: &Places<'_>,
     sources: &[Location],
     destination: &Location,
-    resolved: settings::Resolved,
+    into: bool,
+    resolved: Resolved,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    for source in sources {
-        // A link is moved, not what it points to; it has no bytes that a copy could follow.
-        let (_, entry) = places.itself(source).await?;
-        if !entry.is_dir() && !entry.is_file() {
-            return Err(Error::new(ErrorKind::Unsupported, "move")
-                .at(source)
-                .because(
-                    "it is neither a file nor a directory, and can only be renamed on its own disk",
-                )
-                .into());
-        }
-    }
-    let plan = plan::copy(places, sources, destination, &resolved.rules).await?;
-    let jobs = plan.jobs.clone();
     let dry_run = resolved.engine.dry_run;
-    let exit = transfer::run(plan, resolved, places, printer).await?;
-    if exit != Exit::Done || dry_run {
+    for source in sources {
+        check_movable(places, source, destination, dry_run).await?;
+    }
+    let plan = plan::moving(places, sources, destination, &resolved.rules, into).await?;
+    let Ended { mut exit, summary } = transfer::run(plan, resolved, places, printer).await?;
+    if dry_run || summary.interrupted {
         return Ok(exit);
     }
-    let signals = Signals::listen(printer, "interrupted; what was not removed is at both places");
-    let mut clean = true;
-    // Nothing failed and nothing is filtered, so there is a job for each source.
-    for (job, source) in jobs.iter().zip(sources) {
-        clean &= removed(places, job, source, &signals, printer).await?;
+    for source in sources {
+        // A directory was opened as a root, which cannot be removed: it has a name in the one above it.
+        let (place, entry) = match places.itself(source).await {
+            Ok(found) => found,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(error.into()),
+        };
+        if !entry.is_dir() {
+            continue;
+        }
+        let report = |error: Error| printer.failure(&error);
+        let left = remove_emptied(&*place.storage, entry, &Cancel::default(), report).await;
+        let Some(example) = left.example else { continue };
+        // What failed or was skipped was reported.
+        if summary.failed + summary.skipped == 0 {
+            let example = place.storage.location().display(&example.path);
+            let cause = format!("it is not empty: {example} was not moved");
+            printer.failure(&Error::new(ErrorKind::NotEmpty, "remove").at(source).because(cause));
+        }
+        if exit == Exit::Done && summary.skipped == 0 {
+            exit = Exit::Failed;
+        }
     }
-    Ok(match signals.exit() {
-        Some(exit) => exit,
-        None if clean => Exit::Done,
-        None => Exit::Failed,
-    })
+    Ok(exit)
 }
 
-async fn removed(
+/// Looks, before anything is copied, whether a source can be removed from its place, and whether it is its own
+/// destination or around it.
+async fn check_movable(
     places: &Places<'_>,
-    job: &Job,
     source: &Location,
-    signals: &Signals,
-    printer: &Printer,
-) -> Result<bool, Stop> {
-    let copy = Side { storage: &*job.destination, top: &job.destination_path };
-    let report = |error: Error| printer.failure(&error);
-    // A directory was opened as a root, which cannot be removed: it has a name in the one above it.
-    let (place, _) = places.itself(source).await?;
-    let source = Side { storage: &*place.storage, top: &place.path };
-    Ok(remove_moved(source, copy, signals.cancel(), report).await)
+    destination: &Location,
+    dry_run: bool,
+) -> Result<(), Stop> {
+    let (place, entry) = places.itself(source).await?;
+    let refuse =
+        |kind, cause: &str| Stop::Failed(Error::new(kind, "move").at(source).because(cause));
+    // A link is moved, not what it points to; it has no bytes that a copy could follow.
+    if !entry.is_dir() && !entry.is_file() {
+        let cause = "it is neither a file nor a directory, and can only be renamed on its own disk";
+        return Err(refuse(ErrorKind::Unsupported, cause));
+    }
+    if dry_run {
+        return Ok(());
+    }
+    let directory =
+        if entry.is_dir() { entry.path.clone() } else { entry.path.parent().unwrap_or_default() };
+    let marker = Marker::set(&*place.storage, &directory).await.map_err(|error| {
+        let cause = format!("it could not be removed afterwards ({})", error.cause());
+        refuse(error.kind(), &cause)
+    })?;
+    let outcome = async {
+        if !entry.is_dir() {
+            return Ok(());
+        }
+        if !marker.is_listed().await? {
+            let cause = "the server does not list names that begin with a dot, so what else is in it is not known";
+            return Err(refuse(ErrorKind::Unsupported, cause));
+        }
+        if is_around(places, &marker, destination).await? {
+            let cause =
+                format!("the destination {destination} is the same directory, or inside it");
+            return Err(refuse(ErrorKind::InvalidInput, &cause));
+        }
+        Ok(())
+    };
+    let outcome = outcome.await;
+    marker.remove().await?;
+    outcome
+}
+
+/// Whether the directory of a marker is the destination, or one above it.
+async fn is_around(
+    places: &Places<'_>,
+    marker: &Marker<'_>,
+    destination: &Location,
+) -> Result<bool> {
+    let mut above = vec![match destination {
+        // Where links lead, and not what is written.
+        Location::Local(path) => Location::Local(nearest(path)),
+        _ => destination.clone(),
+    }];
+    while let Some((directory, _)) = above.last().and_then(Location::split_name) {
+        if above.contains(&directory) {
+            break;
+        }
+        above.push(directory);
+    }
+    let looked = above.iter().map(async |directory| {
+        match places.existing(directory).await {
+            Ok(place) if place.is_directory => marker.is_in(&*place.storage, &place.path).await,
+            // What cannot be looked at, or is no directory, is none in which files are written.
+            _ => Ok(false),
+        }
+    });
+    Ok(try_join_all(looked).await?.contains(&true))
+}
+
+/// The canonical path of the nearest directory that exists.
+fn nearest(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut above = absolute.ancestors();
+    above.find_map(|path| path.canonicalize().ok()).unwrap_or_else(|| PathBuf::from("/"))
 }
 
 /// Renames a source, if both places are on one server or disk and nothing has the new name.
@@ -128,13 +252,9 @@ async fn renamed(
     into: bool,
     dry_run: bool,
 ) -> Result<bool> {
-    let Some((directory, name)) = source.split_name() else {
-        return Err(Error::new(ErrorKind::InvalidInput, "move")
-            .at(source)
-            .because("it has no name of its own; name the directory, or what is in it"));
-    };
+    let (directory, name) = named(source)?;
     // It is there, or an error.
-    places.itself(source).await?;
+    let (_, entry) = places.itself(source).await?;
     let Some((target_directory, target_name)) = (match into {
         true => Some((destination.clone(), name.clone())),
         false => destination.split_name(),
@@ -149,8 +269,17 @@ async fn renamed(
     };
     let from: RelPath = from.join(&name).map_err(invalid)?;
     let to: RelPath = to.join(&target_name).map_err(invalid)?;
-    if common.storage.find(&to).await?.is_some() {
-        return Ok(false);
+    if let Some(there) = common.storage.find(&to).await? {
+        let is_one = from == to || there.id.is_some() && there.id == entry.id;
+        if !is_one {
+            return Ok(false);
+        }
+        // One directory entry under two spellings (`readme` and `README` where case does not count) gets the other.
+        if from == to || entry.links > 1 && !entry.is_dir() {
+            return Err(Error::new(ErrorKind::InvalidInput, "move")
+                .at(source)
+                .because(format!("{destination} is the same file")));
+        }
     }
     if dry_run {
         return Ok(true);

@@ -123,7 +123,7 @@ async fn moved(
     printer: &Printer,
 ) -> Result<Summary, Stop> {
     let base = RelPath::root();
-    let report = Report::start(printer, base, None)
+    let report = Report::start(printer, base, None, false)
         .map_err(|error| Error::from_io("start a thread", error))?;
     let cancel = signals.cancel().clone();
     let settings = resolved.engine.clone();

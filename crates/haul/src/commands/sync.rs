@@ -21,5 +21,5 @@ pub(crate) async fn run(args: &SyncArgs, config: &Config, printer: &Printer) -> 
     let source = places.locate(&args.source)?;
     let destination = places.locate(&args.destination)?;
     let plan = plan::sync(&places, &source, &destination).await?;
-    transfer::run(plan, resolved, &places, printer).await
+    Ok(transfer::run(plan, resolved, &places, printer).await?.exit)
 }

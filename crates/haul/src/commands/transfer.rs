@@ -1,6 +1,7 @@
 //! What `cp` and `sync` do once it is known what goes where.
 
-use haul_storage::Error;
+use haul_engine::Summary;
+use haul_storage::{Error, ErrorKind};
 
 use crate::exit::{Exit, Stop};
 use crate::manifest::Manifest;
@@ -11,14 +12,22 @@ use crate::report::Report;
 use crate::settings::Resolved;
 use crate::signals::Signals;
 
+/// How a transfer ended.
+pub(crate) struct Ended {
+    pub(crate) exit: Exit,
+    /// Failures before the transfer count too.
+    pub(crate) summary: Summary,
+}
+
 /// Moves everything and reports.
 pub(crate) async fn run(
     plan: Plan,
     resolved: Resolved,
     places: &Places<'_>,
     printer: &Printer,
-) -> Result<Exit, Stop> {
+) -> Result<Ended, Stop> {
     let mut settings = resolved.engine;
+    settings.backup = resolved.backup.map(|backup| plan.backup(backup)).transpose()?;
     let (digest, dry_run, sync) = (settings.digest, settings.dry_run, settings.sync);
     // In a dry run too: it has to leave out the same files.
     let manifest = match resolved.manifest {
@@ -35,7 +44,7 @@ pub(crate) async fn run(
     }
 
     let signals = Signals::listen(printer, "interrupted; run the same command again to continue");
-    let report = Report::start(printer, plan.base, manifest)
+    let report = Report::start(printer, plan.base, manifest, resolved.show.files)
         .map_err(|error| Error::from_io("start a thread", error))?;
     let cancel = signals.cancel().clone();
     let mut summary = haul_engine::transfer(plan.jobs, settings, report.sink(), cancel).await;
@@ -45,16 +54,29 @@ pub(crate) async fn run(
         printer.failure(&error);
         failures.push(error);
     }
+    if let Some(list) = resolved.rules.list().filter(|_| !summary.interrupted) {
+        for path in list.missing() {
+            let error = Error::new(ErrorKind::NotFound, "copy")
+                .at(path.escape_ascii())
+                .because("it is listed in --files-from, and the source does not have it");
+            printer.failure(&error);
+            failures.push(error);
+        }
+    }
     summary.failed += failures.len() as u64;
 
     if printer.is_json() {
         printer.object(&json::Event::summary(&summary, digest, dry_run));
     } else {
         printer.note(human::summary(&summary, dry_run, printer.is_verbose()));
+        if resolved.show.stats {
+            human::stats(&summary).into_iter().for_each(|line| printer.note(line));
+        }
     }
-    Ok(match signals.exit() {
+    let exit = match signals.exit() {
         Some(exit) if summary.interrupted => exit,
         _ if summary.failed > 0 => Exit::Failed,
         _ => Exit::Done,
-    })
+    };
+    Ok(Ended { exit, summary })
 }

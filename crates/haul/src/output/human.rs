@@ -23,12 +23,16 @@ pub(crate) fn file(event: &FileEvent, path: &RelPath) -> String {
         (Action::Unchanged, _) => "unchanged",
     };
     let mut line = format!("{word} {path}");
+    let mut details: Vec<String> = Vec::new();
+    details.extend(event.reason.map(|reason| reason.name().to_owned()));
     if event.action == Action::Copied {
-        line.push_str(&format!(" ({}", bytes(event.bytes)));
+        details.push(bytes(event.bytes));
         if event.resumed_bytes > 0 {
-            line.push_str(&format!(", {} resumed", bytes(event.resumed_bytes)));
+            details.push(format!("{} resumed", bytes(event.resumed_bytes)));
         }
-        line.push(')');
+    }
+    if !details.is_empty() {
+        line.push_str(&format!(" ({})", details.join(", ")));
     }
     line
 }
@@ -87,7 +91,10 @@ pub(crate) fn reached(host: &str, link: &LinkStatus) -> String {
 pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String {
     let mut parts = vec![format!("{}, {}", plural(summary.files, "file"), bytes(summary.bytes))];
     if dry_run {
-        parts.insert(0, "dry run, nothing was done".to_owned());
+        let new = summary.files.saturating_sub(summary.unchanged + summary.replaced);
+        let counts = [(new, "copy"), (summary.replaced, "replace"), (summary.removed, "remove")];
+        let counts = counts.map(|(count, word)| format!("{word} {count}"));
+        parts.insert(0, format!("dry run, nothing was done; would {}", counts.join(", ")));
     } else {
         parts.push(format!(
             "moved {} in {}, {}",
@@ -101,7 +108,8 @@ pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String
     }
     let counts = [
         (summary.unchanged, "unchanged"),
-        (summary.removed, "removed"),
+        (if dry_run { 0 } else { summary.replaced }, "replaced"),
+        (if dry_run { 0 } else { summary.removed }, "removed"),
         (summary.skipped, "skipped"),
         (summary.failed, "failed"),
     ];
@@ -125,6 +133,39 @@ pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String
         parts.extend(summary.round_trip.map(latency));
     }
     parts.join("; ")
+}
+
+/// Everything that is known at the end, as `--stats` prints it.
+pub(crate) fn stats(summary: &Summary) -> Vec<String> {
+    let new = summary.files.saturating_sub(summary.unchanged + summary.replaced);
+    let mut lines = vec![
+        format!(
+            "files: {} ({new} new, {} replaced, {} unchanged)",
+            summary.files, summary.replaced, summary.unchanged
+        ),
+        format!("directories made: {}", summary.directories),
+        format!("links made: {}", summary.links),
+        format!("removed: {}", summary.removed),
+        format!("skipped: {}", summary.skipped),
+        format!("failed: {}", summary.failed),
+        format!("size of all files: {} bytes", summary.bytes),
+        format!("moved: {} bytes", summary.moved_bytes),
+        format!("resumed: {} bytes", summary.resumed_bytes),
+        format!("time: {:.2} s", summary.elapsed.as_secs_f64()),
+        format!("rate: {}", rate(per_second(summary.moved_bytes, summary.elapsed))),
+        format!("retries: {}", summary.retries),
+    ];
+    if summary.lanes > 0 {
+        lines.push(format!("connections at once: {}", summary.lanes));
+        lines.push(format!("window: {} bytes", summary.window_bytes));
+    }
+    if let Some(connect) = summary.connect {
+        lines.push(format!("time to connect: {:.0} ms", connect.as_secs_f64() * 1000.0));
+    }
+    if let Some(round_trip) = summary.round_trip {
+        lines.push(format!("round-trip time: {:.1} ms", round_trip.as_secs_f64() * 1000.0));
+    }
+    lines
 }
 
 /// How a removal ended, in one line.
@@ -254,6 +295,11 @@ pub(crate) fn retry(host: Option<&str>, error: &Error, attempt: u32, pause: Dura
 pub(crate) fn waiting(wait: &Wait) -> String {
     let Wait { host, what, waited } = wait;
     format!("haul: waiting for {host}: {what} ({} s)", waited.as_secs())
+}
+
+/// The time of a line of the log: local, with its distance from UTC.
+pub(crate) fn now() -> String {
+    jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }
 
 /// `1 file`, `2 files`.

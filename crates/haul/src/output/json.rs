@@ -13,7 +13,7 @@ use std::time::Duration;
 use haul_engine::digest::Digest;
 use haul_engine::fan::{FanSummary, HostEnd, HostOutcome};
 use haul_engine::verify::VerifySummary;
-use haul_engine::{FileEvent, Phase, Progress, Summary};
+use haul_engine::{FileEvent, Phase, Progress, Reason, Summary};
 use haul_net::Wait;
 use haul_storage::text::steers_a_terminal;
 use haul_storage::{DigestKind, Entry, EntryKind, Error, ErrorKind, RelPath};
@@ -153,6 +153,8 @@ pub(crate) struct FileFields<'a> {
     path: PathFields<'a>,
     bytes: u64,
     action: &'static str,
+    /// Why it was copied or linked.
+    reason: Option<&'static str>,
     resumed_bytes: u64,
     digest: Option<DigestFields>,
     dry_run: bool,
@@ -196,6 +198,7 @@ pub(crate) struct ErrorFields<'a> {
 pub(crate) struct SummaryFields {
     files: u64,
     unchanged: u64,
+    replaced: u64,
     bytes: u64,
     moved_bytes: u64,
     resumed_bytes: u64,
@@ -270,6 +273,7 @@ impl<'a> Event<'a> {
             path: path.as_bytes().into(),
             bytes: event.bytes,
             action: event.action.name(),
+            reason: event.reason.map(Reason::name),
             resumed_bytes: event.resumed_bytes,
             digest: event.digest.as_ref().map(DigestFields::from),
             dry_run: event.dry_run,
@@ -388,6 +392,7 @@ impl SummaryFields {
         Self {
             files: summary.files,
             unchanged: summary.unchanged,
+            replaced: summary.replaced,
             bytes: summary.bytes,
             moved_bytes: summary.moved_bytes,
             resumed_bytes: summary.resumed_bytes,

@@ -10,9 +10,11 @@
 //! programs, and JSON, in which the same characters are written as `\u` escapes.
 
 use std::fmt::Display;
+use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use haul_net::Wait;
 use haul_storage::{Error, text};
@@ -48,6 +50,7 @@ struct Shared {
     bar: Mutex<Option<ProgressBar>>,
     /// The standard output has the content of files.
     results_aside: AtomicBool,
+    log: OnceLock<Mutex<File>>,
 }
 
 #[derive(Debug)]
@@ -77,8 +80,35 @@ impl Printer {
             results: Mutex::new(results),
             bar: Mutex::new(None),
             results_aside: AtomicBool::new(false),
+            log: OnceLock::new(),
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Appends to a file from now on what people are told, and what [`Printer::log`] is given.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened.
+    pub(crate) fn log_to(&self, file: &Path) -> io::Result<()> {
+        let file = File::options().append(true).create(true).open(file)?;
+        self.shared.log.get_or_init(|| Mutex::new(file));
+        Ok(())
+    }
+
+    /// Whether there is a log.
+    pub(crate) fn has_log(&self) -> bool {
+        self.shared.log.get().is_some()
+    }
+
+    /// Appends a line to the log, if there is one.
+    pub(crate) fn log(&self, line: &str) {
+        let Some(log) = self.shared.log.get() else { return };
+        let mut line = format!("{} {}", human::now(), text::line(line));
+        line.push('\n');
+        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+        // A full disk is no reason to stop copying to another one.
+        drop(log.write_all(line.as_bytes()));
     }
 
     /// Whether results are JSON.
@@ -160,6 +190,7 @@ impl Printer {
     /// The same of one of many hosts.
     pub(crate) fn failure_of(&self, host: Option<&str>, error: &Error) {
         if self.is_json() {
+            self.log(&format!("haul: {}{error}", human::prefix(host)));
             self.object(&json::OfHost::new(host, json::Event::from(error)));
         } else {
             self.error(format_args!("{}{error}", human::prefix(host)));
@@ -174,6 +205,7 @@ impl Printer {
     /// The same of one of many hosts.
     pub(crate) fn warning_of(&self, host: Option<&str>, location: &str, message: &str) {
         if self.is_json() {
+            self.log(&format!("haul: {}warning: {location}: {message}", human::prefix(host)));
             self.object(&json::OfHost::new(host, json::Event::Warning { location, message }));
         } else {
             let prefix = human::prefix(host);
@@ -197,6 +229,7 @@ impl Printer {
 
     /// Prints an error, whatever the arguments say.
     pub(crate) fn error(&self, message: impl Display) {
+        self.log(&format!("haul: {message}"));
         self.stderr(&text::line(&format!("haul: {message}")));
     }
 
@@ -207,6 +240,7 @@ impl Printer {
 
     /// Prints a line for people, unless nothing but errors is wanted.
     pub(crate) fn note(&self, line: impl Display) {
+        self.log(&line.to_string());
         if !self.is_quiet() {
             self.stderr(&text::line(&line.to_string()));
         }

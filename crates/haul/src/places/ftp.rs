@@ -12,7 +12,7 @@ use super::http::{INSECURE, tls_options};
 use super::secrets::Secrets;
 use super::sftp::{at_root, journals, rel_path, split};
 use super::threads::LaneThreads;
-use crate::args::TlsArgs;
+use crate::args::RemoteArgs;
 use crate::output::{Printer, human};
 use crate::terminal::Terminal;
 
@@ -51,15 +51,19 @@ struct HostKey {
 impl FtpPlaces {
     /// Hosts as the options say, and the environment.
     pub(super) fn new(
-        tls: &TlsArgs,
+        remote: &RemoteArgs,
         printer: &Printer,
         waits: &Waits,
         secrets: &Arc<Secrets>,
         lanes: usize,
         threads: &Arc<LaneThreads>,
     ) -> Self {
-        let options =
-            FtpOptions { trust: tls_options(tls), waits: waits.clone(), ..FtpOptions::default() };
+        let options = FtpOptions {
+            trust: tls_options(&remote.tls),
+            waits: waits.clone(),
+            reach: remote.network.reach(),
+            ..FtpOptions::default()
+        };
         let terminal = Terminal { quiet: printer.is_quiet() };
         let (printer, opened) = (printer.clone(), Mutex::default());
         let (secrets, threads) = (Arc::clone(secrets), Arc::clone(threads));

@@ -19,7 +19,7 @@ use super::Place;
 use super::secrets::Secrets;
 use super::sftp::{at_root, journals, rel_path};
 use super::threads::LaneThreads;
-use crate::args::TlsArgs;
+use crate::args::{RemoteArgs, TlsArgs};
 use crate::output::{Printer, human};
 use crate::terminal::Terminal;
 
@@ -60,7 +60,7 @@ struct HostKey {
 impl HttpPlaces {
     /// Hosts as the options say, and the environment.
     pub(super) fn new(
-        tls: &TlsArgs,
+        remote: &RemoteArgs,
         printer: &Printer,
         waits: &Waits,
         secrets: &Arc<Secrets>,
@@ -68,9 +68,10 @@ impl HttpPlaces {
         threads: &Arc<LaneThreads>,
     ) -> Self {
         let options = HttpOptions {
-            tls: tls_options(tls),
+            tls: tls_options(&remote.tls),
             proxies: Proxies::of_environment(),
             waits: waits.clone(),
+            reach: remote.network.reach(),
             ..HttpOptions::default()
         };
         let terminal = Terminal { quiet: printer.is_quiet() };

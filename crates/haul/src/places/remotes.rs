@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use haul_net::Waits;
 use haul_storage::{Error, ErrorKind, Location, Result, Scheme};
@@ -29,12 +30,15 @@ impl Remotes {
     /// a long path.
     pub(super) fn new(remote: &RemoteArgs, printer: &Printer, lanes: usize) -> Self {
         let threads = Arc::new(LaneThreads::default());
-        let waits = reported_by(printer);
+        let mut waits = reported_by(printer);
+        if let Some(seconds) = remote.network.timeout {
+            waits = waits.with_silence(Duration::from_secs(seconds.0));
+        }
         let secrets = Arc::new(Secrets::of_environment());
         Self {
-            sftp: SftpPlaces::new(&remote.ssh, printer, &waits, &secrets, lanes, &threads),
-            http: HttpPlaces::new(&remote.tls, printer, &waits, &secrets, lanes, &threads),
-            ftp: FtpPlaces::new(&remote.tls, printer, &waits, &secrets, lanes, &threads),
+            sftp: SftpPlaces::new(remote, printer, &waits, &secrets, lanes, &threads),
+            http: HttpPlaces::new(remote, printer, &waits, &secrets, lanes, &threads),
+            ftp: FtpPlaces::new(remote, printer, &waits, &secrets, lanes, &threads),
             secrets,
         }
     }

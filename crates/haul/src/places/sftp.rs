@@ -14,7 +14,7 @@ use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage};
 use super::Place;
 use super::secrets::Secrets;
 use super::threads::LaneThreads;
-use crate::args::SshArgs;
+use crate::args::RemoteArgs;
 use crate::output::{Printer, human};
 use crate::terminal::Terminal;
 
@@ -52,18 +52,22 @@ struct HostKey {
 impl SftpPlaces {
     /// Hosts as the options say, and the environment.
     pub(super) fn new(
-        ssh: &SshArgs,
+        remote: &RemoteArgs,
         printer: &Printer,
         waits: &Waits,
         secrets: &Arc<Secrets>,
         lanes: usize,
         threads: &Arc<LaneThreads>,
     ) -> Self {
+        let ssh = &remote.ssh;
+        // The first of two options of a name decides.
+        let mut options = ssh.options.clone();
+        options.extend(remote.network.ssh_options());
         let options = SshOptions {
             identities: ssh.identities.clone(),
             jump: ssh.jump.clone(),
             config: ssh.config_file.as_deref().map(ConfigFile::from).unwrap_or_default(),
-            options: ssh.options.clone(),
+            options,
             compress: ssh.compress,
             accept_new_host_keys: ssh.accept_new_host_keys,
             password: None,

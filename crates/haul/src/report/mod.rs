@@ -45,15 +45,18 @@ enum Message {
 }
 
 impl Report {
-    /// Starts it. Paths are printed below `base`; the manifest hears of every finished entry.
+    /// Starts it. Paths are printed below `base`; the manifest hears of every finished entry. `shows_files` prints
+    /// every file, as `-v` does.
     pub(crate) fn start(
         printer: &Printer,
         base: RelPath,
         manifest: Option<Manifest>,
+        shows_files: bool,
     ) -> io::Result<Self> {
         let noted = manifest.is_some();
         let what = What { base, manifest };
-        Self::listen(printer, what, Arc::new(HostReports::new(Vec::new())), noted)
+        let hosts = Arc::new(HostReports::new(Vec::new()));
+        Self::listen(printer, what, hosts, noted, shows_files)
     }
 
     /// Starts it for many hosts; `noted` says whether they have manifests, which stay with `hosts`.
@@ -61,8 +64,9 @@ impl Report {
         printer: &Printer,
         hosts: Arc<HostReports>,
         noted: bool,
+        shows_files: bool,
     ) -> io::Result<Self> {
-        Self::listen(printer, What::default(), hosts, noted)
+        Self::listen(printer, What::default(), hosts, noted, shows_files)
     }
 
     fn listen(
@@ -70,11 +74,13 @@ impl Report {
         what: What,
         hosts: Arc<HostReports>,
         noted: bool,
+        shows_files: bool,
     ) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(QUEUE);
         let display = ProgressDisplay::new(printer);
-        let files = printer.is_verbose() || printer.is_json() || noted;
-        let mut listener = Listener { printer: printer.clone(), display, what, hosts };
+        let shows_files = shows_files || printer.is_verbose();
+        let files = shows_files || printer.is_json() || printer.has_log() || noted;
+        let mut listener = Listener { printer: printer.clone(), display, what, hosts, shows_files };
         let thread = thread::Builder::new().name("report".to_owned()).spawn(move || {
             listener.listen(&receiver);
             listener.what.manifest
@@ -134,6 +140,8 @@ struct Listener {
     display: ProgressDisplay,
     what: What,
     hosts: Arc<HostReports>,
+    /// Print every file.
+    shows_files: bool,
 }
 
 impl Listener {
@@ -182,7 +190,11 @@ impl Listener {
                     Some(host) => hosts.lock()[host].what.note(file),
                 };
                 self.object(name, || json::Event::file(file, &path));
-                let wanted = self.printer.is_verbose()
+                if self.printer.has_log() && file.action != Action::Unchanged {
+                    let line = human::file(file, &path);
+                    self.printer.log(&format!("{}{line}", human::prefix(name)));
+                }
+                let wanted = self.shows_files
                     || (file.dry_run
                         && file.action != Action::Unchanged
                         && !self.printer.is_quiet());

@@ -162,7 +162,7 @@ impl ChunkUpload {
         if let Some(time) = options.metadata.modified {
             ask = ask.with(OC_MTIME, HeaderValue::from(KEPT_TIMES.kept(time).seconds));
         }
-        ask.patience = ASSEMBLED;
+        ask.patience = Some(ASSEMBLED);
         let at = |error: Error| error.at(self.inner.location.display(&self.path));
         let mut is_lost = false;
         let (status, url) = loop {

@@ -5,9 +5,15 @@
 //! the whole path below the source; one with a trailing `/` matches directories only. What stands for
 //! what in a pattern is in `glob`.
 
+pub(crate) mod files;
+mod list;
+
 use std::str::FromStr;
+use std::sync::Arc;
 
 use haul_engine::Filter;
+
+pub(crate) use list::NameList;
 
 use crate::glob::Glob;
 
@@ -53,27 +59,50 @@ pub(crate) struct Rule {
 
 /// Rules in their order.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Rules(Vec<Rule>);
+pub(crate) struct Rules {
+    rules: Vec<Rule>,
+    list: Option<Arc<NameList>>,
+}
 
 impl Rules {
-    pub(crate) fn new(rules: Vec<Rule>) -> Self {
-        Self(rules)
+    /// # Errors
+    ///
+    /// Rules that only include leave nothing out, which nobody means who writes them.
+    pub(crate) fn new(rules: Vec<Rule>) -> Result<Self, String> {
+        if !rules.is_empty() && rules.iter().all(|rule| rule.include) {
+            return Err("--include alone leaves nothing out: what no pattern matches is copied too. \
+                        To copy only what matches, exclude the rest behind it: --include GLOB --exclude '*'; \
+                        for matches in subdirectories: --include GLOB --include '*/' --exclude '*'"
+                .to_owned());
+        }
+        Ok(Self { rules, list: None })
+    }
+
+    /// The same, of nothing but what is listed.
+    pub(crate) fn only(self, list: Option<NameList>) -> Self {
+        Self { list: list.map(Arc::new), ..self }
+    }
+
+    /// The list, if there is one.
+    pub(crate) fn list(&self) -> Option<&Arc<NameList>> {
+        self.list.as_ref()
     }
 
     /// Whether a path below the source takes part.
     pub(crate) fn includes(&self, path: &[u8], is_directory: bool) -> bool {
-        let decided = self.0.iter().find(|rule| rule.pattern.matches(path, is_directory));
+        let decided = self.rules.iter().find(|rule| rule.pattern.matches(path, is_directory));
         decided.is_none_or(|rule| rule.include)
+            && self.list.as_ref().is_none_or(|list| list.takes(path, is_directory))
     }
 
     /// Whether everything takes part.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.rules.is_empty() && self.list.is_none()
     }
 
     /// As the engine takes it.
     pub(crate) fn filter(&self) -> Filter {
-        if self.0.is_empty() {
+        if self.is_empty() {
             return Filter::default();
         }
         let rules = self.clone();
@@ -90,7 +119,7 @@ mod tests {
             include: text.starts_with('+'),
             pattern: text[1..].parse().unwrap(),
         };
-        Rules::new(list.iter().map(rule).collect())
+        Rules::new(list.iter().map(rule).collect()).unwrap()
     }
 
     #[test]
@@ -122,6 +151,14 @@ mod tests {
     #[test]
     fn names_that_are_not_text_are_compared_as_bytes() {
         assert!(!rules(&["-*.o"]).includes(b"\xff\xfe.o", false));
+    }
+
+    #[test]
+    fn patterns_that_only_include_are_refused() {
+        let rule = Rule { include: true, pattern: "*.txt".parse().unwrap() };
+        let error = Rules::new(vec![rule]).unwrap_err();
+        assert!(error.contains("--exclude '*'"), "{error}");
+        assert!(Rules::new(Vec::new()).is_ok());
     }
 
     #[test]

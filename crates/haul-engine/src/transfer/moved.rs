@@ -1,0 +1,147 @@
+//! With `remove_source` a file or link is removed from the source once its copy is complete.
+//!
+//! Two things could go wrong, and both are looked at in the last moment. The source may have changed since it was
+//! read: then it stays. And what looks like the copy may be the source itself, under another name: a linked directory,
+//! a server's view of a local disk, a file system that ignores case. So the source is first renamed. If the copy is gone
+//! then, it was no copy, and the source gets its name back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use haul_storage::{
+    Entry, EntryKind, Error, ErrorKind, Identity, Medium, RelPath, Result, Storage, StorageExt,
+    UNKNOWN_SIZE, moving_name,
+};
+
+use crate::context::Context;
+use crate::plan::Item;
+
+/// What a copy has to be like.
+#[derive(Debug, Clone)]
+pub enum Copy {
+    /// A file of this length.
+    File(u64),
+    /// A link to the target of the source.
+    Link,
+}
+
+/// Removes the source of an item, which was `seen` like this when it was copied.
+///
+/// # Errors
+///
+/// `Changed` if it is another version now, `InvalidInput` if it is its own copy; it stays then. And those of the
+/// storages.
+pub async fn remove_source(
+    context: &Context,
+    item: &Item,
+    seen: &Identity,
+    copy: &Copy,
+) -> Result<()> {
+    if !context.settings.remove_source || context.settings.dry_run {
+        return Ok(());
+    }
+    let (source, path) = (&*item.job.job.source, &item.source.path);
+    let removed = remove(item, source, path, seen, copy).await;
+    removed.map_err(|error| error.at(item.job.source_name(path)))
+}
+
+async fn remove(
+    item: &Item,
+    source: &dyn Storage,
+    path: &RelPath,
+    seen: &Identity,
+    copy: &Copy,
+) -> Result<()> {
+    let now = source.stat(path).await?;
+    if !is_version(source, seen, &now) {
+        return Err(changed(seen, &now));
+    }
+    let aside = aside(path)?;
+    source.rename(path, &aside).await?;
+    match look(item, source, &aside, seen, copy).await {
+        Ok(()) => source.remove(&aside).await,
+        Err(error) => Err(put_back(source, &aside, path, error).await),
+    }
+}
+
+/// Looks at the renamed source and at the copy.
+async fn look(
+    item: &Item,
+    source: &dyn Storage,
+    aside: &RelPath,
+    seen: &Identity,
+    copy: &Copy,
+) -> Result<()> {
+    // A server may give a renamed file another tag or time.
+    if source.capabilities().medium == Medium::Disk {
+        let now = source.stat(aside).await?;
+        if !is_version(source, seen, &now) {
+            return Err(changed(seen, &now));
+        }
+    }
+    let destination = &item.job.job.destination;
+    let not_removed = |kind, why: &str| {
+        Err(Error::new(kind, "remove").because(format!("{why}; the source stays")))
+    };
+    match destination.find(&item.destination).await? {
+        None => not_removed(ErrorKind::InvalidInput, "it is its own copy, under another name"),
+        Some(found) if copy.is(&found, &item.source) => Ok(()),
+        Some(_) => not_removed(ErrorKind::Changed, "the copy is not what was written"),
+    }
+}
+
+impl Copy {
+    fn is(&self, found: &Entry, source: &Entry) -> bool {
+        match self {
+            Self::File(bytes) => {
+                found.is_file() && found.known_size().is_none_or(|size| size == *bytes)
+            }
+            Self::Link => matches!(found.kind, EntryKind::Symlink(_)) && found.kind == source.kind,
+        }
+    }
+}
+
+/// Whether an entry is of the version that was seen. Opening a file and looking at it may tell different things of it;
+/// what both tell has to be the same.
+fn is_version(source: &dyn Storage, seen: &Identity, now: &Entry) -> bool {
+    let step_ns = source.capabilities().kept_times.step_ns;
+    let now = now.identity();
+    let sizes = [seen.size, now.size];
+    let times = seen.modified.zip(now.modified);
+    let tags = seen.tag.as_ref().zip(now.tag.as_ref());
+    (sizes.contains(&UNKNOWN_SIZE) || seen.size == now.size)
+        && times.is_none_or(|(a, b)| a.rounded_down(step_ns) == b.rounded_down(step_ns))
+        && seen.id.zip(now.id).is_none_or(|(a, b)| a == b)
+        && tags.is_none_or(|(a, b)| a.trim_start_matches("W/") == b.trim_start_matches("W/"))
+}
+
+fn changed(seen: &Identity, now: &Entry) -> Error {
+    let now = now.identity();
+    Error::new(ErrorKind::Changed, "remove")
+        .because(format!("it changed after it was copied, and stays: {seen} became {now}"))
+}
+
+/// A name for the moment between renaming and removing.
+fn aside(path: &RelPath) -> Result<RelPath> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let unique = format!("{}-{number}", std::process::id());
+    path.with_name(moving_name(path.name(), &unique))
+        .map_err(|error| Error::new(ErrorKind::InvalidInput, "remove").with_source(error))
+}
+
+/// Gives the source its name back, unless something else has it now. The error to report.
+async fn put_back(source: &dyn Storage, aside: &RelPath, path: &RelPath, error: Error) -> Error {
+    let outcome = match source.find(path).await {
+        Ok(None) => source.rename(aside, path).await,
+        Ok(Some(_)) => Err(Error::new(ErrorKind::AlreadyExists, "rename")),
+        Err(error) => Err(error),
+    };
+    let Err(kept) = outcome else { return error };
+    let cause = format!(
+        "{}; its name is {} now, since it cannot be renamed back ({})",
+        error.cause(),
+        source.location().display(aside),
+        kept.cause()
+    );
+    Error::new(error.kind(), "remove").because(cause)
+}

@@ -1,0 +1,65 @@
+//! Removes the directories of a tree in which nothing is left.
+
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::future::{BoxFuture, FutureExt};
+use haul_storage::{Entry, Error, ErrorKind, Result, Storage};
+
+use super::crawl::{Visitor, crawl};
+use super::measure::Totals;
+use crate::Cancel;
+
+/// What is left of a tree whose empty directories were removed.
+#[derive(Debug, Default)]
+pub struct Left {
+    /// Files and others that are in it.
+    pub entries: u64,
+    /// One of them.
+    pub example: Option<Entry>,
+}
+
+/// Removes `top` and the directories below it that are empty, or become so. Failures are reported, and whatever is
+/// no directory stays.
+pub async fn remove_emptied(
+    storage: &dyn Storage,
+    top: Entry,
+    cancel: &Cancel,
+    report: impl FnMut(Error) + Send,
+) -> Left {
+    let remover = Remover { storage, report: Mutex::new(report), left: Mutex::default() };
+    crawl(storage, top, &remover, cancel).await;
+    remover.left.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Remover<'a, F> {
+    storage: &'a dyn Storage,
+    report: Mutex<F>,
+    left: Mutex<Left>,
+}
+
+impl<F: FnMut(Error) + Send> Visitor for Remover<'_, F> {
+    type Sum = Totals;
+
+    fn act<'a>(&'a self, entry: &'a Entry) -> BoxFuture<'a, Result<()>> {
+        if entry.is_dir() {
+            return self.storage.remove(&entry.path).boxed();
+        }
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.entries += 1;
+        left.example.get_or_insert_with(|| entry.clone());
+        // So that the directory above is not removed.
+        std::future::ready(Err(Error::new(ErrorKind::NotEmpty, "remove"))).boxed()
+    }
+
+    fn done(&self, _: &Entry, _: usize, _: Totals, _: bool) -> Totals {
+        Totals::default()
+    }
+
+    fn failed(&self, entry: &Entry, error: Error) {
+        if !entry.is_dir() {
+            return;
+        }
+        let error = error.at(self.storage.location().display(&entry.path));
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)(error);
+    }
+}

@@ -1,0 +1,136 @@
+//! `--include`, `--exclude` and the files of patterns, in the order in which they were given, which clap keeps
+//! only as indices.
+
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+
+use crate::filter::{Pattern, Rule, Rules, files};
+
+/// The filters of a command line.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FilterArgs {
+    given: Vec<Given>,
+}
+
+#[derive(Debug, Clone)]
+enum Given {
+    Rule(Rule),
+    /// A file of patterns, and whether they include.
+    From(PathBuf, bool),
+    /// A file in the format of `.gitignore`.
+    Ignore(PathBuf),
+}
+
+const INCLUDE: &str = "include";
+const EXCLUDE: &str = "exclude";
+const INCLUDE_FROM: &str = "include-from";
+const EXCLUDE_FROM: &str = "exclude-from";
+const IGNORE_FILE: &str = "ignore-file";
+
+const PATTERNS: [(&str, &str); 2] = [
+    (INCLUDE, "Include what matches GLOB, even if a later --exclude matches it too"),
+    (
+        EXCLUDE,
+        "Exclude what matches GLOB. The first match of --include and --exclude decides; what matches \
+         neither is included. A GLOB without a slash matches names at any depth, one with a slash (/build, doc/**) \
+         paths below SOURCE, and one that ends with a slash only directories",
+    ),
+];
+
+const FILES: [(&str, &str); 3] = [
+    (INCLUDE_FROM, "Read patterns for --include from FILE, one a line"),
+    (
+        EXCLUDE_FROM,
+        "Read patterns for --exclude from FILE, one a line; a line that begins with + includes",
+    ),
+    (
+        IGNORE_FILE,
+        "Exclude what FILE excludes, which is written as a .gitignore in SOURCE would be",
+    ),
+];
+
+impl FilterArgs {
+    /// The rules in their order. Files are read now.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, or a line in it that is no pattern.
+    pub(crate) fn rules(&self) -> Result<Vec<Rule>, String> {
+        let mut rules = Vec::new();
+        for given in &self.given {
+            match given {
+                Given::Rule(rule) => rules.push(rule.clone()),
+                Given::From(file, include) => rules.extend(files::patterns(file, *include)?),
+                Given::Ignore(file) => rules.extend(files::ignored(file)?),
+            }
+        }
+        Ok(rules)
+    }
+
+    /// The rules of a command that has no others.
+    ///
+    /// # Errors
+    ///
+    /// As [`FilterArgs::rules`], and rules that leave nothing out.
+    pub(crate) fn all_rules(&self) -> Result<Rules, String> {
+        Rules::new(self.rules()?)
+    }
+}
+
+impl Args for FilterArgs {
+    fn augment_args(command: Command) -> Command {
+        let patterns = PATTERNS.into_iter().map(|(name, help)| {
+            let arg = Arg::new(name).long(name).value_name("GLOB").help(help);
+            arg.value_parser(str::parse::<Pattern>)
+        });
+        let files = FILES.into_iter().map(|(name, help)| {
+            let arg = Arg::new(name).long(name).value_name("FILE").help(help);
+            arg.value_parser(clap::value_parser!(PathBuf))
+        });
+        patterns.chain(files).fold(command, |command, arg| {
+            command.arg(arg.help_heading("Files").action(ArgAction::Append))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for FilterArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut given = Vec::new();
+        for (name, _) in PATTERNS {
+            let rule = |pattern| Given::Rule(Rule { include: name == INCLUDE, pattern });
+            given.extend(values(matches, name)?.into_iter().map(|(at, value)| (at, rule(value))));
+        }
+        for (name, _) in FILES {
+            let file = |path| match name {
+                IGNORE_FILE => Given::Ignore(path),
+                _ => Given::From(path, name == INCLUDE_FROM),
+            };
+            given.extend(values(matches, name)?.into_iter().map(|(at, value)| (at, file(value))));
+        }
+        given.sort_by_key(|(at, _)| *at);
+        Ok(Self { given: given.into_iter().map(|(_, given)| given).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The values of an option, each with its place on the command line.
+fn values<T: Clone + Send + Sync + 'static>(
+    matches: &ArgMatches,
+    name: &str,
+) -> Result<Vec<(usize, T)>, clap::Error> {
+    let values = matches
+        .try_get_many::<T>(name)
+        .map_err(|error| clap::Error::raw(ErrorKind::InvalidValue, error))?;
+    let places = matches.indices_of(name).into_iter().flatten();
+    Ok(places.zip(values.into_iter().flatten().cloned()).collect())
+}

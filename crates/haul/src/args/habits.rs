@@ -1,0 +1,209 @@
+//! Options that rsync and scp need and haul does not, because it always does what they ask for. They are accepted and
+//! change nothing; docs/options.md lists them.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+
+use crate::options::PreserveArg;
+use crate::units::Switch;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+
+/// Long name, letter.
+pub(crate) const ACCEPTED: &[(&str, Option<char>)] = &[
+    ("recursive", Some('r')),
+    ("perms", Some('p')),
+    ("times", Some('t')),
+    ("links", None),
+    ("hard-links", Some('H')),
+    ("executability", Some('E')),
+    ("sparse", Some('S')),
+    ("whole-file", Some('W')),
+    ("numeric-ids", None),
+    ("partial", None),
+    ("progress", None),
+    ("human-readable", None),
+    ("no-inplace", None),
+];
+
+/// The accepted options.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HabitArgs;
+
+impl Args for HabitArgs {
+    fn augment_args(command: Command) -> Command {
+        ACCEPTED.iter().fold(command, |command, (long, letter)| {
+            let arg = Arg::new(*long).long(*long).action(ArgAction::Count);
+            let arg = letter.iter().fold(arg, |arg, letter| arg.short(*letter));
+            let arg = if *long == "recursive" { arg.short_alias('R') } else { arg };
+            command.arg(arg.hide(true))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for HabitArgs {
+    fn from_arg_matches(_: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, _: &ArgMatches) -> Result<(), clap::Error> {
+        Ok(())
+    }
+}
+
+/// Letters of the transfer commands that take a value.
+const WITH_VALUE: &[u8] = b"FJPilo";
+
+/// Gives `-P` its meaning: before a number it is scp's port, and everywhere else rsync's `--partial --progress`, which
+/// haul always does. The command line without the latter.
+pub(crate) fn without_partial_progress(arguments: Vec<OsString>) -> Vec<OsString> {
+    if !arguments
+        .iter()
+        .skip(1)
+        .any(|argument| argument == "cp" || argument == "sync" || argument == "mv")
+    {
+        return arguments;
+    }
+    let mut kept = Vec::with_capacity(arguments.len());
+    let mut rest = arguments.into_iter().peekable();
+    while let Some(argument) = rest.next() {
+        if argument == "--" {
+            kept.push(argument);
+            kept.extend(rest);
+            break;
+        }
+        let bundle = bundle(&argument);
+        match bundle {
+            Some(letters) if letters.contains('P') => {
+                let alone = letters.len() == 1;
+                let is_last = letters.ends_with('P');
+                let is_port = |next: &OsString| {
+                    is_number(next) && (alone || fs::symlink_metadata(next).is_err())
+                };
+                if is_last && rest.peek().is_some_and(is_port) {
+                    kept.push(argument);
+                    kept.extend(rest.next());
+                    continue;
+                }
+                let left: String = letters.chars().filter(|letter| *letter != 'P').collect();
+                if !left.is_empty() {
+                    kept.push(format!("-{left}").into());
+                }
+            }
+            _ => {
+                let takes_next = bundle.is_some_and(|letters| takes_value(letters));
+                kept.push(argument);
+                if takes_next {
+                    kept.extend(rest.next());
+                }
+            }
+        }
+    }
+    kept
+}
+
+/// What is wrong with an option whose value may be left out and was written without `=`: the value would be taken for
+/// a location.
+pub(crate) fn stray_value(arguments: &[OsString]) -> Option<String> {
+    let is_option = |argument: &OsString| argument.as_encoded_bytes().starts_with(b"-");
+    let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
+    let arguments = arguments.get(1..end)?;
+    for (at, pair) in arguments.windows(2).enumerate() {
+        let (Some(option), Some(value)) = (pair[0].to_str(), pair[1].to_str()) else { continue };
+        if is_option(&pair[1]) {
+            continue;
+        }
+        let is_value = match option {
+            "--verify" | "--fsync" | "--resume" => value.parse::<Switch>().is_ok(),
+            "--preserve" => value.parse::<PreserveArg>().is_ok(),
+            "--manifest" => {
+                let behind = arguments[at + 2..].iter().filter(|argument| !is_option(argument));
+                behind.count() >= 2 && is_manifest(value)
+            }
+            _ => false,
+        };
+        if is_value {
+            return Some(format!(
+                "the value of {option} comes after an equals sign: {option}={value}\n\
+                 hint: for a file of that name write ./{value}, or {option} behind the locations"
+            ));
+        }
+    }
+    None
+}
+
+/// Whether a name looks like that of a manifest, or is no file that could be copied.
+fn is_manifest(name: &str) -> bool {
+    let is_called = |end: &&str| name.to_ascii_lowercase().ends_with(*end);
+    let is_there = name.contains(['/', ':']) || fs::symlink_metadata(name).is_ok();
+    !is_there || ["sums", ".sha256", ".b3", ".sums.txt"].iter().any(is_called)
+}
+
+/// The letters of an argument such as `-avP`, up to the first that takes a value other than `P`.
+fn bundle(argument: &OsStr) -> Option<&str> {
+    let letters = argument.to_str()?.strip_prefix('-')?;
+    let is_bundle = !letters.is_empty() && letters.bytes().all(|byte| byte.is_ascii_alphabetic());
+    let value = letters.bytes().position(|letter| letter != b'P' && WITH_VALUE.contains(&letter));
+    // What follows such a letter is its value: `-iPATH`.
+    let before = value.is_none_or(|at| at + 1 == letters.len());
+    (is_bundle && before).then_some(letters)
+}
+
+/// Whether the last of these letters takes the next argument.
+fn takes_value(letters: &str) -> bool {
+    letters.bytes().last().is_some_and(|letter| letter != b'P' && WITH_VALUE.contains(&letter))
+}
+
+fn is_number(argument: &OsStr) -> bool {
+    let text = argument.to_str().unwrap_or_default();
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(line: &str) -> String {
+        let arguments = line.split(' ').map(OsString::from).collect();
+        let kept = without_partial_progress(arguments);
+        kept.iter().map(|argument| argument.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_value_without_an_equals_sign_is_not_taken_for_a_location() {
+        let stray = |line: &str| {
+            let arguments: Vec<_> = line.split(' ').map(OsString::from).collect();
+            stray_value(&arguments).is_some()
+        };
+        assert!(stray("haul cp --manifest SUMS a b"));
+        assert!(stray("haul cp a --verify no b"));
+        assert!(stray("haul sync --preserve mode,times a b"));
+        assert!(!stray("haul cp --manifest a b"));
+        assert!(!stray("haul cp --manifest /a /b /c"));
+        assert!(!stray("haul cp --manifest=SUMS a b"));
+        assert!(!stray("haul cp --verify a b"));
+        assert!(!stray("haul cp -- --verify no b"));
+    }
+
+    #[test]
+    fn p_before_a_number_is_a_port_and_otherwise_partial_and_progress() {
+        for (line, meaning) in [
+            ("haul cp -P 2222 a b", "haul cp -P 2222 a b"),
+            ("haul cp -P2222 a b", "haul cp -P2222 a b"),
+            ("haul cp -avP a b", "haul cp -av a b"),
+            ("haul cp -P a b", "haul cp a b"),
+            ("haul cp -rP 2222 a b", "haul cp -rP 2222 a b"),
+            ("haul cp -aP -i P a b", "haul cp -a -i P a b"),
+            ("haul cp -iP a b", "haul cp -iP a b"),
+            ("haul cp -i -P a b", "haul cp -i -P a b"),
+            ("haul cp -- -P a", "haul cp -- -P a"),
+            ("haul ls -P x", "haul ls -P x"),
+            ("haul sync -vP --delete a b", "haul sync -v --delete a b"),
+        ] {
+            assert_eq!(rewritten(line), meaning, "{line}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Files of patterns: those of `--include-from` and `--exclude-from`, as rsync reads them, and those of
+//! `--ignore-file`, as git reads `.gitignore`.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Pattern, Rule};
+
+/// The rules of a file of patterns, one a line. Empty lines, and those that begin with `#` or `;`, are skipped. A
+/// line that begins with `+ ` includes and one that begins with `- ` excludes; all others do as `include` says.
+pub(crate) fn patterns(file: &Path, include: bool) -> Result<Vec<Rule>, String> {
+    rules(file, |line| {
+        if line.trim().is_empty() || line.starts_with(['#', ';']) {
+            return Ok(None);
+        }
+        let (include, pattern) = match (line.strip_prefix("+ "), line.strip_prefix("- ")) {
+            (Some(pattern), _) => (true, pattern),
+            (None, Some(pattern)) => (false, pattern),
+            (None, None) => (include, line),
+        };
+        pattern.parse().map(|pattern| Some(Rule { include, pattern }))
+    })
+}
+
+/// The rules of a file in the format of `.gitignore`. There the last match decides, here the first, so they are in
+/// the other order.
+pub(crate) fn ignored(file: &Path) -> Result<Vec<Rule>, String> {
+    let mut rules = rules(file, ignore_line)?;
+    rules.reverse();
+    Ok(rules)
+}
+
+fn rules(
+    file: &Path,
+    rule: impl Fn(&str) -> Result<Option<Rule>, String>,
+) -> Result<Vec<Rule>, String> {
+    let text = fs::read_to_string(file)
+        .map_err(|error| format!("{}: cannot read patterns: {error}", file.display()))?;
+    let mut rules = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        match rule(line) {
+            Ok(found) => rules.extend(found),
+            Err(cause) => {
+                return Err(format!("{}:{}: '{line}': {cause}", file.display(), number + 1));
+            }
+        }
+    }
+    Ok(rules)
+}
+
+/// One line of a `.gitignore`.
+fn ignore_line(line: &str) -> Result<Option<Rule>, String> {
+    if line.starts_with('#') {
+        return Ok(None);
+    }
+    let (include, line) = match line.strip_prefix('!') {
+        Some(rest) => (true, rest),
+        None => (false, line),
+    };
+    let line = without_spaces(line);
+    if line.is_empty() {
+        return Ok(None);
+    }
+    // Braces stand for themselves there.
+    let pattern = line.replace('{', "\\{").replace('}', "\\}");
+    let pattern: Pattern = pattern.parse()?;
+    Ok(Some(Rule { include, pattern }))
+}
+
+/// Without spaces at the end, unless the last of them has a backslash before it.
+fn without_spaces(line: &str) -> &str {
+    let trimmed = line.trim_end_matches(' ');
+    let slashes = trimmed.len() - trimmed.trim_end_matches('\\').len();
+    if slashes % 2 == 1 && trimmed.len() < line.len() { &line[..=trimmed.len()] } else { trimmed }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::super::Rules;
+    use super::*;
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file
+    }
+
+    #[test]
+    fn lines_are_patterns_and_comments_are_not() {
+        let text = "# a comment\n; another\n\n*.o\n+ keep/\n- *.tmp\n";
+        let rules = patterns(file(text).path(), false).unwrap();
+        let includes: Vec<_> = rules.iter().map(|rule| rule.include).collect();
+        assert_eq!(includes, [false, true, false]);
+        assert!(patterns(file("x\n").path(), true).unwrap()[0].include);
+    }
+
+    #[test]
+    fn a_line_that_is_no_pattern_is_named() {
+        let file = file("*.o\na[\n");
+        let error = patterns(file.path(), false).unwrap_err();
+        assert!(error.starts_with(&format!("{}:2: 'a[': ", file.path().display())), "{error}");
+        assert!(patterns(Path::new("/nonexistent"), false).unwrap_err().contains("/nonexistent"));
+    }
+
+    /// As `git check-ignore` decides for these lines.
+    #[test]
+    fn gitignore_files_mean_what_they_mean_to_git() {
+        let text = "*.log\n!keep.log\n/build\ntarget/\ndoc/*.pdf\n**/cache\n\\#x\n{a,b}\nend \n";
+        let rules = Rules::new(ignored(file(text).path()).unwrap()).unwrap();
+        for (path, is_directory, included) in [
+            ("a/x.log", false, false),
+            ("a/keep.log", false, true),
+            ("build", true, false),
+            ("a/build", true, true),
+            ("a/target", true, false),
+            ("a/target", false, true),
+            ("doc/a.pdf", false, false),
+            ("doc/b/a.pdf", false, true),
+            ("a/b/cache", true, false),
+            ("#x", false, false),
+            ("a", false, true),
+            ("{a,b}", false, false),
+            ("end", false, false),
+        ] {
+            assert_eq!(rules.includes(path.as_bytes(), is_directory), included, "{path}");
+        }
+    }
+}
