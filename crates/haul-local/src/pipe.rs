@@ -62,6 +62,11 @@ impl PipeStorage {
         Self::with(End::Input(Mutex::new(Some(file))), "standard input")
     }
 
+    /// The same of a pipe or device with a name of its own.
+    pub fn input_named(file: File, location: &Location) -> Arc<Self> {
+        Self::with(End::Input(Mutex::new(Some(file))), &location.to_string())
+    }
+
     /// What is written to `file`. `reader_is_gone` is called when its reader has closed it: the transfer
     /// has nothing left to do.
     ///

@@ -92,6 +92,11 @@ async fn plan_job(
     if !context.settings.selection.takes(&entry) {
         return Ok(());
     }
+    if let EntryKind::Special(kind) = entry.kind {
+        return Err(Error::new(ErrorKind::Unsupported, "copy")
+            .at(job.source_name(source_path))
+            .because(format!("it is a {kind}; haul cat reads pipes and devices")));
+    }
     if !entry.is_dir() {
         if let (false, Some(parent)) = (makes_none, destination_path.parent()) {
             destination.create_dir_all(&parent).await?;

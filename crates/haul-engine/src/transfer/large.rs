@@ -309,12 +309,12 @@ fn begin<'a>(
     let assigned = file.schedule().next(next.bytes);
     let flow = &file.context.flow;
     if let Some(assigned) = assigned {
+        // The range may be shorter than what was waited for; the permit with it.
+        let unused = permit.left().saturating_sub(assigned.range.len());
         if flow.limit_bytes().is_some() {
-            // The range may be shorter than what was waited for; the permit with it.
-            let unused = permit.left().saturating_sub(assigned.range.len());
             flow.give_back(unused.min(next.held.saturating_sub(next.unpaid)));
-            drop(permit.split(unused));
         }
+        drop(permit.split(unused));
         let moved = async move {
             let _counted = next.counted;
             let unpaid = next.unpaid.min(permit.left());

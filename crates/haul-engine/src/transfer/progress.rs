@@ -36,6 +36,11 @@ struct Pending {
 }
 
 impl FileProgress {
+    /// Whether permits are kept until the end of the file.
+    pub const fn keeps(&self) -> bool {
+        self.keeps
+    }
+
     /// Records in `journal`; without one, `keeps` the permits until the end. At most half of
     /// `window_bytes` wait to be recorded.
     pub fn new(journal: Option<Journal>, keeps: bool, window_bytes: u64) -> Self {

@@ -191,12 +191,13 @@ impl<'a> FileInMotion<'a> {
             || self.hasher.as_ref().is_some_and(|hasher| hasher.kind() == DigestKind::Sha256)
     }
 
-    /// A permit for a file that is being written in order over a link and has nothing under way: those
-    /// who have the room may be waiting for the lane that it has.
+    /// A permit without waiting for room, for a file that has nothing in flight and holds what others may be waiting
+    /// for: the lane of one that is written in order over a link, or the permits of one that keeps them until its end
+    /// (a short file with holes, which has several ranges). Deadlock otherwise.
     pub async fn must_go_on(&self, has_room: &AtomicBool) -> Option<(Wanted, Permit)> {
         let begun = self.counted.load(Ordering::Relaxed) > 0;
         let over_lane = self.sequence.is_some() && self.destination_medium == Medium::Link;
-        if !begun || !over_lane || has_room.load(Ordering::Relaxed) {
+        if !begun || !(over_lane || self.progress.keeps()) || has_room.load(Ordering::Relaxed) {
             return None;
         }
         let wanted =

@@ -61,6 +61,8 @@ pub enum Compared {
 pub struct Comparison {
     /// Files and links that are the same, as far as was compared.
     pub same: u64,
+    /// Of these, files of which only the size could be compared.
+    pub by_size: u64,
     /// Names that both have, and that differ.
     pub differing: u64,
     /// Names that only the first has.
@@ -134,6 +136,10 @@ pub async fn compare(
                     comparison.same += 1;
                     comparison.bytes += bytes;
                 }
+                Found::SameSize => {
+                    comparison.same += 1;
+                    comparison.by_size += 1;
+                }
                 Found::Told(compared) => {
                     match &compared {
                         Compared::Differs(..) => comparison.differing += 1,
@@ -160,6 +166,8 @@ enum Step {
 enum Found {
     Step(Step),
     Same(u64),
+    /// The same size, and no times to compare.
+    SameSize,
     Told(Compared),
 }
 
@@ -227,15 +235,23 @@ impl Pass<'_> {
         match (&a.kind, &b.kind) {
             (EntryKind::Directory, EntryKind::Directory) => Ok(Found::Step(Step::Directory(path))),
             (EntryKind::Symlink(a), EntryKind::Symlink(b)) if a != b => differs(Difference::Target),
+            (EntryKind::Special(a), EntryKind::Special(b)) if a != b => differs(Difference::Kind),
             (EntryKind::File, EntryKind::File) => match (a.known_size(), b.known_size()) {
                 (Some(a), Some(b)) if a != b => differs(Difference::Size(a, b)),
                 _ if self.options.checksum.is_some() => Ok(Found::Step(Step::Content(path))),
+                _ if !self.has_times(a, b) => Ok(Found::SameSize),
                 _ if self.same_time(a, b) => Ok(Found::Same(0)),
                 _ => differs(Difference::Time),
             },
             (a, b) if std::mem::discriminant(a) == std::mem::discriminant(b) => Ok(Found::Same(0)),
             _ => differs(Difference::Kind),
         }
+    }
+
+    /// Whether both sides have times that say something: those of uploads do not.
+    fn has_times(&self, a: &Entry, b: &Entry) -> bool {
+        let keep = self.sides.iter().all(|side| side.storage.capabilities().times);
+        keep && a.modified.is_some() && b.modified.is_some()
     }
 
     /// As a copy from the first to the second would judge, or one the other way round.

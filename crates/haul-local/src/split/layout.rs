@@ -94,6 +94,8 @@ impl Shared {
         // Most directories have no `00`, and are through with this.
         let first = match self.inner.find(&part_path(path, 0)).await {
             Ok(Some(first)) if first.is_file() && self.is_part_length(first.size) => first,
+            // What may not be looked into is a directory like any other.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None),
             Err(error) if error.kind() != ErrorKind::NotADirectory => return Err(error),
             _ => return Ok(None),
         };

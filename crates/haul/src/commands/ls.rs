@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 
 use futures_util::StreamExt;
-use haul_storage::{Entry, EntryKind, Error, RelPath};
+use haul_storage::{Entry, EntryKind, Error, ErrorKind, Location, RelPath};
 
 use crate::args::LsArgs;
 use crate::config::Config;
@@ -28,23 +28,15 @@ pub(crate) async fn run(args: &LsArgs, config: &Config, printer: &Printer) -> Re
     let are_several = locations.len() > 1;
     for location in &locations {
         // The others are listed all the same.
-        let place = match places.existing(location).await {
-            Ok(place) => place,
-            Err(error) => {
-                listing.fail(&error);
-                continue;
+        match found(&places, location, args.directory).await {
+            Ok((place, entry)) if entry.is_dir() && !args.directory => {
+                directories.push((location, place));
             }
-        };
-        if place.is_directory && !args.directory {
-            directories.push((location, place));
-            continue;
-        }
-        match place.storage.stat(&place.path).await {
             // A file has the name that was asked for, even if that is a link's.
-            Ok(entry) if are_several || place.is_directory => {
-                listing.print(&entry, location.to_string().as_bytes());
+            Ok((_, entry)) if are_several || entry.is_dir() => {
+                listing.print(&entry, &written(location));
             }
-            Ok(entry) => listing.print(&entry, location.base_name()),
+            Ok((_, entry)) => listing.print(&entry, location.base_name()),
             Err(error) => listing.fail(&error),
         }
     }
@@ -55,6 +47,36 @@ pub(crate) async fn run(args: &LsArgs, config: &Config, printer: &Printer) -> Re
         listing.tree(place).await;
     }
     Ok(if listing.failed { Exit::Failed } else { Exit::Done })
+}
+
+/// What a location names: what a link leads to, or with `itself`, and where it leads nowhere, the link.
+async fn found(
+    places: &Places<'_>,
+    location: &Location,
+    itself: bool,
+) -> Result<(Place, Entry), Error> {
+    if itself {
+        return places.itself(location).await;
+    }
+    match places.existing(location).await {
+        Ok(place) => {
+            let entry = place.storage.stat(&place.path).await?;
+            Ok((place, entry))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => match places.itself(location).await {
+            Ok((place, entry)) if matches!(entry.kind, EntryKind::Symlink(_)) => Ok((place, entry)),
+            _ => Err(error),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// A location as it was written; names that are not UTF-8 as they are.
+fn written(location: &Location) -> Vec<u8> {
+    match location.as_local() {
+        Some(path) => path.as_os_str().as_encoded_bytes().to_vec(),
+        None => location.to_string().into_bytes(),
+    }
 }
 
 struct Listing<'a> {

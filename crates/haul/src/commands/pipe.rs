@@ -1,11 +1,15 @@
 //! Transfers from the standard input and to the standard output.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
 
 use haul_engine::{Job, Summary};
 use haul_local::PipeStorage;
-use haul_storage::{Error, ErrorKind, Location, RelPath, Result};
+use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage};
+use tokio::sync::oneshot;
 
 use crate::exit::{Exit, Stop};
 use crate::output::{Printer, human, json};
@@ -47,6 +51,25 @@ pub(crate) async fn to_output(
         if signals.cancel().is_cancelled() {
             break;
         }
+        if is_stream(location) {
+            let opened = tokio::select! {
+                opened = open(location) => opened,
+                () = signals.cancel().cancelled() => break,
+            };
+            match opened {
+                Ok(file) => {
+                    let source = PipeStorage::input_named(file, location);
+                    let job = job(source, name("stream")?, &storage)?;
+                    let summary = moved(job, &resolved, &signals, printer).await?;
+                    failed |= summary.failed > 0 && !signals.cancel().is_cancelled();
+                }
+                Err(error) => {
+                    printer.failure(&error);
+                    failed = true;
+                }
+            }
+            continue;
+        }
         let place = match places.existing(location).await {
             Ok(place) if place.is_directory => {
                 printer.failure(&Error::new(ErrorKind::IsADirectory, "read").at(location));
@@ -60,20 +83,44 @@ pub(crate) async fn to_output(
                 continue;
             }
         };
-        let job = Job {
-            source: place.storage,
-            source_path: place.path,
-            destination: storage.clone(),
-            destination_path: name("standard output")?,
-        };
-        failed |= moved(job, &resolved, &signals, printer).await?.failed > 0;
+        let job = job(place.storage, place.path, &storage)?;
+        let summary = moved(job, &resolved, &signals, printer).await?;
+        // A reader that has seen enough is no failure.
+        failed |= summary.failed > 0 && !signals.cancel().is_cancelled();
     }
     Ok(match signals.exit() {
         Some(exit) => exit,
-        // A reader that has seen enough is no failure.
-        None if failed && !signals.cancel().is_cancelled() => Exit::Failed,
+        None if failed => Exit::Failed,
         None => Exit::Done,
     })
+}
+
+fn job(source: Arc<dyn Storage>, path: RelPath, output: &Arc<PipeStorage>) -> Result<Job> {
+    Ok(Job {
+        source,
+        source_path: path,
+        destination: output.clone(),
+        destination_path: name("standard output")?,
+    })
+}
+
+/// Whether a location is a pipe or device of this machine, or one of the files of the system (`/proc/cpuinfo`) that
+/// have a length only while they are read.
+fn is_stream(location: &Location) -> bool {
+    location.as_local().is_some_and(|path| {
+        let found = fs::metadata(path);
+        found.is_ok_and(|found| !found.is_dir() && (!found.is_file() || found.len() == 0))
+    })
+}
+
+/// Opens it; a named pipe waits for its writer.
+async fn open(location: &Location) -> Result<File> {
+    let path = location.as_local().map(Path::to_owned).unwrap_or_default();
+    let (sender, opened) = oneshot::channel();
+    let open = move || drop(sender.send(File::open(path)));
+    let at = |error| Error::from_io("open", error).at(location);
+    thread::Builder::new().name("open".to_owned()).spawn(open).map_err(at)?;
+    opened.await.map_err(|_| Error::new(ErrorKind::Interrupted, "open"))?.map_err(at)
 }
 
 /// Stores standard input as a file.

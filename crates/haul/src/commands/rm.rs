@@ -1,5 +1,7 @@
 //! `haul rm`: removes files and trees.
 
+use std::ffi::OsStr;
+
 use haul_engine::tree::{RemoveEvent, Totals, remove};
 use haul_storage::{Error, ErrorKind, Location};
 
@@ -14,8 +16,11 @@ use crate::signals::Signals;
 pub(crate) async fn run(args: &RmArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let places = Places::for_names(config, &args.remote, printer);
     // Wrong arguments are found before anything is removed.
-    let arguments = args.locations.iter().map(|location| places.locate(location));
-    let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
+    for argument in &args.locations {
+        refuse_top(argument)?;
+    }
+    let located = args.locations.iter().map(|location| places.locate(location));
+    let located = located.collect::<Result<Vec<_>, _>>()?;
     let signals = Signals::listen(printer, "interrupted");
     let mut run = Run {
         args,
@@ -25,8 +30,8 @@ pub(crate) async fn run(args: &RmArgs, config: &Config, printer: &Printer) -> Re
         removed: Totals::default(),
         failed: 0,
     };
-    for argument in arguments {
-        match places.expand(argument).await {
+    for (location, argument) in located.into_iter().zip(&args.locations) {
+        match places.expand(location, argument).await {
             Ok(locations) => {
                 for location in locations {
                     run.remove(&location).await;
@@ -45,6 +50,17 @@ pub(crate) async fn run(args: &RmArgs, config: &Config, printer: &Printer) -> Re
         None if run.failed > 0 => Exit::Failed,
         None => Exit::Done,
     })
+}
+
+/// `nas:` is the top of a remote, and what a shell makes of `nas:$UNSET`.
+fn refuse_top(argument: &OsStr) -> Result<(), Stop> {
+    let Ok(location @ Location::Named { .. }) = Location::parse(argument) else { return Ok(()) };
+    if location.path_bytes().iter().any(|byte| *byte != b'/') {
+        return Ok(());
+    }
+    Err(Stop::Usage(format!(
+        "{location}: it has no name of its own; name the directory, or what is in it"
+    )))
 }
 
 struct Run<'a> {

@@ -192,6 +192,12 @@ pub(crate) fn comparison(comparison: &Comparison, elapsed: Duration) -> String {
         (comparison.failed, "failed"),
     ];
     let mut parts = vec![format!("{} same", comparison.same)];
+    if comparison.by_size > 0 {
+        parts.push(format!(
+            "{} of these by size alone, since times are not kept",
+            comparison.by_size
+        ));
+    }
     parts.extend(
         counts
             .iter()

@@ -4,7 +4,7 @@
 //! a shell `*`, `?` and `[a-z]` match within one component, a leading dot has to be written, and matches are
 //! sorted. A path that exists as it is written is never taken for a pattern.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use haul_storage::{Entry, EntryKind, Error, ErrorKind, Location, Result, StorageExt as _};
 
@@ -20,17 +20,23 @@ impl Places<'_> {
     pub(crate) async fn expand_all(&self, arguments: &[OsString]) -> Result<Vec<Location>, Stop> {
         let mut all = Vec::new();
         for argument in arguments {
-            all.extend(self.expand(self.locate(argument)?).await?);
+            all.extend(self.expand(self.locate(argument)?, argument).await?);
         }
         Ok(all)
     }
 
-    /// The locations that match, in the order of their names; the location itself if it has no pattern.
-    pub(crate) async fn expand(&self, location: Location) -> Result<Vec<Location>> {
+    /// The locations that match, in the order of their names; the location itself if it has no pattern. `written` is the
+    /// argument: in a URL a character that is percent-encoded stands for itself.
+    pub(crate) async fn expand(
+        &self,
+        location: Location,
+        written: &OsStr,
+    ) -> Result<Vec<Location>> {
         let Location::Remote { path, query: None, .. } = &location else {
             return Ok(vec![location]);
         };
-        if !is_pattern(path) {
+        let globs = globs(path, url_path(written));
+        if globs.iter().all(Option::is_none) {
             return Ok(vec![location]);
         }
         match self.existing(&location).await {
@@ -38,7 +44,7 @@ impl Places<'_> {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        let pattern = Pattern::of(&location, path)?;
+        let pattern = Pattern::of(&location, path, &globs)?;
         let mut found = vec![pattern.base];
         for (at, step) in pattern.steps.iter().enumerate() {
             let is_last = at + 1 == pattern.steps.len();
@@ -113,16 +119,17 @@ enum Step<'a> {
 }
 
 impl<'a> Pattern<'a> {
-    fn of(location: &Location, path: &'a [u8]) -> Result<Self> {
+    fn of(location: &Location, path: &'a [u8], globs: &[Option<Vec<u8>>]) -> Result<Self> {
         let components: Vec<_> = path.split(|byte| *byte == b'/').collect();
-        let first = components.iter().position(|component| is_pattern(component)).unwrap_or(0);
+        let first = globs.iter().position(Option::is_some).unwrap_or(0);
         let mut base = components[..first].join(&b'/');
         if first > 0 {
             base.push(b'/');
         }
         let mut steps = Vec::new();
-        for component in components[first..].iter().filter(|component| !component.is_empty()) {
-            steps.push(Step::of(component).map_err(|cause| {
+        let rest = components.iter().zip(globs).skip(first);
+        for (component, glob) in rest.filter(|(component, _)| !component.is_empty()) {
+            steps.push(Step::of(component, glob.as_deref()).map_err(|cause| {
                 Error::new(ErrorKind::InvalidInput, "find").at(location).because(cause)
             })?);
         }
@@ -140,11 +147,9 @@ impl<'a> Pattern<'a> {
 }
 
 impl<'a> Step<'a> {
-    fn of(component: &'a [u8]) -> Result<Self, String> {
-        if !is_pattern(component) {
-            return Ok(Self::Name(component));
-        }
-        let text = std::str::from_utf8(component)
+    fn of(component: &'a [u8], glob: Option<&[u8]>) -> Result<Self, String> {
+        let Some(glob) = glob else { return Ok(Self::Name(component)) };
+        let text = std::str::from_utf8(glob)
             .map_err(|_| "a pattern has to be UTF-8; name the files one by one".to_owned())?;
         Ok(Self::Glob { glob: Glob::new(text)?, matches_hidden: component.starts_with(b".") })
     }
@@ -159,8 +164,74 @@ impl<'a> Step<'a> {
     }
 }
 
-fn is_pattern(path: &[u8]) -> bool {
-    path.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
+/// The path of a URL, as it was written.
+fn url_path(argument: &OsStr) -> Option<&[u8]> {
+    let argument = argument.as_encoded_bytes();
+    let scheme = argument.windows(3).position(|three| three == b"://")?;
+    let authority = &argument[scheme + 3..];
+    let path = authority.iter().position(|byte| *byte == b'/')?;
+    Some(&authority[path..])
+}
+
+/// The pattern of each component of `path`, if it is one. `written` is the path of the URL, percent-encoded.
+fn globs(path: &[u8], written: Option<&[u8]>) -> Vec<Option<Vec<u8>>> {
+    let components = || path.split(|byte| *byte == b'/');
+    if let Some(written) = written {
+        let written: Vec<_> = written.split(|byte| *byte == b'/').map(url_glob).collect();
+        // The path of an SFTP URL begins behind the slash, and `/~/` is the home; what is missing in front is no
+        // pattern.
+        let count = components().count();
+        if written.iter().all(Option::is_none) {
+            return vec![None; count];
+        }
+        let extra = written.len().saturating_sub(count);
+        if written[..extra].iter().all(Option::is_none) && written.len() >= count {
+            return written[extra..].to_vec();
+        }
+    }
+    components().map(|component| is_pattern(component).then(|| escaped(component))).collect()
+}
+
+fn is_pattern(component: &[u8]) -> bool {
+    component.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
+}
+
+/// A pattern in which braces stand for themselves, as for a shell that has not expanded them.
+fn escaped(component: &[u8]) -> Vec<u8> {
+    let mut glob = Vec::with_capacity(component.len());
+    for byte in component {
+        if matches!(byte, b'{' | b'}') {
+            glob.push(b'\\');
+        }
+        glob.push(*byte);
+    }
+    glob
+}
+
+/// The pattern of a component of a URL; what is percent-encoded in it stands for itself.
+fn url_glob(component: &[u8]) -> Option<Vec<u8>> {
+    if !is_pattern(component) {
+        return None;
+    }
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    let (mut glob, mut rest) = (Vec::new(), component);
+    while let Some((byte, behind)) = rest.split_first() {
+        rest = behind;
+        let code = (*byte == b'%')
+            .then(|| behind.first().and_then(digit).zip(behind.get(1).and_then(digit)));
+        match code.flatten() {
+            Some((high, low)) => {
+                rest = &behind[2..];
+                let byte = u8::try_from(high * 16 + low).unwrap_or(u8::MAX);
+                if byte.is_ascii_punctuation() {
+                    glob.push(b'\\');
+                }
+                glob.push(byte);
+            }
+            None => glob.extend(escaped(&[*byte])),
+        }
+    }
+    Some(glob)
 }
 
 fn is_absence(error: &Error) -> bool {
@@ -179,4 +250,35 @@ fn below(base: &Location, name: &[u8]) -> Location {
         *written = written_below(written.take(), name);
     }
     location
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patterns(path: &str, written: Option<&str>) -> Vec<Option<String>> {
+        let found = globs(path.as_bytes(), written.map(str::as_bytes));
+        let text = |glob: Vec<u8>| String::from_utf8(glob).unwrap();
+        found.into_iter().map(|glob| glob.map(text)).collect()
+    }
+
+    #[test]
+    fn what_is_percent_encoded_in_a_url_stands_for_itself() {
+        let none = || None::<String>;
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(patterns("/g/a*b", Some("/g/a%2Ab")), [none(), none(), none()]);
+        assert_eq!(patterns("/x*/*.gz", Some("/x%2A/*.gz")), [none(), none(), some("*.gz")]);
+        assert_eq!(patterns("/a*[1]", Some("/a%2A[1]")), [none(), some("a\\*[1]")]);
+        assert_eq!(patterns("logs/*.gz", Some("/~/logs/*.gz")), [none(), some("*.gz")]);
+        assert_eq!(patterns("{x}*", None), [some("\\{x\\}*")]);
+        assert_eq!(patterns("a/b", None), [none(), none()]);
+    }
+
+    #[test]
+    fn the_path_of_a_url_begins_at_the_slash_behind_the_host() {
+        let path = |text: &'static str| url_path(OsStr::new(text));
+        assert_eq!(path("sftp://ada@h:22/a/*"), Some(&b"/a/*"[..]));
+        assert_eq!(path("h:a/*"), None);
+        assert_eq!(path("dav://h"), None);
+    }
 }

@@ -21,10 +21,13 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use futures_util::StreamExt as _;
 use haul_engine::WindowProfile;
 use haul_http::parse::href::encode_path;
 use haul_local::{LocalOptions, LocalStorage, SplitMode, SplitStorage};
-use haul_storage::{Entry, Error, ErrorKind, Location, RelPath, Result, Scheme, Storage, WorkPool};
+use haul_storage::{
+    Entry, EntryKind, Error, ErrorKind, Location, RelPath, Result, Scheme, Storage, WorkPool,
+};
 
 use self::remotes::Remotes;
 use crate::args::RemoteArgs;
@@ -178,6 +181,9 @@ impl<'a> Places<'a> {
         }
         let path = above.path.join(&name).map_err(|error| invalid(location, error))?;
         let entry = match above.storage.stat(&path).await {
+            Ok(entry) if may_be_link(location, &entry) => {
+                listed(&above, &name).await?.unwrap_or(entry)
+            }
             Ok(entry) => entry,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Err(Error::new(ErrorKind::NotFound, "look at").at(location));
@@ -282,6 +288,24 @@ impl<'a> Places<'a> {
     }
 }
 
+/// Whether an entry may be a link all the same: FTP servers follow links when they are asked about one name, and show
+/// them in listings only.
+fn may_be_link(location: &Location, entry: &Entry) -> bool {
+    let is_ftp = matches!(location, Location::Remote { scheme: Scheme::Ftp | Scheme::Ftps, .. });
+    is_ftp && !matches!(entry.kind, EntryKind::Symlink(_))
+}
+
+/// What the listing of a directory says of a name.
+async fn listed(directory: &Place, name: &[u8]) -> Result<Option<Entry>> {
+    let mut listing = directory.storage.list(&directory.path).await?;
+    while let Some(batch) = listing.next().await {
+        if let Some(found) = batch?.into_iter().find(|entry| entry.path.name() == name) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
 /// Threads for reading, and as many for writing.
 fn threads() -> usize {
     thread::available_parallelism().map_or(2, usize::from).clamp(2, 8)
@@ -320,6 +344,11 @@ fn nearest_directory(path: &Path, location: &Location) -> Result<(PathBuf, Vec<O
 /// A file takes the place of what has its name, in one step; nobody who writes `/dev/null` or
 /// `/dev/stdout` means that.
 fn refuse_special(path: &Path, location: &Location) -> Result<()> {
+    if leads_to_device(path) {
+        return Err(Error::new(ErrorKind::AlreadyExists, "replace")
+            .at(location)
+            .because("it is a device; - is standard output"));
+    }
     match fs::metadata(path) {
         Ok(found) if !found.is_file() && !found.is_dir() => {
             Err(Error::new(ErrorKind::AlreadyExists, "replace")
@@ -328,6 +357,22 @@ fn refuse_special(path: &Path, location: &Location) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a path is a link into `/dev` or `/proc`, as `/dev/stdout` is: what it leads to may be a file that is open,
+/// and replacing the link would not write to that.
+fn leads_to_device(path: &Path) -> bool {
+    const LINKS: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        let is_memory = path.starts_with("/dev/shm");
+        let Ok(target) = fs::read_link(&path) else { return false };
+        path = path.parent().unwrap_or(Path::new("/")).join(target);
+        if !is_memory && (path.starts_with("/dev") || path.starts_with("/proc")) {
+            return !path.starts_with("/dev/shm");
+        }
+    }
+    false
 }
 
 /// Who writes `a:b` may have meant a file of this machine.

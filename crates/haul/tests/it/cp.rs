@@ -15,6 +15,23 @@ fn tree() -> Session {
         .link("src/link", "a")
 }
 
+/// Each stretch of data waited for the permits of the one before, which a short file keeps until its end.
+#[test]
+fn a_short_file_with_holes_is_copied_through_a_small_window() {
+    let session = Session::new().directory("s");
+    for number in 0..12 {
+        let file = std::fs::File::create(session.path(format!("s/{number}"))).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[1; 8192], 20_480).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[2; 73_728], 118_784).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[3; 73_995], 266_240).unwrap();
+    }
+    for options in ["", "--digest blake3", "--verify", "--bwlimit 100M"] {
+        session.haul(&format!("cp --queue-size 1 --block-size 1M {options} s/ d")).status(0);
+        session.tool("diff -r s d");
+        session.tool("rm -r d");
+    }
+}
+
 #[test]
 fn a_directory_goes_below_dest_whether_that_exists_or_not() {
     let session = tree();

@@ -6,7 +6,7 @@ use crate::image::Image;
 use crate::session::Session;
 
 /// By name: how it is made and mounted. All of them ignore case.
-const KINDS: [(&str, &[&str], &[&str]); 2] = [
+pub(crate) const KINDS: [(&str, &[&str], &[&str]); 2] = [
     ("ntfs", &["mkfs.ntfs", "-q", "-F", "-f"], &["lowntfs-3g", "-o", "ignore_case"]),
     ("exfat", &["mkfs.exfat"], &["mount.exfat-fuse"]),
 ];

@@ -1,0 +1,190 @@
+//! `haul mv` removes nothing that is not at its destination.
+
+use std::fs;
+use std::path::Path;
+
+use crate::dav::{self, servers};
+use crate::folding::KINDS;
+use crate::ftp::vsftpd::{Tls, Vsftpd};
+use crate::image::Image;
+use crate::session::{Ran, Session};
+use crate::sftp::Far;
+
+/// Another file system than that of a session.
+fn elsewhere() -> Option<tempfile::TempDir> {
+    let memory = tempfile::tempdir_in("/dev/shm").ok()?;
+    let usual = tempfile::tempdir().ok()?;
+    let device = |path: &Path| std::os::unix::fs::MetadataExt::dev(&fs::metadata(path).unwrap());
+    let is_other = device(memory.path()) != device(usual.path());
+    if !is_other {
+        eprintln!("SKIPPED: /dev/shm is no file system of its own");
+    }
+    is_other.then_some(memory)
+}
+
+/// The first was renamed and then replaced by the second.
+#[test]
+fn two_sources_of_one_name_are_refused() {
+    let session = Session::new().file("a/f", "A").file("b/f", "B").directory("d");
+    session.haul("mv a/f b/f d").status(2).stderr_has("another source has the name f too");
+    assert_eq!((session.read("a/f"), session.read("b/f")), ("A".into(), "B".into()));
+    assert!(!session.has("d/f"));
+}
+
+#[test]
+fn a_name_of_another_case_is_renamed_where_case_does_not_count() {
+    for (name, make, mount) in KINDS {
+        let session = Session::new();
+        let Some(_image) = Image::new(&session, name, make, mount) else { continue };
+        session.write(format!("{name}/readme"), "precious");
+        session.write(format!("{name}/dir/x"), "x");
+        // exfat-fuse shows one file under two numbers; then it is refused.
+        session.haul(&format!("mv {name}/readme {name}/README"));
+        session.haul(&format!("mv {name}/dir {name}/Dir"));
+        session.haul(&format!("mv --overwrite never {name}/readme {name}/ReadMe"));
+        session.haul(&format!("mv --overwrite different {name}/readme {name}/ReadMe"));
+        let names: Vec<_> = fs::read_dir(session.path(name)).unwrap().flatten().collect();
+        assert_eq!(names.len(), 2, "{name}: {names:?}");
+        assert_eq!(session.read(&format!("{name}/readme")), "precious", "{name}");
+        assert_eq!(session.read(&format!("{name}/dir/x")), "x", "{name}");
+    }
+}
+
+#[test]
+fn a_directory_gets_the_new_name_also_on_another_disk() {
+    let Some(other) = elsewhere() else { return };
+    let session = Session::new().file("d/sub/f", "f").directory("d/empty");
+    let there = other.path().join("new").display().to_string();
+    session.haul(&format!("mv d {there}")).status(0);
+    assert!(!session.has("d"));
+    assert_eq!(fs::read(other.path().join("new/sub/f")).unwrap(), b"f");
+    assert!(other.path().join("new/empty").is_dir());
+    // An existing directory holds it.
+    session.haul(&format!("mv {there} .")).status(0);
+    assert_eq!(session.read("new/sub/f"), "f");
+    assert!(!other.path().join("new").exists());
+}
+
+/// Only the top was looked at.
+#[test]
+fn what_is_mounted_or_linked_below_the_destination_is_not_removed() {
+    let session = Session::new().file("s/p/in/f", "f").directory("d/p/in");
+    let (inner, outer) = (session.path("s/p/in"), session.path("d/p/in"));
+    let mount =
+        std::process::Command::new("mount").arg("--bind").args([&inner, &outer]).output().unwrap();
+    if !mount.status.success() {
+        eprintln!("SKIPPED: nothing can be mounted here");
+        return;
+    }
+    let ran = session.haul("mv s/p d");
+    session.tool(&format!("umount {}", outer.display()));
+    ran.status(1).stderr_has("it is its own copy, under another name");
+    assert_eq!(session.read("s/p/in/f"), "f");
+}
+
+/// `there`: the directory of `base` on this machine, in which a link leads back to the source.
+fn a_link_back_is_noticed(session: &Session, there: &Path, base: &str, run: impl Fn(&str) -> Ran) {
+    let source = there.join("source");
+    fs::create_dir_all(source.join("p/in")).unwrap();
+    fs::write(source.join("p/in/f"), "f").unwrap();
+    fs::write(source.join("g"), "g").unwrap();
+    fs::create_dir_all(there.join("to/p")).unwrap();
+    std::os::unix::fs::symlink("../../source/p/in", there.join("to/p/in")).unwrap();
+    std::os::unix::fs::symlink("../source/g", there.join("to/g")).unwrap();
+    session.tool(&format!("chmod -R a+rwX {}", there.display()));
+    run(&format!("mv {}/p {base}to", source.display()));
+    assert_eq!(fs::read(source.join("p/in/f")).unwrap(), b"f", "{base}");
+    for overwrite in ["never", "different", "always"] {
+        run(&format!("mv --overwrite {overwrite} {}/g {base}to/g", source.display()));
+        let found = fs::read(there.join("to/g"));
+        assert_eq!(found.unwrap_or_default(), b"g", "{base} {overwrite}");
+    }
+    // Into itself, by the server's name.
+    fs::create_dir_all(source.join("deep/sub")).unwrap();
+    fs::write(source.join("deep/f"), "f").unwrap();
+    session.tool(&format!("chmod -R a+rwX {}", there.display()));
+    let ran = run(&format!("mv {}/deep {base}source/deep/sub", source.display())).status(1);
+    ran.stderr_has("is the same directory, or inside it");
+    assert_eq!(fs::read(source.join("deep/f")).unwrap(), b"f", "{base}");
+    assert_eq!(fs::read_dir(source.join("deep/sub")).unwrap().count(), 0, "{base}");
+}
+
+#[test]
+fn a_link_on_a_server_that_leads_back_to_the_source_loses_nothing() {
+    let far = Far::start();
+    a_link_back_is_noticed(&far.session, &far.session.path("far"), "@/", |line| far.haul(line));
+    let session = Session::new();
+    let haul = dav::haul(&session);
+    a_link_back_is_noticed(&session, &haul.root, &haul.url, |line| session.haul(line));
+    for server in [dav::other("Apache", servers::apache()), dav::other("nginx", servers::nginx())] {
+        let (Some(server), session) = (server, Session::new()) else { continue };
+        eprintln!("{}", server.name);
+        a_link_back_is_noticed(&session, &server.root, &server.url, |line| session.haul(line));
+    }
+    let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
+    let base = format!("ftp://127.0.0.1:{}/up/", server.port());
+    a_link_back_is_noticed(&session, &server.root(), &base, |line| session.haul(line));
+}
+
+/// FTP servers follow a link when they are asked about its name.
+#[test]
+fn a_link_on_an_ftp_server_is_removed_and_not_what_it_leads_to() {
+    let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
+    let session = Session::new();
+    let there = server.root();
+    fs::create_dir_all(there.join("real")).unwrap();
+    fs::write(there.join("real/a"), "a").unwrap();
+    std::os::unix::fs::symlink("real", there.join("top")).unwrap();
+    session.tool(&format!("chmod -R a+rwX {}", there.display()));
+    let base = format!("ftp://127.0.0.1:{}/up/", server.port());
+    session.haul(&format!("mv {base}top here")).status(1);
+    assert!(there.join("real/a").exists());
+    session.haul(&format!("rm -r {base}top")).status(0);
+    assert!(there.join("real/a").exists() && fs::symlink_metadata(there.join("top")).is_err());
+}
+
+#[test]
+fn the_configuration_goes_before_the_defaults_of_mv() {
+    let Some(other) = elsewhere() else { return };
+    let session =
+        Session::new().file("f", "new").file("c.toml", "[defaults]\noverwrite = \"never\"\n");
+    fs::write(other.path().join("f"), "valuable").unwrap();
+    let line = format!("mv --config c.toml f {}", other.path().display());
+    session.haul(&line).status(0).stderr_has("stays");
+    assert_eq!(fs::read(other.path().join("f")).unwrap(), b"valuable");
+    assert_eq!(session.read("f"), "new");
+}
+
+#[test]
+fn what_cannot_be_removed_is_not_copied() {
+    let Some(server) = servers::nginx() else { return };
+    let session = Session::new();
+    fs::write(server.root().join("f"), "f").unwrap();
+    let from = server.url.replacen("dav://", "http://", 1);
+    session
+        .haul(&format!("mv {from}f here"))
+        .status(1)
+        .stderr_has("could not be removed afterwards");
+    assert!(!session.has("here"));
+}
+
+#[test]
+fn nothing_is_left_of_what_mv_looks_with() {
+    let Some(other) = elsewhere() else { return };
+    let session = Session::new().file("d/f", "f");
+    let time = fs::metadata(session.path("d")).unwrap().modified().unwrap();
+    session.haul(&format!("mv d {}/", other.path().display())).status(0);
+    let there = other.path().join("d");
+    assert_eq!(fs::read_dir(&there).unwrap().count(), 1);
+    assert_eq!(fs::metadata(&there).unwrap().modified().unwrap(), time);
+    assert!(!session.has("d"));
+}
+
+#[test]
+fn a_link_into_dev_is_not_replaced() {
+    let session = Session::new().link("out", "/proc/self/fd/1").file("f", "f");
+    let output = fs::File::create(session.path("redirected")).unwrap();
+    let status = session.command("cp f out").stdout(output).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert!(fs::symlink_metadata(session.path("out")).unwrap().is_symlink());
+}
