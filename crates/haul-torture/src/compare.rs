@@ -68,6 +68,26 @@ pub fn differences(wanted: &Wanted, found: &Tree) -> Vec<Difference> {
     differences
 }
 
+/// Without further names of files that stay: on a file system that changes names `--delete` cannot tell them from what
+/// it made of a name of the source (docs/options.md).
+pub fn without_spared(
+    differences: Vec<Difference>,
+    wanted: &Wanted,
+    found: &Tree,
+) -> Vec<Difference> {
+    let kept: BTreeSet<u64> = found
+        .0
+        .iter()
+        .filter(|(name, _)| wanted.tree.contains_key(*name))
+        .map(|(_, node)| node.inode)
+        .collect();
+    let is_spared = |name: &Name| {
+        let node = found.0.get(name).filter(|_| !wanted.tree.contains_key(name));
+        node.is_some_and(|node| node.links > 1 && kept.contains(&node.inode))
+    };
+    differences.into_iter().filter(|difference| !is_spared(&difference.name)).collect()
+}
+
 /// Those differences that no rule of the model explains.
 pub fn unexplained(differences: Vec<Difference>, wanted: &Wanted) -> Vec<Difference> {
     let explains = |difference: &Difference, name: &Name, rules: &BTreeSet<Rule>| {

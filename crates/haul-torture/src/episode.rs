@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use crate::at;
 use crate::chance::Chance;
-use crate::compare::{Difference, described, differences, unexplained};
+use crate::compare::{Difference, described, differences, unexplained, without_spared};
 use crate::filter::Filter;
 use crate::grow::{Features, give, grow, mutate};
 use crate::model::{Runner, Wanted, wanted};
@@ -234,7 +234,11 @@ impl<'a> Episode<'a> {
                 there.0.remove(&b"SHA256SUMS"[..]);
             }
         }
-        let found = differences(&want, &there);
+        let spared = |found| match target.renames {
+            true => without_spared(found, &want, &there),
+            false => found,
+        };
+        let found = spared(differences(&want, &there));
         if !found.is_empty() {
             return Ok(Err(step.report("haul made something else", &found, &ran, trees)));
         }
@@ -273,7 +277,10 @@ impl<'a> Episode<'a> {
             if step.options.manifest && step.options.form != Form::Into {
                 there.0.remove(&b"SHA256SUMS"[..]);
             }
-            let found = differences(&want, &there);
+            let mut found = differences(&want, &there);
+            if target.renames {
+                found = without_spared(found, &want, &there);
+            }
             if !found.is_empty() {
                 return Ok(Err(step.report("a rerun changed something", &found, &again, trees)));
             }
