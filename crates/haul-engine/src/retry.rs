@@ -107,6 +107,6 @@ mod tests {
     fn what_cannot_succeed_is_not_tried_again() {
         let mut retries = Retries::new(4, Duration::from_secs(1), 7);
         let error = retries.next(Error::new(ErrorKind::NoSpace, "write"), 0).unwrap_err();
-        assert_eq!(error.to_string(), "cannot write: no space left");
+        assert_eq!(error.to_string(), "cannot write (no space left)");
     }
 }

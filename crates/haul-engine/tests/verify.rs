@@ -157,8 +157,8 @@ async fn everything_that_is_wrong_is_said() {
     assert_eq!(summary, expected, "{said:#?}");
     let all = said.join("\n");
     for line in [
-        "malformed 9: memory:manifest: cannot use manifest: line 9 has a name",
-        "malformed 8: memory:manifest: cannot use manifest: line 8 is not",
+        "malformed 9: memory:manifest: cannot use manifest (line 9 has a name",
+        "malformed 8: memory:manifest: cannot use manifest (line 8 is not",
         "mismatched big rotten",
         "mismatched rotten",
         "missing gone",

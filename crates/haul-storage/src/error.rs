@@ -111,6 +111,7 @@ struct Inner {
     operation: &'static str,
     location: String,
     detail: Option<String>,
+    hint: Option<String>,
     /// Attempts in a row that made no progress.
     attempts: Option<u32>,
     source: Option<Box<dyn StdError + Send + Sync>>,
@@ -127,6 +128,7 @@ impl Error {
                 operation,
                 location: String::new(),
                 detail: None,
+                hint: None,
                 attempts: None,
                 source: None,
             }),
@@ -151,6 +153,13 @@ impl Error {
     #[must_use]
     pub fn because(mut self, detail: impl Into<String>) -> Self {
         self.inner.detail = Some(detail.into());
+        self
+    }
+
+    /// Adds what the user can do about it.
+    #[must_use]
+    pub fn hinting(mut self, hint: impl Into<String>) -> Self {
+        self.inner.hint = Some(hint.into());
         self
     }
 
@@ -195,32 +204,68 @@ impl Error {
         &self.inner.location
     }
 
+    /// What the user can do about it, if that is known.
+    pub fn hint(&self) -> Option<&str> {
+        match (&self.inner.hint, self.inner.kind) {
+            (Some(hint), _) => Some(hint),
+            (None, ErrorKind::NoSpace) => {
+                Some("free space and run the same command again: what is there is not copied again")
+            }
+            (None, _) => None,
+        }
+    }
+
     /// The cause without operation and location: the words given, or the error underneath, or the
     /// kind. With the number of attempts, if there were several.
     pub fn cause(&self) -> String {
         let cause = match (&self.inner.detail, &self.inner.source) {
-            (Some(detail), Some(source)) => format!("{detail}: {source}"),
+            (Some(detail), Some(source)) => format!("{detail}: {}", words(&**source)),
             (Some(detail), None) => detail.clone(),
-            (None, Some(source)) => source.to_string(),
+            (None, Some(source)) => words(&**source),
             (None, None) => self.inner.kind.describe().to_owned(),
         };
         match self.inner.attempts {
             Some(attempts) if attempts > 1 => {
-                format!("{cause} ({attempts} attempts in a row made no progress)")
+                format!("{cause}; {attempts} attempts in a row made no progress")
             }
             _ => cause,
         }
     }
 }
 
-/// `LOCATION: cannot OPERATION: CAUSE` in one line. Causes quote servers and peers, so what would steer
+/// The cause of an error of the system: in the words that are used for all backends, or in those of the system without
+/// its number.
+pub fn io_cause(error: &io::Error) -> String {
+    let text = error.to_string();
+    let Some(number) = error.raw_os_error() else { return text };
+    match kind_of_io(error) {
+        // A file system that is read-only has words of its own.
+        ErrorKind::PermissionDenied if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {}
+        kind @ (ErrorKind::NotFound
+        | ErrorKind::PermissionDenied
+        | ErrorKind::AlreadyExists
+        | ErrorKind::IsADirectory
+        | ErrorKind::NotADirectory
+        | ErrorKind::NotEmpty) => return kind.describe().to_owned(),
+        _ => {}
+    }
+    let number = format!(" (os error {number})");
+    text.strip_suffix(&number).map_or_else(|| text.clone(), str::to_owned)
+}
+
+/// An error in words.
+fn words(error: &(dyn StdError + 'static)) -> String {
+    error.downcast_ref().map_or_else(|| error.to_string(), io_cause)
+}
+
+/// `LOCATION: cannot OPERATION (CAUSE)` in one line. Causes quote servers and peers, so what would steer
 /// a terminal is escaped; [`Error::cause`] has it as it is.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.inner.location.is_empty() {
             write!(f, "{}: ", text::line(&self.inner.location))?;
         }
-        write!(f, "cannot {}: {}", self.inner.operation, text::line(&self.cause()))
+        write!(f, "cannot {} ({})", self.inner.operation, text::line(&self.cause()))
     }
 }
 
@@ -271,22 +316,22 @@ mod tests {
     #[test]
     fn an_error_reads_location_operation_cause() {
         let error = Error::new(ErrorKind::NoSpace, "write").at("/mnt/a").because("disk full");
-        assert_eq!(error.to_string(), "/mnt/a: cannot write: disk full");
+        assert_eq!(error.to_string(), "/mnt/a: cannot write (disk full)");
     }
 
     #[test]
     fn an_error_is_one_line_and_steers_no_terminal_whatever_it_quotes() {
         let error =
             Error::new(ErrorKind::Protocol, "list").at("a\x1b[2J").because("500 \u{9b}31m\n0k");
-        assert_eq!(error.to_string(), "a\\033[2J: cannot list: 500 \\302\\23331m\\0120k");
+        assert_eq!(error.to_string(), "a\\033[2J: cannot list (500 \\302\\23331m\\0120k)");
         assert_eq!(error.cause(), "500 \u{9b}31m\n0k");
     }
 
     #[test]
     fn the_last_of_several_attempts_says_how_many_there_were() {
         let error = |attempts| Error::new(ErrorKind::Busy, "read").after_attempts(attempts);
-        assert_eq!(error(1).to_string(), "cannot read: busy");
-        let several = "cannot read: busy (11 attempts in a row made no progress)";
+        assert_eq!(error(1).to_string(), "cannot read (busy)");
+        let several = "cannot read (busy; 11 attempts in a row made no progress)";
         assert_eq!(error(11).to_string(), several);
     }
 

@@ -32,7 +32,7 @@ pub use capabilities::{Capabilities, DigestKind, Medium, Writes};
 pub use entry::{
     Entry, EntryKind, FileId, Identity, Metadata, SpecialKind, Timestamp, UNKNOWN_SIZE, Xattrs,
 };
-pub use error::{Error, ErrorKind, Result, Retry};
+pub use error::{Error, ErrorKind, Result, Retry, io_cause};
 pub use kept_times::KeptTimes;
 pub use location::{Location, LocationError, Scheme};
 pub use part::{

@@ -24,6 +24,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use haul_storage::io_cause;
 use serde::Deserialize;
 
 use crate::options::Options;
@@ -93,9 +94,11 @@ impl Config {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => {
                 Ok(Self::default())
             }
-            Err(error) => {
-                Err(ConfigError { file, line: None, cause: format!("cannot read: {error}") })
-            }
+            Err(error) => Err(ConfigError {
+                file,
+                line: None,
+                cause: format!("cannot read ({})", io_cause(&error)),
+            }),
         }
     }
 

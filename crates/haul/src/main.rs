@@ -23,14 +23,13 @@ mod signals;
 mod terminal;
 mod units;
 
-use std::borrow::Cow;
 use std::env;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use haul_storage::{Error, text};
+use haul_storage::{Error, io_cause, text};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::args::{Cli, OutputArgs};
@@ -60,7 +59,8 @@ fn main() -> ExitCode {
     if let Some(file) = &cli.log_file
         && let Err(error) = printer.log_to(file)
     {
-        printer.usage(&format!("{}: cannot write the log: {error}", file.display()));
+        let cause = io_cause(&error);
+        printer.usage(&format!("{}: cannot write the log ({cause})", file.display()));
         return Exit::Usage.into();
     }
     let exit = run(cli, &printer).unwrap_or_else(|stop| match stop {
@@ -94,14 +94,17 @@ fn foreign(error: &clap::Error) -> Option<String> {
 
 /// Prints help, or what is wrong with the arguments, which may be names that a shell has found.
 fn print(error: &clap::Error) {
-    let text = error.to_string();
-    if let Cow::Owned(escaped) = text::lines(&text) {
-        // Nothing is left to report it to.
-        drop(write!(io::stderr(), "{escaped}"));
-    } else {
+    if !error.use_stderr() {
         // A reader who has seen enough of the help is no error.
         drop(error.print());
+        return;
     }
+    let text = error.to_string();
+    let text =
+        text.strip_prefix("error: ").map_or_else(|| text.clone(), |text| format!("haul: {text}"));
+    let text = text.replace("\n  tip: ", "\nhint: ");
+    // Nothing is left to report it to.
+    drop(write!(io::stderr(), "{}", text::lines(&text)));
 }
 
 fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {

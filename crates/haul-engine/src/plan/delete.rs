@@ -349,11 +349,13 @@ impl<'a> Pass<'a> {
                 return Ok(());
             }
         }
-        Err(refusal(self.job, &self.job.job.destination_path).because(format!(
-            "the source {} is empty, and everything in the destination would be removed; \
-             nothing was removed. --delete-from-empty allows it",
-            self.job.source_name(path)
-        )))
+        Err(refusal(self.job, &self.job.job.destination_path)
+            .because(format!(
+                "the source {} is empty, and everything in the destination would be removed; \
+             nothing was removed",
+                self.job.source_name(path)
+            ))
+            .hinting("if SOURCE is empty on purpose, --delete-from-empty allows it"))
     }
 
     /// Counts an entry and everything below it.

@@ -233,7 +233,7 @@ impl HostKeyJudge {
                      once with ssh, or use --accept-new-host-keys"
                 }
             };
-            return Err(self.refuse(format!("{story}; {advice}")));
+            return Err(self.refuse(story).hinting(advice));
         }
         if !self.pin.hold(&key.blob) {
             return self.check_pin(key);

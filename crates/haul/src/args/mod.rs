@@ -57,6 +57,7 @@ pub(crate) use verify::VerifyArgs;
     after_long_help = MANUAL,
     max_term_width = 100,
     propagate_version = true,
+    args_override_self = true,
 )]
 pub(crate) struct Cli {
     /// The command.

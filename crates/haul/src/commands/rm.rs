@@ -100,7 +100,8 @@ impl Run<'_> {
             return self.fail(
                 &Error::new(ErrorKind::IsADirectory, "remove")
                     .at(location)
-                    .because("it is a directory; -r removes it and everything in it"),
+                    .because("it is a directory")
+                    .hinting("haul rm -r removes it and everything in it"),
             );
         }
         let (printer, dry_run) = (self.printer, self.args.dry_run);

@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::Path;
 
+use haul_storage::io_cause;
+
 use super::{Pattern, Rule};
 
 /// The rules of a file of patterns, one a line. Empty lines, and those that begin with `#` or `;`, are skipped. A
@@ -34,8 +36,9 @@ fn rules(
     file: &Path,
     rule: impl Fn(&str) -> Result<Option<Rule>, String>,
 ) -> Result<Vec<Rule>, String> {
-    let text = fs::read_to_string(file)
-        .map_err(|error| format!("{}: cannot read patterns: {error}", file.display()))?;
+    let text = fs::read_to_string(file).map_err(|error| {
+        format!("{}: cannot read patterns ({})", file.display(), io_cause(&error))
+    })?;
     let mut rules = Vec::new();
     for (number, line) in text.lines().enumerate() {
         match rule(line) {

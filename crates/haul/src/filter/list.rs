@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use haul_storage::RelPath;
+use haul_storage::{RelPath, io_cause};
 
 /// A list of paths below SOURCE. A directory in it stands for everything in it.
 #[derive(Debug)]
@@ -21,7 +21,9 @@ impl NameList {
     /// Reads a list, one path a line or, if the file has NUL characters, one before each of these. `-` is the
     /// standard input. Slashes at both ends and `./` at the beginning make no difference.
     pub(crate) fn read(file: &Path) -> Result<Self, String> {
-        let unreadable = |error| format!("{}: cannot read the list: {error}", file.display());
+        let unreadable = |error: io::Error| {
+            format!("{}: cannot read the list ({})", file.display(), io_cause(&error))
+        };
         let text = match file.to_str() {
             Some("-") => {
                 let mut text = Vec::new();

@@ -294,7 +294,7 @@ pub(crate) fn verified(summary: &VerifySummary, elapsed: Duration) -> String {
 
 /// An operation that is going to be tried again.
 pub(crate) fn retry(host: Option<&str>, error: &Error, attempt: u32, pause: Duration) -> String {
-    format!("haul: {}{error}; try {attempt} again in {}", prefix(host), duration(pause))
+    format!("haul: {}{error}; retry {attempt} in {}", prefix(host), duration(pause))
 }
 
 /// A host that has sent nothing for long.

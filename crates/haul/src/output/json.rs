@@ -191,6 +191,9 @@ pub(crate) struct ErrorFields<'a> {
     operation: &'a str,
     kind: String,
     message: String,
+    /// What can be done about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
 }
 
 /// How a transfer ended.
@@ -451,6 +454,7 @@ impl<'a> From<&'a Error> for ErrorFields<'a> {
             operation: error.operation(),
             kind: kind_name(error.kind()),
             message: error.cause(),
+            hint: error.hint(),
         }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use haul_net::Wait;
-use haul_storage::{Error, text};
+use haul_storage::{Error, io_cause, text};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -194,6 +194,9 @@ impl Printer {
             self.object(&json::OfHost::new(host, json::Event::from(error)));
         } else {
             self.error(format_args!("{}{error}", human::prefix(host)));
+            if let Some(hint) = error.hint() {
+                self.hint(hint);
+            }
         }
     }
 
@@ -233,6 +236,11 @@ impl Printer {
         self.stderr(&text::line(&format!("haul: {message}")));
     }
 
+    /// Prints what can be done about the error before.
+    fn hint(&self, hint: &str) {
+        self.stderr(&text::line(&format!("hint: {hint}")));
+    }
+
     /// Prints what is wrong with the arguments or the configuration, which may take several lines.
     pub(crate) fn usage(&self, message: &str) {
         self.stderr(&text::lines(&format!("haul: {message}")));
@@ -262,7 +270,7 @@ impl Printer {
     pub(crate) fn finish(&self) -> bool {
         self.flush();
         let message = match &self.lock().state {
-            State::Failed(error) => format!("standard output: cannot write: {error}"),
+            State::Failed(error) => format!("standard output: cannot write ({})", io_cause(error)),
             State::Open | State::ReaderGone => return true,
         };
         self.error(message);

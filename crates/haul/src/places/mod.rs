@@ -26,7 +26,7 @@ use haul_engine::WindowProfile;
 use haul_http::parse::href::encode_path;
 use haul_local::{LocalOptions, LocalStorage, SplitMode, SplitStorage};
 use haul_storage::{
-    Entry, EntryKind, Error, ErrorKind, Location, RelPath, Result, Scheme, Storage, WorkPool,
+    Entry, EntryKind, Error, ErrorKind, Location, RelPath, Result, Retry, Scheme, Storage, WorkPool,
 };
 
 use self::remotes::Remotes;
@@ -146,7 +146,10 @@ impl<'a> Places<'a> {
     pub(crate) async fn existing(&self, location: &Location) -> Result<Place> {
         match location {
             Location::Local(path) => self.local_existing(location, path).await,
-            _ => self.remotes.existing(location).await.map_err(|error| explain(error, location)),
+            _ => {
+                let place = self.remotes.existing(location).await;
+                place.map_err(|error| self.explain(error, location))
+            }
         }
     }
 
@@ -162,7 +165,7 @@ impl<'a> Places<'a> {
             Location::Local(path) => self.local_destination(location, path).await,
             _ => {
                 let place = self.remotes.destination(location, name).await;
-                place.map_err(|error| explain(error, location))
+                place.map_err(|error| self.explain(error, location))
             }
         }
     }
@@ -344,19 +347,12 @@ fn nearest_directory(path: &Path, location: &Location) -> Result<(PathBuf, Vec<O
 /// A file takes the place of what has its name, in one step; nobody who writes `/dev/null` or
 /// `/dev/stdout` means that.
 fn refuse_special(path: &Path, location: &Location) -> Result<()> {
-    if leads_to_device(path) {
-        return Err(Error::new(ErrorKind::AlreadyExists, "replace")
-            .at(location)
-            .because("it is a device; - is standard output"));
-    }
-    match fs::metadata(path) {
-        Ok(found) if !found.is_file() && !found.is_dir() => {
-            Err(Error::new(ErrorKind::AlreadyExists, "replace")
-                .at(location)
-                .because("it is a device, a pipe or a socket"))
-        }
-        _ => Ok(()),
-    }
+    let cause = match fs::metadata(path) {
+        Ok(found) if !found.is_file() && !found.is_dir() => "it is a device, a pipe or a socket",
+        _ if leads_to_device(path) => "it leads to an open file; - is standard output",
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::AlreadyExists, "replace").at(location).because(cause))
 }
 
 /// Whether a path is a link into `/dev` or `/proc`, as `/dev/stdout` is: what it leads to may be a file that is open,
@@ -375,6 +371,29 @@ fn leads_to_device(path: &Path) -> bool {
     false
 }
 
+impl Places<'_> {
+    /// Adds what the user may have meant who wrote `a:b`: a file of this machine, a remote with a similar name.
+    fn explain(&self, error: Error, location: &Location) -> Error {
+        let error = explain(error, location);
+        let Location::Remote { scheme: Scheme::Sftp, user: None, host, port: None, .. } = location
+        else {
+            return error;
+        };
+        let is_unknown = error.kind() == ErrorKind::Unreachable && error.retry() == Retry::Never;
+        if !is_unknown || error.hint().is_some() {
+            return error;
+        }
+        let similar = |name: &&str| strsim::jaro_winkler(name, host) > 0.75;
+        let names: Vec<_> =
+            self.config.remote.keys().map(String::as_str).filter(similar).take(5).collect();
+        if names.is_empty() {
+            return error;
+        }
+        let names: Vec<_> = names.iter().map(|name| format!("{name}:")).collect();
+        error.hinting(format!("the configuration has {}", names.join(", ")))
+    }
+}
+
 /// Who writes `a:b` may have meant a file of this machine.
 fn explain(error: Error, location: &Location) -> Error {
     let Location::Remote { scheme: Scheme::Sftp, user: None, host, port: None, path, .. } =
@@ -388,17 +407,10 @@ fn explain(error: Error, location: &Location) -> Error {
     if fs::symlink_metadata(&written).is_err() {
         return error;
     }
-    let cause = format!(
-        "{}; '{}' is taken for a host and a path; for the local file of that name write it with \
-         ./ before it",
-        error.cause(),
-        written.display()
-    );
-    let retry = error.retry();
-    Error::new(error.kind(), error.operation())
-        .at(error.location())
-        .because(cause)
-        .with_retry(retry)
+    let written = written.display();
+    error.hinting(format!(
+        "'{written}' is taken for a host and a path; for the local file of that name write ./{written}"
+    ))
 }
 
 fn join(root: &Path, rest: &[OsString]) -> PathBuf {

@@ -66,5 +66,5 @@ fn links_modes_and_fractions_of_seconds_are_no_difference_over_a_link() {
 #[test]
 fn too_little_room_is_said_before_anything_is_done() {
     let session = Session::new().directory("data");
-    session.haul("demo --source data").status(1).stderr_has("data: cannot find data: ");
+    session.haul("demo --source data").status(1).stderr_has("data: cannot find data (");
 }

@@ -157,8 +157,8 @@ fn a_file_where_a_directory_is_needed_and_the_reverse_are_errors() {
     session
         .haul("cp src dst")
         .status(1)
-        .stderr_has("dst/src/dir: cannot create directory: a file is where a directory is needed")
-        .stderr_has("dst/src/file: cannot write: a directory is where a file is to go");
+        .stderr_has("dst/src/dir: cannot create directory (a file is where a directory is needed")
+        .stderr_has("dst/src/file: cannot write (a directory is where a file is to go");
     assert_eq!(session.read("dst/src/dir"), "a file");
     assert_eq!(session.read("dst/src/file/inner"), "in a directory");
     assert_eq!(session.read("dst/src/good"), "z");
@@ -232,7 +232,7 @@ fn a_second_run_on_the_same_destination_says_so_and_does_no_harm() {
     session
         .haul("cp one two")
         .status(1)
-        .stderr_has("two: cannot create: another run of haul is writing it");
+        .stderr_has("two: cannot create (another run of haul is writing it");
     slow.kill();
     session.haul("cp one two").status(0);
     session.tool("cmp one two");

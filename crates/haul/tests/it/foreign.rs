@@ -138,7 +138,7 @@ fn a_source_that_is_mounted_elsewhere_is_not_removed_from_its_destination() {
 fn a_destination_that_is_mounted_elsewhere_is_not_copied_into_itself() {
     let session = Session::new().file("in/a/f", "x").file("in/b", "y");
     let Some(_bind) = Bind::new(&session, "in", "elsewhere") else { return };
-    let cause = "in/a/c: cannot copy: it is the destination of this run, under another path";
+    let cause = "in/a/c: cannot copy (it is the destination of this run, under another path";
     session.haul("cp in/ elsewhere/a/c").status(1).stderr_has(cause);
     assert_eq!(
         (session.read("in/a/c/a/f").as_str(), session.read("in/a/c/b").as_str()),

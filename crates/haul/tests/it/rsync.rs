@@ -176,7 +176,7 @@ fn listed_paths_are_copied_and_missing_ones_are_errors() {
         .file("s/z", "z")
         .file("list", "a/b/c\n./dir/\nmissing\n");
     let ran = session.haul("cp --files-from list s d").status(1);
-    ran.stderr_has("haul: missing: cannot copy").stderr_has("the source does not have it");
+    ran.stderr_has("haul: missing: cannot copy (").stderr_has("the source does not have it");
     assert!(session.has("d/a/b/c") && session.has("d/dir/y"));
     assert!(!session.has("d/a/x") && !session.has("d/z"));
     session.write("list", "z\0");

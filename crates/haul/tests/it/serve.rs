@@ -181,15 +181,15 @@ fn what_is_wrong_is_said_with_its_place() {
     session
         .haul("serve sftp none --listen 127.0.0.1:0")
         .status(1)
-        .stderr_has("none: cannot serve: No such file or directory");
+        .stderr_has("none: cannot serve (not found)");
     session.write("keys", "command=\"x\" ssh-ed25519 AAAA\n");
     session.haul("serve sftp data --authorized-keys keys").status(1).stderr(
-        "haul: keys: cannot read authorized keys: no usable key; line 1: not a public key\n",
+        "haul: keys: cannot read authorized keys (no usable key; line 1: not a public key)\n",
     );
     session
         .haul("serve sftp data --password-command false")
         .status(1)
-        .stderr_has("cannot ask for the password: the command ended with exit status: 1");
+        .stderr_has("cannot ask for the password (the command ended with exit status: 1");
     session.write("open", session.read("key"));
     session
         .haul("serve sftp data --authorized-keys key.pub --host-key open")

@@ -87,11 +87,11 @@ fn who_may_come_has_to_be_said_where_others_can_reach_it() {
     session
         .haul("serve dav none --listen 127.0.0.1:0")
         .status(1)
-        .stderr_has("none: cannot serve: No such file or directory");
+        .stderr_has("none: cannot serve (not found)");
     session
         .haul("serve dav data --tls-cert none --tls-key none")
         .status(1)
-        .stderr_has("none: cannot read the certificate: No such file or directory");
+        .stderr_has("none: cannot read the certificate (not found)");
 }
 
 #[test]

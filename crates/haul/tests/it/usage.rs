@@ -76,9 +76,18 @@ fn a_local_name_with_a_colon_is_explained() {
     // Nobody listens at that port.
     let ran = Session::new().file("127.0.0.1:b", "a").haul("ls -F none -P 1 127.0.0.1:b").status(1);
     ran.stderr_has("cannot connect").stderr_has(
-        "'127.0.0.1:b' is taken for a host and a path; for the local file of that name write it \
-         with ./ before it",
+        "hint: '127.0.0.1:b' is taken for a host and a path; for the local file of that name write \
+         ./127.0.0.1:b\n",
     );
+}
+
+/// A host name that is reserved for names that do not exist (RFC 6761).
+#[test]
+fn a_name_that_is_no_host_lists_similar_remotes() {
+    let config = "[remote.nas-backup]\nurl = \"sftp://h/\"\n[remote.other]\nurl = \"/tmp\"\n";
+    let session = Session::new().file("c.toml", config);
+    let ran = session.haul("ls --config c.toml -F none nas-backup.invalid:x").status(1);
+    ran.stderr_has("\nhint: the configuration has nas-backup:\n");
 }
 
 #[test]

@@ -30,12 +30,12 @@ fn every_difference_is_an_error_of_its_own() {
     assert_eq!(
         lines,
         [
-            "haul: [ROOT]/d/SHA256SUMS: cannot use manifest: line 3 is not a digest and a name",
-            "haul: [ROOT]/d/a: cannot verify: its sha256 is \
+            "haul: [ROOT]/d/SHA256SUMS: cannot use manifest (line 3 is not a digest and a name",
+            "haul: [ROOT]/d/a: cannot verify (its sha256 is \
              a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9, and should be \
              ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
-            "haul: [ROOT]/d/more: cannot verify: the manifest does not list it",
-            "haul: [ROOT]/d/none: cannot verify: the manifest lists it, and it is not there",
+            "haul: [ROOT]/d/more: cannot verify (the manifest does not list it",
+            "haul: [ROOT]/d/none: cannot verify (the manifest lists it, and it is not there",
         ]
     );
     ran.stdout_has(
@@ -56,7 +56,7 @@ fn without_a_manifest_there_is_nothing_to_verify() {
         .directory("d")
         .haul("verify d")
         .status(1)
-        .stderr("haul: [ROOT]/d: cannot verify: there is no SHA256SUMS or B3SUMS in it\n");
+        .stderr("haul: [ROOT]/d: cannot verify (there is no SHA256SUMS or B3SUMS in it)\n");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_manifest_by_which_nothing_can_be_checked_is_a_failure() {
         let session = session();
         session.write("d/m", manifest);
         session.haul("verify d/m").status(1).stderr(
-            "haul: [ROOT]/d/m: cannot use manifest: it lists no file with a SHA-256 or BLAKE3 digest\n",
+            "haul: [ROOT]/d/m: cannot use manifest (it lists no file with a SHA-256 or BLAKE3 digest)\n",
         );
         let summary = session.haul("verify --json d/m").status(1).summary();
         assert_eq!(summary["failed"].as_u64(), Some(1));

@@ -81,7 +81,7 @@ fn a_part_that_says_where_it_is_in_words_that_nobody_understands_is_refused() {
             let answer = file.answer(asked);
             if asked.is_later_part() { answer.with("Content-Range", words) } else { answer }
         });
-        fails(&server, OPTIONS, "/f: cannot read: ");
+        fails(&server, OPTIONS, "/f: cannot read (");
     }
 }
 

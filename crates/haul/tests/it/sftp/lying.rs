@@ -128,7 +128,7 @@ fn a_write_that_fails_for_no_said_reason_fails_the_file_and_leaves_none() {
     let far = far(&[Habit::Quota(3 << 20)]);
     far.session.write("src", content(1, 8 << 20));
     let ran = far.haul("cp src @/f").status(1);
-    assert!(ran.err().contains("far/f: cannot write: the server says"), "{}", ran.err());
+    assert!(ran.err().contains("far/f: cannot write (the server says"), "{}", ran.err());
     assert!(!far.session.has("far/f"));
 }
 
