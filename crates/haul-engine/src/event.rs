@@ -177,6 +177,8 @@ pub struct Summary {
     pub unchanged: u64,
     /// Of these, the ones that replaced another version.
     pub replaced: u64,
+    /// Files that were read back and compared.
+    pub verified: u64,
     /// Bytes of all files at their destination now.
     pub bytes: u64,
     /// Bytes moved by this run.

@@ -254,6 +254,8 @@ pub struct Settings {
     pub sync: bool,
     /// How often [`crate::Event::Progress`] is sent.
     pub progress_interval: Duration,
+    /// List the sources ahead of the plan, so that [`crate::Event::Progress`] has complete totals early.
+    pub count_ahead: bool,
 }
 
 impl Default for Settings {
@@ -293,6 +295,7 @@ impl Default for Settings {
             retry_pause: Duration::from_millis(500),
             sync: false,
             progress_interval: Duration::from_millis(200),
+            count_ahead: false,
         }
     }
 }

@@ -25,6 +25,10 @@ struct State {
     planned: bool,
     total_files: u64,
     total_bytes: u64,
+    /// What was counted ahead of the plan, and whether that is all.
+    counted_files: u64,
+    counted_bytes: u64,
+    is_counted: bool,
     /// Bytes of files that are being moved now and were moved before by this run or another.
     partial_bytes: u64,
     samples: VecDeque<(Duration, u64)>,
@@ -48,6 +52,13 @@ impl Tally {
         let mut state = self.lock();
         state.total_files += 1;
         state.total_bytes = state.total_bytes.saturating_add(bytes);
+    }
+
+    /// So many files and bytes were counted ahead of the plan; `all` of them.
+    pub fn counted(&self, files: u64, bytes: u64, all: bool) {
+        let mut state = self.lock();
+        (state.counted_files, state.counted_bytes) = (files, bytes);
+        state.is_counted = all;
     }
 
     /// A planned file has another length than it was planned with.
@@ -137,6 +148,11 @@ impl Tally {
         self.events.send(Event::File(event));
     }
 
+    /// A file was read back and compared.
+    pub fn verified(&self) {
+        self.lock().summary.verified += 1;
+    }
+
     /// A directory was made.
     pub fn directory(&self) {
         self.lock().summary.directories += 1;
@@ -180,14 +196,23 @@ impl Tally {
             }
             let (since, before) = state.samples.front().copied().unwrap_or_default();
             let seconds = elapsed.saturating_sub(since).as_secs_f64();
+            // What was counted may have become less meanwhile.
+            let (mut total_files, mut total_bytes) = (state.total_files, state.total_bytes);
+            if !state.planned {
+                total_files = total_files.max(state.counted_files);
+                total_bytes = total_bytes.max(state.counted_bytes);
+            }
             let rate = if seconds > 0.0 { (moved - before) as f64 / seconds } else { 0.0 };
             Progress {
-                phase: phase.unwrap_or(if state.planned { Phase::Moving } else { Phase::Planning }),
+                phase: phase.unwrap_or(match state.planned || state.is_counted {
+                    true => Phase::Moving,
+                    false => Phase::Planning,
+                }),
                 elapsed,
                 files: state.summary.files,
-                total_files: state.total_files,
+                total_files,
                 bytes: state.summary.bytes + state.partial_bytes,
-                total_bytes: state.total_bytes,
+                total_bytes,
                 moved_bytes: moved,
                 bytes_per_second: rate as u64,
                 lanes: link.open,

@@ -316,6 +316,7 @@ fn add(total: &mut Summary, host: &Summary) {
     total.files += host.files;
     total.unchanged += host.unchanged;
     total.replaced += host.replaced;
+    total.verified += host.verified;
     total.bytes += host.bytes;
     total.moved_bytes += host.moved_bytes;
     total.resumed_bytes += host.resumed_bytes;

@@ -4,6 +4,7 @@
 //! the transfer through a bounded channel. A directory gets its times and mode when everything in
 //! it is done, which its [`Directory`] guard notices.
 
+mod count;
 mod delete;
 mod directory;
 mod folded;
@@ -18,6 +19,7 @@ use haul_storage::{
 };
 use tokio::sync::mpsc;
 
+pub use count::count;
 pub use delete::{delete_extra, remove};
 pub use directory::{Directory, Finish, finish_directories};
 pub use folded::fold;

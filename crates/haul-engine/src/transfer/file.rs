@@ -113,6 +113,9 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
                 Moved { bytes: planned(item), ..Moved::default() }
             } else {
                 let moved = move_bytes(context, item).await?;
+                if context.settings.verify {
+                    context.tally.verified();
+                }
                 times::look_again(context, item).await?;
                 Moved { is_private: keeps_mode(context, existing.as_ref()), ..moved }
             };

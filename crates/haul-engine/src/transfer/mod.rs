@@ -33,7 +33,7 @@ pub use times::LearntTimes;
 
 use crate::context::Context;
 use crate::job::NumberedJob;
-use crate::plan::{Item, delete_extra, finish_directories, plan};
+use crate::plan::{Item, count, delete_extra, finish_directories, plan};
 use crate::tally::Tally;
 use crate::{Cancel, EventSink, Job, Phase, Settings, Summary};
 
@@ -83,7 +83,20 @@ async fn run(context: &Context, jobs: Vec<Job>) {
     let (finishes, finished) = mpsc::unbounded_channel();
     // The channels end when their senders are gone, so the plan owns them.
     let planned = jobs.clone();
-    let planning = async move { plan(context, planned, items, finishes).await };
+    let counted = jobs.clone();
+    let counting = async move {
+        if context.settings.count_ahead {
+            count(context, &counted).await;
+        }
+        std::future::pending().await
+    };
+    let planning = async move {
+        tokio::select! {
+            biased;
+            () = plan(context, planned, items, finishes) => {}
+            () = counting => {}
+        }
+    };
     tokio::join!(planning, move_items(context, received), finish_directories(context, finished));
     if context.settings.delete {
         delete(context, jobs).await;

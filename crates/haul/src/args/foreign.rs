@@ -169,8 +169,8 @@ mod tests {
 
     #[test]
     fn a_value_is_no_part_of_the_name() {
-        assert_eq!(hint("--max-size=10M"), hint("--max-size"));
-        assert!(hint("--max-size").is_some());
+        assert_eq!(hint("--max-transfer=10M"), hint("--max-transfer"));
+        assert!(hint("--max-transfer").is_some());
         assert_eq!(hint("--verfy"), None);
     }
 }

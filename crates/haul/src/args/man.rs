@@ -16,5 +16,5 @@ pub(crate) struct CompletionsArgs {
 pub(crate) struct ManArgs {
     /// Print the page of this command [default: one page with all commands]
     #[arg(value_name = "COMMAND")]
-    pub(crate) command: Option<String>,
+    pub(crate) command: Vec<String>,
 }

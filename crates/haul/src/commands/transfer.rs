@@ -28,6 +28,7 @@ pub(crate) async fn run(
 ) -> Result<Ended, Stop> {
     let mut settings = resolved.engine;
     settings.backup = resolved.backup.map(|backup| plan.backup(backup)).transpose()?;
+    settings.count_ahead = !settings.dry_run && (printer.shows_progress() || printer.is_json());
     let (digest, dry_run, sync) = (settings.digest, settings.dry_run, settings.sync);
     // In a dry run too: it has to leave out the same files.
     let manifest = match resolved.manifest {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use haul_engine::fan::{FanSummary, HostEnd, HostOutcome};
 use haul_engine::tree::{Comparison, Totals};
 use haul_engine::verify::VerifySummary;
-use haul_engine::{Action, FileEvent, Progress, Summary};
+use haul_engine::{Action, FileEvent, Summary};
 use haul_net::Wait;
 use haul_storage::{Error, LinkStatus, RelPath, Timestamp};
 
@@ -37,28 +37,8 @@ pub(crate) fn file(event: &FileEvent, path: &RelPath) -> String {
     line
 }
 
-/// Where a transfer stands, in one line.
-pub(crate) fn progress(progress: &Progress, verbose: bool) -> String {
-    let mut parts = vec![format!("{}/{}", bytes(progress.bytes), bytes(progress.total_bytes))];
-    // Nothing is known of the first moments.
-    if progress.bytes_per_second > 0 {
-        parts.push(rate(progress.bytes_per_second));
-        let left = progress.total_bytes.saturating_sub(progress.bytes);
-        let seconds = left as f64 / progress.bytes_per_second as f64;
-        if let Ok(left) = Duration::try_from_secs_f64(seconds) {
-            parts.push(format!("{} left", duration(left)));
-        }
-    }
-    parts.push(format!("{}/{} files", progress.files, progress.total_files));
-    if verbose && progress.lanes > 0 {
-        parts.push(plural(progress.lanes as u64, "lane"));
-        parts.push(format!("window {}", bytes(progress.window_bytes)));
-        parts.extend(progress.round_trip.map(latency));
-    }
-    parts.join("  ")
-}
-
-fn latency(round_trip: Duration) -> String {
+/// The shortest round trip.
+pub(crate) fn latency(round_trip: Duration) -> String {
     format!("latency {:.1} ms", round_trip.as_secs_f64() * 1000.0)
 }
 
@@ -89,12 +69,23 @@ pub(crate) fn reached(host: &str, link: &LinkStatus) -> String {
 
 /// How a transfer ended, in one line.
 pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String {
-    let mut parts = vec![format!("{}, {}", plural(summary.files, "file"), bytes(summary.bytes))];
+    let mut parts = Vec::new();
+    // Whoever reads only the beginning has to know.
+    if summary.failed > 0 {
+        parts.push(format!("{} failed", summary.failed));
+    }
+    if summary.interrupted {
+        parts.push("interrupted".to_owned());
+    }
+    parts.push(format!("{}, {}", plural(summary.files, "file"), bytes(summary.bytes)));
     if dry_run {
         let new = summary.files.saturating_sub(summary.unchanged + summary.replaced);
         let counts = [(new, "copy"), (summary.replaced, "replace"), (summary.removed, "remove")];
         let counts = counts.map(|(count, word)| format!("{word} {count}"));
-        parts.insert(0, format!("dry run, nothing was done; would {}", counts.join(", ")));
+        parts.insert(
+            parts.len() - 1,
+            format!("dry run, nothing was done; would {}", counts.join(", ")),
+        );
     } else {
         parts.push(format!(
             "moved {} in {}, {}",
@@ -111,7 +102,7 @@ pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String
         (if dry_run { 0 } else { summary.replaced }, "replaced"),
         (if dry_run { 0 } else { summary.removed }, "removed"),
         (summary.skipped, "skipped"),
-        (summary.failed, "failed"),
+        (summary.verified, "verified"),
     ];
     parts.extend(
         counts
@@ -146,6 +137,7 @@ pub(crate) fn stats(summary: &Summary) -> Vec<String> {
         format!("directories made: {}", summary.directories),
         format!("links made: {}", summary.links),
         format!("removed: {}", summary.removed),
+        format!("verified: {}", summary.verified),
         format!("skipped: {}", summary.skipped),
         format!("failed: {}", summary.failed),
         format!("size of all files: {} bytes", summary.bytes),
@@ -254,7 +246,12 @@ pub(crate) fn fan_summary(all: &FanSummary, dry_run: bool, verbose: bool) -> Str
     if verbose && all.source_bytes > 0 {
         parts.push(format!("{} read", bytes(all.source_bytes)));
     }
-    format!("{}; {}", parts.join(", "), summary(&all.total, dry_run, verbose))
+    if all.total.failed > all.failed_hosts {
+        parts.push(plural(all.total.failed, "failure"));
+    }
+    // That was said of the hosts.
+    let total = Summary { failed: 0, interrupted: false, ..all.total.clone() };
+    format!("{}; {}", parts.join(", "), summary(&total, dry_run, verbose))
 }
 
 /// How far a check of unknown length is, in one line.

@@ -5,6 +5,7 @@
 
 pub(crate) mod human;
 pub(crate) mod json;
+mod line;
 mod long;
 mod printer;
 mod progress;

@@ -5,13 +5,23 @@ use std::time::Duration;
 use haul_engine::{Phase, Progress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{Printer, human};
+use super::{Printer, line};
 
 /// How often a line is printed where no bar can be drawn.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often a count on a terminal changes.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Columns of a terminal that tells none, and the fewest that are drawn for.
+const USUAL_WIDTH: usize = 80;
+const LEAST_WIDTH: usize = 20;
+
+/// Columns of the terminal that is the standard error.
+fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr());
+    size.ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0).unwrap_or(USUAL_WIDTH)
+}
 
 /// Shows [`Progress`].
 #[derive(Debug)]
@@ -30,7 +40,7 @@ enum Kind {
 impl ProgressDisplay {
     /// A display of the kind that the arguments and the standard error ask for.
     pub(crate) fn new(printer: &Printer) -> Self {
-        Self::with_template(printer, "[{bar:16}] {percent:>3}%  {wide_msg}")
+        Self::with_template(printer, "{msg}")
     }
 
     /// A display of something whose end is not known.
@@ -45,7 +55,7 @@ impl ProgressDisplay {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
             // The templates are ours and have no unknown keys; without one a bar is merely plainer.
             if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style.progress_chars("=> "));
+                bar.set_style(style);
             }
             Kind::Bar { bar, next: Duration::ZERO }
         } else if printer.is_json() {
@@ -81,15 +91,13 @@ impl ProgressDisplay {
         match &mut self.kind {
             Kind::Bar { bar, .. } => {
                 self.printer.set_bar(Some(bar.clone()));
-                bar.update(|state| {
-                    state.set_len(progress.total_bytes.max(1));
-                    state.set_pos(progress.bytes);
-                });
-                bar.set_message(human::progress(progress, self.printer.is_verbose()));
+                let width = width().saturating_sub(1).max(LEAST_WIDTH);
+                bar.set_message(line::progress(progress, self.printer.is_verbose(), true, width));
             }
             Kind::Lines { next } if progress.elapsed >= *next => {
                 *next = progress.elapsed + LINE_INTERVAL;
-                self.printer.note(human::progress(progress, self.printer.is_verbose()));
+                let verbose = self.printer.is_verbose();
+                self.printer.note(line::progress(progress, verbose, false, usize::MAX));
             }
             Kind::Lines { .. } | Kind::Nothing => {}
         }

@@ -203,7 +203,7 @@ fn the_help_tells_how_hosts_are_written() {
 fn a_dry_run_says_for_every_host_what_it_would_do() {
     let session = session();
     let ran = session.haul("cp -n --config config.toml src/ n[1-2]:data").status(0);
-    assert!(ran.out().contains("n1: would copy d/b (2 B)\n"), "{}", ran.out());
-    assert!(ran.out().contains("n2: would copy d/b (2 B)\n"), "{}", ran.out());
+    assert!(ran.out().contains("n1: would copy d/b (new, 2 B)\n"), "{}", ran.out());
+    assert!(ran.out().contains("n2: would copy d/b (new, 2 B)\n"), "{}", ran.out());
     assert!(!session.has("hosts/n1/data"));
 }

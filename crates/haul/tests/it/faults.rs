@@ -140,7 +140,7 @@ fn an_unreadable_file_is_reported_once_and_the_others_are_copied() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     let errors: Vec<_> = said.lines().filter(|line| line.contains("cannot")).collect();
     assert_eq!(errors.len(), 1, "{said}");
-    assert!(errors[0].contains("src/secret") && errors[0].contains("Permission denied"), "{said}");
+    assert!(errors[0].contains("src/secret") && errors[0].contains("permission denied"), "{said}");
     assert_eq!(session.read("dst/src/a"), "a");
     assert_eq!(session.read("dst/src/z"), "z");
     assert!(!session.has("dst/src/secret"));

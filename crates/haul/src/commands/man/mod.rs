@@ -1,5 +1,7 @@
 //! `haul man` and `haul completions`: what packagers and shells want to know of the command line.
 
+mod sections;
+
 use std::io;
 
 use clap::{Command, CommandFactory};
@@ -25,13 +27,16 @@ pub(crate) fn completions(args: &CompletionsArgs, printer: &Printer) -> Exit {
 pub(crate) fn manual(args: &ManArgs, printer: &Printer) -> Result<Exit, Stop> {
     let mut command = Cli::command();
     command.build();
-    let page = match &args.command {
+    let page = match args.command.first() {
         None => whole_page(&command),
-        Some(name) => {
-            let Some(found) = command.find_subcommand(name) else {
-                return Err(Stop::Usage(format!("no command '{}'", name.escape_debug())));
-            };
-            page_of(found)
+        Some(_) => {
+            let mut found = &command;
+            for name in &args.command {
+                let below = found.find_subcommand(name).filter(|found| found.get_name() != "help");
+                found = below
+                    .ok_or_else(|| Stop::Usage(format!("no command '{}'", name.escape_debug())))?;
+            }
+            page_of(found, &args.command.join(" "))
         }
     };
     // It is made in memory, where writing cannot fail.
@@ -39,14 +44,23 @@ pub(crate) fn manual(args: &ManArgs, printer: &Printer) -> Result<Exit, Stop> {
     Ok(Exit::Done)
 }
 
-/// The page of one command.
-fn page_of(command: &Command) -> io::Result<Vec<u8>> {
+/// The page of one command: `haul-cp(1)`.
+fn page_of(command: &Command, name: &str) -> io::Result<Vec<u8>> {
     let mut page = Vec::new();
-    Man::new(command.clone())
-        .title(format!("HAUL-{}", command.get_name().to_uppercase()))
-        .source(SOURCE)
-        .manual(MANUAL)
-        .render(&mut page)?;
+    let title = format!("HAUL-{}", name.to_uppercase().replace(' ', "-"));
+    let man = Man::new(command.clone()).title(title).source(SOURCE).manual(MANUAL);
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if command.get_after_long_help().is_some() {
+        man.render_extra_section(&mut page)?;
+    }
+    page.extend_from_slice(sections::sections(name).as_bytes());
     Ok(notes(&page))
 }
 

@@ -1,0 +1,191 @@
+//! What a manual page of one command has besides its options: examples, files, environment, exit status.
+
+use std::fmt::Write as _;
+
+/// Command lines of a command, each with what it does.
+pub(super) type Examples = &'static [(&'static str, &'static str)];
+
+/// The examples of a command, by its name in full (`serve dav`).
+pub(super) fn examples(command: &str) -> Examples {
+    EXAMPLES.iter().find(|(name, _)| *name == command).map_or(&[], |(_, examples)| examples)
+}
+
+pub(super) const EXAMPLES: &[(&str, Examples)] = &[
+    (
+        "cp",
+        &[
+            ("haul cp photos backup", "Copy a directory: backup/photos. Run it again to resume."),
+            ("haul cp photos ada@nas.example:", "Copy it to the home directory on a server."),
+            ("haul cp 'nas.example:logs/*.gz' .", "Fetch the files on a server that match."),
+            ("haul cp -n photos backup", "Print what would be copied, and why."),
+            (
+                "haul cp --verify --manifest photos backup",
+                "Read everything back, and write backup/SHA256SUMS.",
+            ),
+            ("haul cp photos 'node[01-20]:/data/'", "Copy it to twenty hosts, and read it once."),
+            ("tar c photos | haul cp - nas.example:photos.tar", "Store standard input as a file."),
+        ],
+    ),
+    (
+        "sync",
+        &[
+            ("haul sync -n --delete photos backup", "Print what would be copied and removed."),
+            ("haul sync --delete photos backup", "Make backup like photos."),
+            (
+                "haul sync --delete --backup-dir .old photos backup",
+                "Keep what is replaced or removed in backup/.old.",
+            ),
+            (
+                "haul sync --bwlimit 80mbit photos nas.example:photos",
+                "Leave the others some of the line.",
+            ),
+        ],
+    ),
+    (
+        "mv",
+        &[
+            ("haul mv photos backup/", "Move a directory, by renaming it if that is possible."),
+            ("haul mv -n 'nas.example:in/*.csv' .", "Print what would be moved."),
+        ],
+    ),
+    (
+        "ls",
+        &[
+            ("haul ls -lh nas.example:", "List a home directory with sizes and times."),
+            (
+                "haul ls -lt 'https://host.example/pub/'",
+                "List what a web server has, newest first.",
+            ),
+        ],
+    ),
+    ("cat", &[("haul cat nas.example:log.gz | zcat | less", "Read a file on a server.")]),
+    ("du", &[("haul du -sh 'nas.example:*'", "Print how much each directory holds.")]),
+    (
+        "check",
+        &[
+            ("haul check photos nas.example:photos", "Compare by size and time."),
+            ("haul check --checksum photos nas.example:photos", "Compare by content."),
+        ],
+    ),
+    ("verify", &[("haul verify --strict backup", "Check every file against backup/SHA256SUMS.")]),
+    (
+        "rm",
+        &[
+            ("haul rm -rn nas.example:old", "Print what would be removed."),
+            ("haul rm 'nas.example:logs/*.tmp'", "Remove the files that match."),
+        ],
+    ),
+    ("mkdir", &[("haul mkdir -p nas.example:2026/11", "Create a directory and those above it.")]),
+    (
+        "serve sftp",
+        &[(
+            "haul serve sftp --authorized-keys ~/.ssh/authorized_keys /srv/data",
+            "Serve a directory to the owners of these keys.",
+        )],
+    ),
+    (
+        "serve dav",
+        &[("haul serve dav --read-only /srv/data", "Serve a directory to this machine.")],
+    ),
+    ("demo", &[("haul demo", "Copy, kill, resume and verify real data on this machine.")]),
+    (
+        "completions",
+        &[(
+            "haul completions bash >~/.local/share/bash-completion/completions/haul",
+            "Install those of bash.",
+        )],
+    ),
+    ("man", &[("haul man cp | man -l -", "Read the page of a command.")]),
+];
+
+const FILES: &[(&str, &str)] = &[
+    ("~/.config/haul/config.toml", "The configuration: defaults, profiles, remotes."),
+    (
+        "~/.local/state/haul/",
+        "What haul learnt of SSH hosts, and journals of transfers to servers.",
+    ),
+    ("~/.ssh/config, ~/.ssh/known_hosts", "Read as ssh reads them."),
+    ("~/.netrc", "Names and passwords for HTTP and WebDAV."),
+    (
+        ".NAME.haul-part, .NAME.haul-journal",
+        "A file that is not complete, and which of its ranges are written; beside it.",
+    ),
+];
+
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("HAUL_CONFIG", "The configuration file."),
+    ("HAUL_PASSWORD, HAUL_PASSWORD_NAME", "The password of the only host, or of [remote.NAME]."),
+    ("HAUL_TOKEN, HAUL_TOKEN_NAME", "A bearer token for HTTP and WebDAV."),
+    ("NETRC", "A file in the place of ~/.netrc."),
+    ("http_proxy, https_proxy, all_proxy, no_proxy", "Proxies for HTTP and WebDAV, as for curl."),
+    ("XDG_CONFIG_HOME, XDG_STATE_HOME", "In the place of ~/.config and ~/.local/state."),
+];
+
+const EXIT_STATUS: &[(&str, &str)] = &[
+    ("0", "All done."),
+    ("1", "Something failed; each failure was printed, everything else was done."),
+    ("2", "Wrong usage; nothing was done."),
+    ("130, 143", "Interrupted, terminated; run the same command again to continue."),
+];
+
+/// The sections, in the language of troff.
+pub(super) fn sections(command: &str) -> String {
+    let mut page = String::new();
+    section(&mut page, "EXAMPLES", examples(command));
+    section(&mut page, "FILES", FILES);
+    section(&mut page, "ENVIRONMENT", ENVIRONMENT);
+    section(&mut page, "EXIT STATUS", EXIT_STATUS);
+    page
+}
+
+fn section(page: &mut String, heading: &str, entries: &[(&str, &str)]) {
+    if entries.is_empty() {
+        return;
+    }
+    // Writing to a string does not fail.
+    _ = writeln!(page, ".SH \"{heading}\"");
+    for (term, text) in entries {
+        _ = writeln!(page, ".TP\n\\fB{}\\fR\n{}", escaped(term), escaped(text));
+    }
+}
+
+/// Text that troff takes for text.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-");
+    // A line that begins so would be a command.
+    if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+    use crate::args::Cli;
+
+    #[test]
+    fn every_command_has_examples_that_are_understood() {
+        for (command, examples) in EXAMPLES {
+            for (line, _) in *examples {
+                let words = line.split(" | ").find(|part| part.starts_with("haul ")).unwrap();
+                let words = words.split(" >").next().unwrap().replace('\'', "");
+                let parsed = Cli::try_parse_from(words.split_whitespace());
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+                assert!(words.starts_with(&format!("haul {command}")), "{line}");
+            }
+        }
+        let mut cli = Cli::command();
+        cli.build();
+        for command in cli.get_subcommands().filter(|command| command.get_name() != "help") {
+            let name = command.get_name();
+            let has = EXAMPLES.iter().any(|(of, _)| of.split(' ').next() == Some(name));
+            assert!(has, "{name} has no example");
+        }
+    }
+
+    #[test]
+    fn text_is_no_command_of_troff() {
+        assert_eq!(escaped(".NAME-x"), "\\&.NAME\\-x");
+        assert_eq!(escaped("a\\b"), "a\\eb");
+    }
+}
