@@ -16,6 +16,7 @@ mod config;
 mod cp;
 mod dav;
 mod demo;
+mod docs;
 mod fan;
 mod faults;
 mod folding;

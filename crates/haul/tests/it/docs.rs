@@ -1,0 +1,247 @@
+//! Every command of README and docs is run, in a shell, against real servers.
+//!
+//! What a command names is made for it: `photos`, `data`, `big.iso` here, `server` and `node01` as hosts of
+//! `~/.ssh/config`, `nas:` as a remote of the configuration, a web server, WebDAV and FTP. The URLs in the documentation
+//! have names and TLS; here they lead to servers of this machine without.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::dav::{self, servers};
+use crate::ftp::vsftpd::{Tls, Vsftpd};
+use crate::session::Session;
+use crate::sftp::sshd::Sshd;
+
+/// An example of what is refused.
+const REFUSED: &str = "--transfers";
+
+/// The commands of a page: indented lines, and lines behind a prompt.
+fn commands(page: &Path) -> Vec<String> {
+    let text = fs::read_to_string(page).unwrap();
+    let mut commands = Vec::new();
+    for line in text.lines() {
+        let code = line.strip_prefix("    ").or_else(|| line.strip_prefix("$ "));
+        let code = code.filter(|code| code.starts_with("haul ") || code.contains("| haul "));
+        commands.extend(code.map(str::to_owned));
+    }
+    commands.retain(|line| !line.contains(REFUSED));
+    commands
+}
+
+fn pages() -> Vec<PathBuf> {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages: Vec<_> =
+        fs::read_dir(top.join("docs")).unwrap().flatten().map(|e| e.path()).collect();
+    pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
+    pages.push(top.join("README.md"));
+    pages.sort();
+    pages
+}
+
+struct World {
+    session: Session,
+    sshd: Sshd,
+    dav: dav::Far,
+    web: servers::Server,
+    ftp: Vsftpd,
+}
+
+impl World {
+    fn start() -> Option<Self> {
+        let session = Session::new().directory("ssh-home");
+        let home = session.path("ssh-home");
+        let start = format!("ForceCommand internal-sftp -d {}", home.display());
+        let sshd = Sshd::builder().line(&start).start();
+        let dav = dav::haul(&session);
+        let web = servers::nginx()?;
+        let ftp = Vsftpd::start(Tls::None, &[])?;
+        let world = Self { session, sshd, dav, web, ftp };
+        world.configure();
+        Some(world)
+    }
+
+    fn configure(&self) {
+        let session = &self.session;
+        let certificate = rcgen::generate_simple_self_signed(vec!["nas".to_owned()]).unwrap();
+        session.write("work/nas.pem", certificate.cert.pem());
+        let config = format!(
+            "[profile.night]\nbwlimit = \"100M\"\n[remote.nas]\nurl = \"{}\"\n",
+            session.path("nas").display()
+        );
+        session.write("home/.config/haul/config.toml", config);
+        let mut ssh = "Host server node*\n HostName 127.0.0.1\n".to_owned();
+        ssh += &format!(" Port {}\n User {}\n", self.sshd.port(), self.sshd.user());
+        ssh += &format!(" IdentityFile {}\n", self.sshd.user_key().display());
+        ssh += &format!(" HostKeyAlias {}\n", self.sshd.known_name());
+        for option in self.sshd.isolated() {
+            ssh += &format!(" {}\n", option.replacen('=', " ", 1));
+        }
+        session.write("home/.ssh/config", ssh);
+    }
+
+    /// Everything as it is before a command.
+    fn reset(&self) {
+        let session = &self.session;
+        let ftp = self.ftp.root();
+        let far = [self.dav.root.clone(), self.web.root(), ftp.clone()];
+        for directory in far.iter().chain([&session.path("ssh-home")]) {
+            for entry in fs::read_dir(directory).unwrap().flatten() {
+                let path = entry.path();
+                drop(fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path)));
+            }
+        }
+        for name in ["work", "nas", "srv"] {
+            drop(fs::remove_dir_all(session.path(name)));
+        }
+        let tree = |top: &str| {
+            session.write(format!("{top}/2025/a.jpg"), "a");
+            session.write(format!("{top}/2026/b.jpg"), "b");
+        };
+        for top in ["work/photos", "work/data", "nas/photos", "nas/2026", "srv/data"] {
+            tree(top);
+        }
+        session.write("work/backup/old", "old");
+        session.tool("cp -a work/photos work/backup/");
+        self.list("work/backup");
+        session.write("work/big.iso", "iso".repeat(100_000));
+        session.write("work/notes.txt", "notes");
+        session.write("work/list.txt", "2025/a.jpg\n");
+        session.write("work/hosts.txt", "server\nnode01\n");
+        session.tool(&format!("cp {} work/key", self.sshd.user_key().display()));
+        session.tool("chmod 600 work/key");
+        let certificate = rcgen::generate_simple_self_signed(vec!["nas".to_owned()]).unwrap();
+        session.write("work/nas.pem", certificate.cert.pem());
+        for (path, content) in [
+            ("logs/a.gz", "gz"),
+            ("notes.txt", "notes"),
+            ("backup/x.tmp", "x"),
+            ("backup/dump.sql", "sql"),
+        ] {
+            session.write(format!("ssh-home/{path}"), content);
+        }
+        tree("ssh-home/photos");
+        let web = self.web.root();
+        for root in [&web, &ftp, &self.dav.root] {
+            for path in
+                ["big.iso", "pub/big.iso", "pub/data/x", "photos/x", "backup/photos/x", "get"]
+            {
+                fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+                fs::write(root.join(path), "content").unwrap();
+            }
+        }
+        for root in [&web, &ftp] {
+            session.tool(&format!("chmod -R a+rwX {}", root.display()));
+        }
+    }
+
+    /// Writes a manifest.
+    fn list(&self, top: &str) {
+        let sums = Command::new("sh")
+            .args(["-c", "find . -type f ! -name SHA256SUMS | xargs sha256sum >SHA256SUMS"])
+            .current_dir(self.session.path(top))
+            .status();
+        assert!(sums.unwrap().success());
+    }
+
+    /// A command with the servers of this machine in it.
+    fn here(&self, line: &str) -> String {
+        let web = self.web.url.trim_end_matches('/').to_owned();
+        let dav = self.dav.url.trim_end_matches('/').to_owned();
+        let ftp = format!("ftp://127.0.0.1:{}/up", self.ftp.port());
+        let srv = self.session.path("srv/data").display().to_string();
+        let sftp = format!("sftp://server{srv}");
+        let table = [
+            ("https://server", web.as_str()),
+            ("davs://ada@nas:8443", &dav),
+            ("ftps://ada@server/~", &ftp),
+            ("ftps://ada@server:990", &ftp),
+            ("ftp://server", &ftp),
+            ("sftp://ada@server:2222/srv/data", &sftp),
+            ("ada@", ""),
+            ("/srv/data", &srv),
+            ("0.0.0.0:2022", "127.0.0.1:0"),
+            ("0.0.0.0:8443", "127.0.0.1:0"),
+            ("--authorized-keys keys", "--authorized-keys key.pub"),
+            ("pass show nas", "echo secret"),
+        ];
+        let mut line = line.to_owned();
+        for (written, here) in table {
+            line = line.replace(written, here);
+        }
+        line
+    }
+
+    fn shell(&self, line: &str) -> Command {
+        let directory = Path::new(env!("CARGO_BIN_EXE_haul")).parent().unwrap();
+        let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("exec {line}")])
+            .current_dir(self.session.path("work"))
+            .env("PATH", path)
+            .env("HOME", self.session.path("home"))
+            .env_remove("HAUL_CONFIG")
+            .env_remove("XDG_CONFIG_HOME")
+            .env_remove("XDG_STATE_HOME")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        shell
+    }
+
+    /// Runs a command; what it printed, unless it ends with success.
+    fn run(&self, line: &str) -> Result<(), String> {
+        let mut child = self.shell(line).spawn().unwrap();
+        // Not all read it.
+        drop(child.stdin.take().unwrap().write_all(b"select 1;\n"));
+        if line.starts_with("haul serve ") {
+            let mut first = String::new();
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+            rustix::process::kill_process(
+                rustix::process::Pid::from_child(&child),
+                rustix::process::Signal::INT,
+            )
+            .unwrap();
+            let ended = child.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+            return if first.starts_with("serving") { Ok(()) } else { Err(first + &said) };
+        }
+        let output = child.wait_with_output().unwrap();
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = [output.stdout, output.stderr].concat();
+        Err(format!("{}: {}", output.status, String::from_utf8_lossy(&said)))
+    }
+}
+
+#[test]
+fn every_command_of_the_documentation_works() {
+    let Some(world) = World::start() else {
+        eprintln!("SKIPPED: nginx or vsftpd is missing");
+        return;
+    };
+    let (mut count, mut failed) = (0, Vec::new());
+    for page in pages() {
+        for line in commands(&page) {
+            world.reset();
+            world.session.tool("cp work/key work/keys");
+            let public = crate::sftp::sshd::public(&world.sshd.user_key());
+            world.session.write("work/key.pub", public);
+            // What the page has done before.
+            if line.contains("verify --strict nas:") {
+                world.list("nas/photos");
+            }
+            if let Err(said) = world.run(&world.here(&line)) {
+                let page = page.file_name().unwrap().display();
+                failed.push(format!("{page}: {line}\n    {said}"));
+            }
+            count += 1;
+        }
+    }
+    eprintln!("{count} commands");
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    assert!(count > 80, "{count}");
+}
