@@ -88,7 +88,7 @@ async fn run(context: &Context, jobs: Vec<Job>) {
         if context.settings.count_ahead {
             count(context, &counted).await;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     let planning = async move {
         tokio::select! {

@@ -94,7 +94,7 @@ pub(crate) fn without_partial_progress(arguments: Vec<OsString>) -> Vec<OsString
                 }
             }
             _ => {
-                let takes_next = bundle.is_some_and(|letters| takes_value(letters));
+                let takes_next = bundle.is_some_and(takes_value);
                 kept.push(argument);
                 if takes_next {
                     kept.extend(rest.next());

@@ -27,10 +27,10 @@ pub(crate) async fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {
     let config =
         || Config::load(cli.config.as_deref()).map_err(|error| Stop::Usage(error.to_string()));
     match cli.command {
-        Command::Cp(args) => cp::run(&args, &config()?, printer).await,
+        Command::Cp(args) => Box::pin(cp::run(&args, &config()?, printer)).await,
         Command::Sync(args) => sync::run(&args, &config()?, printer).await,
         Command::Ls(args) => ls::run(&args, &config()?, printer).await,
-        Command::Mv(args) => mv::run(&args, &config()?, printer).await,
+        Command::Mv(args) => Box::pin(mv::run(&args, &config()?, printer)).await,
         Command::Cat(args) => cat::run(&args, &config()?, printer).await,
         Command::Du(args) => du::run(&args, &config()?, printer).await,
         Command::Check(args) => check::run(&args, &config()?, printer).await,
