@@ -7,6 +7,7 @@ mod every_fault;
 mod fan;
 mod full_link;
 mod long_reads;
+mod moved;
 mod put_together;
 mod rate;
 mod support;

@@ -104,3 +104,51 @@ fn an_unknown_profile_is_answered_with_the_known_ones() {
         .status(2)
         .stderr("haul: unknown profile 'fast'; there are safe, default, aggressive\n");
 }
+
+/// The page that lists all options.
+fn options_page() -> String {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/options.md");
+    std::fs::read_to_string(page).unwrap()
+}
+
+/// The words between backticks that begin with a dash.
+fn options(text: &str) -> Vec<&str> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    quoted.filter(|word| word.starts_with('-') && !word.contains(' ')).collect()
+}
+
+#[test]
+fn every_option_of_another_tool_gets_the_hint_that_is_documented() {
+    let page = options_page();
+    let (_, table) = page.split_once("| option of another tool | with haul |").unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    let session = Session::new().file("a", "a");
+    let mut count = 0;
+    for row in rows {
+        let (names, hint) = row.trim_matches(['|', ' ']).split_once(" | ").unwrap();
+        for option in options(names) {
+            let command = if option == "--delete" { "cp" } else { "sync" };
+            let ran = session.haul(&format!("{command} {option} a b")).status(2);
+            ran.stderr(&format!("haul: unknown option '{option}'\nhint: {hint}\n"));
+            count += 1;
+        }
+    }
+    assert!(count > 80, "{count}");
+    assert!(!session.has("b"));
+}
+
+#[test]
+fn every_option_that_is_documented_as_accepted_is() {
+    let page = options_page();
+    let (_, rest) = page.split_once("These are accepted and change nothing").unwrap();
+    let (accepted, _) = rest.split_once("\n\n").unwrap();
+    let accepted = options(accepted);
+    assert!(accepted.len() > 20, "{accepted:?}");
+    for option in accepted {
+        let session = Session::new().file("a", "a");
+        session.haul(&format!("cp {option} a b")).status(0);
+        session.write("s/f", "f");
+        session.haul(&format!("sync {option} s d")).status(0);
+        assert_eq!((session.read("b"), session.read("d/f")), ("a".into(), "f".into()), "{option}");
+    }
+}

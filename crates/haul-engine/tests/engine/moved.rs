@@ -1,0 +1,127 @@
+//! `remove_source`: what is removed from the source, and what stays.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use haul_engine::{Cancel, Event, EventSink, Overwrite, Settings, transfer};
+use haul_storage::memory::{MemoryStorage, Operation};
+use haul_storage::{ErrorKind, Metadata, Storage as _, StorageExt as _};
+
+use crate::support::{job, path, run};
+
+fn moving() -> Settings {
+    let retry_pause = Duration::from_millis(1);
+    Settings { remove_source: true, retries: 0, retry_pause, ..Settings::default() }
+}
+
+/// Gives a file of the destination the time of the source.
+async fn same_time(source: &MemoryStorage, destination: &MemoryStorage, name: &str) {
+    let modified = source.stat(&path(name)).await.unwrap().modified;
+    let metadata = Metadata { modified, ..Metadata::default() };
+    destination.set_metadata(&path(name), &metadata).await.unwrap();
+}
+
+/// Files that go whole, in ranges, and as one stream.
+const SIZES: [u64; 3] = [5, 300 << 10, 5 << 20];
+
+#[tokio::test]
+async fn files_are_removed_once_they_are_copied() {
+    for verify in [false, true] {
+        let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+        for size in SIZES {
+            source.add_pattern_file(format!("d/{size}"), size, size);
+        }
+        source.add_symlink("d/link", "elsewhere");
+        let outcome = run(job(&source, &destination), Settings { verify, ..moving() }).await;
+        outcome.assert_clean();
+        assert_eq!(source.paths(), ["d/"]);
+        for size in SIZES {
+            assert!(destination.is_pattern(&format!("d/{size}"), size, size));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_changed_after_it_was_copied_stays() {
+    for size in SIZES {
+        let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+        source.add_pattern_file("f", size, 1);
+        // Events are sent while the transfer waits for them.
+        let changes = Arc::clone(&source);
+        let failures = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let heard = Arc::clone(&failures);
+        let sink = EventSink::new(move |event| match event {
+            Event::File(_) => changes.add_file("f", "newer"),
+            Event::Failed(error) => heard.lock().unwrap().push(error),
+            _ => {}
+        });
+        let jobs = vec![job(&source, &destination)];
+        let summary = transfer(jobs, moving(), sink, Cancel::default()).await;
+        assert_eq!((summary.files, summary.failed), (1, 1));
+        assert_eq!(source.paths(), ["f"]);
+        assert!(destination.is_pattern("f", size, 1));
+        let failures = failures.lock().unwrap();
+        assert_eq!(failures[0].kind(), ErrorKind::Changed);
+        assert!(failures[0].cause().contains("it changed after it was copied"), "{}", failures[0]);
+    }
+}
+
+/// The copy is gone as soon as the source has another name.
+#[tokio::test]
+async fn a_file_that_is_its_own_copy_gets_its_name_back() {
+    for size in SIZES {
+        let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+        source.add_pattern_file("f", size, 1);
+        // The first look is whether something is there already.
+        destination.faults().on(Operation::Stat).path("f").nth(2).fail(ErrorKind::NotFound);
+        let outcome = run(job(&source, &destination), moving()).await;
+        let cause = outcome.failures()[0].cause();
+        assert_eq!(cause, "it is its own copy, under another name; the source stays");
+        assert!(source.is_pattern("f", size, 1));
+        assert_eq!(source.paths(), ["f"]);
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_cannot_get_its_name_back_is_named() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_file("f", "f");
+    destination.faults().on(Operation::Stat).path("f").nth(2).fail(ErrorKind::NotFound);
+    source.faults().on(Operation::Rename).nth(2).fail(ErrorKind::PermissionDenied);
+    let outcome = run(job(&source, &destination), moving()).await;
+    let cause = outcome.failures()[0].cause();
+    let left = source.paths();
+    assert!(left.len() == 1 && left[0].ends_with(".haul-moving"), "{left:?}");
+    assert!(cause.contains(&left[0]), "{cause}");
+}
+
+#[tokio::test]
+async fn what_the_destination_keeps_stays_at_the_source() {
+    for overwrite in [Overwrite::Never, Overwrite::Newer] {
+        let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+        source.add_file("f", "ours");
+        destination.add_file("f", "theirs");
+        same_time(&source, &destination, "f").await;
+        let outcome = run(job(&source, &destination), Settings { overwrite, ..moving() }).await;
+        assert!(outcome.failures().is_empty());
+        assert_eq!(outcome.summary.skipped, 1, "{overwrite:?}");
+        assert_eq!(source.paths(), ["f"]);
+    }
+}
+
+/// The same size and time say nothing of the content.
+#[tokio::test]
+async fn what_is_there_already_is_compared_before_its_source_is_removed() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    for name in ["same", "other"] {
+        source.add_file(name, "12345");
+        destination.add_file(name, if name == "same" { "12345" } else { "54321" });
+        same_time(&source, &destination, name).await;
+    }
+    let outcome = run(job(&source, &destination), moving()).await;
+    outcome.assert_clean();
+    assert_eq!((outcome.summary.unchanged, outcome.summary.replaced), (1, 1));
+    assert!(source.paths().is_empty());
+    let other = destination.find(&path("other")).await.unwrap().unwrap();
+    assert_eq!(other.size, 5);
+}
