@@ -24,7 +24,6 @@ mod terminal;
 mod units;
 
 use std::env;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -38,21 +37,21 @@ use crate::output::Printer;
 
 fn main() -> ExitCode {
     let arguments = args::habits::without_partial_progress(env::args_os().collect());
+    // As far as that is known before they are understood.
+    let is_json = arguments.iter().take_while(|argument| *argument != "--").any(|a| a == "--json");
+    let early = || Printer::new(OutputArgs { json: is_json, ..OutputArgs::default() });
     if let Some(message) = args::habits::stray_value(&arguments) {
-        Printer::new(OutputArgs::default()).usage(&message);
-        return Exit::Usage.into();
+        return ended(&early(), Err(Stop::Usage(message)));
     }
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) => {
-            match foreign(&error) {
-                Some(text) => {
-                    // Nothing is left to report it to.
-                    drop(write!(io::stderr(), "{text}"));
-                }
-                None => print(&error),
-            }
-            return if error.use_stderr() { Exit::Usage } else { Exit::Done }.into();
+        Err(error) if error.use_stderr() => {
+            return ended(&early(), Err(Stop::Usage(misused(&error))));
+        }
+        Err(help) => {
+            // A reader who has seen enough of the help is no error.
+            drop(help.print());
+            return Exit::Done.into();
         }
     };
     let printer = Printer::new(cli.output);
@@ -60,10 +59,16 @@ fn main() -> ExitCode {
         && let Err(error) = printer.log_to(file)
     {
         let cause = io_cause(&error);
-        printer.usage(&format!("{}: cannot write the log ({cause})", file.display()));
-        return Exit::Usage.into();
+        let message = format!("{}: cannot write the log ({cause})", file.display());
+        return ended(&printer, Err(Stop::Usage(message)));
     }
-    let exit = run(cli, &printer).unwrap_or_else(|stop| match stop {
+    let outcome = run(cli, &printer);
+    ended(&printer, outcome)
+}
+
+/// Reports how it ended.
+fn ended(printer: &Printer, outcome: Result<Exit, Stop>) -> ExitCode {
+    let exit = outcome.unwrap_or_else(|stop| match stop {
         Stop::Usage(message) => {
             printer.usage(&message);
             Exit::Usage
@@ -79,6 +84,16 @@ fn main() -> ExitCode {
     }
 }
 
+/// What is wrong with the arguments, which may be names that a shell has found.
+fn misused(error: &clap::Error) -> String {
+    if let Some(message) = foreign(error) {
+        return message;
+    }
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    text.replace("\n  tip: ", "\nhint: ").trim_end().to_owned()
+}
+
 /// What to write instead of an option of another tool.
 fn foreign(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument {
@@ -89,22 +104,7 @@ fn foreign(error: &clap::Error) -> Option<String> {
         _ => return None,
     };
     let hint = args::foreign::hint(&option)?;
-    Some(format!("haul: unknown option '{option}'\nhint: {hint}\n"))
-}
-
-/// Prints help, or what is wrong with the arguments, which may be names that a shell has found.
-fn print(error: &clap::Error) {
-    if !error.use_stderr() {
-        // A reader who has seen enough of the help is no error.
-        drop(error.print());
-        return;
-    }
-    let text = error.to_string();
-    let text =
-        text.strip_prefix("error: ").map_or_else(|| text.clone(), |text| format!("haul: {text}"));
-    let text = text.replace("\n  tip: ", "\nhint: ");
-    // Nothing is left to report it to.
-    drop(write!(io::stderr(), "{}", text::lines(&text)));
+    Some(format!("unknown option '{option}'\nhint: {hint}"))
 }
 
 fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {

@@ -1,6 +1,7 @@
 //! From what a user wrote to a [`Location`].
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
 use super::{Location, LocationError, Scheme};
@@ -15,6 +16,10 @@ pub(super) fn location(argument: &OsStr) -> Result<Location, LocationError> {
     let bytes = argument.as_encoded_bytes();
     let parsed = if bytes.contains(&0) {
         Err("there is a NUL byte in it")
+    } else if let Some(path) = file_url(bytes) {
+        path.map(|path| Location::Local(PathBuf::from(OsString::from_vec(path))))
+    } else if is_windows_path(bytes) {
+        Err(WINDOWS)
     } else if let Some((scheme, rest)) = split_scheme(bytes) {
         let known = Scheme::parse(scheme).ok_or(UNKNOWN_SCHEME);
         known.and_then(|scheme| parse_url(scheme, rest))
@@ -38,8 +43,33 @@ pub(super) fn split_scheme(bytes: &[u8]) -> Option<(&str, &[u8])> {
     valid.then_some((scheme, rest))
 }
 
+const WINDOWS: &str =
+    "that is a path of Windows; write / for \\, and ./ before it for a local file of that name";
+
+/// The path of a `file:` URL (RFC 8089), decoded.
+fn file_url(bytes: &[u8]) -> Option<Parsed<Vec<u8>>> {
+    let (scheme, rest) = split_scheme(bytes)?;
+    if !scheme.eq_ignore_ascii_case("file") {
+        return None;
+    }
+    let path = rest.strip_prefix(b"localhost").filter(|path| path.starts_with(b"/"));
+    let path = path.unwrap_or(rest);
+    if !path.starts_with(b"/") {
+        return Some(Err("a file: URL has no host but localhost: file:///PATH"));
+    }
+    Some(percent_decode(path).and_then(|path| match path.contains(&0) {
+        true => Err("the path has a NUL byte in it"),
+        false => Ok(path),
+    }))
+}
+
+/// Whether it begins as `C:\` does.
+fn is_windows_path(bytes: &[u8]) -> bool {
+    matches!(bytes, [drive, b':', b'\\', ..] if drive.is_ascii_alphabetic())
+}
+
 const UNKNOWN_SCHEME: &str = "unknown scheme; known are sftp, http, https, dav, davs, webdav, \
-                              webdavs, ftp and ftps";
+                              webdavs, ftp, ftps and file";
 const PASSWORD: &str = "a password does not belong into a location, where every user of this \
                         machine can read it; use HAUL_PASSWORD or password-command";
 const BAD_HOST: &str = "that is no host name; for a local file whose name has a ':' in it write \

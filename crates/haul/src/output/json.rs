@@ -284,6 +284,17 @@ impl<'a> Event<'a> {
         })
     }
 
+    /// Wrong usage: the message, and behind `hint: ` what to write.
+    pub(crate) fn usage(message: &'a str) -> Self {
+        let (message, hint) = match message.split_once("\nhint: ") {
+            Some((message, hint)) => (message, Some(hint)),
+            None => (message, None),
+        };
+        let (location, operation) = ("", "");
+        let (kind, message) = ("usage".to_owned(), message.to_owned());
+        Self::Error(ErrorFields { location, operation, kind, message, hint })
+    }
+
     /// An operation that is going to be tried again.
     pub(crate) fn retry(error: &'a Error, attempt: u32, pause: Duration) -> Self {
         Self::Retry { attempt, pause_ms: ms(pause), error: error.into() }
@@ -484,6 +495,14 @@ fn kind_name(kind: ErrorKind) -> String {
         name.push(letter.to_ascii_lowercase());
     }
     name
+}
+
+/// The version of the objects. It grows when a field changes its meaning or goes; fields are added without.
+const SCHEMA: u32 = 1;
+
+/// The first object of a stream, with the version of all of them.
+pub(crate) fn with_schema(line: &str) -> String {
+    line.replacen('{', &format!("{{\"schema\":{SCHEMA},"), 1)
 }
 
 /// A line of JSON whose strings steer no terminal. serde_json escapes C0 controls only.

@@ -50,6 +50,8 @@ struct Shared {
     bar: Mutex<Option<ProgressBar>>,
     /// The standard output has the content of files.
     results_aside: AtomicBool,
+    /// An object was printed.
+    has_object: AtomicBool,
     log: OnceLock<Mutex<File>>,
 }
 
@@ -80,6 +82,7 @@ impl Printer {
             results: Mutex::new(results),
             bar: Mutex::new(None),
             results_aside: AtomicBool::new(false),
+            has_object: AtomicBool::new(false),
             log: OnceLock::new(),
         };
         Self { shared: Arc::new(shared) }
@@ -178,6 +181,8 @@ impl Printer {
     pub(crate) fn object(&self, object: &impl Serialize) {
         // Only maps with keys that are no strings and failing writers cannot be serialized.
         if let Ok(line) = serde_json::to_string(object) {
+            let is_first = !self.shared.has_object.swap(true, Ordering::Relaxed);
+            let line = if is_first { json::with_schema(&line) } else { line };
             self.stdout(json::harmless(&line).as_bytes(), true);
         }
     }
@@ -243,6 +248,10 @@ impl Printer {
 
     /// Prints what is wrong with the arguments or the configuration, which may take several lines.
     pub(crate) fn usage(&self, message: &str) {
+        if self.is_json() {
+            self.object(&json::Event::usage(message));
+            return;
+        }
         self.stderr(&text::lines(&format!("haul: {message}")));
     }
 

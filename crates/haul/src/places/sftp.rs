@@ -144,6 +144,13 @@ impl SftpPlaces {
         if let Some(host) = opened.hosts.get(key) {
             return Ok(Arc::clone(host));
         }
+        for identity in &self.options.identities {
+            fs::metadata(identity).map_err(|error| {
+                Error::from_io("read the key", error)
+                    .at(identity.display())
+                    .hinting("-i names a private key; leave it out to use the keys of ssh")
+            })?;
+        }
         let runtime = self.threads.handle()?;
         let mut options = self.options.clone();
         options.password = self.secrets.password(location)?;

@@ -152,3 +152,37 @@ fn every_option_that_is_documented_as_accepted_is() {
         assert_eq!((session.read("b"), session.read("d/f")), ("a".into(), "f".into()), "{option}");
     }
 }
+
+#[test]
+fn wrong_usage_is_an_object_with_json() {
+    let session = Session::new().file("a", "a");
+    for (line, message) in [
+        ("cp --json --transfers 8 a b", "unknown option '--transfers'"),
+        ("cp --json a", "the following required arguments were not provided"),
+        ("cp --json --memory 1M a b", "invalid value '1M'"),
+        ("cp --json --verify no a b", "the value of --verify comes after an equals sign"),
+        ("cp --json --suffix x a b", "--suffix x goes with --backup"),
+    ] {
+        let ran = session.haul(line).status(2).stderr("");
+        let objects = ran.objects();
+        assert_eq!(objects.len(), 1, "{line}");
+        assert_eq!((&objects[0]["event"], &objects[0]["kind"]), (&"error".into(), &"usage".into()));
+        let text = objects[0]["message"].as_str().unwrap();
+        assert!(text.contains(message), "{line}: {text}");
+        assert_eq!(objects[0]["schema"], 1);
+    }
+    let ran = session.haul("cp --json a b").status(0);
+    let objects = ran.objects();
+    assert!(objects.len() > 1 && objects[0]["schema"] == 1 && objects[1]["schema"].is_null());
+}
+
+#[test]
+fn a_file_url_is_a_local_path_and_a_windows_path_is_none() {
+    let session = Session::new().file("a b", "x");
+    let url = format!("file://{}", session.path("a%20b").display());
+    session.haul(&format!("cp {url} c")).status(0);
+    session.haul(&format!("cp {} d", url.replacen("://", "://localhost", 1))).status(0);
+    assert_eq!((session.read("c"), session.read("d")), ("x".into(), "x".into()));
+    session.haul("cp file://host/x y").status(2).stderr_has("has no host but localhost");
+    session.haul("cp C:\\Users\\x y").status(2).stderr_has("that is a path of Windows");
+}

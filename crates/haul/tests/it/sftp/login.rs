@@ -43,6 +43,13 @@ fn a_wrong_password_is_said_and_not_tried_again() {
 }
 
 #[test]
+fn a_key_that_does_not_exist_is_an_error() {
+    let far = Far::start();
+    let ran = far.haul("ls -i nokey @/").status(1);
+    ran.stderr_has("haul: nokey: cannot read the key (not found)\nhint: ");
+}
+
+#[test]
 fn a_host_key_that_has_changed_or_is_not_known_is_refused() {
     let far = Far::start();
     far.session.write("far/x", "content");
