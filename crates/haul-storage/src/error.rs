@@ -209,7 +209,7 @@ impl Error {
         match (&self.inner.hint, self.inner.kind) {
             (Some(hint), _) => Some(hint),
             (None, ErrorKind::NoSpace) => {
-                Some("free space and run the same command again: what is there is not copied again")
+                Some("free space and run the same command again: it resumes")
             }
             (None, _) => None,
         }

@@ -57,7 +57,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) queue_size: Option<Count<1, 1024>>,
 
-    /// Most memory for data in flight, 8M or more
+    /// Maximum memory for data in flight, 8M or more
     #[arg(long, value_name = "SIZE", help_heading = "Speed")]
     #[serde(deserialize_with = "text")]
     pub(crate) memory: Option<SizeIn<{ 8 << 20 }, { 1 << 50 }>>,
@@ -84,7 +84,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) preserve: Option<PreserveArg>,
 
-    /// Continue what an earlier run left unfinished [default: yes]
+    /// Resume what an earlier run left unfinished [default: yes]
     #[arg(
         long,
         value_name = "yes|no",

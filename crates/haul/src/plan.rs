@@ -49,7 +49,7 @@ impl Plan {
             let path = RelPath::parse(path.strip_prefix(b"./").unwrap_or(path));
             path.map(|path| self.base.join_path(&path)).map_err(|error| {
                 Stop::Usage(format!(
-                    "--backup-dir {} is to be a path below DEST, such as .old: the path {error}",
+                    "--backup-dir {} must be a path below DEST, such as .old: the path {error}",
                     directory.display()
                 ))
             })

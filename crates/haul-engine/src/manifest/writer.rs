@@ -135,7 +135,7 @@ impl ManifestWriter {
                 if entry.is_dir() { ErrorKind::IsADirectory } else { ErrorKind::AlreadyExists };
             return Err(Error::new(kind, "write manifest")
                 .at(storage.location().display(path))
-                .because("what is there is no regular file"));
+                .because("it exists, but is not a regular file"));
         }
         let merge = options.merge && existing.is_some();
         if self.is_empty() && (merge || existing.is_none()) {

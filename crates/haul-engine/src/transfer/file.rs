@@ -248,7 +248,7 @@ async fn existing(context: &Context, item: &Item) -> Result<Option<Entry>> {
                 .because(cause)
         };
         if !context.settings.delete || context.settings.existing_only {
-            return Err(in_the_way("a directory is where a file is to go"));
+            return Err(in_the_way("a directory is in the way of the file"));
         }
         crate::plan::remove(context, &item.job, &existing).await?;
         if context.settings.dry_run {
@@ -257,7 +257,7 @@ async fn existing(context: &Context, item: &Item) -> Result<Option<Entry>> {
         // What is excluded stays, and its directories with it.
         return match item.job.job.destination.find(&item.destination).await? {
             Some(left) if left.is_dir() => {
-                Err(in_the_way("a directory with excluded files is where a file is to go"))
+                Err(in_the_way("a directory with excluded files is in the way of the file"))
             }
             left => Ok(left),
         };

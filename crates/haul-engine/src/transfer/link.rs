@@ -32,7 +32,7 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
             if !context.settings.delete || context.settings.existing_only {
                 return Err(Error::new(ErrorKind::IsADirectory, "create link")
                     .at(item.job.destination_name(&item.destination))
-                    .because("a directory is where a symbolic link is to go"));
+                    .because("a directory is in the way of the symbolic link"));
             }
             crate::plan::remove(context, &item.job, &existing).await?;
         } else if context.settings.overwrite == Overwrite::Never {

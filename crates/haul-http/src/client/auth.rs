@@ -232,9 +232,11 @@ impl SignIn {
             return Err(match (names.is_empty(), bearer) {
                 (_, true) => "the server wants a token: put it into HAUL_TOKEN".to_owned(),
                 (false, _) => {
-                    format!("the server asks for {}, which haul has not", names.join(", "))
+                    format!("the server requires {}, which haul does not support", names.join(", "))
                 }
-                (true, _) => "the server wants to know who asks, and does not say how".to_owned(),
+                (true, _) => {
+                    "the server requires credentials, but names no authentication method".to_owned()
+                }
             });
         }
         if login.is_none() {
@@ -269,7 +271,7 @@ impl SignIn {
             return Ok(login);
         }
         let Some(user) = &self.user else {
-            return Err("the server wants to know who asks: put USER@ before the host and the \
+            return Err("the server requires credentials: put USER@ before the host and the \
                         password into HAUL_PASSWORD, or both into ~/.netrc, or a token into \
                         HAUL_TOKEN"
                 .to_owned());
@@ -277,7 +279,9 @@ impl SignIn {
         let prompt = format!("Password of {user} at {}: ", self.origin);
         let typed = self.prompter.secret(&prompt).await.map_err(|error| error.to_string())?;
         let password = typed.ok_or_else(|| {
-            format!("there is no password for {user}, and no terminal to ask on: set HAUL_PASSWORD")
+            format!(
+                "there is no password for {user}, and no terminal to prompt on: set HAUL_PASSWORD"
+            )
         })?;
         Ok(Login { user: user.clone().into_bytes(), password: Password::from(&password) })
     }

@@ -524,7 +524,7 @@ impl Exchange {
         let next = answer.url.join(location).map_err(|cause| {
             Error::new(ErrorKind::Protocol, ask.operation)
                 .at(&ask.url)
-                .because(format!("the server redirects to where nobody can follow: {cause}"))
+                .because(format!("the server redirects to an invalid location: {cause}"))
         })?;
         // A server behind a proxy that redirects to the slash of a directory does so to what it takes for
         // its own name.
@@ -552,7 +552,7 @@ impl Exchange {
         }
         Err(Error::new(ErrorKind::Protocol, ask.operation)
             .at(&ask.url)
-            .because(format!("the server says that it is elsewhere: name {next} instead")))
+            .because(format!("the server redirects to {next}: use that location instead")))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

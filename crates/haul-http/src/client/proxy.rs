@@ -111,7 +111,7 @@ pub async fn tunnel(
         (Ok(_), Some(200..=299)) => Ok(()),
         (Ok(_), Some(407)) => Err(wrong(
             ErrorKind::Unauthenticated,
-            "it wants to know who asks: name user and password in the variable".to_owned(),
+            "it requires credentials: put user and password into the variable".to_owned(),
         )
         .with_retry(Retry::Never)),
         (Ok(_), Some(code @ (502..=504))) => {

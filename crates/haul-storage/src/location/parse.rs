@@ -70,7 +70,7 @@ fn is_windows_path(bytes: &[u8]) -> bool {
 
 const UNKNOWN_SCHEME: &str = "unknown scheme; known are sftp, http, https, dav, davs, webdav, \
                               webdavs, ftp, ftps and file";
-const PASSWORD: &str = "a password does not belong into a location, where every user of this \
+const PASSWORD: &str = "a password does not belong in a location, where every user of this \
                         machine can read it; use HAUL_PASSWORD or password-command";
 const BAD_HOST: &str = "that is no host name; for a local file whose name has a ':' in it write \
                         './' before it";

@@ -92,7 +92,9 @@ impl Model<'_> {
         let mut directory = parent(name);
         // A new directory has the bit from the one that it is made in, until it gets its mode.
         loop {
+            // What is no directory makes room for one.
             let there = self.before.0.get(directory);
+            let there = there.filter(|node| node.kind == Kind::Directory);
             inherits |= there
                 .into_iter()
                 .chain(self.source.0.get(directory))

@@ -23,7 +23,7 @@ pub(crate) struct CheckArgs {
     #[arg(short, long)]
     pub(crate) checksum: bool,
 
-    /// What only DEST has is no difference
+    /// Ignore what only DEST has
     #[arg(long)]
     pub(crate) one_way: bool,
 
@@ -41,5 +41,5 @@ difference. Each difference is a line on standard output:
   missing PATH           only SOURCE has it
   extra PATH             only DEST has it
 A missing or extra directory, written with a slash, stands for everything in it. Times are compared as
-exactly as both sides keep them; where one side keeps none, sizes alone are.
+precisely as both sides keep them; if one side keeps none, only sizes are.
 The exit status is 0 if nothing differs, and 1 otherwise.";

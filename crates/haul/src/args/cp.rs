@@ -48,7 +48,7 @@ status is 1 if any host failed; the same command again sends only what is missin
 --bwlimit apply to all hosts together.
 
 A file appears under its name only when it is complete. After an interruption run the same command
-again: finished files are skipped, a partial file is continued.
+again: finished files are skipped, partial files resume.
 
 Profiles:
   safe        few connections, 10 retries, --verify, --fsync

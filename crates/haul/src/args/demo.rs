@@ -17,7 +17,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) source: Option<PathBuf>,
 
-    /// Use the largest directory in it with at most this much data
+    /// Use the largest directory in the tree with at most this much data
     #[arg(long, value_name = "SIZE", default_value = "2G")]
     pub(crate) size: SizeIn<{ 1 << 20 }, { 1 << 40 }>,
 }

@@ -45,10 +45,7 @@ const FILES: [(&str, &str); 3] = [
         EXCLUDE_FROM,
         "Read patterns for --exclude from FILE, one a line; a line that begins with + includes",
     ),
-    (
-        IGNORE_FILE,
-        "Exclude what FILE excludes, which is written as a .gitignore in SOURCE would be",
-    ),
+    (IGNORE_FILE, "Exclude what FILE lists, in the syntax of a .gitignore in SOURCE"),
 ];
 
 impl FilterArgs {

@@ -13,7 +13,7 @@ pub(crate) struct MkdirArgs {
     #[arg(required = true, value_name = "LOCATION")]
     pub(crate) locations: Vec<OsString>,
 
-    /// Create missing parents too; an existing directory is no error
+    /// Create missing parents too; do not fail if a directory exists
     #[arg(short, long)]
     pub(crate) parents: bool,
 

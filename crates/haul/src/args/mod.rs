@@ -53,7 +53,7 @@ pub(crate) use verify::VerifyArgs;
 #[command(
     name = "haul",
     version,
-    about = "Moves large data between any two places as fast as the path between them allows",
+    about = "Copy files and trees between local disks, SFTP, HTTP/WebDAV and FTP, fast and resumable",
     after_long_help = MANUAL,
     max_term_width = 100,
     propagate_version = true,
@@ -139,22 +139,22 @@ Locations:
   sftp://[USER@]HOST[:PORT]/PATH; the others have the same form:
   http://, https://       a file, or a directory that the server lists as links; writing takes WebDAV
   dav://, davs://         WebDAV, without and with TLS
-  ftp://, ftps://         FTP; ftps:// insists on TLS; /~/PATH is below the directory of the login
+  ftp://, ftps://         FTP; ftps:// insists on TLS; /~/PATH is below the login directory
   NAME:PATH               below the url of [remote.NAME] in the configuration
 
-Signing in, by the first of these that is set (SSH tries keys first):
+Authentication uses the first of these that is set (SSH tries keys first):
   HAUL_TOKEN              a bearer token, for an http, https, dav or davs location
   HAUL_PASSWORD_NAME      the password of [remote.NAME] (in capitals, with _ for all but letters and
                           digits); HAUL_TOKEN_NAME its token
   password-command        of [remote.NAME]: a command that prints the password
   HAUL_PASSWORD           the password of the only host, or of the only one with USER@
   NETRC                   a file with names and passwords [default: ~/.netrc]; for HTTP and WebDAV
-  the terminal            asks for the password of USER
+  the terminal            a prompt for the password of USER
 Proxies for HTTP and WebDAV: http_proxy, https_proxy, all_proxy, no_proxy, as in curl.
 
 Configuration (TOML; names of options as on the command line, without the dashes):
   [defaults]              options of every transfer: lanes = 4, bwlimit = \"10M\", fsync = true
-  [profile.NAME]          options of --profile NAME; `profile` in it names the one it builds on
+  [profile.NAME]          options of --profile NAME; `profile` in it names the profile it extends
   [remote.NAME]           url = \"...\", user = \"...\", port = 22; used as NAME:PATH
   The command line overrides the profile, and the profile overrides [defaults].
 
@@ -167,5 +167,5 @@ JSON (--json): one object per line on standard output; `event` is its type:
 Exit status:
   0    all done
   1    something failed; each failure was printed, everything else was done
-  2    wrong usage; nothing was done
+  2    usage error; nothing was done
   130  interrupted (143: terminated); run the same command again to continue";

@@ -35,7 +35,7 @@ pub(crate) struct SelectArgs {
     #[arg(long, conflicts_with_all = ["update", "ignore_existing", "ignore_times"])]
     pub(crate) size_only: bool,
 
-    /// Update what exists at the destination, and create nothing
+    /// Only update files that exist at the destination; create nothing
     #[arg(long, alias = "ignore-non-existing")]
     pub(crate) existing: bool,
 
@@ -59,11 +59,11 @@ pub(crate) struct SelectArgs {
     #[arg(long, value_name = "AGE")]
     pub(crate) max_age: Option<Moment>,
 
-    /// Copy only the paths below SOURCE that FILE lists, one a line; - reads standard input
+    /// Copy only the paths below SOURCE that FILE lists, one per line; - reads standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) files_from: Option<PathBuf>,
 
-    /// Do not enter directories where another file system is mounted
+    /// Do not cross mount points of the source
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
 
@@ -71,15 +71,15 @@ pub(crate) struct SelectArgs {
     #[arg(short = 'b', long)]
     pub(crate) backup: bool,
 
-    /// Keep it in DIR, a path below DEST
+    /// Keep backups in DIR, a path below DEST
     #[arg(long, value_name = "DIR")]
     pub(crate) backup_dir: Option<OsString>,
 
-    /// End of the name of a backup [default: ~, and none with --backup-dir]
+    /// Suffix of a backup's name [default: ~, and none with --backup-dir]
     #[arg(long, value_name = "SUFFIX")]
     pub(crate) suffix: Option<OsString>,
 
-    /// Change permissions on the way: 644, D755,F644, u+w, go-rwx
+    /// Change the permissions of copies: 644, D755,F644, u+w, go-rwx
     #[arg(long, value_name = "MODES", value_parser = str::parse::<ModeChanges>)]
     pub(crate) chmod: Vec<ModeChanges>,
 

@@ -19,7 +19,7 @@ pub(crate) struct ServeArgs {
 pub(crate) enum ServeProtocol {
     /// Serve a directory over SFTP
     Sftp(ServeSftpArgs),
-    /// Serve a directory over WebDAV and HTTP, also to browsers
+    /// Serve a directory over WebDAV and HTTP, for tools and browsers
     Dav(ServeDavArgs),
 }
 
@@ -114,8 +114,8 @@ pub(crate) struct ServeDavArgs {
 }
 
 const WHO: &str = "\
-Logging in takes a key, a password, or either. Only on a loopback address neither has to be configured:
-haul then makes a password for this run and prints it.
+Clients log in with a key or a password. On a loopback address neither has to be configured: haul then
+generates a password for this run and prints it.
 Lines of the key file with options that this server cannot enforce (command=, from=, …) grant no access,
 and a warning names them.
 
@@ -123,7 +123,7 @@ Prints its address and the fingerprint of its host key, then serves until Ctrl-C
 is an object: event (serving), protocol, address, url, directory, user, password (if haul made it),
 fingerprint, host_key, read_only.
 
-With -v it logs who connects from where, logs in as which user and how, is refused, and disconnects. With
+With -v it logs each client that connects, logs in (user and method), is refused, or disconnects. With
 --json these are objects: event (client), address, action (connected, logged in, refused, too late,
 turned away, left), user, with, seconds.";
 
@@ -136,6 +136,6 @@ Without TLS anyone on the path can read the password and all files; a warning sa
 Prints its address and the fingerprint of its certificate, then serves until Ctrl-C. With --json
 that is an object: event (serving), protocol, address, url, directory, user, fingerprint, read_only.
 
-With -v it logs connections, requests and responses, and who is refused. With --json these are objects:
+With -v it logs connections, requests, responses and refused clients. With --json these are objects:
 event (client), address, action (connected, request, refused, no tls, turned away, left), user,
 method, path, status, received_bytes, sent_bytes, seconds.";

@@ -16,7 +16,7 @@ pub(crate) struct SyncArgs {
     #[arg(value_name = "SOURCE")]
     pub(crate) source: OsString,
 
-    /// The directory that becomes like it; it is created if it is missing
+    /// The directory to update; created if missing
     #[arg(value_name = "DEST")]
     pub(crate) destination: OsString,
 

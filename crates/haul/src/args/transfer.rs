@@ -22,7 +22,7 @@ pub(crate) struct TransferArgs {
     #[command(flatten)]
     pub(crate) accepted: HabitArgs,
 
-    /// Start files anew instead of continuing partial ones
+    /// Start every file over instead of resuming partial ones
     #[arg(long, conflicts_with = "resume", help_heading = "Safety")]
     pub(crate) no_resume: bool,
 

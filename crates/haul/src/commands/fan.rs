@@ -50,7 +50,7 @@ pub(crate) async fn run(
         return Err(Stop::Usage(message.to_owned()));
     }
     if resolved.engine.remove_source {
-        let message = "--remove-source-files does not go with many hosts; remove the files when all have them";
+        let message = "--remove-source-files cannot be used with many hosts; remove the files once every host has them";
         return Err(Stop::Usage(message.to_owned()));
     }
     let mut resolved = resolved;

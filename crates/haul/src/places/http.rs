@@ -23,7 +23,8 @@ use crate::args::{RemoteArgs, TlsArgs};
 use crate::output::{Printer, human};
 use crate::terminal::Terminal;
 
-pub(super) const INSECURE: &str = "--insecure: nobody knows who the server is, nor who reads along";
+pub(super) const INSECURE: &str =
+    "--insecure: the server is not verified, and anyone on the path can read and change everything";
 
 /// Opens hosts, each once.
 #[derive(Debug)]

@@ -158,7 +158,7 @@ fn a_file_where_a_directory_is_needed_and_the_reverse_are_errors() {
         .haul("cp src dst")
         .status(1)
         .stderr_has("dst/src/dir: cannot create directory (a file is where a directory is needed")
-        .stderr_has("dst/src/file: cannot write (a directory is where a file is to go");
+        .stderr_has("dst/src/file: cannot write (a directory is in the way of the file");
     assert_eq!(session.read("dst/src/dir"), "a file");
     assert_eq!(session.read("dst/src/file/inner"), "in a directory");
     assert_eq!(session.read("dst/src/good"), "z");

@@ -207,7 +207,7 @@ fn a_line_that_cannot_be_followed_is_warned_of() {
     let (_, said) = serving.end("INT");
     assert_eq!(
         said,
-        "haul: warning: keys:2: option 'from' is not supported; this line lets nobody in\n\
+        "haul: warning: keys:2: option 'from' is not supported; this line is ignored\n\
          haul: stopping\n"
     );
 }

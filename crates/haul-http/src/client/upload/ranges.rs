@@ -119,7 +119,7 @@ impl RangeUpload {
                 ErrorKind::NotFound | ErrorKind::AlreadyExists => {
                     Error::new(ErrorKind::Changed, "write")
                         .at(at)
-                        .because("somebody has removed what was written of it")
+                        .because("its part file was removed during the upload")
                         .with_retry(Retry::FromStart)
                 }
                 _ => error.at(at),

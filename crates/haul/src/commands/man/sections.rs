@@ -92,7 +92,7 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
         "completions",
         &[(
             "haul completions bash >~/.local/share/bash-completion/completions/haul",
-            "Install those of bash.",
+            "Install the completions for bash.",
         )],
     ),
     ("man", &[("haul man cp | man -l -", "Read the page of a command.")]),
@@ -100,15 +100,12 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
 
 const FILES: &[(&str, &str)] = &[
     ("~/.config/haul/config.toml", "The configuration: defaults, profiles, remotes."),
-    (
-        "~/.local/state/haul/",
-        "What haul learnt of SSH hosts, and journals of transfers to servers.",
-    ),
+    ("~/.local/state/haul/", "Cached facts about SSH hosts, and the journals of uploads."),
     ("~/.ssh/config, ~/.ssh/known_hosts", "Read as ssh reads them."),
     ("~/.netrc", "Names and passwords for HTTP and WebDAV."),
     (
         ".NAME.haul-part, .NAME.haul-journal",
-        "A file that is not complete, and which of its ranges are written; beside it.",
+        "A partial file, and the journal of the ranges written; in the directory of the file.",
     ),
 ];
 
@@ -116,15 +113,18 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("HAUL_CONFIG", "The configuration file."),
     ("HAUL_PASSWORD, HAUL_PASSWORD_NAME", "The password of the only host, or of [remote.NAME]."),
     ("HAUL_TOKEN, HAUL_TOKEN_NAME", "A bearer token for HTTP and WebDAV."),
-    ("NETRC", "A file in the place of ~/.netrc."),
+    ("NETRC", "A file to use instead of ~/.netrc."),
     ("http_proxy, https_proxy, all_proxy, no_proxy", "Proxies for HTTP and WebDAV, as for curl."),
-    ("XDG_CONFIG_HOME, XDG_STATE_HOME", "In the place of ~/.config and ~/.local/state."),
+    (
+        "XDG_CONFIG_HOME, XDG_STATE_HOME",
+        "Directories to use instead of ~/.config and ~/.local/state.",
+    ),
 ];
 
 const EXIT_STATUS: &[(&str, &str)] = &[
     ("0", "All done."),
     ("1", "Something failed; each failure was printed, everything else was done."),
-    ("2", "Wrong usage; nothing was done."),
+    ("2", "Usage error; nothing was done."),
     ("130, 143", "Interrupted, terminated; run the same command again to continue."),
 ];
 

@@ -120,7 +120,7 @@ fn credentials(args: &ServeDavArgs, listen: SocketAddr) -> Result<Option<Credent
     let user = args.user.clone().unwrap_or_else(own_name);
     if user.contains(':') {
         // RFC 7617, section 2.
-        return Err(Stop::Usage("--user: there can be no colon in the name".to_owned()));
+        return Err(Stop::Usage("--user: the name must not contain a colon".to_owned()));
     }
     let password = asked(command)?;
     Ok(Some(Credentials::new(user, &password)))

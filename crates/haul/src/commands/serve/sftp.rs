@@ -108,7 +108,7 @@ fn credentials(
         let keys = AuthorizedKeys::read(path)?;
         for refused in keys.refused() {
             let location = format!("{}:{}", path.display(), refused.line);
-            printer.warning(&location, &format!("{}; this line lets nobody in", refused.cause));
+            printer.warning(&location, &format!("{}; this line is ignored", refused.cause));
         }
         credentials = credentials.with_keys(keys);
     }
