@@ -43,17 +43,17 @@ Many hosts, as pdsh writes them: node[01-20], rack[1-2]n[01-16], a,b,c[1,3-5].
   haul cp DIR 'ada@node[01-20]:/data/'     to each of them; DIR is read once
   haul cp --hosts FILE DIR ada@:/data/     the same with the hosts of FILE
   haul cp 'node[1-3]:/var/log' DIR         DIR/node1/log, DIR/node2/log, DIR/node3/log
-Each host is served at its own speed, with its own retries, and ends with a line of its own. The exit
-status is 1 if any host failed; the same command again sends only what is missing. --memory and
---bwlimit apply to all hosts together.
+Each host is served at its own speed, with its own retries, and ends with a line of its own.
+The exit status is 1 if any host failed; the same command again sends only what is missing.
+--memory and --bwlimit apply to all hosts together.
 
-A file appears under its name only when it is complete. After an interruption run the same command
-again: finished files are skipped, partial files resume.
+A file appears under its name only when it is complete. After an interruption run the same
+command again: finished files are skipped, partial files resume.
 
 Profiles:
   safe        few connections, 10 retries, --verify, --fsync
   default     suits most transfers
   aggressive  more connections sooner, 64 files at once, 1G of memory
 
-Sizes: 4096, 128K, 1.5G and 1MiB are in units of 1024; 10MB is in units of 1000. Rates: 10M and 10MB/s
-are bytes per second; 80mbit and 1gbit are bits per second, in units of 1000.";
+Sizes: 4096, 128K, 1.5G and 1MiB are in units of 1024; 10MB is in units of 1000. Rates: 10M and
+10MB/s are bytes per second; 80mbit and 1gbit are bits per second, in units of 1000.";

@@ -39,6 +39,6 @@ pub(crate) struct DuArgs {
 }
 
 const MEANING: &str = "\
-Sizes are the lengths of files in bytes (as `du -b` prints them for files): servers do not report how
-much a file takes on disk. A file with several hard links counts once. Each line has the size, the number of files
-and the directory, sorted by name.";
+Sizes are the lengths of files in bytes (as `du -b` prints them for files): servers do not
+report how much a file takes on disk. A file with several hard links counts once. Each line has
+the size, the number of files and the directory, sorted by name.";

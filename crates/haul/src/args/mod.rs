@@ -137,7 +137,7 @@ Locations:
   PATH                    a local path; ./a:b if a colon comes before the first slash
   [USER@]HOST:PATH        SFTP, as scp writes it; below the home unless PATH begins with a slash
   sftp://[USER@]HOST[:PORT]/PATH; the others have the same form:
-  http://, https://       a file, or a directory that the server lists as links; writing takes WebDAV
+  http://, https://       a file, or a directory that the server lists; writing takes WebDAV
   dav://, davs://         WebDAV, without and with TLS
   ftp://, ftps://         FTP; ftps:// insists on TLS; /~/PATH is below the login directory
   NAME:PATH               below the url of [remote.NAME] in the configuration

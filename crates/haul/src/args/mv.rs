@@ -31,8 +31,9 @@ pub(crate) struct MvArgs {
 }
 
 const MEANING: &str = "\
-On one disk or one server SOURCE is renamed. Everywhere else each file is copied with everything that can
-be kept (--preserve=all), read back (--verify), and then removed, if it is still what was copied and its
-copy is there. A file that fails, or changes during the move, stays at SOURCE. Existing files are replaced; with
---overwrite different those of the same size and time are compared by content, with never and newer the
-source stays. A slash at the end of SOURCE makes no difference.";
+On one disk or one server SOURCE is renamed. Everywhere else each file is copied with
+everything that can be kept (--preserve=all), read back (--verify), and then removed, if it is
+still what was copied and its copy is there. A file that fails, or changes during the move,
+stays at SOURCE. Existing files are replaced; with --overwrite different those of the same size
+and time are compared by content, with never and newer the source stays. A slash at the end of
+SOURCE makes no difference.";

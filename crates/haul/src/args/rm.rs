@@ -31,5 +31,5 @@ pub(crate) struct RmArgs {
 }
 
 const MEANING: &str = "\
-Links are removed, never followed. The top of a server, a share or a file system is never removed.
-What cannot be removed is reported, the rest is removed, and the exit status is 1.";
+Links are removed, never followed, except on WebDAV, which does not show what is a link. The
+top of a server, a share or a file system is never removed. What cannot be removed is reported, the rest is removed, and the exit status is 1.";

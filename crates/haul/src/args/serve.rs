@@ -114,27 +114,27 @@ pub(crate) struct ServeDavArgs {
 }
 
 const WHO: &str = "\
-Clients log in with a key or a password. On a loopback address neither has to be configured: haul then
-generates a password for this run and prints it.
-Lines of the key file with options that this server cannot enforce (command=, from=, …) grant no access,
-and a warning names them.
+Clients log in with a key or a password. On a loopback address neither has to be configured:
+haul then generates a password for this run and prints it. Lines of the key file with options
+that this server cannot enforce (command=, from=, …) grant no access, and a warning names them.
 
-Prints its address and the fingerprint of its host key, then serves until Ctrl-C. With --json that
-is an object: event (serving), protocol, address, url, directory, user, password (if haul made it),
-fingerprint, host_key, read_only.
+Prints its address and the fingerprint of its host key, then serves until Ctrl-C. With --json
+that is an object: event (serving), protocol, address, url, directory, user, password (if haul
+made it), fingerprint, host_key, read_only.
 
-With -v it logs each client that connects, logs in (user and method), is refused, or disconnects. With
---json these are objects: event (client), address, action (connected, logged in, refused, too late,
-turned away, left), user, with, seconds.";
+With -v it logs each client that connects, logs in (user and method), is refused, or
+disconnects. With --json these are objects: event (client), address, action (connected, logged
+in, refused, too late, turned away, left), user, with, seconds.";
 
 const WHO_DAV: &str = "\
 On a loopback address everyone on this machine has access, unless there is a password. If other
-machines can reach the address, a password is required, or --anonymous. Requests from web pages of other
-servers are refused, and without a password so are requests under unknown host names.
+machines can reach the address, a password is required, or --anonymous. Requests from web pages
+of other servers are refused, and without a password so are requests under unknown host names.
 Without TLS anyone on the path can read the password and all files; a warning says so.
 
-Prints its address and the fingerprint of its certificate, then serves until Ctrl-C. With --json
-that is an object: event (serving), protocol, address, url, directory, user, fingerprint, read_only.
+Prints its address and the fingerprint of its certificate, then serves until Ctrl-C. With
+--json that is an object: event (serving), protocol, address, url, directory, user,
+fingerprint, read_only.
 
 With -v it logs connections, requests, responses and refused clients. With --json these are objects:
 event (client), address, action (connected, request, refused, no tls, turned away, left), user,

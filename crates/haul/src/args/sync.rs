@@ -63,6 +63,7 @@ impl FromStr for DeleteLimitArg {
 }
 
 const MEANING: &str = "\
-SOURCE/a becomes DEST/a. Without --delete nothing is removed from DEST. With it, files are removed
-after everything was copied, and only if SOURCE could be listed without errors and is not empty. A
-manifest that haul writes there stays. `haul cp --help` explains profiles, sizes and rates.";
+SOURCE/a becomes DEST/a. Without --delete nothing is removed from DEST. With it, files are
+removed after everything was copied, and only if SOURCE could be listed without errors and is
+not empty. A manifest that haul writes there stays. `haul cp --help` explains profiles, sizes
+and rates.";
