@@ -36,7 +36,7 @@ async fn files_are_removed_once_they_are_copied() {
         outcome.assert_clean();
         assert_eq!(source.paths(), ["d/"]);
         for size in SIZES {
-            assert!(destination.is_pattern(&format!("d/{size}"), size, size));
+            assert!(destination.is_pattern(format!("d/{size}"), size, size));
         }
     }
 }
