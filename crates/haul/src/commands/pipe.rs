@@ -28,6 +28,7 @@ pub(crate) async fn to_output(
     resolved: Resolved,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
+    printer.results_aside();
     if printer.is_json() {
         return Err(Stop::Usage(
             "--json and file contents cannot share standard output".to_owned(),
@@ -41,7 +42,6 @@ pub(crate) async fn to_output(
             "a manifest has no place on standard output; name a directory".to_owned(),
         ));
     }
-    printer.results_aside();
     let signals = Signals::listen(printer, "interrupted");
     let cancel = signals.cancel().clone();
     let stdout = duplicate(std::io::stdout())?;

@@ -248,7 +248,8 @@ impl Printer {
 
     /// Prints what is wrong with the arguments or the configuration, which may take several lines.
     pub(crate) fn usage(&self, message: &str) {
-        if self.is_json() {
+        // Where file contents were to go no object is expected.
+        if self.is_json() && !self.shared.results_aside.load(Ordering::Relaxed) {
             self.object(&json::Event::usage(message));
             return;
         }

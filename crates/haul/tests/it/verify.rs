@@ -30,12 +30,12 @@ fn every_difference_is_an_error_of_its_own() {
     assert_eq!(
         lines,
         [
-            "haul: [ROOT]/d/SHA256SUMS: cannot use manifest (line 3 is not a digest and a name",
+            "haul: [ROOT]/d/SHA256SUMS: cannot use manifest (line 3 is not a digest and a name)",
             "haul: [ROOT]/d/a: cannot verify (its sha256 is \
              a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9, and should be \
-             ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
-            "haul: [ROOT]/d/more: cannot verify (the manifest does not list it",
-            "haul: [ROOT]/d/none: cannot verify (the manifest lists it, and it is not there",
+             ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad)",
+            "haul: [ROOT]/d/more: cannot verify (the manifest does not list it)",
+            "haul: [ROOT]/d/none: cannot verify (the manifest lists it, and it is not there)",
         ]
     );
     ran.stdout_has(
