@@ -142,7 +142,7 @@ mod tests {
         HostKey::read_or_create(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let error = HostKey::read_or_create(&path).unwrap_err().to_string();
-        assert!(error.ends_with("mode 0644 lets others read it; make it 0600"), "{error}");
+        assert!(error.contains("mode 0644 lets others read it; make it 0600"), "{error}");
     }
 
     #[test]
