@@ -43,7 +43,7 @@ async fn a_part_file_that_is_held_is_busy_for_everybody_else() {
     for storage in [&one, &other] {
         let error = storage.create(&path("file"), &options).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
-        assert!(error.to_string().ends_with("another run of haul is writing it"), "{error}");
+        assert!(error.cause().ends_with("another run of haul is writing it"), "{error}");
     }
     drop(writer);
     assert!(other.create(&path("file"), &options).await.unwrap().resumed());
@@ -412,7 +412,7 @@ async fn a_directory_is_locked_against_other_runs() {
     let held = one.lock(&path("")).await.unwrap();
     let error = other.lock(&path("")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy);
-    assert!(error.to_string().ends_with("another run of haul is working in it"), "{error}");
+    assert!(error.cause().ends_with("another run of haul is working in it"), "{error}");
     drop(held);
     let _held = other.lock(&path("")).await.unwrap();
 }
