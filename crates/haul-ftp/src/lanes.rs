@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use haul_net::Gauge;
-use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry};
+use haul_storage::{Error, ErrorKind, LinkStatus, Result};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
@@ -300,7 +300,7 @@ impl Lanes {
                     }
                     for waiting in failed.drain(..) {
                         // Whoever no longer waits has no need of it.
-                        drop(waiting.sender.send(Err(same(&error))));
+                        drop(waiting.sender.send(Err(error.again())));
                     }
                 }
             }
@@ -512,13 +512,4 @@ impl Drop for Lane {
             self.lanes.give_back(session, self.purpose, self.stalled);
         }
     }
-}
-
-/// The same error for one more who waits.
-fn same(error: &Error) -> Error {
-    let retry: Retry = error.retry();
-    Error::new(error.kind(), error.operation())
-        .at(error.location())
-        .because(error.cause())
-        .with_retry(retry)
 }

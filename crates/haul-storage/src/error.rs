@@ -163,6 +163,15 @@ impl Error {
         self
     }
 
+    /// The same error once more, for another one who waits for the outcome. The error underneath becomes words.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        let mut again = Self::new(self.kind(), self.operation());
+        again.inner.location.clone_from(&self.inner.location);
+        again.inner.hint.clone_from(&self.inner.hint);
+        again.because(self.cause()).with_retry(self.retry())
+    }
+
     /// Adds the error underneath.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
@@ -312,6 +321,15 @@ fn kind_of_io(error: &io::Error) -> ErrorKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_once_more_is_the_same() {
+        let error = Error::new(ErrorKind::Busy, "open").at("x").because("c").hinting("wait");
+        let error = error.with_retry(Retry::Never);
+        let again = error.again();
+        assert_eq!(again.to_string(), error.to_string());
+        assert_eq!((again.hint(), again.retry()), (Some("wait"), Retry::Never));
+    }
 
     #[test]
     fn an_error_reads_location_operation_cause() {

@@ -78,11 +78,3 @@ pub fn endless(operation: &'static str, url: &Url, bytes: u64, seconds: u64) -> 
         .at(url)
         .because(format!("the response does not end: {bytes} bytes in {seconds} s"))
 }
-
-/// The same error for one more who waits.
-pub fn same(error: &Error) -> Error {
-    Error::new(error.kind(), error.operation())
-        .at(error.location())
-        .because(error.cause())
-        .with_retry(error.retry())
-}

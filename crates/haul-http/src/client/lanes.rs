@@ -17,7 +17,6 @@ use tokio::time::sleep;
 
 use super::body::Payload;
 use super::connect::Connector;
-use super::error;
 use crate::parse::Origin;
 
 /// Lanes in the making: enough to open all that a long path needs at once.
@@ -352,7 +351,7 @@ impl State {
     fn fail_all(&mut self, error: &Error) {
         for waiter in self.waiting.drain(..) {
             // Whoever stopped waiting needs no reason.
-            drop(waiter.send(Err(error::same(error))));
+            drop(waiter.send(Err(error.again())));
         }
     }
 }

@@ -14,7 +14,6 @@ use tokio::time::timeout;
 
 use super::body::Payload;
 use super::connect::Connector;
-use super::error;
 use super::facts::bytes_of;
 use super::pipe::{Part, Pipe};
 use crate::parse::{Origin, Url};
@@ -199,7 +198,7 @@ impl Pipes {
                     if let Some(failure) =
                         state.failure.as_ref().filter(|_| state.failures > failures)
                     {
-                        return Err(error::same(failure));
+                        return Err(failure.again());
                     }
                     self.make(&mut state);
                 }

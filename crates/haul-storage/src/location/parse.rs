@@ -18,8 +18,6 @@ pub(super) fn location(argument: &OsStr) -> Result<Location, LocationError> {
         Err("there is a NUL byte in it")
     } else if let Some(path) = file_url(bytes) {
         path.map(|path| Location::Local(PathBuf::from(OsString::from_vec(path))))
-    } else if is_windows_path(bytes) {
-        Err(WINDOWS)
     } else if let Some((scheme, rest)) = split_scheme(bytes) {
         let known = Scheme::parse(scheme).ok_or(UNKNOWN_SCHEME);
         known.and_then(|scheme| parse_url(scheme, rest))
@@ -43,9 +41,6 @@ pub(super) fn split_scheme(bytes: &[u8]) -> Option<(&str, &[u8])> {
     valid.then_some((scheme, rest))
 }
 
-const WINDOWS: &str =
-    "that is a path of Windows; write / for \\, and ./ before it for a local file of that name";
-
 /// The path of a `file:` URL (RFC 8089), decoded.
 fn file_url(bytes: &[u8]) -> Option<Parsed<Vec<u8>>> {
     let (scheme, rest) = split_scheme(bytes)?;
@@ -61,11 +56,6 @@ fn file_url(bytes: &[u8]) -> Option<Parsed<Vec<u8>>> {
         true => Err("the path has a NUL byte in it"),
         false => Ok(path),
     }))
-}
-
-/// Whether it begins as `C:\` does.
-fn is_windows_path(bytes: &[u8]) -> bool {
-    matches!(bytes, [drive, b':', b'\\', ..] if drive.is_ascii_alphabetic())
 }
 
 const UNKNOWN_SCHEME: &str = "unknown scheme; known are sftp, http, https, dav, davs, webdav, \

@@ -128,6 +128,13 @@ impl<'a> Places<'a> {
                     }
                     location
                 }
+                None if name.len() == 1 && path.starts_with(b"\\") => {
+                    return Err(Stop::Usage(format!(
+                        "{}: that is a path of Windows\n\
+                         hint: write / for \\, and ./ before it for a local file of that name",
+                        argument.display()
+                    )));
+                }
                 None => location.as_ssh_host(),
             },
             _ => location,

@@ -96,7 +96,7 @@ impl End {
             Self::Broken(cause) => {
                 state.error(ErrorKind::Unreachable, "connect").because(cause.to_string())
             }
-            Self::Refused(error) => again(error),
+            Self::Refused(error) => error.again(),
             Self::WrongSignature => state
                 .error(ErrorKind::Unauthenticated, "verify the host key")
                 .because(self.reason())
@@ -115,7 +115,7 @@ impl End {
             Self::Violation(_) | Self::NoCommon { .. } => {
                 state.error(ErrorKind::Protocol, operation).because(self.reason())
             }
-            Self::Refused(error) => again(error),
+            Self::Refused(error) => error.again(),
             Self::WrongSignature => state
                 .error(ErrorKind::Unauthenticated, operation)
                 .because(self.reason())
@@ -123,12 +123,6 @@ impl End {
             _ => state.error(ErrorKind::Unreachable, operation).because(self.reason()),
         }
     }
-}
-
-/// An error once more: several may have to hear of it.
-fn again(error: &Error) -> Error {
-    let same = Error::new(error.kind(), error.operation()).at(error.location());
-    same.because(error.cause()).with_retry(error.retry())
 }
 
 fn was_cut(error: &io::Error) -> bool {
