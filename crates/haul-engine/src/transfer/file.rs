@@ -124,7 +124,8 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
                 _ => Reason::New,
             };
             let digest = moved.digest;
-            seen.clone_from(&moved.identity);
+            // Of a source that reports no length, the one that was read.
+            seen = moved.identity.clone().map(|seen| Identity { size: moved.bytes, ..seen });
             say(context, item, Action::Copied, &Moved { reason: Some(reason), ..moved });
             digest
         }

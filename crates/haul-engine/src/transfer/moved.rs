@@ -56,10 +56,18 @@ async fn remove(
         return Err(changed(seen, &now));
     }
     let aside = aside(path)?;
-    source.rename(path, &aside).await?;
-    match look(item, source, &aside, seen, copy).await {
-        Ok(()) => source.remove(&aside).await,
-        Err(error) => Err(put_back(source, &aside, path, error).await),
+    let removed = async {
+        source.rename(path, &aside).await?;
+        look(item, source, &aside, seen, copy).await?;
+        source.remove(&aside).await
+    };
+    match removed.await {
+        Ok(()) => Ok(()),
+        // Also if renaming failed: the response may be what was lost.
+        Err(error) => match source.find(&aside).await {
+            Ok(None) => Err(error),
+            _ => Err(put_back(source, &aside, path, error).await),
+        },
     }
 }
 

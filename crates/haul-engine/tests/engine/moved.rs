@@ -125,3 +125,13 @@ async fn what_is_there_already_is_compared_before_its_source_is_removed() {
     let other = destination.find(&path("other")).await.unwrap().unwrap();
     assert_eq!(other.size, 5);
 }
+
+#[tokio::test]
+async fn a_source_that_cannot_be_removed_gets_its_name_back() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    source.add_file("f", "f");
+    source.faults().on(Operation::Remove).fail(ErrorKind::PermissionDenied);
+    let outcome = run(job(&source, &destination), moving()).await;
+    assert_eq!(outcome.failures()[0].kind(), ErrorKind::PermissionDenied);
+    assert_eq!(source.paths(), ["f"]);
+}

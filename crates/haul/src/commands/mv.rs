@@ -41,7 +41,8 @@ pub(crate) async fn run(args: &MvArgs, config: &Config, printer: &Printer) -> Re
 
     let (mut rest, mut failed) = (Vec::new(), false);
     for source in sources {
-        // A manifest lists what was read. And names that a destination may treat as one are told apart while copying.
+        // A manifest needs the content to be read, and only a copy can distinguish names that the destination may
+        // treat as one.
         let renames = resolved.manifest.is_none() && !alike;
         let outcome = match renames {
             true => renamed(&places, &source, &destination, into, args.dry_run).await,

@@ -67,7 +67,7 @@ pub(crate) struct Rules {
 impl Rules {
     /// # Errors
     ///
-    /// Rules that only include leave nothing out, which nobody means who writes them.
+    /// There are only include rules: they would exclude nothing.
     pub(crate) fn new(rules: Vec<Rule>) -> Result<Self, String> {
         if !rules.is_empty() && rules.iter().all(|rule| rule.include) {
             return Err("--include alone leaves nothing out: what no pattern matches is copied too. \

@@ -70,7 +70,7 @@ pub(crate) fn reached(host: &str, link: &LinkStatus) -> String {
 /// How a transfer ended, in one line.
 pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String {
     let mut parts = Vec::new();
-    // Whoever reads only the beginning has to know.
+    // First, so that it is not overlooked.
     if summary.failed > 0 {
         parts.push(format!("{} failed", summary.failed));
     }

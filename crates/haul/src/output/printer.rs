@@ -88,7 +88,7 @@ impl Printer {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Appends to a file from now on what people are told, and what [`Printer::log`] is given.
+    /// Appends messages, and the lines passed to [`Printer::log`], to a file from now on.
     ///
     /// # Errors
     ///

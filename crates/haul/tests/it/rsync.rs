@@ -153,7 +153,7 @@ fn patterns_are_read_from_files() {
     session.haul("check --exclude-from list s d").status(1);
 }
 
-/// Nobody who writes it means that everything is copied.
+/// On its own it would copy everything.
 #[test]
 fn include_without_exclude_is_refused() {
     let session = Session::new().file("s/a.txt", "").file("s/b", "");
