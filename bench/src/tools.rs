@@ -84,15 +84,21 @@ struct ToolTable {
 }
 
 impl Tools {
-    /// Reads a tools file and looks for each tool: at the path given, or on `PATH`.
-    pub fn find(file: &str, text: &str, given: &BTreeMap<String, PathBuf>) -> Result<Self, String> {
+    /// Reads a tools file and looks for each tool: at the path given, among the programs of this source
+    /// (which the file need not name), or on `PATH`.
+    pub fn find(
+        file: &str,
+        text: &str,
+        given: &BTreeMap<String, PathBuf>,
+        own: &BTreeMap<String, PathBuf>,
+    ) -> Result<Self, String> {
         let table: FileTable = toml::from_str(text).map_err(|error| format!("{file}: {error}"))?;
         if let Some(name) = given.keys().find(|name| table.tool.iter().all(|t| t.name != **name)) {
             return Err(format!("--peer {name}: {file} has no such tool"));
         }
         let tools = table.tool.into_iter().map(|tool| {
             let program = tool.program.as_deref().unwrap_or(&tool.name);
-            let path = match given.get(&tool.name) {
+            let path = match given.get(&tool.name).or_else(|| own.get(&tool.name)) {
                 Some(path) if is_program(path) => Ok(path.clone()),
                 Some(path) => Err(format!("{} is no program", path.display())),
                 None => on_path(program).ok_or_else(|| tool.advice(program)),
@@ -190,7 +196,8 @@ mod tests {
 
     #[test]
     fn every_built_in_scenario_has_a_tool_and_every_use_a_scenario() {
-        let tools = Tools::find("tools.toml", BUILT_IN, &BTreeMap::new()).expect("readable");
+        let tools = Tools::find("tools.toml", BUILT_IN, &BTreeMap::new(), &BTreeMap::new())
+            .expect("readable");
         let plan = Plan::parse("scenarios.toml", scenario::BUILT_IN).expect("readable");
         for scenario in plan.scenarios() {
             assert!(!tools.for_scenario(scenario).is_empty(), "{} has no tool", scenario.name);
@@ -209,7 +216,8 @@ mod tests {
 
     #[test]
     fn rows_of_a_scenario_have_names_of_their_own() {
-        let tools = Tools::find("tools.toml", BUILT_IN, &BTreeMap::new()).expect("readable");
+        let tools = Tools::find("tools.toml", BUILT_IN, &BTreeMap::new(), &BTreeMap::new())
+            .expect("readable");
         let plan = Plan::parse("scenarios.toml", scenario::BUILT_IN).expect("readable");
         for scenario in plan.scenarios() {
             let mut names: Vec<_> = tools
@@ -227,13 +235,26 @@ mod tests {
     #[test]
     fn a_missing_tool_says_how_to_get_it_and_an_unknown_peer_is_an_error() {
         let text = "[[tool]]\nname = 'zzz'\nversion = 'x'\npackage = 'zzz-tools'\n";
-        let tools = Tools::find("t.toml", text, &BTreeMap::new()).expect("readable");
+        let own = BTreeMap::from([("haul".to_owned(), PathBuf::from("/bin/true"))]);
+        let tools = Tools::find("t.toml", text, &BTreeMap::new(), &own).expect("readable");
         assert_eq!(
             tools.all()[0].found,
             Err("zzz is not installed (apt-get install zzz-tools)".to_owned())
         );
         let given = BTreeMap::from([("yyy".to_owned(), PathBuf::from("/bin/true"))]);
-        let error = Tools::find("t.toml", text, &given).expect_err("no such tool");
+        let error = Tools::find("t.toml", text, &given, &own).expect_err("no such tool");
         assert_eq!(error, "--peer yyy: t.toml has no such tool");
+    }
+
+    #[test]
+    fn a_program_of_this_source_is_used_unless_another_one_is_given() {
+        let text = "[[tool]]\nname = 'haul'\nversion = 'x'\n";
+        let at = |path: &str| BTreeMap::from([("haul".to_owned(), PathBuf::from(path))]);
+        let path = |given: &BTreeMap<String, PathBuf>| {
+            let tools = Tools::find("t.toml", text, given, &at("/bin/true")).expect("readable");
+            tools.all()[0].found.clone().map(|found| found.path)
+        };
+        assert_eq!(path(&BTreeMap::new()), Ok("/bin/true".into()));
+        assert_eq!(path(&at("/bin/false")), Ok("/bin/false".into()));
     }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use haul_bench::record::{
     LinkShape, Machine, Measure, Outcome, ProgressSample, Record, Run, Scenario, WireSample,
 };
-use haul_bench::report::{Results, Row, ScenarioResults, html, markdown};
+use haul_bench::report::{Results, Row, ScenarioResults, chart, html, markdown};
 
 const LOCAL: &str = "local/copy/one";
 const SFTP: &str = "sftp/200ms-500mbit/download/one";
@@ -412,4 +412,24 @@ fn a_scenario_without_runs_is_shown_as_such() {
     let results = read(&file([(mount().0, Vec::new())]));
     assert!(markdown(&results).contains("No runs."));
     assert!(html(&results).contains("No runs."));
+}
+
+#[test]
+fn the_chart_has_a_bar_for_each_tool_and_the_limit_of_the_link() {
+    let svg = chart(&read(&file([sftp()]))).unwrap();
+    assert!(svg.contains("Download at 200 ms round trip, 500 Mbit/s (MB/s)"), "{svg}");
+    assert!(svg.contains("60.3: all that the link carries"), "{svg}");
+    let description = "MB/s. SFTP: rclone, best 56.3, haul 54.4, lftp 30.2, rclone 24.1, scp 10.3. \
+                       The link carries 60.3 MB/s.";
+    assert!(svg.contains(description), "{svg}");
+    let bars = svg.matches("<rect class=").count();
+    assert_eq!((bars, svg.matches("<rect class=\"haul\"").count()), (5, 1));
+    assert!(!svg.contains("ncftp") && !svg.contains("aria2"), "no figure, no bar: {svg}");
+}
+
+#[test]
+fn what_cannot_be_compared_is_not_drawn_in_one_chart() {
+    let error = chart(&read(&file([sftp(), local()]))).unwrap_err();
+    assert!(error.contains(SFTP) && error.contains(LOCAL), "{error}");
+    assert!(chart(&read(&file([connect()]))).is_err());
 }

@@ -103,6 +103,9 @@ struct ReportArguments {
     /// Write tables here instead of printing them
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    /// Write one SVG with the rates of all transfers here; they share a link and a direction
+    #[arg(long, value_name = "FILE")]
+    chart: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

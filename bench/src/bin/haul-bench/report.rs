@@ -26,6 +26,9 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, String> {
         Some(path) => write(path, &tables)?,
         None => io::stdout().write_all(tables.as_bytes()).map_err(|error| error.to_string())?,
     }
+    if let Some(path) = &arguments.chart {
+        write(path, &report::chart(&results)?)?;
+    }
     if let Some(path) = &arguments.html {
         write(path, &report::html(&results))?;
     }

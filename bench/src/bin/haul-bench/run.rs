@@ -45,6 +45,7 @@ pub(crate) fn front(arguments: &RunArguments) -> Result<ExitCode, String> {
             results: vec![output.clone()],
             html: arguments.html.clone(),
             markdown: None,
+            chart: None,
         };
         // Results of a run that was interrupted are worth reading too.
         report::report(&report)?;
@@ -122,16 +123,11 @@ fn tools(arguments: &RunArguments, haul: &Path) -> Result<Tools, String> {
 /// All tools; those of this source at their places.
 pub(crate) fn find_tools(files: &FileArguments, haul: Option<&Path>) -> Result<Tools, String> {
     let (name, text) = text(files.tools_file.as_deref(), "tools.toml", tools::BUILT_IN)?;
-    let mut given: BTreeMap<String, PathBuf> = files.peer.iter().cloned().collect();
-    if files.tools_file.is_none() {
-        if let Some(haul) = haul {
-            given.insert("haul".to_owned(), haul.to_owned());
-        }
-        if let Some(pipeline) = beside("plain-pipeline") {
-            given.insert("plain pipeline".to_owned(), pipeline);
-        }
-    }
-    Tools::find(&name, &text, &given)
+    let given: BTreeMap<String, PathBuf> = files.peer.iter().cloned().collect();
+    let haul = haul.map(|haul| ("haul".to_owned(), haul.to_owned()));
+    let pipeline = beside("plain-pipeline").map(|path| ("plain pipeline".to_owned(), path));
+    let own = haul.into_iter().chain(pipeline).collect();
+    Tools::find(&name, &text, &given, &own)
 }
 
 fn text(file: Option<&Path>, built_in: &str, text: &str) -> Result<(String, String), String> {

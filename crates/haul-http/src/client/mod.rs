@@ -32,8 +32,11 @@ mod options;
 mod pipe;
 mod pipes;
 mod proxy;
+mod reading;
+mod remote;
 mod sending;
 mod source;
+mod speed;
 mod storage;
 mod upload;
 

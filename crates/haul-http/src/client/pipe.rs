@@ -11,8 +11,8 @@
 //! The reader always reads on, whoever takes what it has read or not: one part may have to wait for
 //! another one that comes behind it. How much can wait is bounded by what was asked for.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -48,9 +48,21 @@ const GATHERED: Duration = Duration::from_millis(30);
 /// costs more.
 const SKIPPED_MOST: u64 = 1 << 20;
 
+/// And if that takes no longer than this.
+const SKIPPED_FOR: Duration = Duration::from_secs(1);
+
+/// No lane is given more than this, in thousandths of what it carries in two round trips: the first one would have
+/// everything, and on a slow path the slowest would have as much left at the end as the fastest had.
+pub const ENOUGH: u64 = 2000;
+
 /// What a new lane may be expected to carry in a round trip, and by how much more than it has carried.
 const FIRST_ALLOWANCE: u64 = 256 << 10;
 const GROWTH: u64 = 2;
+
+/// The same for one that has had so many round trips to show what it carries.
+const LEAST_ALLOWANCE: u64 = 32 << 10;
+const SHOWN_AFTER: u32 = 8;
+const SHOWN_AFTER_AT_LEAST: Duration = Duration::from_secs(1);
 
 /// How old a round trip of a packet may be that is shown as that of now.
 const RECENT: Duration = Duration::from_millis(200);
@@ -71,6 +83,10 @@ struct Shared {
     outstanding: AtomicU64,
     /// Bytes that the lane may be expected to carry in a round trip.
     allowance: AtomicU64,
+    /// Bytes that have arrived.
+    arrived: AtomicU64,
+    /// When the last that was asked for had arrived.
+    idle_since: Mutex<Instant>,
     ended: AtomicBool,
     abandoned: Notify,
     /// Whether the server has said anything.
@@ -78,6 +94,13 @@ struct Shared {
     asked: AtomicU64,
     /// After how many requests the server ends the connection, if it says so.
     most_asked: AtomicU64,
+}
+
+impl Shared {
+    fn load(&self) -> u64 {
+        let allowance = self.allowance.load(Ordering::Relaxed);
+        self.outstanding.load(Ordering::Relaxed) * 1000 / allowance
+    }
 }
 
 /// The answer to one request, as it comes.
@@ -139,11 +162,12 @@ impl Question {
 }
 
 impl Pipe {
-    /// Over a connection. What it does is done on `runtime`.
+    /// Over a connection. What it does is done on `runtime`; that it can carry more is announced by `changed`.
     pub fn start(
         connected: Connected<Link>,
         buffers: BufferPool,
         waits: HostWaits,
+        changed: Arc<Notify>,
         runtime: &Handle,
     ) -> Self {
         let Connected { stream, round_trip, gauge } = connected;
@@ -153,6 +177,8 @@ impl Pipe {
         let shared = Arc::new(Shared {
             outstanding: AtomicU64::new(0),
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
+            arrived: AtomicU64::new(0),
+            idle_since: Mutex::new(Instant::now()),
             ended: AtomicBool::new(false),
             abandoned: Notify::new(),
             answered: AtomicBool::new(false),
@@ -167,6 +193,9 @@ impl Pipe {
             buffers,
             shared: Arc::clone(&shared),
             pace: Pace::new(),
+            most: 0,
+            began: Instant::now(),
+            changed,
             waits,
             round_trip,
             number: 0,
@@ -196,12 +225,23 @@ impl Pipe {
 
     /// How busy the lane is, in thousandths of what it can carry in a round trip.
     pub fn load(&self) -> u64 {
-        self.outstanding() * 1000 / self.shared.allowance.load(Ordering::Relaxed)
+        self.shared.load()
     }
 
     /// Bytes that were asked for and have not arrived.
     pub fn outstanding(&self) -> u64 {
         self.shared.outstanding.load(Ordering::Relaxed)
+    }
+
+    /// For how long nothing has been outstanding.
+    pub fn idle_for(&self) -> Duration {
+        let since = *self.shared.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.outstanding() == 0 { since.elapsed() } else { Duration::ZERO }
+    }
+
+    /// Bytes of bodies that have arrived.
+    pub fn arrived(&self) -> u64 {
+        self.shared.arrived.load(Ordering::Relaxed)
     }
 
     /// Whether nothing can be asked any more.
@@ -319,6 +359,10 @@ struct Reader {
     buffers: BufferPool,
     shared: Arc<Shared>,
     pace: Pace,
+    /// The most that it carried in a round trip.
+    most: u64,
+    began: Instant,
+    changed: Arc<Notify>,
     waits: HostWaits,
     round_trip: Duration,
     /// Answers that have come.
@@ -350,6 +394,7 @@ impl Reader {
                     false
                 }
             };
+            self.changed.notify_waiters();
             if !goes_on {
                 break;
             }
@@ -392,7 +437,7 @@ impl Reader {
             self.shared.most_asked.store(self.number.saturating_add(more), Ordering::Relaxed);
         }
         if question.sent > 0 {
-            self.carried(question.sent);
+            self.carried(question.sent, FIRST_ALLOWANCE);
         }
         let closes = says(&head.headers, &CONNECTION, "close");
         let wanted = head.status == StatusCode::PARTIAL_CONTENT || head.status == StatusCode::OK;
@@ -406,24 +451,38 @@ impl Reader {
             // Much more than was asked for; it is not kept for whoever may look at it later.
             return Ok(false);
         }
+        let mut skipped_since = None;
         while length > 0 {
-            if (question.pieces.is_closed() || !wanted) && length > SKIPPED_MOST {
-                return Ok(false);
+            if question.pieces.is_closed() || !wanted {
+                let since = skipped_since.get_or_insert_with(Instant::now);
+                if length > SKIPPED_MOST || since.elapsed() > SKIPPED_FOR {
+                    return Ok(false);
+                }
             }
             let bytes = self.body(question, length).await?;
             let arrived = bytes.len() as u64;
             length -= arrived;
             left.arrived(arrived);
-            self.carried(arrived);
+            self.arrived(arrived);
             // Whoever does not want it any more does not hinder those behind.
             drop(question.pieces.send(Ok(Piece::Body(bytes))));
         }
         Ok(!closes)
     }
 
-    fn carried(&mut self, bytes: u64) {
-        let carried = self.pace.carry(bytes, self.round_trip);
-        let allowance = FIRST_ALLOWANCE.max(GROWTH * carried);
+    fn arrived(&mut self, bytes: u64) {
+        self.shared.arrived.fetch_add(bytes, Ordering::Relaxed);
+        let shown_after = SHOWN_AFTER_AT_LEAST.max(self.round_trip * SHOWN_AFTER);
+        let has_shown = self.began.elapsed() > shown_after;
+        self.carried(bytes, if has_shown { LEAST_ALLOWANCE } else { FIRST_ALLOWANCE });
+        if self.shared.load() < ENOUGH {
+            self.changed.notify_waiters();
+        }
+    }
+
+    fn carried(&mut self, bytes: u64, least: u64) {
+        self.most = self.most.max(self.pace.carry(bytes, self.round_trip));
+        let allowance = least.max(GROWTH * self.most);
         self.shared.allowance.store(allowance, Ordering::Relaxed);
     }
 
@@ -514,6 +573,8 @@ impl Outstanding<'_> {
 impl Drop for Outstanding<'_> {
     fn drop(&mut self) {
         self.shared.outstanding.fetch_sub(self.bytes, Ordering::Relaxed);
+        let mut since = self.shared.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
+        *since = Instant::now();
     }
 }
 
@@ -604,7 +665,8 @@ mod tests {
         let (connected, accepted) = join(connector.reach(&origin, |_| {}), listener.accept()).await;
         let buffers = BufferPool::new(4096, 1);
         let waits = HostWaits::default();
-        let pipe = Pipe::start(connected.unwrap(), buffers, waits, &Handle::current());
+        let changed = Arc::new(Notify::new());
+        let pipe = Pipe::start(connected.unwrap(), buffers, waits, changed, &Handle::current());
         (pipe, accepted.unwrap().0, Url::new(origin, b"/file", None).unwrap())
     }
 

@@ -10,21 +10,22 @@ use http::header::RANGE;
 use http::{HeaderValue, Request};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::body::Payload;
 use super::connect::Connector;
 use super::facts::bytes_of;
-use super::pipe::{Part, Pipe};
+use super::pipe::{ENOUGH, Part, Pipe};
+use super::speed::{AT_ONCE, ENOUGH_FOR_SLOW, JUDGED_AFTER, Speed};
 use crate::parse::{Origin, Url};
 
 /// Lanes in the making: enough to open all that a long path needs at once.
 const MAKING: usize = 64;
 
-/// While lanes are being opened none is given more than this, in thousandths of what it carries in
-/// two round trips: the first one would have everything, and take long for it.
-const ENOUGH: u64 = 2000;
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// After this time without work a lane is idle, and does not only wait for the next request.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -47,6 +48,9 @@ const LOST_AFTER: u32 = 4;
 /// Fewer lanes than this are never closed for lack of a response.
 const FEWEST: usize = 8;
 
+/// How often is looked whether a lane has responded.
+const LOOK_FOR_FIRST: Duration = Duration::from_millis(5);
+
 /// Bytes that every new lane is asked for before anything is known of the file.
 pub const PIECE: u64 = 64 << 10;
 
@@ -67,7 +71,7 @@ pub struct Pipes {
     /// What comes on all of them, over a long path.
     inflow: OnceLock<Option<Arc<Inflow>>>,
     state: Mutex<State>,
-    changed: Notify,
+    changed: Arc<Notify>,
     this: Weak<Self>,
 }
 
@@ -88,6 +92,9 @@ struct State {
     /// anything yet when they are opened.
     least: usize,
     foresight: Option<Foresight>,
+    speed: Speed,
+    /// Bytes that have arrived on lanes that have ended.
+    arrived_before: u64,
 }
 
 /// What new lanes are asked at once.
@@ -104,7 +111,7 @@ impl Pipes {
     pub fn new(origin: Origin, connector: Arc<Connector>, runtime: Handle) -> Arc<Self> {
         let state = Mutex::new(State { wished: 1, ..State::default() });
         let buffers = BufferPool::new(BUFFER, BUFFERS_KEPT);
-        let changed = Notify::new();
+        let changed = Arc::new(Notify::new());
         Arc::new_cyclic(|this| Self {
             origin,
             connector,
@@ -149,6 +156,11 @@ impl Pipes {
         self.tend(&mut state);
     }
 
+    /// Whether a lane has had nothing to do for a while, and none is asked for anything new.
+    pub fn has_idle(&self) -> bool {
+        self.lock().open.iter().any(|lane| lane.idle_for() > IDLE)
+    }
+
     /// How long a response may take that waits behind nothing else.
     pub fn patience(&self) -> Duration {
         self.lock().patience()
@@ -189,11 +201,12 @@ impl Pipes {
                 let mut state = self.lock();
                 self.tend(&mut state);
                 let least = state.open.iter().min_by_key(|lane| lane.load());
-                let more_come = state.making > 0;
-                if let Some(least) = least.filter(|lane| !more_come || lane.load() < ENOUGH) {
+                // What is sent is announced by its answer alone: nothing is known of it meanwhile.
+                let is_sent = !body.is_empty() && state.making == 0;
+                if let Some(least) = least.filter(|lane| is_sent || lane.load() < ENOUGH) {
                     return Ok((least.ask(request, url, expected, body), Arc::clone(least)));
                 }
-                if state.making == 0 {
+                if state.open.is_empty() && state.making == 0 {
                     // It is the same for all who have waited for it.
                     if let Some(failure) =
                         state.failure.as_ref().filter(|_| state.failures > failures)
@@ -203,7 +216,7 @@ impl Pipes {
                     self.make(&mut state);
                 }
             }
-            // What lanes have carried is not announced.
+            // A lane that carries nothing does not announce that it is given up.
             drop(timeout(LOOK_AGAIN, changed).await);
         }
     }
@@ -228,12 +241,18 @@ impl Pipes {
     fn tend(&self, state: &mut State) {
         state.forget_ended();
         state.give_up_unfed();
-        let wished = state.wished.max(state.least);
+        let mut wished = state.wished.max(state.least);
+        let arrived = state.arrived();
+        state.speed.arrived(Instant::now(), arrived);
+        if state.speed.is_slow() {
+            wished = wished.min(ENOUGH_FOR_SLOW);
+        }
         while state.open.len() > wished {
             let Some(idle) = state.open.iter().rposition(|lane| lane.outstanding() == 0) else {
                 break;
             };
-            state.open.remove(idle);
+            let lane = state.open.remove(idle);
+            state.arrived_before += lane.arrived();
         }
         let paused = state.paused_until.is_some_and(|until| until > Instant::now());
         // The first lane opens when somebody needs it, and the others are worth it only then.
@@ -253,8 +272,15 @@ impl Pipes {
     async fn open_one(self: Arc<Self>) {
         let began = Instant::now();
         let connected = self.connector.reach(&self.origin, |_| {}).await;
+        let excess = connected.is_ok() && !self.can_be_fed().await;
         let mut state = self.lock();
         state.making -= 1;
+        if excess {
+            state.least = state.least.min(state.open.len());
+            drop(state);
+            self.changed.notify_waiters();
+            return;
+        }
         match connected {
             Ok(mut connected) => {
                 let inflow = self.inflow.get_or_init(|| Inflow::over(connected.round_trip));
@@ -264,7 +290,9 @@ impl Pipes {
                 state.failure = None;
                 state.connect.get_or_insert(began.elapsed());
                 let waits = self.connector.waits(&self.origin);
-                let pipe = Pipe::start(connected, self.buffers.clone(), waits, &self.runtime);
+                let changed = Arc::clone(&self.changed);
+                let buffers = self.buffers.clone();
+                let pipe = Pipe::start(connected, buffers, waits, changed, &self.runtime);
                 state.ask_ahead(&pipe);
                 state.open.push(Arc::new(pipe));
             }
@@ -281,6 +309,33 @@ impl Pipes {
         }
         drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// Whether the path is fast enough for a lane more. From [`AT_ONCE`] lanes on this waits for the first
+    /// bytes on the others, which are a round trip away.
+    async fn can_be_fed(&self) -> bool {
+        let began = Instant::now();
+        loop {
+            let has_answered = {
+                let state = self.lock();
+                if state.open.len() < AT_ONCE || began.elapsed() > state.patience() {
+                    return true;
+                }
+                if let Some(judged) = state.speed.first_judged() {
+                    return !state.speed.is_slow() || began > judged;
+                }
+                state.open.iter().any(|lane| lane.has_answered())
+            };
+            if !has_answered {
+                sleep(LOOK_FOR_FIRST).await;
+                continue;
+            }
+            sleep(JUDGED_AFTER).await;
+            let mut state = self.lock();
+            let arrived = state.arrived();
+            state.speed.judge(Instant::now(), arrived);
+            return !state.speed.is_slow();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -314,10 +369,16 @@ impl State {
             lane.is_ended() && !lane.has_answered() && soon && later(lane)
         };
         let refused = self.open.iter().any(|lane| turned_away(lane));
-        self.open.retain(|lane| !lane.is_ended());
+        let ended = self.open.extract_if(.., |lane| lane.is_ended());
+        self.arrived_before += ended.map(|lane| lane.arrived()).sum::<u64>();
         if refused {
             self.refuse();
         }
+    }
+
+    /// Bytes that have arrived on all lanes.
+    fn arrived(&self) -> u64 {
+        self.arrived_before + self.open.iter().map(|lane| lane.arrived()).sum::<u64>()
     }
 
     /// How long a lane has to respond before others, or another, are asked.

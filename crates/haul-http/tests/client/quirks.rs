@@ -1,7 +1,7 @@
 //! Servers that other clients cope with: what they refuse has another way, which is learnt once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -313,4 +313,48 @@ async fn a_lane_that_does_not_report_the_version_at_the_end_is_not_waited_for() 
     let seen = tokio::time::timeout(Duration::from_secs(40), file.recheck()).await;
     assert_eq!(seen.unwrap().unwrap(), *file.identity());
     assert_eq!(server.asked("HEAD").len(), 2);
+}
+
+#[tokio::test]
+async fn the_rest_of_a_part_that_stalls_is_asked_for_on_an_idle_lane() {
+    const FILE: usize = 300 << 10;
+    const STALLS_FROM: usize = 100 << 10;
+    let content: String = (0..FILE).map(|n| char::from(b'a' + (n / 7 % 26) as u8)).collect();
+    let stalled = AtomicUsize::new(0);
+    let body = content.clone();
+    let server = Scripted::start(move |asked| {
+        if asked.method == "HEAD" {
+            return Reply::Say(200, vec![("ETag", "\"1\"".to_owned())], body.clone());
+        }
+        let range = asked.header("range").strip_prefix("bytes=").unwrap_or("0-");
+        let (first, last) = range.split_once('-').unwrap();
+        let first: usize = first.parse().unwrap();
+        let last = last.parse().unwrap_or(FILE).min(FILE - 1);
+        let part = format!("bytes {first}-{last}/{FILE}");
+        let headers = vec![("Content-Range", part), ("ETag", "\"1\"".to_owned())];
+        let part = body[first..=last].to_owned();
+        if first == STALLS_FROM && stalled.fetch_add(1, Ordering::Relaxed) == 0 {
+            return Reply::Stall(206, headers, part, 10 << 10);
+        }
+        Reply::Say(206, headers, part)
+    })
+    .await;
+    let location = Location::parse("http://server/").unwrap();
+    let url = Url::parse(&server.url).unwrap();
+    let storage = HttpStorage::open_web(host(&server.url), location, url, true);
+    storage.set_lanes(3);
+    let file = storage.open(&path("file")).await.unwrap();
+    let mut bytes = Vec::new();
+    let wanted = Range::between(STALLS_FROM as u64, FILE as u64);
+    let mut blocks = file.read_at(wanted);
+    while let Some(block) = blocks.next().await {
+        block.unwrap().pieces().iter().for_each(|piece| bytes.extend_from_slice(piece));
+    }
+    assert!(bytes == content.as_bytes()[STALLS_FROM..], "{} bytes", bytes.len());
+    let asked = server.asked("GET");
+    let starts = asked.iter().filter_map(|asked| {
+        asked.header("range").strip_prefix("bytes=")?.split_once('-')?.0.parse::<usize>().ok()
+    });
+    let again = starts.filter(|start| *start > STALLS_FROM).collect::<Vec<_>>();
+    assert!(!again.is_empty() && again[0] >= STALLS_FROM + (10 << 10), "{again:?}");
 }

@@ -55,6 +55,8 @@ pub(crate) enum Reply {
     Unread,
     /// A body is announced to be longer than it is.
     Cut(u16, String),
+    /// So much of the body is sent, and no more.
+    Stall(u16, Vec<(&'static str, String)>, String, usize),
 }
 
 impl Reply {
@@ -152,6 +154,18 @@ async fn serve(
                 (status, Vec::new(), String::new(), 0)
             }
             Reply::Cut(status, body) => (status, Vec::new(), body, 1000),
+            Reply::Stall(status, headers, body, sent) => {
+                let mut text = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n", body.len());
+                for (name, value) in headers {
+                    write!(text, "{name}: {value}\r\n").unwrap();
+                }
+                text += "\r\n";
+                text += &body[..sent];
+                stream.write_all(text.as_bytes()).await.ok()?;
+                // Until the client gives up.
+                drop(tokio::io::copy(&mut stream, &mut tokio::io::sink()).await);
+                return None;
+            }
             Reply::Close(_) | Reply::Unread => return None,
             Reply::Silent => {
                 // Until the client gives up.

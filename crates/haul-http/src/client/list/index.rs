@@ -8,8 +8,8 @@ use http::header::CONTENT_TYPE;
 
 use super::super::answer::Head;
 use super::super::error;
-use super::super::file::whole;
 use super::super::kept::Page;
+use super::super::remote::whole;
 use super::super::storage::Inner;
 use super::{ASKED, apart};
 use crate::parse::Url;

@@ -1,0 +1,270 @@
+//! What is read of one file on a server: its parts, by ranges where the server has them, and otherwise from
+//! its beginning.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use haul_storage::{Block, Error, ErrorKind, Identity, Range, Result, Retry, UNKNOWN_SIZE};
+use http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
+use http::{HeaderValue, Method, StatusCode};
+
+use super::answer::{Answer, Head};
+use super::behind::Behind;
+use super::decoded::Decoded;
+use super::error;
+use super::exchange::{Ask, Exchange, LOST_MOST, may_pass};
+use super::facts::{Facts, bytes_of, check_part};
+use super::pipe::Broken;
+use super::source::{Kept, Source};
+use crate::parse::Url;
+
+/// How often a part is asked for on another lane because the server has too much to do.
+const REFUSALS_MOST: u32 = 16;
+
+/// What is known of a file, and asked about it.
+#[derive(Debug)]
+pub struct Remote {
+    pub(super) exchange: Arc<Exchange>,
+    /// As the user knows it: who is asked when what it was redirected to is gone.
+    pub(super) url: Url,
+    /// Where it was found.
+    pub(super) found: Mutex<Url>,
+    pub(super) facts: Facts,
+    /// Its length as it is read; `None` where that is known at its end only.
+    pub(super) size: Option<u64>,
+    /// What is sent is decoded.
+    pub(super) decoded: bool,
+    pub(super) ranged: AtomicBool,
+    /// Parts that came since the server last sent the whole file instead.
+    pub(super) parts: AtomicU64,
+    /// The server does not say how long its answers are: they end with a chunk or the connection, and
+    /// none can be asked for behind another.
+    pub(super) alone: AtomicBool,
+    pub(super) kept: Mutex<Vec<Kept>>,
+    pub(super) behind: Behind,
+    /// The most that a part has carried, in bytes per second.
+    pub(super) best: AtomicU64,
+}
+
+impl Remote {
+    /// Which version an answer is of, if it is another one than is being read. Where it says less than
+    /// what is known there is less to compare.
+    pub(super) fn other_version(&self, answer: &Head) -> Result<Option<Identity>> {
+        let mut now = Facts::of(answer, "look at")?;
+        now.size = now.size.or(self.facts.size);
+        now.modified = now.modified.or(self.facts.modified);
+        now.tag = now.tag.or_else(|| self.facts.tag.clone());
+        Ok(self.facts.differs(&now).map(|_| now.identity()))
+    }
+
+    pub(super) async fn ask(self: Arc<Self>, range: Range) -> Result<Kept> {
+        if !self.is_ranged() {
+            return self.pass_over(range).await;
+        }
+        let (mut refusals, mut lost) = (0, 0);
+        loop {
+            if self.alone.load(Ordering::Relaxed) {
+                return self.ask_alone(range).await;
+            }
+            let found = self.found();
+            let ask = part(&found, range, self.facts.if_range());
+            let (mut part, lane) = self.exchange.part(&ask, range.len()).await?;
+            let is_last = Some(range.end()) == self.facts.size;
+            self.behind.part_asked(&self.exchange, &found, &lane, is_last).await?;
+            let head = match part.head().await {
+                Ok(head) => head,
+                // Servers end a connection after so many requests (nginx 1000, Apache 100), or rest.
+                Err(Broken::Lost) if lost < LOST_MOST => {
+                    lost += 1;
+                    continue;
+                }
+                Err(broken) => return Err(error::of_broken(&broken, "read", &found)),
+            };
+            match head.status.as_u16() {
+                // As many lanes as there are now are too many, but others go on.
+                429 | 503 => {
+                    self.exchange.busy(&head);
+                    refusals += 1;
+                    let others = self.exchange.pipes(&found.origin).refused(&lane);
+                    if !others || refusals > REFUSALS_MOST {
+                        return Err(error::of_status(head.status, "read", &found));
+                    }
+                }
+                // Who we are, and where it is, is found out by a request of its own.
+                300..=399 | 401 | 403 | 404 | 407 | 410 => return self.ask_alone(range).await,
+                _ => {
+                    if may_pass(head.status) {
+                        return Err(error::of_status(head.status, "read", &found));
+                    }
+                    self.check_part(&head, range)?;
+                    if head.length().is_none() {
+                        self.alone.store(true, Ordering::Relaxed);
+                        continue;
+                    }
+                    let source = Source::Part(part, found);
+                    return Ok(Kept { source, range, ahead: Block::new() });
+                }
+            }
+        }
+    }
+
+    pub(super) fn is_ranged(&self) -> bool {
+        self.ranged.load(Ordering::Relaxed)
+    }
+
+    /// Checks a part. A server that sends the whole file instead, and no part between that and the last
+    /// time that it did, has no parts of this file; it is read from its beginning from then on.
+    fn check_part(&self, answer: &Head, range: Range) -> Result<()> {
+        let outcome = check_part(answer, range, &self.facts);
+        match &outcome {
+            Ok(()) => _ = self.parts.fetch_add(1, Ordering::Relaxed),
+            Err(error) if answer.status == StatusCode::OK && error.retry() == Retry::Later => {
+                if self.parts.swap(0, Ordering::Relaxed) == 0 {
+                    self.ranged.store(false, Ordering::Relaxed);
+                    self.exchange.refuses_ranges(&self.url);
+                }
+            }
+            Err(_) => {}
+        }
+        outcome
+    }
+
+    /// Asks the server that the user knows.
+    async fn ask_alone(&self, range: Range) -> Result<Kept> {
+        let ask = part(&self.url, range, self.facts.if_range());
+        let answer = self.exchange.once(&ask).await?;
+        if may_pass(answer.status) {
+            let error = error::of_status(answer.status, "read", &answer.url);
+            answer.drain().await;
+            return Err(error);
+        }
+        self.check_part(&answer, range)?;
+        *self.lock_found() = answer.url.clone();
+        Ok(Kept { source: Source::Answer(answer), range, ahead: Block::new() })
+    }
+
+    /// The piece that was kept and begins at `start`, and where the last of those ends that follow
+    /// each other from there.
+    pub(super) fn take_kept(&self, start: u64) -> (Option<Kept>, u64) {
+        let mut all = self.kept();
+        let found = all.iter().position(|kept| kept.range.start() == start);
+        let kept = found.map(|at| all.remove(at)).filter(|kept| !kept.range.is_empty());
+        let mut until = kept.as_ref().map_or(start, |kept| kept.range.end());
+        while let Some(next) = all.iter().find(|kept| kept.range.start() == until) {
+            if next.range.is_empty() {
+                break;
+            }
+            until = next.range.end();
+        }
+        (kept, until)
+    }
+
+    pub(super) fn forget_kept(&self) {
+        self.kept().clear();
+    }
+
+    /// Looks at the head of what was asked for before anything was known of the file.
+    pub(super) async fn looked_at(self: Arc<Self>, kept: Kept) -> Option<Kept> {
+        let Kept { source, range, ahead } = kept;
+        let Source::Foreseen(mut part, url) = source else {
+            return Some(Kept { source, range, ahead });
+        };
+        let head = match part.head().await {
+            // Its lane has ended, and the others go on.
+            Err(Broken::Lost) => return self.ask(range).await.ok(),
+            head => head.ok()?,
+        };
+        // A pipe cannot tell where such an answer ends.
+        head.length()?;
+        check_part(&head, range, &self.facts).ok()?;
+        Some(Kept { source: Source::Part(part, url), range, ahead })
+    }
+
+    /// From a server that sends only whole files: what is before the range is read and thrown away.
+    async fn pass_over(&self, range: Range) -> Result<Kept> {
+        let mut answer = self.exchange.once(&whole(&self.found())).await?;
+        if !answer.status.is_success() {
+            return Err(error::of_status(answer.status, "read", &answer.url));
+        }
+        let now = Facts::of(&answer, "read")?;
+        self.facts.check_coding(&now, &answer.url)?;
+        if let Some(how) = self.facts.differs(&now) {
+            return Err(Error::new(ErrorKind::Changed, "read")
+                .at(&answer.url)
+                .because(format!("it has changed: {how}")));
+        }
+        answer.hold();
+        let mut source = source_of(answer, &now, self.decoded)?;
+        let mut at = 0;
+        let mut ahead = Block::new();
+        while at < range.start() {
+            let Some(bytes) = source.next().await? else { break };
+            let end = at + bytes.len() as u64;
+            if end > range.start() {
+                let skipped = usize::try_from(range.start() - at).unwrap_or(usize::MAX);
+                ahead.push(bytes.slice(skipped..));
+            }
+            at = end;
+        }
+        let range = Range::between(range.start(), self.size.unwrap_or(UNKNOWN_SIZE));
+        Ok(Kept { source, range, ahead })
+    }
+
+    pub(super) fn found(&self) -> Url {
+        self.lock_found().clone()
+    }
+
+    /// As the user knows it.
+    pub(super) const fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Its length as it is read, where that is known before its end.
+    pub(super) const fn size(&self) -> Option<u64> {
+        self.size
+    }
+
+    /// The most that a part of it has carried, of which the last carried `rate`; bytes per second.
+    pub(super) fn best_rate(&self, rate: f64) -> f64 {
+        // A cast from float saturates.
+        let rate = rate as u64;
+        self.best.fetch_max(rate, Ordering::Relaxed).max(rate) as f64
+    }
+
+    /// Whether a lane that parts are asked for on has nothing to do.
+    pub(super) fn has_idle_lane(&self) -> bool {
+        self.exchange.pipes(&self.found().origin).has_idle()
+    }
+
+    fn lock_found(&self) -> MutexGuard<'_, Url> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+/// A part of a file, if it is still the version that is known.
+pub fn part(url: &Url, range: Range, version: Option<HeaderValue>) -> Ask {
+    let ask = whole(url);
+    let ask = match HeaderValue::try_from(bytes_of(range)) {
+        Ok(bytes) => ask.with(RANGE, bytes),
+        Err(_) => ask,
+    };
+    match version {
+        Some(version) => ask.with(IF_RANGE, version),
+        None => ask,
+    }
+}
+/// The body of an answer that is a whole file.
+pub fn source_of(answer: Answer, facts: &Facts, decoded: bool) -> Result<Source> {
+    match facts.coding.as_ref().filter(|_| decoded) {
+        Some(coding) => Ok(Source::Decoded(Box::new(Decoded::new(answer, coding)?))),
+        None => Ok(Source::Answer(answer)),
+    }
+}
+/// All of a file, as it is.
+pub fn whole(url: &Url) -> Ask {
+    let ask = Ask::new(Method::GET, url.clone(), "read");
+    ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+}
