@@ -6,6 +6,7 @@
 
 mod args;
 mod commands;
+mod complete;
 mod config;
 mod exit;
 mod filter;
@@ -24,6 +25,7 @@ mod terminal;
 mod units;
 
 use std::env;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -36,7 +38,17 @@ use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 
 fn main() -> ExitCode {
-    let arguments = args::habits::without_partial_progress(env::args_os().collect());
+    let given: Vec<OsString> = env::args_os().collect();
+    match complete::answer(&given) {
+        Ok(false) => {}
+        Ok(true) => return Exit::Done.into(),
+        Err(error) => {
+            // Whoever asked may have gone.
+            drop(error.print());
+            return Exit::Usage.into();
+        }
+    }
+    let arguments = args::habits::without_partial_progress(given);
     // As far as that is known before they are understood.
     let is_json = arguments.iter().take_while(|argument| *argument != "--").any(|a| a == "--json");
     let early = || Printer::new(OutputArgs { json: is_json, ..OutputArgs::default() });

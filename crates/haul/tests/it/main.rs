@@ -12,6 +12,7 @@ mod session;
 mod attributes;
 mod between;
 mod collide;
+mod complete;
 mod config;
 mod cp;
 mod dav;

@@ -8,6 +8,7 @@ use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 
 use crate::args::{Cli, CompletionsArgs, ManArgs};
+use crate::complete;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 
@@ -17,9 +18,8 @@ const MANUAL: &str = "User Commands";
 
 /// Prints the completions of a shell.
 pub(crate) fn completions(args: &CompletionsArgs, printer: &Printer) -> Exit {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "haul", &mut script);
-    printer.raw(&script);
+    // It is made in memory, where writing cannot fail.
+    printer.raw(&complete::script(args.shell).unwrap_or_default());
     Exit::Done
 }
 

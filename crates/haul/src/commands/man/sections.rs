@@ -101,6 +101,7 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
 const FILES: &[(&str, &str)] = &[
     ("~/.config/haul/config.toml", "The configuration: defaults, profiles, remotes."),
     ("~/.local/state/haul/", "Cached facts about SSH hosts, and the journals of uploads."),
+    ("~/.cache/haul/completion/", "Listings of servers, kept for a minute for completion."),
     ("~/.ssh/config, ~/.ssh/known_hosts", "Read as ssh reads them."),
     ("~/.netrc", "Names and passwords for HTTP and WebDAV."),
     (
@@ -116,8 +117,8 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("NETRC", "A file to use instead of ~/.netrc."),
     ("http_proxy, https_proxy, all_proxy, no_proxy", "Proxies for HTTP and WebDAV, as for curl."),
     (
-        "XDG_CONFIG_HOME, XDG_STATE_HOME",
-        "Directories to use instead of ~/.config and ~/.local/state.",
+        "XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_CACHE_HOME",
+        "Directories to use instead of ~/.config, ~/.local/state and ~/.cache.",
     ),
 ];
 

@@ -1,0 +1,98 @@
+//! The glue for bash, which takes a colon for the end of a word.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use clap::Command;
+use clap_complete::engine;
+use clap_complete::env::EnvCompleter;
+
+/// The index of the word to complete.
+const INDEX: &str = "HAUL_COMPLETE_INDEX";
+
+/// bash.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bash;
+
+/// Puts the words together again that bash has divided at colons, asks haul, and takes away what bash holds to
+/// be other words. Candidates come one a line.
+const SCRIPT: &str = r#"_haul() {
+    local rest=$COMP_LINE word words=() i candidate cur prefix
+    for ((i = 0; i <= COMP_CWORD; i++)); do
+        word=${COMP_WORDS[i]}
+        if ((i > 0)) && [[ $rest == [![:space:]]* || ( -z $rest && -z $word ) ]]; then
+            words[${#words[@]} - 1]+=$word
+        else
+            words+=("$word")
+        fi
+        rest=${rest#"${rest%%[![:space:]]*}"}
+        rest=${rest#"$word"}
+    done
+    cur=${words[${#words[@]} - 1]}
+    # As the shell would read it, as far as that matters here.
+    [[ $cur == [\'\"]* ]] && cur=${cur:1}
+    cur=${cur//\\/}
+    words[${#words[@]} - 1]=$cur
+    prefix=
+    [[ $COMP_WORDBREAKS == *:* && $cur == *:* ]] && prefix=${cur%"${cur##*:}"}
+    [[ -z $prefix && $COMP_WORDBREAKS == *@* && $cur == *@* ]] && prefix=${cur%"${cur##*@}"}
+    [[ -z $prefix && $COMP_WORDBREAKS == *=* && $cur == *=* ]] && prefix=${cur%"${cur##*=}"}
+    COMPREPLY=()
+    while IFS= read -r candidate; do
+        candidate=${candidate#"$prefix"}
+        if [[ ${COMP_WORDS[COMP_CWORD]} != [\'\"]* && $candidate == *[[:space:]\'\"\\\$\`\&\;\(\)\<\>\|\*\?\[\]\!\#]* ]]; then
+            printf -v candidate %q "$candidate"
+        fi
+        COMPREPLY+=("$candidate")
+    done < <(VARIABLE=bash INDEX=$((${#words[@]} - 1)) COMPLETER -- "${words[@]}" 2>/dev/null)
+    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=/:] ]]; then
+        compopt -o nospace 2>/dev/null
+    fi
+}
+complete -o bashdefault -F _haul BIN
+"#;
+
+impl EnvCompleter for Bash {
+    fn name(&self) -> &'static str {
+        "bash"
+    }
+
+    fn is(&self, name: &str) -> bool {
+        name == "bash"
+    }
+
+    fn write_registration(
+        &self,
+        variable: &str,
+        _name: &str,
+        bin: &str,
+        completer: &str,
+        script: &mut dyn Write,
+    ) -> io::Result<()> {
+        let text = SCRIPT
+            .replace("VARIABLE", variable)
+            .replace("INDEX", INDEX)
+            .replace("COMPLETER", completer)
+            .replace("BIN", bin);
+        script.write_all(text.as_bytes())
+    }
+
+    fn write_complete(
+        &self,
+        command: &mut Command,
+        arguments: Vec<OsString>,
+        directory: Option<&Path>,
+        candidates: &mut dyn Write,
+    ) -> io::Result<()> {
+        let index = env::var(INDEX).ok().and_then(|index| index.parse().ok());
+        let index = index.unwrap_or(arguments.len().saturating_sub(1));
+        for candidate in engine::complete(command, arguments, index, directory)? {
+            candidates.write_all(candidate.get_value().as_bytes())?;
+            candidates.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+}

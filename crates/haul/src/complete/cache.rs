@@ -1,0 +1,73 @@
+//! Listings of a minute ago: a second Tab does not connect again.
+//!
+//! One file a directory, with its location in the first line, readable by its owner only. What cannot be read or
+//! written is done without.
+
+use std::fs::{self, DirBuilder};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// How long a listing is good for.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// A directory of listings.
+#[derive(Debug)]
+pub(super) struct Cache {
+    directory: PathBuf,
+}
+
+impl Cache {
+    /// Below the user's cache directory.
+    pub(super) fn below(cache: &Path) -> Self {
+        Self { directory: cache.join("haul").join("completion") }
+    }
+
+    /// The names of a directory, if they are known. `key` is all that the listing depends on.
+    pub(super) fn get(&self, key: &str) -> Option<Vec<String>> {
+        let path = self.path(key);
+        let metadata = fs::symlink_metadata(&path).ok()?;
+        let age = SystemTime::now().duration_since(metadata.modified().ok()?).ok()?;
+        let is_mine = metadata.is_file() && metadata.uid() == rustix::process::geteuid().as_raw();
+        if age > FRESH || !is_mine {
+            return None;
+        }
+        let text = fs::read_to_string(path).ok()?;
+        let mut lines = text.split('\0');
+        (lines.next()? == key).then(|| lines.map(ToOwned::to_owned).collect())
+    }
+
+    /// Remembers the names of a directory, and forgets old ones.
+    pub(super) fn put(&self, key: &str, names: &[String]) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+        self.forget_old()?;
+        // Temporary files are readable by their owner only.
+        let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
+        file.write_all(key.as_bytes())?;
+        for name in names {
+            file.write_all(b"\0")?;
+            file.write_all(name.as_bytes())?;
+        }
+        file.persist(self.path(key))?;
+        Ok(())
+    }
+
+    fn forget_old(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            let modified = entry.metadata()?.modified()?;
+            if SystemTime::now().duration_since(modified).is_ok_and(|age| age > FRESH) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        self.directory.join(format!("{:016x}", hasher.finish()))
+    }
+}

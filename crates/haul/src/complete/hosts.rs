@@ -1,0 +1,60 @@
+//! Hosts that SSH knows by name: those of its configuration, and those whose keys it remembers.
+
+use std::fs;
+use std::path::Path;
+
+/// Their names, sorted. What cannot be read names none.
+pub(super) fn known(home: &Path) -> Vec<String> {
+    let ssh = home.join(".ssh");
+    let read = |name: &str| fs::read_to_string(ssh.join(name)).unwrap_or_default();
+    let mut hosts = configured(&read("config"));
+    hosts.extend(remembered(&read("known_hosts")));
+    hosts.sort();
+    hosts.dedup();
+    hosts
+}
+
+/// The names after `Host` that are no patterns.
+fn configured(config: &str) -> Vec<String> {
+    let lines = config.lines().filter_map(|line| {
+        let (keyword, names) = line.trim().split_once([' ', '\t', '='])?;
+        keyword.eq_ignore_ascii_case("host").then_some(names)
+    });
+    let names = lines.flat_map(|names| names.split([' ', '\t', '=']));
+    let is_name = |name: &&str| !name.is_empty() && !name.contains(['*', '?', '!', '"']);
+    names.filter(is_name).map(ToOwned::to_owned).collect()
+}
+
+/// The names that are not hashed, of hosts at the usual port.
+fn remembered(known_hosts: &str) -> Vec<String> {
+    let lines = known_hosts.lines().filter(|line| !line.starts_with(['#', '@', '|']));
+    let names = lines.filter_map(|line| line.split_whitespace().next());
+    let names = names.flat_map(|names| names.split(','));
+    let is_name = |name: &&str| {
+        !name.is_empty() && !name.contains(['*', '?', '!', '[', ':']) && !is_address(name)
+    };
+    names.filter(is_name).map(ToOwned::to_owned).collect()
+}
+
+fn is_address(name: &str) -> bool {
+    name.parse::<std::net::IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_configuration_are_hosts_and_patterns_are_not() {
+        let config = "Host nas backup *.example !x\n  HostName 10.0.0.1\nhost=web\nMatch host y\n";
+        assert_eq!(configured(config), ["nas", "backup", "web"]);
+    }
+
+    #[test]
+    fn remembered_names_are_hosts_unless_they_are_hashed_or_have_a_port() {
+        let known = "# x\nnas,10.0.0.1 ssh-ed25519 AAAA\n|1|a=|b= ssh-ed25519 AAAA\n\
+                     [web]:2222 ssh-ed25519 AAAA\n@cert-authority *.example ssh-rsa AAAA\n\
+                     git.example ssh-rsa AAAA\n";
+        assert_eq!(remembered(known), ["nas", "git.example"]);
+    }
+}

@@ -1,0 +1,171 @@
+//! Completes a location: local paths, remotes of the configuration, hosts that SSH knows, and what is in a
+//! directory of a server.
+//!
+//! A server is asked for no longer than [`PATIENCE`], and nobody is asked for a password: haul gives its
+//! terminal up first.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter as _};
+use futures_util::StreamExt;
+use haul_http::parse::href::encode_path;
+use haul_storage::Location;
+
+use super::cache::Cache;
+use super::hosts;
+use crate::args::{Cli, OutputArgs, RemoteArgs};
+use crate::config::Config;
+use crate::exit::Stop;
+use crate::output::Printer;
+use crate::places::Places;
+
+/// How long a server is waited for.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// No more names are shown of a directory.
+const NAMES_MOST: usize = 10_000;
+
+/// What `current` may become.
+pub(super) fn complete(current: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(text) = current.to_str() else { return PathCompleter::any().complete(current) };
+    let command = CommandLine::read();
+    match directory_of(text) {
+        Some((directory, name)) => remote_paths(&command, directory, name),
+        None => {
+            let mut found = names(&command, text);
+            found.extend(PathCompleter::any().complete(current));
+            found
+        }
+    }
+}
+
+/// Divides a remote location behind its last directory: `nas:a/b` is `nas:a/` and `b`. `None` if it is local, or
+/// its host is not complete.
+fn directory_of(text: &str) -> Option<(&str, &str)> {
+    let colon = text.find(':')?;
+    if text.find('/').is_some_and(|slash| slash < colon) {
+        return None;
+    }
+    let url = text.find("://").filter(|at| *at == colon);
+    let path = match url {
+        Some(at) => at + 3 + text[at + 3..].find('/')? + 1,
+        None => colon + 1,
+    };
+    let end = text.rfind('/').map_or(path, |slash| path.max(slash + 1));
+    Some(text.split_at(end))
+}
+
+/// Remotes and hosts that begin like this, each with its colon.
+fn names(command: &CommandLine, text: &str) -> Vec<CompletionCandidate> {
+    let (user, name) = text.split_once('@').map_or(("", text), |(user, name)| (user, name));
+    let user = if text.contains('@') { format!("{user}@") } else { user.to_owned() };
+    let remotes = command.config.remote.keys().filter(|_| user.is_empty()).cloned();
+    let home = env::home_dir().unwrap_or_default();
+    let hosts = hosts::known(&home);
+    let mut all: Vec<String> =
+        remotes.chain(hosts).filter(|known| known.starts_with(name)).collect();
+    all.sort();
+    all.dedup();
+    // Before the first letter, local files are likelier than any host.
+    if name.is_empty() && user.is_empty() {
+        all.retain(|known| command.config.remote.contains_key(known));
+    }
+    all.into_iter().map(|known| CompletionCandidate::new(format!("{user}{known}:"))).collect()
+}
+
+/// What a directory of a server has that begins like `name`.
+fn remote_paths(command: &CommandLine, directory: &str, name: &str) -> Vec<CompletionCandidate> {
+    let cache = cache_directory().map(|path| Cache::below(&path));
+    let key = format!("{directory}\n{:?}", command.remote);
+    let known = cache.as_ref().and_then(|cache| cache.get(&key));
+    let names = known.or_else(|| {
+        let names = listed(command, directory)?;
+        if let Some(cache) = &cache {
+            // It is asked for again next time.
+            drop(cache.put(&key, &names));
+        }
+        Some(names)
+    });
+    let is_url = directory.contains("://");
+    let written = |entry: &String| {
+        if is_url { encode_path(entry.as_bytes()) } else { entry.clone() }
+    };
+    let names = names.unwrap_or_default();
+    // Names that begin with a dot are shown to who has written the dot.
+    let begins = |entry: &String| {
+        entry.starts_with(name) && (name.starts_with('.') || !entry.starts_with('.'))
+    };
+    let fitting = names.iter().map(written).filter(begins);
+    fitting.map(|entry| CompletionCandidate::new(format!("{directory}{entry}"))).collect()
+}
+
+/// The names in a directory, those of directories with a slash; `None` if it cannot be listed in time.
+fn listed(command: &CommandLine, directory: &str) -> Option<Vec<String>> {
+    // Without a terminal nobody can be asked for a password, and Ctrl-C does not wait for a server. Where that
+    // cannot be done nothing is listed.
+    rustix::process::setsid().ok()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let listing =
+        runtime.block_on(async { tokio::time::timeout(PATIENCE, list(command, directory)).await });
+    // Connections and threads are not waited for.
+    runtime.shutdown_background();
+    listing.ok()?.ok()
+}
+
+async fn list(command: &CommandLine, directory: &str) -> Result<Vec<String>, Stop> {
+    let printer = Printer::new(OutputArgs { quiet: true, ..OutputArgs::default() });
+    let places = Places::for_names(&command.config, &command.remote, &printer);
+    let location = places.locate(OsStr::new(directory))?;
+    if matches!(location, Location::Local(_)) {
+        return Ok(Vec::new());
+    }
+    let place = places.existing(&location).await?;
+    let mut batches = place.storage.list(&place.path).await?;
+    let mut names = Vec::new();
+    while let Some(batch) = batches.next().await {
+        for entry in batch.unwrap_or_default() {
+            let slash = if entry.is_dir() { "/" } else { "" };
+            // A name that is not UTF-8, or has a line in it, cannot be passed to a shell.
+            if let Ok(name) = std::str::from_utf8(entry.path.name())
+                && !name.contains(['\n', '\0'])
+            {
+                names.push(format!("{name}{slash}"));
+            }
+        }
+        if names.len() >= NAMES_MOST {
+            break;
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn cache_directory() -> Option<PathBuf> {
+    let set = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    set.or_else(|| Some(env::home_dir().filter(|home| home.is_absolute())?.join(".cache")))
+}
+
+/// What the command line says so far of the configuration and of servers.
+struct CommandLine {
+    config: Config,
+    remote: RemoteArgs,
+}
+
+impl CommandLine {
+    /// Of the words behind the `--` of the shell's question. What is wrong in them is left out.
+    fn read() -> Self {
+        let words: Vec<OsString> = env::args_os().skip_while(|word| word != "--").skip(1).collect();
+        let matches = Cli::command().ignore_errors(true).try_get_matches_from(words).ok();
+        let below = matches.as_ref().and_then(ArgMatches::subcommand);
+        let remote = below.and_then(|(_, below)| RemoteArgs::from_arg_matches(below).ok());
+        let file = matches
+            .as_ref()
+            .and_then(|matches| matches.try_get_one::<PathBuf>("config").ok().flatten().cloned());
+        let config = Config::load(file.as_deref()).unwrap_or_default();
+        Self { config, remote: remote.unwrap_or_default() }
+    }
+}

@@ -1,0 +1,138 @@
+//! Completion: what a shell is told when Tab is pressed.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::dav;
+use crate::session::Session;
+use crate::sftp::Far;
+
+/// What `haul` tells fish of the last word.
+fn told(session: &Session, words: &[&str]) -> Vec<String> {
+    let mut command = session.command("");
+    command.env("HAUL_COMPLETE", "fish").env("XDG_CACHE_HOME", session.path("cache"));
+    let output = command.arg("--").args(words).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let values = text.lines().map(|line| line.split('\t').next().unwrap().to_owned());
+    values.collect()
+}
+
+/// What bash would put in the place of the last word, which it divides at colons.
+fn bash(session: &Session, words: &[&str]) -> Vec<String> {
+    let script = session.haul("completions bash").status(0).out();
+    let mut divided = Vec::new();
+    for (n, word) in words.iter().enumerate() {
+        let mut rest = *word;
+        while let Some((piece, after)) = rest.split_once(':') {
+            divided.extend([piece.to_owned(), ":".to_owned()]);
+            rest = after;
+        }
+        // After a colon at the end of the line the colon is the last word.
+        if !rest.is_empty() || !word.contains(':') || n + 1 < words.len() {
+            divided.push(rest.to_owned());
+        }
+    }
+    divided.retain(|piece| !piece.is_empty() || words.last() == Some(&""));
+    let quoted: Vec<String> = divided.iter().map(|piece| format!("'{piece}'")).collect();
+    let text = format!(
+        "{script}\nCOMP_LINE='{line}'\nCOMP_WORDS=({words})\nCOMP_CWORD={at}\n_haul\n\
+         printf '%s\\n' \"${{COMPREPLY[@]}}\"\n",
+        line = words.join(" "),
+        words = quoted.join(" "),
+        at = divided.len() - 1
+    );
+    let program = Path::new(env!("CARGO_BIN_EXE_haul")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new("bash");
+    command.args(["--norc", "-c", &text]).current_dir(session.path("")).env("PATH", path);
+    command.env("HOME", session.path("home")).env("XDG_CACHE_HOME", session.path("cache"));
+    command.env_remove("HAUL_CONFIG").env_remove("XDG_CONFIG_HOME").stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(ToOwned::to_owned).filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn options_commands_and_local_files_are_completed() {
+    let session = Session::new().file("photos/one", "1").file("notes", "n");
+    assert_eq!(told(&session, &["haul", "ver"]), ["verify"]);
+    assert_eq!(told(&session, &["haul", "cp", "--bwl"]), ["--bwlimit"]);
+    assert_eq!(told(&session, &["haul", "cp", "pho"]), ["photos/"]);
+    assert_eq!(bash(&session, &["haul", "cp", "--bwl"]), ["--bwlimit"]);
+    assert_eq!(bash(&session, &["haul", "cp", "not"]), ["notes"]);
+}
+
+#[test]
+fn remotes_and_hosts_that_ssh_knows_are_completed() {
+    let session = Session::new()
+        .file("home/.config/haul/config.toml", "[remote.nas]\nurl = \"sftp://127.0.0.1:1/\"\n")
+        .file("home/.ssh/config", "Host nashville *.example\n  User ada\n")
+        .file("home/.ssh/known_hosts", "nancy ssh-ed25519 AAAA\n|1|a=|b= ssh-ed25519 AAAA\n");
+    assert_eq!(told(&session, &["haul", "ls", "na"]), ["nancy:", "nas:", "nashville:"]);
+    assert_eq!(told(&session, &["haul", "ls", "ada@nash"]), ["ada@nashville:"]);
+    assert_eq!(bash(&session, &["haul", "ls", "nas"]), ["nas:", "nashville:"]);
+}
+
+#[test]
+fn paths_on_an_ssh_server_are_completed() {
+    let far = Far::start();
+    let session = &far.session;
+    for name in ["far/photos/a b.txt", "far/photos/ab", "far/phone", "far/.hidden"] {
+        session.write(name, "x");
+    }
+    let line = |last: &str| {
+        let line = far.line(&format!("ls @/{last}"));
+        format!("haul {line}").split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>()
+    };
+    let asked = |last: &str| {
+        let words = line(last);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let base = words.last().unwrap().strip_suffix(last).unwrap().to_owned();
+        let all = told(session, &words);
+        all.iter().map(|all| all.strip_prefix(&base).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(asked("ph"), ["phone", "photos/"]);
+    assert_eq!(asked("photos/a"), ["photos/a%20b.txt", "photos/ab"]);
+    assert_eq!(asked("."), [".hidden"]);
+    assert_eq!(asked("nothing"), [""; 0]);
+    // What was listed a moment ago is not asked for again, and is nobody else's business.
+    session.write("far/phantom", "x");
+    assert_eq!(asked("ph"), ["phone", "photos/"]);
+    let cache = session.path("cache/haul/completion");
+    assert_eq!(cache.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    for entry in std::fs::read_dir(cache).unwrap() {
+        assert_eq!(entry.unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn bash_completes_paths_behind_the_colon_of_a_remote() {
+    let session = Session::new();
+    let server = dav::haul(&session);
+    std::fs::create_dir(server.root.join("photos")).unwrap();
+    std::fs::write(server.root.join("photos/a b"), "x").unwrap();
+    std::fs::write(server.root.join("photos/it's"), "x").unwrap();
+    std::fs::write(server.root.join("phone"), "x").unwrap();
+    session.write(
+        "home/.config/haul/config.toml",
+        format!("[remote.nas]\nurl = \"{}\"\n", server.url),
+    );
+    assert_eq!(bash(&session, &["haul", "ls", "nas:ph"]), ["phone", "photos/"]);
+    assert_eq!(
+        bash(&session, &["haul", "cp", "x", "nas:photos/"]),
+        ["photos/a\\ b", "photos/it\\'s"]
+    );
+    assert_eq!(bash(&session, &["haul", "ls", "nas:"]), ["phone", "photos/"]);
+}
+
+/// Nobody is asked for a password, and a server that does not answer is not waited for.
+#[test]
+fn a_server_that_cannot_be_listed_completes_to_nothing() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let session = Session::new();
+    assert_eq!(told(&session, &["haul", "ls", &format!("sftp://127.0.0.1:{port}/a")]), [""; 0]);
+    assert_eq!(told(&session, &["haul", "ls", "ftp://127.0.0.1:1/a"]), [""; 0]);
+}
