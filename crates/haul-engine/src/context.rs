@@ -16,6 +16,7 @@ use crate::digest::Digest;
 use crate::ends::Ends;
 use crate::flow::Flow;
 use crate::job::NumberedJob;
+use crate::links::Links;
 use crate::long::LongReads;
 use crate::tally::Tally;
 use crate::transfer::LearntTimes;
@@ -68,15 +69,9 @@ impl Context {
         cancel: Cancel,
         pool: WorkPool,
     ) -> Self {
-        let mut links = Vec::new();
+        let links = Links::of(jobs);
         let (mut in_order, mut writes) = (false, false);
         for job in jobs {
-            for storage in [&job.source, &job.destination] {
-                let is_link = storage.capabilities().medium == Medium::Link;
-                if is_link && !links.iter().any(|known| Arc::ptr_eq(known, storage)) {
-                    links.push(Arc::clone(storage));
-                }
-            }
             writes |= job.destination.capabilities().medium == Medium::Link;
             in_order |= job.destination.capabilities().writes == haul_storage::Writes::InOrder;
         }

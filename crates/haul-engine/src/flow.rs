@@ -9,12 +9,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use haul_storage::{ErrorKind, LinkStatus, Storage};
+use haul_storage::{ErrorKind, LinkStatus};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 use crate::Settings;
 use crate::limiter::Limiter;
+use crate::links::Links;
 use crate::window::{Completion, Decision, Limits, Window};
 
 /// Ranges are not made smaller than this to spread the end of a transfer over the lanes.
@@ -31,7 +32,7 @@ const LEAST_HELD: u64 = 8 << 20;
 pub struct Flow {
     state: Mutex<State>,
     started: Instant,
-    links: Vec<Arc<dyn Storage>>,
+    links: Links,
 }
 
 #[derive(Debug)]
@@ -64,21 +65,17 @@ struct Waiter {
 impl Flow {
     /// The gate for a transfer over `links` (none of them if both sides are disks); `writes`: to one
     /// of them.
-    pub fn new(settings: &Settings, links: Vec<Arc<dyn Storage>>, writes: bool) -> Arc<Self> {
+    pub fn new(settings: &Settings, links: Links, writes: bool) -> Arc<Self> {
         let (pace, decision) = if links.is_empty() {
             (Pace::Disk, disk_decision(settings))
         } else {
-            let most = links.iter().filter_map(|link| link.capabilities().max_lanes).min();
-            let window = Window::new(Limits::of(settings, most));
+            let can = links.can();
+            let window = Window::new(Limits::of(settings, can.max_lanes));
             let window = if writes { window.written_to() } else { window };
-            let pipelined = links.iter().all(|link| {
-                let can = link.capabilities();
-                if writes { can.pipelined_writes } else { can.pipelined_reads }
-            });
+            let pipelined = if writes { can.pipelined_writes } else { can.pipelined_reads };
             let window = if pipelined { window } else { window.one_request_a_lane() };
-            let long = !writes && links.iter().any(|link| link.capabilities().long_reads);
-            let window = if long { window.of_long_reads() } else { window };
-            let bounded = !writes && links.iter().all(|link| link.capabilities().bounded_reads);
+            let window = if !writes && can.long_reads { window.of_long_reads() } else { window };
+            let bounded = !writes && can.bounded_reads;
             let window = if bounded { window.bounded_elsewhere() } else { window };
             let decision = window.decision();
             (Pace::Link(Box::new(window)), decision)
@@ -98,7 +95,7 @@ impl Flow {
             started: Instant::now(),
             links,
         });
-        flow.links.iter().for_each(|link| link.set_lanes(decision.lanes));
+        flow.links.set_lanes(decision.lanes);
         flow
     }
 
@@ -231,9 +228,7 @@ impl Flow {
 
     /// Looks at the link and at the clock; called often enough to follow lanes that open.
     pub fn tick(&self) {
-        let Some(status) = self.links.iter().map(|link| link.link()).reduce(narrower) else {
-            return;
-        };
+        let Some(status) = self.links.status() else { return };
         let now = self.now();
         self.with_window(|window| {
             window.on_link(now, status);
@@ -263,7 +258,7 @@ impl Flow {
             (before.lanes != decision.lanes).then_some(decision.lanes)
         };
         if let Some(lanes) = lanes {
-            self.links.iter().for_each(|link| link.set_lanes(lanes));
+            self.links.set_lanes(lanes);
         }
     }
 
@@ -364,21 +359,6 @@ fn disk_decision(settings: &Settings) -> Decision {
     }
 }
 
-/// Over two links the one with fewer lanes decides, and both round trips count.
-fn narrower(a: LinkStatus, b: LinkStatus) -> LinkStatus {
-    LinkStatus {
-        open: a.open.min(b.open),
-        opening: a.opening.max(b.opening),
-        refused: a.refused + b.refused,
-        round_trip: match (a.round_trip, b.round_trip) {
-            (Some(a), Some(b)) => Some(a + b),
-            (one, other) => one.or(other),
-        },
-        connect: a.connect.max(b.connect),
-        queueing: a.queueing.max(b.queueing),
-    }
-}
-
 /// The right to have bytes on their way; given back when it is dropped.
 #[derive(Debug)]
 pub struct Permit {
@@ -443,7 +423,7 @@ mod tests {
 
     fn gate() -> Arc<Flow> {
         let settings = Settings { window: Auto::Fixed(1 << 20), ..Settings::default() };
-        Flow::new(&settings, Vec::new(), false)
+        Flow::new(&settings, Links::default(), false)
     }
 
     #[tokio::test]

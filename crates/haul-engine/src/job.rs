@@ -5,6 +5,8 @@ use std::sync::Arc;
 use haul_storage::{Location, RelPath, Storage};
 use tokio::sync::watch;
 
+use crate::digest::Digest;
+
 /// One source and where it goes. `source_path` becomes `destination_path`: a file that file, a
 /// directory that directory (its content goes into it if it is there already).
 #[derive(Debug, Clone)]
@@ -17,6 +19,8 @@ pub struct Job {
     pub destination: Arc<dyn Storage>,
     /// What the source is going to be there; missing directories above it are made.
     pub destination_path: RelPath,
+    /// The digest that the file has to have. A source that is a directory has none.
+    pub expected: Option<Digest>,
 }
 
 /// A job and its place in the order of jobs.

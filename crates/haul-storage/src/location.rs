@@ -249,6 +249,11 @@ impl Location {
         }
     }
 
+    /// Whether it is on a web server.
+    pub fn is_web(&self) -> bool {
+        matches!(self, Self::Remote { scheme, .. } if scheme.is_web())
+    }
+
     fn is_sftp(&self) -> bool {
         matches!(self, Self::Remote { scheme: Scheme::Sftp, .. })
     }

@@ -5,6 +5,7 @@
 //! ```
 
 mod args;
+mod beside;
 mod commands;
 mod complete;
 mod config;
@@ -12,6 +13,7 @@ mod exit;
 mod filter;
 mod glob;
 mod hosts;
+mod input_list;
 mod manifest;
 mod moment;
 mod options;

@@ -15,11 +15,16 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use haul_engine::digest::Digest;
 use haul_engine::{Backup, Job};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Storage};
 
+use crate::beside::Beside;
 use crate::exit::Stop;
 use crate::filter::Rules;
+use crate::output::Printer;
 use crate::places::{Place, Places};
 use crate::settings::BackupChoice;
 
@@ -59,10 +64,49 @@ impl Plan {
     }
 }
 
+/// Sources on web servers that are opened at once: each takes a round trip.
+const OPENING: usize = 16;
+
+/// A source, and what is said of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// Where it is; several are mirrors of one file, the preferred one first.
+    pub(crate) locations: Vec<Location>,
+    /// A directory below DEST.
+    pub(crate) directory: RelPath,
+    /// Its name there, if it is not to have its own.
+    pub(crate) name: Option<RelPath>,
+    /// The digest that it must have.
+    pub(crate) expected: Option<Digest>,
+    /// Where it stands in a list, as `FILE:LINE`.
+    pub(crate) listed_at: Option<String>,
+}
+
+impl From<Location> for Wanted {
+    fn from(location: Location) -> Self {
+        Self {
+            locations: vec![location],
+            directory: RelPath::root(),
+            name: None,
+            expected: None,
+            listed_at: None,
+        }
+    }
+}
+
+/// A source that was opened.
+#[derive(Debug)]
+struct Source {
+    wanted: Wanted,
+    /// The first of its locations that could be opened.
+    location: Location,
+    place: Place,
+}
+
 /// Sources that were opened, maybe for several destinations.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    opened: Vec<(Location, Place)>,
+    opened: Vec<Source>,
     /// How many there were to open.
     asked: usize,
     /// Those that could not be opened.
@@ -76,21 +120,81 @@ impl Sources {
         let mut failures = Vec::new();
         for location in locations {
             match places.existing(location).await {
-                Ok(place) => opened.push((location.clone(), place)),
+                Ok(place) => {
+                    let location = location.clone();
+                    opened.push(Source { wanted: location.clone().into(), location, place });
+                }
                 Err(error) => failures.push(error),
             }
         }
         Self { opened, asked: locations.len(), failures }
     }
 
+    /// Opens files as they are wanted. With `beside` each has to have the digest that stands beside it.
+    async fn fetch(
+        places: &Places<'_>,
+        wanted: Vec<Wanted>,
+        beside: bool,
+        printer: &Printer,
+    ) -> Self {
+        let asked = wanted.len();
+        let is_web = wanted.iter().flat_map(|one| &one.locations).all(Location::is_web);
+        let known = Beside::default();
+        let known = beside.then_some(&known);
+        let opening = wanted.into_iter().map(|one| Source::open(places, one, known, printer));
+        let outcomes: Vec<_> =
+            stream::iter(opening).buffered(if is_web { OPENING } else { 1 }).collect().await;
+        let (mut opened, mut failures) = (Vec::new(), Vec::new());
+        for outcome in outcomes {
+            match outcome {
+                Ok(source) => opened.push(source),
+                Err(error) => failures.push(error),
+            }
+        }
+        Self { opened, asked, failures }
+    }
+
     /// Whether any is no directory.
     fn has_file(&self) -> bool {
-        self.opened.iter().any(|(_, place)| !place.is_directory)
+        self.opened.iter().any(|source| !source.place.is_directory)
     }
 
     /// Whether none could be opened.
     pub(crate) fn is_empty(&self) -> bool {
         self.opened.is_empty()
+    }
+}
+
+impl Source {
+    async fn open(
+        places: &Places<'_>,
+        mut wanted: Wanted,
+        beside: Option<&Beside>,
+        printer: &Printer,
+    ) -> Result<Self, Error> {
+        let mut opened = places.existing_each(&wanted.locations, printer).await?;
+        let location = opened[0].0.clone();
+        let proves = wanted.expected.is_some() || beside.is_some();
+        if proves && opened[0].1.is_directory {
+            return Err(Error::new(ErrorKind::IsADirectory, "verify")
+                .at(&location)
+                .because("a digest is that of one file")
+                .hinting("haul verify checks a directory against its manifest"));
+        }
+        if let Some(beside) = beside.filter(|_| wanted.expected.is_none()) {
+            wanted.expected = Some(beside.digest(places, &location).await?);
+        }
+        if wanted.locations.len() == 1 {
+            let (location, place) = opened.swap_remove(0);
+            return Ok(Self { wanted, location, place });
+        }
+        let is_proven = wanted.expected.is_some();
+        let preferred = wanted.locations[0].clone();
+        let place = places.mirrored(&preferred, opened, is_proven, printer);
+        let place = place.ok_or_else(|| Error::new(ErrorKind::NotFound, "open").at(&preferred))?;
+        // A query may name it by what the server says.
+        let location = if preferred.split_name().is_some() { preferred } else { location };
+        Ok(Self { wanted, location, place })
     }
 }
 
@@ -102,6 +206,24 @@ pub(crate) async fn copy(
     rules: &Rules,
 ) -> Result<Plan, Stop> {
     copy_into(places, sources, destination, rules, None).await
+}
+
+/// The plan of a copy of files as they are wanted. `into`: DEST is a directory, as it is for a list. With `beside` each
+/// file has to have the digest that stands beside it.
+pub(crate) async fn fetch(
+    places: &Places<'_>,
+    wanted: Vec<Wanted>,
+    destination: &Location,
+    rules: &Rules,
+    (into, beside): (bool, bool),
+    printer: &Printer,
+) -> Result<Plan, Stop> {
+    let preferred = wanted.iter().filter_map(|one| one.locations.first());
+    let name = if into { None } else { only_name(preferred) };
+    let target = places.destination(destination, name).await?;
+    let sources = Sources::fetch(places, wanted, beside, printer).await;
+    let plan = place(&sources, target, destination, rules, into.then_some(true))?;
+    Ok(Plan { failures: sources.failures, ..plan })
 }
 
 /// The plan of `haul mv`: as `mv` does, a directory gets the name DEST where nothing has it. `into`: DEST is, or is to
@@ -142,7 +264,7 @@ pub(crate) async fn copy_opened(
     rules: &Rules,
 ) -> Result<Plan, Stop> {
     let target = places
-        .destination(destination, only_name(sources.opened.iter().map(|(location, _)| location)))
+        .destination(destination, only_name(sources.opened.iter().map(|source| &source.location)))
         .await?;
     place(sources, target, destination, rules, None)
 }
@@ -155,7 +277,7 @@ fn place(
     rules: &Rules,
     into: Option<bool>,
 ) -> Result<Plan, Stop> {
-    let any_directory = sources.opened.iter().any(|(_, place)| place.is_directory);
+    let any_directory = sources.opened.iter().any(|source| source.place.is_directory);
     let into = into.unwrap_or_else(|| {
         sources.asked > 1
             || any_directory
@@ -168,26 +290,30 @@ fn place(
 
     let mut jobs = Vec::new();
     let mut taken = HashSet::new();
-    for (location, place) in &sources.opened {
+    for Source { wanted, location, place } in &sources.opened {
         // As with rsync, listed paths are copied with what is above them in SOURCE, and without its own name.
         let name = if rules.list().is_some() { b"" } else { own_name(location, place) };
         if !name.is_empty() && !rules.includes(name, place.is_directory) {
             continue;
         }
-        let destination_path = if !into || name.is_empty() {
-            target.path.clone()
+        let destination_path = if let Some(name) = &wanted.name {
+            target.path.join_path(&wanted.directory).join_path(name)
+        } else if !into || name.is_empty() {
+            target.path.join_path(&wanted.directory)
         } else {
-            target.path.join(name).map_err(|error| {
+            target.path.join_path(&wanted.directory).join(name).map_err(|error| {
                 Error::new(ErrorKind::InvalidInput, "copy").at(location).because(error.to_string())
             })?
         };
-        if !name.is_empty() && !taken.insert(destination_path.clone()) {
+        let is_named = !name.is_empty() || wanted.name.is_some();
+        if is_named && !taken.insert(destination_path.clone()) {
+            let at = wanted.listed_at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default();
             return Err(Stop::Usage(format!(
-                "{location}: another source becomes {}, too",
+                "{at}{location}: another source becomes {}, too",
                 target.storage.location().display(&destination_path)
             )));
         }
-        jobs.push(job(place.clone(), &target, destination_path));
+        jobs.push(job(place.clone(), &target, destination_path, wanted.expected));
     }
     Ok(finish(jobs, target, into, Vec::new()))
 }
@@ -207,7 +333,7 @@ pub(crate) async fn sync(
         return Err(Error::new(ErrorKind::NotADirectory, "sync into").at(destination).into());
     }
     let path = target.path.clone();
-    let jobs = vec![job(place, &target, path)];
+    let jobs = vec![job(place, &target, path, None)];
     Ok(finish(jobs, target, true, Vec::new()))
 }
 
@@ -230,12 +356,13 @@ fn own_name<'a>(location: &'a Location, place: &'a Place) -> &'a [u8] {
     if !place.is_directory && (asked || name.is_empty()) { place.path.name() } else { name }
 }
 
-fn job(source: Place, target: &Place, destination_path: RelPath) -> Job {
+fn job(source: Place, target: &Place, destination_path: RelPath, expected: Option<Digest>) -> Job {
     Job {
         source: source.storage,
         source_path: source.path,
         destination: Arc::clone(&target.storage),
         destination_path,
+        expected,
     }
 }
 

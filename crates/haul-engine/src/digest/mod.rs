@@ -46,6 +46,29 @@ impl Digest {
     }
 }
 
+impl Digest {
+    /// The digest that 64 hexadecimal digits stand for; `None` for anything else.
+    pub fn from_hex(kind: DigestKind, hex: &[u8]) -> Option<Self> {
+        let mut bytes = [0; 32];
+        if hex.len() != 2 * bytes.len() {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+        }
+        Some(Self { kind, bytes })
+    }
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
 /// In lower-case hexadecimal, as `sha256sum` and `b3sum` print it.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -146,13 +146,13 @@ pub fn listed_path(name: &[u8]) -> Result<RelPath, LineError> {
 /// name.
 fn parse_plain(line: &[u8], kind: DigestKind) -> Option<(&[u8], Digest)> {
     let (hex, rest) = line.split_at_checked(HEX_LENGTH)?;
-    let bytes = parse_hex(hex)?;
+    let digest = Digest::from_hex(kind, hex)?;
     let rest = rest.strip_prefix(b" ").or_else(|| rest.strip_prefix(b"\t"))?;
     let name = match rest {
         [b' ' | b'*', name @ ..] if !name.is_empty() => name,
         name => name,
     };
-    Some((name, Digest { kind, bytes }))
+    Some((name, digest))
 }
 
 /// `KIND (NAME) = HEX`. The name may have `) = ` in it, so its end is looked for from behind.
@@ -162,7 +162,7 @@ fn parse_tagged(line: &[u8]) -> Option<(&[u8], Digest)> {
     let rest = rest.trim_ascii_end();
     let (rest, hex) = rest.split_at_checked(rest.len().checked_sub(HEX_LENGTH)?)?;
     let name = rest.trim_ascii_end().strip_suffix(b"=")?.trim_ascii_end().strip_suffix(b")")?;
-    Some((name, Digest { kind, bytes: parse_hex(hex)? }))
+    Some((name, Digest::from_hex(kind, hex)?))
 }
 
 /// The digest that a tag stands for (`None` if haul does not make it), and what follows the parenthesis after it.
@@ -194,26 +194,6 @@ fn is_of_something_else(line: &[u8]) -> bool {
     let name = name.strip_suffix(b"=").unwrap_or(name).trim_ascii_end();
     let has_value = rest[rest.len() - value..].iter().any(u8::is_ascii_alphanumeric);
     has_value && name.strip_suffix(b")").is_some_and(|name| !name.is_empty())
-}
-
-fn parse_hex(hex: &[u8]) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if hex.len() != HEX_LENGTH {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
-        *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
-    }
-    Some(bytes)
-}
-
-fn nibble(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
 }
 
 fn unescaped(name: &[u8]) -> Result<Vec<u8>, LineError> {

@@ -79,7 +79,7 @@ struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     async fn new(context: &'a Context, job: &'a NumberedJob, removes: bool) -> Result<Self> {
-        let Job { source, source_path, destination, destination_path } = &job.job;
+        let Job { source, source_path, destination, destination_path, .. } = &job.job;
         let mut devices = [None, None];
         if context.settings.one_file_system {
             let device = |entry: Entry| entry.id.map(|id| id.device);

@@ -82,7 +82,7 @@ async fn plan_job(
     items: &mpsc::Sender<Item>,
     finishes: &mpsc::UnboundedSender<Finish>,
 ) -> Result<()> {
-    let Job { source, source_path, destination, destination_path } = &job.job;
+    let Job { source, source_path, destination, destination_path, expected } = &job.job;
     let entry = source.stat(source_path).await?;
     refuse_into_itself(context, job, &entry)?;
     if job.is_local() {
@@ -118,6 +118,9 @@ async fn plan_job(
         // Nobody receives after an interruption.
         drop(items.send(item).await);
         return Ok(());
+    }
+    if expected.is_some() {
+        return Err(Error::new(ErrorKind::IsADirectory, "verify").at(job.source_name(source_path)));
     }
     if let (false, Some(parent)) = (makes_none, destination_path.parent()) {
         destination.create_dir_all(&parent).await?;

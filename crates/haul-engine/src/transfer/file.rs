@@ -10,9 +10,10 @@ use haul_storage::{
 
 use super::compare::{Verdict, verdict};
 use super::moved::{Copy, remove_source};
-use super::{backup, bytes, large, link, listed, open, small, times};
+use super::{backup, bytes, expected, large, link, listed, open, small, times};
 use crate::context::{Context, Name};
 use crate::digest::Digest;
+use crate::mirror::MirrorStorage;
 use crate::plan::Item;
 use crate::retry::Retries;
 use crate::{Action, Compare, FileEvent, Overwrite, Reason};
@@ -65,15 +66,15 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
     }
     if let Some(existing) = existing.as_ref().filter(|existing| is_source(item, existing)) {
         // A snapshot made of hard links: there is nothing to do.
-        unchanged(context, item, existing).await?;
+        unchanged(context, item, existing, None).await?;
         return remove_unread(context, item).await;
     }
-    let (verdict, mut seen) = match &existing {
+    let (verdict, mut seen, known) = match &existing {
         Some(existing) => {
-            let Judged { verdict, identity } = judge(context, item, existing).await?;
-            (Some(verdict), identity)
+            let Judged { verdict, identity, digest } = judge(context, item, existing).await?;
+            (Some(verdict), identity, digest)
         }
-        None => (None, None),
+        None => (None, None, None),
     };
     let hard_links =
         context.settings.preserve.hard_links && item.job.job.destination.capabilities().hard_links;
@@ -102,7 +103,7 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
     let digest = match (verdict, &existing) {
         (Some(Verdict::Keep), Some(existing)) => {
             sweep(context, item, existing).await?;
-            unchanged(context, item, existing).await?
+            unchanged(context, item, existing, known).await?
         }
         (Some(Verdict::Leave), Some(existing)) => {
             sweep(context, item, existing).await?;
@@ -162,15 +163,18 @@ async fn remove_unread(context: &Context, item: &Item) -> Result<()> {
     remove_source(context, item, &item.source.identity(), &copy).await
 }
 
-/// What becomes of an existing file, and which version of the source was read to find that out.
+/// What becomes of an existing file.
 struct Judged {
     verdict: Verdict,
+    /// Which version of the source was read to find that out.
     identity: Option<Identity>,
+    /// The digest of the existing file, if that was made.
+    digest: Option<Digest>,
 }
 
 impl From<Verdict> for Judged {
     fn from(verdict: Verdict) -> Self {
-        Self { verdict, identity: None }
+        Self { verdict, identity: None, digest: None }
     }
 }
 
@@ -271,7 +275,21 @@ fn is_source(item: &Item, existing: &Entry) -> bool {
     item.job.is_local() && existing.id.is_some() && existing.id == item.source.id
 }
 
+/// Decides by size and time, or by content; where the digest is known beforehand, by that.
 async fn judge(context: &Context, item: &Item, existing: &Entry) -> Result<Judged> {
+    let Some(expected) = item.job.job.expected else {
+        return judge_by_source(context, item, existing).await;
+    };
+    let by_digest = context.settings.overwrite == Overwrite::Different && existing.is_file();
+    let usual = match by_digest {
+        true => Verdict::Replace(Reason::Content),
+        false => judge_by_source(context, item, existing).await?.verdict,
+    };
+    let (verdict, digest) = expected::judge(context, item, existing, expected, usual).await?;
+    Ok(Judged { verdict, identity: None, digest })
+}
+
+async fn judge_by_source(context: &Context, item: &Item, existing: &Entry) -> Result<Judged> {
     let (overwrite, compare) = (context.settings.overwrite, context.settings.compares());
     let by_time = match overwrite {
         Overwrite::Different => compare == Compare::SizeAndTime,
@@ -298,7 +316,7 @@ async fn judge(context: &Context, item: &Item, existing: &Entry) -> Result<Judge
     if by_content && listed == Verdict::Keep {
         let (is_same, identity) = bytes::same_content(context, item).await?;
         let verdict = if is_same { listed } else { Verdict::Replace(Reason::Content) };
-        return Ok(Judged { verdict, identity: Some(identity) });
+        return Ok(Judged { verdict, identity: Some(identity), digest: None });
     }
     let is_untimed = item.source.modified.is_none() && existing.modified.is_some();
     if !is_untimed || !by_time || matches!(listed, Verdict::Replace(_)) {
@@ -413,12 +431,20 @@ async fn remove_beside(item: &Item, name: fn(&[u8]) -> Vec<u8>) -> Result<()> {
     }
 }
 
-async fn unchanged(context: &Context, item: &Item, existing: &Entry) -> Result<Option<Digest>> {
+async fn unchanged(
+    context: &Context,
+    item: &Item,
+    existing: &Entry,
+    known: Option<Digest>,
+) -> Result<Option<Digest>> {
     let (bytes, is_private) =
         (existing.known_size().unwrap_or(0), keeps_mode(context, Some(existing)));
     let mut moved = Moved { bytes, is_private, ..Moved::default() };
     if let Some(kind) = unchanged_digest(context) {
-        moved.digest = Some(bytes::digest_existing(context, item, kind).await?);
+        moved.digest = Some(match known.filter(|known| known.kind == kind) {
+            Some(known) => known,
+            None => bytes::digest_existing(context, item, kind).await?,
+        });
     }
     say(context, item, Action::Unchanged, &moved);
     Ok(moved.digest)
@@ -447,6 +473,8 @@ async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
     let settings = &context.settings;
     let mut retries = Retries::new(settings.retries, settings.retry_pause, item.source.size);
     let mut anew = 0;
+    let mirrors = MirrorStorage::of(&*item.job.job.source).map_or(0, MirrorStorage::count);
+    let anew_most = ANEW + mirrors;
     let mut item = Cow::Borrowed(item);
     loop {
         let outcome = if is_small(context, &item) {
@@ -459,7 +487,7 @@ async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
             Err(error) => error.at(item.job.source_name(&item.source.path)),
         };
         let changed = error.kind() == ErrorKind::Changed;
-        let (error, pause) = if error.retry() == Retry::FromStart && anew < ANEW {
+        let (error, pause) = if error.retry() == Retry::FromStart && anew < anew_most {
             anew += 1;
             (error, settings.retry_pause)
         } else {
@@ -476,7 +504,7 @@ async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
             let now = listed::look_again(&item).await?;
             if now.identity() == item.source.identity() {
                 // It is listed as before, so what differs is how it is read: one more attempt is enough.
-                anew = ANEW;
+                anew = anew_most;
             } else {
                 let before = planned(&item);
                 item.to_mut().source = now;

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::backup;
 use super::bytes::digest_range;
+use super::expected;
 use super::file::{Moved, commit_options};
 use super::open::{Opened, journal_from, open};
 use super::progress::FileProgress;
@@ -113,7 +114,9 @@ async fn move_opened(
     let Opened { reader, writer, identity, written, journal, journal_path } = opened;
     let job = &item.job.job;
     let writes = job.destination.capabilities().writes;
-    let hasher = context.settings.digest.map(|kind| FileHasher::new(kind, context.pool.clone()));
+    let kind = expected::digest_kind(context, item);
+    let hasher = kind.map(|kind| FileHasher::new(kind, context.pool.clone()));
+    let resumed_bytes = written.total();
     let direct = hasher.is_none()
         && context.settings.bandwidth_limit.is_none()
         && job.destination.capabilities().server_copy
@@ -148,7 +151,8 @@ async fn move_opened(
     if context.cancel.is_cancelled() {
         return Err(Error::new(ErrorKind::Interrupted, "copy"));
     }
-    let whole = Whole { reader: &*reader, writer: &*writer, bytes: identity.size };
+    let (reader, writer) = (&*reader, &*writer);
+    let whole = Whole { reader, writer, bytes: identity.size, resumed_bytes };
     let digest = finish(context, item, &whole, file.hasher.as_ref()).await?;
     remove_journal(context, journal_path)
         .await
@@ -164,6 +168,8 @@ pub struct Whole<'a> {
     pub writer: &'a dyn WriteAt,
     /// How many they are.
     pub bytes: u64,
+    /// How many of them an earlier run has left.
+    pub resumed_bytes: u64,
 }
 
 /// Gives a file its name, unless the source has changed meanwhile.
@@ -173,7 +179,7 @@ pub async fn finish(
     whole: &Whole<'_>,
     hasher: Option<&FileHasher>,
 ) -> Result<Option<Digest>> {
-    let Whole { reader, writer, bytes } = *whole;
+    let Whole { reader, writer, bytes, resumed_bytes } = *whole;
     let identity = reader.identity();
     let destination_name = || item.job.destination_name(&item.destination);
     let now = reader.recheck().await?;
@@ -185,6 +191,7 @@ pub async fn finish(
         Some(hasher) => Some(hasher.finish(bytes).await?),
         None => None,
     };
+    expected::check(item, digest, resumed_bytes)?;
     let mut unverified = digest.filter(|_| context.settings.verify);
     if let Some(digest) = unverified {
         let read = read_back(context, writer, bytes, digest).await;

@@ -3,6 +3,7 @@
 mod backup;
 mod bytes;
 mod compare;
+mod expected;
 mod file;
 mod large;
 mod link;

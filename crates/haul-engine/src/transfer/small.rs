@@ -8,7 +8,7 @@ use haul_storage::{Result, SmallFile, Storage};
 
 use super::file::{Moved, commit_options, is_small, say};
 use super::times::is_unusual;
-use super::{backup, listed};
+use super::{backup, expected, listed};
 use crate::context::Context;
 use crate::digest::Digest;
 use crate::plan::Item;
@@ -28,6 +28,7 @@ pub fn fits_batch(context: &Context, item: &Item) -> bool {
     let settings = &context.settings;
     let usual_time = !item.source.modified.is_some_and(is_unusual);
     let plain = item.source.is_file() && item.source.links <= 1 && item.fresh && usual_time;
+    let plain = plain && item.job.job.expected.is_none();
     let nothing_more = !settings.dry_run && !settings.preserve.xattrs && !settings.remove_source;
     plain && nothing_more && !context.flow.has_links() && is_small(context, item)
 }
@@ -93,7 +94,8 @@ pub async fn move_small(context: &Context, item: &Item) -> Result<Moved> {
     if context.settings.preserve.xattrs {
         metadata.xattrs = job.source.metadata(&item.source.path).await?.xattrs;
     }
-    let digest = context.settings.digest.map(|kind| Digest::of(kind, &whole.bytes));
+    let digest = expected::digest_kind(context, item).map(|kind| Digest::of(kind, &whole.bytes));
+    expected::check(item, digest, 0)?;
     let bytes = whole.bytes.len() as u64;
     let options = commit_options(context, item, metadata);
     let destination: &dyn Storage = &*job.destination;

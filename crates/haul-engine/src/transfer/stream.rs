@@ -13,6 +13,7 @@ use haul_storage::{
     WriteAt,
 };
 
+use super::expected;
 use super::file::Moved;
 use super::large::{Whole, finish};
 use super::listed;
@@ -31,7 +32,8 @@ pub async fn move_to_the_end(context: &Context, item: &Item, reader: &dyn ReadAt
     let options = CreateOptions { resume: false, size: None, sparse: false };
     let writer = create(item, &options).await?;
     let counted = AtomicU64::new(0);
-    let hasher = context.settings.digest.map(|kind| FileHasher::new(kind, context.pool.clone()));
+    let kind = expected::digest_kind(context, item);
+    let hasher = kind.map(|kind| FileHasher::new(kind, context.pool.clone()));
     let streaming = Streaming { context, item, writer: &*writer, hasher, counted: &counted };
     match streaming.run(reader).await {
         Ok(moved) => Ok(moved),
@@ -83,7 +85,7 @@ impl Streaming<'_> {
         drop(permit);
         self.context.flow.completed(issued, None, bytes);
         listed::check(self.item, bytes)?;
-        let whole = Whole { reader, writer: self.writer, bytes };
+        let whole = Whole { reader, writer: self.writer, bytes, resumed_bytes: 0 };
         let digest = finish(self.context, self.item, &whole, self.hasher.as_ref()).await?;
         let identity = Some(reader.identity().clone());
         Ok(Moved { bytes, digest, counted_bytes: bytes, identity, ..Moved::default() })

@@ -71,6 +71,7 @@ async fn fan_until(
             source_path: path(""),
             destination: Arc::clone(&hosts[host]) as Arc<dyn Storage>,
             destination_path: path("to"),
+            expected: None,
         }];
         Ok(Opened { jobs, filter: Filter::default() })
     };
@@ -415,6 +416,7 @@ async fn every_host_may_have_a_source_of_its_own() {
             source_path: path("log"),
             destination: Arc::clone(to) as Arc<dyn Storage>,
             destination_path: path(format!("node{host}/log")),
+            expected: None,
         }];
         Ok::<_, Error>(Opened { jobs, filter: Filter::default() })
     };

@@ -4,9 +4,11 @@
 
 mod attributes;
 mod every_fault;
+mod expected;
 mod fan;
 mod full_link;
 mod long_reads;
+mod mirrors;
 mod moved;
 mod put_together;
 mod rate;

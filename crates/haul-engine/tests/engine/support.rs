@@ -62,6 +62,7 @@ pub fn job_at(
         source_path: path(from),
         destination: Arc::clone(destination) as Arc<dyn Storage>,
         destination_path: path(to),
+        expected: None,
     }
 }
 

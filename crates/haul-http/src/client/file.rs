@@ -232,6 +232,16 @@ impl HttpFile {
         Ok(Whole { bytes: bytes.into(), identity, metadata: self.metadata().await? })
     }
 
+    /// Forgets what opening it has brought along, which is memory, or a lane that waits: whoever reads it asks again.
+    pub fn forget_beginning(&self) {
+        self.inner.forget_kept();
+    }
+
+    /// Bytes in memory, or to come, that opening it has brought along.
+    pub fn beginning_bytes(&self) -> u64 {
+        FIRST.min(self.identity.size)
+    }
+
     /// Whether parts of it can be asked for.
     pub fn is_ranged(&self) -> bool {
         self.inner.is_ranged()

@@ -4,20 +4,23 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::{HostArgs, RemoteArgs, TransferArgs};
+use super::{FetchArgs, HostArgs, RemoteArgs, TransferArgs};
 
 /// Arguments of `haul cp`.
 #[derive(Debug, Args)]
-#[command(after_long_help = WHERE)]
+#[command(after_long_help = WHERE, override_usage = USAGE, allow_missing_positional = true)]
 pub(crate) struct CpArgs {
     /// Files and directories, or - for standard input; a link named here is followed, and in a remote
     /// path `*`, `?` and `[a-z]` match names
-    #[arg(required = true, value_name = "SOURCE")]
+    #[arg(required_unless_present = "input_file", value_name = "SOURCE")]
     pub(crate) sources: Vec<OsString>,
 
     /// Where to copy them, or - for standard output
     #[arg(required = true, value_name = "DEST")]
     pub(crate) destination: OsString,
+
+    #[command(flatten)]
+    pub(crate) fetch: FetchArgs,
 
     #[command(flatten)]
     pub(crate) hosts: HostArgs,
@@ -29,6 +32,10 @@ pub(crate) struct CpArgs {
     pub(crate) remote: RemoteArgs,
 }
 
+const USAGE: &str = "\
+haul cp [OPTIONS] <SOURCE>... <DEST>
+       haul cp [OPTIONS] --input-file <FILE> [SOURCE]... <DEST>";
+
 const WHERE: &str = "\
 Where files go, in a first run and in every rerun:
   haul cp DIR DEST        DEST/DIR, whether DEST exists or not (it is created)
@@ -38,6 +45,9 @@ Where files go, in a first run and in every rerun:
   haul cp A B C DEST      DEST/A, DEST/B, DEST/C
   haul cp 'HOST:*.gz' DEST   the files on HOST that match
   haul cp - FILE          standard input; haul cp FILE - is standard output
+  haul cp --input-file LIST DEST   DEST/A, DEST/B, ... of the sources in LIST, one per line; tabs
+                          separate mirrors; indented lines out=NAME, dir=DIR and
+                          checksum=sha-256=HEX are about the source before them
 
 Many hosts, as pdsh writes them: node[01-20], rack[1-2]n[01-16], a,b,c[1,3-5].
   haul cp DIR 'ada@node[01-20]:/data/'     to each of them; DIR is read once

@@ -138,10 +138,6 @@ pub(crate) const FOREIGN: &[Foreign] = &[
         "set http_proxy, https_proxy or all_proxy; no_proxy leaves hosts out",
     ),
     (&["--ca-certificate", "--capath"], "write --cacert FILE"),
-    (
-        &["--input-file"],
-        "pass the URLs as arguments: xargs -a FILE haul cp ... (DEST last: xargs -I{} haul cp {} DEST)",
-    ),
 ];
 
 #[cfg(test)]

@@ -1,12 +1,17 @@
 //! `haul cp`: copies files and trees.
 
+use haul_storage::DigestKind;
+
 use super::{fan, pipe, transfer};
 use crate::args::CpArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
+use crate::input_list::Listed;
 use crate::output::Printer;
 use crate::places::{Places, expected_lanes};
-use crate::{hosts, plan, settings};
+use crate::plan::{Plan, Wanted};
+use crate::settings::Resolved;
+use crate::{hosts, input_list, plan, settings};
 
 /// Runs it.
 pub(crate) async fn run(args: &CpArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
@@ -14,8 +19,16 @@ pub(crate) async fn run(args: &CpArgs, config: &Config, printer: &Printer) -> Re
     let lanes = expected_lanes(&resolved.engine);
     let (block_size, split) = (resolved.engine.block_size, resolved.split);
     let places = Places::new(config, block_size, split, &args.remote, printer, lanes);
+    let fetched = args.fetch.given();
     if let Some(many) = hosts::find(args, &places)? {
+        if let Some(option) = fetched {
+            return Err(Stop::Usage(format!("{option} cannot be used with many hosts")));
+        }
         return fan::run(args, &many, resolved, &places, printer).await;
+    }
+    if let Some(option) = fetched {
+        let plan = fetch(args, option, &resolved, &places, printer).await?;
+        return Ok(transfer::run(plan, resolved, &places, printer).await?.exit);
     }
     if args.destination == pipe::STREAM {
         let files = places.expand_all(&args.sources).await?;
@@ -33,4 +46,82 @@ pub(crate) async fn run(args: &CpArgs, config: &Config, printer: &Printer) -> Re
     let destination = places.locate(&args.destination)?;
     let plan = plan::copy(&places, &sources, &destination, &resolved.rules).await?;
     Ok(transfer::run(plan, resolved, &places, printer).await?.exit)
+}
+
+/// The plan of a copy with one of the options for downloads, of which `option` is the first.
+async fn fetch(
+    args: &CpArgs,
+    option: &str,
+    resolved: &Resolved,
+    places: &Places<'_>,
+    printer: &Printer,
+) -> Result<Plan, Stop> {
+    let usage = |message: String| Err(Stop::Usage(message));
+    if args.destination == pipe::STREAM || args.sources.iter().any(|source| source == pipe::STREAM)
+    {
+        return usage(format!("{option} cannot be used with standard input or output ('-')"));
+    }
+    if resolved.rules.list().is_some() {
+        return usage(format!("{option} and --files-from exclude each other"));
+    }
+    if resolved.engine.remove_source {
+        return usage(format!("{option} and --remove-source-files exclude each other"));
+    }
+    // Nothing is copied if any line of the list is wrong.
+    let listed = match &args.fetch.input_file {
+        Some(file) => input_list::read(file).map_err(Stop::Usage)?,
+        None => Vec::new(),
+    };
+    let from_list = !listed.is_empty();
+    let mut wanted = Vec::new();
+    for source in places.expand_all(&args.sources).await? {
+        wanted.push(Wanted::from(source));
+    }
+    for Listed { at, locations, directory, name, expected } in listed {
+        let located = locations.iter().map(|one| places.locate(one)).collect::<Result<_, _>>();
+        let locations = located.map_err(|stop| match stop {
+            Stop::Usage(message) => Stop::Usage(format!("{at}: {message}")),
+            failed => failed,
+        })?;
+        wanted.push(Wanted { locations, directory, name, expected, listed_at: Some(at) });
+    }
+    let is_of_one = !args.fetch.mirrors.is_empty() || args.fetch.expect.is_some();
+    match wanted.as_mut_slice() {
+        [one] if !from_list => {
+            for mirror in &args.fetch.mirrors {
+                one.locations.push(places.locate(mirror)?);
+            }
+            one.expected = args.fetch.expect.map(|expect| expect.0);
+        }
+        _ if is_of_one && from_list => {
+            return usage(
+                "--mirror and --expect are about one SOURCE; in a list, write mirrors on one line, \
+                 separated by tabs, and checksum=sha-256=HEX indented on the next"
+                    .to_owned(),
+            );
+        }
+        _ if is_of_one => {
+            return usage("--mirror and --expect are about one SOURCE".to_owned());
+        }
+        _ => {}
+    }
+    check_manifest(&wanted, args.fetch.expect_beside, resolved)?;
+    let destination = places.locate(&args.destination)?;
+    let how = (from_list, args.fetch.expect_beside);
+    plan::fetch(places, wanted, &destination, &resolved.rules, how, printer).await
+}
+
+/// A manifest lists digests of one kind, and one digest is made of each file.
+fn check_manifest(wanted: &[Wanted], beside: bool, resolved: &Resolved) -> Result<(), Stop> {
+    let Some(manifest) = &resolved.manifest else { return Ok(()) };
+    let kinds = wanted.iter().filter_map(|one| Some(one.expected?.kind));
+    let mut kinds = kinds.chain(beside.then_some(DigestKind::Sha256));
+    match kinds.find(|kind| *kind != manifest.digest) {
+        Some(kind) => Err(Stop::Usage(format!(
+            "the manifest lists {} digests, and a {} digest is expected: write --digest {1}",
+            manifest.digest.name(),
+            kind.name()
+        ))),
+        None => Ok(()),
+    }
 }

@@ -101,6 +101,7 @@ fn job(source: Arc<dyn Storage>, path: RelPath, output: &Arc<PipeStorage>) -> Re
         source_path: path,
         destination: output.clone(),
         destination_path: name("standard output")?,
+        expected: None,
     })
 }
 
@@ -148,6 +149,7 @@ pub(crate) async fn from_input(
         source_path: name("standard input")?,
         destination: target.storage,
         destination_path: target.path,
+        expected: None,
     };
     let summary = moved(job, &resolved, &signals, printer).await?;
     let (digest, dry_run) = (resolved.engine.digest, resolved.engine.dry_run);

@@ -13,7 +13,7 @@ use haul_http::parse::netrc::Netrc;
 use haul_http::parse::{Origin, Url, WebScheme};
 use haul_net::tls::{Identity, TlsOptions};
 use haul_net::{PasswordSource, Waits};
-use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Scheme};
+use haul_storage::{Error, ErrorKind, Location, ReadAt as _, RelPath, Result, Scheme};
 
 use super::Place;
 use super::secrets::Secrets;
@@ -25,6 +25,11 @@ use crate::terminal::Terminal;
 
 pub(super) const INSECURE: &str =
     "--insecure: the server is not verified, and anyone on the path can read and change everything";
+
+/// What files that were opened may keep in memory until they are read, all together.
+const BEGINNINGS_MOST: u64 = 32 << 20;
+/// And how many of them may have a lane of their own that waits.
+const WAITING_MOST: usize = 16;
 
 /// Opens hosts, each once.
 #[derive(Debug)]
@@ -47,6 +52,9 @@ struct Opened {
     /// Of which it was said how they were reached.
     introduced: HashSet<HostKey>,
     warned: bool,
+    /// What files that were opened and are still to be read keep of their beginning, and how many wait on a lane for
+    /// being read.
+    kept: (u64, usize),
     /// Once it has been looked for.
     netrc: Option<Option<Arc<Netrc>>>,
 }
@@ -136,9 +144,22 @@ impl HttpPlaces {
             true => HttpStorage::open_dav(Arc::clone(host), at, root, journals()).await?,
             false => HttpStorage::open_web(Arc::clone(host), at, root, file.is_ranged()),
         };
+        self.bound_beginnings(&file);
         let given = (file.found() != url || usual != url || suggested.is_some()).then_some(url);
         storage.put(path.clone(), file, given);
         Ok(Place { storage, path, is_directory: false, exists: true, local: None })
+    }
+
+    /// Thousands of files may be opened before the first is read.
+    fn bound_beginnings(&self, file: &HttpFile) {
+        let mut opened = self.lock();
+        let (bytes, waiting) = &mut opened.kept;
+        *bytes += file.beginning_bytes();
+        // What is not sent by parts has a lane of its own until it is read.
+        *waiting += usize::from(!file.is_ranged() && file.identity().size > file.beginning_bytes());
+        if *bytes > BEGINNINGS_MOST || *waiting > WAITING_MOST {
+            file.forget_beginning();
+        }
     }
 
     /// Opens a place to write to, which need not exist.

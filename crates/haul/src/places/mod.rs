@@ -7,6 +7,7 @@ mod common;
 mod expand;
 mod ftp;
 mod http;
+mod mirrors;
 mod remotes;
 mod secrets;
 mod sftp;

@@ -109,6 +109,7 @@ impl World {
         session.write("work/notes.txt", "notes");
         session.write("work/list.txt", "2025/a.jpg\n");
         session.write("work/hosts.txt", "server\nnode01\n");
+        session.write("work/urls.txt", self.here("https://server/big.iso\nserver:notes.txt\n"));
         session.tool(&format!("cp {} work/key", self.sshd.user_key().display()));
         session.tool("chmod 600 work/key");
         let certificate = rcgen::generate_simple_self_signed(vec!["nas".to_owned()]).unwrap();
@@ -130,6 +131,8 @@ impl World {
                 fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
                 fs::write(root.join(path), "content").unwrap();
             }
+            let sum = "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73\n";
+            fs::write(root.join("big.iso.sha256"), sum).unwrap();
         }
         for root in [&web, &ftp] {
             session.tool(&format!("chmod -R a+rwX {}", root.display()));
@@ -154,6 +157,7 @@ impl World {
         let sftp = format!("sftp://server{srv}");
         let table = [
             ("https://server", web.as_str()),
+            ("https://mirror", web.as_str()),
             ("davs://ada@nas:8443", &dav),
             ("ftps://ada@server/~", &ftp),
             ("ftps://ada@server:990", &ftp),

@@ -17,6 +17,18 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
             ("haul cp photos backup", "Copy a directory: backup/photos. Run it again to resume."),
             ("haul cp photos ada@nas.example:", "Copy it to the home directory on a server."),
             ("haul cp 'nas.example:logs/*.gz' .", "Fetch the files on a server that match."),
+            (
+                "haul cp --input-file urls.txt downloads",
+                "Copy every source that a list has, one per line.",
+            ),
+            (
+                "haul cp --mirror https://b.example/x.iso https://a.example/x.iso .",
+                "Download one file from two servers at once.",
+            ),
+            (
+                "haul cp --expect-beside https://host.example/x.iso .",
+                "Download it only if it has the digest in x.iso.sha256 or SHA256SUMS.",
+            ),
             ("haul cp -n photos backup", "Print what would be copied, and why."),
             (
                 "haul cp --verify --manifest photos backup",

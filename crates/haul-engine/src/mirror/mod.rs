@@ -1,0 +1,542 @@
+//! One file that several places hold: its mirrors are read at once.
+//!
+//! ```text
+//! open: all mirrors at once → the same file as the first? → reader: each range to the mirror that delivers it first
+//! ```
+//!
+//! The first mirror that can be opened says what the file is. Another one has to have the same length and, unless the
+//! content is going to be proven by a digest, the same modification time or the same strong tag, where both report
+//! one. A mirror that differs or fails is dropped with a warning; what was in flight there is asked of the others.
+//!
+//! If a digest proves in the end that the content is wrong, nobody knows which mirror it was: the file is started
+//! anew from one mirror at a time ([`MirrorStorage::refuted`]).
+//!
+//! The storage lies over storages of any kind. It holds one file, can only be read, and belongs to one transfer.
+
+mod choice;
+mod reader;
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use haul_storage::{
+    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, Identity,
+    KeptTimes, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result,
+    Retry, SmallFile, Storage, StorageExt, UNKNOWN_SIZE, Whole, WriteAt, Writes,
+};
+use tokio::time::{Instant, sleep_until};
+
+use self::choice::{Choice, Failed};
+use self::reader::MirrorReader;
+use crate::links::beside;
+
+/// How long the other mirrors may take when the first one has answered: so much, and so many times what that took.
+const GRACE: Duration = Duration::from_secs(1);
+const GRACE_FACTOR: u32 = 4;
+const GRACE_MOST: Duration = Duration::from_secs(10);
+
+/// Reports that a mirror is not used: where it is, and why.
+type Warn = dyn Fn(&str, &str) + Send + Sync;
+
+/// One place that holds the file.
+#[derive(Debug, Clone)]
+pub struct Mirror {
+    /// Where it is, for people.
+    pub name: String,
+    /// The storage.
+    pub storage: Arc<dyn Storage>,
+    /// The file in it.
+    pub path: RelPath,
+}
+
+/// A storage with one file, which several places hold.
+pub struct MirrorStorage {
+    location: Location,
+    path: RelPath,
+    mirrors: Arc<[Mirror]>,
+    capabilities: Capabilities,
+    is_proven: bool,
+    shared: Arc<Shared>,
+    trial: Mutex<Trial>,
+}
+
+/// What the storage and its readers share.
+struct Shared {
+    choice: Mutex<Choice>,
+    started: Instant,
+    warn: Box<Warn>,
+}
+
+/// After a wrong digest: one mirror at a time.
+#[derive(Debug, Default)]
+struct Trial {
+    /// The only one to use.
+    alone: Option<usize>,
+    /// Those whose content was refuted.
+    refuted: Vec<usize>,
+    /// Those that have delivered bytes since the file was opened.
+    read: Arc<Mutex<Vec<usize>>>,
+}
+
+impl MirrorStorage {
+    /// The file that `mirrors` hold, the preferred one first; it is called `path` below `location`. `is_proven`: a
+    /// digest will show whether the content is right. `warn` hears of each mirror that is dropped.
+    pub fn new(
+        location: Location,
+        path: RelPath,
+        mirrors: Vec<Mirror>,
+        is_proven: bool,
+        warn: impl Fn(&str, &str) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let capabilities = capabilities(&mirrors);
+        let shared = Shared {
+            choice: Mutex::new(Choice::new(mirrors.len())),
+            started: Instant::now(),
+            warn: Box::new(warn),
+        };
+        Arc::new(Self {
+            location,
+            path,
+            mirrors: mirrors.into(),
+            capabilities,
+            is_proven,
+            shared: Arc::new(shared),
+            trial: Mutex::default(),
+        })
+    }
+
+    /// The storage, if it is one of these.
+    pub fn of(storage: &dyn Storage) -> Option<&Self> {
+        let any: &dyn Any = storage;
+        any.downcast_ref()
+    }
+
+    /// Those of all mirrors.
+    pub fn storages(&self) -> impl Iterator<Item = &Arc<dyn Storage>> {
+        self.mirrors.iter().map(|mirror| &mirror.storage)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.mirrors.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Says that what was read has not the digest that it should have. Whether there is another way to read the
+    /// file, which the next `open` takes.
+    pub fn refuted(&self, cause: &str) -> bool {
+        let mut trial = self.trial();
+        let read = trial.read.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let culprit = trial.alone.or_else(|| <[usize; 1]>::try_from(read).ok().map(|[one]| one));
+        if let Some(one) = culprit {
+            trial.refuted.push(one);
+            self.shared.warn(&self.mirrors[one], cause);
+        }
+        self.mirrors.len() > 1 && self.try_next(&mut trial)
+    }
+
+    /// Those that may be asked, the preferred one first.
+    fn candidates(&self) -> Vec<usize> {
+        if let Some(alone) = self.trial().alone {
+            return vec![alone];
+        }
+        let choice = self.shared.choice();
+        let all = 0..self.mirrors.len();
+        all.filter(|mirror| !choice.is_dropped(*mirror)).collect()
+    }
+
+    /// Goes on with the next mirror that was not refuted, and with nothing else. Whether there is one.
+    fn try_next(&self, trial: &mut Trial) -> bool {
+        trial.alone = (0..self.mirrors.len()).find(|mirror| !trial.refuted.contains(mirror));
+        if let Some(mirror) = trial.alone {
+            self.shared.choice().take_back(mirror);
+        }
+        trial.alone.is_some()
+    }
+
+    /// Opens those that may be asked: all that hold the same file.
+    async fn open_alike(&self) -> Result<Vec<(usize, Arc<dyn ReadAt>)>> {
+        let candidates = self.candidates();
+        let opening = candidates.iter().map(|index| {
+            let mirror = &self.mirrors[*index];
+            mirror.storage.open(&mirror.path)
+        });
+        let outcomes = within_grace(opening.collect()).await;
+        let (mut opened, mut failed) = (Vec::new(), Vec::new());
+        for (index, outcome) in candidates.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(reader) => opened.push((index, reader)),
+                Err(error) => failed.push((index, error)),
+            }
+        }
+        if opened.is_empty() {
+            let first = failed.into_iter().find_map(|(index, error)| Some((index, error?)));
+            return Err(match first {
+                Some((index, error)) => error.at(&self.mirrors[index].name),
+                None => Error::new(ErrorKind::Unreachable, "open").because("no mirror is left"),
+            });
+        }
+        for (index, error) in failed {
+            let cause = error.map_or_else(too_late, |error| error.cause());
+            self.give_up(index, &cause);
+        }
+        Ok(self.alike(opened))
+    }
+
+    /// Those that hold the same file as the first of them that reports its length.
+    fn alike(&self, mut opened: Vec<(usize, Arc<dyn ReadAt>)>) -> Vec<(usize, Arc<dyn ReadAt>)> {
+        let has_length =
+            |(_, reader): &(usize, Arc<dyn ReadAt>)| reader.identity().size != UNKNOWN_SIZE;
+        let reference = opened.iter().position(has_length).unwrap_or(0);
+        let (first, known) = (opened[reference].0, opened[reference].1.identity().clone());
+        opened.retain(|(index, reader)| {
+            let step_ns = self.step_ns(first).max(self.step_ns(*index));
+            let step_ns = (!self.is_proven).then_some(step_ns);
+            let other = match (*index == first, known.size) {
+                (true, _) => None,
+                // Nobody knows where to go on in it.
+                (false, UNKNOWN_SIZE) => Some("it reports no length".to_owned()),
+                (false, _) => difference(&known, reader.identity(), step_ns)
+                    .map(|how| format!("{how} at {}", self.mirrors[first].name)),
+            };
+            if let Some(how) = &other {
+                self.give_up(*index, how);
+            }
+            other.is_none()
+        });
+        opened
+    }
+
+    fn give_up(&self, mirror: usize, cause: &str) {
+        self.shared.choice().drop_for_good(mirror);
+        self.shared.warn(&self.mirrors[mirror], cause);
+    }
+
+    fn step_ns(&self, mirror: usize) -> u64 {
+        self.mirrors[mirror].storage.capabilities().kept_times.step_ns
+    }
+
+    fn check(&self, path: &RelPath, operation: &'static str) -> Result<()> {
+        if *path == self.path {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::NotFound, operation).at(self.location.display(path)))
+    }
+
+    fn refuse<T>(&self, operation: &'static str, path: &RelPath) -> Result<T> {
+        Err(Error::new(ErrorKind::Unsupported, operation)
+            .at(self.location.display(path))
+            .because("mirrors of a file can only be read"))
+    }
+
+    fn nothing_left(&self, operation: &'static str) -> Error {
+        let error = Error::new(ErrorKind::Unreachable, operation);
+        error.at(self.location.display(&self.path)).because("no mirror is left")
+    }
+
+    fn trial(&self) -> MutexGuard<'_, Trial> {
+        self.trial.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn choice(&self) -> MutexGuard<'_, Choice> {
+        self.choice.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn warn(&self, mirror: &Mirror, cause: &str) {
+        (self.warn)(&mirror.name, &format!("this mirror is not used: {cause}"));
+    }
+}
+
+/// What can be done with all of them.
+fn capabilities(mirrors: &[Mirror]) -> Capabilities {
+    let all = || mirrors.iter().map(|mirror| mirror.storage.capabilities());
+    let is_link = all().any(|can| can.medium == Medium::Link);
+    let kept_times = all().map(|can| can.kept_times).max_by_key(|kept| kept.step_ns);
+    Capabilities {
+        medium: if is_link { Medium::Link } else { Medium::Disk },
+        ranged_reads: all().any(|can| can.ranged_reads),
+        writes: Writes::InOrder,
+        rename: false,
+        server_copy: false,
+        symlinks: false,
+        hard_links: false,
+        sync: false,
+        resume: false,
+        lock: false,
+        times: false,
+        kept_times: kept_times.unwrap_or(KeptTimes::in_steps_of(1)),
+        mode: false,
+        owner: false,
+        xattrs: false,
+        digests: Vec::new(),
+        long_reads: all().any(|can| can.long_reads),
+        pipelined_reads: all().all(|can| can.pipelined_reads),
+        pipelined_writes: false,
+        bounded_reads: all().all(|can| can.bounded_reads),
+        write_bytes: 0,
+        max_lanes: all().filter_map(|can| can.max_lanes).min(),
+        max_file_size: None,
+        whole_limit: all().map(|can| can.whole_limit).min().unwrap_or(0),
+    }
+}
+
+/// Why `other` is another file than `first`. Times are compared in steps of `step_ns`, if at all.
+fn difference(first: &Identity, other: &Identity, step_ns: Option<u64>) -> Option<String> {
+    if other.size == UNKNOWN_SIZE {
+        return Some(format!("it reports no length, which is {} bytes", first.size));
+    }
+    if other.size != first.size {
+        return Some(format!("it has {} bytes, but {} bytes", other.size, first.size));
+    }
+    let step_ns = step_ns?;
+    let (here, there) = other.modified.zip(first.modified)?;
+    let is_strong = |tag: &String| !tag.starts_with("W/");
+    let same_tag = first.tag.as_ref().filter(|tag| is_strong(tag)) == other.tag.as_ref();
+    if here.rounded_down(step_ns) == there.rounded_down(step_ns) || first.tag.is_some() && same_tag
+    {
+        return None;
+    }
+    let at = |time: haul_storage::Timestamp| format!("{} ({})", time.date(), time.seconds);
+    Some(format!("it was modified {}, but {}", at(here), at(there)))
+}
+
+/// What of several things is there in time: all that are ready within a grace after the first success. `Err(None)` is
+/// what took too long. The outcomes are in the order of `all`.
+pub async fn within_grace<T>(
+    all: Vec<impl Future<Output = Result<T>>>,
+) -> Vec<Result<T, Option<Error>>> {
+    let mut outcomes: Vec<_> = all.iter().map(|_| Err(None)).collect();
+    let numbered = all.into_iter().enumerate().map(async |(index, one)| (index, one.await));
+    let mut running: FuturesUnordered<_> = numbered.collect();
+    let (began, mut until) = (Instant::now(), None);
+    loop {
+        let next = match until {
+            None => running.next().await,
+            Some(until) => tokio::select! {
+                biased;
+                next = running.next() => next,
+                () = sleep_until(until) => None,
+            },
+        };
+        let Some((index, outcome)) = next else { return outcomes };
+        if outcome.is_ok() {
+            let grace = (GRACE + began.elapsed() * GRACE_FACTOR).min(GRACE_MOST);
+            until.get_or_insert_with(|| Instant::now() + grace);
+        }
+        outcomes[index] = outcome.map_err(Some);
+    }
+}
+
+/// What is said of a mirror that took longer than the grace.
+pub fn too_late() -> String {
+    "it did not answer in time after the first one".to_owned()
+}
+
+#[async_trait]
+impl Storage for MirrorStorage {
+    fn location(&self) -> &Location {
+        &self.location
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn set_lanes(&self, lanes: usize) {
+        self.storages().for_each(|storage| storage.set_lanes(lanes));
+    }
+
+    fn link(&self) -> LinkStatus {
+        self.storages().map(|storage| storage.link()).reduce(beside).unwrap_or_default()
+    }
+
+    async fn stat(&self, path: &RelPath) -> Result<Entry> {
+        self.check(path, "look at")?;
+        let mut first = None;
+        let mut found = None;
+        for index in self.candidates() {
+            let mirror = &self.mirrors[index];
+            match mirror.storage.stat(&mirror.path).await {
+                Ok(entry) => {
+                    found = Some(entry);
+                    break;
+                }
+                Err(error) => _ = first.get_or_insert(error.at(&mirror.name)),
+            }
+        }
+        let mut entry = match (found, first) {
+            (Some(entry), _) => entry,
+            (None, Some(error)) => return Err(error),
+            (None, None) => return Err(self.nothing_left("look at")),
+        };
+        entry.path = path.clone();
+        entry.id = None;
+        entry.links = 1;
+        if entry.modified.is_some() {
+            // Each server has tags of its own, and a later run may begin with another mirror.
+            entry.tag = None;
+        }
+        Ok(entry)
+    }
+
+    async fn list(&self, path: &RelPath) -> Result<EntryStream> {
+        Err(Error::new(ErrorKind::NotADirectory, "list").at(self.location.display(path)))
+    }
+
+    async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
+        Ok(self.stat(path).await?.metadata())
+    }
+
+    async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
+        self.check(path, "open")?;
+        let opened = loop {
+            match self.open_alike().await {
+                Ok(opened) => break opened,
+                Err(error) => {
+                    let mut trial = self.trial();
+                    let Some(alone) = trial.alone else { return Err(error) };
+                    trial.refuted.push(alone);
+                    if !self.try_next(&mut trial) {
+                        return Err(error);
+                    }
+                    self.shared.warn(&self.mirrors[alone], &error.cause());
+                }
+            }
+        };
+        let read = Arc::default();
+        self.trial().read = Arc::clone(&read);
+        let mirrors = Arc::clone(&self.mirrors);
+        Ok(Arc::new(MirrorReader::new(mirrors, Arc::clone(&self.shared), opened, read)))
+    }
+
+    async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
+        self.check(path, "read")?;
+        let candidates = self.candidates();
+        let mut first = None;
+        for &index in &candidates {
+            let mirror = &self.mirrors[index];
+            match mirror.storage.read_whole(&mirror.path, limit).await {
+                Ok(mut whole) => {
+                    self.trial().read = Arc::new(Mutex::new(vec![index]));
+                    if whole.identity.modified.is_some() {
+                        whole.identity.tag = None;
+                    }
+                    return Ok(whole);
+                }
+                Err(error) => {
+                    let error = error.at(&mirror.name);
+                    let now = self.shared.now();
+                    let failed = self.shared.choice().failed(index, false, &candidates, now);
+                    if failed == Failed::Dropped {
+                        self.shared.warn(mirror, &error.cause());
+                    }
+                    first.get_or_insert(error);
+                }
+            }
+        }
+        Err(first.unwrap_or_else(|| self.nothing_left("read")))
+    }
+
+    async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {
+        self.read_each(paths, limit).await
+    }
+
+    async fn create_dir_as(&self, path: &RelPath, _: Option<u32>) -> Result<()> {
+        self.refuse("create directory", path)
+    }
+
+    async fn create_link(&self, path: &RelPath, _: &LinkKind, _: bool) -> Result<()> {
+        self.refuse("create link", path)
+    }
+
+    async fn remove(&self, path: &RelPath) -> Result<()> {
+        self.refuse("remove", path)
+    }
+
+    async fn rename(&self, from: &RelPath, _: &RelPath) -> Result<()> {
+        self.refuse("rename", from)
+    }
+
+    async fn copy(&self, from: &RelPath, _: &RelPath) -> Result<()> {
+        self.refuse("copy", from)
+    }
+
+    async fn set_metadata(&self, path: &RelPath, _: &Metadata) -> Result<()> {
+        self.refuse("set metadata", path)
+    }
+
+    async fn create(&self, path: &RelPath, _: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
+        self.refuse("create", path)
+    }
+
+    async fn write_whole(&self, path: &RelPath, _: Bytes, _: &CommitOptions) -> Result<()> {
+        self.refuse("write", path)
+    }
+
+    async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
+        files.iter().map(|file| self.refuse("write", &file.path)).collect()
+    }
+
+    async fn lock(&self, path: &RelPath) -> Result<Lock> {
+        self.refuse("lock", path)
+    }
+}
+
+impl fmt::Debug for MirrorStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MirrorStorage").field("mirrors", &self.mirrors).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("choice", &self.choice).finish_non_exhaustive()
+    }
+}
+
+/// Whether a failure of a mirror may pass.
+fn may_pass(error: &Error) -> bool {
+    error.retry() == Retry::Later
+}
+
+#[cfg(test)]
+mod tests {
+    use haul_storage::Timestamp;
+
+    use super::*;
+
+    fn identity(size: u64, seconds: Option<i64>, tag: Option<&str>) -> Identity {
+        let modified = seconds.map(|seconds| Timestamp { seconds, nanos: 7 });
+        Identity { size, modified, id: None, tag: tag.map(str::to_owned) }
+    }
+
+    #[test]
+    fn mirrors_of_one_length_differ_by_time_unless_a_strong_tag_or_a_digest_says_otherwise() {
+        let first = identity(10, Some(100), Some("\"a\""));
+        let differs = |other: &Identity| difference(&first, other, Some(1_000_000_000)).is_some();
+        assert!(!differs(&identity(10, Some(100), None)));
+        assert!(!differs(&identity(10, None, Some("\"b\""))), "one reports no time");
+        assert!(!differs(&identity(10, Some(101), Some("\"a\""))));
+        assert!(differs(&identity(10, Some(101), Some("\"b\""))));
+        assert!(differs(&identity(10, Some(101), None)));
+        assert!(differs(&identity(11, Some(100), Some("\"a\""))));
+        let weak = identity(10, Some(101), Some("W/\"a\""));
+        assert!(
+            difference(&weak, &Identity { modified: first.modified, ..weak.clone() }, Some(1))
+                .is_some()
+        );
+        assert!(difference(&first, &identity(10, Some(7), None), None).is_none(), "it is proven");
+        assert!(difference(&first, &identity(9, Some(100), None), None).is_some());
+    }
+}

@@ -1,0 +1,286 @@
+//! A file that is read from its mirrors.
+//!
+//! A range is read from one mirror until that fails; what is left of it is then read from another, so whoever reads
+//! sees one stream without a gap. Only if no mirror is left to go on at once does the stream end with the error.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::try_unfold;
+use haul_storage::{
+    Block, BlockStream, Error, ErrorKind, Identity, Metadata, Range, ReadAt, Result, UNKNOWN_SIZE,
+};
+use tokio::time::timeout;
+
+use super::choice::Failed;
+use super::{Mirror, Shared, may_pass, within_grace};
+
+/// A mirror that sends nothing for so long is stalled, and so is one without connections after a shorter time.
+const STALLED: Duration = Duration::from_secs(10);
+const LOST: Duration = Duration::from_millis(500);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// The file, opened on each of its mirrors.
+#[derive(Debug)]
+pub struct MirrorReader {
+    inner: Arc<Inner>,
+    identity: Identity,
+}
+
+#[derive(Debug)]
+struct Inner {
+    mirrors: Arc<[Mirror]>,
+    shared: Arc<Shared>,
+    /// By the numbers of their mirrors; not empty.
+    readers: BTreeMap<usize, Arc<dyn ReadAt>>,
+    /// Mirrors that have delivered bytes.
+    read: Arc<Mutex<Vec<usize>>>,
+    size: u64,
+}
+
+impl MirrorReader {
+    /// `readers` hold the same file, and there is at least one. The numbers of those that are read are noted in `read`.
+    pub fn new(
+        mirrors: Arc<[Mirror]>,
+        shared: Arc<Shared>,
+        readers: Vec<(usize, Arc<dyn ReadAt>)>,
+        read: Arc<Mutex<Vec<usize>>>,
+    ) -> Self {
+        let mut identity =
+            readers.first().map(|(_, first)| first.identity().clone()).unwrap_or_default();
+        identity.id = None;
+        // A later run may begin with another mirror, and each server has tags of its own.
+        let same_tag = readers.iter().all(|(_, reader)| reader.identity().tag == identity.tag);
+        if identity.modified.is_some() || !same_tag {
+            identity.tag = None;
+        }
+        let size = identity.size;
+        let readers = readers.into_iter().collect();
+        Self { inner: Arc::new(Inner { mirrors, shared, readers, read, size }), identity }
+    }
+
+    fn stream(&self, range: Range, end: Arc<AtomicU64>) -> BlockStream {
+        let inner = Arc::clone(&self.inner);
+        let reading = Reading { inner, at: range.start(), range, end, current: None };
+        Box::pin(try_unfold(reading, async |mut reading| {
+            let block = reading.next().await?;
+            Ok(block.map(|block| (block, reading)))
+        }))
+    }
+}
+
+impl Inner {
+    /// Mirrors that can be asked for any range; if there are none, those that are read from their start.
+    fn usable(&self) -> Vec<usize> {
+        let choice = self.shared.choice();
+        let left = || self.readers.iter().filter(|(mirror, _)| !choice.is_dropped(**mirror));
+        let ranged: Vec<_> =
+            left().filter(|(_, reader)| reader.is_ranged()).map(|(mirror, _)| *mirror).collect();
+        if ranged.is_empty() { left().map(|(mirror, _)| *mirror).collect() } else { ranged }
+    }
+
+    fn has_delivered(&self, mirror: usize) -> bool {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner).contains(&mirror)
+    }
+
+    fn note_delivered(&self, mirror: usize) {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if !read.contains(&mirror) {
+            read.push(mirror);
+        }
+    }
+
+    /// The next block, or an error if the mirror is silent and another would deliver.
+    async fn unless_stalled(
+        &self,
+        mirror: usize,
+        blocks: &mut BlockStream,
+    ) -> Option<Result<Block>> {
+        loop {
+            if let Ok(next) = timeout(LOOK, blocks.next()).await {
+                return next;
+            }
+            // The storage may try for a while to get its connections back.
+            let is_lost = self.mirrors[mirror].storage.link().open == 0;
+            let patience = if is_lost { LOST } else { STALLED };
+            let (usable, now) = (self.usable(), self.shared.now());
+            if self.shared.choice().is_stalled(mirror, &usable, patience, now) {
+                let cause = match is_lost {
+                    true => "its connections are lost".to_owned(),
+                    false => format!("it sent nothing for {} s", STALLED.as_secs()),
+                };
+                return Some(Err(Error::new(ErrorKind::Unreachable, "read").because(cause)));
+            }
+        }
+    }
+
+    /// A mirror has failed. `Err` if that is the failure of the file.
+    fn failed(&self, mirror: usize, error: Error) -> Result<()> {
+        let error = error.at(&self.mirrors[mirror].name);
+        let others: Vec<_> = self.readers.keys().copied().collect();
+        let now = self.shared.now();
+        let failed = self.shared.choice().failed(mirror, may_pass(&error), &others, now);
+        if failed == Failed::Dropped {
+            self.shared.warn(&self.mirrors[mirror], &error.cause());
+        }
+        // What it delivered before may be of the new version already: the file is started anew without it.
+        let is_spoilt = error.kind() == ErrorKind::Changed && self.has_delivered(mirror);
+        if failed == Failed::Alone || is_spoilt { Err(error) } else { Ok(()) }
+    }
+}
+
+/// A range that is being read.
+struct Reading {
+    inner: Arc<Inner>,
+    at: u64,
+    range: Range,
+    /// Nothing is wanted beyond.
+    end: Arc<AtomicU64>,
+    current: Option<(Asked, BlockStream)>,
+}
+
+/// What a mirror was asked for; given back when it is dropped.
+struct Asked {
+    inner: Arc<Inner>,
+    mirror: usize,
+    left: u64,
+}
+
+impl Reading {
+    async fn next(&mut self) -> Result<Option<Block>> {
+        loop {
+            let end = self.range.end().min(self.end.load(Ordering::Relaxed)).min(self.inner.size);
+            if self.at >= end {
+                return Ok(None);
+            }
+            let (asked, blocks) = match &mut self.current {
+                Some(current) => current,
+                None => {
+                    let current = self.ask(end)?;
+                    self.current.insert(current)
+                }
+            };
+            let error = match self.inner.unless_stalled(asked.mirror, blocks).await {
+                Some(Ok(block)) => {
+                    asked.arrived(block.len() as u64);
+                    self.at += block.len() as u64;
+                    return Ok(Some(block));
+                }
+                Some(Err(error)) => error,
+                // Its end is where it ends.
+                None if self.inner.size == UNKNOWN_SIZE => {
+                    self.at = UNKNOWN_SIZE;
+                    return Ok(None);
+                }
+                None => Error::new(ErrorKind::Changed, "read").because(format!(
+                    "it ends at byte {} of {} while being read",
+                    self.at, self.inner.size
+                )),
+            };
+            let mirror = asked.mirror;
+            self.current = None;
+            self.inner.failed(mirror, error)?;
+        }
+    }
+
+    /// Begins to read what is left on the mirror that is likely to deliver it first.
+    fn ask(&self, end: u64) -> Result<(Asked, BlockStream)> {
+        let bytes = end - self.at;
+        let usable = self.inner.usable();
+        let now = self.inner.shared.now();
+        let mirror = {
+            let mut choice = self.inner.shared.choice();
+            // Opening has brought the beginning of the file along.
+            let first = usable.first().copied().filter(|_| self.at == 0);
+            let chosen = choice.choose(first.as_slice(), bytes, now);
+            let mirror =
+                chosen.or_else(|| choice.choose(&usable, bytes, now)).ok_or_else(|| {
+                    Error::new(ErrorKind::Unreachable, "read").because("no mirror of it is left")
+                })?;
+            choice.asked(mirror, bytes, now);
+            mirror
+        };
+        let asked = Asked { inner: Arc::clone(&self.inner), mirror, left: bytes };
+        let range = Range::between(self.at, self.range.end());
+        Ok((asked, self.inner.readers[&mirror].read_until(range, &self.end)))
+    }
+}
+
+impl Asked {
+    fn arrived(&mut self, bytes: u64) {
+        let now = self.inner.shared.now();
+        self.inner.shared.choice().arrived(self.mirror, bytes.min(self.left), now);
+        self.left = self.left.saturating_sub(bytes);
+        self.inner.note_delivered(self.mirror);
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.inner.shared.choice().released(self.mirror, self.left);
+    }
+}
+
+#[async_trait]
+impl ReadAt for MirrorReader {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn is_ranged(&self) -> bool {
+        let usable = self.inner.usable();
+        usable.iter().any(|mirror| self.inner.readers[mirror].is_ranged())
+    }
+
+    async fn metadata(&self) -> Result<Metadata> {
+        let modified = self.identity.modified;
+        Ok(Metadata { modified, ..Metadata::default() })
+    }
+
+    /// All mirrors that have delivered bytes are asked. One that does not answer in time after the others is like one
+    /// that was dropped: what it delivered was compared when it came, as far as its protocol allows.
+    async fn recheck(&self) -> Result<Identity> {
+        let read = self.inner.read.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let read: Vec<_> = {
+            let choice = self.inner.shared.choice();
+            read.into_iter().filter(|mirror| !choice.is_dropped(*mirror)).collect()
+        };
+        let asked = read.iter().map(|mirror| self.inner.readers[mirror].recheck()).collect();
+        let (mut answered, mut first) = (false, None);
+        for (mirror, now) in read.iter().zip(within_grace(asked).await) {
+            let known = self.inner.readers[mirror].identity();
+            let name = &self.inner.mirrors[*mirror].name;
+            match now {
+                Ok(now) if now == *known => answered = true,
+                Ok(now) => {
+                    return Err(Error::new(ErrorKind::Changed, "copy")
+                        .at(name)
+                        .because(format!("it changed while being read: {known} became {now}")));
+                }
+                Err(Some(error)) => _ = first.get_or_insert(error.at(name)),
+                Err(None) => {}
+            }
+        }
+        match first {
+            Some(error) if !answered => Err(error),
+            _ => Ok(self.identity.clone()),
+        }
+    }
+
+    fn read_at(&self, range: Range) -> BlockStream {
+        self.stream(range, Arc::new(AtomicU64::new(u64::MAX)))
+    }
+
+    fn read_until(&self, range: Range, end: &Arc<AtomicU64>) -> BlockStream {
+        self.stream(range, Arc::clone(end))
+    }
+
+    async fn next_data(&self, from: u64) -> Result<Option<Range>> {
+        Ok((from < self.inner.size).then(|| Range::between(from, self.inner.size)))
+    }
+}

@@ -1,0 +1,83 @@
+//! A file whose digest is known beforehand: it gets its name only with that content.
+//!
+//! The digest is made of the bytes that pass, what an earlier run has left included, and compared before the file
+//! gets its name. If it is another one nothing of the file is kept. The file is then started anew where that may help:
+//! if some of it was left by an earlier run, or if there are mirrors, which are tried one by one.
+
+use haul_storage::{DigestKind, Entry, Error, ErrorKind, Result, Retry};
+
+use super::bytes;
+use super::compare::Verdict;
+use crate::context::Context;
+use crate::digest::Digest;
+use crate::mirror::MirrorStorage;
+use crate::plan::Item;
+use crate::{Overwrite, Reason};
+
+/// Which digest is made of an item on the way.
+pub fn digest_kind(context: &Context, item: &Item) -> Option<DigestKind> {
+    item.job.job.expected.map(|expected| expected.kind).or(context.settings.digest)
+}
+
+/// Checks what was read, before the file gets its name. `resumed_bytes` of it were left by an earlier run.
+///
+/// # Errors
+/// `Corrupt` if it is not what the item should be; to be retried from the start if that may help.
+pub fn check(item: &Item, found: Option<Digest>, resumed_bytes: u64) -> Result<()> {
+    let (Some(expected), Some(found)) = (item.job.job.expected, found) else { return Ok(()) };
+    if found == expected {
+        return Ok(());
+    }
+    let kind = expected.kind.name();
+    let cause = format!("its {kind} is {found}, and should be {expected}");
+    let has_another_way = MirrorStorage::of(&*item.job.job.source)
+        .is_some_and(|mirrors| mirrors.refuted(&cause))
+        || resumed_bytes > 0;
+    let retry = if has_another_way { Retry::FromStart } else { Retry::Never };
+    Err(Error::new(ErrorKind::Corrupt, "verify").because(cause).with_retry(retry))
+}
+
+/// What to do with the file that is there, by its content, and its digest if that was made.
+///
+/// # Errors
+/// It is to be left alone, and is not what it should be.
+pub async fn judge(
+    context: &Context,
+    item: &Item,
+    existing: &Entry,
+    expected: Digest,
+    usual: Verdict,
+) -> Result<(Verdict, Option<Digest>)> {
+    let overwrite = context.settings.overwrite;
+    if overwrite == Overwrite::Always {
+        return Ok((usual, None));
+    }
+    if !existing.is_file() {
+        if usual == Verdict::Leave {
+            return Err(left(item, "something that is no file is there".to_owned()));
+        }
+        return Ok((usual, None));
+    }
+    let sizes = existing.known_size().zip(item.source.known_size());
+    let same_size = sizes.is_none_or(|(there, source)| there == source);
+    let replaces = matches!(usual, Verdict::Replace(_)) || overwrite == Overwrite::Different;
+    if !same_size && replaces {
+        return Ok((Verdict::Replace(Reason::Size), None));
+    }
+    let found = bytes::digest_destination(context, item, expected.kind).await?;
+    if found == expected {
+        return Ok((Verdict::Keep, Some(found)));
+    }
+    if replaces {
+        return Ok((Verdict::Replace(Reason::Content), None));
+    }
+    let kind = expected.kind.name();
+    Err(left(item, format!("its {kind} is {found}, and should be {expected}")))
+}
+
+fn left(item: &Item, cause: String) -> Error {
+    Error::new(ErrorKind::Corrupt, "verify")
+        .at(item.job.destination_name(&item.destination))
+        .because(cause)
+        .hinting("--overwrite different replaces it")
+}

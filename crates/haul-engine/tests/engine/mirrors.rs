@@ -1,0 +1,209 @@
+//! A file that several places hold: all of them are read, and what fails or differs is left out.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::{Outcome, path, run};
+use haul_engine::digest::Digest;
+use haul_engine::mirror::{Mirror, MirrorStorage};
+use haul_engine::{Job, Settings};
+use haul_storage::memory::{MemoryStorage, Operation, Pattern, SimulatedLink};
+use haul_storage::{DigestKind, ErrorKind, Range, Storage};
+
+const SIZE: u64 = 24 << 20;
+
+struct Copied {
+    outcome: Outcome,
+    destination: Arc<MemoryStorage>,
+    warnings: Vec<String>,
+}
+
+fn linked(rate: u64) -> Arc<MemoryStorage> {
+    let link = SimulatedLink::new(Duration::from_millis(20), rate);
+    let storage = MemoryStorage::builder().with_link(link).build();
+    storage.add_file("f", Pattern::new(1).bytes(Range::new(0, SIZE)));
+    storage.set_modified("f", 1_000);
+    storage
+}
+
+fn quick() -> Settings {
+    Settings { retry_pause: Duration::from_millis(1), ..Settings::default() }
+}
+
+/// Copies `f`, which all of these have.
+async fn copy(mirrors: &[Arc<MemoryStorage>], expected: Option<Digest>) -> Copied {
+    let destination =
+        MemoryStorage::builder().with_capabilities(|can| can.server_copy = false).build();
+    let warnings = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&warnings);
+    let mirrors = mirrors.iter().enumerate().map(|(at, storage)| Mirror {
+        name: format!("mirror{at}"),
+        storage: Arc::clone(storage) as Arc<dyn Storage>,
+        path: path("f"),
+    });
+    let mirrors: Vec<_> = mirrors.collect();
+    let location = mirrors[0].storage.location().clone();
+    let source = MirrorStorage::new(location, path("f"), mirrors, expected.is_some(), {
+        move |name, cause| heard.lock().unwrap().push(format!("{name}: {cause}"))
+    });
+    let job = Job {
+        source,
+        source_path: path("f"),
+        destination: Arc::clone(&destination) as Arc<dyn Storage>,
+        destination_path: path("f"),
+        expected,
+    };
+    let outcome = run(job, quick()).await;
+    let warnings = std::mem::take(&mut *warnings.lock().unwrap());
+    Copied { outcome, destination, warnings }
+}
+
+impl Copied {
+    #[track_caller]
+    fn arrived(&self) {
+        self.outcome.assert_clean();
+        assert!(self.destination.is_pattern("f", SIZE, 1), "{:?}", self.warnings);
+    }
+}
+
+fn digest(kind: DigestKind) -> Digest {
+    let whole = MemoryStorage::new();
+    whole.add_pattern_file("f", SIZE, 1);
+    Digest::of(kind, &whole.content("f"))
+}
+
+/// Bytes that were read of a mirror.
+fn down(mirror: &MemoryStorage) -> u64 {
+    mirror.traffic().bytes
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_mirrors_are_read_each_as_fast_as_it_is() {
+    let mirrors = [linked(20_000_000), linked(20_000_000), linked(5_000_000)];
+    let copied = copy(&mirrors, None).await;
+    copied.arrived();
+    assert_eq!(copied.warnings, Vec::<String>::new());
+    let shares: Vec<_> = mirrors.iter().map(|mirror| down(mirror)).collect();
+    assert!(shares[0] > SIZE / 4 && shares[1] > SIZE / 4, "{shares:?}");
+    assert!(shares[2] > SIZE / 50 && shares[2] < SIZE / 4, "{shares:?}");
+    assert!(shares.iter().sum::<u64>() < SIZE * 11 / 10, "read twice: {shares:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_goes_away_is_dropped_and_the_others_go_on() {
+    let mirrors = [linked(20_000_000), linked(20_000_000)];
+    mirrors[0].faults().on(Operation::Read).from(3).fail(ErrorKind::Unreachable);
+    let copied = copy(&mirrors, Some(digest(DigestKind::Sha256))).await;
+    copied.arrived();
+    assert_eq!(copied.outcome.summary.retries, 0, "the others go on at once");
+    assert!(down(&mirrors[1]) > SIZE / 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_refuses_is_dropped_at_once_and_reported() {
+    let mirrors = [linked(20_000_000), linked(20_000_000)];
+    mirrors[1].faults().on(Operation::Read).from(2).fail(ErrorKind::PermissionDenied);
+    let copied = copy(&mirrors, None).await;
+    copied.arrived();
+    assert_eq!(copied.warnings.len(), 1, "{:?}", copied.warnings);
+    assert!(copied.warnings[0].starts_with("mirror1: this mirror is not used: "));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_stalls_does_not_hold_up_the_end() {
+    for expected in [None, Some(digest(DigestKind::Sha256))] {
+        let mirrors = [linked(20_000_000), linked(20_000_000)];
+        mirrors[0].faults().on(Operation::Read).from(4).stall();
+        copy(&mirrors, expected).await.arrived();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn mirrors_of_another_size_or_time_are_left_out() {
+    for expected in [None, Some(digest(DigestKind::Blake3))] {
+        let mirrors = [linked(20_000_000), linked(20_000_000), linked(20_000_000)];
+        mirrors[1].resize("f", SIZE - 1);
+        mirrors[2].overwrite("f", 5, "other");
+        mirrors[2].set_modified("f", 2_000);
+        let copied = copy(&mirrors, expected).await;
+        let said = copied.warnings.join("\n");
+        assert!(said.contains("mirror1: this mirror is not used: it has 25165823 bytes"), "{said}");
+        if expected.is_none() {
+            copied.arrived();
+            assert!(said.contains("mirror2: this mirror is not used: it was modified"), "{said}");
+            assert!(down(&mirrors[2]) < SIZE / 10, "of another time");
+        } else {
+            // With a digest the time says nothing; the content does.
+            copied.arrived();
+            assert!(down(&mirrors[2]) > SIZE / 10);
+        }
+    }
+}
+
+/// Nobody knows which mirror it was.
+#[tokio::test(start_paused = true)]
+async fn a_wrong_digest_starts_the_file_anew_from_one_mirror_at_a_time() {
+    for kind in [DigestKind::Sha256, DigestKind::Blake3] {
+        let mirrors = [linked(20_000_000), linked(20_000_000), linked(20_000_000)];
+        for wrong in &mirrors[..2] {
+            wrong.overwrite("f", 5, "other");
+            wrong.set_modified("f", 1_000);
+        }
+        let copied = copy(&mirrors, Some(digest(kind))).await;
+        copied.arrived();
+        assert_eq!(copied.warnings.len(), 2, "{:?}", copied.warnings);
+        for (at, said) in copied.warnings.iter().enumerate() {
+            assert!(said.starts_with(&format!("mirror{at}: ")) && said.contains("should be"));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn if_no_mirror_is_right_nothing_appears() {
+    let mirrors = [linked(20_000_000), linked(20_000_000)];
+    let wrong = Digest { kind: DigestKind::Sha256, bytes: [7; 32] };
+    let copied = copy(&mirrors, Some(wrong)).await;
+    let failures = copied.outcome.failures();
+    assert_eq!(failures.len(), 1);
+    assert!(failures[0].to_string().contains("should be 0707"), "{}", failures[0]);
+    assert_eq!(copied.destination.paths(), Vec::<String>::new());
+    assert!(!copied.destination.has_part("f"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_cannot_be_opened_is_left_out_and_all_of_them_are_an_error() {
+    let mirrors = [linked(20_000_000), linked(20_000_000)];
+    mirrors[0].faults().on(Operation::Open).from(1).fail(ErrorKind::NotFound);
+    let copied = copy(&mirrors, None).await;
+    copied.arrived();
+    assert_eq!(copied.warnings.len(), 1);
+    assert!(copied.warnings[0].starts_with("mirror0: this mirror is not used: not found"));
+    mirrors[1].faults().on(Operation::Open).from(1).fail(ErrorKind::PermissionDenied);
+    let copied = copy(&mirrors, None).await;
+    assert_eq!(copied.outcome.failures().len(), 1);
+    assert!(!copied.destination.exists("f"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_changed_after_it_was_read_makes_the_copy_begin_anew() {
+    let mirrors = [linked(20_000_000), linked(20_000_000)];
+    mirrors[1].faults().on(Operation::Recheck).nth(1).change();
+    let copied = copy(&mirrors, None).await;
+    // It has another time now.
+    copied.outcome.assert_clean();
+    assert!(copied.outcome.summary.retries >= 1);
+    assert_eq!(copied.destination.entry("f").size, SIZE);
+}
+
+#[tokio::test]
+async fn a_small_file_comes_from_the_first_mirror_that_has_it() {
+    let (first, second) = (MemoryStorage::new(), MemoryStorage::new());
+    for storage in [&first, &second] {
+        storage.add_file("f", "small");
+    }
+    first.faults().on(Operation::ReadWhole).from(1).fail(ErrorKind::NotFound);
+    let copied = copy(&[first, second], None).await;
+    copied.outcome.assert_clean();
+    assert_eq!(copied.destination.content("f"), "small".as_bytes());
+    assert_eq!(copied.warnings.len(), 1);
+}

@@ -1,0 +1,86 @@
+//! The options of `cp` for downloads: lists of sources, mirrors, digests that are known beforehand.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use haul_engine::digest::Digest;
+use haul_storage::DigestKind;
+
+/// Options that say where files come from and what they have to be.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct FetchArgs {
+    /// Copy the sources that FILE lists, one per line, into DEST; - reads standard input
+    #[arg(long, value_name = "FILE", help_heading = "Downloads")]
+    pub(crate) input_file: Option<PathBuf>,
+
+    /// Another place of the same file, read at the same time; may be repeated
+    #[arg(long = "mirror", value_name = "URL", help_heading = "Downloads")]
+    pub(crate) mirrors: Vec<OsString>,
+
+    /// Digest that the file must have, sha256:HEX or blake3:HEX; with another one it does not appear
+    #[arg(long, value_name = "DIGEST", help_heading = "Downloads")]
+    pub(crate) expect: Option<ExpectArg>,
+
+    /// Expect of each file the digest that NAME.sha256, NAME.sha256sum or SHA256SUMS beside it lists
+    #[arg(long, conflicts_with = "expect", help_heading = "Downloads")]
+    pub(crate) expect_beside: bool,
+}
+
+impl FetchArgs {
+    /// The first of these options that is given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let all = [
+            (self.input_file.is_some(), "--input-file"),
+            (!self.mirrors.is_empty(), "--mirror"),
+            (self.expect.is_some(), "--expect"),
+            (self.expect_beside, "--expect-beside"),
+        ];
+        all.into_iter().find(|(is_given, _)| *is_given).map(|(_, name)| name)
+    }
+}
+
+/// `--expect`, and `checksum=` of a list: `sha256:HEX`, or `sha-256=HEX` as aria2 writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ExpectArg(pub(crate) Digest);
+
+impl FromStr for ExpectArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((name, hex)) = text.split_once([':', '=']) else {
+            return Err("it names no digest; write sha256:HEX or blake3:HEX".to_owned());
+        };
+        let kind = match name.to_ascii_lowercase().as_str() {
+            "sha256" | "sha-256" => DigestKind::Sha256,
+            "blake3" => DigestKind::Blake3,
+            _ => {
+                let name = name.escape_debug();
+                return Err(format!("haul does not compute '{name}'; it knows sha256 and blake3"));
+            }
+        };
+        let digest = Digest::from_hex(kind, hex.as_bytes());
+        digest.map(Self).ok_or_else(|| {
+            format!("a {} digest has 64 hexadecimal digits, this one {}", kind.name(), hex.len())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_written_as_pip_and_aria2_write_them() {
+        let hex = "Ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let parse = |name: &str| format!("{name}{hex}").parse::<ExpectArg>();
+        let parsed = parse("sha256:").unwrap().0;
+        assert_eq!((parsed.kind, parsed.to_string()), (DigestKind::Sha256, hex.to_lowercase()));
+        assert_eq!(parse("sha-256="), parse("sha256:"));
+        assert_eq!(parse("blake3:").unwrap().0.kind, DigestKind::Blake3);
+        assert!(parse("").unwrap_err().contains("write sha256:HEX"));
+        assert!(parse("md5:").unwrap_err().contains("'md5'"));
+        assert!("sha256:00".parse::<ExpectArg>().unwrap_err().contains("64 hexadecimal digits"));
+    }
+}

@@ -1,0 +1,192 @@
+//! `--expect-beside`: the digest of a file as a small file beside it lists it.
+//!
+//! `NAME.sha256` and `NAME.sha256sum` are about one file, and may hold nothing but its digest; `SHA256SUMS` is about
+//! all in its directory, and is read once for all of them. The forms of lines are those of manifests.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
+
+use haul_engine::digest::Digest;
+use haul_engine::manifest::{listed_path, parse_line};
+use haul_storage::{DigestKind, Error, ErrorKind, Location, Result};
+use tokio::sync::Mutex;
+
+use crate::places::{Places, written_below};
+
+/// What is added to the name of a file.
+const SUFFIXES: [&str; 2] = [".sha256", ".sha256sum"];
+const SUMS: &str = "SHA256SUMS";
+
+/// A longer file is not read.
+const LONGEST: u64 = 16 << 20;
+
+const KIND: DigestKind = DigestKind::Sha256;
+
+/// Finds digests, and remembers the lists of directories.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    sums: Mutex<HashMap<Location, Arc<Sums>>>,
+}
+
+/// What `SHA256SUMS` lists, by name; or that there is none.
+type Sums = Option<HashMap<Vec<u8>, Digest>>;
+
+impl Beside {
+    /// The digest that `location`, a file, should have.
+    ///
+    /// # Errors
+    /// There is none beside it, or what there is cannot be read.
+    pub(crate) async fn digest(&self, places: &Places<'_>, location: &Location) -> Result<Digest> {
+        let refuse = |kind, cause: String| {
+            Error::new(kind, "verify")
+                .at(location)
+                .because(cause)
+                .hinting("write --expect sha256:HEX, or leave out --expect-beside")
+        };
+        let Some((directory, name)) = location.split_name() else {
+            let cause = "nothing is beside it, since it has no name of its own".to_owned();
+            return Err(refuse(ErrorKind::InvalidInput, cause));
+        };
+        let mut tried = Vec::new();
+        for suffix in SUFFIXES {
+            let beside = [&name, suffix.as_bytes()].concat();
+            let outcome = match read(places, &below(&directory, &beside)).await? {
+                Some(text) => match of_one(&text, &name) {
+                    Ok(digest) => return Ok(digest),
+                    Err(why) => why,
+                },
+                None => "not found",
+            };
+            tried.push(format!("{} ({outcome})", beside.escape_ascii()));
+        }
+        let outcome = match &*self.sums(places, &below(&directory, SUMS.as_bytes())).await? {
+            Some(sums) => match sums.get(&name) {
+                Some(digest) => return Ok(*digest),
+                None => "does not list it",
+            },
+            None => "not found",
+        };
+        tried.push(format!("{SUMS} ({outcome})"));
+        let cause = format!("no digest is beside it: {}", tried.join(", "));
+        Err(refuse(ErrorKind::NotFound, cause))
+    }
+
+    async fn sums(&self, places: &Places<'_>, location: &Location) -> Result<Arc<Sums>> {
+        // Others wait: most of them are about to ask for the same.
+        let mut known = self.sums.lock().await;
+        if let Some(sums) = known.get(location) {
+            return Ok(Arc::clone(sums));
+        }
+        let sums = Arc::new(read(places, location).await?.map(|text| of_all(&text)));
+        known.insert(location.clone(), Arc::clone(&sums));
+        Ok(sums)
+    }
+}
+
+/// The content of a small file, if it is there.
+async fn read(places: &Places<'_>, location: &Location) -> Result<Option<Vec<u8>>> {
+    let is_absent = |error: &Error| {
+        // Stores of objects refuse what is not there.
+        matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied)
+    };
+    let place = match places.existing(location).await {
+        Ok(place) if place.is_directory => return Ok(None),
+        Ok(place) => place,
+        Err(error) if is_absent(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    match place.storage.read_whole(&place.path, LONGEST).await {
+        Ok(whole) => Ok(Some(whole.bytes.to_vec())),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(error.at(location)),
+    }
+}
+
+/// The digest in a file that is about one file only. The name in it may have directories before it, those of whoever
+/// made it.
+fn of_one(text: &[u8], name: &[u8]) -> Result<Digest, &'static str> {
+    let mut others = false;
+    for line in lines(text) {
+        if let Some(digest) = Digest::from_hex(KIND, line) {
+            return Ok(digest);
+        }
+        let Ok(Some(listed)) = parse_line(line, KIND) else { continue };
+        let last = listed.name.rsplit(|byte| *byte == b'/').next();
+        let is_this = listed.name == b"-" || last == Some(name);
+        if is_this && listed.digest.kind == KIND {
+            return Ok(listed.digest);
+        }
+        others = true;
+    }
+    Err(if others { "lists another file" } else { "has no SHA-256 digest" })
+}
+
+/// All files of the directory that a list is about.
+fn of_all(text: &[u8]) -> HashMap<Vec<u8>, Digest> {
+    let listed = lines(text).filter_map(|line| parse_line(line, KIND).ok().flatten());
+    let listed = listed.filter(|listed| listed.digest.kind == KIND);
+    let paths = listed.filter_map(|listed| Some((listed_path(&listed.name).ok()?, listed.digest)));
+    paths.map(|(path, digest)| (path.as_bytes().to_vec(), digest)).collect()
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
+}
+
+/// `name` in a directory.
+fn below(directory: &Location, name: &[u8]) -> Location {
+    let mut location = directory.clone();
+    match &mut location {
+        Location::Local(path) => path.push(OsStr::from_bytes(name)),
+        Location::Remote { path, written, .. } => {
+            path.extend_from_slice(name);
+            *written = written_below(written.take(), name);
+        }
+        Location::Named { path, .. } | Location::Peer { path, .. } => path.extend_from_slice(name),
+    }
+    location
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEX: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    const OTHER: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+    fn one(text: &str) -> Result<String, &'static str> {
+        let text = text.replace("HEX", HEX);
+        of_one(text.as_bytes(), b"a.iso").map(|digest| digest.to_string())
+    }
+
+    #[test]
+    fn a_file_about_one_file_has_its_digest_in_any_usual_form() {
+        for text in [
+            "HEX",
+            "HEX\r\n",
+            "HEX  a.iso\n",
+            "HEX *a.iso\n",
+            "HEX  ./out/a.iso\n",
+            "HEX  -\n",
+            "# made today\n\nSHA256 (a.iso) = HEX\n",
+            "SHA256(dist/a.iso)= HEX\n",
+            "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA512\n\nHEX  a.iso\n",
+        ] {
+            assert_eq!(one(text), Ok(HEX.to_owned()), "{text}");
+        }
+        assert_eq!(one("HEX  b.iso\n"), Err("lists another file"));
+        assert_eq!(one("<html>404</html>"), Err("has no SHA-256 digest"));
+        assert_eq!(one("BLAKE3 (a.iso) = HEX\n"), Err("lists another file"));
+    }
+
+    #[test]
+    fn a_list_of_a_directory_is_about_its_own_names() {
+        let text = format!("{HEX}  a.iso\n{HEX} *./b.iso\n{OTHER}  sub/a.iso\n{OTHER}  ../c\n");
+        let all = of_all(text.as_bytes());
+        assert_eq!(all.get(&b"a.iso"[..]).unwrap().to_string(), HEX);
+        assert_eq!(all.get(&b"b.iso"[..]).unwrap().to_string(), HEX);
+        assert!(!all.contains_key(&b"c"[..]));
+    }
+}

@@ -1,0 +1,74 @@
+//! Several places that hold one file, as one storage.
+
+use haul_engine::mirror::{Mirror, MirrorStorage, too_late, within_grace};
+use haul_storage::{Error, ErrorKind, Location, RelPath, Result};
+
+use super::{Place, Places};
+use crate::output::Printer;
+
+impl Places<'_> {
+    /// Opens what is there at each of `locations`, which hold the same file: those that can be opened, in this order.
+    /// One location may be a directory. What cannot be opened is a warning, as long as another one can.
+    ///
+    /// # Errors
+    /// None can be opened, or one of several is no file.
+    pub(crate) async fn existing_each(
+        &self,
+        locations: &[Location],
+        printer: &Printer,
+    ) -> Result<Vec<(Location, Place)>> {
+        let opening = locations.iter().map(|location| self.existing(location)).collect();
+        let (mut opened, mut failed) = (Vec::new(), Vec::new());
+        for (location, outcome) in locations.iter().zip(within_grace(opening).await) {
+            match outcome {
+                Ok(place) if place.is_directory && locations.len() > 1 => {
+                    let error = Error::new(ErrorKind::IsADirectory, "read mirror").at(location);
+                    return Err(error.because("mirrors are places of one file"));
+                }
+                Ok(place) => opened.push((location.clone(), place)),
+                Err(error) => failed.push((location, error)),
+            }
+        }
+        if opened.is_empty() {
+            let first = failed.into_iter().find_map(|(location, error)| Some((location, error?)));
+            // Without a success nothing is too late.
+            return Err(match first {
+                Some((location, error)) => error.at(location),
+                None => Error::new(ErrorKind::Unreachable, "open"),
+            });
+        }
+        for (location, error) in failed {
+            let cause = error.map_or_else(too_late, |error| error.cause());
+            let message = format!("this mirror is not used: {cause}");
+            printer.warning(&location.to_string(), &message);
+        }
+        Ok(opened)
+    }
+
+    /// One place of a file that several places hold. It has the name of `preferred`, which need not be among them.
+    /// `is_proven`: a digest will show whether the content is right.
+    pub(crate) fn mirrored(
+        &self,
+        preferred: &Location,
+        opened: Vec<(Location, Place)>,
+        is_proven: bool,
+        printer: &Printer,
+    ) -> Option<Place> {
+        let (_, first) = opened.first()?;
+        let named = preferred
+            .split_name()
+            .and_then(|(directory, name)| Some((directory, RelPath::root().join(&name).ok()?)));
+        let (location, path) =
+            named.unwrap_or_else(|| (first.storage.location().clone(), first.path.clone()));
+        let mirrors = opened.into_iter().map(|(location, place)| Mirror {
+            name: location.to_string(),
+            storage: place.storage,
+            path: place.path,
+        });
+        let printer = printer.clone();
+        let warn = move |name: &str, message: &str| printer.warning(name, message);
+        let storage =
+            MirrorStorage::new(location, path.clone(), mirrors.collect(), is_proven, warn);
+        Some(Place { storage, path, is_directory: false, exists: true, local: None })
+    }
+}

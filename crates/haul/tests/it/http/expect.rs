@@ -1,0 +1,163 @@
+//! Digests that are known before a file is copied.
+
+use std::fs;
+use std::process::Stdio;
+
+use super::answer::{Answer, File};
+use super::nginx::Nginx;
+use super::server::Server;
+use super::{wait_for_bytes, whole};
+use crate::content::{content, unfinished};
+use crate::session::Session;
+
+/// The digest of these bytes.
+fn sha256(session: &Session, bytes: &[u8]) -> String {
+    session.write("sum/me", bytes);
+    session.tool("sha256sum sum/me").split(' ').next().unwrap().to_owned()
+}
+
+const WRONG: &str = "00000000000000000000000000000000000000000000000000000000000000ff";
+
+#[test]
+fn a_file_with_another_digest_does_not_appear() {
+    for size in [10, 100_000, 5 << 20] {
+        let (session, bytes) = (Session::new(), content(31, size));
+        let sum = sha256(&session, &bytes);
+        let file = File::new(bytes.clone());
+        let server = Server::start(move |asked| file.answer(asked));
+        let url = server.url("/f");
+        let ran = session.haul(&format!("cp --expect sha256:{WRONG} {url} dst/")).status(1);
+        ran.stderr_has(&format!(
+            "haul: {url}: cannot verify (its sha256 is {sum}, and should be {WRONG})\n"
+        ));
+        assert!(!session.has("dst/f") && unfinished(&session.path("")).is_empty(), "{size}");
+        session.haul(&format!("cp --expect sha-256={sum} {url} dst/")).status(0);
+        whole(&session, &bytes);
+        // What is there is proven, whatever its time; and replaced if it is not right.
+        session.tool("touch -d 2001-02-03 dst/f");
+        let ran = session.haul(&format!("cp --expect sha256:{sum} {url} dst/")).status(0);
+        ran.stderr_has("1 unchanged");
+        let modified = fs::metadata(session.path("dst/f")).unwrap().modified().unwrap();
+        let mut damaged = bytes.clone();
+        damaged[size / 2] ^= 4;
+        fs::write(session.path("dst/f"), damaged).unwrap();
+        fs::File::options()
+            .write(true)
+            .open(session.path("dst/f"))
+            .unwrap()
+            .set_modified(modified)
+            .unwrap();
+        session.haul(&format!("cp --expect sha256:{sum} {url} dst/")).status(0);
+        whole(&session, &bytes);
+        // It is not replaced by something wrong.
+        session.haul(&format!("cp --expect sha256:{WRONG} {url} dst/")).status(1);
+        whole(&session, &bytes);
+    }
+}
+
+#[test]
+fn what_an_earlier_run_has_left_is_part_of_the_digest() {
+    let Some(nginx) = Nginx::start("", "") else { return };
+    let (session, bytes) = (Session::new(), content(32, 24 << 20));
+    fs::write(nginx.www("f"), &bytes).unwrap();
+    let (url, sum) = (nginx.url("/f"), sha256(&session, &bytes));
+    for damaged in [false, true] {
+        let mut command = session.command(&format!("cp --bwlimit 8M {url} dst/"));
+        let mut running = command.stderr(Stdio::null()).spawn().unwrap();
+        wait_for_bytes(&session.path("dst"), 6 << 20);
+        running.kill().unwrap();
+        running.wait().unwrap();
+        if damaged {
+            let part = session.path("dst/.f.haul-part");
+            let mut begun = fs::read(&part).unwrap();
+            begun[100] ^= 1;
+            fs::write(&part, begun).unwrap();
+        }
+        let ran = session.haul(&format!("cp --json --expect sha256:{sum} {url} dst/")).status(0);
+        whole(&session, &bytes);
+        let (objects, summary) = (ran.objects(), ran.summary());
+        let retried = objects.iter().any(|object| object["event"] == "retry");
+        assert_eq!(retried, damaged, "{summary}");
+        assert_ne!(summary["resumed_bytes"], 0, "{summary}");
+        fs::remove_file(session.path("dst/f")).unwrap();
+    }
+}
+
+#[test]
+fn the_digest_beside_a_file_is_found_in_any_form_and_checked() {
+    let Some(nginx) = Nginx::start("", "") else { return };
+    let (session, bytes) = (Session::new(), content(33, 200_000));
+    fs::write(nginx.www("f"), &bytes).unwrap();
+    let (url, sum) = (nginx.url("/f"), sha256(&session, &bytes));
+    let line = format!("cp --expect-beside {url} dst/");
+    session.haul(&line).status(1).stderr_has(&format!(
+        "haul: {url}: cannot verify (no digest is beside it: f.sha256 (not found), f.sha256sum (not found), \
+         SHA256SUMS (not found))\nhint: write --expect sha256:HEX, or leave out --expect-beside\n"
+    ));
+    assert!(!session.has("dst/f"));
+    let forms = [
+        ("f.sha256", format!("{sum}\n")),
+        ("f.sha256", format!("{sum} *f\r\n")),
+        ("f.sha256", format!("SHA256 (f) = {sum}\n")),
+        ("f.sha256sum", format!("{sum}  out/f\n")),
+        ("SHA256SUMS", format!("{WRONG}  other\n{sum}  ./f\n")),
+    ];
+    for (name, text) in forms {
+        fs::write(nginx.www(name), &text).unwrap();
+        session.haul(&line).status(0);
+        whole(&session, &bytes);
+        fs::remove_file(session.path("dst/f")).unwrap();
+        fs::write(nginx.www(name), text.replace(&sum, WRONG)).unwrap();
+        session.haul(&line).status(1).stderr_has(&format!("and should be {WRONG}"));
+        assert!(!session.has("dst/f"), "{name}");
+        fs::remove_file(nginx.www(name)).unwrap();
+    }
+    fs::write(nginx.www("SHA256SUMS"), format!("{sum}  sub/f\n")).unwrap();
+    fs::write(nginx.www("f.sha256"), format!("{sum}  g\n")).unwrap();
+    session
+        .haul(&line)
+        .status(1)
+        .stderr_has("f.sha256 (lists another file)")
+        .stderr_has("SHA256SUMS (does not list it)");
+}
+
+#[test]
+fn the_digest_beside_a_file_of_a_disk_is_found_as_well() {
+    let session = Session::new().file("usb/a", "a").file("usb/b", "b");
+    session.tool("sh -c cd${IFS}usb&&sha256sum${IFS}a${IFS}b>SHA256SUMS");
+    session.haul("cp --expect-beside usb/a usb/b dst").status(0);
+    session.write("usb/b", "B");
+    session.haul("cp --expect-beside usb/a usb/b new").status(1).stderr_has("usb/b: cannot verify");
+    assert!(session.has("new/a") && !session.has("new/b"));
+    session.haul("cp --expect-beside usb dst").status(1).stderr_has("a digest is that of one file");
+}
+
+#[test]
+fn nothing_is_asked_for_beside_a_file_unless_that_is_wanted() {
+    let session = Session::new();
+    let file = File::new(content(34, 1000));
+    let server = Server::start(move |asked| match asked.target.as_str() {
+        "/f" => file.answer(asked),
+        _ => Answer::page(404),
+    });
+    session.haul(&format!("cp {} dst/", server.url("/f"))).status(0);
+    assert!(server.asked().iter().all(|asked| asked.target == "/f"));
+}
+
+#[test]
+fn what_cannot_be_proven_is_refused() {
+    let session = Session::new().file("a", "a").file("b", "b");
+    for (line, said) in [
+        ("cp --expect sha256:00 a c", "a sha256 digest has 64 hexadecimal digits, this one 2"),
+        ("cp --expect md5:00 a c", "haul does not compute 'md5'; it knows sha256 and blake3"),
+        ("cp --expect SUM a b d", "--mirror and --expect are about one SOURCE"),
+        ("cp --expect SUM a -", "--expect cannot be used with standard input or output ('-')"),
+        ("cp --expect SUM --expect-beside a c", "cannot be used with"),
+        ("cp --expect SUM --remove-source-files a c", "exclude each other"),
+        ("cp --expect SUM --manifest --digest blake3 a c", "write --digest sha256"),
+    ] {
+        let line = line.replace("SUM", &format!("sha256:{WRONG}"));
+        session.haul(&line).status(2).stderr_has(said);
+    }
+    assert!(!session.has("c"));
+}
