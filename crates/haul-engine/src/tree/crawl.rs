@@ -19,6 +19,12 @@ pub(super) trait Visitor {
     /// What is summed up for a directory.
     type Sum: Default + AddAssign;
 
+    /// Whether an entry and all below it take part.
+    fn takes(&self, entry: &Entry) -> bool {
+        let _ = entry;
+        true
+    }
+
     /// Acts on an entry: on a directory when all below it was acted on without a failure.
     fn act<'a>(&'a self, entry: &'a Entry) -> BoxFuture<'a, Result<()>>;
 
@@ -120,6 +126,9 @@ fn next(node: usize, mut stream: EntryStream) -> BoxFuture<'static, Done> {
 impl<V: Visitor> Crawl<'_, V> {
     /// An entry was found.
     fn meet(&mut self, entry: Entry, above: Option<usize>) {
+        if !self.visitor.takes(&entry) {
+            return;
+        }
         if let Some(above) = above {
             self.nodes[above].pending += 1;
         }

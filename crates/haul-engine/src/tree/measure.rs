@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::{BoxFuture, FutureExt};
-use haul_storage::{Entry, Error, FileId, Result, Storage};
+use haul_storage::{Entry, Error, FileId, RelPath, Result, Storage};
 
 use super::crawl::{Visitor, crawl};
 use crate::Cancel;
@@ -51,21 +51,38 @@ pub enum Measured<'a> {
     Failed(Error),
 }
 
-/// Measures `top` and everything below it; links are not followed. Whether everything could be listed:
+/// What was measured before, so that nothing counts twice.
+#[derive(Debug, Default)]
+pub struct Counted {
+    /// Files with several names.
+    files: Mutex<HashSet<FileId>>,
+    /// Paths of the storage that is being measured.
+    paths: HashSet<RelPath>,
+}
+
+impl Counted {
+    /// Leaves out these paths, and nothing else, of the storage that is measured next. Files with several names are
+    /// remembered from one storage to the next.
+    pub fn leave_out(&mut self, paths: impl IntoIterator<Item = RelPath>) {
+        self.paths = paths.into_iter().collect();
+    }
+}
+
+/// Measures `top` and everything below it, but for what `counted` leaves out; links are not followed. Whether everything could be listed:
 /// if not, the totals are those of what could. Stopped by `cancel` it reports no more totals.
 pub async fn measure(
     storage: &dyn Storage,
     top: Entry,
+    counted: &Counted,
     cancel: &Cancel,
     report: impl FnMut(Measured<'_>) + Send,
 ) -> bool {
-    let meter = Meter { seen: Mutex::default(), report: Mutex::new(report), storage };
+    let meter = Meter { counted, report: Mutex::new(report), storage };
     crawl(storage, top, &meter, cancel).await
 }
 
 struct Meter<'a, F> {
-    /// Files with several names that were counted.
-    seen: Mutex<HashSet<FileId>>,
+    counted: &'a Counted,
     report: Mutex<F>,
     storage: &'a dyn Storage,
 }
@@ -76,14 +93,17 @@ impl<F: FnMut(Measured<'_>) + Send> Meter<'_, F> {
     }
 
     fn is_counted(&self, entry: &Entry) -> bool {
-        let several = entry.id.filter(|_| entry.links > 1);
-        several
-            .is_some_and(|id| !self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(id))
+        let files = || self.counted.files.lock().unwrap_or_else(PoisonError::into_inner);
+        entry.id.filter(|_| entry.links > 1).is_some_and(|id| !files().insert(id))
     }
 }
 
 impl<F: FnMut(Measured<'_>) + Send> Visitor for Meter<'_, F> {
     type Sum = Totals;
+
+    fn takes(&self, entry: &Entry) -> bool {
+        !self.counted.paths.contains(&entry.path)
+    }
 
     fn act<'a>(&'a self, _entry: &'a Entry) -> BoxFuture<'a, Result<()>> {
         std::future::ready(Ok(())).boxed()

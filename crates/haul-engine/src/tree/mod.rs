@@ -17,7 +17,7 @@ mod remove;
 pub use compare::{CompareOptions, Compared, Comparison, Difference, Side, compare};
 pub use emptied::{Left, remove_emptied};
 pub use marker::Marker;
-pub use measure::{Measured, Totals, measure};
+pub use measure::{Counted, Measured, Totals, measure};
 pub use remove::{Removal, RemoveEvent, remove};
 
 use haul_storage::{Medium, Storage};

@@ -1,7 +1,9 @@
 //! Measuring, removing and comparing trees.
 
 use haul_engine::Cancel;
-use haul_engine::tree::{Marker, Measured, RemoveEvent, Totals, measure, remove, remove_emptied};
+use haul_engine::tree::{
+    Counted, Marker, Measured, RemoveEvent, Totals, measure, remove, remove_emptied,
+};
 use haul_storage::memory::{MemoryStorage, Operation};
 use haul_storage::{ErrorKind, RelPath, Storage, StorageExt as _};
 
@@ -20,7 +22,8 @@ async fn a_directory_is_measured_with_everything_below_it() {
     let top = storage.stat(&path("top")).await.unwrap();
     let mut found = Vec::new();
     let cancel = Cancel::default();
-    let clean = measure(&*storage, top, &cancel, |measured| {
+    let counted = Counted::default();
+    let clean = measure(&*storage, top, &counted, &cancel, |measured| {
         if let Measured::Entry { entry, depth, totals } = measured
             && entry.is_dir()
         {

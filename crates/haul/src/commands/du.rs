@@ -1,13 +1,13 @@
 //! `haul du`: how much is where.
 
-use haul_engine::tree::{Measured, Totals, measure};
-use haul_storage::{Location, RelPath};
+use haul_engine::tree::{Counted, Measured, Totals, measure};
+use haul_storage::{Location, RelPath, Scheme};
 
 use crate::args::DuArgs;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{LongForm, Piece, Printer, json};
-use crate::places::Places;
+use crate::places::{Place, Places};
 use crate::signals::Signals;
 
 /// Runs it.
@@ -17,6 +17,7 @@ pub(crate) async fn run(args: &DuArgs, config: &Config, printer: &Printer) -> Re
     let form = LongForm::new(args.human_readable);
     let locations = places.expand_all(&args.locations).await?;
     let (mut all, mut failed) = (Totals::default(), false);
+    let (mut counted, mut measured_before) = (Counted::default(), Vec::new());
     for location in &locations {
         let place = match places.existing(location).await {
             Ok(place) => place,
@@ -34,16 +35,24 @@ pub(crate) async fn run(args: &DuArgs, config: &Config, printer: &Printer) -> Re
                 continue;
             }
         };
+        let here = Whereabouts::of(&place);
+        if measured_before.iter().any(|before| here.below(before).is_some()) {
+            continue;
+        }
+        let inside = measured_before.iter().filter_map(|before: &Whereabouts| before.below(&here));
+        counted.leave_out(inside.map(|below| place.path.join_path(&below)));
+        measured_before.push(here);
         let most = if args.summarize { 0 } else { args.depth.unwrap_or(usize::MAX) };
         let mut lines = Vec::new();
-        let clean = measure(&*place.storage, top, signals.cancel(), |measured| match measured {
-            Measured::Entry { entry, depth, totals } => {
-                if depth == 0 || entry.is_dir() && depth <= most {
-                    lines.push((entry.path.clone(), totals));
+        let clean =
+            measure(&*place.storage, top, &counted, signals.cancel(), |found| match found {
+                Measured::Entry { entry, depth, totals } => {
+                    if depth == 0 || entry.is_dir() && depth <= most {
+                        lines.push((entry.path.clone(), totals));
+                    }
                 }
-            }
-            Measured::Failed(error) => printer.failure(&error),
-        });
+                Measured::Failed(error) => printer.failure(&error),
+            });
         failed |= !clean.await;
         lines.sort_by(|a, b| a.0.cmp(&b.0));
         for (path, totals) in &lines {
@@ -62,6 +71,49 @@ pub(crate) async fn run(args: &DuArgs, config: &Config, printer: &Printer) -> Re
         None if failed => Exit::Failed,
         None => Exit::Done,
     })
+}
+
+/// Where something is, comparable: what was named before is not counted again, as in du.
+struct Whereabouts {
+    host: Option<(Scheme, Option<String>, String, Option<u16>)>,
+    path: Vec<u8>,
+}
+
+impl Whereabouts {
+    fn of(place: &Place) -> Self {
+        let (host, root) = match (&place.local, place.storage.location()) {
+            (Some(path), _) => {
+                let path = path.as_os_str().as_encoded_bytes().to_vec();
+                return Self { host: None, path: without_slash(path) };
+            }
+            (None, Location::Remote { scheme, user, host, port, path, .. }) => {
+                (Some((*scheme, user.clone(), host.clone(), *port)), path.clone())
+            }
+            (None, other) => (None, other.path_bytes().to_vec()),
+        };
+        let mut path = without_slash(root);
+        for name in place.path.components() {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        Self { host, path }
+    }
+
+    /// Where this is below another one, or the root if it is the same.
+    fn below(&self, other: &Self) -> Option<RelPath> {
+        let rest = self.path.strip_prefix(&*other.path).filter(|_| self.host == other.host)?;
+        match rest {
+            b"" => Some(RelPath::root()),
+            _ => RelPath::parse(rest.strip_prefix(b"/")?).ok(),
+        }
+    }
+}
+
+fn without_slash(mut path: Vec<u8>) -> Vec<u8> {
+    while path.last() == Some(&b'/') {
+        path.pop();
+    }
+    path
 }
 
 /// A directory as it would be written on the command line.

@@ -79,6 +79,27 @@ fn directories_are_measured() {
     session.haul("du none").status(1);
 }
 
+/// A file that was named twice, once through the directory above, counted twice.
+#[test]
+fn du_counts_what_several_locations_have_once() {
+    let session = Session::new().file("d/a", "12345").file("d/b/c", "1").file("d/b/x/y", "22");
+    session.write("e", "7777777");
+    std::fs::hard_link(session.path("d/a"), session.path("f")).unwrap();
+    let line = |bytes: u64, files: u64, name: &str| format!("{bytes:>14} {files:>9} {name}\n");
+    let parent_last = line(3, 2, "d/b") + &line(5, 1, "d") + &line(8, 3, "total");
+    session.haul("du -s -c d/b d").status(0).stdout(&parent_last);
+    let parent_first = line(8, 3, "d") + &line(8, 3, "total");
+    session.haul("du -s -c d d/b d/b/c ./d/../d").status(0).stdout(&parent_first);
+    let names_of_one =
+        line(8, 3, "d") + &line(0, 1, "f") + &line(7, 1, "e") + &line(15, 5, "total");
+    session.haul("du -s -c d f e e").status(0).stdout(&names_of_one);
+    let far = crate::dav::haul(&session);
+    session.haul(&format!("cp -q d {}", far.url)).status(0);
+    let ran = session.haul(&format!("du -s -c {0}d/b {0}d {0}d/b/", far.url)).status(0);
+    assert!(ran.out().ends_with(&line(8, 3, "total")), "{}", ran.out());
+    assert_eq!(ran.out().lines().count(), 3);
+}
+
 #[test]
 fn a_copy_is_checked_by_size_and_time_or_by_content() {
     let session = Session::new().file("s/a", "12345").file("s/d/b", "b").file("s/d/c", "c");
