@@ -12,12 +12,14 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
 
 use crate::collision::Destinations;
+use crate::current::Current;
 use crate::digest::Digest;
 use crate::ends::Ends;
 use crate::flow::Flow;
 use crate::job::NumberedJob;
 use crate::links::Links;
 use crate::long::LongReads;
+use crate::room::Room;
 use crate::tally::Tally;
 use crate::transfer::LearntTimes;
 use crate::{Cancel, Job, Settings};
@@ -30,9 +32,13 @@ pub struct Context {
     /// The gate that every range passes.
     pub flow: Arc<Flow>,
     /// Counters and events.
-    pub tally: Tally,
-    /// Stops it.
+    pub tally: Arc<Tally>,
+    /// Stops it: the caller's, or want of space.
     pub cancel: Cancel,
+    /// The space at the destination.
+    pub room: Room,
+    /// The files in flight.
+    pub current: Current,
     /// Threads for digests and journals.
     pub pool: WorkPool,
     /// Reads that last, of sources where each is dear to begin.
@@ -55,6 +61,8 @@ pub struct Context {
     owner_lost: AtomicBool,
     /// Every item that is planned and not done holds a receiver.
     planned: watch::Sender<()>,
+    /// How many wait until all items are done that were planned so far.
+    awaited: watch::Sender<usize>,
 }
 
 /// Held by an item until it is done.
@@ -83,8 +91,11 @@ impl Context {
             (false, true) => 16,
         };
         let large = settings.files.fixed().map_or(large, |files| files.min(large));
+        let (tally, cancel) = (Arc::new(tally), cancel.child());
         Self {
             flow: Flow::new(&settings, links, writes),
+            room: Room::new(jobs, &settings, &tally, &cancel),
+            current: Current::new(settings.shows_current),
             settings,
             tally,
             cancel,
@@ -100,6 +111,7 @@ impl Context {
             roots: Mutex::default(),
             owner_lost: AtomicBool::new(false),
             planned: watch::Sender::new(()),
+            awaited: watch::Sender::new(0),
         }
     }
 
@@ -110,7 +122,20 @@ impl Context {
 
     /// Waits until all items that were planned so far are done.
     pub async fn planned_done(&self) {
+        self.awaited.send_modify(|awaited| *awaited += 1);
         self.planned.closed().await;
+        self.awaited.send_modify(|awaited| *awaited -= 1);
+    }
+
+    /// Whether [`Context::planned_done`] waits.
+    pub fn is_awaited_now(&self) -> bool {
+        *self.awaited.borrow() > 0
+    }
+
+    /// Waits until [`Context::planned_done`] waits: what was planned must not be held back then.
+    pub async fn is_awaited(&self) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        drop(self.awaited.subscribe().wait_for(|awaited| *awaited > 0).await);
     }
 
     /// Of what a source has, what is to be kept and can be. Everything that is set on a copy passes

@@ -22,6 +22,9 @@ pub enum Event {
     },
     /// Where the transfer stands; sent at the set interval and once at the end.
     Progress(Progress),
+    /// The files in flight, in the order in which they began; sent just before [`Event::Progress`], and only with
+    /// [`crate::Settings::shows_current`].
+    Current(Vec<CurrentFile>),
     /// One file (or link, directory) is done.
     File(FileEvent),
     /// An operation failed in a way that may pass, and is going to be tried again.
@@ -42,6 +45,21 @@ pub enum Event {
     },
     /// One file, link or directory could not be copied; the others go on.
     Failed(Error),
+}
+
+/// A file in flight.
+#[derive(Debug, Clone)]
+pub struct CurrentFile {
+    /// Which of the jobs it belongs to, counted from 0.
+    pub job: usize,
+    /// Where it is going to be, below the destination's root.
+    pub path: RelPath,
+    /// Its length in bytes, if it is known.
+    pub size: Option<u64>,
+    /// Bytes done, resumed ones too.
+    pub bytes: u64,
+    /// Bytes per second over the last seconds.
+    pub bytes_per_second: u64,
 }
 
 /// What was done with one entry.
@@ -207,8 +225,10 @@ pub struct Summary {
     pub round_trip: Option<Duration>,
     /// How long the first lane took to open.
     pub connect: Option<Duration>,
-    /// Whether it was stopped before its end; a rerun continues.
+    /// Whether the caller stopped it before its end; a rerun continues.
     pub interrupted: bool,
+    /// Whether it ended early for want of space, which is one of the failures; a rerun continues.
+    pub out_of_space: bool,
 }
 
 /// Who hears the events. Called from the engine's tasks, one call at a time; it must not block.

@@ -62,11 +62,13 @@ impl NumberedJob {
 #[derive(Debug, Clone)]
 pub struct Cancel {
     sender: Arc<watch::Sender<bool>>,
+    /// Stops this one too.
+    above: Option<Arc<watch::Sender<bool>>>,
 }
 
 impl Default for Cancel {
     fn default() -> Self {
-        Self { sender: Arc::new(watch::Sender::new(false)) }
+        Self { sender: Arc::new(watch::Sender::new(false)), above: None }
     }
 }
 
@@ -76,15 +78,30 @@ impl Cancel {
         self.sender.send_replace(true);
     }
 
+    /// One that is stopped with this one, or alone.
+    #[must_use]
+    pub(crate) fn child(&self) -> Self {
+        debug_assert!(self.above.is_none(), "a child has no children");
+        Self { sender: Arc::new(watch::Sender::new(false)), above: Some(Arc::clone(&self.sender)) }
+    }
+
     /// Whether it was asked to stop.
     pub fn is_cancelled(&self) -> bool {
-        *self.sender.borrow()
+        *self.sender.borrow() || self.above.as_ref().is_some_and(|above| *above.borrow())
     }
 
     /// Waits until it is asked to stop.
     pub async fn cancelled(&self) {
-        let mut receiver = self.sender.subscribe();
-        // The sender lives as long as `self`, so waiting cannot fail.
-        drop(receiver.wait_for(|cancelled| *cancelled).await);
+        let stopped = async |sender: &watch::Sender<bool>| {
+            // The sender lives as long as `self`, so waiting cannot fail.
+            drop(sender.subscribe().wait_for(|cancelled| *cancelled).await);
+        };
+        match &self.above {
+            None => stopped(&self.sender).await,
+            Some(above) => tokio::select! {
+                () = stopped(&self.sender) => {}
+                () = stopped(above) => {}
+            },
+        }
     }
 }

@@ -12,6 +12,7 @@
 
 mod collision;
 mod context;
+mod current;
 pub mod digest;
 mod ends;
 mod event;
@@ -25,9 +26,11 @@ mod long;
 pub mod manifest;
 pub mod mirror;
 mod modes;
+mod order;
 mod plan;
 mod ranges;
 mod retry;
+mod room;
 mod schedule;
 mod selection;
 mod sequence;
@@ -38,10 +41,14 @@ pub mod tree;
 pub mod verify;
 pub mod window;
 
-pub use event::{Action, Event, EventSink, FileEvent, Phase, Progress, Reason, Summary};
+pub use event::{
+    Action, CurrentFile, Event, EventSink, FileEvent, Phase, Progress, Reason, Summary,
+};
 pub use job::{Cancel, Job};
 pub use modes::ModeChanges;
+pub use order::{Order, OrderBy};
 pub use plan::fold as fold_name;
+pub use room::Ledger;
 pub use selection::Selection;
 pub use settings::{
     Auto, Backup, ChangeOwner, Compare, DeleteLimit, Filter, Overwrite, Owners, Preserve, Settings,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use haul_storage::{DigestKind, RelPath};
 
-use crate::{ModeChanges, Selection};
+use crate::{Ledger, ModeChanges, Order, Selection};
 
 /// A number that the engine finds by measuring, unless it is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -252,6 +252,16 @@ pub struct Settings {
     pub retry_pause: Duration,
     /// Make each file durable before it gets its name.
     pub sync: bool,
+    /// Copy nothing that is known not to fit, see [`haul_storage::Storage::space`].
+    pub check_space: bool,
+    /// Bytes that have to stay free at the destination.
+    pub min_free: Option<u64>,
+    /// The transfers of a run that may write to one file system.
+    pub ledger: Ledger,
+    /// What is copied first.
+    pub order: Option<Order>,
+    /// Send [`crate::Event::Current`] with each [`crate::Event::Progress`].
+    pub shows_current: bool,
     /// How often [`crate::Event::Progress`] is sent.
     pub progress_interval: Duration,
     /// List the sources ahead of the plan, so that [`crate::Event::Progress`] has complete totals early.
@@ -294,6 +304,11 @@ impl Default for Settings {
             retries: 5,
             retry_pause: Duration::from_millis(500),
             sync: false,
+            check_space: false,
+            min_free: None,
+            ledger: Ledger::default(),
+            order: None,
+            shows_current: false,
             progress_interval: Duration::from_millis(200),
             count_ahead: false,
         }

@@ -1,13 +1,14 @@
 //! Counts what happens, and says it at intervals.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use haul_storage::{Error, Retry};
 
 use crate::flow::Flow;
-use crate::{Action, Event, EventSink, FileEvent, Phase, Progress, Reason, Summary};
+use crate::{Action, CurrentFile, Event, EventSink, FileEvent, Phase, Progress, Reason, Summary};
 
 /// Over how long a rate is averaged.
 const RATE_SPAN: Duration = Duration::from_secs(3);
@@ -16,6 +17,8 @@ const RATE_SPAN: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Tally {
     events: EventSink,
+    /// As in the summary, for who looks often.
+    moved: Arc<AtomicU64>,
     state: Mutex<State>,
 }
 
@@ -44,7 +47,12 @@ impl State {
 impl Tally {
     /// Counters at zero.
     pub fn new(events: EventSink) -> Self {
-        Self { events, state: Mutex::default() }
+        Self { events, moved: Arc::default(), state: Mutex::default() }
+    }
+
+    /// Counts the bytes that have reached the destination.
+    pub fn moved_bytes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.moved)
     }
 
     /// A file joined the plan.
@@ -84,6 +92,11 @@ impl Tally {
         self.events.send(Event::Planned { files, bytes });
     }
 
+    /// Whether the plan is complete.
+    pub fn is_planned(&self) -> bool {
+        self.lock().planned
+    }
+
     /// Bytes that are still to be moved, as far as the plan is known; without a complete plan there
     /// is always more.
     pub fn remaining(&self) -> u64 {
@@ -104,6 +117,7 @@ impl Tally {
         let mut state = self.lock();
         state.partial_bytes += bytes;
         state.summary.moved_bytes += bytes;
+        self.moved.fetch_add(bytes, Ordering::AcqRel);
     }
 
     /// `bytes` of a file were there already from an earlier run.
@@ -180,6 +194,11 @@ impl Tally {
     pub fn fail(&self, error: Error) {
         self.lock().summary.failed += 1;
         self.events.send(Event::Failed(error));
+    }
+
+    /// Says which files are in flight.
+    pub fn current(&self, files: Vec<CurrentFile>) {
+        self.events.send(Event::Current(files));
     }
 
     /// Says where the transfer stands.

@@ -23,6 +23,7 @@ mod metadata;
 mod pipe;
 mod platform;
 mod read;
+mod space;
 mod split;
 mod statfs;
 mod storage;

@@ -21,19 +21,25 @@ pub(crate) struct FileSystem {
     pub(crate) max_file_size: Option<u64>,
     /// A write is a copy into the page cache, and no message to a server or a daemon.
     pub(crate) page_cache: bool,
+    /// A file may take less space than its length.
+    pub(crate) compact: bool,
+    /// Copies within it may share their space.
+    pub(crate) shares: bool,
 }
 
 #[cfg(any(target_os = "linux", test))]
 const TMPFS: u32 = 0x0102_1994;
 
 impl FileSystem {
-    /// ext4, XFS, btrfs, tmpfs and all others that are not known to be less.
+    /// btrfs and all others that are not known to be less. They may compress, and share what is equal.
     pub(crate) const COMMON: Self = Self {
         unix: true,
         xattrs: true,
         kept_times: KeptTimes::ALL,
         max_file_size: None,
         page_cache: false,
+        compact: true,
+        shares: true,
     };
 
     /// By `f_type` of statfs(2); numbers from linux/magic.h and the drivers.
@@ -51,6 +57,8 @@ impl FileSystem {
                 kept_times: KeptTimes::in_steps_of(2_000_000_000),
                 max_file_size: Some(FAT_MAX_FILE),
                 page_cache: true,
+                compact: false,
+                shares: false,
             },
             EXFAT => Self {
                 unix: false,
@@ -58,8 +66,12 @@ impl FileSystem {
                 kept_times: KeptTimes::in_steps_of(10_000_000),
                 max_file_size: None,
                 page_cache: true,
+                compact: false,
+                shares: false,
             },
-            EXT | XFS | BTRFS | TMPFS => Self { page_cache: true, ..Self::COMMON },
+            EXT | TMPFS => Self { page_cache: true, compact: false, shares: false, ..Self::COMMON },
+            XFS => Self { page_cache: true, compact: false, ..Self::COMMON },
+            BTRFS => Self { page_cache: true, ..Self::COMMON },
             _ => Self::COMMON,
         }
     }
@@ -120,5 +132,17 @@ mod tests {
         assert!(!fat.symlinks && !fat.hard_links && !fat.mode && !fat.owner);
         assert_eq!(fat.max_file_size, Some(4 * 1024 * 1024 * 1024 - 1));
         assert!(FileSystem::of_magic(0xef53).page_cache);
+    }
+
+    #[test]
+    fn only_file_systems_that_are_known_for_it_store_every_byte_of_a_file() {
+        let kept = |magic| {
+            let found = FileSystem::of_magic(magic);
+            (found.compact, found.shares)
+        };
+        let (ext, xfs, btrfs, zfs) = (0xef53, 0x5846_5342, 0x9123_683e, 0x2fc1_2fc1);
+        assert_eq!((kept(ext), kept(TMPFS)), ((false, false), (false, false)));
+        assert_eq!(kept(xfs), (false, true));
+        assert_eq!((kept(btrfs), kept(zfs)), ((true, true), (true, true)));
     }
 }

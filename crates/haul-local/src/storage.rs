@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Storage, Whole,
-    WorkPool, WriteAt,
+    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Space, Storage,
+    Whole, WorkPool, WriteAt,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -235,6 +235,14 @@ impl Storage for LocalStorage {
         let write =
             move |file: SmallFile| volume.write_whole(&file.path, file.bytes, &file.options);
         self.pool.run(move || files.into_iter().map(write).collect()).await
+    }
+
+    async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
+        self.run(path, |volume, path| volume.space(path)).await
+    }
+
+    async fn allocated(&self, path: &RelPath) -> Result<Option<u64>> {
+        self.run(path, |volume, path| volume.allocated(path)).await
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

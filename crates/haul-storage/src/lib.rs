@@ -18,6 +18,7 @@ mod location;
 mod part;
 mod path;
 mod range;
+mod space;
 mod storage;
 pub mod text;
 mod work;
@@ -41,6 +42,7 @@ pub use part::{
 };
 pub use path::{RelPath, RelPathError};
 pub use range::Range;
+pub use space::{Space, Volume};
 pub use storage::{
     BlockStream, CommitOptions, CreateOptions, EntryStream, LinkKind, LinkStatus, Lock, ReadAt,
     SmallFile, Storage, StorageExt, Whole, WriteAt,

@@ -1,7 +1,7 @@
 //! The storage traits: one opened location, reading a file of it, writing a file of it.
 //!
-//! They have no default methods (but for a hint, `foresee`), so that a backend cannot forget one; conveniences are in
-//! [`StorageExt`]. Everything is positional and may be called many times at once. A future that is
+//! They have no default methods, so that a backend cannot forget one, but for a hint (`foresee`) and for what most
+//! storages cannot tell (`space`, `allocated`); conveniences are in [`StorageExt`]. Everything is positional and may be called many times at once. A future that is
 //! dropped stops what it stands for as soon as that is possible; nothing of it may appear under a
 //! final name.
 
@@ -20,7 +20,7 @@ use futures_util::stream::BoxStream;
 
 use crate::{
     Block, Capabilities, Entry, Error, ErrorKind, Identity, Location, Metadata, Range, RelPath,
-    Result,
+    Result, Space,
 };
 
 /// Batches of entries as a listing gives them, in no particular order. An `Err` concerns one entry
@@ -110,6 +110,19 @@ pub trait Storage: Any + Debug + Send + Sync {
     /// `write_whole` for several files; the outcomes are in the order of `files`. Each file by
     /// itself appears whole or not at all.
     async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>>;
+
+    /// The space where `path` is, or would be: that of the nearest directory that exists. `None` where it cannot be
+    /// told.
+    async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
+        let _ = path;
+        Ok(None)
+    }
+
+    /// Bytes that a file takes up, holes left out and reserved space included. `None` where it cannot be told.
+    async fn allocated(&self, path: &RelPath) -> Result<Option<u64>> {
+        let _ = path;
+        Ok(None)
+    }
 
     /// Keeps other runs of haul out of `path` (a file or a tree) until the lock is dropped. `Busy`
     /// if another one is there, `Unsupported` without `capabilities().lock`.

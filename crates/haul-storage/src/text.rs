@@ -1,4 +1,4 @@
-//! Untrusted text made safe to print: file names, and whatever a server or peer sends.
+//! Text for people: untrusted text made safe to print (file names, and whatever a server or peer sends), and sizes.
 //!
 //! Control characters, bidirectional overrides and line separators can move the cursor, recolour
 //! or reorder what is on a terminal, and forge lines of a log. Each byte of one is replaced by
@@ -39,6 +39,29 @@ pub fn lines(text: &str) -> Cow<'_, str> {
 /// beginning of an escape.
 pub fn name(bytes: &[u8]) -> impl fmt::Display + '_ {
     Name(bytes)
+}
+
+/// Bytes for people: three digits and a unit of 1024s.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64 / 1024.0;
+    let mut unit = 0;
+    // 1023.5 would be printed as 1024.
+    while value >= 1023.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let decimals = if value < 9.995 {
+        2
+    } else if value < 99.95 {
+        1
+    } else {
+        0
+    };
+    format!("{value:.decimals$} {}", UNITS[unit])
 }
 
 fn escaped(text: &str, steers: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -110,6 +133,16 @@ mod tests {
             }
         }
         bytes
+    }
+
+    #[test]
+    fn bytes_keep_three_digits() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1024), "1.00 KiB");
+        assert_eq!(bytes(1_048_575), "1.00 MiB");
+        assert_eq!(bytes(15 << 30), "15.0 GiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
     }
 
     #[test]

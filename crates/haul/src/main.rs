@@ -9,6 +9,7 @@ mod beside;
 mod commands;
 mod complete;
 mod config;
+mod done;
 mod exit;
 mod filter;
 mod glob;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use haul_engine::Overwrite;
+use haul_engine::{Order, OrderBy, Overwrite};
 use haul_storage::DigestKind;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
@@ -66,6 +66,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "RATE", help_heading = "Speed")]
     #[serde(deserialize_with = "text")]
     pub(crate) bwlimit: Option<Rate>,
+
+    /// What to copy first: size, name or time (smallest, a, oldest first); -size or size:desc reverses
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true, help_heading = "Files")]
+    #[serde(deserialize_with = "text")]
+    pub(crate) order: Option<OrderArg>,
 
     /// When to replace a file that exists at the destination
     #[arg(long, value_name = "WHEN", help_heading = "Files")]
@@ -142,6 +147,51 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) retries: Option<Count<0, 1000>>,
 
+    /// Leave at least SIZE free at the destination, or stop
+    #[arg(long, value_name = "SIZE", help_heading = "Safety")]
+    #[serde(deserialize_with = "text")]
+    pub(crate) min_free: Option<Size>,
+
+    /// Copy as much as fits, even if it is known that not everything does
+    #[arg(
+        long,
+        value_name = "yes|no",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "yes",
+        help_heading = "Safety"
+    )]
+    #[serde(deserialize_with = "text")]
+    pub(crate) no_space_check: Option<Switch>,
+
+    /// Run CMD in a shell at the end, with HAUL_STATUS, HAUL_FILES, HAUL_BYTES and others set
+    #[arg(long, value_name = "CMD", help_heading = "General")]
+    pub(crate) on_done: Option<String>,
+
+    /// Ring the terminal's bell at the end
+    #[arg(
+        long,
+        value_name = "yes|no",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "yes",
+        help_heading = "General"
+    )]
+    #[serde(deserialize_with = "text")]
+    pub(crate) bell: Option<Switch>,
+
+    /// Show progress in one line (total), or below it the files in flight too (files)
+    #[arg(
+        long,
+        value_name = "total|files",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "total",
+        help_heading = "General"
+    )]
+    #[serde(deserialize_with = "text")]
+    pub(crate) progress: Option<ProgressArg>,
+
     /// Store longer files as a folder of parts: only where the file system needs it (auto), never,
     /// or always with parts of SIZE
     #[arg(long, value_name = "auto|never|SIZE", help_heading = "Files")]
@@ -175,6 +225,7 @@ impl Options {
             queue_size: self.queue_size.or(lower.queue_size),
             memory: self.memory.or(lower.memory),
             bwlimit: self.bwlimit.or(lower.bwlimit),
+            order: self.order.or(lower.order),
             overwrite: self.overwrite.or(lower.overwrite),
             preserve: self.preserve.or(lower.preserve),
             resume: self.resume.or(lower.resume),
@@ -183,6 +234,11 @@ impl Options {
             verify: self.verify.or(lower.verify),
             fsync: self.fsync.or(lower.fsync),
             retries: self.retries.or(lower.retries),
+            min_free: self.min_free.or(lower.min_free),
+            no_space_check: self.no_space_check.or(lower.no_space_check),
+            on_done: self.on_done.or_else(|| lower.on_done.clone()),
+            bell: self.bell.or(lower.bell),
+            progress: self.progress.or(lower.progress),
             split: self.split.or(lower.split),
             include: self.include,
             exclude: self.exclude,
@@ -220,6 +276,53 @@ impl From<OverwriteArg> for Overwrite {
             OverwriteArg::Always => Self::Always,
             OverwriteArg::Newer => Self::Newer,
         }
+    }
+}
+
+/// `--order`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OrderArg(pub(crate) Order);
+
+impl FromStr for OrderArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!("'{text}' is none of size, name, time; -size and size:desc reverse the order")
+        };
+        let (key, is_minus) = text.strip_prefix('-').map_or((text, false), |key| (key, true));
+        // rclone writes a comma.
+        let (key, direction) = key.split_once([':', ',']).unwrap_or((key, ""));
+        let reverse = match direction {
+            "" => is_minus,
+            "asc" | "ascending" if !is_minus => false,
+            "desc" | "descending" if !is_minus => true,
+            _ => return Err(wrong()),
+        };
+        let by = match key {
+            "size" => OrderBy::Size,
+            "name" => OrderBy::Name,
+            "time" | "modtime" => OrderBy::Time,
+            _ => return Err(wrong()),
+        };
+        Ok(Self(Order { by, reverse }))
+    }
+}
+
+/// `--progress`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressArg {
+    /// One line
+    Total,
+    /// The files in flight too
+    Files,
+}
+
+impl FromStr for ProgressArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        ValueEnum::from_str(text, false).map_err(|_| format!("'{text}' is neither total nor files"))
     }
 }
 
@@ -415,6 +518,19 @@ mod tests {
         assert_eq!((two.mode, two.times, two.owner), (true, true, false));
         assert!("".parse::<PreserveArg>().is_err());
         assert!("mode,none".parse::<PreserveArg>().is_err());
+    }
+
+    #[test]
+    fn an_order_can_be_reversed_in_three_ways() {
+        let order = |text: &str| text.parse::<OrderArg>().map(|OrderArg(order)| order);
+        let size = |reverse| Ok(Order { by: OrderBy::Size, reverse });
+        assert_eq!(order("size"), size(false));
+        for text in ["-size", "size:desc", "size,descending"] {
+            assert_eq!(order(text), size(true), "{text}");
+        }
+        for wrong in ["", "sizes", "-size:desc", "size:up", "size,mixed"] {
+            assert!(order(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -15,8 +15,9 @@ use haul_storage::DigestKind;
 
 use crate::args::{SelectArgs, TransferArgs};
 use crate::config::Config;
+use crate::done::Done;
 use crate::filter::{NameList, Rule, Rules};
-use crate::options::{DigestArg, ManifestArg, Options, PreserveArg, SplitArg};
+use crate::options::{DigestArg, ManifestArg, Options, PreserveArg, ProgressArg, SplitArg};
 use crate::units::{Count, OrAuto, SizeIn, Switch};
 
 /// Everything about a transfer besides what goes where.
@@ -34,6 +35,8 @@ pub(crate) struct Resolved {
     pub(crate) backup: Option<BackupChoice>,
     /// How much is printed.
     pub(crate) show: Show,
+    /// What is done at the end.
+    pub(crate) done: Done,
 }
 
 /// Where old versions are kept.
@@ -52,6 +55,8 @@ pub(crate) struct Show {
     pub(crate) files: bool,
     /// Detailed totals.
     pub(crate) stats: bool,
+    /// The files in flight, on a terminal.
+    pub(crate) current: bool,
 }
 
 /// A manifest to write.
@@ -118,8 +123,13 @@ pub(crate) fn resolve_with(
     engine_settings(&options, &mut engine)?;
     choose(args, &mut engine)?;
     let split = options.split.unwrap_or(SplitArg::Auto);
-    let show = Show { files: args.itemize_changes, stats: args.stats };
-    Ok(Resolved { engine, rules, manifest, split, backup: backup(select)?, show })
+    let current = options.progress == Some(ProgressArg::Files);
+    let show = Show { files: args.itemize_changes, stats: args.stats, current };
+    let is_on = |switch: Option<Switch>| switch.is_some_and(|switch| switch.0);
+    // A dry run does nothing, and nothing is to be done about it.
+    let command = options.on_done.filter(|_| !args.dry_run);
+    let done = Done::new(command, is_on(options.bell));
+    Ok(Resolved { engine, rules, manifest, split, backup: backup(select)?, show, done })
 }
 
 /// What only the command line has.
@@ -327,6 +337,9 @@ fn engine_settings(options: &Options, engine: &mut Settings) -> Result<(), Strin
     }
     engine.verify = options.verify.is_some_and(|switch| switch.0);
     engine.sync = options.fsync.is_some_and(|switch| switch.0);
+    engine.check_space = !options.no_space_check.is_some_and(|switch| switch.0);
+    engine.min_free = options.min_free.map(|size| size.0);
+    engine.order = options.order.map(|order| order.0);
     if let Some(Count(retries)) = options.retries {
         engine.retries = u32::try_from(retries).unwrap_or(u32::MAX);
     }

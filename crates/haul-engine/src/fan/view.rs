@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Storage,
+    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Space, Storage,
     UNKNOWN_SIZE, Whole, WriteAt,
 };
 
@@ -346,6 +346,14 @@ impl Storage for View {
 
     async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
         files.iter().map(|file| self.refuse("write", &file.path)).collect()
+    }
+
+    async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
+        self.storage().space(path).await
+    }
+
+    async fn allocated(&self, path: &RelPath) -> Result<Option<u64>> {
+        self.storage().allocated(path).await
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

@@ -1,19 +1,25 @@
-//! Counts what there is to do, ahead of the plan, for a display that wants to know how much is left.
+//! Counts what there is to do, ahead of the plan, for a display that wants to know how much is left, and for a
+//! destination that may be too small for it.
 //!
 //! The plan goes no further than a few hundred items ahead of the transfer, and its totals are complete near the end
-//! only. This pass lists the sources on its own and keeps sums, nothing else. It begins when the plan is not complete
-//! after a moment, and ends with it. A tree in which too many directories wait is not counted to its end.
+//! only. This pass lists the sources on its own and keeps sums, nothing else; where space is compared, it also lists the
+//! directories of the destination that are there. It begins when the plan is not complete
+//! after a moment, and ends with it, unless what is needed at the destination is not known by then. A tree in which too
+//! many directories wait is not counted to its end.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use haul_storage::{Medium, RelPath, Result, is_part_name};
+use haul_storage::{Entry, ErrorKind, Medium, RelPath, Result, is_part_name, part_name};
 use tokio::time::sleep;
 
+use super::folded::FoldedNames;
 use super::walk::is_mount;
 use crate::Job;
 use crate::context::Context;
+use crate::room::{Need, There, part_bytes, stored};
 
 /// A plan that is complete after this time needs no second listing.
 const AFTER: Duration = Duration::from_millis(1500);
@@ -24,29 +30,77 @@ const MOST_PENDING: usize = 200_000;
 /// Directories of a server that are listed at once: the transfer needs the connection more.
 const AT_ONCE: usize = 4;
 
+/// What files need is not told of a directory with more entries at the destination.
+const MOST_THERE: usize = 100_000;
+
 /// What a directory has in it.
 #[derive(Default)]
 struct Found {
     files: u64,
     bytes: u64,
-    directories: Vec<RelPath>,
+    directories: Vec<Waiting>,
+    need: Need,
+    /// Something is in the way whose size is not known.
+    is_unclear: bool,
 }
 
-/// Counts all jobs and says so to the tally. Failures end it: the plan meets and reports them.
+/// A directory of the source, and what is known of its counterpart.
+struct Waiting {
+    source: RelPath,
+    counterpart: Counterpart,
+}
+
+/// The directory of the destination that belongs to one of the source.
+#[derive(Clone)]
+enum Counterpart {
+    /// It is not looked at: what is needed is not compared, or it may be on another file system.
+    Unknown,
+    /// It does not exist, so that everything below is new.
+    Missing,
+    /// It may exist.
+    At(RelPath),
+}
+
+/// What is in a directory of the destination.
+enum Listed {
+    Unknown,
+    Nothing,
+    Entries(HashMap<Vec<u8>, Entry>),
+}
+
+/// Counts all jobs and says so to the tally, and what they need to the room. Failures end it: the plan meets and
+/// reports them.
 pub async fn count(context: &Context, jobs: &[Job]) {
     sleep(AFTER).await;
+    if !is_wanted(context) {
+        return;
+    }
+    context.room.begin_count().await;
     let mut sum = Found::default();
     for job in jobs {
         match job_of(context, job).await {
             Ok(Some(found)) => {
                 sum.files += found.files;
                 sum.bytes = sum.bytes.saturating_add(found.bytes);
-                context.tally.counted(sum.files, sum.bytes, false);
+                say(context, &sum, false);
             }
             Ok(None) | Err(_) => return,
         }
     }
-    context.tally.counted(sum.files, sum.bytes, true);
+    context.room.complete();
+    say(context, &sum, true);
+}
+
+/// Whether anybody still wants to know.
+fn is_wanted(context: &Context) -> bool {
+    let is_shown = context.settings.count_ahead && !context.tally.is_planned();
+    is_shown || context.room.needs_count()
+}
+
+fn say(context: &Context, sum: &Found, all: bool) {
+    if context.settings.count_ahead {
+        context.tally.counted(sum.files, sum.bytes, all);
+    }
 }
 
 /// `None` if it is given up.
@@ -59,9 +113,13 @@ async fn job_of(context: &Context, job: &Job) -> Result<Option<Found>> {
     if !top.is_dir() {
         return Ok(Some(sum));
     }
+    let counterpart = match context.room.counts() {
+        true => Counterpart::At(job.destination_path.clone()),
+        false => Counterpart::Unknown,
+    };
     let device = top.id.map(|id| id.device).filter(|_| context.settings.one_file_system);
     let at_once = if job.source.capabilities().medium == Medium::Disk { 1 } else { AT_ONCE };
-    let mut pending = vec![top.path];
+    let mut pending = vec![Waiting { source: top.path, counterpart }];
     let mut running = FuturesUnordered::new();
     loop {
         while running.len() < at_once {
@@ -72,8 +130,11 @@ async fn job_of(context: &Context, job: &Job) -> Result<Option<Found>> {
         let found = found?;
         sum.files += found.files;
         sum.bytes = sum.bytes.saturating_add(found.bytes);
+        if context.room.counts() {
+            context.room.count((!found.is_unclear).then_some(found.need)).await;
+        }
         pending.extend(found.directories);
-        if pending.len() > MOST_PENDING || context.cancel.is_cancelled() {
+        if pending.len() > MOST_PENDING || context.cancel.is_cancelled() || !is_wanted(context) {
             return Ok(None);
         }
     }
@@ -82,14 +143,22 @@ async fn job_of(context: &Context, job: &Job) -> Result<Option<Found>> {
 async fn directory_of(
     context: &Context,
     job: &Job,
-    directory: RelPath,
+    directory: Waiting,
     device: Option<u64>,
 ) -> Result<Found> {
     let mut found = Found::default();
     let top = job.source_path.as_bytes().len();
-    let mut listing = job.source.list(&directory).await?;
+    let there = listed(context, job, &directory.counterpart).await;
+    // Of names that the destination may take for one only one may be copied.
+    let mut names = FoldedNames::default();
+    let mut listing = job.source.list(&directory.source).await?;
     while let Some(batch) = listing.next().await {
-        for entry in batch? {
+        let batch = batch?;
+        let admitted = match there {
+            Listed::Unknown => batch.into_iter().map(|entry| (entry, false)).collect(),
+            _ => names.admit(batch),
+        };
+        for (entry, is_twin) in admitted {
             let below = &entry.path.as_bytes()[top..];
             let below = below.strip_prefix(b"/").unwrap_or(below);
             let settings = &context.settings;
@@ -102,10 +171,73 @@ async fn directory_of(
             if entry.is_file() {
                 found.files += 1;
                 found.bytes = found.bytes.saturating_add(entry.known_size().unwrap_or(0));
+                if !is_twin && !matches!(there, Listed::Unknown) {
+                    match need(context, job, &entry, &there).await {
+                        Some(need) => found.need.add(need),
+                        None => found.is_unclear = true,
+                    }
+                }
             } else if entry.is_dir() && !is_mount(device, &entry) {
-                found.directories.push(entry.path);
+                let counterpart = match &there {
+                    _ if is_twin => Counterpart::Unknown,
+                    Listed::Unknown => Counterpart::Unknown,
+                    Listed::Nothing => Counterpart::Missing,
+                    Listed::Entries(entries) => match entries.get(entry.path.name()) {
+                        None => Counterpart::Missing,
+                        Some(there) if there.is_dir() => Counterpart::At(there.path.clone()),
+                        Some(_) => Counterpart::Unknown,
+                    },
+                };
+                found.directories.push(Waiting { source: entry.path, counterpart });
             }
         }
     }
     Ok(found)
+}
+
+/// Lists a directory of the destination. What cannot be listed is not known.
+async fn listed(context: &Context, job: &Job, counterpart: &Counterpart) -> Listed {
+    let path = match counterpart {
+        Counterpart::Unknown => return Listed::Unknown,
+        Counterpart::Missing => return Listed::Nothing,
+        Counterpart::At(path) => path,
+    };
+    if !context.room.counts() || !context.room.holds(path).await {
+        return Listed::Unknown;
+    }
+    let mut listing = match job.destination.list(path).await {
+        Ok(listing) => listing,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Listed::Nothing,
+        Err(_) => return Listed::Unknown,
+    };
+    let mut entries = HashMap::new();
+    while let Some(batch) = listing.next().await {
+        let Ok(batch) = batch else { return Listed::Unknown };
+        entries.extend(batch.into_iter().map(|entry| (entry.path.name().to_vec(), entry)));
+        if entries.len() > MOST_THERE {
+            return Listed::Unknown;
+        }
+    }
+    Listed::Entries(entries)
+}
+
+/// What a file needs; `None` if that cannot be told.
+async fn need(context: &Context, job: &Job, entry: &Entry, there: &Listed) -> Option<Need> {
+    let name = entry.path.name();
+    let (existing, part) = match there {
+        Listed::Entries(entries) => (entries.get(name), entries.get(&part_name(name))),
+        Listed::Unknown | Listed::Nothing => (None, None),
+    };
+    let part_bytes = match part {
+        Some(part) => part_bytes(&*job.destination, part).await,
+        None => 0,
+    };
+    // Most files of a rerun are there.
+    if existing.is_some_and(|existing| existing.is_file() && existing.size == entry.size)
+        && context.settings.overwrite != crate::Overwrite::Always
+    {
+        return Some(Need::default());
+    }
+    let there = There { existing, part_bytes, block: context.room.block() };
+    Need::of(&context.settings, stored(&context.settings, job, entry).await, there)
 }

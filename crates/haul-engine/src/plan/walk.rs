@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use haul_storage::{
     Entry, EntryKind, Error, ErrorKind, Medium, Metadata, RelPath, Result, Storage, StorageExt,
-    is_part_name,
+    is_part_name, part_name,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -28,6 +28,9 @@ const PENDING: usize = 4096;
 
 /// Twins that may wait before it is looked which of them can be copied.
 const TWINS: usize = 4096;
+
+/// Names of a destination that was there before, to tell what is new to it.
+const NAMES: usize = 4096;
 
 /// Permission bits of a directory that is being filled.
 const PRIVATE: u32 = 0o700;
@@ -49,6 +52,29 @@ struct Visit {
     parent: Option<Arc<Directory>>,
     /// Its directory of the destination, if that is ready already.
     entered: Option<Entered>,
+    /// Its directory of the destination is on the file system whose space was looked at, if this run makes it.
+    on_volume: bool,
+}
+
+/// Where the entries of a directory go.
+struct Target<'a> {
+    destination: &'a RelPath,
+    /// Whether it was made by this run.
+    fresh: bool,
+    directory: &'a Arc<Directory>,
+    /// It is on the file system whose space was looked at.
+    on_volume: bool,
+    /// Names in it, if all are known.
+    names: Option<HashSet<Vec<u8>>>,
+}
+
+impl Target<'_> {
+    /// Whether nothing of that name is there, nor an unfinished copy, and a copy takes space that was looked at.
+    fn lacks(&self, name: &[u8]) -> bool {
+        let is_new =
+            |names: &HashSet<Vec<u8>>| !names.contains(name) && !names.contains(&part_name(name));
+        self.on_volume && (self.fresh || self.names.as_ref().is_some_and(is_new))
+    }
 }
 
 struct Walk<'a> {
@@ -102,6 +128,7 @@ pub async fn walk(
         fresh: false,
         parent: None,
         entered: None,
+        on_volume: true,
     };
     let walk = Walk {
         context,
@@ -173,7 +200,7 @@ impl Walk<'_> {
     }
 
     async fn visit(&self, visit: Visit) -> Result<()> {
-        let Visit { source, destination, fresh, parent, entered } = visit;
+        let Visit { source, destination, fresh, parent, entered, on_volume } = visit;
         let source_path = source.path.clone();
         let is_mount = is_mount(self.device, &source);
         let entered = match entered {
@@ -196,7 +223,8 @@ impl Walk<'_> {
             },
             self.finishes.clone(),
         );
-        if self.job.job.destination_path == destination {
+        let is_root = self.job.job.destination_path == destination;
+        if is_root {
             self.context.note_root(self.job.index, fresh);
             if !self.context.settings.dry_run {
                 self.context.lock_destination(self.job).await?;
@@ -207,6 +235,13 @@ impl Walk<'_> {
                 }
             }
         }
+        let (on_volume, names) = match fresh {
+            true => (on_volume, None),
+            false if is_root => self.names_there(&destination).await,
+            false => (false, None),
+        };
+        let target =
+            Target { destination: &destination, fresh, directory: &directory, on_volume, names };
         if is_mount {
             // As with rsync: the directory, and nothing of what is mounted there.
             return Ok(());
@@ -229,7 +264,7 @@ impl Walk<'_> {
             match batch {
                 Ok(entries) => {
                     for (entry, is_twin) in names.admit(entries) {
-                        if !self.take(entry, &destination, fresh, &directory, is_twin).await {
+                        if !self.take(entry, &target, is_twin).await {
                             return Ok(());
                         }
                     }
@@ -242,6 +277,31 @@ impl Walk<'_> {
             self.hold_back().await;
         }
         Ok(())
+    }
+
+    /// Whether the destination of a job, which was there before, is on the file system whose space was looked at, and
+    /// the names in it. They are not asked of servers: the count will.
+    async fn names_there(&self, destination: &RelPath) -> (bool, Option<HashSet<Vec<u8>>>) {
+        let storage = &self.job.job.destination;
+        let room = &self.context.room;
+        if storage.capabilities().medium != Medium::Disk
+            || room.started().await.is_err()
+            || !room.compares()
+            || !room.holds(destination).await
+        {
+            return (false, None);
+        }
+        let mut names = HashSet::new();
+        // Failures are met again by the copy.
+        let Ok(mut listing) = storage.list(destination).await else { return (true, None) };
+        while let Some(batch) = listing.next().await {
+            let Ok(batch) = batch else { return (true, None) };
+            names.extend(batch.iter().map(|entry| entry.path.name().to_vec()));
+            if names.len() > NAMES {
+                return (true, None);
+            }
+        }
+        (true, Some(names))
     }
 
     /// Makes the destination's directory, or makes the one that is there ready to be changed. `None` if it is not
@@ -310,14 +370,7 @@ impl Walk<'_> {
     }
 
     /// Takes one entry of a listing in; whether to go on.
-    async fn take(
-        &self,
-        entry: Entry,
-        destination: &RelPath,
-        fresh: bool,
-        directory: &Arc<Directory>,
-        is_twin: bool,
-    ) -> bool {
+    async fn take(&self, entry: Entry, target: &Target<'_>, is_twin: bool) -> bool {
         let context = self.context;
         if is_part_name(entry.path.name()) {
             let name = self.job.source_name(&entry.path);
@@ -333,7 +386,7 @@ impl Walk<'_> {
         if !context.settings.selection.takes(&entry) {
             return true;
         }
-        let destination = match destination.join(entry.path.name()) {
+        let destination = match target.destination.join(entry.path.name()) {
             Ok(destination) => destination,
             Err(error) => {
                 self.context.note_failed_listing();
@@ -346,21 +399,24 @@ impl Walk<'_> {
         };
         if is_twin {
             let folded = fold(destination.name());
-            let directory = Arc::clone(directory);
+            let directory = Arc::clone(target.directory);
             let twin = Twin { source: entry, destination, folded, directory };
             lock(&self.twins).push(twin);
             return true;
         }
-        self.send(entry, destination, fresh, directory).await
+        let is_new = target.lacks(destination.name());
+        self.send(entry, destination, target.fresh, target.directory, is_new).await
     }
 
-    /// Hands an entry on that is to be copied; whether to go on.
+    /// Hands an entry on that is to be copied; whether to go on. `is_new`: it takes space at the destination, and
+    /// there is nothing in its place.
     async fn send(
         &self,
         entry: Entry,
         destination: RelPath,
         fresh: bool,
         directory: &Arc<Directory>,
+        is_new: bool,
     ) -> bool {
         let context = self.context;
         if entry.is_dir() {
@@ -374,7 +430,8 @@ impl Walk<'_> {
                 return true;
             }
             let parent = Some(Arc::clone(directory));
-            let visit = Visit { source: entry, destination, fresh, parent, entered: None };
+            let (entered, on_volume) = (None, is_new);
+            let visit = Visit { source: entry, destination, fresh, parent, entered, on_volume };
             lock(&self.pending).push(visit);
             return true;
         }
@@ -387,6 +444,11 @@ impl Walk<'_> {
         }
         if entry.is_file() {
             context.tally.plan_file(entry.known_size().unwrap_or(0));
+            if is_new && !context.settings.existing_only {
+                context.room.plan(&self.job.job, &entry).await;
+            } else {
+                context.room.plan_unclear();
+            }
         }
         let item = Item {
             job: Arc::clone(self.job),
@@ -432,7 +494,7 @@ impl Walk<'_> {
         self.enter_siblings(&group.siblings(self.context, self.job).await?).await;
         let verdicts = group.verdicts(self.job).await?;
         for Twin { source, destination, directory, .. } in verdicts.copied {
-            self.send(source, destination, false, &directory).await;
+            self.send(source, destination, false, &directory, false).await;
         }
         verdicts.refused.into_iter().for_each(|error| self.context.tally.fail(error));
         Ok(())

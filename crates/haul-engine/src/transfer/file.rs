@@ -16,7 +16,7 @@ use crate::digest::Digest;
 use crate::mirror::MirrorStorage;
 use crate::plan::Item;
 use crate::retry::Retries;
-use crate::{Action, Compare, FileEvent, Overwrite, Reason};
+use crate::{Action, Compare, CurrentFile, FileEvent, Overwrite, Reason};
 
 /// How often a file is started anew because it changed while it was read, or what was written of it is
 /// lost.
@@ -114,6 +114,7 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
                 Moved { bytes: planned(item), ..Moved::default() }
             } else {
                 let moved = move_bytes(context, item).await?;
+                existing.iter().for_each(|old| context.room.free(old));
                 if context.settings.verify {
                     context.tally.verified();
                 }
@@ -471,6 +472,14 @@ fn unchanged_digest(context: &Context) -> Option<DigestKind> {
 /// and when what was written is lost.
 async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
     let settings = &context.settings;
+    let _admission = context.room.admit(planned(item)).await?;
+    let shown = context.current.begin(|| CurrentFile {
+        job: item.job.index,
+        path: item.destination.clone(),
+        size: item.source.known_size(),
+        bytes: 0,
+        bytes_per_second: 0,
+    });
     let mut retries = Retries::new(settings.retries, settings.retry_pause, item.source.size);
     let mut anew = 0;
     let mirrors = MirrorStorage::of(&*item.job.job.source).map_or(0, MirrorStorage::count);
@@ -480,7 +489,7 @@ async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
         let outcome = if is_small(context, &item) {
             small::move_small(context, &item).await
         } else {
-            large::move_large(context, &item).await
+            large::move_large(context, &item, &shown).await
         };
         let error = match outcome {
             Ok(moved) => return Ok(moved),

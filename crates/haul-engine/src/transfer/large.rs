@@ -24,6 +24,7 @@ use super::stream;
 use super::verify::{read_back, read_named};
 use crate::Cancel;
 use crate::context::Context;
+use crate::current::Shown;
 use crate::digest::{Digest, FileHasher};
 use crate::flow::Permit;
 use crate::journal::Journal;
@@ -40,7 +41,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Moves a file by ranges. On failure the part file and its journal stay for a later run, unless
 /// the source has changed.
-pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
+pub async fn move_large(context: &Context, item: &Item, shown: &Shown<'_>) -> Result<Moved> {
     let interrupted = || Error::new(ErrorKind::Interrupted, "copy");
     let Ok(slot) = context.large_files.acquire().await else { return Err(interrupted()) };
     if context.cancel.is_cancelled() {
@@ -48,7 +49,7 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
     }
     let reader = item.job.job.source.open(&item.source.path).await?;
     if reader.identity().size == UNKNOWN_SIZE {
-        return stream::move_to_the_end(context, item, &*reader).await;
+        return stream::move_to_the_end(context, item, &*reader, shown).await;
     }
     let opened = open(context, item, reader).await?;
     // What the link is like is known since it was opened, and how long ranges are depends on it.
@@ -58,7 +59,8 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
     let resumed_bytes = opened.written.total();
     let bytes = opened.identity.size;
     context.tally.resumed(resumed_bytes);
-    let counted = AtomicU64::new(resumed_bytes);
+    let counted = Arc::new(AtomicU64::new(resumed_bytes));
+    shown.counts(&counted);
     let identity = opened.identity.clone();
     match move_opened(context, item, opened, &counted, slot).await {
         Ok(digest) => {

@@ -34,9 +34,10 @@ pub use times::LearntTimes;
 
 use crate::context::Context;
 use crate::job::NumberedJob;
+use crate::order::{ORDERED, Queue};
 use crate::plan::{Item, count, delete_extra, finish_directories, plan};
 use crate::tally::Tally;
-use crate::{Cancel, EventSink, Job, Phase, Settings, Summary};
+use crate::{Cancel, EventSink, Job, Order, Phase, Settings, Summary};
 
 /// Items that may wait between the walk and the transfer.
 const PLANNED_AHEAD: usize = 512;
@@ -70,13 +71,25 @@ pub async fn transfer_on(
     events: EventSink,
     cancel: Cancel,
 ) -> Summary {
-    let context = Context::new(&jobs, settings, Tally::new(events), cancel, pool.clone());
+    let context = Context::new(&jobs, settings, Tally::new(events), cancel.clone(), pool.clone());
+    let named = jobs.clone();
     tokio::select! {
         () = run(&context, jobs) => {}
         () = keep_time(&context) => {}
+        () = context.room.watch(&named) => {}
+        () = count_ahead(&context, &named) => {}
     }
     context.tally.progress(&context.flow, Some(Phase::Ended));
-    context.tally.summary(&context.flow, context.cancel.is_cancelled())
+    let summary = context.tally.summary(&context.flow, cancel.is_cancelled());
+    Summary { out_of_space: context.room.is_stopped(), ..summary }
+}
+
+/// Counts, if that is of use; never ends.
+async fn count_ahead(context: &Context, jobs: &[Job]) {
+    if context.settings.count_ahead || context.settings.check_space {
+        count(context, jobs).await;
+    }
+    std::future::pending::<()>().await;
 }
 
 async fn run(context: &Context, jobs: Vec<Job>) {
@@ -84,21 +97,15 @@ async fn run(context: &Context, jobs: Vec<Job>) {
     let (finishes, finished) = mpsc::unbounded_channel();
     // The channels end when their senders are gone, so the plan owns them.
     let planned = jobs.clone();
-    let counted = jobs.clone();
-    let counting = async move {
-        if context.settings.count_ahead {
-            count(context, &counted).await;
-        }
-        std::future::pending::<()>().await;
+    let planning = plan(context, planned, items, finishes);
+    let moving = async move {
+        let Some(order) = context.settings.order else {
+            return move_items(context, received).await;
+        };
+        let (sorted, first) = mpsc::channel(small::BATCH_FILES);
+        tokio::join!(put_in_order(context, order, received, sorted), move_items(context, first));
     };
-    let planning = async move {
-        tokio::select! {
-            biased;
-            () = plan(context, planned, items, finishes) => {}
-            () = counting => {}
-        }
-    };
-    tokio::join!(planning, move_items(context, received), finish_directories(context, finished));
+    tokio::join!(planning, moving, finish_directories(context, finished));
     if context.settings.delete {
         delete(context, jobs).await;
     }
@@ -121,6 +128,38 @@ async fn delete(context: &Context, jobs: Vec<Job>) {
         }
         if let Err(error) = delete_extra(context, &job).await {
             context.tally.fail(error.at(name));
+        }
+    }
+}
+
+/// Hands the items on in order, as soon as all are there, or as many as may wait.
+async fn put_in_order(
+    context: &Context,
+    order: Order,
+    mut items: mpsc::Receiver<Item>,
+    sorted: mpsc::Sender<Item>,
+) {
+    let mut queue = Queue::new(order);
+    let (mut more, mut begun) = (true, false);
+    while more || queue.len() > 0 {
+        let is_full = queue.len() >= ORDERED;
+        begun |= is_full || !more;
+        // What the plan waits for must not wait for the plan.
+        let may_go = begun || context.is_awaited_now();
+        tokio::select! {
+            biased;
+            () = context.cancel.cancelled() => return,
+            item = items.recv(), if more && !is_full => match item {
+                Some(item) => queue.push(item),
+                None => more = false,
+            },
+            permit = sorted.reserve(), if may_go && queue.len() > 0 => {
+                let Ok(permit) = permit else { return };
+                if let Some(item) = queue.pop() {
+                    permit.send(item);
+                }
+            }
+            () = context.is_awaited(), if !may_go => {}
         }
     }
 }
@@ -162,6 +201,10 @@ fn pieces(context: &Context, items: impl Iterator<Item = Item>) -> Vec<Vec<Item>
         context.flow.limit_bytes().map_or(small::BATCH_BYTES, |most| most.min(small::BATCH_BYTES));
     for item in items {
         if !small::fits_batch(context, &item) {
+            if context.settings.order.is_some() {
+                pieces.push(std::mem::take(&mut batch));
+                batch_bytes = 0;
+            }
             pieces.push(vec![item]);
             continue;
         }
@@ -206,6 +249,9 @@ async fn keep_time(context: &Context) {
         context.flow.tick();
         if Instant::now() >= next_progress {
             next_progress = Instant::now() + interval;
+            if let Some(files) = context.current.files(context.flow.now()) {
+                context.tally.current(files);
+            }
             context.tally.progress(&context.flow, None);
         }
     }

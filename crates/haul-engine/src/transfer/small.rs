@@ -39,6 +39,8 @@ pub async fn move_batch(context: &Context, items: Vec<Item>) -> Vec<Item> {
     let Some(job) = items.first().map(|item| Arc::clone(&item.job)) else { return items };
     let job = &job.job;
     let total: u64 = items.iter().map(|item| item.source.size).sum();
+    // Without room for them the transfer ends, and they are left to the next run.
+    let Ok(_admission) = context.room.admit(total).await else { return Vec::new() };
     let _permit = context.flow.acquire(total.max(1)).await;
     let limit = job.source.capabilities().whole_limit;
     let paths = items.iter().map(|item| item.source.path.clone()).collect();

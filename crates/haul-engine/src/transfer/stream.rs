@@ -3,6 +3,7 @@
 //! begins anew when it breaks.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use super::large::{Whole, finish};
 use super::listed;
 use super::open::create;
 use crate::context::Context;
+use crate::current::Shown;
 use crate::digest::FileHasher;
 use crate::flow::Permit;
 use crate::plan::Item;
@@ -28,10 +30,16 @@ use crate::retry::Retries;
 const BLOCK: u64 = 512 << 10;
 
 /// Moves a file whose end is where its stream ends.
-pub async fn move_to_the_end(context: &Context, item: &Item, reader: &dyn ReadAt) -> Result<Moved> {
+pub async fn move_to_the_end(
+    context: &Context,
+    item: &Item,
+    reader: &dyn ReadAt,
+    shown: &Shown<'_>,
+) -> Result<Moved> {
     let options = CreateOptions { resume: false, size: None, sparse: false };
     let writer = create(item, &options).await?;
-    let counted = AtomicU64::new(0);
+    let counted = Arc::new(AtomicU64::new(0));
+    shown.counts(&counted);
     let kind = expected::digest_kind(context, item);
     let hasher = kind.map(|kind| FileHasher::new(kind, context.pool.clone()));
     let streaming = Streaming { context, item, writer: &*writer, hasher, counted: &counted };
@@ -65,6 +73,7 @@ impl Streaming<'_> {
             if self.context.cancel.is_cancelled() {
                 return Err(Error::new(ErrorKind::Interrupted, "copy"));
             }
+            self.context.room.more(block.len() as u64).await?;
             let offset = bytes;
             bytes += block.len() as u64;
             self.context.flow.keep_limit(block.len() as u64).await;

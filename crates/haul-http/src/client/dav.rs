@@ -28,6 +28,10 @@ const PROPERTIES: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\
     <D:propfind xmlns:D=\"DAV:\"><D:prop><D:resourcetype/><D:getcontentlength/>\
     <D:getlastmodified/></D:prop></D:propfind>";
 
+/// How much may still be written (RFC 4331).
+const QUOTA: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\"?>\
+    <D:propfind xmlns:D=\"DAV:\"><D:prop><D:resourcetype/><D:quota-available-bytes/></D:prop></D:propfind>";
+
 /// What was found, and where.
 #[derive(Debug)]
 pub struct Seen {
@@ -39,10 +43,19 @@ pub struct Seen {
 
 /// `PROPFIND` of a thing alone ("0"), or with what is in it ("1").
 pub fn propfind(url: Url, depth: &'static str, operation: &'static str) -> Ask {
+    propfind_of(PROPERTIES, url, depth, operation)
+}
+
+fn propfind_of(
+    properties: &'static [u8],
+    url: Url,
+    depth: &'static str,
+    operation: &'static str,
+) -> Ask {
     let mut ask = Ask::new(method("PROPFIND"), url, operation)
         .with(DEPTH, HeaderValue::from_static(depth))
         .with(CONTENT_TYPE, HeaderValue::from_static("application/xml; charset=utf-8"));
-    ask.body.push(PROPERTIES.into());
+    ask.body.push(properties.into());
     ask
 }
 
@@ -56,7 +69,20 @@ pub fn method(name: &'static str) -> Method {
 /// # Errors
 /// It cannot be known, or the server does not speak WebDAV.
 pub async fn look(exchange: &Exchange, url: Url, operation: &'static str) -> Result<Option<Seen>> {
-    let mut answer = exchange.patiently(&propfind(url, "0", operation)).await?;
+    seen(exchange, &propfind(url, "0", operation), operation).await
+}
+
+/// A directory with its quota; `None` if nothing is there.
+///
+/// # Errors
+/// Those of [`look`].
+pub async fn quota(exchange: &Exchange, url: Url) -> Result<Option<Seen>> {
+    const OPERATION: &str = "look at the quota";
+    seen(exchange, &propfind_of(QUOTA, url, "0", OPERATION), OPERATION).await
+}
+
+async fn seen(exchange: &Exchange, ask: &Ask, operation: &'static str) -> Result<Option<Seen>> {
+    let mut answer = exchange.patiently(ask).await?;
     if is_nothing(answer.status) {
         answer.drain().await;
         return Ok(None);

@@ -36,6 +36,7 @@ mod reading;
 mod remote;
 mod sending;
 mod source;
+mod space;
 mod speed;
 mod storage;
 mod upload;

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream, Error, ErrorKind,
-    LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Storage,
-    StorageExt, Whole, WriteAt,
+    LinkKind, LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Space,
+    Storage, StorageExt, Whole, WriteAt,
 };
 
 use super::directories::Directories;
@@ -28,6 +28,7 @@ use super::list::index;
 use super::look::with_slash;
 use super::moving::Moving;
 use super::remote::whole;
+use super::space;
 use super::upload;
 use crate::parse::Url;
 use crate::parse::href::encode_path;
@@ -431,6 +432,10 @@ impl Storage for HttpStorage {
 
     async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
         self.write_each(files).await
+    }
+
+    async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
+        space::at(&self.inner, path).await
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, stream};
 use haul_storage::{
     Block, Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind,
     LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result, SmallFile,
-    Storage, StorageExt as _, Whole, WriteAt,
+    Space, Storage, StorageExt as _, Whole, WriteAt,
 };
 
 use super::layout::part_path;
@@ -322,6 +322,18 @@ impl Storage for SplitStorage {
             }
         }
         outcomes
+    }
+
+    async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
+        self.shared.inner.space(path).await
+    }
+
+    async fn allocated(&self, path: &RelPath) -> Result<Option<u64>> {
+        match self.shared.layout(path).await? {
+            // The parts of a split file are not added up.
+            Some(_) => Ok(None),
+            None => self.shared.inner.allocated(path).await,
+        }
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

@@ -23,6 +23,7 @@ mod place;
 mod read;
 mod server;
 mod session;
+mod space;
 mod storage;
 mod table;
 mod whole;

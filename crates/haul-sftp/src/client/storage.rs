@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result, SmallFile, Storage,
-    StorageExt, Whole, WriteAt, Writes,
+    LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result, SmallFile, Space,
+    Storage, StorageExt, Whole, WriteAt, Writes,
 };
 
 use super::attributes;
@@ -19,6 +19,7 @@ use super::host::SftpHost;
 use super::inner::Inner;
 use super::list;
 use super::read::SftpFile;
+use super::space;
 use super::whole;
 use super::write::{SftpUpload, part_of};
 use crate::codec::{Attrs, Extended, FileKind, OpenFlags, Request, Response, name};
@@ -284,6 +285,10 @@ impl Storage for SftpStorage {
 
     async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
         self.write_each(files).await
+    }
+
+    async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
+        space::at(&self.inner, path).await
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

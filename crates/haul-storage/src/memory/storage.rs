@@ -13,8 +13,8 @@ use super::write::MemoryWriter;
 use super::{MemoryStorage, Operation, lock};
 use crate::{
     Block, Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result, SmallFile, Storage,
-    StorageExt, Whole, WriteAt,
+    LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result, SmallFile, Space,
+    Storage, StorageExt, Whole, WriteAt,
 };
 
 #[async_trait]
@@ -195,6 +195,19 @@ impl Storage for MemoryStorage {
 
     async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
         self.write_each(files).await
+    }
+
+    async fn space(&self, _: &RelPath) -> Result<Option<Space>> {
+        let Some(capacity) = self.shared.options.capacity else { return Ok(None) };
+        let free = capacity.saturating_sub(lock(&self.shared.tree).used());
+        Ok(Some(Space {
+            free,
+            most: free,
+            block: 0,
+            volume: None,
+            compact: false,
+            shares: self.shared.capabilities.server_copy,
+        }))
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {

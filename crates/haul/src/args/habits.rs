@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 
-use crate::options::PreserveArg;
+use crate::options::{PreserveArg, ProgressArg};
 use crate::units::Switch;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
@@ -20,7 +20,6 @@ pub(crate) const ACCEPTED: &[(&str, Option<char>)] = &[
     ("whole-file", Some('W')),
     ("numeric-ids", None),
     ("partial", None),
-    ("progress", None),
     ("human-readable", None),
     ("no-inplace", None),
 ];
@@ -117,7 +116,10 @@ pub(crate) fn stray_value(arguments: &[OsString]) -> Option<String> {
             continue;
         }
         let is_value = match option {
-            "--verify" | "--fsync" | "--resume" => value.parse::<Switch>().is_ok(),
+            "--verify" | "--fsync" | "--resume" | "--bell" | "--no-space-check" => {
+                value.parse::<Switch>().is_ok()
+            }
+            "--progress" => value.parse::<ProgressArg>().is_ok(),
             "--preserve" => value.parse::<PreserveArg>().is_ok(),
             "--manifest" => {
                 let behind = arguments[at + 2..].iter().filter(|argument| !is_option(argument));

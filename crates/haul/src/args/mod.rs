@@ -28,7 +28,7 @@ mod verify;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use cat::CatArgs;
 pub(crate) use check::CheckArgs;
@@ -131,6 +131,29 @@ pub(crate) struct OutputArgs {
     /// Show no progress
     #[arg(long, global = true, help_heading = "General")]
     pub(crate) no_progress: bool,
+
+    /// Colour errors, hints and progress: on a terminal (auto), always, never
+    #[arg(
+        long,
+        value_name = "WHEN",
+        global = true,
+        default_value = "auto",
+        hide_default_value = true,
+        help_heading = "General"
+    )]
+    pub(crate) color: ColorArg,
+}
+
+/// `--color`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorArg {
+    /// On a terminal, unless NO_COLOR is set or TERM is dumb
+    #[default]
+    Auto,
+    /// In files and pipes too
+    Always,
+    /// Nowhere
+    Never,
 }
 
 /// What applies to all commands: the end of `haul --help` and part of the manual page.
@@ -159,6 +182,12 @@ Configuration (TOML; names of options as on the command line, without the dashes
   [profile.NAME]          options of --profile NAME; `profile` in it names the profile it extends
   [remote.NAME]           url = \"...\", user = \"...\", port = 22; used as NAME:PATH
   The command line overrides the profile, and the profile overrides [defaults].
+
+At the end (--on-done CMD): sh runs CMD, with these variables and without passwords and tokens:
+  HAUL_STATUS             the exit status
+  HAUL_FILES, HAUL_FAILED how many files are at the destination now, and how many failures there were
+  HAUL_BYTES              bytes moved by this run
+  HAUL_SECONDS            how long it took
 
 JSON (--json): one object per line on standard output; `event` is its type:
   plan, progress, file, retry, waiting, warning, error, summary; entry (ls), usage (du), removed

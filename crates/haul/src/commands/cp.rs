@@ -16,6 +16,16 @@ use crate::{hosts, input_list, plan, settings};
 /// Runs it.
 pub(crate) async fn run(args: &CpArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let resolved = settings::resolve(&args.transfer, config).map_err(Stop::Usage)?;
+    let done = resolved.done.clone();
+    done.after(copied(args, resolved, config, printer).await, printer)
+}
+
+async fn copied(
+    args: &CpArgs,
+    resolved: Resolved,
+    config: &Config,
+    printer: &Printer,
+) -> Result<Exit, Stop> {
     let lanes = expected_lanes(&resolved.engine);
     let (block_size, split) = (resolved.engine.block_size, resolved.split);
     let places = Places::new(config, block_size, split, &args.remote, printer, lanes);

@@ -54,6 +54,7 @@ pub(crate) async fn run(
         return Err(Stop::Usage(message.to_owned()));
     }
     let mut resolved = resolved;
+    resolved.engine.shows_current = resolved.show.current && printer.can_draw();
     if let Some(BackupChoice { directory, suffix }) = resolved.backup.take() {
         if directory.is_some() {
             let message = "--backup-dir does not go with many hosts; --backup keeps old versions beside the files";
@@ -78,7 +79,7 @@ pub(crate) async fn run(
     let signals = Signals::listen(printer, "interrupted; run the same command again to continue");
     let reports = Arc::new(HostReports::new(many.hosts.clone()));
     let noted = resolved.manifest.is_some();
-    let report = Report::start_many(printer, Arc::clone(&reports), noted, resolved.show.files)
+    let report = Report::start_many(printer, Arc::clone(&reports), noted, resolved.show)
         .map_err(|error| Error::from_io("start a thread", error))?;
     let ground = Ground {
         many,
@@ -101,6 +102,7 @@ pub(crate) async fn run(
     failures += finish_manifests(&reports, resolved.engine.sync, printer).await;
     failures += reports.unopened_sources();
     summary.total.failed += failures;
+    resolved.done.record(&summary.total);
 
     say(&summary, &resolved.engine, printer);
     if resolved.show.stats && !printer.is_json() {
@@ -119,7 +121,8 @@ fn say(summary: &FanSummary, settings: &Settings, printer: &Printer) {
     if printer.is_json() {
         printer.object(&json::Event::fan_summary(summary, settings.digest, settings.dry_run));
     } else {
-        printer.note(human::fan_summary(summary, settings.dry_run, printer.is_verbose()));
+        let line = human::fan_summary(summary, settings.dry_run, printer.is_verbose());
+        printer.ending(line, false);
     }
 }
 

@@ -28,6 +28,16 @@ use crate::{plan, settings};
 /// Runs it.
 pub(crate) async fn run(args: &MvArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let resolved = resolve(args, config)?;
+    let done = resolved.done.clone();
+    done.after(moved(args, resolved, config, printer).await, printer)
+}
+
+async fn moved(
+    args: &MvArgs,
+    resolved: Resolved,
+    config: &Config,
+    printer: &Printer,
+) -> Result<Exit, Stop> {
     let lanes = expected_lanes(&resolved.engine);
     let (block_size, split) = (resolved.engine.block_size, resolved.split);
     let places = Places::new(config, block_size, split, &args.remote, printer, lanes);

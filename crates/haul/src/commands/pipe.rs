@@ -15,7 +15,7 @@ use crate::exit::{Exit, Stop};
 use crate::output::{Printer, human, json};
 use crate::places::Places;
 use crate::report::Report;
-use crate::settings::Resolved;
+use crate::settings::{Resolved, Show};
 use crate::signals::Signals;
 
 /// How both streams are written as a location.
@@ -156,7 +156,8 @@ pub(crate) async fn from_input(
     if printer.is_json() {
         printer.object(&json::Event::summary(&summary, digest, dry_run));
     } else {
-        printer.note(human::summary(&summary, dry_run, printer.is_verbose()));
+        let line = human::summary(&summary, dry_run, printer.is_verbose());
+        printer.ending(line, summary.failed > 0);
     }
     Ok(match signals.exit() {
         Some(exit) => exit,
@@ -172,12 +173,15 @@ async fn moved(
     printer: &Printer,
 ) -> Result<Summary, Stop> {
     let base = RelPath::root();
-    let report = Report::start(printer, base, None, false)
+    let show = Show { current: resolved.show.current, ..Show::default() };
+    let report = Report::start(printer, base, None, show)
         .map_err(|error| Error::from_io("start a thread", error))?;
     let cancel = signals.cancel().clone();
-    let settings = resolved.engine.clone();
+    let mut settings = resolved.engine.clone();
+    settings.shows_current = show.current && printer.can_draw();
     let summary = haul_engine::transfer(vec![job], settings, report.sink(), cancel).await;
     drop(report.finish());
+    resolved.done.record(&summary);
     Ok(summary)
 }
 

@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 use crate::places::{Places, expected_lanes};
+use crate::settings::Resolved;
 use crate::{plan, settings};
 
 /// Runs it.
@@ -15,6 +16,16 @@ pub(crate) async fn run(args: &SyncArgs, config: &Config, printer: &Printer) -> 
     resolved.engine.delete_limit = args.max_delete.map(|limit| limit.0);
     resolved.engine.delete_from_empty = args.delete_from_empty;
     resolved.engine.ignore_errors = args.ignore_errors;
+    let done = resolved.done.clone();
+    done.after(synced(args, resolved, config, printer).await, printer)
+}
+
+async fn synced(
+    args: &SyncArgs,
+    resolved: Resolved,
+    config: &Config,
+    printer: &Printer,
+) -> Result<Exit, Stop> {
     let lanes = expected_lanes(&resolved.engine);
     let (block_size, split) = (resolved.engine.block_size, resolved.split);
     let places = Places::new(config, block_size, split, &args.remote, printer, lanes);

@@ -29,6 +29,7 @@ pub(crate) async fn run(
     let mut settings = resolved.engine;
     settings.backup = resolved.backup.map(|backup| plan.backup(backup)).transpose()?;
     settings.count_ahead = !settings.dry_run && (printer.shows_progress() || printer.is_json());
+    settings.shows_current = resolved.show.current && printer.can_draw();
     let (digest, dry_run, sync) = (settings.digest, settings.dry_run, settings.sync);
     // In a dry run too: it has to leave out the same files.
     let manifest = match resolved.manifest {
@@ -45,7 +46,7 @@ pub(crate) async fn run(
     }
 
     let signals = Signals::listen(printer, "interrupted; run the same command again to continue");
-    let report = Report::start(printer, plan.base, manifest, resolved.show.files)
+    let report = Report::start(printer, plan.base, manifest, resolved.show)
         .map_err(|error| Error::from_io("start a thread", error))?;
     let cancel = signals.cancel().clone();
     let mut summary = haul_engine::transfer(plan.jobs, settings, report.sink(), cancel).await;
@@ -55,7 +56,8 @@ pub(crate) async fn run(
         printer.failure(&error);
         failures.push(error);
     }
-    if let Some(list) = resolved.rules.list().filter(|_| !summary.interrupted) {
+    let ended_early = summary.interrupted || summary.out_of_space;
+    if let Some(list) = resolved.rules.list().filter(|_| !ended_early) {
         for path in list.missing() {
             let error = Error::new(ErrorKind::NotFound, "copy")
                 .at(path.escape_ascii())
@@ -65,11 +67,13 @@ pub(crate) async fn run(
         }
     }
     summary.failed += failures.len() as u64;
+    resolved.done.record(&summary);
 
     if printer.is_json() {
         printer.object(&json::Event::summary(&summary, digest, dry_run));
     } else {
-        printer.note(human::summary(&summary, dry_run, printer.is_verbose()));
+        let line = human::summary(&summary, dry_run, printer.is_verbose());
+        printer.ending(line, summary.failed > 0);
         if resolved.show.stats {
             human::stats(&summary).into_iter().for_each(|line| printer.note(line));
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use haul_engine::{Phase, Progress};
 
+use super::color::Tint;
 use super::human::{latency, plural};
 use crate::units::{bytes, duration, rate};
 
@@ -17,18 +18,27 @@ const GAP: &str = "  ";
 struct Part {
     rank: u8,
     text: String,
+    tint: Option<Tint>,
 }
 
-/// Where a transfer stands, in at most `width` characters, with a bar if `bar` says so. `verbose` adds what is known of
-/// the connections.
-pub(crate) fn progress(progress: &Progress, verbose: bool, bar: bool, width: usize) -> String {
+/// How a line looks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Style {
+    /// With a bar.
+    pub(crate) bar: bool,
+    /// With colours.
+    pub(crate) color: bool,
+}
+
+/// Where a transfer stands, in at most `width` characters. `verbose` adds what is known of the connections.
+pub(crate) fn progress(progress: &Progress, verbose: bool, style: Style, width: usize) -> String {
     let mut parts = Vec::new();
-    let mut add = |rank, text: String| parts.push(Part { rank, text });
+    let mut add = |rank, text: String| parts.push(Part { rank, text, tint: None });
     let known = progress.phase != Phase::Planning;
     let total = bytes(progress.total_bytes);
     if known {
         let share = share(progress);
-        if bar {
+        if style.bar {
             add(5, drawn(share));
         }
         add(0, format!("{:>3}%", (share * 100.0) as u8));
@@ -56,6 +66,10 @@ pub(crate) fn progress(progress: &Progress, verbose: bool, bar: bool, width: usi
             add(7, latency(round_trip));
         }
     }
+    let percent = parts.iter_mut().find(|part| part.text.ends_with('%'));
+    if let Some(percent) = percent.filter(|_| style.color) {
+        percent.tint = Some(Tint::Done);
+    }
     fitted(parts, width)
 }
 
@@ -80,7 +94,11 @@ fn fitted(mut parts: Vec<Part>, width: usize) -> String {
         let texts: Vec<_> = parts.iter().map(|part| part.text.as_str()).collect();
         let line = texts.join(GAP);
         if line.chars().count() <= width {
-            return line;
+            let painted = parts.iter().map(|part| match part.tint {
+                Some(tint) => tint.paint(&part.text),
+                None => part.text.clone(),
+            });
+            return painted.collect::<Vec<_>>().join(GAP);
         }
         let ranks = parts.iter().enumerate().map(|(at, part)| (part.rank, at));
         match ranks.max() {
@@ -113,7 +131,8 @@ mod tests {
     }
 
     fn shown(phase: Phase, verbose: bool, width: usize) -> String {
-        let line = progress(&at(phase), verbose, true, width);
+        let style = Style { bar: true, color: false };
+        let line = progress(&at(phase), verbose, style, width);
         assert!(line.chars().count() <= width, "{line}");
         line
     }
@@ -144,6 +163,8 @@ mod tests {
     #[test]
     fn empty_files_count_by_number() {
         let empty = Progress { bytes: 0, total_bytes: 0, ..at(Phase::Moving) };
-        assert!(progress(&empty, false, false, 80).starts_with(" 30%  "));
+        assert!(progress(&empty, false, Style::default(), 80).starts_with(" 30%  "));
+        let coloured = Style { bar: false, color: true };
+        assert!(progress(&empty, false, coloured, 80).starts_with("\x1b[1;32m 30%\x1b[0m  "));
     }
 }

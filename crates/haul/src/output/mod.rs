@@ -3,6 +3,8 @@
 //! All of it goes through one [`Printer`]: results to the standard output, everything else to the
 //! standard error, and nothing into the middle of a progress bar.
 
+mod color;
+mod files;
 pub(crate) mod human;
 pub(crate) mod json;
 mod line;
@@ -10,6 +12,7 @@ mod long;
 mod printer;
 mod progress;
 
+pub(crate) use files::FileLine;
 pub(crate) use long::LongForm;
 pub(crate) use printer::{Piece, Printer};
 pub(crate) use progress::ProgressDisplay;

@@ -9,6 +9,7 @@
 //! terminal later. Two things keep their bytes: names of `haul ls` that do not go to a terminal, for
 //! programs, and JSON, in which the same characters are written as `\u` escapes.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -21,6 +22,7 @@ use haul_storage::{Error, io_cause, text};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use super::color::{self, Tint};
 use super::{human, json};
 use crate::args::OutputArgs;
 
@@ -44,6 +46,7 @@ struct Shared {
     args: OutputArgs,
     stdout_is_terminal: bool,
     stderr_is_terminal: bool,
+    has_color: bool,
     results: Mutex<Results>,
     /// Apart from the results: whoever is told to stop must hear so even while a result waits for
     /// its reader.
@@ -79,6 +82,7 @@ impl Printer {
             args,
             stdout_is_terminal: io::stdout().is_terminal(),
             stderr_is_terminal: io::stderr().is_terminal(),
+            has_color: color::is_wanted(args.color),
             results: Mutex::new(results),
             bar: Mutex::new(None),
             results_aside: AtomicBool::new(false),
@@ -136,7 +140,22 @@ impl Printer {
 
     /// Whether a bar can be drawn: on a terminal where no JSON is printed between its frames.
     pub(crate) fn can_draw(&self) -> bool {
-        self.shared.stderr_is_terminal && !(self.is_json() && self.shared.stdout_is_terminal)
+        self.shared.stderr_is_terminal
+            && !color::is_dumb()
+            && !(self.is_json() && self.shared.stdout_is_terminal)
+    }
+
+    /// Whether the standard error gets colours.
+    pub(crate) fn has_color(&self) -> bool {
+        self.shared.has_color
+    }
+
+    /// Rings the bell of the terminal, if there is one.
+    pub(crate) fn bell(&self) {
+        if self.shared.stderr_is_terminal {
+            // A terminal that is gone hears nothing.
+            apart_from(&self.bar(), || drop(io::stderr().lock().write_all(b"\x07")));
+        }
     }
 
     /// Prints results to the standard error from now on: the standard output has the content of files.
@@ -253,7 +272,8 @@ impl Printer {
             self.object(&json::Event::usage(message));
             return;
         }
-        self.stderr(&text::lines(&format!("haul: {message}")));
+        let text = text::lines(&format!("haul: {message}")).into_owned();
+        text.split('\n').for_each(|line| self.stderr(line));
     }
 
     /// Prints a line for people, unless nothing but errors is wanted.
@@ -261,6 +281,21 @@ impl Printer {
         self.log(&line.to_string());
         if !self.is_quiet() {
             self.stderr(&text::line(&line.to_string()));
+        }
+    }
+
+    /// Prints how something ended; `failed` says that the line begins with what failed.
+    pub(crate) fn ending(&self, line: impl Display, failed: bool) {
+        let line = line.to_string();
+        if !failed || !self.has_color() {
+            return self.note(line);
+        }
+        self.log(&line);
+        if !self.is_quiet() {
+            let line = text::line(&line);
+            let end = line.find(';').unwrap_or(line.len());
+            let painted = Tint::Failure.paint(&line[..end]);
+            self.stderr(&format!("{painted}{}", &line[end..]));
         }
     }
 
@@ -306,6 +341,7 @@ impl Printer {
     }
 
     fn stderr(&self, line: &str) {
+        let line = if self.has_color() { color::line(line).into() } else { Cow::Borrowed(line) };
         // There is nowhere left to report that the standard error cannot be written to.
         apart_from(&self.bar(), || drop(writeln!(io::stderr().lock(), "{line}")));
     }

@@ -1,10 +1,13 @@
-//! Progress on the standard error: a bar on a terminal, now and then a line elsewhere.
+//! Progress on the standard error: a bar on a terminal, with the files in flight below it if they are wanted; now and
+//! then a line elsewhere.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use haul_engine::{Phase, Progress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::files::{self, FileLine};
 use super::{Printer, line};
 
 /// How often a line is printed where no bar can be drawn.
@@ -13,14 +16,15 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// How often a count on a terminal changes.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Columns of a terminal that tells none, and the fewest that are drawn for.
-const USUAL_WIDTH: usize = 80;
+/// Columns and lines of a terminal that tells none, and the fewest columns that are drawn for.
+const USUAL_SIZE: (usize, usize) = (80, 24);
 const LEAST_WIDTH: usize = 20;
 
-/// Columns of the terminal that is the standard error.
-fn width() -> usize {
-    let size = rustix::termios::tcgetwinsize(std::io::stderr());
-    size.ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0).unwrap_or(USUAL_WIDTH)
+/// Columns and lines of the terminal that is the standard error.
+fn size() -> (usize, usize) {
+    let Ok(size) = rustix::termios::tcgetwinsize(std::io::stderr()) else { return USUAL_SIZE };
+    let or = |size: u16, usual| if size > 0 { usize::from(size) } else { usual };
+    (or(size.ws_col, USUAL_SIZE.0), or(size.ws_row, USUAL_SIZE.1))
 }
 
 /// Shows [`Progress`].
@@ -28,6 +32,8 @@ fn width() -> usize {
 pub(crate) struct ProgressDisplay {
     printer: Printer,
     kind: Kind,
+    /// The files in flight, by the number of the host.
+    files: BTreeMap<usize, Vec<FileLine>>,
 }
 
 #[derive(Debug)]
@@ -64,7 +70,7 @@ impl ProgressDisplay {
         } else {
             Kind::Lines { next: LINE_INTERVAL }
         };
-        Self { printer: printer.clone(), kind }
+        Self { printer: printer.clone(), kind, files: BTreeMap::new() }
     }
 
     /// Shows how far something is whose end is not known; `line` is made only when it is shown.
@@ -83,6 +89,15 @@ impl ProgressDisplay {
         }
     }
 
+    /// Shows these files below the next progress, until others take their place.
+    pub(crate) fn current(&mut self, host: usize, files: Vec<FileLine>) {
+        if files.is_empty() {
+            self.files.remove(&host);
+        } else {
+            self.files.insert(host, files);
+        }
+    }
+
     /// Shows where a transfer stands.
     pub(crate) fn update(&mut self, progress: &Progress) {
         if progress.phase == Phase::Ended {
@@ -91,13 +106,19 @@ impl ProgressDisplay {
         match &mut self.kind {
             Kind::Bar { bar, .. } => {
                 self.printer.set_bar(Some(bar.clone()));
-                let width = width().saturating_sub(1).max(LEAST_WIDTH);
-                bar.set_message(line::progress(progress, self.printer.is_verbose(), true, width));
+                let (columns, height) = size();
+                let width = columns.saturating_sub(1).max(LEAST_WIDTH);
+                let style = line::Style { bar: true, color: self.printer.has_color() };
+                let line = line::progress(progress, self.printer.is_verbose(), style, width);
+                let in_flight: Vec<_> = self.files.values().flatten().collect();
+                let lines = files::lines(in_flight.into_iter(), width, height);
+                bar.set_message([vec![line], lines].concat().join("\n"));
             }
             Kind::Lines { next } if progress.elapsed >= *next => {
                 *next = progress.elapsed + LINE_INTERVAL;
                 let verbose = self.printer.is_verbose();
-                self.printer.note(line::progress(progress, verbose, false, usize::MAX));
+                let style = line::Style::default();
+                self.printer.note(line::progress(progress, verbose, style, usize::MAX));
             }
             Kind::Lines { .. } | Kind::Nothing => {}
         }

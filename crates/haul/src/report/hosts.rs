@@ -99,7 +99,7 @@ impl What {
 }
 
 /// `path` as seen from `base`, in which it lies.
-fn below(base: &RelPath, path: &RelPath) -> RelPath {
+pub(super) fn below(base: &RelPath, path: &RelPath) -> RelPath {
     if base.is_root() || !path.starts_with(base) {
         return path.clone();
     }

@@ -13,14 +13,15 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use haul_engine::fan::{FanEvent, FanSink, HostEnd, HostOutcome};
-use haul_engine::{Action, Event, EventSink};
+use haul_engine::{Action, CurrentFile, Event, EventSink};
 use haul_storage::{Error, RelPath};
 
 pub(crate) use hosts::HostReports;
 
 use self::hosts::What;
 use crate::manifest::Manifest;
-use crate::output::{Printer, ProgressDisplay, human, json};
+use crate::output::{FileLine, Printer, ProgressDisplay, human, json};
+use crate::settings::Show;
 
 /// Events that may wait.
 const QUEUE: usize = 4096;
@@ -45,18 +46,17 @@ enum Message {
 }
 
 impl Report {
-    /// Starts it. Paths are printed below `base`; the manifest hears of every finished entry. `shows_files` prints
-    /// every file, as `-v` does.
+    /// Starts it. Paths are printed below `base`; the manifest hears of every finished entry.
     pub(crate) fn start(
         printer: &Printer,
         base: RelPath,
         manifest: Option<Manifest>,
-        shows_files: bool,
+        show: Show,
     ) -> io::Result<Self> {
         let noted = manifest.is_some();
         let what = What { base, manifest };
         let hosts = Arc::new(HostReports::new(Vec::new()));
-        Self::listen(printer, what, hosts, noted, shows_files)
+        Self::listen(printer, what, hosts, noted, show)
     }
 
     /// Starts it for many hosts; `noted` says whether they have manifests, which stay with `hosts`.
@@ -64,9 +64,9 @@ impl Report {
         printer: &Printer,
         hosts: Arc<HostReports>,
         noted: bool,
-        shows_files: bool,
+        show: Show,
     ) -> io::Result<Self> {
-        Self::listen(printer, What::default(), hosts, noted, shows_files)
+        Self::listen(printer, What::default(), hosts, noted, show)
     }
 
     fn listen(
@@ -74,11 +74,11 @@ impl Report {
         what: What,
         hosts: Arc<HostReports>,
         noted: bool,
-        shows_files: bool,
+        show: Show,
     ) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(QUEUE);
         let display = ProgressDisplay::new(printer);
-        let shows_files = shows_files || printer.is_verbose();
+        let shows_files = show.files || printer.is_verbose();
         let files = shows_files || printer.is_json() || printer.has_log() || noted;
         let mut listener = Listener { printer: printer.clone(), display, what, hosts, shows_files };
         let thread = thread::Builder::new().name("report".to_owned()).spawn(move || {
@@ -97,7 +97,7 @@ impl Report {
                 return;
             }
             // A listener that is gone has panicked; `finish` brings that up.
-            if matches!(event, Event::Progress(_)) {
+            if matches!(event, Event::Progress(_) | Event::Current(_)) {
                 drop(sender.try_send(Message::Event(event)));
             } else {
                 drop(sender.send(Message::Event(event)));
@@ -117,7 +117,10 @@ impl Report {
                 return;
             }
             // As above.
-            if matches!(event, FanEvent::Progress(_)) {
+            if matches!(
+                event,
+                FanEvent::Progress(_) | FanEvent::Of { event: Event::Current(_), .. }
+            ) {
                 drop(sender.try_send(Message::Fan(event)));
             } else {
                 drop(sender.send(Message::Fan(event)));
@@ -179,6 +182,14 @@ impl Listener {
         match event {
             Event::Planned { files, bytes } => {
                 self.object(name, || json::Event::Plan { files: *files, bytes: *bytes });
+            }
+            Event::Current(files) => {
+                let named = |base: &RelPath| named(files, name, base);
+                let files = match host {
+                    None => named(&self.what.base),
+                    Some(host) => named(&hosts.lock()[host].what.base),
+                };
+                self.display.current(host.unwrap_or(0), files);
             }
             Event::Progress(progress) => {
                 self.display.update(progress);
@@ -244,7 +255,8 @@ impl Listener {
     }
 
     /// The line that says how it ended for a host.
-    fn ended(&self, end: &HostEnd) {
+    fn ended(&mut self, end: &HostEnd) {
+        self.display.current(end.host, Vec::new());
         let name = &self.hosts.names[end.host];
         let mut hosts = self.hosts.lock();
         let report = &mut hosts[end.host];
@@ -266,4 +278,18 @@ impl Listener {
             self.printer.object(&json::OfHost::new(host, object()));
         }
     }
+}
+
+/// The files in flight, as they are shown.
+fn named(files: &[CurrentFile], host: Option<&str>, base: &RelPath) -> Vec<FileLine> {
+    let line = |file: &CurrentFile| {
+        let name = hosts::below(base, &file.path);
+        FileLine {
+            name: format!("{}{name}", human::prefix(host)),
+            size: file.size,
+            bytes: file.bytes,
+            bytes_per_second: file.bytes_per_second,
+        }
+    };
+    files.iter().map(line).collect()
 }

@@ -18,7 +18,7 @@ const EVIL: &str = "a\x1b]0;owned\x07b\u{9b}31mc\u{202e}d";
 const SHOWN: &str = "a\\033]0;owned\\007b\\302\\23331mc\\342\\200\\256d";
 
 /// Runs the program on a terminal of its own with nobody at it; what the terminal was sent.
-fn on_a_terminal(session: &Session, line: &str) -> String {
+pub(crate) fn on_a_terminal(session: &Session, line: &str) -> String {
     let haul = session.command("");
     let output = Command::new("script")
         .args(["--quiet", "--return", "--command"])
@@ -146,5 +146,39 @@ fn algorithms_and_replies_of_servers_steer_no_terminal() {
         if url.starts_with("sftp") {
             ran.stderr_has(SHOWN);
         }
+    }
+}
+
+#[test]
+fn a_pipe_and_a_file_get_no_colours_and_a_terminal_does() {
+    let session = Session::new().file("a", "a");
+    let plain = |ran: crate::session::Ran| assert!(!ran.err().contains('\x1b'), "{:?}", ran.err());
+    for line in ["cp none b", "cp --progress=files a b", "cp --nonsense", "cp --color never none b"]
+    {
+        plain(session.haul(line));
+    }
+    plain(session.haul_where("cp none b", &[("CLICOLOR_FORCE", "1"), ("TERM", "xterm-256color")]));
+    let red = "\x1b[1;31mhaul:\x1b[0m ";
+    assert!(on_a_terminal(&session, "cp none b").contains(red));
+    assert!(!on_a_terminal(&session, "cp --color never none b").contains('\x1b'));
+    session.haul("cp --color always none b").status(1).stderr_has(red);
+    let log = "cp --color always --log-file log none b";
+    session.haul(log).status(1);
+    assert!(!session.read("log").contains('\x1b'));
+    // https://no-color.org, and a terminal that knows no colours.
+    for variable in ["NO_COLOR=1", "TERM=dumb"] {
+        session.write("run", format!("{variable} exec \"$@\"\n"));
+        let haul = session.command("");
+        let line = format!("sh run {} cp none b", haul.get_program().display());
+        let out = Command::new("script")
+            .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+            .current_dir(session.path(""))
+            .env("HOME", session.path("home"))
+            .env("TERM", "xterm")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&out.stdout);
+        assert!(said.contains("none: cannot open") && !said.contains('\x1b'), "{said:?}");
     }
 }

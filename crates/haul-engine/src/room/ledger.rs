@@ -1,0 +1,276 @@
+//! What several transfers of one run need on one file system.
+//!
+//! Needs are compared with what was free before anything was written: what is free later is also less by what is
+//! reserved for files in flight, and by what has reached the disk and is not counted yet.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use haul_storage::Volume;
+
+use super::need::Need;
+
+/// The transfers of a run, which may share a file system. Clones are one and the same.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    shares: Arc<Mutex<Vec<Arc<Share>>>>,
+}
+
+/// One file system.
+#[derive(Debug)]
+struct Share {
+    volume: Volume,
+    state: Mutex<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Bytes that could be written before anything was.
+    base: u64,
+    slots: Vec<Weak<Slot>>,
+    /// What transfers needed, and used, that have ended.
+    ended_planned: u64,
+    ended_used: u64,
+}
+
+/// What one transfer needs.
+#[derive(Debug)]
+pub struct Slot {
+    share: OnceLock<Arc<Share>>,
+    /// Bytes that the transfer has moved so far.
+    moved: Arc<AtomicU64>,
+    /// Bytes of old versions that were replaced.
+    freed: AtomicU64,
+    /// Bytes of the files in flight, in full.
+    reserved: AtomicU64,
+    in_flight: AtomicUsize,
+    needs: Mutex<Needs>,
+}
+
+#[derive(Debug, Default)]
+struct Needs {
+    /// Bytes that could be written at the start.
+    base: u64,
+    /// What was found out at the start, and what was planned since.
+    planned: Need,
+    /// What was counted ahead, what had been moved when that began, and what could be written then.
+    counted: Need,
+    used_before: u64,
+    counted_base: u64,
+}
+
+/// What is needed, of what there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lack {
+    /// Bytes.
+    pub needed: u64,
+    /// Bytes that could be written before.
+    pub free: u64,
+}
+
+impl Slot {
+    /// A transfer that counts in `moved` what has been written.
+    pub fn new(moved: Arc<AtomicU64>) -> Arc<Self> {
+        Arc::new(Self {
+            share: OnceLock::new(),
+            moved,
+            freed: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+            in_flight: AtomicUsize::new(0),
+            needs: Mutex::default(),
+        })
+    }
+
+    /// The transfer begins, with so many bytes that can be written, on a file system that other transfers of `ledger`
+    /// may write to.
+    pub fn start(self: &Arc<Self>, ledger: &Ledger, volume: Option<Volume>, usable: u64) {
+        self.lock().base = usable;
+        let Some(volume) = volume else { return };
+        let share = ledger.share(volume, usable);
+        share.lock().slots.push(Arc::downgrade(self));
+        self.share.get_or_init(|| share);
+    }
+
+    /// More is planned.
+    pub fn plan(&self, need: Need) {
+        self.lock().planned.add(need);
+    }
+
+    /// The count begins, with so many bytes that can be written.
+    pub fn begin_count(&self, usable: u64) {
+        let mut needs = self.lock();
+        needs.used_before = self.used();
+        (needs.counted, needs.counted_base) = (Need::default(), usable);
+    }
+
+    /// More was counted.
+    pub fn count(&self, need: Need) {
+        self.lock().counted.add(need);
+    }
+
+    /// What is too much for the space, if `usable` bytes can be written now.
+    pub fn lack(&self, usable: u64) -> Option<Lack> {
+        let reserved = self.reserved();
+        let counted = {
+            let needs = self.lock();
+            let used = self.used().saturating_sub(needs.used_before);
+            lack(needs.counted.bytes(), needs.counted_base, usable, used, reserved)
+        };
+        let (planned, base) = {
+            let needs = self.lock();
+            (needs.planned.bytes(), needs.base)
+        };
+        let planned = match self.share.get() {
+            None => lack(planned, base, usable, self.used(), reserved),
+            Some(share) => {
+                let shared = share.lock();
+                let mut sums = (shared.ended_planned, shared.ended_used, 0_u64);
+                for slot in shared.slots.iter().filter_map(Weak::upgrade) {
+                    sums.0 = sums.0.saturating_add(slot.lock().planned.bytes());
+                    sums.1 = sums.1.saturating_add(slot.used());
+                    sums.2 = sums.2.saturating_add(slot.reserved());
+                }
+                lack(sums.0, shared.base, usable, sums.1, sums.2)
+            }
+        };
+        counted.or(planned)
+    }
+
+    /// A file of so many bytes begins, or ends.
+    pub fn begin(&self, bytes: u64) {
+        self.reserved.fetch_add(bytes, Ordering::AcqRel);
+        self.in_flight.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// As [`Slot::begin`].
+    pub fn end(&self, bytes: u64) {
+        self.reserved.fetch_sub(bytes, Ordering::AcqRel);
+        self.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// An old version of so many bytes was replaced.
+    pub fn free(&self, bytes: u64) {
+        self.freed.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// Whether anything is being written.
+    pub fn is_writing(&self) -> bool {
+        self.in_flight.load(Ordering::Acquire) > 0
+    }
+
+    /// Bytes of files in flight.
+    pub fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Acquire)
+    }
+
+    /// Bytes that are free no longer.
+    fn used(&self) -> u64 {
+        self.moved.load(Ordering::Acquire).saturating_sub(self.freed.load(Ordering::Acquire))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Needs> {
+        self.needs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether `needed` bytes are more than the `base` that there was, when `used` bytes have been taken since and
+/// `usable` can be written now. If that is more than `base` allows somebody has made room, and files in flight hide how
+/// much: `reserved` bytes at most.
+fn lack(needed: u64, base: u64, usable: u64, used: u64, reserved: u64) -> Option<Lack> {
+    let now = usable.saturating_add(used);
+    let free = if now > base { now.saturating_add(reserved) } else { base };
+    (needed > free).then_some(Lack { needed, free: now.max(base) })
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let Some(share) = self.share.get() else { return };
+        let moved = self.moved.load(Ordering::Acquire);
+        let (planned, used) = (self.lock().planned.bytes(), self.used());
+        let mut shared = share.lock();
+        // What it did not move it will not.
+        shared.ended_planned = shared.ended_planned.saturating_add(planned.min(moved));
+        shared.ended_used = shared.ended_used.saturating_add(used);
+        shared.slots.retain(|slot| slot.strong_count() > 0);
+    }
+}
+
+impl Ledger {
+    fn share(&self, volume: Volume, usable: u64) -> Arc<Share> {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = shares.iter().find(|share| share.volume == volume) {
+            return Arc::clone(share);
+        }
+        let state = Mutex::new(Shared { base: usable, ..Shared::default() });
+        let share = Arc::new(Share { volume, state });
+        shares.push(Arc::clone(&share));
+        share
+    }
+}
+
+impl Share {
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(number: u64) -> Option<Volume> {
+        Some(Volume { host: String::new(), number })
+    }
+
+    #[test]
+    fn needs_are_compared_with_what_was_free_before() {
+        let moved = Arc::new(AtomicU64::new(0));
+        let slot = Slot::new(Arc::clone(&moved));
+        slot.start(&Ledger::default(), None, 100);
+        slot.plan(Need::new(90));
+        assert_eq!(slot.lack(100), None);
+        // All of it is reserved on the disk.
+        assert_eq!(slot.lack(10), None);
+        slot.plan(Need::new(20));
+        assert_eq!(slot.lack(10), Some(Lack { needed: 110, free: 100 }));
+        moved.store(90, Ordering::Release);
+        assert_eq!(slot.lack(10), Some(Lack { needed: 110, free: 100 }));
+        // Somebody has made room.
+        assert_eq!(slot.lack(15), Some(Lack { needed: 110, free: 105 }));
+        slot.begin(5);
+        assert_eq!(slot.lack(15), None);
+    }
+
+    #[test]
+    fn the_count_begins_with_what_is_free_then() {
+        let moved = Arc::new(AtomicU64::new(40));
+        let slot = Slot::new(Arc::clone(&moved));
+        slot.start(&Ledger::default(), None, 100);
+        slot.begin_count(60);
+        slot.count(Need::new(60));
+        assert_eq!(slot.lack(60), None);
+        slot.count(Need::new(10));
+        moved.store(50, Ordering::Release);
+        assert_eq!(slot.lack(50), Some(Lack { needed: 70, free: 60 }));
+    }
+
+    #[test]
+    fn transfers_to_one_file_system_share_its_space() {
+        let ledger = Ledger::default();
+        let moved: Vec<Arc<AtomicU64>> = (0..3).map(|_| Arc::default()).collect();
+        let slots: Vec<_> = moved.iter().map(|moved| Slot::new(Arc::clone(moved))).collect();
+        for (slot, number) in slots.iter().zip([1, 1, 2]) {
+            slot.start(&ledger, volume(number), 15);
+            slot.plan(Need::new(10));
+        }
+        assert_eq!(slots[0].lack(15), Some(Lack { needed: 20, free: 15 }));
+        assert_eq!(slots[2].lack(15), None);
+        // What a transfer did not do takes no room.
+        moved[1].store(3, Ordering::Release);
+        let first = Arc::clone(&slots[0]);
+        drop(slots);
+        assert_eq!(first.lack(12), None);
+        first.plan(Need::new(3));
+        assert_eq!(first.lack(12), Some(Lack { needed: 16, free: 15 }));
+    }
+}

@@ -1,0 +1,480 @@
+//! Whether what is to be copied fits, and what has to stay free at the destination.
+//!
+//! ```text
+//! sources that are files, at the start ┐
+//! plan: what the destination does not have ├→ least need → more than is free? → stop
+//! count, ahead of the plan             ┘
+//! each file before it begins → would less than `min_free` be left? → stop
+//! ```
+//!
+//! What is needed is known from below only ([`Need`]), and what counts as free is the most that can be written, so a
+//! transfer that fits is never refused. Where the file system may store less than a file's length, or copies may share
+//! their space, there is a warning, or nothing. A transfer that is stopped leaves what is complete, and part files.
+
+mod ledger;
+mod named;
+mod need;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use haul_storage::text::bytes;
+use haul_storage::{Entry, Error, ErrorKind, Medium, RelPath, Result, Space, Storage, Volume};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep};
+
+pub use ledger::Ledger;
+pub use named::part_bytes;
+pub use need::{Need, There};
+
+use crate::tally::Tally;
+use crate::{Cancel, Job, Settings};
+use ledger::Slot;
+
+/// Shorter files do not wait until it is known what the sources need.
+const GATED: u64 = 1 << 20;
+
+/// More jobs are not compared with each other.
+const APART: usize = 1000;
+
+/// Free space that is nearly too little is not looked at more often.
+const JUDGE: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether `min_free` is left: on a disk, and on a server.
+const LOOK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(3));
+
+/// The space of one transfer.
+#[derive(Debug)]
+pub struct Room {
+    settings: Settings,
+    tally: Arc<Tally>,
+    /// Ends the transfer.
+    cancel: Cancel,
+    min_free: u64,
+    target: Option<Target>,
+    slot: Arc<Slot>,
+    state: Mutex<State>,
+    /// It is known whether what was known at the start fits.
+    started: watch::Sender<bool>,
+    is_stopped: AtomicBool,
+    /// Held by the file that is asking whether it may begin.
+    admitting: tokio::sync::Mutex<()>,
+    /// A file has ended.
+    ended: Notify,
+}
+
+/// Where the space is.
+#[derive(Debug)]
+struct Target {
+    storage: Arc<dyn Storage>,
+    path: RelPath,
+    /// There is one job, and `path` is its destination.
+    is_alone: bool,
+    /// No job writes into the directory of another.
+    are_apart: bool,
+}
+
+/// For what there is too little space, in bytes.
+#[derive(Debug, Clone, Copy)]
+enum Lack {
+    /// Everything, of what was free.
+    All(ledger::Lack),
+    /// A file that was about to begin.
+    Next(u64),
+    /// More was used than planned, or by others.
+    Now,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    space: Option<Space>,
+    /// Needs are compared with the space.
+    compares: bool,
+    /// A file was planned whose need is not known.
+    is_unclear: bool,
+    /// All that is needed is known, and no longer only the least.
+    is_complete: bool,
+    /// When it was looked at last whether it fits, with the answer that it may.
+    judged: Option<Instant>,
+    /// Bytes that may still begin without another look, with `min_free`.
+    budget: u64,
+}
+
+/// Held while a file is being written.
+#[derive(Debug)]
+pub struct Admission<'a> {
+    room: &'a Room,
+    bytes: u64,
+}
+
+impl Drop for Admission<'_> {
+    fn drop(&mut self) {
+        self.room.slot.end(self.bytes);
+        self.room.ended.notify_waiters();
+    }
+}
+
+impl Room {
+    /// The space of the destination of `jobs`. What does not fit is reported to `tally` and ends `cancel`.
+    pub fn new(jobs: &[Job], settings: &Settings, tally: &Arc<Tally>, cancel: &Cancel) -> Self {
+        let min_free = settings.min_free.unwrap_or(0);
+        let wanted = !settings.dry_run && (settings.check_space || min_free > 0);
+        Self {
+            settings: settings.clone(),
+            tally: Arc::clone(tally),
+            cancel: cancel.clone(),
+            min_free,
+            target: wanted.then(|| Target::of(jobs)).flatten(),
+            slot: Slot::new(tally.moved_bytes()),
+            state: Mutex::default(),
+            started: watch::Sender::new(!wanted),
+            is_stopped: AtomicBool::new(false),
+            admitting: tokio::sync::Mutex::default(),
+            ended: Notify::new(),
+        }
+    }
+
+    /// Whether the transfer was stopped for want of space.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
+    }
+
+    /// Looks at the space and at the sources that are files, and then whether `min_free` stays; never ends.
+    pub async fn watch(&self, jobs: &[Job]) {
+        self.start(jobs).await;
+        self.started.send_replace(true);
+        if let Some(target) = &self.target {
+            let is_disk = target.storage.capabilities().medium == Medium::Disk;
+            while self.min_free > 0 || self.compares() {
+                sleep(if is_disk { LOOK.0 } else { LOOK.1 }).await;
+                if self.min_free > 0
+                    && self.slot.is_writing()
+                    && let Some(space) = self.measure().await
+                    && space.free < self.min_free
+                {
+                    self.stop(self.too_little(&space, Lack::Now));
+                }
+                self.judge().await;
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+
+    async fn start(&self, jobs: &[Job]) {
+        let Some(target) = &self.target else { return };
+        let Some(space) = self.measure().await else {
+            if self.min_free > 0 {
+                let error = Error::new(ErrorKind::Unsupported, "keep space free")
+                    .at(target.name())
+                    .because("how much is free there cannot be found out")
+                    .hinting("leave out --min-free");
+                self.stop(error);
+            }
+            return;
+        };
+        self.slot.start(&self.settings.ledger, space.volume.clone(), self.usable(&space));
+        if !self.settings.check_space || !named::compares(&self.settings, jobs, &space).await {
+            return;
+        }
+        self.lock().compares = true;
+        let (need, is_all) = named::need(&self.settings, jobs, space.block).await;
+        self.slot.plan(need);
+        self.lock().is_complete = is_all;
+        self.judge().await;
+    }
+
+    /// Whether needs are worth finding out.
+    pub fn compares(&self) -> bool {
+        self.lock().compares && !self.is_stopped()
+    }
+
+    /// Whether the need of directories can be counted.
+    pub fn counts(&self) -> bool {
+        self.compares() && self.target.as_ref().is_some_and(|target| target.are_apart)
+    }
+
+    /// Whether a directory that exists is on the file system that was looked at.
+    pub async fn holds(&self, directory: &RelPath) -> bool {
+        if self.target.as_ref().is_some_and(|target| target.is_alone && target.path == *directory) {
+            return true;
+        }
+        let volume = |space: Option<Space>| space.and_then(|space| space.volume);
+        let Some(target) = &self.target else { return false };
+        let Some(here) = volume(self.lock().space.clone()) else { return false };
+        let there: Option<Volume> = volume(target.storage.space(directory).await.ok().flatten());
+        there == Some(here)
+    }
+
+    /// Unit in which files get space.
+    pub fn block(&self) -> u64 {
+        self.lock().space.as_ref().map_or(0, |space| space.block)
+    }
+
+    /// A file was planned of which the destination has nothing.
+    pub async fn plan(&self, job: &Job, entry: &Entry) {
+        if self.compares() {
+            self.slot.plan(Need::new(stored(&self.settings, job, entry).await));
+            self.judge().await;
+        }
+    }
+
+    /// A file was planned of which the destination may have something.
+    pub fn plan_unclear(&self) {
+        self.lock().is_unclear = true;
+    }
+
+    /// Whether the count is the way to find out what is needed.
+    pub fn needs_count(&self) -> bool {
+        self.counts() && self.lock().is_unclear
+    }
+
+    /// The old version of a file was replaced.
+    pub fn free(&self, old: &Entry) {
+        if self.settings.backup.is_none() && old.is_file() {
+            let (size, block) = (old.known_size().unwrap_or(0), self.block().max(1));
+            self.slot.free(size.checked_next_multiple_of(block).unwrap_or(size));
+        }
+    }
+
+    /// The count begins.
+    pub async fn begin_count(&self) {
+        if self.counts()
+            && let Some(space) = self.measure().await
+        {
+            self.slot.begin_count(self.usable(&space));
+        }
+    }
+
+    /// More was counted; `None` if that cannot be told.
+    pub async fn count(&self, need: Option<Need>) {
+        match need {
+            Some(need) => {
+                self.slot.count(need);
+                self.judge().await;
+            }
+            None => self.lock().compares = false,
+        }
+    }
+
+    /// Everything was counted.
+    pub fn complete(&self) {
+        self.lock().is_complete = true;
+    }
+
+    /// Stops the transfer if more is needed than there is.
+    async fn judge(&self) {
+        if !self.compares() {
+            return;
+        }
+        let (known, judged) = {
+            let state = self.lock();
+            (state.space.clone(), state.judged)
+        };
+        let lacks = |space: &Space| self.slot.lack(self.usable(space));
+        if known.is_none_or(|space| lacks(&space).is_none())
+            || judged.is_some_and(|judged| judged.elapsed() < JUDGE)
+        {
+            return;
+        }
+        // Others may have made room.
+        let Some(space) = self.measure().await else { return };
+        let Some(lack) = lacks(&space) else {
+            self.lock().judged = Some(Instant::now());
+            return;
+        };
+        if !space.compact {
+            return self.stop(self.too_little(&space, Lack::All(lack)));
+        }
+        self.lock().compares = false;
+        let (needed, free) = (bytes(lack.needed), bytes(lack.free));
+        let message = format!(
+            "the files have {needed}, and {free} is free; they fit only if the file system stores them in less"
+        );
+        self.tally.warn(self.name(), message);
+    }
+
+    /// Bytes that may be written.
+    fn usable(&self, space: &Space) -> u64 {
+        match self.min_free {
+            0 => space.most,
+            kept => space.free.saturating_sub(kept),
+        }
+    }
+
+    fn too_little(&self, space: &Space, lack: Lack) -> Error {
+        let least = if self.lock().is_complete { "" } else { "at least " };
+        let kept = |free: u64| match self.min_free {
+            0 => format!("{} is free", bytes(free)),
+            kept => format!("{} is free, of which --min-free keeps {}", bytes(free), bytes(kept)),
+        };
+        let cause = match lack {
+            Lack::All(ledger::Lack { needed, free }) => {
+                let free = free.saturating_add(self.min_free.min(space.free));
+                format!("it needs {least}{}, and {}", bytes(needed), kept(free))
+            }
+            Lack::Next(needed) => {
+                format!("the next file needs {}, and {}", bytes(needed), kept(space.free))
+            }
+            Lack::Now => {
+                let (free, kept) = (bytes(space.free), bytes(self.min_free));
+                format!("no more than {free} is free, and --min-free keeps {kept}")
+            }
+        };
+        let error = Error::new(ErrorKind::NoSpace, "copy").at(self.name()).because(cause);
+        match (lack, self.min_free) {
+            (Lack::All(_), 0) => {
+                error.hinting("free space there, or use --no-space-check to copy as much as fits")
+            }
+            (Lack::All(_), _) => error.hinting("free space there, or lower --min-free"),
+            (Lack::Next(_) | Lack::Now, _) => error,
+        }
+    }
+
+    fn name(&self) -> String {
+        self.target.as_ref().map(Target::name).unwrap_or_default()
+    }
+
+    fn stop(&self, error: Error) {
+        if !self.is_stopped.swap(true, Ordering::AcqRel) {
+            self.tally.fail(error);
+            self.cancel.cancel();
+        }
+    }
+
+    /// Looks at the space.
+    async fn measure(&self) -> Option<Space> {
+        let target = self.target.as_ref()?;
+        // Whoever cannot tell is taken as one that does not know.
+        let space = target.storage.space(&target.path).await.ok().flatten()?;
+        let mut state = self.lock();
+        state.space = Some(space.clone());
+        let usable = space.free.saturating_sub(self.min_free);
+        state.budget = usable.saturating_sub(self.slot.reserved());
+        Some(space)
+    }
+
+    /// Waits until it is known whether what is known from the start fits.
+    ///
+    /// # Errors
+    ///
+    /// It does not, and the transfer ends.
+    pub async fn started(&self) -> Result<()> {
+        let mut started = self.started.subscribe();
+        // The sender lives as long as `self`, so waiting cannot fail.
+        drop(started.wait_for(|started| *started).await);
+        if self.is_stopped() { Err(Error::new(ErrorKind::Interrupted, "copy")) } else { Ok(()) }
+    }
+
+    /// Lets a file of so many bytes begin, if `min_free` stays when it is written.
+    ///
+    /// # Errors
+    ///
+    /// It would not, and the transfer ends.
+    pub async fn admit(&self, bytes: u64) -> Result<Admission<'_>> {
+        if self.target.is_some() && (self.min_free > 0 || bytes >= GATED) {
+            self.started().await?;
+        }
+        if self.target.is_some() && self.min_free > 0 {
+            let _turn = self.admitting.lock().await;
+            while !self.take(bytes) {
+                let ended = self.ended.notified();
+                let space = self.measure().await;
+                if self.is_stopped() || self.cancel.is_cancelled() {
+                    return Err(Error::new(ErrorKind::Interrupted, "copy"));
+                }
+                let Some(space) = space else { break };
+                if self.take(bytes) {
+                    break;
+                }
+                if !self.slot.is_writing() {
+                    self.stop(self.too_little(&space, Lack::Next(bytes)));
+                    return Err(Error::new(ErrorKind::Interrupted, "copy"));
+                }
+                // What is being written counts twice until it is complete.
+                tokio::select! {
+                    () = ended => {}
+                    () = self.cancel.cancelled() => {}
+                }
+            }
+        }
+        self.slot.begin(bytes);
+        Ok(Admission { room: self, bytes })
+    }
+
+    /// Lets so many more bytes of a file be written whose length is not known.
+    ///
+    /// # Errors
+    ///
+    /// Less than `min_free` would be left, and the transfer ends.
+    pub async fn more(&self, bytes: u64) -> Result<()> {
+        if self.min_free == 0 || self.take(bytes) {
+            return Ok(());
+        }
+        match self.measure().await {
+            Some(space) if !self.take(bytes) => {
+                self.stop(self.too_little(&space, Lack::Now));
+                Err(Error::new(ErrorKind::Interrupted, "copy"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        let mut state = self.lock();
+        let left = state.budget.checked_sub(bytes);
+        state.budget = left.unwrap_or(state.budget);
+        left.is_some() && (bytes > 0 || state.budget > 0)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Target {
+    /// `None` if jobs go to several storages: each may be full by itself.
+    fn of(jobs: &[Job]) -> Option<Self> {
+        let first = jobs.first()?;
+        if jobs.iter().any(|job| !Arc::ptr_eq(&job.destination, &first.destination)) {
+            return None;
+        }
+        let is_alone = jobs.len() == 1;
+        let paths = || jobs.iter().map(|job| &job.destination_path).enumerate();
+        let are_apart = jobs.len() <= APART
+            && paths().all(|(at, path)| {
+                paths().all(|(other, above)| at == other || !path.starts_with(above))
+            });
+        let above = first.destination_path.parent().unwrap_or_default();
+        let path = if is_alone {
+            first.destination_path.clone()
+        } else if jobs.iter().all(|job| job.destination_path.parent().as_ref() == Some(&above)) {
+            above
+        } else {
+            // The content of a directory, and other sources beside it.
+            let is_base = |base: &&Job| {
+                jobs.iter().all(|job| job.destination_path.starts_with(&base.destination_path))
+            };
+            jobs.iter().find(is_base)?.destination_path.clone()
+        };
+        Some(Self { storage: Arc::clone(&first.destination), path, is_alone, are_apart })
+    }
+
+    fn name(&self) -> String {
+        self.storage.location().display(&self.path).to_string()
+    }
+}
+
+/// The bytes that a copy of a file takes at least: without holes, and as one name of several.
+pub async fn stored(settings: &Settings, job: &Job, entry: &Entry) -> u64 {
+    let Some(mut bytes) = entry.known_size() else { return 0 };
+    // Small files are written whole, zeros too.
+    if job.source.capabilities().medium == Medium::Disk
+        && bytes > job.source.capabilities().whole_limit
+        && let Ok(Some(allocated)) = job.source.allocated(&entry.path).await
+    {
+        bytes = bytes.min(allocated);
+    }
+    let linked = settings.preserve.hard_links && job.destination.capabilities().hard_links;
+    if linked { bytes / entry.links.max(1) } else { bytes }
+}

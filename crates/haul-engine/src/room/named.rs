@@ -1,0 +1,98 @@
+//! What is known at the start: whether needs can be compared with the space, and what sources need that are files.
+
+use futures_util::{StreamExt, stream};
+use haul_storage::{Entry, Location, Medium, Result, Space, Storage, StorageExt, part_name};
+
+use super::need::{Need, There};
+use super::stored;
+use crate::{Job, Settings};
+
+/// More sources are not looked at before anything is copied; the count sees to them.
+const MOST: usize = 64;
+
+/// Sources that are looked at at once.
+const AT_ONCE: usize = 16;
+
+/// Whether a copy takes space of its own, and frees none elsewhere.
+pub async fn compares(settings: &Settings, jobs: &[Job], space: &Space) -> bool {
+    for job in jobs {
+        let local = |storage: &dyn Storage| matches!(storage.location(), Location::Local(_));
+        let can = job.destination.capabilities();
+        let on_servers = can.medium == Medium::Link
+            && job.source.capabilities().medium == Medium::Link
+            && can.server_copy;
+        if on_servers {
+            // A server that copies by itself may let copies share their space.
+            return false;
+        }
+        let both_local = local(&*job.source) && local(&*job.destination);
+        if settings.remove_source && !both_local {
+            // The source may be the same disk, by another way, and what is removed there is free here.
+            return false;
+        }
+        if !both_local || !(space.shares || settings.remove_source) {
+            continue;
+        }
+        let source = job.source.space(&job.source_path).await.ok().flatten();
+        let may_be_one = source
+            .is_none_or(|source| source.volume == space.volume || source.compact && space.compact);
+        if may_be_one {
+            return false;
+        }
+    }
+    true
+}
+
+/// What the sources need that are files, and whether these are all.
+pub async fn need(settings: &Settings, jobs: &[Job], block: u64) -> (Need, bool) {
+    let mut sum = Need::default();
+    if jobs.len() > MOST {
+        return (sum, false);
+    }
+    let looks = jobs.iter().map(|job| of(settings, job, block));
+    let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
+    let mut is_all = true;
+    while let Some(need) = looks.next().await {
+        // Failures are met again by the plan, which reports them.
+        match need.ok().flatten() {
+            Some(need) => sum.add(need),
+            None => is_all = false,
+        }
+    }
+    (sum, is_all)
+}
+
+/// `None` if the source is no file, or its need is not known.
+async fn of(settings: &Settings, job: &Job, block: u64) -> Result<Option<Need>> {
+    let entry = job.source.stat(&job.source_path).await?;
+    if !entry.is_file() || entry.known_size().is_none() {
+        return Ok(None);
+    }
+    if !settings.selection.takes(&entry) {
+        return Ok(Some(Need::default()));
+    }
+    let (existing, part) =
+        tokio::try_join!(job.destination.find(&job.destination_path), part(job))?;
+    let part_bytes = match &part {
+        Some(part) => part_bytes(&*job.destination, part).await,
+        None => 0,
+    };
+    let there = There { existing: existing.as_ref(), part_bytes, block };
+    Ok(Need::of(settings, stored(settings, job, &entry).await, there))
+}
+
+async fn part(job: &Job) -> Result<Option<Entry>> {
+    let path = &job.destination_path;
+    match path.with_name(part_name(path.name())) {
+        Ok(part) => job.destination.find(&part).await,
+        Err(_) => Ok(None),
+    }
+}
+
+/// What a part file takes up: on a disk its space is reserved before it is written.
+pub async fn part_bytes(storage: &dyn Storage, part: &Entry) -> u64 {
+    match storage.allocated(&part.path).await {
+        Ok(Some(allocated)) => allocated,
+        _ => part.known_size().unwrap_or(0),
+    }
+}

@@ -1,0 +1,35 @@
+//! How much may still be written to a WebDAV server: `quota-available-bytes` (RFC 4331).
+
+use haul_storage::{RelPath, Result, Space};
+
+use super::dav;
+use super::storage::{Inner, Manner};
+
+/// The space where `path` is or would be; `None` if the server does not tell it. Each directory may have a quota of
+/// its own, so which of them share it is not known.
+pub(super) async fn at(inner: &Inner, path: &RelPath) -> Result<Option<Space>> {
+    if inner.manner == Manner::Web {
+        return Ok(None);
+    }
+    let mut directory = path.clone();
+    loop {
+        let seen = dav::quota(inner.exchange(), inner.directory_url(&directory)).await?;
+        match seen.filter(|seen| seen.resource.collection) {
+            Some(seen) => {
+                return Ok(seen.resource.quota_available.map(|free| Space {
+                    free,
+                    most: free,
+                    block: 0,
+                    volume: None,
+                    compact: false,
+                    shares: false,
+                }));
+            }
+            // It does not exist, or is a file.
+            None => match directory.parent() {
+                Some(parent) => directory = parent,
+                None => return Ok(None),
+            },
+        }
+    }
+}

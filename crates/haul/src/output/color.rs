@@ -1,0 +1,87 @@
+//! Colours of what is printed to the standard error (ECMA-48, SGR). Nothing else of haul has any.
+
+use std::env;
+use std::io::{self, IsTerminal as _};
+
+use crate::args::ColorArg;
+
+/// What a colour stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tint {
+    /// Bold red.
+    Failure,
+    /// Bold yellow.
+    Warning,
+    /// Bold cyan.
+    Hint,
+    /// Bold green.
+    Done,
+}
+
+impl Tint {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Failure => "\x1b[1;31m",
+            Self::Warning => "\x1b[1;33m",
+            Self::Hint => "\x1b[1;36m",
+            Self::Done => "\x1b[1;32m",
+        }
+    }
+
+    /// `text` in this colour.
+    pub(crate) fn paint(self, text: &str) -> String {
+        format!("{}{text}\x1b[0m", self.code())
+    }
+}
+
+/// Whether the standard error gets colours.
+pub(super) fn is_wanted(arg: ColorArg) -> bool {
+    match arg {
+        ColorArg::Always => true,
+        ColorArg::Never => false,
+        // https://no-color.org: present and not empty.
+        ColorArg::Auto => {
+            io::stderr().is_terminal()
+                && !is_dumb()
+                && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        }
+    }
+}
+
+/// Whether the terminal can do nothing but print lines.
+pub(super) fn is_dumb() -> bool {
+    env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+/// Colours the words at the beginning of a line that say what it is.
+pub(super) fn line(line: &str) -> String {
+    const WARNING: &str = "haul: warning:";
+    const FAILURE: &str = "haul:";
+    const HINT: &str = "hint:";
+    let (tint, word) = if line.starts_with(WARNING) {
+        (Tint::Warning, WARNING)
+    } else if line.starts_with(FAILURE) {
+        (Tint::Failure, FAILURE)
+    } else if line.starts_with(HINT) {
+        (Tint::Hint, HINT)
+    } else {
+        return line.to_owned();
+    };
+    format!("{}{}", tint.paint(word), &line[word.len()..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_words_are_coloured() {
+        assert_eq!(
+            line("haul: a: cannot b (haul: c)"),
+            "\x1b[1;31mhaul:\x1b[0m a: cannot b (haul: c)"
+        );
+        assert_eq!(line("haul: warning: x"), "\x1b[1;33mhaul: warning:\x1b[0m x");
+        assert_eq!(line("hint: y"), "\x1b[1;36mhint:\x1b[0m y");
+        assert_eq!(line("3 files, haul: z"), "3 files, haul: z");
+    }
+}
