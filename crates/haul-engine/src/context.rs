@@ -74,7 +74,7 @@ impl Context {
         jobs: &[Job],
         settings: Settings,
         tally: Tally,
-        cancel: Cancel,
+        cancel: &Cancel,
         pool: WorkPool,
     ) -> Self {
         let links = Links::of(jobs);

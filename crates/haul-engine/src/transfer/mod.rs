@@ -71,7 +71,7 @@ pub async fn transfer_on(
     events: EventSink,
     cancel: Cancel,
 ) -> Summary {
-    let context = Context::new(&jobs, settings, Tally::new(events), cancel.clone(), pool.clone());
+    let context = Context::new(&jobs, settings, Tally::new(events), &cancel, pool.clone());
     let named = jobs.clone();
     tokio::select! {
         () = run(&context, jobs) => {}

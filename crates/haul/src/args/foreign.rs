@@ -107,6 +107,7 @@ pub(crate) const FOREIGN: &[Foreign] = &[
         &["--no-traverse", "--fast-list", "--use-mmap"],
         "leave the option out: haul has no such mode",
     ),
+    (&["--order-by"], "write --order size, name or time; --order -size begins with the largest"),
     (&["--low-level-retries", "--max-tries", "--retry", "--tries"], "write --retries N"),
     (&["--interactive"], "write --dry-run first; haul asks nothing while it copies"),
     (

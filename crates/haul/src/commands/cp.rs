@@ -17,7 +17,7 @@ use crate::{hosts, input_list, plan, settings};
 pub(crate) async fn run(args: &CpArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let resolved = settings::resolve(&args.transfer, config).map_err(Stop::Usage)?;
     let done = resolved.done.clone();
-    done.after(copied(args, resolved, config, printer).await, printer)
+    done.after(Box::pin(copied(args, resolved, config, printer)).await, printer)
 }
 
 async fn copied(

@@ -29,7 +29,7 @@ use crate::{plan, settings};
 pub(crate) async fn run(args: &MvArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
     let resolved = resolve(args, config)?;
     let done = resolved.done.clone();
-    done.after(moved(args, resolved, config, printer).await, printer)
+    done.after(Box::pin(moved(args, resolved, config, printer)).await, printer)
 }
 
 async fn moved(

@@ -17,7 +17,7 @@ pub(crate) async fn run(args: &SyncArgs, config: &Config, printer: &Printer) -> 
     resolved.engine.delete_from_empty = args.delete_from_empty;
     resolved.engine.ignore_errors = args.ignore_errors;
     let done = resolved.done.clone();
-    done.after(synced(args, resolved, config, printer).await, printer)
+    done.after(Box::pin(synced(args, resolved, config, printer)).await, printer)
 }
 
 async fn synced(

@@ -151,11 +151,11 @@ mod tests {
     #[test]
     fn more_files_than_there_is_room_for_are_counted() {
         let files: Vec<_> = (0..20).map(|number| file(&number.to_string())).collect();
-        let lines = |height| super::lines(files.iter(), 40, height);
-        assert_eq!(lines(24).len(), 8);
-        assert_eq!(lines(24)[7], "  and 13 more files");
-        assert_eq!(lines(5).len(), 3);
-        assert!(lines(3).is_empty());
-        assert_eq!(super::lines(files[..2].iter(), 40, 24).len(), 2);
+        let shown = |height| lines(files.iter(), 40, height);
+        assert_eq!(shown(24).len(), 8);
+        assert_eq!(shown(24)[7], "  and 13 more files");
+        assert_eq!(shown(5).len(), 3);
+        assert!(shown(3).is_empty());
+        assert_eq!(lines(files[..2].iter(), 40, 24).len(), 2);
     }
 }

@@ -124,6 +124,7 @@ const FILES: &[(&str, &str)] = &[
 
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("HAUL_CONFIG", "The configuration file."),
+    ("NO_COLOR", "No colours, if it is set and not empty; see --color."),
     ("HAUL_PASSWORD, HAUL_PASSWORD_NAME", "The password of the only host, or of [remote.NAME]."),
     ("HAUL_TOKEN, HAUL_TOKEN_NAME", "A bearer token for HTTP and WebDAV."),
     ("NETRC", "A file to use instead of ~/.netrc."),
