@@ -22,7 +22,7 @@ use std::time::Duration;
 use haul_storage::text::bytes;
 use haul_storage::{Entry, Error, ErrorKind, Medium, RelPath, Result, Space, Storage, Volume};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 pub use ledger::Ledger;
 pub use named::part_bytes;
@@ -37,6 +37,9 @@ const GATED: u64 = 1 << 20;
 
 /// More jobs are not compared with each other.
 const APART: usize = 1000;
+
+/// How long files wait for a server that does not say how much is free.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Free space that is nearly too little is not looked at more often.
 const JUDGE: Duration = Duration::from_millis(500);
@@ -142,7 +145,9 @@ impl Room {
 
     /// Looks at the space and at the sources that are files, and then whether `min_free` stays; never ends.
     pub async fn watch(&self, jobs: &[Job]) {
-        self.start(jobs).await;
+        let patience = if self.min_free > 0 { Duration::MAX } else { PATIENCE };
+        // Without an answer nothing is known of the space, and nothing waits for it any longer.
+        drop(timeout(patience, self.start(jobs)).await);
         self.started.send_replace(true);
         if let Some(target) = &self.target {
             let is_disk = target.storage.capabilities().medium == Medium::Disk;

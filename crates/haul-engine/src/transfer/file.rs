@@ -473,13 +473,6 @@ fn unchanged_digest(context: &Context) -> Option<DigestKind> {
 async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
     let settings = &context.settings;
     let _admission = context.room.admit(planned(item)).await?;
-    let shown = context.current.begin(|| CurrentFile {
-        job: item.job.index,
-        path: item.destination.clone(),
-        size: item.source.known_size(),
-        bytes: 0,
-        bytes_per_second: 0,
-    });
     let mut retries = Retries::new(settings.retries, settings.retry_pause, item.source.size);
     let mut anew = 0;
     let mirrors = MirrorStorage::of(&*item.job.job.source).map_or(0, MirrorStorage::count);
@@ -487,9 +480,10 @@ async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
     let mut item = Cow::Borrowed(item);
     loop {
         let outcome = if is_small(context, &item) {
+            let _shown = context.current.begin(|| current(&item));
             small::move_small(context, &item).await
         } else {
-            large::move_large(context, &item, &shown).await
+            large::move_large(context, &item).await
         };
         let error = match outcome {
             Ok(moved) => return Ok(moved),
@@ -520,6 +514,17 @@ async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
                 context.tally.replan_file(before, planned(&item));
             }
         }
+    }
+}
+
+/// A file that begins.
+pub fn current(item: &Item) -> CurrentFile {
+    CurrentFile {
+        job: item.job.index,
+        path: item.destination.clone(),
+        size: item.source.known_size(),
+        bytes: 0,
+        bytes_per_second: 0,
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::backup;
 use super::bytes::digest_range;
 use super::expected;
-use super::file::{Moved, commit_options};
+use super::file::{Moved, commit_options, current};
 use super::open::{Opened, journal_from, open};
 use super::progress::FileProgress;
 use super::range::{FileInMotion, Reads, Wanted};
@@ -24,7 +24,6 @@ use super::stream;
 use super::verify::{read_back, read_named};
 use crate::Cancel;
 use crate::context::Context;
-use crate::current::Shown;
 use crate::digest::{Digest, FileHasher};
 use crate::flow::Permit;
 use crate::journal::Journal;
@@ -41,15 +40,16 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Moves a file by ranges. On failure the part file and its journal stay for a later run, unless
 /// the source has changed.
-pub async fn move_large(context: &Context, item: &Item, shown: &Shown<'_>) -> Result<Moved> {
+pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
     let interrupted = || Error::new(ErrorKind::Interrupted, "copy");
     let Ok(slot) = context.large_files.acquire().await else { return Err(interrupted()) };
     if context.cancel.is_cancelled() {
         return Err(interrupted());
     }
+    let shown = context.current.begin(|| current(item));
     let reader = item.job.job.source.open(&item.source.path).await?;
     if reader.identity().size == UNKNOWN_SIZE {
-        return stream::move_to_the_end(context, item, &*reader, shown).await;
+        return stream::move_to_the_end(context, item, &*reader, &shown).await;
     }
     let opened = open(context, item, reader).await?;
     // What the link is like is known since it was opened, and how long ranges are depends on it.

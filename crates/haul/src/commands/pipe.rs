@@ -42,6 +42,9 @@ pub(crate) async fn to_output(
             "a manifest has no place on standard output; name a directory".to_owned(),
         ));
     }
+    // Nothing of it stays anywhere.
+    let mut resolved = resolved;
+    (resolved.engine.check_space, resolved.engine.min_free) = (false, None);
     let signals = Signals::listen(printer, "interrupted");
     let cancel = signals.cancel().clone();
     let stdout = duplicate(std::io::stdout())?;

@@ -53,15 +53,16 @@ pub(super) fn is_dumb() -> bool {
     env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
-/// Colours the words at the beginning of a line that say what it is.
-pub(super) fn line(line: &str) -> String {
+/// Colours the words at the beginning of a line that say what it is: a failure with `is_failure`, and otherwise a
+/// warning, something that is tried again or waited for.
+pub(super) fn line(line: &str, is_failure: bool) -> String {
     const WARNING: &str = "haul: warning:";
-    const FAILURE: &str = "haul:";
+    const HAUL: &str = "haul:";
     const HINT: &str = "hint:";
     let (tint, word) = if line.starts_with(WARNING) {
         (Tint::Warning, WARNING)
-    } else if line.starts_with(FAILURE) {
-        (Tint::Failure, FAILURE)
+    } else if line.starts_with(HAUL) {
+        (if is_failure { Tint::Failure } else { Tint::Warning }, HAUL)
     } else if line.starts_with(HINT) {
         (Tint::Hint, HINT)
     } else {
@@ -76,12 +77,11 @@ mod tests {
 
     #[test]
     fn only_the_first_words_are_coloured() {
-        assert_eq!(
-            line("haul: a: cannot b (haul: c)"),
-            "\x1b[1;31mhaul:\x1b[0m a: cannot b (haul: c)"
-        );
-        assert_eq!(line("haul: warning: x"), "\x1b[1;33mhaul: warning:\x1b[0m x");
-        assert_eq!(line("hint: y"), "\x1b[1;36mhint:\x1b[0m y");
-        assert_eq!(line("3 files, haul: z"), "3 files, haul: z");
+        let failure = "haul: a: cannot b (haul: c)";
+        assert_eq!(line(failure, true), "\x1b[1;31mhaul:\x1b[0m a: cannot b (haul: c)");
+        assert_eq!(line("haul: waiting", false), "\x1b[1;33mhaul:\x1b[0m waiting");
+        assert_eq!(line("haul: warning: x", false), "\x1b[1;33mhaul: warning:\x1b[0m x");
+        assert_eq!(line("hint: y", true), "\x1b[1;36mhint:\x1b[0m y");
+        assert_eq!(line("3 files, haul: z", true), "3 files, haul: z");
     }
 }

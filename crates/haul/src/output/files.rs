@@ -41,15 +41,17 @@ pub(super) fn lines<'a>(
     let room = if height < LEAST_LINES { 0 } else { MOST.min(height - OTHER_LINES) };
     let count = files.len();
     let shown = if count > room { room.saturating_sub(1) } else { count };
-    let mut lines: Vec<_> = files.take(shown).map(|file| line(file, width)).collect();
+    let files: Vec<_> = files.take(shown).collect();
+    let longest = files.iter().map(|file| file.name.width()).max().unwrap_or(0);
+    let mut lines: Vec<_> = files.iter().map(|file| line(file, longest, width)).collect();
     if count > room && room > 0 {
         lines.push(cut(&format!("  and {} more files", count - shown), width));
     }
     lines
 }
 
-/// One file in at most `width` columns.
-fn line(file: &FileLine, width: usize) -> String {
+/// One file in at most `width` columns, with up to `longest` of them for its name.
+fn line(file: &FileLine, longest: usize, width: usize) -> String {
     let share = match file.size {
         Some(0) => "100%".to_owned(),
         // A file that grows is never more than complete.
@@ -66,7 +68,7 @@ fn line(file: &FileLine, width: usize) -> String {
         end.push_str(&format!("  {amount:>22}"));
     }
     end.push_str(&format!("  {speed:>10}"));
-    let room = width.saturating_sub(end.width() + 2);
+    let room = width.saturating_sub(end.width() + 2).min(longest);
     let name = cut(&file.name, room);
     let padding = " ".repeat(room.saturating_sub(name.width()));
     cut(&format!("  {name}{padding}{end}"), width)
@@ -119,10 +121,10 @@ mod tests {
 
     #[test]
     fn a_file_fits_into_every_width() {
-        assert_eq!(line(&file("a/b.iso"), 40), "  a/b.iso              42%   12.0 MiB/s");
+        assert_eq!(line(&file("a/b.iso"), 7, 40), "  a/b.iso   42%  12.0 MiB/s");
         assert_eq!(
-            line(&file("a/b.iso"), 80),
-            "  a/b.iso                              42%      126 MiB of 300 MiB   12.0 MiB/s"
+            line(&file("a/b.iso"), 12, 80),
+            "  a/b.iso        42%      126 MiB of 300 MiB  12.0 MiB/s"
         );
         for width in 0..120 {
             for name in [
@@ -131,7 +133,7 @@ mod tests {
                 "日本語のファイル名.iso",
                 "e\u{301}e\u{301}e\u{301}",
             ] {
-                let line = line(&file(name), width);
+                let line = line(&file(name), 60, width);
                 assert!(line.width() <= width, "{width}: {line}");
             }
         }

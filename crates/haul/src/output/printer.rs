@@ -257,12 +257,12 @@ impl Printer {
     /// Prints an error, whatever the arguments say.
     pub(crate) fn error(&self, message: impl Display) {
         self.log(&format!("haul: {message}"));
-        self.stderr(&text::line(&format!("haul: {message}")));
+        self.stderr(&text::line(&format!("haul: {message}")), true);
     }
 
     /// Prints what can be done about the error before.
     fn hint(&self, hint: &str) {
-        self.stderr(&text::line(&format!("hint: {hint}")));
+        self.stderr(&text::line(&format!("hint: {hint}")), true);
     }
 
     /// Prints what is wrong with the arguments or the configuration, which may take several lines.
@@ -273,14 +273,14 @@ impl Printer {
             return;
         }
         let text = text::lines(&format!("haul: {message}")).into_owned();
-        text.split('\n').for_each(|line| self.stderr(line));
+        text.split('\n').for_each(|line| self.stderr(line, true));
     }
 
     /// Prints a line for people, unless nothing but errors is wanted.
     pub(crate) fn note(&self, line: impl Display) {
         self.log(&line.to_string());
         if !self.is_quiet() {
-            self.stderr(&text::line(&line.to_string()));
+            self.stderr(&text::line(&line.to_string()), false);
         }
     }
 
@@ -295,7 +295,7 @@ impl Printer {
             let line = text::line(&line);
             let end = line.find(';').unwrap_or(line.len());
             let painted = Tint::Failure.paint(&line[..end]);
-            self.stderr(&format!("{painted}{}", &line[end..]));
+            self.stderr(&format!("{painted}{}", &line[end..]), true);
         }
     }
 
@@ -340,8 +340,11 @@ impl Printer {
         results.note_outcome(outcome);
     }
 
-    fn stderr(&self, line: &str) {
-        let line = if self.has_color() { color::line(line).into() } else { Cow::Borrowed(line) };
+    fn stderr(&self, line: &str, is_failure: bool) {
+        let line = match self.has_color() {
+            true => Cow::Owned(color::line(line, is_failure)),
+            false => Cow::Borrowed(line),
+        };
         // There is nowhere left to report that the standard error cannot be written to.
         apart_from(&self.bar(), || drop(writeln!(io::stderr().lock(), "{line}")));
     }
