@@ -62,7 +62,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) memory: Option<SizeIn<{ 8 << 20 }, { 1 << 50 }>>,
 
-    /// Limit the rate: 10M (bytes per second), 80mbit (bits per second)
+    /// Limit the rate of all files together: 10M (bytes per second), 80mbit (bits per second)
     #[arg(long, value_name = "RATE", help_heading = "Speed")]
     #[serde(deserialize_with = "text")]
     pub(crate) bwlimit: Option<Rate>,

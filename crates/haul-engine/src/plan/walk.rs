@@ -340,6 +340,8 @@ impl Walk<'_> {
             None => Ok(Some(made(true))),
             Some(entry) if entry.is_dir() => Ok(Some(self.open_up(&entry).await)),
             Some(entry) if settings.delete && !settings.existing_only => {
+                // It frees space.
+                self.context.room.give_up();
                 let fresh = replace_with_directory(self.context, self.job, &entry, private).await?;
                 Ok(Some(made(fresh)))
             }

@@ -258,8 +258,13 @@ impl Room {
                 self.slot.count(need);
                 self.judge().await;
             }
-            None => self.lock().compares = false,
+            None => self.give_up(),
         }
+    }
+
+    /// What is needed cannot be told any longer.
+    pub fn give_up(&self) {
+        self.lock().compares = false;
     }
 
     /// Everything was counted.
@@ -291,7 +296,7 @@ impl Room {
         if !space.compact {
             return self.stop(self.too_little(&space, Lack::All(lack)));
         }
-        self.lock().compares = false;
+        self.give_up();
         let (needed, free) = (bytes(lack.needed), bytes(lack.free));
         let message = format!(
             "the files have {needed}, and {free} is free; they fit only if the file system stores them in less"
