@@ -376,11 +376,34 @@ impl Room {
         if self.is_stopped() { Err(Error::new(ErrorKind::Interrupted, "copy")) } else { Ok(()) }
     }
 
-    /// Lets a file of so many bytes begin, if `min_free` stays when it is written.
+    /// Lets a file begin, if `min_free` stays when it is written.
     ///
     /// # Errors
     ///
     /// It would not, and the transfer ends.
+    pub async fn admit_file(
+        &self,
+        job: &Job,
+        entry: &Entry,
+        destination: &RelPath,
+    ) -> Result<Admission<'_>> {
+        let mut bytes = entry.known_size().unwrap_or(0);
+        if self.min_free > 0 && self.target.is_some() {
+            bytes = data_bytes(job, entry).await;
+            // What an earlier run left of it has its space.
+            let part = named::part(&*job.destination, destination).await.ok().flatten();
+            if let Some(part) = part {
+                bytes = bytes.saturating_sub(part_bytes(&*job.destination, &part).await);
+            }
+        }
+        self.admit(bytes).await
+    }
+
+    /// The same of files of so many bytes together.
+    ///
+    /// # Errors
+    ///
+    /// As above.
     pub async fn admit(&self, bytes: u64) -> Result<Admission<'_>> {
         if self.target.is_some() && (self.min_free > 0 || bytes >= GATED) {
             self.started().await?;
@@ -475,16 +498,22 @@ impl Target {
     }
 }
 
-/// The bytes that a copy of a file takes at least: without holes, and as one name of several.
-pub async fn stored(settings: &Settings, job: &Job, entry: &Entry) -> u64 {
-    let Some(mut bytes) = entry.known_size() else { return 0 };
+/// The bytes of a file without its holes; 0 if that is not known.
+async fn data_bytes(job: &Job, entry: &Entry) -> u64 {
+    let Some(bytes) = entry.known_size() else { return 0 };
     // Small files are written whole, zeros too.
     if job.source.capabilities().medium == Medium::Disk
         && bytes > job.source.capabilities().whole_limit
         && let Ok(Some(allocated)) = job.source.allocated(&entry.path).await
     {
-        bytes = bytes.min(allocated);
+        return bytes.min(allocated);
     }
+    bytes
+}
+
+/// The bytes that a copy of a file takes at least: without holes, and as one name of several.
+pub async fn stored(settings: &Settings, job: &Job, entry: &Entry) -> u64 {
+    let bytes = data_bytes(job, entry).await;
     let linked = settings.preserve.hard_links && job.destination.capabilities().hard_links;
     if linked { bytes / entry.links.max(1) } else { bytes }
 }

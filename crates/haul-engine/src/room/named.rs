@@ -1,7 +1,9 @@
 //! What is known at the start: whether needs can be compared with the space, and what sources need that are files.
 
 use futures_util::{StreamExt, stream};
-use haul_storage::{Entry, Location, Medium, Result, Space, Storage, StorageExt, part_name};
+use haul_storage::{
+    Entry, Location, Medium, RelPath, Result, Space, Storage, StorageExt, part_name,
+};
 
 use super::need::{Need, There};
 use super::stored;
@@ -71,8 +73,10 @@ async fn of(settings: &Settings, job: &Job, block: u64) -> Result<Option<Need>> 
     if !settings.selection.takes(&entry) {
         return Ok(Some(Need::default()));
     }
-    let (existing, part) =
-        tokio::try_join!(job.destination.find(&job.destination_path), part(job))?;
+    let (existing, part) = tokio::try_join!(
+        job.destination.find(&job.destination_path),
+        part(&*job.destination, &job.destination_path)
+    )?;
     let part_bytes = match &part {
         Some(part) => part_bytes(&*job.destination, part).await,
         None => 0,
@@ -81,10 +85,10 @@ async fn of(settings: &Settings, job: &Job, block: u64) -> Result<Option<Need>> 
     Ok(Need::of(settings, stored(settings, job, &entry).await, there))
 }
 
-async fn part(job: &Job) -> Result<Option<Entry>> {
-    let path = &job.destination_path;
+/// The part file of a file.
+pub async fn part(storage: &dyn Storage, path: &RelPath) -> Result<Option<Entry>> {
     match path.with_name(part_name(path.name())) {
-        Ok(part) => job.destination.find(&part).await,
+        Ok(part) => storage.find(&part).await,
         Err(_) => Ok(None),
     }
 }

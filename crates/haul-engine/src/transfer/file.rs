@@ -472,7 +472,8 @@ fn unchanged_digest(context: &Context) -> Option<DigestKind> {
 /// and when what was written is lost.
 async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
     let settings = &context.settings;
-    let _admission = context.room.admit(planned(item)).await?;
+    let job = &item.job.job;
+    let _admission = context.room.admit_file(job, &item.source, &item.destination).await?;
     let mut retries = Retries::new(settings.retries, settings.retry_pause, item.source.size);
     let mut anew = 0;
     let mirrors = MirrorStorage::of(&*item.job.job.source).map_or(0, MirrorStorage::count);
