@@ -22,7 +22,7 @@ use crate::error::{is_too_many, protocol, refused};
 use crate::learnt::{Learnt, Lesson};
 use crate::options::{FtpOptions, TlsMode};
 use crate::server::{Server, pipelines};
-use crate::session::Session;
+use crate::session::{Peer, Session};
 use crate::stream::{Patience, Security, Stream};
 use crate::wire::{Command, Features, Reply};
 
@@ -115,12 +115,17 @@ impl Login {
             family: self.options.reach.family,
             limit: Some(self.options.reach.limit),
             silence: Some(silence),
+            proxy: self.options.proxy.clone(),
             ..DialOptions::default()
         };
         let dialled = dial(&self.host, self.port, &options);
         let dialled = self.waits.watch(|| "connection".to_owned(), dialled).await;
         let Dialled { stream, round_trip } = dialled?;
-        let peer = stream.peer_addr().map_err(|error| Error::from_io("connect", error))?;
+        let address = stream.peer_addr().map_err(|error| Error::from_io("connect", error))?;
+        let peer = match &self.options.proxy {
+            None => Peer::Direct(address),
+            Some(_) => Peer::Through(Arc::from(self.host.as_str()), options),
+        };
         let gauge = Gauge::of(&stream).map_err(|error| Error::from_io("connect", error))?;
         let patience = Patience { silence, waits: self.waits.clone() };
         let implicit = self.options.is_implicit(self.port);

@@ -1,7 +1,7 @@
 //! How a server is to be talked to.
 
 use haul_net::tls::TlsOptions;
-use haul_net::{PasswordSource, Reach, Waits};
+use haul_net::{PasswordSource, Reach, Socks5, Waits};
 
 /// The port of a control connection that begins with TLS (RFC 4217 calls it deprecated, and it is in
 /// wide use).
@@ -25,6 +25,16 @@ pub enum TlsMode {
     Implicit,
 }
 
+impl TlsMode {
+    /// The port, if none is given.
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Self::Implicit => IMPLICIT_PORT,
+            _ => PORT,
+        }
+    }
+}
+
 /// How a server is to be talked to.
 #[derive(Debug, Clone, Default)]
 pub struct FtpOptions {
@@ -42,15 +52,14 @@ pub struct FtpOptions {
     pub waits: Waits,
     /// How the server is reached.
     pub reach: Reach,
+    /// The proxy that control and data connections go through.
+    pub proxy: Option<Socks5>,
 }
 
 impl FtpOptions {
     /// The port, if none is given.
     pub(crate) const fn default_port(&self) -> u16 {
-        match self.tls {
-            TlsMode::Implicit => IMPLICIT_PORT,
-            _ => PORT,
-        }
+        self.tls.default_port()
     }
 
     /// Whether the connection begins with TLS.

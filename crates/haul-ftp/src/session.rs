@@ -4,13 +4,14 @@
 //! the connection, its TLS and the command that uses it go out together. The server has then to wait
 //! for whichever comes last, and it does.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use haul_net::{Direction, Gauge, Hold};
+use haul_net::{DialOptions, Direction, Gauge, Hold, dial, with_port};
 use haul_storage::{Error, ErrorKind, Result, Retry};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -35,6 +36,65 @@ const LAST_WORD: Duration = Duration::from_secs(10);
 /// that it begins.
 const UNANNOUNCED: Duration = Duration::from_secs(2);
 
+/// Whom a control connection leads to, so that data connections go to the same host.
+#[derive(Debug, Clone)]
+pub(crate) enum Peer {
+    /// The address that it was made to, with the zone of an IPv6 address.
+    Direct(SocketAddr),
+    /// A host by way of a proxy, which may know another address of it than this machine.
+    Through(Arc<str>, DialOptions),
+}
+
+impl Peer {
+    /// The same host at another port.
+    fn at(&self, port: u16) -> Endpoint<'_> {
+        match self {
+            Self::Direct(address) => {
+                let mut address = *address;
+                address.set_port(port);
+                Endpoint::Address(address)
+            }
+            Self::Through(host, options) => Endpoint::Behind(host, port, options),
+        }
+    }
+
+    /// Whether it is known to be reached over IPv6, where there is no `PASV`.
+    fn is_ipv6(&self) -> bool {
+        match self {
+            Self::Direct(address) => !address.ip().to_canonical().is_ipv4(),
+            Self::Through(host, _) => host.contains(':'),
+        }
+    }
+}
+
+/// Where a data connection goes.
+#[derive(Debug, Clone, Copy)]
+enum Endpoint<'a> {
+    Address(SocketAddr),
+    Behind(&'a str, u16, &'a DialOptions),
+}
+
+impl Endpoint<'_> {
+    async fn connect(self) -> io::Result<TcpStream> {
+        match self {
+            Self::Address(address) => TcpStream::connect(address).await,
+            Self::Behind(host, port, options) => match dial(host, port, options).await {
+                Ok(dialled) => Ok(dialled.stream),
+                Err(error) => Err(io::Error::other(error.cause())),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Endpoint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => write!(f, "{address}"),
+            Self::Behind(host, port, _) => f.write_str(&with_port(host, *port)),
+        }
+    }
+}
+
 /// A lane.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -43,7 +103,7 @@ pub(crate) struct Session {
     /// How data connections are encrypted.
     security: Option<Security>,
     /// Where the control connection goes.
-    peer: SocketAddr,
+    peer: Peer,
     /// How long data connections may be silent.
     patience: Patience,
     /// What the server has said of the length of the transfer that began.
@@ -78,7 +138,7 @@ impl Session {
         control: Control,
         server: Arc<Server>,
         security: Option<Security>,
-        (peer, patience): (SocketAddr, Patience),
+        (peer, patience): (Peer, Patience),
         (gauge, hold): (Gauge, Hold),
     ) -> Self {
         let parked = None;
@@ -164,7 +224,9 @@ impl Session {
         operation: &'static str,
     ) -> Result<Stream> {
         (self.over, self.announced) = (false, None);
-        let (address, extended) = self.passive(operation).await?;
+        let (port, extended) = self.passive(operation).await?;
+        let peer = self.peer.clone();
+        let endpoint = peer.at(port);
         let mut commands = Vec::new();
         if offset > 0 {
             commands.push(Command::new("REST", offset.to_string())?);
@@ -176,7 +238,7 @@ impl Session {
             let patience = self.patience.clone();
             let limit = DATA_LIMIT.min(patience.silence);
             let what = || format!("data connection for {shown}");
-            let connect = connect(address, &patience, Arc::clone(&shown), security.as_ref());
+            let connect = connect(endpoint, &patience, Arc::clone(&shown), security.as_ref());
             // A TLS handshake is large.
             let mut connecting = Box::pin(async {
                 let connected = patience.waits.within(limit, what, connect).await;
@@ -227,7 +289,7 @@ impl Session {
                 self.control.break_off();
                 let limit = DATA_LIMIT.min(self.patience.silence);
                 let failed = failed.and_then(Result::err);
-                Err(no_data_connection(operation, address, failed, limit))
+                Err(no_data_connection(operation, endpoint, failed, limit))
             }
         }
     }
@@ -243,36 +305,36 @@ impl Session {
 
     /// A firewall or an address translation may know `PASV` and not `EPSV`. Over IPv6 there is only that.
     fn epsv_failed(&self) {
-        if self.peer.ip().to_canonical().is_ipv4() && !self.server.learnt.knows(Lesson::EpsvWorks) {
+        if !self.peer.is_ipv6() && !self.server.learnt.knows(Lesson::EpsvWorks) {
             self.server.learnt.learn(Lesson::EpsvLeadsNowhere);
         }
     }
 
     /// Asks for a port to connect to; also says whether it is one from `EPSV`. A download that stands
     /// still is ended with the same round trip.
-    async fn passive(&mut self, operation: &'static str) -> Result<(SocketAddr, bool)> {
+    async fn passive(&mut self, operation: &'static str) -> Result<(u16, bool)> {
         let blocked = self.server.learnt.knows(Lesson::EpsvLeadsNowhere);
         if self.server.epsv() && !blocked {
-            if let Some(address) = self.extended_passive(operation).await? {
-                return Ok((address, true));
+            if let Some(port) = self.extended_passive(operation).await? {
+                return Ok((port, true));
             }
         } else {
             self.unpark().await?;
         }
         let reply = self.control.ask(&Command::bare("PASV")).await?;
         if reply.code() == 227
-            && let Some(address) = self.at_port(port(reply.last_line()))
+            && let Some(port) = usable(port(reply.last_line()))
         {
-            return Ok((address, false));
+            return Ok((port, false));
         }
         if !reply.is_done() && !(500..600).contains(&reply.code()) {
             return Err(refused(operation, &reply));
         }
         if blocked
             && self.server.epsv()
-            && let Some(address) = self.extended_passive(operation).await?
+            && let Some(port) = self.extended_passive(operation).await?
         {
-            return Ok((address, true));
+            return Ok((port, true));
         }
         if reply.is_done() {
             return Err(protocol(operation, format!("no port is in: {reply}")));
@@ -284,7 +346,7 @@ impl Session {
     }
 
     /// The port from `EPSV`, `None` if the server does not give one that way.
-    async fn extended_passive(&mut self, operation: &'static str) -> Result<Option<SocketAddr>> {
+    async fn extended_passive(&mut self, operation: &'static str) -> Result<Option<u16>> {
         if !self.server.in_turn {
             self.unpark().await?;
         }
@@ -295,22 +357,15 @@ impl Session {
         }
         let reply = self.control.last_reply().await?;
         if reply.code() == 229
-            && let Some(address) = self.at_port(extended_port(reply.last_line()))
+            && let Some(port) = usable(extended_port(reply.last_line()))
         {
-            return Ok(Some(address));
+            return Ok(Some(port));
         }
         if !reply.is_done() && !(500..600).contains(&reply.code()) {
             return Err(refused(operation, &reply));
         }
         self.server.learnt.learn(Lesson::NoEpsv);
         Ok(None)
-    }
-
-    /// Where the control connection goes, with the zone of an IPv6 address, at another port.
-    fn at_port(&self, port: Option<u16>) -> Option<SocketAddr> {
-        let mut address = self.peer;
-        address.set_port(port.filter(|port| *port != 0)?);
-        Some(address)
     }
 
     /// The last word on a transfer whose data connection is closed.
@@ -415,13 +470,18 @@ async fn begin(
     if reply.is_done() { Ok(Begun::Over) } else { Err(refused(operation, &reply)) }
 }
 
+/// A port that can be connected to.
+fn usable(port: Option<u16>) -> Option<u16> {
+    port.filter(|port| *port != 0)
+}
+
 async fn connect(
-    address: SocketAddr,
+    endpoint: Endpoint<'_>,
     patience: &Patience,
     command: Arc<str>,
     security: Option<&Security>,
 ) -> io::Result<Stream> {
-    let stream = TcpStream::connect(address).await?;
+    let stream = endpoint.connect().await?;
     stream.set_nodelay(true)?;
     let stream = Stream::data(stream, patience.clone(), command);
     match security {
@@ -432,11 +492,11 @@ async fn connect(
 
 fn no_data_connection(
     operation: &'static str,
-    address: SocketAddr,
+    endpoint: Endpoint<'_>,
     failed: Option<io::Error>,
     limit: Duration,
 ) -> Error {
-    let what = format!("the data connection to {address} cannot be made");
+    let what = format!("the data connection to {endpoint} cannot be made");
     match failed.filter(|error| error.kind() != io::ErrorKind::TimedOut) {
         Some(error) => {
             // What is wrong with TLS will be wrong again.

@@ -1,6 +1,6 @@
 //! A TCP connection to whichever address of a host answers first (Happy Eyeballs, RFC 8305): the
 //! addresses are dialled side by side, one more every 250 ms or as soon as one has failed, so that
-//! none waits for another's timeout.
+//! none waits for another's timeout. Through a SOCKS proxy it is that proxy's addresses which are raced.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,6 +11,8 @@ use futures_util::stream::FuturesUnordered;
 use haul_storage::{Error, ErrorKind, Result, Retry};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
+
+use super::socks::{Socks5, Target};
 
 /// "Connection Attempt Delay" of RFC 8305, 5.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -26,6 +28,8 @@ pub struct DialOptions {
     pub limit: Option<Duration>,
     /// After this long without a sign of life of bytes that were sent the connection is lost.
     pub silence: Option<Duration>,
+    /// The proxy to go through.
+    pub proxy: Option<Socks5>,
 }
 
 /// How all hosts of a program are reached.
@@ -60,7 +64,7 @@ pub enum Family {
 pub struct Dialled {
     /// The connection, without Nagle's delay.
     pub stream: TcpStream,
-    /// Time from SYN to SYN-ACK.
+    /// Time from SYN to SYN-ACK; through a proxy, from the request to connect to its reply.
     pub round_trip: Duration,
 }
 
@@ -75,11 +79,13 @@ pub async fn dial(host: &str, port: u16, options: &DialOptions) -> Result<Dialle
         error.at(with_port(host, port))
     };
     let attempt = async {
-        let addresses = addresses(host, port, options.family).await.map_err(|error| {
-            let retry = if may_pass(&error) { Retry::Later } else { Retry::Never };
-            unreachable().with_source(error).with_retry(retry)
-        })?;
-        race(&addresses, options).await.map_err(|failures| unreachable().because(failures))
+        match &options.proxy {
+            None => direct(host, port, options).await,
+            Some(proxy) => {
+                let dialled = through(proxy, host, port, options).await;
+                dialled.map_err(|error| error.at(with_port(host, port)))
+            }
+        }
     };
     match options.limit {
         None => attempt.await,
@@ -87,6 +93,48 @@ pub async fn dial(host: &str, port: u16, options: &DialOptions) -> Result<Dialle
             Err(unreachable().because(format!("no answer within {} s", limit.as_secs())))
         }),
     }
+}
+
+async fn direct(host: &str, port: u16, options: &DialOptions) -> Result<Dialled> {
+    let unreachable = || Error::new(ErrorKind::Unreachable, "connect").at(with_port(host, port));
+    let addresses = addresses(host, port, options.family).await.map_err(|error| {
+        let retry = if may_pass(&error) { Retry::Later } else { Retry::Never };
+        unreachable().with_source(error).with_retry(retry)
+    })?;
+    race(&addresses, options).await.map_err(|failures| unreachable().because(failures))
+}
+
+/// Connects to a host by way of a proxy; if this machine looks up its name, to its addresses one after the
+/// other.
+async fn through(proxy: &Socks5, host: &str, port: u16, options: &DialOptions) -> Result<Dialled> {
+    // A zone is this machine's, and means nothing to the proxy.
+    let bare = host.split('%').next().unwrap_or(host);
+    let targets = match Target::named(bare, port) {
+        Target::Name(..) if !proxy.resolves() => {
+            let found = addresses(host, port, options.family).await.map_err(|error| {
+                let retry = if may_pass(&error) { Retry::Later } else { Retry::Never };
+                Error::new(ErrorKind::Unreachable, "connect").with_source(error).with_retry(retry)
+            })?;
+            found.into_iter().map(Target::Address).collect()
+        }
+        target => vec![target],
+    };
+    let mut failure = None;
+    for target in targets {
+        // The limits are those of the connection, whoever it leads to.
+        let to_proxy = direct(proxy.host(), proxy.port(), options).await.map_err(|error| {
+            let retry = error.retry();
+            let cause = format!("the proxy {proxy} cannot be reached: {}", error.cause());
+            Error::new(ErrorKind::Unreachable, "connect").because(cause).with_retry(retry)
+        })?;
+        let Dialled { mut stream, .. } = to_proxy;
+        match proxy.connect(&mut stream, &target).await {
+            Ok(round_trip) => return Ok(Dialled { stream, round_trip }),
+            Err(error) if error.kind() == ErrorKind::Unreachable => failure = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(failure.unwrap_or_else(|| Error::new(ErrorKind::Unreachable, "connect")))
 }
 
 /// `host:port`, an IPv6 address in its brackets.

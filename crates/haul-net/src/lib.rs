@@ -7,6 +7,7 @@ mod inflow;
 mod pace;
 mod places;
 mod secret;
+mod socks;
 #[cfg(target_os = "linux")]
 mod tcp;
 pub mod tls;
@@ -19,5 +20,6 @@ pub use inflow::{Feeder, Inflow, TELLS_WHAT_CAME};
 pub use pace::Pace;
 pub use places::{Place, Places};
 pub use secret::{Nobody, PasswordSource, Prompter, Secret, secret_variables};
+pub use socks::Socks5;
 pub use waits::{HostWaits, Pause, REPORTED_AFTER, SILENCE, Wait, Waits};
 pub use window::receive_at_most;

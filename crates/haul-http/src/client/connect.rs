@@ -27,7 +27,7 @@ use tokio_rustls::client::TlsStream;
 use super::body::Payload;
 use super::options::HttpOptions;
 use super::proxy::{Proxies, tunnel};
-use crate::parse::proxy::Proxy;
+use crate::parse::proxy::{Protocol, Proxy};
 use crate::parse::{Origin, WebScheme};
 
 /// The most that is read at once; hyper finds how much is worth it.
@@ -72,12 +72,15 @@ impl Connector {
         waits.or_insert_with(|| self.waits.of(with_port(origin.host(), origin.port()))).clone()
     }
 
-    /// The proxy that has to be told with each request whom to ask: that of a server without TLS.
+    /// The proxy that has to be told with each request whom to ask: the HTTP proxy of a server without TLS.
     ///
     /// # Errors
     /// The environment names one that cannot be used.
     pub fn proxy_of_plain(&self, origin: &Origin) -> Result<Option<Proxy>> {
-        if origin.scheme() == WebScheme::Https { Ok(None) } else { self.proxies.of(origin) }
+        if origin.scheme() == WebScheme::Https {
+            return Ok(None);
+        }
+        Ok(self.proxies.of(origin)?.filter(|proxy| proxy.protocol == Protocol::Http))
     }
 
     /// Connects, for requests one after the other. `dialled` learns the round trip as soon as it is
@@ -115,13 +118,16 @@ impl Connector {
         dialled: impl FnOnce(Duration) + Send,
     ) -> Result<Connected<Link>> {
         let silence = self.waits.silence();
+        let proxy = self.proxies.of(origin)?;
+        let socks = proxy.as_ref().and_then(Proxy::socks);
+        let proxy = proxy.filter(|_| socks.is_none());
         let options = DialOptions {
             family: self.reach.family,
             limit: Some(self.reach.limit),
             silence: Some(silence),
+            proxy: socks,
             ..DialOptions::default()
         };
-        let proxy = self.proxies.of(origin)?;
         let to = proxy.as_ref().map_or(origin, |proxy| &proxy.origin);
         let tcp = dial(to.host(), to.port(), &options).await?;
         dialled(tcp.round_trip);

@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use haul_net::{Socks5, with_port};
 use haul_storage::{Error, ErrorKind, Result, Retry};
 use http::HeaderValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::parse::proxy::{Proxy, proxy_for};
+use crate::parse::proxy::{OPTION, Proxy, ProxyError, proxy_for, proxy_for_ftp};
 use crate::parse::{Origin, basic};
 
 /// The longest answer of a proxy that is read before it lets bytes through.
 const ANSWER_MOST: usize = 16 << 10;
 
-/// Variables of the environment, as they were at the beginning.
+/// Variables of the environment, as they were at the beginning, and `--proxy`.
 #[derive(Clone, Default)]
 pub struct Proxies {
     variables: HashMap<String, String>,
@@ -36,18 +37,34 @@ impl Proxies {
         Self { variables: std::env::vars().filter(|(name, _)| wanted(name)).collect() }
     }
 
+    /// The same with the value of `--proxy`, which goes before all variables.
+    #[must_use]
+    pub fn with_option(mut self, value: Option<&str>) -> Self {
+        self.variables.extend(value.map(|value| (OPTION.to_owned(), value.to_owned())));
+        self
+    }
+
     /// The proxy for a server.
     ///
     /// # Errors
     /// A variable that names none that can be used.
     pub fn of(&self, origin: &Origin) -> Result<Option<Proxy>> {
         let found = proxy_for(origin, |name| self.variables.get(name).cloned());
-        found.map_err(|error| {
-            Error::new(ErrorKind::InvalidInput, "find the proxy")
-                .at(origin)
-                .because(error.to_string())
-        })
+        found.map_err(|error| unusable(error, &origin.to_string()))
     }
+
+    /// The proxy for an FTP server.
+    ///
+    /// # Errors
+    /// As [`Proxies::of`].
+    pub fn of_ftp(&self, host: &str, port: u16) -> Result<Option<Socks5>> {
+        let found = proxy_for_ftp(host, port, |name| self.variables.get(name).cloned());
+        found.map_err(|error| unusable(error, &with_port(host, port)))
+    }
+}
+
+fn unusable(error: ProxyError, at: &str) -> Error {
+    Error::new(ErrorKind::InvalidInput, "find the proxy").at(at).because(error.to_string())
 }
 
 /// What signs in to a proxy.
@@ -109,11 +126,11 @@ pub async fn tunnel(
     let parsed = response.parse(&answer);
     match (parsed, response.code) {
         (Ok(_), Some(200..=299)) => Ok(()),
-        (Ok(_), Some(407)) => Err(wrong(
-            ErrorKind::Unauthenticated,
-            "it requires credentials: put user and password into the variable".to_owned(),
-        )
-        .with_retry(Retry::Never)),
+        (Ok(_), Some(407)) => {
+            Err(wrong(ErrorKind::Unauthenticated, "it requires credentials".to_owned())
+                .hinting("put them into its URL: http://USER:PASSWORD@HOST:PORT")
+                .with_retry(Retry::Never))
+        }
         (Ok(_), Some(code @ (502..=504))) => {
             Err(wrong(ErrorKind::Unreachable, format!("it says {code}")))
         }

@@ -1,13 +1,16 @@
-//! Which proxy, if any: `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`, as curl has them.
+//! Which proxy, if any: `--proxy`, or `http_proxy`, `https_proxy`, `ftp_proxy`, `all_proxy` and `no_proxy`, as curl
+//! has them.
 //!
 //! | variable | for |
 //! |---|---|
+//! | [`OPTION`] | all, before the variables of the environment |
 //! | `http_proxy`, `HTTP_PROXY` | `http` |
 //! | `https_proxy`, `HTTPS_PROXY` | `https` |
-//! | `all_proxy`, `ALL_PROXY` | both, where the one above is not set |
+//! | `ftp_proxy`, `FTP_PROXY` | FTP, if it is a SOCKS proxy |
+//! | `all_proxy`, `ALL_PROXY` | all, where the one above is not set |
 //! | `no_proxy`, `NO_PROXY` | hosts that are reached without one: see [`bypasses`] |
 //!
-//! Lower case goes before upper case, and one that is set to nothing means no proxy. In a CGI
+//! Lower case goes before upper case, and one that is set to nothing (the option: to nothing or `none`) means no proxy. In a CGI
 //! program `HTTP_PROXY` is the `Proxy` header of whoever sent the request, so it is not looked at
 //! where `REQUEST_METHOD` is set ("httpoxy", CVE-2016-5385).
 
@@ -15,25 +18,53 @@ mod bypass;
 
 use std::fmt;
 
+use haul_net::{Secret, Socks5};
 use zeroize::Zeroizing;
 
 use super::href::{HrefError, Origin, WebScheme, decode};
 
 pub use bypass::bypasses;
 
-/// The port of an `http` proxy that is given without one (curl: `CURL_DEFAULT_PROXY_PORT`). That of
+/// The name by which the value of the option `--proxy` is asked for.
+pub const OPTION: &str = "--proxy";
+
+/// The port of an `http` or SOCKS proxy that is given without one (curl: `CURL_DEFAULT_PROXY_PORT`). That of
 /// an `https` proxy is 443.
 const DEFAULT_PORT: u16 = 1080;
 
 /// A proxy.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
-    /// How it is talked to, and where it is.
+    /// Where it is, and whether TLS is spoken to it.
     pub origin: Origin,
+    /// What is spoken to it.
+    pub protocol: Protocol,
     /// As whom, if said.
     pub user: Option<String>,
     /// With what, if said.
     pub password: Option<Zeroizing<String>>,
+}
+
+/// What is spoken to a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP: requests, and CONNECT for what is encrypted.
+    Http,
+    /// SOCKS5.
+    Socks5 {
+        /// The proxy looks up the names of servers, not this machine (`socks5h`).
+        resolves: bool,
+    },
+}
+
+impl Proxy {
+    /// The SOCKS proxy that it is, if it is one.
+    pub fn socks(&self) -> Option<Socks5> {
+        let Protocol::Socks5 { resolves } = self.protocol else { return None };
+        let password = || self.password.as_ref().map_or("", |password| password.as_str());
+        let login = self.user.as_ref().map(|user| (user.clone(), Secret::new(password())));
+        Socks5::new(self.origin.host(), self.origin.port(), login, resolves)
+    }
 }
 
 impl fmt::Debug for Proxy {
@@ -45,60 +76,111 @@ impl fmt::Debug for Proxy {
 /// Without user and password.
 impl fmt::Display for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.origin)
+        match self.socks() {
+            Some(socks) => write!(f, "{socks}"),
+            None => write!(f, "{}", self.origin),
+        }
     }
 }
 
 /// Why a variable is not the URL of a proxy. Its value is not repeated: it may have a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
-    /// Of a kind that is known, but not spoken here.
-    #[error("{0} names a SOCKS proxy, which is not supported; HTTP proxies are")]
+    /// A SOCKS proxy of another version.
+    #[error("{0} names a SOCKS proxy of another version than 5: write socks5:// or socks5h://")]
     Socks(&'static str),
     /// Of another kind.
-    #[error("{0} names a proxy that is neither http nor https")]
+    #[error("{0} names a proxy that is none of http, https, socks5, socks5h")]
     Scheme(&'static str),
+    /// User or password cannot be sent to a SOCKS proxy.
+    #[error(
+        "{0} names a SOCKS proxy with a user or password that is empty or longer than 255 bytes"
+    )]
+    Login(&'static str),
+    /// An HTTP proxy, for FTP.
+    #[error(
+        "{0} names an HTTP proxy, and FTP goes through SOCKS proxies only: write socks5:// or socks5h://"
+    )]
+    NotForFtp(&'static str),
     /// No URL.
     #[error("{0} is not the URL of a proxy")]
     Malformed(&'static str),
 }
 
 /// The proxy for `target`; `variable` gives what a variable is set to.
+///
+/// # Errors
+/// The one that is chosen cannot be used.
 pub fn proxy_for(
     target: &Origin,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<Proxy>, ProxyError> {
     let names: &[&'static str] = match target.scheme() {
         WebScheme::Http if variable("REQUEST_METHOD").is_some() => {
-            &["http_proxy", "all_proxy", "ALL_PROXY"]
+            &[OPTION, "http_proxy", "all_proxy", "ALL_PROXY"]
         }
-        WebScheme::Http => &["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"],
-        WebScheme::Https => &["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
+        WebScheme::Http => &[OPTION, "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"],
+        WebScheme::Https => &[OPTION, "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
     };
-    let found = names.iter().find_map(|name| Some((*name, Zeroizing::new(variable(name)?))));
-    let Some((name, value)) = found.filter(|(_, value)| !value.trim().is_empty()) else {
-        return Ok(None);
-    };
-    let exceptions = variable("no_proxy").or_else(|| variable("NO_PROXY"));
-    if exceptions.is_some_and(|list| bypasses(&list, target.host(), target.port())) {
-        return Ok(None);
+    let chosen = choose(names, target.host(), target.port(), variable);
+    chosen.map(|(name, value)| parse(name, &value)).transpose()
+}
+
+/// Checks the value of [`OPTION`].
+///
+/// # Errors
+/// It names no proxy that can be used.
+pub fn check_option(value: &str) -> Result<(), ProxyError> {
+    choose(&[OPTION], "", 0, |name| (name == OPTION).then(|| value.to_owned()))
+        .map_or(Ok(()), |(name, value)| parse(name, &value).map(drop))
+}
+
+/// The proxy for the FTP server `host` at `port`. HTTP proxies of the environment are for others.
+///
+/// # Errors
+/// The one that is chosen cannot be used, or the option names an HTTP proxy.
+pub fn proxy_for_ftp(
+    host: &str,
+    port: u16,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Option<Socks5>, ProxyError> {
+    let names = &[OPTION, "ftp_proxy", "FTP_PROXY", "all_proxy", "ALL_PROXY"];
+    let Some((name, value)) = choose(names, host, port, variable) else { return Ok(None) };
+    match parse(name, &value)?.socks() {
+        None if name == OPTION => Err(ProxyError::NotForFtp(name)),
+        socks => Ok(socks),
     }
-    parse(name, value.trim()).map(Some)
+}
+
+/// The first of these variables that is set, unless it says that there is no proxy, or `no_proxy` names the host.
+fn choose(
+    names: &[&'static str],
+    host: &str,
+    port: u16,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Option<(&'static str, Zeroizing<String>)> {
+    let found = names.iter().find_map(|name| Some((*name, Zeroizing::new(variable(name)?))));
+    let is_none = |name: &str, value: &str| value.is_empty() || name == OPTION && value == "none";
+    let found = found.filter(|(name, value)| !is_none(name, value.trim()))?;
+    let exceptions = variable("no_proxy").or_else(|| variable("NO_PROXY"));
+    let is_excepted = exceptions.is_some_and(|list| bypasses(&list, host, port));
+    (!is_excepted).then_some(found)
 }
 
 /// `[scheme://][user[:password]@]host[:port][/]`, with user and password percent-encoded.
 fn parse(variable: &'static str, value: &str) -> Result<Proxy, ProxyError> {
+    let value = value.trim();
     let malformed = || ProxyError::Malformed(variable);
     let (scheme, rest) = match value.split_once("://") {
         Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
         None => ("http".to_owned(), value),
     };
-    let scheme = match &scheme[..] {
-        "http" => WebScheme::Http,
-        "https" => WebScheme::Https,
-        "socks" | "socks4" | "socks4a" | "socks5" | "socks5h" => {
-            return Err(ProxyError::Socks(variable));
-        }
+    let (scheme, protocol) = match &scheme[..] {
+        "http" => (WebScheme::Http, Protocol::Http),
+        "https" => (WebScheme::Https, Protocol::Http),
+        "socks5" => (WebScheme::Http, Protocol::Socks5 { resolves: false }),
+        "socks5h" => (WebScheme::Http, Protocol::Socks5 { resolves: true }),
+        "socks" | "socks4" | "socks4a" => return Err(ProxyError::Socks(variable)),
         _ => return Err(ProxyError::Scheme(variable)),
     };
     // A password can have a slash in it that should be encoded; what is behind the last '@' cannot.
@@ -125,11 +207,17 @@ fn parse(variable: &'static str, value: &str) -> Result<Proxy, ProxyError> {
         let text = decode(text.as_bytes()).and_then(|bytes| String::from_utf8(bytes).ok());
         text.filter(|text| !text.chars().any(char::is_control)).ok_or_else(malformed)
     };
-    Ok(Proxy {
+    let user = user.filter(|user| protocol == Protocol::Http || !user.is_empty());
+    let proxy = Proxy {
         origin,
+        protocol,
         user: user.map(plain).transpose()?,
         password: password.map(plain).transpose()?.map(Zeroizing::new),
-    })
+    };
+    if protocol != Protocol::Http && proxy.socks().is_none() {
+        return Err(ProxyError::Login(variable));
+    }
+    Ok(proxy)
 }
 
 #[cfg(test)]

@@ -258,6 +258,8 @@ impl SshHost {
                     bind: config.bind_address.clone(),
                     limit: config.connect_timeout,
                     silence: config.silence_limit(),
+                    // As with ssh, a ProxyCommand is the way.
+                    proxy: None,
                 };
                 let dialling = dial(&config.host_name, config.port, &options);
                 let dialling = self.waits.watch(|| "connection".to_owned(), dialling);

@@ -54,6 +54,8 @@ fn a_proxy_has_scheme_host_port_and_a_login() {
         ("HTTPS://Proxy", "https://proxy"),
         ("http://[2001:db8::1]", "http://[2001:db8::1]:1080"),
         ("[2001:db8::1]:3128", "http://[2001:db8::1]:3128"),
+        ("socks5://proxy", "socks5://proxy:1080"),
+        ("SOCKS5h://[::1]:9050/", "socks5h://[::1]:9050"),
     ] {
         let proxy = parse(value).unwrap();
         assert_eq!(proxy.to_string(), shown, "{value}");
@@ -69,8 +71,9 @@ fn a_proxy_has_scheme_host_port_and_a_login() {
 #[test]
 fn what_is_no_proxy_is_refused_without_being_repeated() {
     for (value, error) in [
-        ("socks5://geheim:1080", ProxyError::Socks("http_proxy")),
-        ("SOCKS5h://geheim", ProxyError::Socks("http_proxy")),
+        ("socks4://geheim:1080", ProxyError::Socks("http_proxy")),
+        ("SOCKS://geheim", ProxyError::Socks("http_proxy")),
+        ("socks5://geheim@proxy", ProxyError::Login("http_proxy")),
         ("ftp://geheim", ProxyError::Scheme("http_proxy")),
         ("http://", ProxyError::Malformed("http_proxy")),
         ("http://geheim:port", ProxyError::Malformed("http_proxy")),
@@ -120,6 +123,46 @@ fn hosts_of_no_proxy_are_reached_without_one() {
     assert!(bypasses("0.0.0.0/0,::/0", "8.8.8.8", 1) && bypasses("::/0", "fe80::1%eth0", 1));
     let set = [("http_proxy", "p:1"), ("NO_PROXY", "h")];
     assert_eq!(of_http(&set), None);
+}
+
+#[test]
+fn a_socks_proxy_has_a_login_and_may_look_up_names() {
+    let proxy = parse("all_proxy", "socks5h://ada:ge%3Aheim@proxy:9050").unwrap();
+    let login = Some(("ada".to_owned(), Secret::new("ge:heim")));
+    assert_eq!(proxy.socks(), Socks5::new("proxy", 9050, login, true));
+    assert!(!format!("{proxy:?} {proxy}").contains("heim"));
+    let proxy = parse("all_proxy", "socks5://proxy").unwrap();
+    assert_eq!(proxy.socks(), Socks5::new("proxy", 1080, None, false));
+    assert_eq!(parse("all_proxy", "http://proxy").unwrap().socks(), None);
+}
+
+#[test]
+fn the_option_goes_before_all_variables() {
+    let set = [("http_proxy", "http://h:1"), ("all_proxy", "http://a:1")];
+    let with = |value| [&set[..], &[(OPTION, value)]].concat();
+    assert_eq!(of_http(&with("socks5://o")).as_deref(), Some("socks5://o:1080"));
+    for none in ["", "none"] {
+        assert_eq!(of_http(&with(none)), None);
+    }
+    let excepted = [&with("http://o")[..], &[("no_proxy", "h")]].concat();
+    assert_eq!(of_http(&excepted), None);
+}
+
+#[test]
+fn ftp_goes_through_socks_proxies_only() {
+    let chosen = |set: &[(&str, &str)]| {
+        proxy_for_ftp("h", 21, |name| {
+            set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        })
+        .map(|proxy| proxy.map(|proxy| proxy.to_string()))
+    };
+    assert_eq!(chosen(&[("all_proxy", "http://p:1"), ("http_proxy", "socks5://p")]), Ok(None));
+    assert_eq!(chosen(&[("ftp_proxy", "http://p:1"), ("all_proxy", "socks5://p")]), Ok(None));
+    let socks = Ok(Some("socks5h://p:1080".to_owned()));
+    assert_eq!(chosen(&[("ALL_PROXY", "socks5h://p")]), socks);
+    assert_eq!(chosen(&[("ALL_PROXY", "socks5h://p"), ("no_proxy", "h:21")]), Ok(None));
+    assert_eq!(chosen(&[(OPTION, "socks5h://p"), ("ftp_proxy", "")]), socks);
+    assert_eq!(chosen(&[(OPTION, "http://p")]), Err(ProxyError::NotForFtp(OPTION)));
 }
 
 proptest! {
