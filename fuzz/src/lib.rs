@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use haul_engine::journal::Record;
 use haul_engine::manifest::parse_line;
 use haul_ftp::wire::{self, Command, Features, ReplyParser, listing as listings};
+use haul_http::parse::cookies::{self, Cookie};
 use haul_http::parse::digest::DigestSession;
 use haul_http::parse::href::{
     Base, Origin, Target, Url, WebScheme, encode_path, resolve, resolve_path,
@@ -146,6 +147,26 @@ pub fn netrc(data: &[u8]) {
             }
         }
         Err(error) => assert!(error.to_string().len() < 80, "{error}"),
+    }
+}
+
+/// Cookies, of a file and of a server: a file is written as it was read, and no cookie that a server sets goes to a
+/// host that is not in its domain.
+pub fn cookies(data: &[u8]) {
+    if let Ok(read) = cookies::read(data) {
+        let lines: String = read.iter().filter_map(Cookie::line).collect();
+        assert_eq!(cookies::read(lines.as_bytes()), Ok(read));
+    }
+    let url = |text: &str| Url::parse(text).ok();
+    let Some((url, other)) = url("https://a.example.org/x/").zip(url("https://example.com/x/"))
+    else {
+        return;
+    };
+    for line in data.split(|byte| *byte == b'\n') {
+        let Ok(line) = std::str::from_utf8(line) else { continue };
+        let Some(cookie) = Cookie::received(line, &url, 1_800_000_000) else { continue };
+        black_box((cookie.goes_to(&url), cookie.is_expired(1_900_000_000)));
+        assert!(!cookie.goes_to(&other), "{cookie:?}");
     }
 }
 

@@ -60,6 +60,11 @@ fn the_challenge_parser_takes_its_corpus() {
 }
 
 #[test]
+fn the_cookie_parser_takes_its_corpus() {
+    run("cookies", haul_fuzz::cookies);
+}
+
+#[test]
 fn the_netrc_parser_takes_its_corpus() {
     run("netrc", haul_fuzz::netrc);
 }

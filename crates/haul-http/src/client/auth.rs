@@ -1,10 +1,11 @@
-//! Who we are, to the origin that the user named and to no other.
+//! Who we are, to one origin: the one that the user named, or one that it redirects to.
 //!
 //! ```text
 //! token, user and password, netrc → what is said unasked (over TLS only) → a challenge → what it asks for
 //! ```
 //!
-//! Basic and Bearer are said with every request once they have worked. Digest is computed for each.
+//! Basic and Bearer are said with every request once they have worked. Digest is computed for each. To an origin
+//! that another one redirects to, only its own `machine` line of the netrc is said.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +32,8 @@ pub struct SignIn {
     password: Option<PasswordSource>,
     token: Option<PasswordSource>,
     netrc: Option<Arc<Netrc>>,
+    /// Another origin has led here.
+    is_redirected: bool,
     prompter: Arc<dyn Prompter>,
     state: Mutex<State>,
     /// Held by who finds out what to say, so that the others do not ask as well.
@@ -42,6 +45,9 @@ struct State {
     way: Option<Arc<Way>>,
     /// Changes with the way.
     generation: u64,
+    /// Why nothing more is said to an origin that was redirected to: a wrong password that is sent for each file of
+    /// many could lock the account.
+    refused: Option<String>,
 }
 
 /// How requests are signed.
@@ -97,10 +103,29 @@ impl SignIn {
             password: options.password.clone(),
             token: options.token.clone(),
             netrc: options.netrc.clone(),
+            is_redirected: false,
             prompter,
             state: Mutex::default(),
             finding: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// For an origin that another one redirects to; `None` if the netrc does not name it, or others could read
+    /// along.
+    pub fn redirected(
+        origin: Origin,
+        netrc: Arc<Netrc>,
+        prompter: Arc<dyn Prompter>,
+    ) -> Option<Self> {
+        let options = HttpOptions { netrc: Some(netrc), ..HttpOptions::default() };
+        let sign_in = Self { is_redirected: true, ..Self::new(origin, None, &options, prompter) };
+        let is_known = sign_in.origin.is_trustworthy() && sign_in.in_netrc(false).is_some();
+        is_known.then_some(sign_in)
+    }
+
+    /// To whom.
+    pub const fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// What to say with a request.
@@ -110,6 +135,9 @@ impl SignIn {
     pub async fn first(&self, method: &Method, url: &Url) -> Result<Option<Said>> {
         if url.origin != self.origin {
             return Ok(None);
+        }
+        if let Some(why) = &self.lock().refused {
+            return Err(denied(url, why.clone()));
         }
         if self.lock().way.is_none() && self.is_private() {
             let mut login = self.finding.lock().await;
@@ -158,15 +186,6 @@ impl SignIn {
     /// There is nothing to say, or what was said is wrong.
     pub async fn challenged(&self, head: &Head, said: Option<&Said>) -> Result<()> {
         let url = &head.url;
-        if url.origin != self.origin {
-            return Err(denied(
-                url,
-                format!(
-                    "{} asks who we are; what signs in to {} is not for it",
-                    url.origin, self.origin
-                ),
-            ));
-        }
         let mut login = self.finding.lock().await;
         let (way, generation) = {
             let state = self.lock();
@@ -185,6 +204,12 @@ impl SignIn {
                 // What was said unasked may only have been said in the wrong way.
                 Some(Way::Fixed(_)) if login.is_some() && wants_digest_only(&challenges) => {}
                 _ if self.token.is_some() => return Err(refused("the token of HAUL_TOKEN")),
+                _ if self.is_redirected => {
+                    let why =
+                        "the server refuses the name or the password of its line in the netrc";
+                    self.lock().refused = Some(why.to_owned());
+                    return Err(denied(url, why.to_owned()));
+                }
                 _ => return Err(refused("the name or the password")),
             }
         }
@@ -305,6 +330,7 @@ impl SignIn {
     /// Whether nobody reads along.
     fn is_private(&self) -> bool {
         self.origin.scheme() == WebScheme::Https
+            || self.is_redirected && self.origin.is_trustworthy()
     }
 
     fn set(&self, way: Way) {

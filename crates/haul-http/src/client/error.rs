@@ -4,7 +4,7 @@ use haul_storage::{Error, ErrorKind, Retry};
 use http::StatusCode;
 
 use super::pipe::Broken;
-use crate::parse::Url;
+use crate::parse::{Origin, Url};
 
 /// What a status means that is no success.
 pub fn of_status(status: StatusCode, operation: &'static str, url: &Url) -> Error {
@@ -63,6 +63,18 @@ fn in_words(error: &hyper::Error) -> String {
         source = error.source();
     }
     words
+}
+
+/// A web page came from another server instead of a file.
+pub fn page_of_sign_in(url: &Url, from: &Origin) -> Error {
+    let host = from.host();
+    Error::new(ErrorKind::Unauthenticated, "open")
+        .at(url)
+        .because(format!("it is redirected to {from}, which sends a web page instead of the file"))
+        .hinting(format!(
+            "if that is a page for signing in, put a line into ~/.netrc (machine {host} login USER password \
+             PASSWORD), or write --load-cookies FILE with the cookies of a browser that is signed in"
+        ))
 }
 
 /// Nothing came for too long.

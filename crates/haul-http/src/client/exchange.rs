@@ -2,14 +2,15 @@
 //! when that can help.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use haul_net::Prompter;
 use haul_storage::{Block, Error, ErrorKind, LinkStatus, Range, Result, Retry, Timestamp};
 use http::header::{
-    AUTHORIZATION, CONTENT_LENGTH, HOST, LOCATION, PROXY_AUTHORIZATION, RETRY_AFTER, USER_AGENT,
+    AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, LOCATION, PROXY_AUTHORIZATION, RETRY_AFTER,
+    USER_AGENT,
 };
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body::Body;
@@ -19,18 +20,25 @@ use tokio::time::sleep;
 use super::answer::{Answer, Head};
 pub use super::ask::Ask;
 use super::ask::{is_safe, repeatable};
-use super::auth::{Said, SignIn};
+use super::auth::Said;
 use super::body::Payload;
 use super::connect::Connector;
 use super::continues::{self, Continues};
 use super::error;
+use super::headers::Headers;
+use super::jar::Jar;
 use super::kept::Kept;
 use super::lanes::{LONGEST_ROUND_TRIP, Lanes};
 use super::options::HttpOptions;
 use super::pipe::{Broken, Part, Pipe};
 use super::pipes::Pipes;
 use super::proxy;
+use super::signing::SignIns;
+use crate::parse::cookies::Cookie;
 use crate::parse::{Origin, Url, WebScheme, retry_after};
+
+/// Who haul says it is, unless the user says otherwise.
+const AGENT: &str = concat!("haul/", env!("CARGO_PKG_VERSION"));
 
 /// As curl and browsers have it, more or less; a loop needs no more.
 const MOST_REDIRECTS: usize = 10;
@@ -83,7 +91,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(300);
 pub struct Exchange {
     connector: Arc<Connector>,
     runtime: Handle,
-    sign_in: SignIn,
+    sign_ins: SignIns,
+    headers: Headers,
+    jar: Jar,
+    /// Held by who signs in at a server that was redirected to, so that the others need not.
+    walking: tokio::sync::Mutex<()>,
+    /// How often that was done.
+    walks: AtomicU64,
     state: Mutex<State>,
     /// Questions in a row that had to be asked alone.
     alone_in_a_row: AtomicU32,
@@ -103,10 +117,20 @@ struct State {
     wished: usize,
     /// Files that a server sends as a whole whatever part is asked for.
     unranged: HashSet<Url>,
+    /// Servers that sign in who is redirected to them, without cookies.
+    without_cookies: HashSet<Origin>,
     /// Servers that asked to be left alone.
     quiet_until: HashMap<Origin, Instant>,
     /// What is asked for in vain until then. That may be one file, which is fetched from a tape, say.
     away_until: HashMap<Url, Instant>,
+}
+
+/// The way through a server that signs in.
+struct Walk<'a> {
+    through: Origin,
+    /// Changes of cookies before it.
+    changes: u64,
+    _alone: tokio::sync::MutexGuard<'a, ()>,
 }
 
 impl Exchange {
@@ -118,9 +142,16 @@ impl Exchange {
         prompter: Arc<dyn Prompter>,
         runtime: Handle,
     ) -> Arc<Self> {
+        let given = options.headers.cookies().iter();
+        let given = given.map(|(name, value)| Cookie::given(name, value, &home));
+        let cookies = options.cookies.iter().cloned().chain(given).collect();
         Arc::new_cyclic(|this| Self {
             connector: Arc::new(Connector::new(options, runtime.clone())),
-            sign_in: SignIn::new(home, user, options, prompter),
+            sign_ins: SignIns::new(home, user, options, prompter),
+            headers: options.headers.clone(),
+            jar: Jar::new(cookies, options.takes_cookies),
+            walking: tokio::sync::Mutex::default(),
+            walks: AtomicU64::new(0),
             runtime,
             state: Mutex::default(),
             alone_in_a_row: AtomicU32::new(0),
@@ -206,7 +237,7 @@ impl Exchange {
         let origin = &ask.url.origin;
         self.wait_while_quiet(&ask.url, ask.operation).await?;
         self.lock().busiest = Some(origin.clone());
-        let said = self.sign_in.first(&ask.method, &ask.url).await?;
+        let said = self.sign_ins.first(&ask.method, &ask.url).await?;
         let mut request = self.request(ask, &ask.url, said.as_ref(), Payload::Empty)?;
         if !ask.body.is_empty() {
             request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(ask.body.len()));
@@ -237,7 +268,10 @@ impl Exchange {
         let (head, mut part) = loop {
             let (mut part, _) = self.part(ask, SMALL).await.ok()?;
             match part.head().await {
-                Ok(head) => break (head, part),
+                Ok(head) => {
+                    self.jar.learn(&head);
+                    break (head, part);
+                }
                 // Servers end a connection after so many requests (nginx 1000, Apache 100).
                 Err(Broken::Lost) if lost < LOST_MOST => lost += 1,
                 Err(_) => return None,
@@ -266,7 +300,7 @@ impl Exchange {
 
     /// Asks behind what has been asked on a lane, or on all that are open.
     pub async fn behind(&self, ask: &Ask, lane: Option<&Pipe>) -> Result<Vec<Part>> {
-        let said = self.sign_in.first(&ask.method, &ask.url).await?;
+        let said = self.sign_ins.first(&ask.method, &ask.url).await?;
         let request = self.request(ask, &ask.url, said.as_ref(), Payload::Empty)?;
         Ok(match lane {
             Some(lane) => vec![lane.ask(&request, &ask.url, 0, &Block::new())],
@@ -277,7 +311,7 @@ impl Exchange {
     /// Asks for the beginning of a file on every lane that is going to be opened, in case it is a file
     /// that can be read by parts.
     pub fn foresee(&self, ask: &Ask) {
-        if self.lock().expected <= 1 || self.sign_in.is_needed() {
+        if self.lock().expected <= 1 || self.sign_ins.is_needed() {
             return;
         }
         let url = &ask.url;
@@ -289,6 +323,11 @@ impl Exchange {
     /// What was asked for by [`Exchange::foresee`]. Nothing more is asked for of it.
     pub fn foreseen(&self, url: &Url) -> Vec<(Range, Part)> {
         self.pipes(&url.origin).foreseen(url)
+    }
+
+    /// The cookies of this host and of those that it redirects to.
+    pub const fn jar(&self) -> &Jar {
+        &self.jar
     }
 
     /// Remembers that a server sends no parts of a file.
@@ -350,34 +389,70 @@ impl Exchange {
 
     /// Asks once. Redirects are followed, and challenges answered.
     ///
+    /// Many requests may be redirected to one server that signs in, at the beginning or when a cookie has expired. One
+    /// of them follows; the others wait for it and are then asked again, with the cookies that it got.
+    ///
     /// # Errors
     /// As [`Exchange::patiently`].
     pub async fn once(&self, ask: &Ask) -> Result<Answer> {
         let mut url = ask.url.clone();
         let (mut redirects, mut challenges) = (0, 0);
-        let mut said = self.sign_in.first(&ask.method, &url).await?;
+        let (mut walk, mut waited) = (None, false);
+        let mut said = self.sign_ins.first(&ask.method, &url).await?;
         loop {
+            let (walks, changes) = (self.walks.load(Ordering::Relaxed), self.jar.changes());
             let answer = self.send(ask, &url, said.as_ref()).await?;
             if answer.status == StatusCode::UNAUTHORIZED {
                 challenges += 1;
                 if challenges > MOST_CHALLENGES {
                     return Err(error::of_status(answer.status, ask.operation, &url));
                 }
-                self.sign_in.challenged(&answer, said.as_ref()).await?;
+                self.sign_ins.challenged(&answer, said.as_ref()).await?;
                 answer.drain().await;
-                said = self.sign_in.known(&ask.method, &url)?;
+                said = self.sign_ins.known(&ask.method, &url)?;
                 continue;
             }
-            let Some(next) = self.redirect(&answer, ask)? else { return Ok(answer) };
+            let Some(next) = self.redirect(&answer, ask)? else {
+                if let Some(walk) = walk {
+                    self.walked(walk);
+                }
+                return Ok(answer);
+            };
             redirects += 1;
-            if redirects > MOST_REDIRECTS || next == url {
+            // Who sets a cookie may lead to the same place, to see it.
+            let leads_nowhere = next == url && self.jar.changes() == changes;
+            if redirects > MOST_REDIRECTS || leads_nowhere {
                 return Err(Error::new(ErrorKind::Protocol, ask.operation)
                     .at(&ask.url)
                     .because(format!("it is redirected without end, at last to {next}")));
             }
             answer.drain().await;
-            said = self.sign_in.first(&ask.method, &next).await?;
             url = next;
+            if walk.is_none() && self.signs_in_with_cookies(&url.origin) {
+                let alone = self.walking.lock().await;
+                if !waited && self.walks.load(Ordering::Relaxed) != walks {
+                    url = ask.url.clone();
+                } else {
+                    let changes = self.jar.changes();
+                    walk = Some(Walk { through: url.origin.clone(), changes, _alone: alone });
+                }
+                waited = true;
+            }
+            said = self.sign_ins.first(&ask.method, &url).await?;
+        }
+    }
+
+    /// Whether a server that was redirected to signs in, and may set cookies that spare others the way there.
+    fn signs_in_with_cookies(&self, origin: &Origin) -> bool {
+        self.sign_ins.signs_for_others(origin) && !self.lock().without_cookies.contains(origin)
+    }
+
+    /// A walk has come to its end.
+    fn walked(&self, walk: Walk<'_>) {
+        if self.jar.changes() == walk.changes {
+            self.lock().without_cookies.insert(walk.through);
+        } else {
+            self.walks.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -393,7 +468,7 @@ impl Exchange {
         let mut lease = lanes.lease().await?;
         // It has the lane for as long as it likes.
         lease.hold();
-        let said = self.sign_in.first(&ask.method, &ask.url).await?;
+        let said = self.sign_ins.first(&ask.method, &ask.url).await?;
         let length = body.streams();
         let expects = length.is_some_and(|length| self.continues.is_asked(origin, length));
         let round_trip = lanes.status().round_trip.unwrap_or_default();
@@ -467,15 +542,22 @@ impl Exchange {
                 .because("this cannot be asked over HTTP"));
         };
         let headers = request.headers_mut();
+        // What else is set goes before what the user gives.
+        if self.sign_ins.is_home(&url.origin) {
+            headers.extend(self.headers.fields().clone());
+        }
         headers.insert(HOST, host);
-        headers.insert(
-            USER_AGENT,
-            HeaderValue::from_static(concat!("haul/", env!("CARGO_PKG_VERSION"))),
-        );
+        let agent = self.headers.agent().cloned();
+        headers.insert(USER_AGENT, agent.unwrap_or(HeaderValue::from_static(AGENT)));
+        if let Some(cookies) = self.jar.header(url) {
+            headers.insert(COOKIE, cookies);
+        }
         if is_empty {
             headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
-        headers.extend(ask.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+        for (name, value) in &ask.headers {
+            headers.insert(name, value.clone());
+        }
         if let Some(proxy) = &proxy
             && let Some(value) = proxy::authorization(proxy)?
         {
@@ -487,8 +569,9 @@ impl Exchange {
         Ok(request)
     }
 
-    /// Remembers what an answer says of the server's load.
+    /// Remembers the cookies of a response, and what it says of the server's load.
     fn noticed(&self, answer: Answer) -> Answer {
+        self.jar.learn(&answer);
         if is_busy(answer.status) {
             let origin = &answer.url.origin;
             self.lanes(origin).refused();

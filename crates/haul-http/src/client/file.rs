@@ -16,6 +16,7 @@ use haul_storage::{
     RelPath, Result, UNKNOWN_SIZE, Whole,
 };
 use http::StatusCode;
+use http::header::CONTENT_DISPOSITION;
 
 use super::answer::{Answer, Head};
 use super::behind::{self, Behind};
@@ -142,6 +143,14 @@ impl HttpFile {
             .is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/html"));
         if page && html && found.path().ends_with('/') {
             return Ok(Opened::Page(answer));
+        }
+        if html
+            && found.origin != url.origin
+            && !answer.headers.contains_key(CONTENT_DISPOSITION)
+            && is_no_page(url)
+        {
+            answer.drain().await;
+            return Err(error::page_of_sign_in(url, &found.origin));
         }
         let facts = Facts::of(&answer, "open")?;
         let partial = answer.status == StatusCode::PARTIAL_CONTENT;
@@ -332,4 +341,15 @@ impl ReadAt for HttpFile {
 fn is_part_of_unsaid(answer: &Head) -> bool {
     answer.status == StatusCode::PARTIAL_CONTENT
         && Facts::of(answer, "open").is_ok_and(|facts| facts.size.is_none())
+}
+
+/// Whether a URL is that of a file which is no web page, by the end of its name.
+fn is_no_page(url: &Url) -> bool {
+    const PAGES: [&str; 9] = ["asp", "aspx", "cgi", "htm", "html", "jsp", "php", "shtml", "xhtml"];
+    let name = url.path().rsplit('/').next().unwrap_or_default();
+    let Some((_, end)) = name.rsplit_once('.') else { return false };
+    let is_type = end.len() <= 8
+        && end.starts_with(|first: char| first.is_ascii_alphabetic())
+        && end.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_type && !PAGES.contains(&&end.to_ascii_lowercase()[..])
 }

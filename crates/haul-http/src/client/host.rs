@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 use super::exchange::{Ask, Exchange};
 use super::options::HttpOptions;
-use crate::parse::{Origin, Url};
+use crate::parse::{Cookie, Origin, Url};
 
 /// A host that is spoken to over HTTP, as one user.
 #[derive(Debug)]
@@ -51,6 +51,11 @@ impl HttpHost {
     /// Wishes for lanes.
     pub fn wish(&self, lanes: usize) {
         self.exchange.wish(lanes);
+    }
+
+    /// The cookies of this host, and of those that it has redirected to.
+    pub fn cookies(&self) -> Vec<Cookie> {
+        self.exchange.jar().all()
     }
 
     pub(super) const fn exchange(&self) -> &Arc<Exchange> {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use haul_net::tls::TlsOptions;
 use haul_net::{PasswordSource, Reach, Waits};
 
+use super::headers::Headers;
 use super::proxy::Proxies;
+use crate::parse::cookies::Cookie;
 use crate::parse::netrc::Netrc;
 
 /// What holds for every host.
@@ -19,6 +21,12 @@ pub struct HttpOptions {
     pub token: Option<PasswordSource>,
     /// Names and passwords of ~/.netrc.
     pub netrc: Option<Arc<Netrc>>,
+    /// Header fields and cookies for the server that the location names.
+    pub headers: Headers,
+    /// Cookies of files, for whichever servers they are of.
+    pub cookies: Vec<Cookie>,
+    /// Whether cookies are taken from all responses, and not only once a redirect has set one.
+    pub takes_cookies: bool,
     /// The variables of the environment that say through which proxy whom to reach.
     pub proxies: Proxies,
     /// Where long waits for a server are reported.

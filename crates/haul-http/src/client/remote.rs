@@ -80,6 +80,7 @@ impl Remote {
                 }
                 Err(broken) => return Err(error::of_broken(&broken, "read", &found)),
             };
+            self.exchange.jar().learn(&head);
             match head.status.as_u16() {
                 // As many lanes as there are now are too many, but others go on.
                 429 | 503 => {

@@ -7,6 +7,7 @@
 //! | [`index`] | a directory as an HTML page | [`Listed`] entries |
 //! | [`disposition`] | `Content-Disposition`, the end of a URL | what to call a file |
 //! | [`challenge`] | `WWW-Authenticate`, `Proxy-Authenticate` | [`Challenge`]s |
+//! | [`cookies`] | `Set-Cookie`, a cookies.txt | [`Cookie`]s |
 //! | [`netrc`] | `~/.netrc` | users and passwords |
 //! | [`proxy`] | `http_proxy` and its like | [`Proxy`] |
 //! | [`ranges`] | `Content-Range`, `Accept-Ranges` | [`ContentRange`] |
@@ -24,6 +25,7 @@
 pub mod basic;
 pub mod challenge;
 pub mod coding;
+pub mod cookies;
 pub mod dates;
 pub mod digest;
 pub mod disposition;
@@ -39,6 +41,7 @@ pub mod retry_after;
 
 pub use challenge::{Algorithm, Challenge, DigestChallenge};
 pub use coding::Coding;
+pub use cookies::Cookie;
 pub use digest::{DigestError, DigestSession};
 pub use href::{Base, HrefError, Origin, Target, Url, WebScheme};
 pub use index::{Index, IndexError, Listed};

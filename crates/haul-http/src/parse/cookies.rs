@@ -1,0 +1,281 @@
+//! Cookies (RFC 6265): from `Set-Cookie` and from files, and which request one goes with.
+//!
+//! `Set-Cookie` is read by the crate `cookie`; here is what of it counts. Stricter than the RFC:
+//!
+//! - What came over TLS goes over TLS only, with or without `Secure`.
+//! - A cookie without `Domain` goes to the port that set it only.
+//! - A `Domain` of one label, an address, and `co.uk` and its like are refused for anything below them: a
+//!   list of all public suffixes would be as large as haul's HTTP.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use cookie::Cookie as Received;
+use zeroize::Zeroizing;
+
+use super::href::{Origin, Url, WebScheme};
+
+/// The longest name and value together, as in browsers.
+const LONGEST: usize = 4096;
+
+/// Labels below a top-level domain of two letters under which anybody can have a name.
+const SHARED: &[&str] = &[
+    "ac", "co", "com", "edu", "go", "gob", "gov", "gv", "ltd", "mil", "ne", "net", "nom", "or",
+    "org",
+];
+
+/// How a cookies.txt marks what scripts of a page must not see.
+const HTTP_ONLY: &str = "#HttpOnly_";
+
+/// A cookie.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Cookie {
+    name: String,
+    value: Zeroizing<String>,
+    /// In lower case.
+    host: String,
+    /// Goes to this port only.
+    port: Option<u16>,
+    /// Goes to this host only, and to none below it.
+    host_only: bool,
+    path: String,
+    /// Goes over TLS only.
+    secure: bool,
+    http_only: bool,
+    /// Seconds since the epoch; `None` for as long as the program runs.
+    expires: Option<i64>,
+}
+
+/// Without its value.
+impl fmt::Debug for Cookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cookie({} of {}{})", self.name, self.host, self.path)
+    }
+}
+
+/// Why a file is no cookies.txt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CookieFileError {
+    /// Not even text.
+    #[error("it is not a cookies.txt (Netscape format): export the cookies in that format")]
+    NoText,
+    /// The number of the first line that is neither a cookie nor a comment.
+    #[error("line {0} is not a cookie: a cookies.txt has 7 fields in a line, separated by tabs")]
+    Line(usize),
+}
+
+impl Cookie {
+    /// What a `Set-Cookie` in the response of `url` sets, at `now` (seconds since the epoch). `None` if it
+    /// is malformed, or that server may not set it.
+    pub fn received(text: &str, url: &Url, now: i64) -> Option<Self> {
+        let received = Received::parse(text).ok()?;
+        let (name, value) = (received.name(), received.value());
+        if name.len() + value.len() > LONGEST || text.bytes().any(is_control) {
+            return None;
+        }
+        let origin = &url.origin;
+        let domain = received.domain().map(str::to_ascii_lowercase);
+        let host_only = match domain.as_deref() {
+            None | Some("") => true,
+            Some(domain) if domain == origin.host() && !is_domain(domain) => true,
+            Some(domain) if is_domain(domain) && is_below(origin.host(), domain) => false,
+            Some(_) => return None,
+        };
+        let secure = received.secure().unwrap_or(false);
+        if secure && !origin.is_trustworthy() {
+            return None;
+        }
+        let path = received.path().filter(|path| path.starts_with('/'));
+        // RFC 6265bis, 4.1.3.
+        let fits = |prefix: &str, also: bool| !starts_with(name, prefix) || secure && also;
+        if !fits("__Secure-", true) || !fits("__Host-", host_only && path == Some("/")) {
+            return None;
+        }
+        let expires = match received.max_age() {
+            Some(age) => Some(now.saturating_add(age.whole_seconds())),
+            None => received.expires_datetime().map(|date| date.unix_timestamp()),
+        };
+        Some(Self {
+            name: name.to_owned(),
+            value: Zeroizing::new(value.to_owned()),
+            host: domain.filter(|_| !host_only).unwrap_or_else(|| origin.host().to_owned()),
+            port: host_only.then_some(origin.port()),
+            host_only,
+            path: path.map_or_else(|| directory(url.path()), str::to_owned),
+            secure: secure || origin.scheme() == WebScheme::Https,
+            http_only: received.http_only().unwrap_or(false),
+            expires,
+        })
+    }
+
+    /// One that the user gives for a server.
+    pub fn given(name: &str, value: &str, origin: &Origin) -> Self {
+        Self {
+            name: name.to_owned(),
+            value: Zeroizing::new(value.to_owned()),
+            host: origin.host().to_owned(),
+            port: Some(origin.port()),
+            host_only: true,
+            path: "/".to_owned(),
+            secure: origin.scheme() == WebScheme::Https,
+            http_only: false,
+            expires: None,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its value.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// The path that it is for; the longest goes first (RFC 6265, 5.4).
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Whether it is over, `now` in seconds since the epoch.
+    pub fn is_expired(&self, now: i64) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+
+    /// Whether it goes with a request for `url` (RFC 6265, 5.4).
+    pub fn goes_to(&self, url: &Url) -> bool {
+        let host = url.origin.host();
+        let host_fits = self.host == host || !self.host_only && is_below(host, &self.host);
+        let port_fits = self.port.is_none_or(|port| port == url.origin.port());
+        let below = url.path().strip_prefix(&self.path);
+        let path_fits = below.is_some_and(|below| {
+            below.is_empty() || self.path.ends_with('/') || below.starts_with('/')
+        });
+        host_fits && port_fits && path_fits && (!self.secure || url.origin.is_trustworthy())
+    }
+
+    /// Whether it takes the place of `other`.
+    pub fn replaces(&self, other: &Self) -> bool {
+        let port_fits = self.port == other.port || self.port.is_none() || other.port.is_none();
+        self.name == other.name && self.host == other.host && self.path == other.path && port_fits
+    }
+
+    /// A line of a cookies.txt; `None` if it cannot be one.
+    pub fn line(&self) -> Option<String> {
+        let Self { name, value, host, path, .. } = self;
+        let word = |is: bool| if is { "TRUE" } else { "FALSE" };
+        let mark = if self.http_only { HTTP_ONLY } else { "" };
+        let dot = if self.host_only { "" } else { "." };
+        let (below, secure) = (word(!self.host_only), word(self.secure));
+        let expires = self.expires.unwrap_or(0);
+        let fields = [&name[..], value, host, path];
+        let fits = fields.iter().all(|field| !field.bytes().any(is_control));
+        fits.then(|| {
+            format!(
+                "{mark}{dot}{host}\t{below}\t{path}\t{secure}\t{expires}\t{name}\t{}\n",
+                &**value
+            )
+        })
+    }
+
+    fn of_line(line: &str) -> Option<Self> {
+        let (line, http_only) = match line.strip_prefix(HTTP_ONLY) {
+            Some(line) => (line, true),
+            None => (line, false),
+        };
+        let fields: Vec<_> = line.split('\t').collect();
+        let (fields, value) = match fields[..] {
+            [a, b, c, d, e, f] => ([a, b, c, d, e, f], ""),
+            [a, b, c, d, e, f, value] => ([a, b, c, d, e, f], value),
+            _ => return None,
+        };
+        let [host, below, path, secure, expires, name] = fields;
+        let is_true = |field: &str| match field {
+            _ if field.eq_ignore_ascii_case("TRUE") => Some(true),
+            _ if field.eq_ignore_ascii_case("FALSE") => Some(false),
+            _ => None,
+        };
+        // Some exporters write fractions of a second.
+        let expires = expires.split('.').next()?.parse::<i64>().ok()?;
+        let host = host.trim_matches(['.', '[', ']']);
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+        if host.is_empty() || !host.bytes().all(fits) {
+            return None;
+        }
+        if name.is_empty() || !path.starts_with('/') || line.bytes().any(is_control) {
+            return None;
+        }
+        if name.contains(['=', ';']) || value.contains(';') {
+            return None;
+        }
+        Some(Self {
+            name: name.to_owned(),
+            value: Zeroizing::new(value.to_owned()),
+            host: host.to_ascii_lowercase(),
+            port: None,
+            host_only: !is_true(below)?,
+            path: path.to_owned(),
+            secure: is_true(secure)?,
+            http_only,
+            expires: Some(expires).filter(|expires| *expires != 0),
+        })
+    }
+}
+
+/// Reads a cookies.txt, as browsers' extensions, curl, wget and aria2 write it.
+///
+/// # Errors
+/// A line is neither a cookie nor a comment.
+pub fn read(bytes: &[u8]) -> Result<Vec<Cookie>, CookieFileError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| CookieFileError::NoText)?;
+    if text.starts_with("SQLite format 3") || text.contains('\0') {
+        return Err(CookieFileError::NoText);
+    }
+    let lines = text.trim_start_matches('\u{feff}').lines().enumerate();
+    let is_cookie = |line: &str| {
+        !line.trim().is_empty() && (!line.starts_with('#') || line.starts_with(HTTP_ONLY))
+    };
+    let cookies = lines.filter(|(_, line)| is_cookie(line));
+    cookies.map(|(at, line)| Cookie::of_line(line).ok_or(CookieFileError::Line(at + 1))).collect()
+}
+
+/// The path of a cookie that names none (RFC 6265, 5.1.4).
+fn directory(path: &str) -> String {
+    match path.rfind('/') {
+        None | Some(0) => "/".to_owned(),
+        Some(slash) => path[..slash].to_owned(),
+    }
+}
+
+/// Whether `host` is `domain` or a name below it.
+fn is_below(host: &str, domain: &str) -> bool {
+    host == domain
+        || !is_address(host) && host.strip_suffix(domain).is_some_and(|above| above.ends_with('.'))
+}
+
+/// Whether a cookie may be for all names below.
+fn is_domain(domain: &str) -> bool {
+    let labels: Vec<_> = domain.split('.').collect();
+    let is_shared = match labels[..] {
+        [_] => true,
+        [second, top] => top.len() == 2 && SHARED.contains(&second),
+        _ => false,
+    };
+    !is_shared && !is_address(domain) && labels.iter().all(|label| !label.is_empty())
+}
+
+fn is_address(host: &str) -> bool {
+    host.contains(':') || host.parse::<Ipv4Addr>().is_ok()
+}
+
+fn starts_with(name: &str, prefix: &str) -> bool {
+    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+const fn is_control(byte: u8) -> bool {
+    byte < b' ' && byte != b'\t' || byte == 0x7f
+}
+
+#[cfg(test)]
+mod tests;
