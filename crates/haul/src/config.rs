@@ -24,8 +24,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use haul_http::client::Headers;
 use haul_storage::io_cause;
 use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
 
 use crate::options::Options;
 
@@ -53,6 +55,77 @@ pub(crate) struct Remote {
     pub(crate) port: Option<u16>,
     /// A command that prints the password.
     pub(crate) password_command: Option<String>,
+    /// Header fields of requests.
+    #[serde(default, deserialize_with = "headers")]
+    pub(crate) headers: Option<Headers>,
+}
+
+/// `headers = { Name = "value" }`. Values may be secrets, so that no error repeats one.
+fn headers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Headers>, D::Error> {
+    from.deserialize_any(HeadersVisitor).map(Some)
+}
+
+struct HeadersVisitor;
+
+impl<'de> Visitor<'de> for HeadersVisitor {
+    type Value = Headers;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Headers, A::Error> {
+        let mut headers = Headers::default();
+        while let Some((name, value)) = map.next_entry::<String, HeaderText>()? {
+            headers.add(&name, &value.0).map_err(de::Error::custom)?;
+        }
+        Ok(headers)
+    }
+
+    fn visit_str<E: de::Error>(self, _: &str) -> Result<Headers, E> {
+        Err(E::custom(NO_HEADERS))
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Headers, E> {
+        Err(E::custom(NO_HEADERS))
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Headers, E> {
+        Err(E::custom(NO_HEADERS))
+    }
+}
+
+const NO_HEADERS: &str = "not a table of names and texts: headers = { Name = \"value\" }";
+
+/// The value of a field.
+struct HeaderText(String);
+
+impl<'de> Deserialize<'de> for HeaderText {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(HeaderTextVisitor)
+    }
+}
+
+struct HeaderTextVisitor;
+
+impl Visitor<'_> for HeaderTextVisitor {
+    type Value = HeaderText;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<HeaderText, E> {
+        Ok(HeaderText(value.to_owned()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<HeaderText, E> {
+        Ok(HeaderText(value.to_string()))
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<HeaderText, E> {
+        Err(E::custom(NO_HEADERS))
+    }
 }
 
 /// Why a configuration cannot be used: `FILE:LINE: KEY: CAUSE`.
@@ -171,6 +244,34 @@ mod tests {
         assert_eq!(error, "c.toml:3: lanes: '0' is not a number between 1 and 256, nor 'auto'");
         let error = parse("[defaults]\nmemory = \"1M\"\n").unwrap_err();
         assert!(error.starts_with("c.toml:2: memory: '1M' is not between 8M and"), "{error}");
+    }
+
+    #[test]
+    fn headers_of_a_remote_are_checked_and_never_repeated() {
+        let config =
+            |headers: &str| parse(&format!("[remote.a]\nurl = \"https://a\"\n{headers}\n"));
+        let remote =
+            &config("headers = { X-Token = \"geheim\", X-Level = 3 }").unwrap().remote["a"];
+        let fields = remote.headers.as_ref().unwrap().fields();
+        assert_eq!(
+            (fields["x-token"].as_bytes(), fields["x-level"].as_bytes()),
+            (&b"geheim"[..], &b"3"[..])
+        );
+        assert!(!format!("{remote:?}").contains("geheim"));
+        for (headers, cause) in [
+            ("headers = { Host = \"geheim\" }", "host cannot be set"),
+            ("headers = { X = \"geheim\\r\\nY: z\" }", "the value of x has a line break"),
+            ("headers = \"X: geheim\"", "not a table of names and texts"),
+            ("headers = { X = 4.2 }", "not a table of names and texts"),
+            ("headers = 42", "not a table of names and texts"),
+        ] {
+            let error = config(headers).unwrap_err();
+            assert!(error.starts_with("c.toml:3: ") && error.contains(cause), "{error}");
+            assert!(
+                !error.contains("geheim") && !error.contains("42") && !error.contains("4.2"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

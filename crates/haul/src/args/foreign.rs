@@ -131,12 +131,24 @@ pub(crate) const FOREIGN: &[Foreign] = &[
         "write the user in the location, dav://USER@HOST/; the password comes from HAUL_PASSWORD, ~/.netrc, the configuration or the terminal",
     ),
     (
-        &["--header", "--user-agent", "--referer", "--cookie", "--load-cookies"],
-        "haul sends no headers of your own; a bearer token comes from HAUL_TOKEN",
+        &[
+            "--http-proxy",
+            "--https-proxy",
+            "--ftp-proxy",
+            "--socks5",
+            "--socks5-hostname",
+            "--proxy-user",
+        ],
+        "write --proxy URL: http://, https://, socks5:// or socks5h://, then [USER:PASSWORD@]HOST[:PORT]",
+    ),
+    (&["--no-proxy", "--noproxy"], "write --proxy none, or set no_proxy, which leaves hosts out"),
+    (
+        &["--netrc", "--netrc-file", "--netrc-path"],
+        "haul reads ~/.netrc; set NETRC for another file",
     ),
     (
-        &["--proxy", "--all-proxy", "--http-proxy", "--https-proxy"],
-        "set http_proxy, https_proxy or all_proxy; no_proxy leaves hosts out",
+        &["--keep-session-cookies", "--junk-session-cookies"],
+        "leave the option out: --save-cookies writes all cookies",
     ),
     (&["--ca-certificate", "--capath"], "write --cacert FILE"),
 ];

@@ -41,7 +41,7 @@ pub(crate) use ls::LsArgs;
 pub(crate) use man::{CompletionsArgs, ManArgs};
 pub(crate) use mkdir::MkdirArgs;
 pub(crate) use mv::MvArgs;
-pub(crate) use remote::{RemoteArgs, TlsArgs};
+pub(crate) use remote::{RemoteArgs, TlsArgs, WebArgs};
 pub(crate) use rm::RmArgs;
 pub(crate) use select::SelectArgs;
 pub(crate) use serve::{ServeArgs, ServeDavArgs, ServeProtocol, ServeSftpArgs};
@@ -173,14 +173,15 @@ Authentication uses the first of these that is set (SSH tries keys first):
                           digits); HAUL_TOKEN_NAME its token
   password-command        of [remote.NAME]: a command that prints the password
   HAUL_PASSWORD           the password of the only host, or of the only one with USER@
-  NETRC                   a file with names and passwords [default: ~/.netrc]; for HTTP and WebDAV
+  NETRC                   a file with names and passwords [default: ~/.netrc]; for HTTP and WebDAV, also
+                          for servers that these redirect to
   the terminal            a prompt for the password of USER
-Proxies for HTTP and WebDAV: http_proxy, https_proxy, all_proxy, no_proxy, as in curl.
+Proxies for HTTP, WebDAV and FTP: --proxy, or http_proxy, https_proxy, ftp_proxy, all_proxy, no_proxy as in curl.
 
 Configuration (TOML; names of options as on the command line, without the dashes):
   [defaults]              options of every transfer: lanes = 4, bwlimit = \"10M\", fsync = true
   [profile.NAME]          options of --profile NAME; `profile` in it names the profile it extends
-  [remote.NAME]           url = \"...\", user = \"...\", port = 22; used as NAME:PATH
+  [remote.NAME]           url = \"...\", user = \"...\", port = 22, headers = {...}; used as NAME:PATH
   The command line overrides the profile, and the profile overrides [defaults].
 
 At the end (--on-done CMD): sh runs CMD, with these variables and without passwords and tokens:

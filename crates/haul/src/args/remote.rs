@@ -1,5 +1,6 @@
 //! Options about servers.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,11 +20,50 @@ pub(crate) struct RemoteArgs {
     pub(crate) tls: TlsArgs,
 
     #[command(flatten)]
+    pub(crate) web: WebArgs,
+
+    #[command(flatten)]
     pub(crate) network: NetworkArgs,
 }
 
+/// Options about HTTP and WebDAV. Values stay text here: clap would print one that it rejects, and it may be a
+/// secret.
+#[derive(Clone, Default, Args)]
+#[command(next_help_heading = "HTTP and WebDAV")]
+pub(crate) struct WebArgs {
+    /// Send a header field to the servers named in the command, or those in a file; may be repeated
+    #[arg(long = "header", value_name = "NAME: VALUE|@FILE")]
+    pub(crate) headers: Vec<String>,
+
+    /// Send this User-Agent instead of haul's own
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) user_agent: Option<String>,
+
+    /// Send this Referer to the servers named in the command
+    #[arg(long, value_name = "URL")]
+    pub(crate) referer: Option<String>,
+
+    /// Send cookies to the servers named in the command; may be repeated
+    #[arg(long = "cookie", value_name = "NAME=VALUE")]
+    pub(crate) cookies: Vec<String>,
+
+    /// Read cookies from FILE (cookies.txt, Netscape format) before the first request
+    #[arg(long, value_name = "FILE")]
+    pub(crate) load_cookies: Option<PathBuf>,
+
+    /// Write all cookies to FILE at the end, in the same format
+    #[arg(long, value_name = "FILE", alias = "cookie-jar")]
+    pub(crate) save_cookies: Option<PathBuf>,
+}
+
+impl fmt::Debug for WebArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WebArgs")
+    }
+}
+
 /// Options about connections, whatever is spoken over them.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Clone, Default, Args)]
 #[command(next_help_heading = "Network")]
 pub(crate) struct NetworkArgs {
     /// Use IPv4 only
@@ -41,6 +81,18 @@ pub(crate) struct NetworkArgs {
     /// Give up connecting after SECONDS [default: 60]
     #[arg(long, value_name = "SECONDS", alias = "connect-timeout")]
     pub(crate) contimeout: Option<Count<1, 86_400>>,
+
+    /// Reach HTTP, WebDAV and FTP servers through a proxy: http://, https://, socks5:// or socks5h://; `none`
+    /// uses no proxy
+    #[arg(long, value_name = "URL", alias = "all-proxy")]
+    pub(crate) proxy: Option<String>,
+}
+
+/// The URL of a proxy may have a password.
+impl fmt::Debug for NetworkArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NetworkArgs")
+    }
 }
 
 impl NetworkArgs {

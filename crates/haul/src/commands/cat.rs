@@ -16,7 +16,7 @@ pub(crate) async fn run(args: &CatArgs, config: &Config, printer: &Printer) -> R
     resolved.engine.verify = false;
     let lanes = expected_lanes(&resolved.engine);
     let (block_size, split) = (resolved.engine.block_size, resolved.split);
-    let places = Places::new(config, block_size, split, &args.remote, printer, lanes);
+    let places = Places::new(config, block_size, split, &args.remote, printer, lanes)?;
     let files = places.expand_all(&args.files).await?;
     pipe::to_output(&files, &places, resolved, printer).await
 }

@@ -24,7 +24,7 @@ pub(crate) async fn run(
     let defaults = Settings::default();
     let lanes = if args.checksum { EXPECTED_LANES } else { 0 };
     let places =
-        Places::new(config, defaults.block_size, SplitArg::Auto, &args.remote, printer, lanes);
+        Places::new(config, defaults.block_size, SplitArg::Auto, &args.remote, printer, lanes)?;
     let (source, destination) = (places.locate(&args.source)?, places.locate(&args.destination)?);
     let source = places.existing(&source).await?;
     let mut copy = places.existing(&destination).await?;

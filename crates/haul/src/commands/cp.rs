@@ -28,7 +28,7 @@ async fn copied(
 ) -> Result<Exit, Stop> {
     let lanes = expected_lanes(&resolved.engine);
     let (block_size, split) = (resolved.engine.block_size, resolved.split);
-    let places = Places::new(config, block_size, split, &args.remote, printer, lanes);
+    let places = Places::new(config, block_size, split, &args.remote, printer, lanes)?;
     let fetched = args.fetch.given();
     if let Some(many) = hosts::find(args, &places)? {
         if let Some(option) = fetched {

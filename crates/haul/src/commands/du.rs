@@ -12,7 +12,7 @@ use crate::signals::Signals;
 
 /// Runs it.
 pub(crate) async fn run(args: &DuArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
-    let places = Places::for_names(config, &args.remote, printer);
+    let places = Places::for_names(config, &args.remote, printer)?;
     let signals = Signals::listen(printer, "interrupted");
     let form = LongForm::new(args.human_readable);
     let locations = places.expand_all(&args.locations).await?;

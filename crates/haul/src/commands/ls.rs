@@ -20,7 +20,7 @@ const BATCH: usize = 100_000;
 
 /// Runs it.
 pub(crate) async fn run(args: &LsArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
-    let places = Places::for_names(config, &args.remote, printer);
+    let places = Places::for_names(config, &args.remote, printer)?;
     let form = args.long.then(|| LongForm::new(args.human_readable));
     let mut listing = Listing { printer, args, form, failed: false };
     let mut directories = Vec::new();

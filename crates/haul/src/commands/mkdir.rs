@@ -14,7 +14,7 @@ pub(crate) async fn run(
     config: &Config,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let places = Places::for_names(config, &args.remote, printer);
+    let places = Places::for_names(config, &args.remote, printer)?;
     let locations = args.locations.iter().map(|location| places.locate(location));
     let mut exit = Exit::Done;
     for location in locations.collect::<Result<Vec<_>, _>>()? {

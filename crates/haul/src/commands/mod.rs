@@ -31,7 +31,7 @@ pub(crate) async fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {
         Command::Sync(args) => sync::run(&args, &config()?, printer).await,
         Command::Ls(args) => ls::run(&args, &config()?, printer).await,
         Command::Mv(args) => Box::pin(mv::run(&args, &config()?, printer)).await,
-        Command::Cat(args) => cat::run(&args, &config()?, printer).await,
+        Command::Cat(args) => Box::pin(cat::run(&args, &config()?, printer)).await,
         Command::Du(args) => du::run(&args, &config()?, printer).await,
         Command::Check(args) => check::run(&args, &config()?, printer).await,
         Command::Rm(args) => rm::run(&args, &config()?, printer).await,

@@ -40,7 +40,7 @@ async fn moved(
 ) -> Result<Exit, Stop> {
     let lanes = expected_lanes(&resolved.engine);
     let (block_size, split) = (resolved.engine.block_size, resolved.split);
-    let places = Places::new(config, block_size, split, &args.remote, printer, lanes);
+    let places = Places::new(config, block_size, split, &args.remote, printer, lanes)?;
     let sources = places.expand_all(&args.sources).await?;
     let sources: Vec<_> = sources.into_iter().map(Location::without_trailing_slash).collect();
     let destination = places.locate(&args.destination)?;

@@ -14,7 +14,7 @@ use crate::signals::Signals;
 
 /// Runs it.
 pub(crate) async fn run(args: &RmArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
-    let places = Places::for_names(config, &args.remote, printer);
+    let places = Places::for_names(config, &args.remote, printer)?;
     // Wrong arguments are found before anything is removed.
     for argument in &args.locations {
         refuse_top(argument)?;

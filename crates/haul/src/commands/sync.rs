@@ -28,7 +28,7 @@ async fn synced(
 ) -> Result<Exit, Stop> {
     let lanes = expected_lanes(&resolved.engine);
     let (block_size, split) = (resolved.engine.block_size, resolved.split);
-    let places = Places::new(config, block_size, split, &args.remote, printer, lanes);
+    let places = Places::new(config, block_size, split, &args.remote, printer, lanes)?;
     let source = places.locate(&args.source)?;
     let destination = places.locate(&args.destination)?;
     let plan = plan::sync(&places, &source, &destination).await?;

@@ -36,7 +36,7 @@ pub(crate) async fn run(
         &args.remote,
         printer,
         EXPECTED_LANES,
-    );
+    )?;
     let location = places.locate(&args.target)?;
     let place = places.existing(&location).await?;
     let manifests = if place.is_directory {

@@ -118,7 +118,7 @@ fn listed(command: &CommandLine, directory: &str) -> Option<Vec<String>> {
 
 async fn list(command: &CommandLine, directory: &str) -> Result<Vec<String>, Stop> {
     let printer = Printer::new(OutputArgs { quiet: true, ..OutputArgs::default() });
-    let places = Places::for_names(&command.config, &command.remote, &printer);
+    let places = Places::for_names(&command.config, &command.remote, &printer)?;
     let location = places.locate(OsStr::new(directory))?;
     if matches!(location, Location::Local(_)) {
         return Ok(Vec::new());
@@ -166,6 +166,9 @@ impl CommandLine {
             .as_ref()
             .and_then(|matches| matches.try_get_one::<PathBuf>("config").ok().flatten().cloned());
         let config = Config::load(file.as_deref()).unwrap_or_default();
-        Self { config, remote: remote.unwrap_or_default() }
+        let mut remote = remote.unwrap_or_default();
+        // The command itself writes it.
+        remote.web.save_cookies = None;
+        Self { config, remote }
     }
 }

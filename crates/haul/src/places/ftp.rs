@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haul_ftp::{FtpHost, FtpOptions, FtpStorage, Kind, Nearest, TlsMode};
+use haul_http::client::Proxies;
 use haul_net::{PasswordSource, Waits};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Scheme};
 
@@ -20,6 +21,7 @@ use crate::terminal::Terminal;
 #[derive(Debug)]
 pub(super) struct FtpPlaces {
     options: FtpOptions,
+    proxies: Proxies,
     terminal: Terminal,
     printer: Printer,
     secrets: Arc<Secrets>,
@@ -52,6 +54,7 @@ impl FtpPlaces {
     /// Hosts as the options say, and the environment.
     pub(super) fn new(
         remote: &RemoteArgs,
+        proxies: Proxies,
         printer: &Printer,
         waits: &Waits,
         secrets: &Arc<Secrets>,
@@ -67,7 +70,7 @@ impl FtpPlaces {
         let terminal = Terminal { quiet: printer.is_quiet() };
         let (printer, opened) = (printer.clone(), Mutex::default());
         let (secrets, threads) = (Arc::clone(secrets), Arc::clone(threads));
-        Self { options, terminal, printer, secrets, lanes, threads, opened }
+        Self { options, proxies, terminal, printer, secrets, lanes, threads, opened }
     }
 
     /// Remembers what prints the password of a host.
@@ -131,6 +134,8 @@ impl FtpPlaces {
         options.password = self.secrets.password(location)?;
         options.user.clone_from(&key.user);
         options.tls = if key.tls { TlsMode::Always } else { TlsMode::Auto };
+        let port = key.port.unwrap_or(options.tls.default_port());
+        options.proxy = self.proxies.of_ftp(&key.host, port)?;
         if options.password.is_none()
             && let Some(command) = opened.password_commands.get(key)
         {

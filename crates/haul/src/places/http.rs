@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{env, fs, io};
 
-use haul_http::client::{Found, HttpFile, HttpHost, HttpOptions, HttpStorage, Nearest, Proxies};
+use haul_http::client::{
+    Found, Headers, HttpFile, HttpHost, HttpOptions, HttpStorage, Nearest, Proxies,
+};
 use haul_http::parse::href::{decode, encode_path};
 use haul_http::parse::netrc::Netrc;
 use haul_http::parse::{Origin, Url, WebScheme};
@@ -16,6 +18,7 @@ use haul_net::{PasswordSource, Waits};
 use haul_storage::{Error, ErrorKind, Location, ReadAt as _, RelPath, Result, Scheme};
 
 use super::Place;
+use super::headers::CookieFiles;
 use super::secrets::Secrets;
 use super::sftp::{at_root, journals, rel_path};
 use super::threads::LaneThreads;
@@ -35,6 +38,7 @@ const WAITING_MOST: usize = 16;
 #[derive(Debug)]
 pub(super) struct HttpPlaces {
     options: HttpOptions,
+    cookies: CookieFiles,
     terminal: Terminal,
     printer: Printer,
     secrets: Arc<Secrets>,
@@ -48,6 +52,8 @@ pub(super) struct HttpPlaces {
 struct Opened {
     hosts: HashMap<HostKey, Arc<HttpHost>>,
     password_commands: HashMap<HostKey, String>,
+    /// Of the configuration.
+    headers: HashMap<HostKey, Headers>,
     storages: HashMap<(HostKey, String), Arc<HttpStorage>>,
     /// Of which it was said how they were reached.
     introduced: HashSet<HostKey>,
@@ -70,6 +76,7 @@ impl HttpPlaces {
     /// Hosts as the options say, and the environment.
     pub(super) fn new(
         remote: &RemoteArgs,
+        (headers, cookies, proxies): (Headers, CookieFiles, Proxies),
         printer: &Printer,
         waits: &Waits,
         secrets: &Arc<Secrets>,
@@ -78,7 +85,10 @@ impl HttpPlaces {
     ) -> Self {
         let options = HttpOptions {
             tls: tls_options(&remote.tls),
-            proxies: Proxies::of_environment(),
+            headers,
+            cookies: cookies.loaded().to_vec(),
+            takes_cookies: cookies.is_saving(),
+            proxies,
             waits: waits.clone(),
             reach: remote.network.reach(),
             ..HttpOptions::default()
@@ -86,7 +96,7 @@ impl HttpPlaces {
         let terminal = Terminal { quiet: printer.is_quiet() };
         let (printer, opened) = (printer.clone(), Mutex::default());
         let (secrets, threads) = (Arc::clone(secrets), Arc::clone(threads));
-        Self { options, terminal, printer, secrets, lanes, threads, opened }
+        Self { options, cookies, terminal, printer, secrets, lanes, threads, opened }
     }
 
     /// Remembers what prints the password of a host.
@@ -94,6 +104,13 @@ impl HttpPlaces {
         // A location that names no host is refused when it is opened.
         if let Ok((key, _)) = parts(location) {
             self.lock().password_commands.insert(key, command.to_owned());
+        }
+    }
+
+    /// Remembers header fields of a host.
+    pub(super) fn headers(&self, location: &Location, headers: &Headers) {
+        if let Ok((key, _)) = parts(location) {
+            self.lock().headers.insert(key, headers.clone());
         }
     }
 
@@ -220,6 +237,9 @@ impl HttpPlaces {
         let mut options = self.options.clone();
         options.password = self.secrets.password(location)?;
         options.token = self.secrets.token(location)?;
+        if let Some(headers) = opened.headers.get(key) {
+            options.headers = std::mem::take(&mut options.headers).or(headers);
+        }
         let netrc = opened.netrc.get_or_insert_with(|| netrc(&self.printer).map(Arc::new));
         options.netrc.clone_from(netrc);
         if options.password.is_none()
@@ -244,6 +264,18 @@ impl HttpPlaces {
 
     fn lock(&self) -> MutexGuard<'_, Opened> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The command has ended.
+impl Drop for HttpPlaces {
+    fn drop(&mut self) {
+        let hosts: Vec<_> = self.lock().hosts.values().cloned().collect();
+        let cookies: Vec<_> = hosts.iter().map(|host| host.cookies()).collect();
+        if let Err((file, cause)) = self.cookies.save(&cookies) {
+            self.printer
+                .warning(&file.display().to_string(), &format!("cannot save cookies ({cause})"));
+        }
     }
 }
 

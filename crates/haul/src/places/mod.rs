@@ -6,6 +6,7 @@
 mod common;
 mod expand;
 mod ftp;
+mod headers;
 mod http;
 mod mirrors;
 mod remotes;
@@ -87,6 +88,9 @@ struct Sources {
 impl<'a> Places<'a> {
     /// Opens with blocks of `block_size` bytes and long files stored as `split` says. `lanes` is how
     /// many lanes a transfer will want over a long path; 0 for what moves little.
+    ///
+    /// # Errors
+    /// Options about servers that make no sense.
     pub(crate) fn new(
         config: &'a Config,
         block_size: u64,
@@ -94,13 +98,20 @@ impl<'a> Places<'a> {
         remote: &RemoteArgs,
         printer: &Printer,
         lanes: usize,
-    ) -> Self {
-        let remotes = Remotes::new(remote, printer, lanes);
-        Self { config, block_size, split, sources: Mutex::default(), remotes }
+    ) -> Result<Self, Stop> {
+        let remotes = Remotes::new(remote, printer, lanes).map_err(Stop::Usage)?;
+        Ok(Self { config, block_size, split, sources: Mutex::default(), remotes })
     }
 
     /// For what needs names and no bytes.
-    pub(crate) fn for_names(config: &'a Config, remote: &RemoteArgs, printer: &Printer) -> Self {
+    ///
+    /// # Errors
+    /// As [`Places::new`].
+    pub(crate) fn for_names(
+        config: &'a Config,
+        remote: &RemoteArgs,
+        printer: &Printer,
+    ) -> Result<Self, Stop> {
         let block_size = haul_engine::Settings::default().block_size;
         Self::new(config, block_size, SplitArg::Auto, remote, printer, 0)
     }
@@ -126,6 +137,10 @@ impl<'a> Places<'a> {
                     self.remotes.note(&location, Some(name.as_str()), is_listed);
                     if let Some(command) = &remote.password_command {
                         self.remotes.password_command(&location, command);
+                    }
+                    if let Some(headers) = &remote.headers {
+                        let noted = self.remotes.headers(&location, headers);
+                        noted.map_err(|cause| Stop::Usage(format!("[remote.{name}]: {cause}")))?;
                     }
                     location
                 }
@@ -492,7 +507,8 @@ mod tests {
         let config: Config = toml::from_str(config).unwrap();
         let printer = Printer::new(OutputArgs::default());
         let places =
-            Places::new(&config, 1 << 20, SplitArg::Auto, &RemoteArgs::default(), &printer, 0);
+            Places::new(&config, 1 << 20, SplitArg::Auto, &RemoteArgs::default(), &printer, 0)
+                .unwrap();
         match places.locate(OsStr::new(argument)) {
             Ok(location) => Ok(location.to_string()),
             Err(Stop::Usage(message)) => Err(message),

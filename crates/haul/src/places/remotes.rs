@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use haul_http::client::{Headers, Proxies};
+use haul_http::parse::proxy;
 use haul_net::Waits;
 use haul_storage::{Error, ErrorKind, Location, Result, Scheme};
 
 use super::Place;
 use super::ftp::FtpPlaces;
+use super::headers::{self, CookieFiles};
 use super::http::HttpPlaces;
 use super::secrets::Secrets;
 use super::sftp::SftpPlaces;
@@ -28,19 +31,45 @@ pub(super) struct Remotes {
 impl Remotes {
     /// Hosts as the options say, and the environment. `lanes` is how many a transfer will want over
     /// a long path.
-    pub(super) fn new(remote: &RemoteArgs, printer: &Printer, lanes: usize) -> Self {
+    ///
+    /// # Errors
+    /// What is wrong with the options.
+    pub(super) fn new(
+        remote: &RemoteArgs,
+        printer: &Printer,
+        lanes: usize,
+    ) -> Result<Self, String> {
+        let cookies = CookieFiles::open(&remote.web)?;
+        let headers = headers::given(&remote.web)?;
         let threads = Arc::new(LaneThreads::default());
         let mut waits = reported_by(printer);
         if let Some(seconds) = remote.network.timeout {
             waits = waits.with_silence(Duration::from_secs(seconds.0));
         }
         let secrets = Arc::new(Secrets::of_environment());
-        Self {
-            sftp: SftpPlaces::new(remote, printer, &waits, &secrets, lanes, &threads),
-            http: HttpPlaces::new(remote, printer, &waits, &secrets, lanes, &threads),
-            ftp: FtpPlaces::new(remote, printer, &waits, &secrets, lanes, &threads),
-            secrets,
+        if let Some(value) = &remote.network.proxy {
+            proxy::check_option(value).map_err(|error| error.to_string())?;
         }
+        let proxies = Proxies::of_environment().with_option(remote.network.proxy.as_deref());
+        let web = (headers, cookies, proxies.clone());
+        Ok(Self {
+            sftp: SftpPlaces::new(remote, printer, &waits, &secrets, lanes, &threads),
+            http: HttpPlaces::new(remote, web, printer, &waits, &secrets, lanes, &threads),
+            ftp: FtpPlaces::new(remote, proxies, printer, &waits, &secrets, lanes, &threads),
+            secrets,
+        })
+    }
+
+    /// Remembers header fields of the configuration for a host.
+    ///
+    /// # Errors
+    /// It does not speak HTTP.
+    pub(super) fn headers(&self, location: &Location, headers: &Headers) -> Result<(), String> {
+        match protocol(location) {
+            Some(Protocol::Http) => self.http.headers(location, headers),
+            _ => return Err("headers are for http, https, dav and davs".to_owned()),
+        }
+        Ok(())
     }
 
     /// Notes a host of the command, which may be a remote of the configuration, or one of a list.

@@ -110,6 +110,7 @@ impl World {
         session.write("work/list.txt", "2025/a.jpg\n");
         session.write("work/hosts.txt", "server\nnode01\n");
         session.write("work/urls.txt", self.here("https://server/big.iso\nserver:notes.txt\n"));
+        session.write("work/cookies.txt", "server\tFALSE\t/\tTRUE\t0\tid\t7\n");
         session.tool(&format!("cp {} work/key", self.sshd.user_key().display()));
         session.tool("chmod 600 work/key");
         let certificate = rcgen::generate_simple_self_signed(vec!["nas".to_owned()]).unwrap();

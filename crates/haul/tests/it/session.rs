@@ -101,7 +101,7 @@ impl Session {
         said
     }
 
-    fn ran(&self, line: &str, output: Output) -> Ran {
+    pub(crate) fn ran(&self, line: &str, output: Output) -> Ran {
         Ran { line: line.to_owned(), root: self.path(""), output }
     }
 

@@ -128,7 +128,10 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("HAUL_PASSWORD, HAUL_PASSWORD_NAME", "The password of the only host, or of [remote.NAME]."),
     ("HAUL_TOKEN, HAUL_TOKEN_NAME", "A bearer token for HTTP and WebDAV."),
     ("NETRC", "A file to use instead of ~/.netrc."),
-    ("http_proxy, https_proxy, all_proxy, no_proxy", "Proxies for HTTP and WebDAV, as for curl."),
+    (
+        "http_proxy, https_proxy, ftp_proxy, all_proxy, no_proxy",
+        "Proxies for HTTP, WebDAV and FTP (SOCKS5 only), as for curl.",
+    ),
     (
         "XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_CACHE_HOME",
         "Directories to use instead of ~/.config, ~/.local/state and ~/.cache.",

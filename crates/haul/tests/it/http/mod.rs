@@ -8,6 +8,7 @@ mod connections;
 mod cuts;
 mod encoded;
 mod expect;
+mod headers;
 mod lengths;
 mod lists;
 mod mirrors;
@@ -17,7 +18,9 @@ mod ranges;
 mod redirects;
 mod secrets;
 mod server;
+mod sign_in;
 mod slow;
+mod socks;
 mod tls;
 
 use std::fs;

@@ -120,7 +120,7 @@ fn another_server_that_asks_for_a_password_gets_none() {
         let session = Session::new();
         let ran = copy_as(&session, variable, &url).status(1);
         assert!(!session.has("dst/f"));
-        assert!(ran.err().contains("asks who we are"), "{}", ran.err());
+        assert!(ran.err().contains("requires credentials; those of"), "{}", ran.err());
         assert!(!ran.err().contains(SECRET));
     }
     assert!(!other.asked().is_empty());

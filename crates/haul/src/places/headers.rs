@@ -1,0 +1,156 @@
+//! Header fields and cookies of the command line, and files of cookies.
+//!
+//! Errors name the option, the file and the line, and never a value: it may be a secret.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use haul_http::client::Headers;
+use haul_http::parse::cookies::{self, Cookie};
+use haul_storage::io_cause;
+
+use crate::args::WebArgs;
+
+/// What curl writes at the top. Readers want the first line.
+const TITLE: &str = "# Netscape HTTP Cookie File\n# Written by haul. It may contain secrets.\n\n";
+
+/// What the command line gives.
+///
+/// # Errors
+/// What of it cannot be sent, and why.
+pub(super) fn given(args: &WebArgs) -> Result<Headers, String> {
+    let mut headers = Headers::default();
+    for (at, text) in args.headers.iter().enumerate() {
+        match text.strip_prefix('@') {
+            None => headers.add_line(text).map_err(|error| match args.headers.len() {
+                1 => format!("--header: {error}"),
+                _ => format!("--header number {}: {error}", at + 1),
+            })?,
+            Some(file) => add_file(&mut headers, Path::new(file))?,
+        }
+    }
+    let add = |headers: &mut Headers, name: &str, value: &Option<String>| match value {
+        Some(value) => headers.add(name, value),
+        None => Ok(()),
+    };
+    add(&mut headers, "User-Agent", &args.user_agent)
+        .map_err(|error| format!("--user-agent: {error}"))?;
+    add(&mut headers, "Referer", &args.referer).map_err(|error| format!("--referer: {error}"))?;
+    for text in &args.cookies {
+        headers.add_cookies(text).map_err(|error| {
+            let hint = if text.contains('=') {
+                ""
+            } else {
+                "\nhint: for a file of cookies write --load-cookies FILE"
+            };
+            format!("--cookie: {error}{hint}")
+        })?;
+    }
+    Ok(headers)
+}
+
+/// Adds the fields of a file, one a line. Empty lines and those that begin with `#` are left out.
+fn add_file(headers: &mut Headers, file: &Path) -> Result<(), String> {
+    let text = fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
+    for (at, line) in text.lines().enumerate() {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let added = headers.add_line(line);
+        added.map_err(|error| format!("{}:{}: {error}", file.display(), at + 1))?;
+    }
+    Ok(())
+}
+
+fn unreadable(file: &Path, error: &io::Error) -> String {
+    format!("{}: cannot read ({})", file.display(), io_cause(error))
+}
+
+/// Files of cookies.
+#[derive(Debug)]
+pub(super) struct CookieFiles {
+    loaded: Vec<Cookie>,
+    save: Option<PathBuf>,
+}
+
+impl CookieFiles {
+    /// Reads the one that is to be loaded, and sees that the other can be written.
+    ///
+    /// # Errors
+    /// It cannot, or is no file of cookies.
+    pub(super) fn open(args: &WebArgs) -> Result<Self, String> {
+        let loaded = match &args.load_cookies {
+            None => Vec::new(),
+            Some(file) => {
+                let bytes = fs::read(file).map_err(|error| unreadable(file, &error))?;
+                cookies::read(&bytes).map_err(|error| format!("{}: {error}", file.display()))?
+            }
+        };
+        let save = args.save_cookies.clone();
+        if let Some(file) = &save {
+            let failed = |error: &io::Error| {
+                format!("{}: cannot write ({})", file.display(), io_cause(error))
+            };
+            if file.is_dir() {
+                return Err(format!("{}: cannot write (is a directory)", file.display()));
+            }
+            let new = new_file(file);
+            create(&new).and_then(|_| fs::remove_file(&new)).map_err(|error| failed(&error))?;
+        }
+        Ok(Self { loaded, save })
+    }
+
+    /// What was in the file.
+    pub(super) fn loaded(&self) -> &[Cookie] {
+        &self.loaded
+    }
+
+    /// Whether there is a file to write.
+    pub(super) const fn is_saving(&self) -> bool {
+        self.save.is_some()
+    }
+
+    /// Writes the cookies of all hosts, if that is wanted. Where there are none it is what was loaded.
+    ///
+    /// # Errors
+    /// The file, and why it cannot be written.
+    pub(super) fn save(&self, of_hosts: &[Vec<Cookie>]) -> Result<(), (&Path, String)> {
+        let Some(file) = &self.save else { return Ok(()) };
+        let mut all: Vec<Cookie> = Vec::new();
+        let each = of_hosts.iter().flatten();
+        // What one host has set goes before what another one still has as it was loaded.
+        let (loaded, set): (Vec<_>, Vec<_>) = each.partition(|cookie| self.loaded.contains(cookie));
+        let before = if of_hosts.is_empty() { self.loaded.iter().collect() } else { loaded };
+        for cookie in before.into_iter().chain(set) {
+            all.retain(|known| !cookie.replaces(known));
+            all.push(cookie.clone());
+        }
+        let text: String = all.iter().filter_map(Cookie::line).collect();
+        let new = new_file(file);
+        let written = create(&new).and_then(|mut to| {
+            to.write_all(format!("{TITLE}{text}").as_bytes())?;
+            to.sync_all()?;
+            fs::rename(&new, file)
+        });
+        written.map_err(|error| {
+            // It may not be there.
+            drop(fs::remove_file(&new));
+            (file.as_path(), io_cause(&error))
+        })
+    }
+}
+
+/// Where a file is written until it is complete.
+fn new_file(file: &Path) -> PathBuf {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", process::id()));
+    file.with_file_name(name)
+}
+
+/// A file that only the user can read.
+fn create(file: &Path) -> io::Result<File> {
+    File::options().write(true).create_new(true).mode(0o600).open(file)
+}

@@ -1,0 +1,205 @@
+//! Header fields and cookies that the user gives: who gets them, and who sees them.
+
+use std::fs;
+use std::path::Path;
+
+use super::answer::{Answer, End, File};
+use super::nginx::Nginx;
+use super::server::{Asked, Server};
+use super::whole;
+use crate::content::content;
+use crate::session::{Ran, Session};
+
+const SIZE: usize = 2 << 20;
+const SECRET: &str = "open-sesame";
+const OPTIONS: &str = "--lanes 2 --chunk 128K --retries 2";
+
+/// `haul` with the words of `line`, and arguments that have spaces.
+pub(super) fn haul(session: &Session, line: &str, arguments: &[&str]) -> Ran {
+    let mut command = session.command(line);
+    command.args(arguments);
+    session.ran(&format!("{line} {arguments:?}"), command.output().unwrap())
+}
+
+/// What of the secrets below a request has.
+fn has(asked: &Asked) -> Vec<bool> {
+    let field = |name: &str, value: &str| asked.field(name) == Some(value);
+    vec![
+        field("x-token", SECRET),
+        field("referer", "http://from/open-sesame"),
+        field("cookie", "a=open-sesame; c=d"),
+        field("user-agent", "Me/1"),
+    ]
+}
+
+const SECRETS: [&str; 8] = [
+    "--header",
+    "X-Token: open-sesame",
+    "--referer",
+    "http://from/open-sesame",
+    "--cookie",
+    "a=open-sesame; c=d",
+    "--user-agent",
+    "Me/1",
+];
+
+/// Nothing that haul has written has the secret in it.
+fn is_nowhere(session: &Session, ran: &Ran) {
+    fn search(directory: &Path) {
+        for entry in fs::read_dir(directory).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                search(&path);
+            } else {
+                let text = fs::read(&path).unwrap();
+                let found = text.windows(SECRET.len()).any(|part| part == SECRET.as_bytes());
+                assert!(!found, "the secret is in {}", path.display());
+            }
+        }
+    }
+    search(&session.path(""));
+    assert!(!format!("{}{}", ran.out(), ran.err()).contains(SECRET), "{}", ran.err());
+}
+
+#[test]
+fn headers_go_with_every_request_to_the_server_that_is_named_and_to_no_other() {
+    let file = File::new(content(1, SIZE));
+    let bytes = file.content.clone();
+    let here = file.clone();
+    let other = Server::start(move |asked| file.answer(asked));
+    let to = other.url("/f");
+    let server = Server::start(move |asked| match asked.target.as_str() {
+        "/f" => Answer::redirect(302, &to),
+        _ => here.answer(asked),
+    });
+    let session = Session::new();
+    let line = format!("cp {OPTIONS} -v --log-file log {} dst/", server.url("/f"));
+    let ran = haul(&session, &line, &SECRETS).status(0);
+    whole(&session, &bytes);
+    is_nowhere(&session, &ran);
+    assert!(!server.asked().is_empty() && other.asked().len() > 5);
+    for asked in server.asked() {
+        assert_eq!(has(&asked), [true; 4], "{asked:?}");
+    }
+    for asked in other.asked() {
+        // Who haul says it is, is no secret, and what some servers look at.
+        assert_eq!(has(&asked), [false, false, false, true], "{asked:?}");
+    }
+    let before = server.asked().len();
+    haul(&session, &format!("cp {OPTIONS} {} near/f", server.url("/g")), &SECRETS).status(0);
+    let parts = server.asked().split_off(before);
+    assert!(parts.len() > 5);
+    assert!(parts.iter().all(|asked| has(asked) == [true; 4]), "{parts:?}");
+}
+
+#[test]
+fn a_run_that_fails_has_no_header_in_what_it_says_and_leaves() {
+    let file = File::new(content(1, SIZE));
+    let server = Server::start(move |asked| match asked.range() {
+        Some((first, _)) if first > SIZE / 2 => Answer::page(500),
+        _ => file.answer(asked).cut(100_000, End::Closes),
+    });
+    for more in ["-v", "--json"] {
+        let session = Session::new();
+        let line = format!("cp {OPTIONS} {more} --log-file log {} dst/", server.url("/f"));
+        let ran = haul(&session, &line, &SECRETS).status(1);
+        is_nowhere(&session, &ran);
+    }
+}
+
+#[test]
+fn headers_of_a_remote_are_for_it_alone_and_the_command_line_goes_first() {
+    let file = || {
+        let file = File::new(content(1, 1000));
+        Server::start(move |asked| file.answer(asked))
+    };
+    let (one, other) = (file(), file());
+    let session = Session::new();
+    let config = format!(
+        "[remote.one]\nurl = \"{}\"\nheaders = {{ X-Token = \"{SECRET}\", X-More = \"1\" }}\n",
+        one.url("/")
+    );
+    session.write("c.toml", config);
+    let line = format!("cp --config c.toml one:f {} dst/", other.url("/g"));
+    haul(&session, &line, &["--header", "X-More: 2"]).status(0);
+    for asked in one.asked() {
+        let fields = (asked.field("x-token"), asked.field("x-more"));
+        assert_eq!(fields, (Some(SECRET), Some("2")), "{asked:?}");
+    }
+    for asked in other.asked() {
+        assert_eq!((asked.field("x-token"), asked.field("x-more")), (None, Some("2")));
+    }
+    session.write(
+        "c.toml",
+        format!("[remote.x]\nurl = \"ftp://h/\"\nheaders = {{ A = \"{SECRET}\" }}\n"),
+    );
+    let ran = session.haul("ls --config c.toml x:").status(2);
+    assert!(ran.err().contains("[remote.x]: headers are for http"), "{}", ran.err());
+    assert!(!ran.err().contains(SECRET));
+}
+
+#[test]
+fn a_header_that_cannot_be_sent_is_wrong_usage_that_repeats_no_value() {
+    let session = Session::new().file("fields", "X-A: 1\n\n# comment\nopen-sesame\n");
+    for (option, value, said) in [
+        ("--header", "Host: open-sesame", "--header: host cannot be set: haul takes it from the"),
+        ("--header", "Content-Length: open-sesame", "content-length cannot be set: it says where"),
+        ("--header", "Range: open-sesame", "range cannot be set: haul requests the ranges"),
+        ("--header", "X-A: open-sesame\r\nHost: x", "the value of x-a has a line break"),
+        ("--header", "open-sesame", "there is no colon; write 'Name: value'"),
+        ("--header", "@fields", "fields:4: there is no colon"),
+        ("--header", "@no/where", "no/where: cannot read (not found)"),
+        ("--user-agent", "open-sesame\n", "--user-agent: the value of user-agent has a line"),
+        ("--cookie", "open-sesame", "hint: for a file of cookies write --load-cookies FILE"),
+    ] {
+        let ran = haul(&session, "cp http://127.0.0.1:1/f dst/", &[option, value]).status(2);
+        assert!(ran.err().contains(said), "{value}: {}", ran.err());
+        assert!(!ran.err().contains(SECRET), "{}", ran.err());
+        assert!(!session.has("dst"));
+    }
+}
+
+#[test]
+fn an_authorization_of_the_user_takes_the_place_of_haul_s_own() {
+    let file = File::new(content(1, SIZE));
+    let bytes = file.content.clone();
+    let server = Server::start(move |asked| match asked.field("authorization") {
+        Some("Basic open-sesame") => file.answer(asked),
+        _ => Answer::page(401).with("WWW-Authenticate", "Basic realm=\"here\""),
+    });
+    let session = Session::new();
+    let line = format!("cp {OPTIONS} {} dst/", server.url("/f"));
+    haul(&session, &line, &["--header", "Authorization: Basic open-sesame"]).status(0);
+    whole(&session, &bytes);
+    let before = server.asked().len();
+    let ran = haul(&session, &line.replace("dst/", "other/"), &["--header", "Authorization: no"]);
+    let ran = ran.status(1);
+    assert!(ran.err().contains("refuses the given Authorization header"), "{}", ran.err());
+    assert_eq!(server.asked().len(), before + 1);
+}
+
+#[test]
+fn nginx_lets_in_who_has_the_header_and_the_cookie() {
+    let location = "if ($http_x_token != \"open-sesame\") { return 403; }
+                    if ($cookie_id != \"7\") { return 403; }";
+    let Some(nginx) = Nginx::start("", location) else { return };
+    let bytes = content(1, SIZE);
+    fs::create_dir(nginx.www("d")).unwrap();
+    fs::write(nginx.www("d/f"), &bytes).unwrap();
+    let session = Session::new().file("fields", format!("X-Token: {SECRET}\n"));
+    let line = format!("cp {OPTIONS} {} dst/", nginx.url("/d/f"));
+    haul(&session, &line, &["--cookie", "x=y; id=7"]).status(1).stderr_has("403");
+    haul(&session, &line, &["--header", "@fields"]).status(1).stderr_has("403");
+    haul(&session, &line, &["--header", "@fields", "--cookie", "x=y; id=7"]).status(0);
+    whole(&session, &bytes);
+    let jar = "# Netscape HTTP Cookie File\n127.0.0.1\tFALSE\t/d\tFALSE\t0\tid\t7\n";
+    session.write("cookies.txt", jar);
+    fs::remove_dir_all(session.path("dst")).unwrap();
+    let files = ["--header", "@fields", "--load-cookies", "cookies.txt"];
+    haul(&session, &line, &files).status(0);
+    whole(&session, &bytes);
+    session.write("cookies.txt", jar.replace("/d", "/e"));
+    haul(&session, &line.replace("dst/", "other/"), &files).status(1);
+    session.write("cookies.txt", jar.replace('\t', " "));
+    haul(&session, &line, &files).status(2).stderr_has("cookies.txt: line 2 is not a cookie");
+}

@@ -1,0 +1,321 @@
+//! Files behind a server that signs in by redirects and cookies, as archives of data are: the server of the data sends
+//! who has no cookie of its own to another one, which wants name and password and sends them back with a code.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::answer::{Answer, File};
+use super::headers::haul;
+use super::server::{Asked, Server};
+use super::whole;
+use crate::content::content;
+use crate::session::{Ran, Session};
+
+const SIZE: usize = 4 << 20;
+const OPTIONS: &str = "--lanes 4 --chunk 128K --retries 2";
+
+/// "ada" and "open-sesame".
+const BASIC: &str = "Basic YWRhOm9wZW4tc2VzYW1l";
+const SECRET: &str = "open-sesame";
+
+/// The two servers.
+struct Archive {
+    data: Server,
+    login: Server,
+    bytes: Arc<Vec<u8>>,
+}
+
+/// How the server that signs in says that it wants to know who asks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    ByStatus,
+    /// By a page for people, as some do that want the password with the first request.
+    ByPage,
+}
+
+impl Archive {
+    /// A session at the server of the data is good for `good` requests.
+    fn start(asks: Asks, good: u64) -> Self {
+        let file = File::new(content(1, SIZE));
+        let bytes = file.content.clone();
+        // The server of the data is known only when it runs.
+        let home: Arc<Mutex<String>> = Arc::default();
+        let back = Arc::clone(&home);
+        let codes = AtomicU64::new(0);
+        let login = Server::start(move |asked| {
+            let signed_in = Some(BASIC) == asked.field("authorization");
+            let is_known = has_cookie(asked, "sso=ada");
+            match (signed_in || is_known, asks) {
+                (true, _) => {
+                    let code = codes.fetch_add(1, Ordering::SeqCst);
+                    let home = back.lock().unwrap();
+                    Answer::redirect(302, &format!("{home}/login?code={code}&to={}", to(asked)))
+                        .with("Set-Cookie", "sso=ada; Path=/; HttpOnly; Max-Age=3600")
+                }
+                (false, Asks::ByStatus) => {
+                    Answer::page(401).with("WWW-Authenticate", "Basic realm=\"archive\"")
+                }
+                (false, Asks::ByPage) => Answer::page(200),
+            }
+        });
+        // By another name: a cookie of the one is none of the other.
+        let at = format!("http://localhost:{}/authorize?to=", login.address().port());
+        let sessions: Mutex<HashSet<String>> = Mutex::default();
+        let served = AtomicU64::new(0);
+        let data = Server::start(move |asked| {
+            let mut sessions = sessions.lock().unwrap();
+            if let Some((_, rest)) = asked.target.split_once("/login?code=") {
+                let (code, to) = rest.split_once("&to=").unwrap();
+                sessions.insert(format!("session={code}"));
+                served.store(0, Ordering::SeqCst);
+                return Answer::redirect(302, to)
+                    .with("Set-Cookie", format!("session={code}; Path=/; HttpOnly"));
+            }
+            if sessions.iter().any(|session| has_cookie(asked, session)) {
+                if served.fetch_add(1, Ordering::SeqCst) < good {
+                    return file.answer(asked);
+                }
+                sessions.clear();
+            }
+            Answer::redirect(302, &format!("{at}{}", asked.target))
+        });
+        *home.lock().unwrap() = data.url("");
+        Self { data, login, bytes }
+    }
+
+    fn copy(&self, session: &Session, options: &str, variables: &[(&str, &str)]) -> Ran {
+        let line = format!("cp {OPTIONS} {options} {} dst/", self.data.url("/f"));
+        session.haul_where(&line, variables)
+    }
+
+    /// Nobody was told what is not for them.
+    fn kept_apart(&self) {
+        for asked in self.data.asked() {
+            assert!(asked.field("authorization").is_none(), "{asked:?}");
+            assert!(!has_cookie(&asked, "sso=ada"), "{asked:?}");
+        }
+        for asked in self.login.asked() {
+            let cookie = asked.field("cookie").unwrap_or_default();
+            assert!(!cookie.contains("session="), "{asked:?}");
+        }
+    }
+
+    /// How often a password was sent.
+    fn passwords(&self) -> usize {
+        let asked = self.login.asked();
+        asked.iter().filter(|asked| asked.field("authorization").is_some()).count()
+    }
+}
+
+fn has_cookie(asked: &Asked, pair: &str) -> bool {
+    asked.field("cookie").is_some_and(|cookies| cookies.split("; ").any(|known| known == pair))
+}
+
+fn to(asked: &Asked) -> &str {
+    asked.target.split_once("to=").unwrap().1
+}
+
+fn netrc(session: &Session, text: &str) {
+    session.write("home/.netrc", text);
+    let mode = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(session.path("home/.netrc"), mode).unwrap();
+}
+
+fn with_netrc() -> Session {
+    let session = Session::new();
+    netrc(&session, "machine localhost login ada password open-sesame\n");
+    session
+}
+
+#[test]
+fn the_netrc_signs_in_at_the_server_that_is_redirected_to() {
+    for asks in [Asks::ByStatus, Asks::ByPage] {
+        let archive = Archive::start(asks, u64::MAX);
+        let session = with_netrc();
+        // What is for the server that is named is for no other.
+        let ran = archive.copy(&session, "-v", &[("HAUL_TOKEN", "other-secret")]).status(0);
+        whole(&session, &archive.bytes);
+        archive.kept_apart_but_for_the_token();
+        assert!(!format!("{}{}", ran.out(), ran.err()).contains(SECRET));
+        // The walk is done once, whatever number of parts is read.
+        assert_eq!(archive.passwords(), 1);
+        assert_eq!(archive.login.asked().len(), 1);
+        assert!(archive.data.asked().len() > 10, "it was not read by parts");
+    }
+}
+
+impl Archive {
+    /// The token may go to the server of the data, which never asks for it.
+    fn kept_apart_but_for_the_token(&self) {
+        self.kept_apart();
+        for asked in self.login.asked() {
+            assert!(!format!("{asked:?}").contains("other-secret"), "{asked:?}");
+        }
+    }
+}
+
+#[test]
+fn a_session_that_ends_half_way_is_begun_anew() {
+    let archive = Archive::start(Asks::ByStatus, 12);
+    let session = with_netrc();
+    archive.copy(&session, "", &[]).status(0);
+    whole(&session, &archive.bytes);
+    archive.kept_apart();
+    // One request of those that notice it signs in.
+    let walks = archive.login.asked().len();
+    assert_eq!(archive.passwords(), walks);
+    assert!((2..=8).contains(&walks), "{walks} walks for {} requests", archive.data.asked().len());
+}
+
+#[test]
+fn many_files_are_signed_in_for_once() {
+    let archive = Archive::start(Asks::ByStatus, u64::MAX);
+    let session = with_netrc();
+    let urls: Vec<_> = (0..20).map(|number| archive.data.url(&format!("/f{number}"))).collect();
+    session.haul(&format!("cp {} dst/", urls.join(" "))).status(0);
+    assert_eq!(fs::read_dir(session.path("dst")).unwrap().count(), 20);
+    assert_eq!((archive.login.asked().len(), archive.passwords()), (1, 1));
+    archive.kept_apart();
+}
+
+#[test]
+fn without_a_line_of_its_own_a_server_that_is_redirected_to_gets_nothing() {
+    let variables = [("HAUL_PASSWORD", SECRET), ("HAUL_TOKEN", SECRET)];
+    for (asks, said) in [
+        (Asks::ByStatus, "requires credentials; those of http://127.0.0.1"),
+        (Asks::ByPage, "which sends a web page instead of the file"),
+    ] {
+        let archive = Archive::start(asks, u64::MAX);
+        let session = Session::new();
+        // Who has no name in it names no server.
+        netrc(
+            &session,
+            "machine 127.0.0.1 login ada password open-sesame\ndefault login ada password open-sesame\n",
+        );
+        let line = format!("cp {} dst/x.h5", archive.data.url("/f.h5"));
+        let ran = session.haul_where(&line, &variables[1..]).status(1);
+        assert!(ran.err().contains(said), "{}", ran.err());
+        let hint = "machine localhost login USER password PASSWORD";
+        assert!(ran.err().contains("hint: ") && ran.err().contains(hint), "{}", ran.err());
+        assert!(!session.has("dst/x.h5"));
+        let user = archive.data.url("/f.h5").replacen("http://", "http://ada@", 1);
+        session.haul_where(&format!("cp {user} dst/x.h5"), &variables[..1]).status(1);
+        for asked in archive.login.asked() {
+            assert!(asked.field("authorization").is_none(), "{asked:?}");
+            assert!(!format!("{asked:?}").contains(SECRET), "{asked:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_password_is_sent_once_whatever_number_of_files_there_is() {
+    let archive = Archive::start(Asks::ByStatus, u64::MAX);
+    let session = Session::new();
+    netrc(&session, "machine localhost login ada password wrong-sesame\n");
+    let urls: Vec<_> = (0..5).map(|number| archive.data.url(&format!("/f{number}"))).collect();
+    let ran = session.haul(&format!("cp --retries 3 {} dst/", urls.join(" "))).status(1);
+    assert!(ran.err().contains("refuses the name or the password"), "{}", ran.err());
+    assert!(!ran.err().contains("wrong-sesame"));
+    assert_eq!(archive.passwords(), 1);
+}
+
+#[test]
+fn cookies_that_are_saved_spare_the_next_run_the_password() {
+    let archive = Archive::start(Asks::ByStatus, u64::MAX);
+    let session = with_netrc();
+    archive.copy(&session, "--save-cookies jar", &[]).status(0);
+    let mode = fs::metadata(session.path("jar")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let jar = session.read("jar");
+    assert!(jar.starts_with("# Netscape HTTP Cookie File\n"), "{jar}");
+    assert!(jar.contains("#HttpOnly_127.0.0.1\tFALSE\t/\tFALSE\t0\tsession\t0\n"), "{jar}");
+    assert!(jar.contains("#HttpOnly_localhost\tFALSE\t/\tFALSE\t"), "{jar}");
+    fs::remove_file(session.path("home/.netrc")).unwrap();
+    // With the session of the data nobody signs in; with that of the other one nobody is asked.
+    for (drop, walks) in [("sso", 1), ("session", 2)] {
+        let left: String = jar
+            .lines()
+            .filter(|line| !line.contains(drop))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        session.write("some", left);
+        fs::remove_dir_all(session.path("dst")).unwrap();
+        archive.copy(&session, "--load-cookies some --save-cookies some", &[]).status(0);
+        whole(&session, &archive.bytes);
+        assert_eq!((archive.login.asked().len(), archive.passwords()), (walks, 1));
+    }
+    assert!(session.read("some").contains("session\t1\n"), "{}", session.read("some"));
+    archive.kept_apart();
+    let line = format!("cp {} dst/ --save-cookies no/where", archive.data.url("/f"));
+    session.haul(&line).status(2).stderr_has("no/where: cannot write (not found)");
+    let curl = std::process::Command::new("curl")
+        .args(["-s", "-f", "-b", "some", "-o", "by-curl", &archive.data.url("/f")])
+        .current_dir(session.path(""))
+        .status();
+    if curl.is_ok_and(|status| status.success()) {
+        assert!(fs::read(session.path("by-curl")).unwrap() == archive.bytes[..]);
+    } else {
+        eprintln!("skipped: curl does not read what haul saved, or is not here");
+    }
+}
+
+/// Each waited for the one before, and started over when that had arrived.
+#[test]
+fn a_server_that_signs_in_without_cookies_takes_many_requests_at_once() {
+    let file = File::new(content(1, 1000));
+    let most = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&most);
+    let login = Server::start(move |asked| {
+        if asked.field("authorization") != Some(BASIC) {
+            return Answer::page(401).with("WWW-Authenticate", "Basic realm=\"archive\"");
+        }
+        seen.fetch_max(asked.open, Ordering::SeqCst);
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        file.answer(asked)
+    });
+    let to = format!("http://localhost:{}", login.address().port());
+    let names: Vec<_> =
+        (0..40).map(|number| format!("<a href=\"f{number}\">f{number}</a>")).collect();
+    let page = format!("<html><title>Index of /d/</title><body>{}</body></html>", names.join("\n"));
+    let data = Server::start(move |asked| match asked.target.as_str() {
+        "/d/" => Answer::new(200, page.as_bytes()).with("Content-Type", "text/html"),
+        target => Answer::redirect(302, &format!("{to}{target}")),
+    });
+    let session = with_netrc();
+    session.haul(&format!("cp --retries 0 {} dst/", data.url("/d/"))).status(0);
+    assert_eq!(fs::read_dir(session.path("dst")).unwrap().count(), 40);
+    assert!(most.load(Ordering::SeqCst) > 1, "one after the other");
+    assert!(data.asked().iter().all(|asked| asked.field("authorization").is_none()));
+}
+
+#[test]
+fn a_cookie_of_a_redirect_to_the_same_place_is_seen_there() {
+    let file = File::new(content(1, SIZE));
+    let bytes = file.content.clone();
+    let server = Server::start(move |asked| match has_cookie(asked, "seen=1") {
+        true => file.answer(asked),
+        false => Answer::redirect(302, &asked.target).with("Set-Cookie", "seen=1; Path=/"),
+    });
+    let session = Session::new();
+    session.haul(&format!("cp {OPTIONS} {} dst/", server.url("/f"))).status(0);
+    whole(&session, &bytes);
+    let without = server.asked().iter().filter(|asked| !has_cookie(asked, "seen=1")).count();
+    assert_eq!(without, 1, "the cookie was not kept");
+}
+
+#[test]
+fn a_cookie_that_no_redirect_needs_is_not_sent() {
+    let file = File::new(content(1, SIZE));
+    let server =
+        Server::start(move |asked| file.answer(asked).with("Set-Cookie", "track=me; Path=/"));
+    let session = Session::new();
+    let line = format!("cp {OPTIONS} {} dst/", server.url("/f"));
+    session.haul(&line).status(0);
+    assert!(server.asked().iter().all(|asked| asked.field("cookie").is_none()));
+    // Who has cookies of their own wants all of them.
+    haul(&session, &line.replace("dst/", "other/"), &["--cookie", "a=b"]).status(0);
+    assert!(server.asked().iter().any(|asked| has_cookie(asked, "track=me")));
+}

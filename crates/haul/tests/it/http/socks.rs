@@ -1,0 +1,177 @@
+//! SOCKS5 proxies: the one that OpenSSH has (`ssh -D`).
+
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::answer::File;
+use super::server::Server;
+use super::whole;
+use crate::content::content;
+use crate::ftp::vsftpd::{Tls, Vsftpd};
+use crate::port::free_port;
+use crate::session::Session;
+use crate::sftp::sshd::Sshd;
+
+const SIZE: usize = 4 << 20;
+
+/// `ssh -D`, and its server.
+struct Socks {
+    port: u16,
+    child: Child,
+    sshd: Sshd,
+}
+
+impl Socks {
+    /// `None`, and the test says that it is skipped, where there is no OpenSSH.
+    fn start() -> Option<Self> {
+        if !Path::new("/usr/bin/ssh").exists() {
+            eprintln!("skipped: there is no /usr/bin/ssh (Debian: openssh-client)");
+            return None;
+        }
+        if !Sshd::is_here() {
+            return None;
+        }
+        let sshd = Sshd::start();
+        let port = free_port();
+        let mut command = Command::new("/usr/bin/ssh");
+        command.args(["-F", "none", "-N", "-D", &format!("127.0.0.1:{port}")]);
+        command.arg("-i").arg(sshd.user_key());
+        for option in sshd.isolated() {
+            command.args(["-o", &option]);
+        }
+        command.args(["-o", &format!("HostKeyAlias={}", sshd.known_name())]);
+        command.args(["-p", &sshd.port().to_string(), &format!("{}@127.0.0.1", sshd.user())]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let begun = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(child.try_wait().unwrap().is_none(), "ssh has ended: {}", sshd.log());
+            assert!(begun.elapsed() < Duration::from_secs(20), "ssh does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Some(Self { port, child, sshd })
+    }
+
+    fn url(&self, scheme: &str) -> String {
+        format!("{scheme}://127.0.0.1:{}", self.port)
+    }
+
+    fn stop(&mut self) {
+        // It may have ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl Drop for Socks {
+    fn drop(&mut self) {
+        self.stop();
+        self.sshd.stop();
+    }
+}
+
+#[test]
+fn a_file_comes_through_a_socks_proxy_of_option_or_environment() {
+    let Some(mut socks) = Socks::start() else { return };
+    let file = File::new(content(1, SIZE));
+    let bytes = file.content.clone();
+    let server = Server::start(move |asked| file.answer(asked));
+    let by_name = server.url("/f").replace("127.0.0.1", "localhost");
+    let get = |session: &Session, options: &str, url: &str, variable: (&str, &str)| {
+        let line = format!("cp --lanes 4 --chunk 256K --retries 0 {options} {url} dst/");
+        session.haul_where(&line, &[variable])
+    };
+    let through = [
+        (format!("--proxy {}", socks.url("socks5h")), ("no_proxy", "")),
+        (format!("--all-proxy {}", socks.url("socks5")), ("no_proxy", "")),
+        (String::new(), ("ALL_PROXY", &socks.url("socks5")[..])),
+        (String::new(), ("http_proxy", &socks.url("socks5h")[..])),
+    ];
+    for (options, variable) in &through {
+        for url in [&server.url("/f"), &by_name] {
+            let session = Session::new();
+            let before = server.asked().len();
+            get(&session, options, url, *variable).status(0);
+            whole(&session, &bytes);
+            let asked = server.asked().split_off(before);
+            assert!(asked.len() > 5);
+            // A SOCKS proxy is no HTTP proxy: the server is asked as if it were not there.
+            assert!(asked.iter().all(|asked| asked.target == "/f"));
+            assert!(asked.iter().all(|asked| asked.field("proxy-authorization").is_none()));
+        }
+    }
+    // Where a name is looked up.
+    let nowhere = "http://nowhere.invalid/f";
+    let session = Session::new();
+    let there = get(&session, &through[0].0, nowhere, ("a", "b")).status(1);
+    assert!(there.err().contains("the proxy socks5h://127.0.0.1"), "{}", there.err());
+    let here = get(&session, &through[1].0, nowhere, ("a", "b")).status(1);
+    assert!(!here.err().contains("socks5"), "{}", here.err());
+    // It was the proxy that they went through.
+    socks.stop();
+    let accepted = server.accepted();
+    for (options, variable) in &through {
+        let ran = get(&session, options, &server.url("/f"), *variable).status(1);
+        let said = format!("127.0.0.1:{} cannot be reached: ", socks.port);
+        assert!(
+            ran.err().contains("the proxy socks5") && ran.err().contains(&said),
+            "{}",
+            ran.err()
+        );
+    }
+    assert_eq!(server.accepted(), accepted);
+    for options in ["--proxy none", "--proxy="] {
+        let session = Session::new();
+        let variable = ("ALL_PROXY", &socks.url("socks5")[..]);
+        get(&session, options, &server.url("/f"), variable).status(0);
+        whole(&session, &bytes);
+    }
+    let session = Session::new();
+    let excepted = [("ALL_PROXY", &socks.url("socks5")[..]), ("no_proxy", "127.0.0.1")];
+    session.haul_where(&format!("cp {} dst/", server.url("/f")), &excepted).status(0);
+}
+
+#[test]
+fn ftp_and_its_data_connections_go_through_a_socks_proxy() {
+    let Some(mut socks) = Socks::start() else { return };
+    let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
+    let session = Session::new();
+    session.write("src/f", content(1, SIZE));
+    session.write("src/g", "small");
+    let url = format!("ftp://localhost:{}/up", server.port());
+    let proxy = format!("--proxy {}", socks.url("socks5h"));
+    session.haul(&format!("cp {proxy} src {url}/")).status(0);
+    session.haul(&format!("cp {proxy} {url}/src back")).status(0);
+    session.tool("diff -r src back/src");
+    socks.stop();
+    let refused = session.haul(&format!("ls {proxy} {url}/")).status(1);
+    assert!(refused.err().contains("the proxy socks5h://127.0.0.1"), "{}", refused.err());
+    let http = session.haul(&format!("ls --proxy http://127.0.0.1:9 {url}/")).status(1);
+    assert!(http.err().contains("FTP goes through SOCKS proxies only"), "{}", http.err());
+    // An HTTP proxy of the environment is for others.
+    let variables = [("all_proxy", "http://127.0.0.1:9"), ("ftp_proxy", "http://127.0.0.1:9")];
+    session.haul_where(&format!("ls {url}/"), &variables).status(0);
+    let through = [("all_proxy", &socks.url("socks5")[..])];
+    session.haul_where(&format!("ls {url}/"), &through).status(1);
+}
+
+#[test]
+fn a_proxy_that_cannot_be_used_is_named_without_its_password() {
+    let session = Session::new();
+    for (value, said) in [
+        ("socks4://u:open-sesame@h", "--proxy names a SOCKS proxy of another version than 5"),
+        ("ftp://u:open-sesame@h", "--proxy names a proxy that is none of http, https, socks5"),
+        ("http://u:open-sesame@h/x", "--proxy is not the URL of a proxy"),
+        ("socks5://open-sesame@h", "with a user or password that is empty or longer than 255"),
+    ] {
+        let variable = [("all_proxy", value)];
+        let ran = session.haul_where("ls http://127.0.0.1:1/", &variable).status(1);
+        assert!(ran.err().contains(&said.replace("--proxy", "all_proxy")), "{}", ran.err());
+        assert!(!ran.err().contains("open-sesame"), "{}", ran.err());
+        let ran = session.haul(&format!("ls --proxy {value} http://127.0.0.1:1/")).status(2);
+        assert!(ran.err().contains(said), "{}", ran.err());
+        assert!(!ran.err().contains("open-sesame"), "{}", ran.err());
+    }
+}
