@@ -43,6 +43,9 @@ const AGENT: &str = concat!("haul/", env!("CARGO_PKG_VERSION"));
 /// As curl and browsers have it, more or less; a loop needs no more.
 const MOST_REDIRECTS: usize = 10;
 
+/// How often one request is asked again because another one has signed in meanwhile: cookies may be good for very few.
+const MOST_RESTARTS: usize = 3;
+
 /// So often one request may be refused for want of signing in: not at all, for a nonce that is too old,
 /// for what others have found out meanwhile.
 const MOST_CHALLENGES: usize = 8;
@@ -397,7 +400,7 @@ impl Exchange {
     pub async fn once(&self, ask: &Ask) -> Result<Answer> {
         let mut url = ask.url.clone();
         let (mut redirects, mut challenges) = (0, 0);
-        let (mut walk, mut waited) = (None, false);
+        let (mut walk, mut restarts) = (None, 0);
         let mut said = self.sign_ins.first(&ask.method, &url).await?;
         loop {
             let (walks, changes) = (self.walks.load(Ordering::Relaxed), self.jar.changes());
@@ -430,13 +433,13 @@ impl Exchange {
             url = next;
             if walk.is_none() && self.signs_in_with_cookies(&url.origin) {
                 let alone = self.walking.lock().await;
-                if !waited && self.walks.load(Ordering::Relaxed) != walks {
+                if restarts < MOST_RESTARTS && self.walks.load(Ordering::Relaxed) != walks {
+                    restarts += 1;
                     url = ask.url.clone();
                 } else {
                     let changes = self.jar.changes();
                     walk = Some(Walk { through: url.origin.clone(), changes, _alone: alone });
                 }
-                waited = true;
             }
             said = self.sign_ins.first(&ask.method, &url).await?;
         }

@@ -165,9 +165,9 @@ fn a_session_that_ends_half_way_is_begun_anew() {
     whole(&session, &archive.bytes);
     archive.kept_apart();
     // One request of those that notice it signs in.
-    let walks = archive.login.asked().len();
+    let (walks, asked) = (archive.login.asked().len(), archive.data.asked().len());
     assert_eq!(archive.passwords(), walks);
-    assert!((2..=8).contains(&walks), "{walks} walks for {} requests", archive.data.asked().len());
+    assert!(walks >= 2 && walks * 6 <= asked + 12, "{walks} walks for {asked} requests");
 }
 
 #[test]
@@ -262,18 +262,14 @@ fn cookies_that_are_saved_spare_the_next_run_the_password() {
     }
 }
 
-/// Each waited for the one before, and started over when that had arrived.
+/// Each waited for the one before, and was asked again when that had arrived, until it was an error.
 #[test]
-fn a_server_that_signs_in_without_cookies_takes_many_requests_at_once() {
+fn requests_do_not_wait_for_a_server_that_signs_in_without_cookies() {
     let file = File::new(content(1, 1000));
-    let most = Arc::new(AtomicU64::new(0));
-    let seen = Arc::clone(&most);
     let login = Server::start(move |asked| {
         if asked.field("authorization") != Some(BASIC) {
             return Answer::page(401).with("WWW-Authenticate", "Basic realm=\"archive\"");
         }
-        seen.fetch_max(asked.open, Ordering::SeqCst);
-        std::thread::sleep(std::time::Duration::from_millis(30));
         file.answer(asked)
     });
     let to = format!("http://localhost:{}", login.address().port());
@@ -287,7 +283,8 @@ fn a_server_that_signs_in_without_cookies_takes_many_requests_at_once() {
     let session = with_netrc();
     session.haul(&format!("cp --retries 0 {} dst/", data.url("/d/"))).status(0);
     assert_eq!(fs::read_dir(session.path("dst")).unwrap().count(), 40);
-    assert!(most.load(Ordering::SeqCst) > 1, "one after the other");
+    // Each file is looked at and read, first among others and then alone.
+    assert!(data.asked().len() <= 200, "{} requests", data.asked().len());
     assert!(data.asked().iter().all(|asked| asked.field("authorization").is_none()));
 }
 
