@@ -154,8 +154,10 @@ pub fn netrc(data: &[u8]) {
 /// host that is not in its domain.
 pub fn cookies(data: &[u8]) {
     if let Ok(read) = cookies::read(data) {
-        let lines: String = read.iter().filter_map(Cookie::line).collect();
-        assert_eq!(cookies::read(lines.as_bytes()), Ok(read));
+        let text = |read: &[Cookie]| read.iter().filter_map(Cookie::line).collect::<String>();
+        let written = text(&read);
+        let again = cookies::read(written.as_bytes()).map(|again| text(&again));
+        assert_eq!(again, Ok(written));
     }
     let url = |text: &str| Url::parse(text).ok();
     let Some((url, other)) = url("https://a.example.org/x/").zip(url("https://example.com/x/"))

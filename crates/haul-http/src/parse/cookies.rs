@@ -161,7 +161,7 @@ impl Cookie {
         self.name == other.name && self.host == other.host && self.path == other.path && port_fits
     }
 
-    /// A line of a cookies.txt; `None` if it cannot be one.
+    /// A line of a cookies.txt, which has no ports; `None` if it cannot be one.
     pub fn line(&self) -> Option<String> {
         let Self { name, value, host, path, .. } = self;
         let word = |is: bool| if is { "TRUE" } else { "FALSE" };
@@ -198,6 +198,11 @@ impl Cookie {
         };
         // Some exporters write fractions of a second.
         let expires = expires.split('.').next()?.parse::<i64>().ok()?;
+        // wget adds a port that is not the usual one.
+        let (host, port) = match host.split_once(':') {
+            Some((name, port)) if !port.contains(':') => (name, Some(port.parse().ok()?)),
+            _ => (host, None),
+        };
         let host = host.trim_matches(['.', '[', ']']);
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
         if host.is_empty() || !host.bytes().all(fits) {
@@ -213,7 +218,7 @@ impl Cookie {
             name: name.to_owned(),
             value: Zeroizing::new(value.to_owned()),
             host: host.to_ascii_lowercase(),
-            port: None,
+            port,
             host_only: !is_true(below)?,
             path: path.to_owned(),
             secure: is_true(secure)?,

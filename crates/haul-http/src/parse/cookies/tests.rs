@@ -122,6 +122,10 @@ fn a_file_is_read_as_browsers_and_curl_write_it() {
         #HttpOnly_data.example.org\tFALSE\t/d\tFALSE\t0\tsession\ta=b\r\n\
         old.example.org\tFALSE\t/\tFALSE\t1000000000.5\tgone\t\n\
         v.example.org\tFALSE\t/\tFALSE\t0\tempty\n";
+    // As wget writes it.
+    let wget = read(b"h.example.org:81\tFALSE\t/\tFALSE\t0\ta\tb\n").unwrap();
+    let to = ["http://h.example.org:81/", "http://h.example.org/"];
+    assert_eq!(goes(&wget[0], &to), [true, false]);
     let cookies = read(text.as_bytes()).unwrap();
     let names: Vec<_> = cookies.iter().map(Cookie::name).collect();
     assert_eq!(names, ["id", "session", "gone", "empty"]);
