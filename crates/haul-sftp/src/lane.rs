@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use haul_net::HostWaits;
-use haul_storage::Result;
+use haul_storage::{Error, Result};
 
 use crate::ssh::{self, SshHost};
 use crate::transport::{Channel, Dial, First, Outgoing};
@@ -23,12 +23,26 @@ impl SshDial {
     pub fn new(host: Arc<SshHost>) -> Self {
         Self { host }
     }
+
+    /// The error as one of the host, unless it is that of a jump host.
+    fn named(&self, error: Error) -> Error {
+        if self.host.is_jump_host(error.location()) {
+            return error;
+        }
+        let named = Error::new(error.kind(), "connect").at(self.host());
+        let named = named.because(error.cause()).with_retry(error.retry());
+        match error.hint() {
+            Some(hint) => named.hinting(hint),
+            None => named,
+        }
+    }
 }
 
 #[async_trait]
 impl Dial for SshDial {
     async fn dial(&self, first: &First) -> Result<Channel> {
-        let (mut connection, channel) = self.host.connect_to("sftp", first).await?;
+        let connected = self.host.connect_to("sftp", first).await;
+        let (mut connection, channel) = connected.map_err(|error| self.named(error))?;
         let gauge = connection.take_gauge();
         let ssh::Channel { incoming, outgoing } = channel;
         let server = connection.server_version().to_owned();

@@ -90,9 +90,7 @@ struct Ahead {
 struct Failure {
     /// It is the outcome for all who have waited since before.
     at: Instant,
-    kind: ErrorKind,
-    cause: String,
-    retry: haul_storage::Retry,
+    error: Error,
 }
 
 impl Lanes {
@@ -188,10 +186,7 @@ impl Lanes {
                     return Ok(least.reserve(bytes));
                 }
                 if let Some(failure) = state.failure.as_ref().filter(|it| it.at >= since) {
-                    return Err(Error::new(failure.kind, "connect")
-                        .at(self.dial.host())
-                        .because(failure.cause.clone())
-                        .with_retry(failure.retry));
+                    return Err(failure.error.again().at(self.dial.host()));
                 }
                 if state.making == 0 {
                     self.make(&mut state);
@@ -439,12 +434,7 @@ impl Lanes {
                 let pause = (PAUSE * factor).min(LONGEST_PAUSE);
                 state.paused_until = Some(Instant::now() + pause);
                 if state.open.is_empty() && state.making == 0 {
-                    state.failure = Some(Failure {
-                        at: Instant::now(),
-                        kind: error.kind(),
-                        retry: error.retry(),
-                        cause: error.cause(),
-                    });
+                    state.failure = Some(Failure { at: Instant::now(), error });
                 }
             }
         }

@@ -50,6 +50,8 @@ pub struct SshHost {
     greeter: Arc<Greeter>,
     /// The host that this one is reached through.
     jump: Option<Box<SshHost>>,
+    /// Where it stands on the way, if it is a jump host.
+    on_the_way: Option<OnTheWay>,
     credential: Mutex<Option<Credential>>,
     /// Holding it means being the one who finds out the credential. It has why that failed, for good.
     finding: tokio::sync::Mutex<Option<String>>,
@@ -60,6 +62,39 @@ pub struct SshHost {
     /// The round trip of the first connection, as soon as it is known.
     first_round_trip: watch::Sender<Option<Duration>>,
     waits: HostWaits,
+}
+
+/// Where a jump host stands on the way to a destination.
+#[derive(Debug)]
+struct OnTheWay {
+    /// From 1, in the order in which they are passed.
+    number: usize,
+    count: usize,
+    destination: String,
+}
+
+impl OnTheWay {
+    fn hint(&self) -> String {
+        let Self { number, count, destination } = self;
+        match count {
+            1 => format!("this is the jump host on the way to {destination}"),
+            _ => format!("this is jump host {number} of {count} on the way to {destination}"),
+        }
+    }
+}
+
+/// Why a host was not reached.
+#[derive(Debug)]
+struct Failure {
+    error: Error,
+    /// The error is that of a jump host before it, and says so.
+    is_explained: bool,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, is_explained: false }
+    }
 }
 
 impl SshHost {
@@ -79,7 +114,37 @@ impl SshHost {
         options: &SshOptions,
         prompter: Arc<dyn Prompter>,
     ) -> Result<Self> {
-        Self::resolve_at(user, host, port, options, prompter, 0)
+        let mut host = Self::resolve_at(user, host, port, options, prompter, 0)?;
+        host.number_jump_hosts();
+        Ok(host)
+    }
+
+    /// Tells each jump host where on the way it is.
+    fn number_jump_hosts(&mut self) {
+        let (count, destination) = (self.jump_hosts().count(), self.name());
+        let mut number = count;
+        let mut next = self.jump.as_deref_mut();
+        while let Some(host) = next {
+            host.on_the_way = Some(OnTheWay { number, count, destination: destination.clone() });
+            number -= 1;
+            next = host.jump.as_deref_mut();
+        }
+    }
+
+    /// The hosts on the way, the last one first.
+    fn jump_hosts(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(self.jump.as_deref(), |host| host.jump.as_deref())
+    }
+
+    /// Whether an error at this location is that of a jump host.
+    pub fn is_jump_host(&self, location: &str) -> bool {
+        self.jump_hosts().any(|host| host.name() == location)
+    }
+
+    /// The host as the user wrote it, with the user.
+    fn name(&self) -> String {
+        let port = if self.config.port == 22 { 0 } else { self.config.port };
+        format!("{}@{}", self.config.user, with_port(&self.config.alias, port))
     }
 
     fn resolve_at(
@@ -114,6 +179,7 @@ impl SshHost {
             password: options.password.clone(),
             prompter,
             jump,
+            on_the_way: None,
             credential: Mutex::default(),
             finding: tokio::sync::Mutex::default(),
             guesses: AtomicBool::new(true),
@@ -174,7 +240,10 @@ impl SshHost {
     /// host key is not accepted, or the credentials are not. `Protocol`: no common algorithm, or no
     /// SSH server.
     pub async fn connect(&self) -> Result<SshConnection> {
-        self.attempt(None).await.map(|(connection, _)| connection)
+        match self.attempt(None).await {
+            Ok((connection, _)) => Ok(connection),
+            Err(failure) => Err(failure.error),
+        }
     }
 
     /// Makes a connection, and on it a channel to a subsystem, to which what `first` gives for the
@@ -190,7 +259,8 @@ impl SshHost {
     ) -> Result<(SshConnection, Channel)> {
         // A guess that was wrong is made once.
         for _ in 0..2 {
-            let (connection, opened) = self.attempt(Some((subsystem, first))).await?;
+            let attempt = self.attempt(Some((subsystem, first))).await;
+            let (connection, opened) = attempt.map_err(|failure| failure.error)?;
             match opened {
                 Some(Opened::Channel(channel)) => return Ok((connection, channel)),
                 Some(Opened::WrongGuess) => self.guesses.store(false, Ordering::Relaxed),
@@ -203,7 +273,7 @@ impl SshHost {
     async fn attempt(
         &self,
         wanted: Option<(&str, &First)>,
-    ) -> Result<(SshConnection, Option<Opened>)> {
+    ) -> Result<(SshConnection, Option<Opened>), Failure> {
         let round_trips = RoundTrips::default();
         // Keys are looked for while the network is waited for.
         let identities = match self.remembered() {
@@ -226,20 +296,23 @@ impl SshHost {
     }
 
     /// A connection whose other end is the right host, and what is known of the way to it.
-    async fn reach(&self, round_trips: &RoundTrips) -> Result<(Handshake, Way)> {
+    async fn reach(&self, round_trips: &RoundTrips) -> Result<(Handshake, Way), Failure> {
         let reading = tokio::task::spawn_blocking({
             let files: Vec<PathBuf> =
                 [&self.config.user_known_hosts[..], &self.config.global_known_hosts].concat();
             move || KnownHosts::read(files.iter().map(PathBuf::as_path))
         });
-        let known = async { reading.await.map_err(|error| self.error().with_source(error))? };
+        let known = async {
+            let read = reading.await.map_err(|error| self.error().with_source(error))?;
+            Ok::<_, Failure>(read?)
+        };
         match (&self.config.route, &self.jump) {
             (Route::Command(command), _) => {
                 let (process, words) = proxy::start(command)?;
                 let opened = self.open(process, known.await?, round_trips, None).await;
                 let handshake = match opened {
                     Ok(handshake) => handshake,
-                    Err(error) => return Err(self.behind_command(error, words).await),
+                    Err(error) => return Err(self.behind_command(error, words).await.into()),
                 };
                 let round_trip = handshake.first_exchange();
                 Ok((handshake, Way { round_trip, gauge: None }))
@@ -263,6 +336,7 @@ impl SshHost {
                 };
                 let dialling = dial(&config.host_name, config.port, &options);
                 let dialling = self.waits.watch(|| "connection".to_owned(), dialling);
+                let dialling = async { Ok(dialling.await?) };
                 let (dialled, known) = tokio::try_join!(dialling, known)?;
                 round_trips.add(1);
                 self.first_round_trip.send_if_modified(|first| {
@@ -292,14 +366,36 @@ impl SshHost {
 
     /// Through another host. The channel is open when that host has connected, so opening it took
     /// a round trip of the whole way.
-    async fn tunnel(&self, jump: &Self, round_trips: &RoundTrips) -> Result<(Link, Duration)> {
-        let connection = Box::pin(jump.connect()).await?;
+    async fn tunnel(
+        &self,
+        jump: &Self,
+        round_trips: &RoundTrips,
+    ) -> Result<(Link, Duration), Failure> {
+        let connection = Box::pin(jump.attempt(None)).await;
+        let (connection, _) = connection.map_err(|failure| jump.explained(failure))?;
         round_trips.add(connection.round_trips());
         let session: Arc<Session> = connection.into_session();
         let start = Instant::now();
-        let tunnel = session.direct_tcpip(&self.config.host_name, self.config.port).await?;
+        let tunnel = session.direct_tcpip(&self.config.host_name, self.config.port).await;
+        let tunnel = tunnel.map_err(|error| jump.explained(error.into()))?;
         round_trips.add(1);
         Ok((tunnel, start.elapsed()))
+    }
+
+    /// A failure at this jump host, with its name and where on the way it is.
+    fn explained(&self, failure: Failure) -> Failure {
+        let Failure { error, is_explained } = failure;
+        let Some(way) = self.on_the_way.as_ref().filter(|_| !is_explained) else {
+            return Failure { error, is_explained };
+        };
+        let hint = match error.hint() {
+            Some(hint) => format!("{}; {hint}", way.hint()),
+            None => way.hint(),
+        };
+        // What was dialled is an address, which the user may never have written.
+        let named = Error::new(error.kind(), error.operation()).at(self.name());
+        let named = named.because(error.cause()).with_retry(error.retry());
+        Failure { error: named.hinting(hint), is_explained: true }
     }
 
     async fn open(

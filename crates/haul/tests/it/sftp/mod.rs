@@ -11,6 +11,7 @@ pub(crate) mod sshd;
 mod attributes;
 mod cuts;
 mod files;
+mod jump;
 mod limits;
 mod login;
 mod long;

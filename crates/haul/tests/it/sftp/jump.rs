@@ -1,0 +1,73 @@
+//! Hosts on the way: what fails there is said of them.
+
+use std::fs;
+
+use super::sshd::Sshd;
+use crate::port::free_port;
+use crate::session::Session;
+
+/// A session whose SSH configuration knows these servers and has a key for each.
+fn session(known: &[&Sshd], keys: &[&Sshd]) -> Session {
+    let text = |sshd: &&Sshd| fs::read_to_string(sshd.known_hosts()).unwrap();
+    let session = Session::new().file("known_hosts", known.iter().map(text).collect::<String>());
+    let mut config = format!(
+        "UserKnownHostsFile {}\nGlobalKnownHostsFile none\nIdentityAgent none\nIdentityFile none\n",
+        session.path("known_hosts").display()
+    );
+    for sshd in keys {
+        config += &format!("IdentityFile {}\n", sshd.user_key().display());
+    }
+    session.file("config", config)
+}
+
+fn place(sshd: &Sshd) -> String {
+    format!("{}@{}", sshd.user(), sshd.address())
+}
+
+#[test]
+fn a_failure_at_a_jump_host_names_it_and_not_the_target() {
+    let (first, second, goal) = (Sshd::start(), Sshd::start(), Sshd::start());
+    let way = format!("{},{}", place(&first), place(&second));
+    let ls = |session: &Session, way: &str| {
+        session.haul(&format!("ls -F config -J {way} sftp://{}/", place(&goal)))
+    };
+    let hint = |number: usize| {
+        format!("\nhint: this is jump host {number} of 2 on the way to {}", place(&goal))
+    };
+    let all = [&first, &second, &goal];
+    ls(&session(&all, &all), &way).status(0);
+
+    // It lets nobody in.
+    for (keys, refuses, number) in [([&second, &goal], &first, 1), ([&first, &goal], &second, 2)] {
+        let ran = ls(&session(&all, &keys), &way).status(1);
+        let start = format!("haul: {}: cannot authenticate (permission denied", place(refuses));
+        assert!(ran.err().starts_with(&start), "{}", ran.err());
+        ran.stderr_has(&hint(number));
+    }
+    // Its key is not known; what to do about that is said too.
+    for (known, stranger, number) in [([&second, &goal], &first, 1), ([&first, &goal], &second, 2)]
+    {
+        let ran = ls(&session(&known, &all), &way).status(1);
+        let start = format!("haul: {}: cannot verify the host key (", place(stranger));
+        assert!(ran.err().starts_with(&start), "{}", ran.err());
+        ran.stderr_has(&format!("{}; compare the fingerprint", hint(number)));
+    }
+    // Nobody listens there.
+    let nobody = format!("me@127.0.0.1:{}", free_port());
+    let ran = ls(&session(&all, &all), &format!("{nobody},{}", place(&second))).status(1);
+    let start = format!("haul: {nobody}: cannot connect (");
+    assert!(ran.err().starts_with(&start), "{}", ran.err());
+    ran.stderr_has(&hint(1)).stderr_has("Connection refused");
+    // The first does not reach the second.
+    let ran = ls(&session(&all, &all), &format!("{},{nobody}", place(&first))).status(1);
+    let start = format!("haul: {}: cannot connect through a jump host (", place(&first));
+    assert!(ran.err().starts_with(&start), "{}", ran.err());
+    ran.stderr_has(&hint(1)).stderr_has("does not reach 127.0.0.1");
+    // With one there is no number.
+    let ran = ls(&session(&all, &[&goal]), &place(&first)).status(1);
+    ran.stderr_has(&format!("\nhint: this is the jump host on the way to {}\n", place(&goal)));
+    // What fails at the target is said of the target.
+    let ran = ls(&session(&all, &[&first, &second]), &way).status(1);
+    let start = format!("haul: {}: cannot connect (permission denied", place(&goal));
+    assert!(ran.err().starts_with(&start) && !ran.err().contains("jump"), "{}", ran.err());
+}
