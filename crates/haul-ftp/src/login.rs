@@ -11,11 +11,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use haul_net::{
-    DialOptions, Dialled, Gauge, HostWaits, PasswordSource, Prompter, Secret, dial, tls, with_port,
+    DialOptions, Dialled, Gauge, HostWaits, MOST_TYPED, PasswordSource, Prompter, Secret,
+    TRY_AGAIN, dial, tls, with_port,
 };
 use haul_storage::{Error, ErrorKind, Result, Retry};
 use rustls::ClientConfig;
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 
 use crate::control::Control;
 use crate::error::{is_too_many, protocol, refused};
@@ -37,8 +38,10 @@ pub(crate) struct Login {
     port: u16,
     options: FtpOptions,
     prompter: Arc<dyn Prompter>,
-    /// Asked for once.
-    password: OnceCell<Secret>,
+    /// What the server has accepted.
+    password: OnceLock<Secret>,
+    /// Held by the lane that finds out the password, so that the others do not try as well.
+    trial: Mutex<Trial>,
     config: OnceLock<Arc<ClientConfig>>,
     /// Learnt by the first lane.
     server: OnceLock<Arc<Server>>,
@@ -48,6 +51,15 @@ pub(crate) struct Login {
     offers_tls: AtomicBool,
     waits: HostWaits,
     learnt: Arc<Learnt>,
+}
+
+/// What became of passwords before one was accepted.
+#[derive(Debug, Default)]
+struct Trial {
+    /// How often one was typed.
+    typed: u32,
+    /// Why none is tried any more.
+    refused: Option<String>,
 }
 
 /// A lane, and what opening it took.
@@ -71,7 +83,8 @@ impl Login {
             port,
             options,
             prompter,
-            password: OnceCell::new(),
+            password: OnceLock::new(),
+            trial: Mutex::default(),
             config: OnceLock::new(),
             server: OnceLock::new(),
             offers_no_tls: AtomicBool::new(false),
@@ -104,6 +117,9 @@ impl Login {
             match self.try_open().await {
                 // What is refused once more could lock an account.
                 Err(error) if error.retry() == Retry::Later && self.learnt.since(&mut lessons) => {}
+                // On a connection of its own: some servers end one at which a login has failed.
+                Err(error)
+                    if error.kind() == ErrorKind::Unauthenticated && self.asks_again().await => {}
                 outcome => return outcome.map_err(|error| error.at(self.name())),
             }
         }
@@ -216,14 +232,46 @@ impl Login {
         if let Some(protection) = replies.pop().filter(|reply| !reply.is_done()) {
             return Err(unprotected(&protection));
         }
-        let answer = match answer.code() {
-            331 => {
-                let password = self.password(user).await?;
-                control.ask(&Command::password(password.expose())?).await?
+        match answer.code() {
+            331 => self.try_password(control, user).await,
+            _ => self.let_in(user, &answer),
+        }
+    }
+
+    /// Sends the password. Until one was accepted one lane tries, and the others wait for the outcome.
+    async fn try_password(&self, control: &mut Control, user: &str) -> Result<()> {
+        let mut trial = self.trial.lock().await;
+        if let Some(password) = self.password.get() {
+            drop(trial);
+            let answer = control.ask(&Command::password(password.expose())?).await?;
+            return self.let_in(user, &answer);
+        }
+        if let Some(cause) = &trial.refused {
+            return Err(denied(cause.clone()));
+        }
+        let before = trial.typed;
+        let password = self.find_password(user, &mut trial).await?;
+        let answer = control.ask(&Command::password(password.expose())?).await?;
+        let outcome = self.let_in(user, &answer);
+        match &outcome {
+            // Only who holds the trial sets it.
+            Ok(()) => drop(self.password.set(password)),
+            Err(error) if error.kind() == ErrorKind::Unauthenticated => {
+                if trial.typed == before || trial.typed >= MOST_TYPED {
+                    trial.refused = Some(error.cause());
+                } else {
+                    self.prompter.notice(TRY_AGAIN).await;
+                }
             }
-            _ => answer,
-        };
-        self.let_in(user, &answer)
+            Err(_) => {}
+        }
+        outcome
+    }
+
+    /// Whether a password that was typed has been refused and may be typed again.
+    async fn asks_again(&self) -> bool {
+        let trial = self.trial.lock().await;
+        trial.typed > 0 && trial.refused.is_none() && self.password.get().is_none()
     }
 
     fn let_in(&self, user: &str, answer: &Reply) -> Result<()> {
@@ -280,24 +328,23 @@ impl Login {
         error.because(format!("as {}, the server says: {reply}", user.escape_debug()))
     }
 
-    async fn password(&self, user: &str) -> Result<Secret> {
-        let found = self.password.get_or_try_init(|| async {
-            if let Some(source) = &self.options.password {
-                return fetched(source).await;
-            }
-            if user == ANONYMOUS || user == "ftp" {
-                return Ok(Secret::new(ANONYMOUS_PASSWORD));
-            }
-            let question = format!("Password for {user}@{}: ", self.name());
-            let given = self.prompter.secret(&question).await?;
-            given.ok_or_else(|| {
-                Error::new(ErrorKind::Unauthenticated, "log in").because(format!(
-                    "the server wants a password for {}, and none was given",
-                    user.escape_debug()
-                ))
-            })
-        });
-        found.await.cloned()
+    async fn find_password(&self, user: &str, trial: &mut Trial) -> Result<Secret> {
+        if let Some(source) = &self.options.password {
+            return fetched(source).await;
+        }
+        if user == ANONYMOUS || user == "ftp" {
+            return Ok(Secret::new(ANONYMOUS_PASSWORD));
+        }
+        let question = format!("Password for {user}@{}: ", self.name());
+        trial.typed += 1;
+        let given = self.prompter.secret(&question).await?;
+        given.ok_or_else(|| {
+            let user = user.escape_debug();
+            let cause = format!("the server wants a password for {user}, and none was given");
+            // Who has given up is not asked for each lane.
+            trial.refused = Some(cause.clone());
+            denied(cause)
+        })
     }
 
     /// What the server can do. The first lane asks; later ones say only how they want it.
@@ -325,6 +372,10 @@ impl Login {
             Server::new(features, &greeting.text(), &system, home, Arc::clone(&self.learnt));
         Ok(Arc::clone(self.server.get_or_init(|| Arc::new(server))))
     }
+}
+
+fn denied(cause: String) -> Error {
+    Error::new(ErrorKind::Unauthenticated, "log in").because(cause)
 }
 
 async fn fetched(source: &PasswordSource) -> Result<Secret> {

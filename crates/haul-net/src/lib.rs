@@ -19,7 +19,9 @@ pub use gauge::{Direction, Gauge, Hold, RoundTrips, queueing};
 pub use inflow::{Feeder, Inflow, TELLS_WHAT_CAME};
 pub use pace::Pace;
 pub use places::{Place, Places};
-pub use secret::{Nobody, PasswordSource, Prompter, Secret, secret_variables};
+pub use secret::{
+    MOST_TYPED, Nobody, PasswordSource, Prompter, Secret, TRY_AGAIN, secret_variables,
+};
 pub use socks::Socks5;
 pub use waits::{HostWaits, Pause, REPORTED_AFTER, SILENCE, Wait, Waits};
 pub use window::receive_at_most;

@@ -9,6 +9,12 @@ use haul_storage::Result;
 use tokio::process::Command;
 use zeroize::Zeroizing;
 
+/// How often a password may be typed for one host, as in ssh (NumberOfPasswordPrompts).
+pub const MOST_TYPED: u32 = 3;
+
+/// Shown when a password that was typed is refused and may be typed again, in the words of ssh.
+pub const TRY_AGAIN: &str = "Permission denied, please try again.";
+
 /// Where a password comes from without asking anybody.
 #[derive(Clone)]
 pub enum PasswordSource {

@@ -6,12 +6,16 @@
 //!
 //! Basic and Bearer are said with every request once they have worked. Digest is computed for each. To an origin
 //! that another one redirects to, only its own `machine` line of the netrc is said.
+//!
+//! A password that was typed is tried by one request, while the others wait; if it is refused it can be
+//! typed again. What the server has refused for good is not sent to it again.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use data_encoding::HEXLOWER;
-use haul_net::{PasswordSource, Prompter, Secret};
+use haul_net::{MOST_TYPED, PasswordSource, Prompter, Secret, TRY_AGAIN};
 use haul_storage::{Error, ErrorKind, Result};
 use http::header::WWW_AUTHENTICATE;
 use http::{HeaderValue, Method};
@@ -36,8 +40,38 @@ pub struct SignIn {
     is_redirected: bool,
     prompter: Arc<dyn Prompter>,
     state: Mutex<State>,
+    /// The server has answered a signed request otherwise than by a refusal.
+    accepted: AtomicBool,
     /// Held by who finds out what to say, so that the others do not ask as well.
-    finding: tokio::sync::Mutex<Option<Login>>,
+    finding: tokio::sync::Mutex<Found>,
+}
+
+/// What has been found out.
+#[derive(Debug, Default)]
+struct Found {
+    login: Option<Login>,
+    /// How often a password was typed.
+    typed: u32,
+    /// Why nothing is said any more.
+    refused: Option<String>,
+}
+
+/// What was typed, until the server has accepted it. Nobody else says it before that.
+#[derive(Debug)]
+pub struct Trial<'a> {
+    found: tokio::sync::MutexGuard<'a, Found>,
+    way: Arc<Way>,
+    generation: u64,
+}
+
+impl Trial<'_> {
+    /// What to say with a request.
+    ///
+    /// # Errors
+    /// It cannot be said of this request.
+    pub fn said(&self, method: &Method, url: &Url) -> Result<Said> {
+        Ok(Said { value: self.way.value(method, url)?, generation: self.generation })
+    }
 }
 
 #[derive(Debug, Default)]
@@ -58,11 +92,26 @@ enum Way {
     Digest(DigestSession),
 }
 
+impl Way {
+    /// What is said with a request.
+    fn value(&self, method: &Method, url: &Url) -> Result<HeaderValue> {
+        match self {
+            Self::Fixed(value) => Ok(value.clone()),
+            Self::Digest(session) => {
+                let text = session.authorization(method.as_str(), url.target());
+                let text = text.map_err(|error| denied(url, error.to_string()))?;
+                header(&text).map_err(|why| denied(url, why))
+            }
+        }
+    }
+}
+
 /// A name and a password.
 #[derive(Debug, Clone)]
 struct Login {
     user: Vec<u8>,
     password: Password,
+    is_typed: bool,
 }
 
 /// As the user wrote it: a netrc need not be text.
@@ -106,6 +155,7 @@ impl SignIn {
             is_redirected: false,
             prompter,
             state: Mutex::default(),
+            accepted: AtomicBool::new(false),
             finding: tokio::sync::Mutex::default(),
         }
     }
@@ -140,11 +190,12 @@ impl SignIn {
             return Err(denied(url, why.clone()));
         }
         if self.lock().way.is_none() && self.is_private() {
-            let mut login = self.finding.lock().await;
+            let mut found = self.finding.lock().await;
             if self.lock().way.is_none()
-                && let Some(way) = self.unasked(&mut login).await.map_err(|why| denied(url, why))?
+                && found.refused.is_none()
+                && let Some(way) = self.unasked(&mut found).await.map_err(|why| denied(url, why))?
             {
-                self.set(way);
+                self.set(Arc::new(way));
             }
         }
         self.known(method, url)
@@ -162,16 +213,18 @@ impl SignIn {
             let state = self.lock();
             (state.way.clone(), state.generation)
         };
-        let value = match way.as_deref() {
-            None => return Ok(None),
-            Some(Way::Fixed(value)) => value.clone(),
-            Some(Way::Digest(session)) => {
-                let text = session.authorization(method.as_str(), url.target());
-                let text = text.map_err(|error| denied(url, error.to_string()))?;
-                header(&text).map_err(|why| denied(url, why))?
-            }
-        };
-        Ok(Some(Said { value, generation }))
+        let Some(way) = way else { return Ok(None) };
+        Ok(Some(Said { value: way.value(method, url)?, generation }))
+    }
+
+    /// Notes that the server has accepted what was said, or typed for the first time.
+    pub fn accepted(&self, trial: Option<Trial<'_>>) {
+        self.accepted.store(true, Ordering::Relaxed);
+        if let Some(Trial { way, found, .. }) = trial {
+            self.set(way);
+            // Until here the others have waited.
+            drop(found);
+        }
     }
 
     /// Whether there is something to say that has not been found out yet.
@@ -180,47 +233,88 @@ impl SignIn {
             && self.lock().way.is_none()
     }
 
-    /// Finds out what to answer to a challenge.
+    /// Finds out what to answer to a challenge; `said` is what was said with the request, and `trial` if it
+    /// was typed and not accepted before. What is typed now is returned, and for this request alone.
     ///
     /// # Errors
     /// There is nothing to say, or what was said is wrong.
-    pub async fn challenged(&self, head: &Head, said: Option<&Said>) -> Result<()> {
+    pub async fn challenged<'a>(
+        &'a self,
+        head: &Head,
+        said: Option<&Said>,
+        trial: Option<Trial<'a>>,
+    ) -> Result<Option<Trial<'a>>> {
         let url = &head.url;
-        let mut login = self.finding.lock().await;
-        let (way, generation) = {
+        let (mut found, tried) = match trial {
+            Some(Trial { found, way, .. }) => (found, Some(way)),
+            None => (self.finding.lock().await, None),
+        };
+        let (known, generation) = {
             let state = self.lock();
             (state.way.clone(), state.generation)
         };
+        let is_older = said.is_none_or(|said| said.generation < generation);
         // Somebody else has found something out since.
-        if way.is_some() && said.is_none_or(|said| said.generation < generation) {
-            return Ok(());
+        if tried.is_none() && known.is_some() && is_older {
+            return Ok(None);
+        }
+        if let Some(cause) = &found.refused {
+            return Err(denied(url, cause.clone()));
+        }
+        // What became of a password that was typed for a request which failed is not known.
+        if tried.is_none() && self.is_untried(&found) {
+            found.login = None;
         }
         let values = head.headers.get_all(WWW_AUTHENTICATE).iter().map(HeaderValue::as_bytes);
         let challenges = challenge::parse(values);
-        let refused = |what: &str| denied(url, format!("the server refuses {what}"));
         if said.is_some() {
-            match way.as_deref() {
+            match tried.as_deref().or(known.as_deref()) {
                 Some(Way::Digest(_)) if is_stale(&challenges) => {}
                 // What was said unasked may only have been said in the wrong way.
-                Some(Way::Fixed(_)) if login.is_some() && wants_digest_only(&challenges) => {}
-                _ if self.token.is_some() => return Err(refused("the token of HAUL_TOKEN")),
-                _ if self.is_redirected => {
-                    let why =
-                        "the server refuses the name or the password of its line in the netrc";
-                    self.lock().refused = Some(why.to_owned());
-                    return Err(denied(url, why.to_owned()));
+                Some(Way::Fixed(_)) if found.login.is_some() && wants_digest_only(&challenges) => {}
+                _ if tried.is_some() && found.typed < MOST_TYPED => {
+                    found.login = None;
+                    self.prompter.notice(TRY_AGAIN).await;
                 }
-                _ => return Err(refused("the name or the password")),
+                _ => return Err(denied(url, self.refused(&mut found))),
             }
         }
-        let way = self.answer(&challenges, &mut login).await.map_err(|why| denied(url, why))?;
+        let way = self.answer(&challenges, &mut found).await.map_err(|why| denied(url, why))?;
+        let way = Arc::new(way);
+        if self.is_untried(&found) {
+            return Ok(Some(Trial { found, way, generation: generation + 1 }));
+        }
         self.set(way);
-        Ok(())
+        Ok(None)
+    }
+
+    /// Whether the password was typed, and the server has accepted nothing so far.
+    fn is_untried(&self, found: &Found) -> bool {
+        let is_typed = found.login.as_ref().is_some_and(|login| login.is_typed);
+        is_typed && !self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Says what the server refuses. Unless it has accepted it before, it is not said again.
+    fn refused(&self, found: &mut Found) -> String {
+        let what = match &self.token {
+            Some(_) => "the token of HAUL_TOKEN",
+            None if self.is_redirected => "the name or the password of its line in the netrc",
+            None => "the name or the password",
+        };
+        let cause = format!("the server refuses {what}");
+        if !self.accepted.load(Ordering::Relaxed) {
+            *found = Found { refused: Some(cause.clone()), ..Found::default() };
+            let mut state = self.lock();
+            state.way = None;
+            state.generation += 1;
+            state.refused = self.is_redirected.then(|| cause.clone());
+        }
+        cause
     }
 
     /// What is said without being asked: a name and a password that are there, or a token, where
     /// nobody reads along. The `default` of a netrc is for servers that ask: it names none of them.
-    async fn unasked(&self, login: &mut Option<Login>) -> Result<Option<Way>, String> {
+    async fn unasked(&self, known: &mut Found) -> Result<Option<Way>, String> {
         if let Some(token) = &self.token {
             return self.bearer(token).await.map(Some);
         }
@@ -228,20 +322,16 @@ impl SignIn {
         if !is_there && self.in_netrc(false).is_none() {
             return Ok(None);
         }
-        let found = self.login(false).await?;
+        let login = self.login(false, known).await?;
         let way = Way::Fixed(header(
-            &basic::authorization(&found.user, &found.password.0)
+            &basic::authorization(&login.user, &login.password.0)
                 .map_err(|error| error.to_string())?,
         )?);
-        *login = Some(found);
+        known.login = Some(login);
         Ok(Some(way))
     }
 
-    async fn answer(
-        &self,
-        challenges: &[Challenge],
-        login: &mut Option<Login>,
-    ) -> Result<Way, String> {
+    async fn answer(&self, challenges: &[Challenge], known: &mut Found) -> Result<Way, String> {
         let bearer = challenges.iter().any(|one| matches!(one, Challenge::Bearer { .. }));
         if let Some(token) = self.token.as_ref().filter(|_| bearer || challenges.is_empty()) {
             return self.bearer(token).await;
@@ -264,10 +354,11 @@ impl SignIn {
                 }
             });
         }
-        if login.is_none() {
-            *login = Some(self.login(true).await?);
-        }
-        let Some(found) = login.as_ref() else { return Err("there is no login".to_owned()) };
+        let login = match known.login.take() {
+            Some(login) => login,
+            None => self.login(true, known).await?,
+        };
+        let found = known.login.insert(login);
         match digest {
             Some(digest) => {
                 let session =
@@ -287,10 +378,10 @@ impl SignIn {
     }
 
     /// A name and a password; `asked` whether the server has asked for them.
-    async fn login(&self, asked: bool) -> Result<Login, String> {
+    async fn login(&self, asked: bool, known: &mut Found) -> Result<Login, String> {
         if let (Some(user), Some(source)) = (&self.user, &self.password) {
             let password = Password::from(&source.fetch().await?);
-            return Ok(Login { user: user.clone().into_bytes(), password });
+            return Ok(Login { user: user.clone().into_bytes(), password, is_typed: false });
         }
         if let Some(login) = self.in_netrc(asked) {
             return Ok(login);
@@ -302,13 +393,18 @@ impl SignIn {
                 .to_owned());
         };
         let prompt = format!("Password of {user} at {}: ", self.origin);
+        known.typed += 1;
         let typed = self.prompter.secret(&prompt).await.map_err(|error| error.to_string())?;
-        let password = typed.ok_or_else(|| {
-            format!(
+        let Some(password) = typed else {
+            let cause = format!(
                 "there is no password for {user}, and no terminal to prompt on: set HAUL_PASSWORD"
-            )
-        })?;
-        Ok(Login { user: user.clone().into_bytes(), password: Password::from(&password) })
+            );
+            // Who has given up is not asked for each request.
+            known.refused = Some(cause.clone());
+            return Err(cause);
+        };
+        let (user, password) = (user.clone().into_bytes(), Password::from(&password));
+        Ok(Login { user, password, is_typed: true })
     }
 
     /// What the netrc says of the server; of any server only if that has `asked`.
@@ -324,7 +420,7 @@ impl SignIn {
             (None, Some(login), None) => (login.clone(), Zeroizing::default()),
             _ => return None,
         };
-        Some(Login { user, password: Password(password) })
+        Some(Login { user, password: Password(password), is_typed: false })
     }
 
     /// Whether nobody reads along.
@@ -333,9 +429,9 @@ impl SignIn {
             || self.is_redirected && self.origin.is_trustworthy()
     }
 
-    fn set(&self, way: Way) {
+    fn set(&self, way: Arc<Way>) {
         let mut state = self.lock();
-        state.way = Some(Arc::new(way));
+        state.way = Some(way);
         state.generation += 1;
     }
 
@@ -411,7 +507,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"r\""));
         let head = Head { status: StatusCode::UNAUTHORIZED, headers, url: url.clone() };
-        sign_in.challenged(&head, None).await.unwrap();
+        assert!(sign_in.challenged(&head, None, None).await.unwrap().is_none());
         let said = sign_in.known(&Method::GET, &url).unwrap().unwrap();
         assert_eq!(said.value.to_str().ok(), basic);
     }

@@ -402,6 +402,7 @@ impl Exchange {
         let (mut redirects, mut challenges) = (0, 0);
         let (mut walk, mut restarts) = (None, 0);
         let mut said = self.sign_ins.first(&ask.method, &url).await?;
+        let mut trial = None;
         loop {
             let (walks, changes) = (self.walks.load(Ordering::Relaxed), self.jar.changes());
             let answer = self.send(ask, &url, said.as_ref()).await?;
@@ -410,10 +411,18 @@ impl Exchange {
                 if challenges > MOST_CHALLENGES {
                     return Err(error::of_status(answer.status, ask.operation, &url));
                 }
-                self.sign_ins.challenged(&answer, said.as_ref()).await?;
+                let head = Head::clone(&answer);
+                // Who tries a password may need the lane that this one has.
                 answer.drain().await;
-                said = self.sign_ins.known(&ask.method, &url)?;
+                trial = self.sign_ins.challenged(&head, said.as_ref(), trial).await?;
+                said = match &trial {
+                    Some(trial) => Some(trial.said(&ask.method, &url)?),
+                    None => self.sign_ins.known(&ask.method, &url)?,
+                };
                 continue;
+            }
+            if said.is_some() {
+                self.sign_ins.accepted(&url.origin, trial.take());
             }
             let Some(next) = self.redirect(&answer, ask)? else {
                 if let Some(walk) = walk {
@@ -467,11 +476,12 @@ impl Exchange {
     pub async fn upload(&self, ask: &Ask, mut body: Payload) -> Result<Answer> {
         let origin = &ask.url.origin;
         self.wait_while_quiet(&ask.url, ask.operation).await?;
+        // Before there is a lane: who finds out what to say may need that.
+        let said = self.sign_ins.first(&ask.method, &ask.url).await?;
         let lanes = self.lanes(origin);
         let mut lease = lanes.lease().await?;
         // It has the lane for as long as it likes.
         lease.hold();
-        let said = self.sign_ins.first(&ask.method, &ask.url).await?;
         let length = body.streams();
         let expects = length.is_some_and(|length| self.continues.is_asked(origin, length));
         let round_trip = lanes.status().round_trip.unwrap_or_default();

@@ -15,7 +15,7 @@ use http::Method;
 use http::header::AUTHORIZATION;
 
 use super::answer::Head;
-use super::auth::{Said, SignIn};
+use super::auth::{Said, SignIn, Trial};
 use super::options::HttpOptions;
 use crate::parse::netrc::Netrc;
 use crate::parse::{Origin, Url};
@@ -88,20 +88,39 @@ impl SignIns {
         !self.is_given && self.home.is_needed()
     }
 
-    /// Finds out what to answer to a challenge.
+    /// A server has accepted what was said, or what was typed for it.
+    pub fn accepted(&self, origin: &Origin, trial: Option<Trial<'_>>) {
+        if self.is_home(origin) {
+            self.home.accepted(trial);
+        } else if let Some(other) = self.other(origin) {
+            other.accepted(None);
+        }
+    }
+
+    /// Finds out what to answer to a challenge; see [`SignIn::challenged`]. What is typed is for the server that the
+    /// location names.
     ///
     /// # Errors
     /// There is nothing to say, or what was said is wrong.
-    pub async fn challenged(&self, head: &Head, said: Option<&Said>) -> Result<()> {
+    pub async fn challenged<'a>(
+        &'a self,
+        head: &Head,
+        said: Option<&Said>,
+        trial: Option<Trial<'a>>,
+    ) -> Result<Option<Trial<'a>>> {
         let (url, origin) = (&head.url, &head.url.origin);
         let denied = Error::new(ErrorKind::Unauthenticated, "sign in").at(url);
         match (self.is_home(origin), self.is_given) {
             (true, true) => {
                 Err(denied.because("the server refuses the given Authorization header"))
             }
-            (true, false) => self.home.challenged(head, said).await,
+            (true, false) => self.home.challenged(head, said, trial).await,
             (false, _) => match self.other(origin) {
-                Some(other) => other.challenged(head, said).await,
+                Some(other) => {
+                    // Nothing is typed for it.
+                    other.challenged(head, said, None).await?;
+                    Ok(None)
+                }
                 None => Err(self.unknown(denied, origin)),
             },
         }

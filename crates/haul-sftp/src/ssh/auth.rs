@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use haul_net::TRY_AGAIN;
 use haul_storage::{Error, ErrorKind, Result, Retry};
 
 use super::config::{HostConfig, Method};
@@ -193,6 +194,8 @@ struct Attempts<'a> {
     source: Option<PasswordSource>,
     /// Whether the last attempt was with it.
     source_sent: bool,
+    /// Whether the last password that was typed was refused.
+    mistyped: bool,
     /// Whether somebody is there who answers.
     attended: bool,
     /// Passwords that may still be asked for, and attempts at keyboard-interactive: of the whole
@@ -219,6 +222,7 @@ impl<'a> Attempts<'a> {
             steps: Vec::new(),
             source: applicant.password.cloned(),
             source_sent: false,
+            mistyped: false,
             attended: asking.attempts > 0,
             prompts_left: asking.attempts,
             rounds: config.password_prompts,
@@ -246,13 +250,18 @@ impl<'a> Attempts<'a> {
             self.steps.push(step);
             // What comes next is another factor, which may be asked for in the same way.
             self.interactive_done = false;
-        } else if let Step::Password(secret) = step
-            && self.source_sent
-            && !remaining.contains(&Method::Password.name())
-        {
-            // It was not the password that was refused, but the method: the same server may ask
-            // for the password as a question.
-            self.source = Some(PasswordSource::Secret(secret));
+        } else if self.source_sent {
+            match step {
+                // It was not the password that was refused, but the method: the same server may ask
+                // for the password as a question.
+                Step::Password(secret) if !remaining.contains(&Method::Password.name()) => {
+                    self.source = Some(PasswordSource::Secret(secret));
+                }
+                // Nobody is asked for another one: this is the one to use.
+                _ => self.attended = false,
+            }
+        } else {
+            self.mistyped = matches!(step, Step::Password(_));
         }
         self.source_sent = false;
         self.remaining = Some(remaining.to_vec());
@@ -282,6 +291,9 @@ impl<'a> Attempts<'a> {
             self.fetch(&source).await?
         } else {
             self.prompts_left -= 1;
+            if std::mem::take(&mut self.mistyped) {
+                self.applicant.prompter.notice(TRY_AGAIN).await;
+            }
             let config = self.applicant.config;
             let prompt = format!("{}@{}'s password: ", config.user, config.alias);
             match self.applicant.prompter.secret(&prompt).await? {
@@ -321,9 +333,10 @@ impl<'a> Attempts<'a> {
     /// One hidden question is the password's; everything else is for a person. Who is not there
     /// answers nothing, for the server waits for as many answers as it asked.
     async fn answers_to(&mut self, questions: &Questions) -> Result<Vec<Secret>> {
-        if let [(_, false)] = questions.prompts.as_slice()
+        if let [(question, false)] = questions.prompts.as_slice()
             && let Some(source) = self.source.take()
         {
+            self.source_sent = question.to_ascii_lowercase().contains("password");
             let (secret, from) = self.fetch(&source).await?;
             self.tried.push(from.to_owned());
             return Ok(vec![secret]);

@@ -7,6 +7,7 @@ mod content;
 mod image;
 #[path = "../../../haul-net/tests/support/port.rs"]
 mod port;
+mod pty;
 mod session;
 
 mod attributes;
@@ -31,6 +32,7 @@ mod ls;
 mod moves;
 mod names;
 mod private;
+mod prompts;
 mod rsync;
 mod serve;
 mod serve_dav;

@@ -2,7 +2,7 @@
 
 #[path = "../../../../haul-ftp/tests/support/pyftpdlib.rs"]
 #[expect(dead_code, reason = "the tests of the client use the rest")]
-mod pyftpdlib;
+pub(crate) mod pyftpdlib;
 #[path = "../../../../haul-ftp/tests/support/vsftpd.rs"]
 pub(crate) mod vsftpd;
 mod zone;

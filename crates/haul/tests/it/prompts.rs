@@ -1,0 +1,149 @@
+//! Passwords that are typed at a terminal, for real servers.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::dav::{other, servers};
+use crate::ftp::pyftpdlib::{PASSWORD, Pyftpdlib};
+use crate::pty::Terminal;
+use crate::serve::Serving;
+use crate::session::Session;
+use crate::sftp::sshd::Sshd;
+
+const AGAIN: &str = "Permission denied, please try again.";
+
+/// The server lets "right horse" in, and asks by `prompt`.
+fn is_asked_up_to_three_times(session: &Session, line: &str, prompt: &str, right: &str) {
+    let mut terminal = Terminal::start(session, line);
+    terminal.answer(prompt, "wrong");
+    terminal.until(AGAIN);
+    terminal.answer(prompt, "wrong again");
+    terminal.answer(prompt, right);
+    let (status, shown) = terminal.end();
+    assert_eq!(status, 0, "{shown}");
+    assert_eq!((shown.matches(prompt).count(), shown.matches(AGAIN).count()), (3, 2), "{shown}");
+    assert!(!shown.contains("wrong") && !shown.contains(right), "{shown}");
+
+    let mut terminal = Terminal::start(session, line);
+    for wrong in ["wrong", "wrong again", "wrong at last"] {
+        terminal.answer(prompt, wrong);
+    }
+    let (status, shown) = terminal.end();
+    assert_eq!(status, 1, "{shown}");
+    assert_eq!((shown.matches(prompt).count(), shown.matches(AGAIN).count()), (3, 2), "{shown}");
+    assert!(!shown.contains("wrong"), "{shown}");
+}
+
+/// Whose password is in the environment is not asked.
+fn is_not_asked(session: &Session, line: &str, prompt: &str) {
+    let variables = [("HAUL_PASSWORD", "wrong")];
+    let (status, shown) = Terminal::start_where(session, line, &variables).end();
+    assert_eq!(status, 1, "{shown}");
+    assert!(!shown.contains(prompt) && !shown.contains(AGAIN), "{shown}");
+}
+
+#[test]
+fn a_password_for_sftp_may_be_mistyped() {
+    let builder = Sshd::builder().password("right horse");
+    let sshd = builder.line("KbdInteractiveAuthentication no").start();
+    let session = Session::new().file("src", "content");
+    let isolated: String = sshd.isolated().iter().map(|option| format!(" -o {option}")).collect();
+    let copy = session.path("copy");
+    let line = format!(
+        "cp -F none -o IdentityFile=none{isolated} src sftp://{}{}",
+        sshd.address(),
+        copy.display()
+    );
+    let prompt = format!("{}@{}'s password: ", sshd.user(), sshd.host());
+    is_asked_up_to_three_times(&session, &line, &prompt, "right horse");
+    assert_eq!(session.read("copy"), "content");
+    // Two before the right one, and three.
+    assert_eq!(sshd.log().matches("Failed password").count(), 2 + 3, "{}", sshd.log());
+    is_not_asked(&session, &line, "password: ");
+    assert_eq!(sshd.log().matches("Failed password").count(), 2 + 3 + 1, "{}", sshd.log());
+}
+
+#[test]
+fn a_password_for_webdav_may_be_mistyped() {
+    let session = Session::new().file("src", "content").directory("far");
+    session.write("secret", "right horse\n");
+    let line = "serve dav far --listen 127.0.0.1:0 --user ada --password-command cat<secret -v";
+    let (serving, object) = Serving::json(&session, line);
+    let url = object["url"].as_str().unwrap().replacen("http://", "dav://ada@", 1);
+    let line = format!("cp src {url}");
+    is_asked_up_to_three_times(&session, &line, "Password of ada at ", "right horse");
+    assert_eq!(session.read("far/src"), "content");
+    is_not_asked(&session, &line, "Password of ada");
+    // Each that was typed came once; with the one of the environment two requests are made at once.
+    let refused = serving.rest("INT").matches("\"action\":\"refused\"").count();
+    assert!((2 + 3 + 1..=2 + 3 + 2).contains(&refused), "{refused}");
+}
+
+/// Both sources sign in to the same server.
+#[test]
+fn a_password_that_is_refused_for_good_is_not_sent_again() {
+    let session = Session::new().directory("far").file("far/a", "a").file("far/b", "b");
+    session.write("secret", "right horse\n");
+    let line = "serve dav far --listen 127.0.0.1:0 --user ada --password-command cat<secret -v";
+    let (serving, object) = Serving::json(&session, line);
+    let url = object["url"].as_str().unwrap().replacen("http://", "dav://ada@", 1);
+    let line = format!("du {url}a {url}b");
+    let ran = session.haul_where(&line, &[("HAUL_PASSWORD", "wrong")]).status(1);
+    assert_eq!(ran.err().matches("refuses the name or the password").count(), 2, "{}", ran.err());
+    let mut terminal = Terminal::start(&session, &line);
+    for wrong in ["wrong", "wrong again", "wrong at last"] {
+        terminal.answer("Password of ada", wrong);
+    }
+    let (status, shown) = terminal.end();
+    assert_eq!((status, shown.matches("Password of").count()), (1, 3), "{shown}");
+    let refused = serving.rest("INT").matches("\"action\":\"refused\"").count();
+    assert!((1 + 3..=2 + 3).contains(&refused), "{refused}");
+}
+
+#[test]
+fn a_password_for_digest_may_be_mistyped() {
+    let session = Session::new().file("src", "content");
+    // MD5 of "ada:far:right horse", as htdigest writes it (RFC 7616, A1).
+    session.write("secret", "ada:far:right horse");
+    let digest = session.tool("md5sum secret");
+    let digest = digest.split_whitespace().next().unwrap();
+    session.write("users", format!("ada:far:{digest}\n"));
+    for path in ["", "users"] {
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(session.path(path), mode).unwrap();
+    }
+    let lines = format!(
+        "AuthType Digest\nAuthName far\nAuthDigestProvider file\nAuthUserFile {}\n\
+         Require valid-user",
+        session.path("users").display()
+    );
+    let modules = ["authn_core", "authn_file", "authz_user", "auth_digest"];
+    let Some(far) = other("Apache", servers::apache_with(&modules, &lines)) else { return };
+    let line = format!("cp src {}", far.url.replacen("dav://", "dav://ada@", 1));
+    is_asked_up_to_three_times(&session, &line, "Password of ada at ", "right horse");
+    assert_eq!(fs::read_to_string(far.root.join("src")).unwrap(), "content");
+}
+
+#[test]
+fn a_password_for_ftp_may_be_mistyped() {
+    let Some(server) = Pyftpdlib::start(false) else { return };
+    let session = Session::new().file("src", "content");
+    let line = format!("cp src ftp://me@127.0.0.1:{}/up/f", server.port());
+    is_asked_up_to_three_times(&session, &line, "Password for me@", PASSWORD);
+    assert_eq!(fs::read_to_string(server.root().join("f")).unwrap(), "content");
+    is_not_asked(&session, &line, "Password for");
+}
+
+#[test]
+fn who_types_nothing_is_not_asked_again() {
+    let session = Session::new().directory("far");
+    session.write("secret", "right horse\n");
+    let line = "serve dav far --listen 127.0.0.1:0 --user ada --password-command cat<secret";
+    let (_serving, object) = Serving::json(&session, line);
+    let url = object["url"].as_str().unwrap().replacen("http://", "dav://ada@", 1);
+    let mut terminal = Terminal::start(&session, &format!("ls {url}"));
+    // Ctrl-D.
+    terminal.answer("Password of ada", "\x04");
+    let (status, shown) = terminal.end();
+    assert_eq!((status, shown.matches("Password of").count()), (1, 1), "{shown}");
+}

@@ -1,0 +1,110 @@
+//! The program at a pseudo-terminal, with somebody there who types. `script` makes the terminal, and the program
+//! belongs to it.
+
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use crate::session::Session;
+
+/// So long a prompt may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The program at its terminal; it ends with its test.
+pub(crate) struct Terminal {
+    child: Child,
+    keyboard: Option<ChildStdin>,
+    screen: Arc<Mutex<Vec<u8>>>,
+    reading: Option<JoinHandle<()>>,
+    /// How much of the screen was looked at.
+    seen: usize,
+}
+
+impl Terminal {
+    /// Starts `haul` with the words of `line`, as the shell takes them.
+    pub(crate) fn start(session: &Session, line: &str) -> Self {
+        Self::start_where(session, line, &[])
+    }
+
+    /// The same with variables of the environment.
+    pub(crate) fn start_where(session: &Session, line: &str, variables: &[(&str, &str)]) -> Self {
+        let haul = session.command("");
+        let mut child = Command::new("script")
+            .args(["--quiet", "--return", "--command"])
+            .arg(format!("exec {} {line}", haul.get_program().display()))
+            .arg("/dev/null")
+            .current_dir(session.path(""))
+            .env("HOME", session.path("home"))
+            .env("TERM", "xterm")
+            .env_remove("HAUL_CONFIG")
+            .env_remove("XDG_CONFIG_HOME")
+            .env_remove("VISUAL")
+            .env_remove("EDITOR")
+            .envs(variables.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let screen = Arc::new(Mutex::new(Vec::new()));
+        let mut shown = child.stdout.take().unwrap();
+        let reading = thread::spawn({
+            let screen = Arc::clone(&screen);
+            move || {
+                let mut buffer = [0; 4096];
+                while let Ok(length @ 1..) = shown.read(&mut buffer) {
+                    screen.lock().unwrap().extend_from_slice(&buffer[..length]);
+                }
+            }
+        });
+        let keyboard = child.stdin.take();
+        Self { child, keyboard, screen, reading: Some(reading), seen: 0 }
+    }
+
+    /// Waits until something is shown that was not there before.
+    #[track_caller]
+    pub(crate) fn until(&mut self, text: &str) {
+        let start = Instant::now();
+        loop {
+            let screen = self.text();
+            if let Some(at) = screen[self.seen..].find(text) {
+                self.seen += at + text.len();
+                return;
+            }
+            let ended = self.child.try_wait().unwrap().is_some() && self.text() == screen;
+            assert!(!ended && start.elapsed() < PATIENCE, "no '{text}' is shown:\n{screen}");
+            sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits for a prompt and types a line.
+    #[track_caller]
+    pub(crate) fn answer(&mut self, prompt: &str, answer: &str) {
+        self.until(prompt);
+        // The prompt is printed before the terminal is told not to show what is typed.
+        sleep(Duration::from_millis(100));
+        let keyboard = self.keyboard.as_mut().unwrap();
+        keyboard.write_all(format!("{answer}\n").as_bytes()).unwrap();
+        keyboard.flush().unwrap();
+    }
+
+    /// Waits for its end: the status, and all that was shown.
+    pub(crate) fn end(mut self) -> (i32, String) {
+        let status = self.child.wait().unwrap().code().unwrap();
+        self.reading.take().unwrap().join().unwrap();
+        (status, self.text())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.screen.lock().unwrap()).replace("\r\n", "\n")
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
