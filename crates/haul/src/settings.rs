@@ -200,15 +200,7 @@ fn layer(
     let name = given.profile.clone().or_else(|| config.defaults.profile.clone());
     let name = name.as_deref().unwrap_or("default");
     let profile = config.profile.get(name);
-    // A profile of the configuration may build on a built-in one, or refine the one of its name.
-    let base = match profile {
-        Some(profile) => match &profile.profile {
-            Some(base) => base.as_str(),
-            None if built_in(name).is_some() => name,
-            None => "default",
-        },
-        None => name,
-    };
+    let base = base_of(name, config);
     let Some((window_profile, base_options)) = built_in(base) else {
         return Err(unknown_profile(base, config));
     };
@@ -224,8 +216,30 @@ fn layer(
     Ok((options, window_profile))
 }
 
+/// The names of the built-in profiles.
+pub(crate) const BUILT_IN_PROFILES: [&str; 3] = ["safe", "default", "aggressive"];
+
+/// The profile of a transfer that names none: that of the configuration, if it is there, and the built-in one below.
+pub(crate) fn usual_profile(config: &Config) -> (Option<&str>, &str) {
+    let name = config.defaults.profile.as_deref().unwrap_or("default");
+    (config.profile.contains_key(name).then_some(name), base_of(name, config))
+}
+
+/// The built-in profile below a profile, which may be itself built in. A profile of the configuration may build on
+/// one, or refine the one of its name.
+fn base_of<'a>(name: &'a str, config: &'a Config) -> &'a str {
+    match config.profile.get(name) {
+        Some(profile) => match &profile.profile {
+            Some(base) => base,
+            None if built_in(name).is_some() => name,
+            None => "default",
+        },
+        None => name,
+    }
+}
+
 /// The built-in profiles; `haul cp --help` describes them.
-fn built_in(name: &str) -> Option<(WindowProfile, Options)> {
+pub(crate) fn built_in(name: &str) -> Option<(WindowProfile, Options)> {
     let options = Options::default();
     match name {
         "safe" => Some((
@@ -252,7 +266,7 @@ fn built_in(name: &str) -> Option<(WindowProfile, Options)> {
 
 fn unknown_profile(name: &str, config: &Config) -> String {
     let own = config.profile.keys().map(String::as_str);
-    let mut known: Vec<_> = ["safe", "default", "aggressive"].into_iter().chain(own).collect();
+    let mut known: Vec<_> = BUILT_IN_PROFILES.into_iter().chain(own).collect();
     known.dedup();
     format!("unknown profile '{}'; there are {}", name.escape_debug(), known.join(", "))
 }
@@ -358,7 +372,7 @@ mod tests {
         let line = format!("haul cp {arguments} A B");
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Cp(args) = cli.command else { panic!("it is cp") };
-        resolve(&args.transfer, &toml::from_str(config).unwrap())
+        resolve(&args.transfer, &Config::of(config))
     }
 
     #[test]

@@ -414,7 +414,8 @@ impl Exchange {
                 let head = Head::clone(&answer);
                 // Who tries a password may need the lane that this one has.
                 answer.drain().await;
-                trial = self.sign_ins.challenged(&head, said.as_ref(), trial).await?;
+                // Few are, and it is large.
+                trial = Box::pin(self.sign_ins.challenged(&head, said.as_ref(), trial)).await?;
                 said = match &trial {
                     Some(trial) => Some(trial.said(&ask.method, &url)?),
                     None => self.sign_ins.known(&ask.method, &url)?,

@@ -5,6 +5,7 @@
 
 mod cat;
 mod check;
+mod config;
 mod cp;
 mod demo;
 mod du;
@@ -32,6 +33,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use cat::CatArgs;
 pub(crate) use check::CheckArgs;
+pub(crate) use config::{
+    ConfigAction, ConfigAddArgs, ConfigArgs, ConfigCheckArgs, ConfigRemoveArgs, ConfigShowArgs,
+    ProtocolArg,
+};
 pub(crate) use cp::CpArgs;
 pub(crate) use demo::DemoArgs;
 pub(crate) use du::DuArgs;
@@ -105,6 +110,8 @@ pub(crate) enum Command {
     Mkdir(MkdirArgs),
     /// Serve a directory over SFTP or WebDAV, until Ctrl-C
     Serve(Box<ServeArgs>),
+    /// List, show, check and change the configuration
+    Config(ConfigArgs),
     /// Move real data on this machine: copy, kill, resume, verify
     Demo(DemoArgs),
     /// Print the completions of a shell
@@ -183,6 +190,7 @@ Configuration (TOML; names of options as on the command line, without the dashes
   [profile.NAME]          options of --profile NAME; `profile` in it names the profile it extends
   [remote.NAME]           url = \"...\", user = \"...\", port = 22, headers = {...}; used as NAME:PATH
   The command line overrides the profile, and the profile overrides [defaults].
+  haul config add NAME adds a remote; haul config show prints where each value comes from.
 
 At the end (--on-done CMD): sh runs CMD, with these variables and without passwords and tokens:
   HAUL_STATUS             the exit status
@@ -192,7 +200,8 @@ At the end (--on-done CMD): sh runs CMD, with these variables and without passwo
 
 JSON (--json): one object per line on standard output; `event` is its type:
   plan, progress, file, retry, waiting, warning, error, summary; entry (ls), usage (du), removed
-  (rm), difference (check), step (demo), serving and, with -v, client (serve)
+  (rm), difference (check), step (demo), serving and, with -v, client (serve); remote, setting,
+  path, fault, connection (config)
   With many hosts most events have `host`, and each host ends with an event `host`.
   Names are in `path`; if a name is not UTF-8, `path_bytes` has it in hexadecimal.
 

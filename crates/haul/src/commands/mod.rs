@@ -2,6 +2,7 @@
 
 mod cat;
 mod check;
+mod config;
 mod cp;
 mod demo;
 mod du;
@@ -24,8 +25,8 @@ use crate::output::Printer;
 
 /// Runs the command of a command line.
 pub(crate) async fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {
-    let config =
-        || Config::load(cli.config.as_deref()).map_err(|error| Stop::Usage(error.to_string()));
+    let named = cli.config.as_deref();
+    let config = || Config::load(named).map_err(|faults| Stop::Usage(faults.to_string()));
     match cli.command {
         Command::Cp(args) => Box::pin(cp::run(&args, &config()?, printer)).await,
         Command::Sync(args) => sync::run(&args, &config()?, printer).await,
@@ -38,6 +39,7 @@ pub(crate) async fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {
         Command::Mkdir(args) => mkdir::run(&args, &config()?, printer).await,
         Command::Verify(args) => verify::run(&args, &config()?, printer).await,
         Command::Serve(args) => serve::run(&args, printer).await,
+        Command::Config(args) => Box::pin(config::run(&args, named, printer)).await,
         Command::Demo(args) => demo::run(&args, printer).await,
         Command::Completions(args) => Ok(man::completions(&args, printer)),
         Command::Man(args) => man::manual(&args, printer),

@@ -5,6 +5,7 @@
 //! times seconds, unless the name says otherwise. New fields may come; these stay. Characters that
 //! would steer a terminal are written as `\u` escapes.
 
+mod config;
 mod trees;
 
 use std::borrow::Cow;
@@ -19,6 +20,8 @@ use haul_storage::text::steers_a_terminal;
 use haul_storage::{DigestKind, Entry, EntryKind, Error, ErrorKind, RelPath};
 use serde::Serialize;
 
+pub(crate) use self::config::SettingFields;
+use self::config::{ConnectionFields, FaultFields, PlaceFields, RemoteFields};
 use self::trees::{DifferenceFields, RemovedFields, UsageFields};
 use super::human;
 use crate::units::per_second;
@@ -94,6 +97,24 @@ pub(crate) enum Event<'a> {
         failed: u64,
         bytes: u64,
         seconds: f64,
+    },
+    /// A remote of `haul config list`.
+    Remote(RemoteFields<'a>),
+    /// A setting of `haul config list` and `haul config show`.
+    Setting(SettingFields<'a>),
+    /// The file of `haul config path`.
+    Path(PlaceFields<'a>),
+    /// A fault that `haul config check` has found.
+    Fault(FaultFields<'a>),
+    /// How connecting to a remote ended.
+    Connection(ConnectionFields<'a>),
+    /// The end of `haul config check`.
+    #[serde(rename = "summary")]
+    Examined {
+        faults: usize,
+        remotes: usize,
+        profiles: usize,
+        unreachable: usize,
     },
 }
 

@@ -279,14 +279,21 @@ impl Drop for HttpPlaces {
     }
 }
 
+/// The netrc that is used, if it has an entry for a host and a user.
+pub(crate) fn netrc_of(host: &str, user: Option<&str>, printer: &Printer) -> Option<PathBuf> {
+    netrc(printer)?.lookup(host, user)?;
+    netrc_file()
+}
+
+fn netrc_file() -> Option<PathBuf> {
+    let named = env::var_os("NETRC").filter(|name| !name.is_empty()).map(PathBuf::from);
+    named.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".netrc")))
+}
+
 /// Names and passwords of ~/.netrc, or of the file that NETRC names. One that others can read is not
 /// looked into.
 fn netrc(printer: &Printer) -> Option<Netrc> {
-    let named = env::var_os("NETRC").filter(|name| !name.is_empty()).map(PathBuf::from);
-    let path = match named {
-        Some(path) => path,
-        None => PathBuf::from(env::var_os("HOME")?).join(".netrc"),
-    };
+    let path = netrc_file()?;
     let at = path.display().to_string();
     let text = match fs::metadata(&path) {
         Ok(found) if found.permissions().mode() & 0o077 != 0 => {

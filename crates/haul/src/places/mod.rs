@@ -31,7 +31,10 @@ use haul_storage::{
     Entry, EntryKind, Error, ErrorKind, Location, RelPath, Result, Retry, Scheme, Storage, WorkPool,
 };
 
+pub(crate) use self::http::netrc_of;
 use self::remotes::Remotes;
+pub(crate) use self::secrets::secret_of;
+pub(crate) use self::sftp::settings_of;
 use crate::args::RemoteArgs;
 use crate::config::{Config, Remote};
 use crate::exit::Stop;
@@ -132,8 +135,7 @@ impl<'a> Places<'a> {
         let location = match &location {
             Location::Named { name, path } => match self.config.remote.get(name) {
                 Some(remote) => {
-                    let base = Location::parse(&remote.url).map_err(usage)?;
-                    let location = below(name, remote, base, path).map_err(Stop::Usage)?;
+                    let location = below(remote, path);
                     self.remotes.note(&location, Some(name.as_str()), is_listed);
                     if let Some(command) = &remote.password_command {
                         self.remotes.password_command(&location, command);
@@ -453,8 +455,13 @@ fn invalid(location: &Location, error: haul_storage::RelPathError) -> Error {
     Error::new(ErrorKind::InvalidInput, "open").at(location).because(format!("the name {error}"))
 }
 
+/// What a remote is without a path below it.
+pub(crate) fn location_of(remote: &Remote) -> Location {
+    below(remote, b"")
+}
+
 /// `path` below the url of a remote.
-fn below(name: &str, remote: &Remote, base: Location, below: &[u8]) -> Result<Location, String> {
+fn below(remote: &Remote, below: &[u8]) -> Location {
     let joined = |base: &[u8]| {
         let mut joined = base.to_vec();
         if !joined.is_empty() && !joined.ends_with(b"/") && !below.is_empty() {
@@ -464,27 +471,22 @@ fn below(name: &str, remote: &Remote, base: Location, below: &[u8]) -> Result<Lo
         joined.extend_from_slice(below.strip_prefix(b"/").unwrap_or(below));
         joined
     };
-    match base.as_ssh_host() {
-        Location::Local(_) if remote.user.is_some() || remote.port.is_some() => {
-            Err(format!("[remote.{name}]: a local path has no user and no port"))
-        }
+    match remote.base.clone() {
         Location::Local(root) => {
             let path = joined(root.as_os_str().as_bytes());
-            Ok(Location::Local(PathBuf::from(OsStr::from_bytes(&path))))
+            Location::Local(PathBuf::from(OsStr::from_bytes(&path)))
         }
-        Location::Remote { scheme, user, host, port, path, query, written } => {
-            Ok(Location::Remote {
-                scheme,
-                user: user.or_else(|| remote.user.clone()),
-                host,
-                port: port.or(remote.port),
-                written: written_below(written, below),
-                path: joined(&path),
-                query,
-            })
-        }
-        Location::Peer { ticket, path } => Ok(Location::Peer { ticket, path: joined(&path) }),
-        other @ Location::Named { .. } => Ok(other),
+        Location::Remote { scheme, user, host, port, path, query, written } => Location::Remote {
+            scheme,
+            user: user.or_else(|| remote.user.clone()),
+            host,
+            port: port.or(remote.port),
+            written: written_below(written, below),
+            path: joined(&path),
+            query,
+        },
+        Location::Peer { ticket, path } => Location::Peer { ticket, path: joined(&path) },
+        other @ Location::Named { .. } => other,
     }
 }
 
@@ -504,7 +506,7 @@ mod tests {
     use crate::args::OutputArgs;
 
     fn locate(config: &str, argument: &str) -> Result<String, String> {
-        let config: Config = toml::from_str(config).unwrap();
+        let config = Config::of(config);
         let printer = Printer::new(OutputArgs::default());
         let places =
             Places::new(&config, 1 << 20, SplitArg::Auto, &RemoteArgs::default(), &printer, 0)

@@ -149,6 +149,13 @@ fn whose<'a>(
     Ok(is_it.then(|| general.clone()))
 }
 
+/// The variable that has a secret (`HAUL_PASSWORD`, `HAUL_TOKEN`) of a remote, if it is set: its own, or the one for
+/// the only host of a command.
+pub(crate) fn secret_of(kind: &str, remote: &str) -> (Option<String>, Option<String>) {
+    let set = |name: String| variable(&name).is_some().then_some(name);
+    (set(format!("{kind}_{}", in_capitals(remote))), set(kind.to_owned()))
+}
+
 /// What a variable has, if it has anything.
 fn variable(name: &str) -> Option<PasswordSource> {
     let text = env::var(name).ok().filter(|text| !text.is_empty())?;

@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use haul_net::Waits;
 use haul_sftp::codec::FileKind;
-use haul_sftp::ssh::{ConfigFile, PasswordSource, Pins, SshHost, SshOptions};
+use haul_sftp::ssh::{ConfigFile, PasswordSource, Pins, Setting, SshHost, SshOptions, describe};
 use haul_sftp::{Nearest, SftpHost, SftpStorage, SshDial};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage};
 
@@ -59,22 +59,8 @@ impl SftpPlaces {
         lanes: usize,
         threads: &Arc<LaneThreads>,
     ) -> Self {
+        let options = options_of(remote, waits);
         let ssh = &remote.ssh;
-        // The first of two options of a name decides.
-        let mut options = ssh.options.clone();
-        options.extend(remote.network.ssh_options());
-        let options = SshOptions {
-            identities: ssh.identities.clone(),
-            jump: ssh.jump.clone(),
-            config: ssh.config_file.as_deref().map(ConfigFile::from).unwrap_or_default(),
-            options,
-            compress: ssh.compress,
-            accept_new_host_keys: ssh.accept_new_host_keys,
-            password: None,
-            memory: state("hosts"),
-            pins: Pins::default(),
-            waits: waits.clone(),
-        };
         let terminal = Terminal { quiet: printer.is_quiet() };
         let (printer, opened) = (printer.clone(), Mutex::default());
         let (secrets, threads) = (Arc::clone(secrets), Arc::clone(threads));
@@ -215,6 +201,36 @@ impl SftpPlaces {
     fn lock(&self) -> MutexGuard<'_, Opened> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the command line says about SSH.
+fn options_of(remote: &RemoteArgs, waits: &Waits) -> SshOptions {
+    let ssh = &remote.ssh;
+    // The first of two options of a name decides.
+    let mut options = ssh.options.clone();
+    options.extend(remote.network.ssh_options());
+    SshOptions {
+        identities: ssh.identities.clone(),
+        jump: ssh.jump.clone(),
+        config: ssh.config_file.as_deref().map(ConfigFile::from).unwrap_or_default(),
+        options,
+        compress: ssh.compress,
+        accept_new_host_keys: ssh.accept_new_host_keys,
+        password: None,
+        memory: state("hosts"),
+        pins: Pins::default(),
+        waits: waits.clone(),
+    }
+}
+
+/// What is known about a host before it is dialled; `port` is that of the location, or of `-P`.
+pub(crate) fn settings_of(
+    user: Option<&str>,
+    host: &str,
+    port: Option<u16>,
+    remote: &RemoteArgs,
+) -> Result<Vec<Setting>> {
+    describe(user, host, port, &options_of(remote, &Waits::default()))
 }
 
 /// Where journals of uploads lie. Without a home there is none, and uploads are not continued.

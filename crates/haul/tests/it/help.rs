@@ -40,6 +40,8 @@ fn the_manual_page_has_every_command_and_option() {
         "RM",
         "MKDIR",
         "SERVE SFTP",
+        "CONFIG SHOW",
+        "CONFIG ADD",
         "DEMO",
         "COMPLETIONS",
         "MAN",

@@ -8,6 +8,7 @@
 //! configuration again.
 
 mod account;
+pub mod describe;
 mod expand;
 mod guard;
 pub mod jump;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use haul_net::Family;
 use haul_storage::{Error, ErrorKind, Result};
 
+use self::describe::Origin;
 pub use self::jump::Hop;
 use self::reader::{Query, Reader, World};
 pub use self::settings::StrictHostKeys;
@@ -152,6 +154,18 @@ fn resolve_in(
     port: Option<u16>,
     options: &SshOptions,
 ) -> Result<HostConfig> {
+    let (settings, _) = gather(world, query, user, port, options)?;
+    finish(&settings, query, options).map_err(|cause| refused(&query.host, cause))
+}
+
+/// What is set for a host, and by what, each by its keyword.
+fn gather(
+    world: &impl World,
+    query: &Query,
+    user: Option<&str>,
+    port: Option<u16>,
+    options: &SshOptions,
+) -> Result<(Settings, Vec<(String, Origin)>)> {
     let host = &query.host;
     if !jump::is_host(host) {
         return Err(refused(host, "it cannot be the name of a host"));
@@ -177,7 +191,7 @@ fn resolve_in(
         reader.begin_final_pass(name);
         read_files(&mut reader, query, options)?;
     }
-    finish(&reader.into_settings(), query, options).map_err(|cause| refused(host, cause))
+    Ok(reader.finish())
 }
 
 fn refused(host: &str, cause: impl Into<String>) -> Error {

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use haul_storage::{Error, ErrorKind, Result};
 
+use super::describe::Origin;
 use super::expand::Tokens;
 use super::lexer::{self, Line};
 use super::settings::{Refusal, Settings};
@@ -55,6 +56,8 @@ pub struct Reader<'a, W> {
     world: &'a W,
     query: &'a Query,
     settings: Settings,
+    /// What has set which keyword.
+    origins: Vec<(String, Origin)>,
     /// What patterns of `Host` are compared with.
     name: String,
     /// Whether this is the pass in which `Match final` and `Match canonical` hold.
@@ -82,7 +85,8 @@ impl<'a, W: World> Reader<'a, W> {
     pub fn new(world: &'a W, query: &'a Query) -> Self {
         let settings = Settings::default();
         let name = query.host.clone();
-        Self { world, query, settings, name, is_final: false, wants_final: false }
+        let origins = Vec::new();
+        Self { world, query, settings, origins, name, is_final: false, wants_final: false }
     }
 
     /// Takes one `Name=value` of the command line.
@@ -100,7 +104,7 @@ impl<'a, W: World> Reader<'a, W> {
         if matches!(line.keyword.as_str(), "host" | "match" | "include") {
             return Err(refuse(format!("{} has no place on the command line", line.keyword)));
         }
-        match self.settings.apply(&line) {
+        match self.apply(&line, || Origin::CommandLine) {
             Ok(true) => Ok(()),
             Ok(false) => Err(refuse(format!("haul does not know the option {}", line.keyword))),
             Err(refusal) => Err(refuse(refusal.cause())),
@@ -140,9 +144,19 @@ impl<'a, W: World> Reader<'a, W> {
         &mut self.settings
     }
 
-    /// Gives what has been set.
-    pub fn into_settings(self) -> Settings {
-        self.settings
+    /// Gives what has been set, and by what.
+    pub fn finish(self) -> (Settings, Vec<(String, Origin)>) {
+        (self.settings, self.origins)
+    }
+
+    /// Takes the value of a line unless there is one already, and remembers where it stands.
+    fn apply(&mut self, line: &Line, origin: impl FnOnce() -> Origin) -> Result<bool, Refusal> {
+        let before = self.settings.clone();
+        let known = self.settings.apply(line)?;
+        if self.settings != before {
+            self.origins.push((line.keyword.clone(), origin()));
+        }
+        Ok(known)
     }
 
     fn text(&self, path: &Path, guarded: bool) -> Result<String> {
@@ -176,7 +190,8 @@ impl<'a, W: World> Reader<'a, W> {
                 }
                 "include" => self.include(&line, base, applies, depth, place)?,
                 _ if applies => {
-                    let known = self.settings.apply(&line);
+                    let at = || Origin::File { path: path.to_owned(), line: place.number };
+                    let known = self.apply(&line, at);
                     let known = known.map_err(|refusal| place.error(refusal.cause()))?;
                     if known && raw.contains(char::REPLACEMENT_CHARACTER) {
                         return Err(place.error("the line is not UTF-8"));

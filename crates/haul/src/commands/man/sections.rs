@@ -99,6 +99,34 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
         "serve dav",
         &[("haul serve dav --read-only /srv/data", "Serve a directory to this machine.")],
     ),
+    (
+        "config list",
+        &[("haul config list", "List the remotes with their locations, and the defaults.")],
+    ),
+    (
+        "config show",
+        &[("haul config show nas", "Show host, port, user, keys and where each comes from.")],
+    ),
+    ("config path", &[("haul config path", "Print where the configuration file is.")]),
+    ("config edit", &[("haul config edit", "Open the file in $VISUAL or $EDITOR, and check it.")]),
+    (
+        "config check",
+        &[
+            ("haul config check", "Print every fault of the file."),
+            ("haul config check --connect", "Connect to every remote as well."),
+        ],
+    ),
+    (
+        "config add",
+        &[
+            ("haul config add nas", "Ask for protocol, host, user and path, and add a remote."),
+            (
+                "haul config add nas sftp://ada@nas.example/volume1",
+                "Add a remote without questions about its location.",
+            ),
+        ],
+    ),
+    ("config remove", &[("haul config remove nas", "Remove a remote.")]),
     ("demo", &[("haul demo", "Copy, kill, resume and verify real data on this machine.")]),
     (
         "completions",
@@ -125,6 +153,7 @@ const FILES: &[(&str, &str)] = &[
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("HAUL_CONFIG", "The configuration file."),
     ("NO_COLOR", "No colours, if it is set and not empty; see --color."),
+    ("VISUAL, EDITOR", "The editor of haul config edit."),
     ("HAUL_PASSWORD, HAUL_PASSWORD_NAME", "The password of the only host, or of [remote.NAME]."),
     ("HAUL_TOKEN, HAUL_TOKEN_NAME", "A bearer token for HTTP and WebDAV."),
     ("NETRC", "A file to use instead of ~/.netrc."),

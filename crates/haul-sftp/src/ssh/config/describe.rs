@@ -1,0 +1,168 @@
+//! What is known about a host before it is dialled, for people: each setting with where it comes from.
+
+use std::path::PathBuf;
+
+use haul_storage::Result;
+
+use super::world::RealWorld;
+use super::{HostConfig, Route, StrictHostKeys, account, finish, gather, refused};
+use crate::ssh::options::SshOptions;
+
+/// One setting of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// What it is: `user`, `host-name`, `port`, `identity-file`, `agent`, `jump`, `proxy-command`,
+    /// `host-key-checking`.
+    pub name: &'static str,
+    /// Its value, with everything expanded.
+    pub value: String,
+    /// Who says so.
+    pub origin: Origin,
+}
+
+/// Where a setting comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// It was passed in: the location has it.
+    Given,
+    /// An option of the command line.
+    CommandLine,
+    /// A line of a file in the format of ssh_config(5).
+    File {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+    },
+    /// A variable of the environment.
+    Environment(&'static str),
+    /// Nobody says anything else.
+    Default,
+}
+
+/// The settings of a host that decide where a connection goes and who signs in.
+///
+/// # Errors
+/// Those of [`SshHost::resolve`](crate::ssh::SshHost::resolve).
+pub fn describe(
+    user: Option<&str>,
+    host: &str,
+    port: Option<u16>,
+    options: &SshOptions,
+) -> Result<Vec<Setting>> {
+    let query = account::query(host);
+    let (settings, origins) = gather(&RealWorld, &query, user, port, options)?;
+    let config = finish(&settings, &query, options).map_err(|cause| refused(host, cause))?;
+    let said = |keyword: &str| {
+        let found = origins.iter().find(|(name, _)| name == keyword);
+        found.map(|(_, origin)| origin.clone())
+    };
+    let given = |is_given: bool, keyword: &str| match is_given {
+        true => Origin::Given,
+        false => said(keyword).unwrap_or(Origin::Default),
+    };
+    let of = |keyword: &str| given(false, keyword);
+    let mut list = Vec::new();
+    let mut add = |name, value: String, origin| list.push(Setting { name, value, origin });
+    if config.host_name != config.alias {
+        add("host-name", config.host_name.clone(), of("hostname"));
+    }
+    add("port", config.port.to_string(), given(port.is_some(), "port"));
+    add("user", config.user.clone(), given(user.is_some(), "user"));
+    match &config.route {
+        Route::Direct => {}
+        Route::Jump(hops) => {
+            let hops = hops.iter().map(|hop| {
+                let user = hop.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+                format!("{user}{}", haul_net::with_port(&hop.host, hop.port.unwrap_or(0)))
+            });
+            let origin = if options.jump.is_some() { Origin::CommandLine } else { of("proxyjump") };
+            add("jump", hops.collect::<Vec<_>>().join(","), origin);
+        }
+        Route::Command(command) => add("proxy-command", command.clone(), of("proxycommand")),
+    }
+    for (file, origin) in identity_files(&config, options, &origins) {
+        add("identity-file", file.display().to_string(), origin);
+    }
+    if let Some(agent) = &config.agent {
+        let variable = Origin::Environment("SSH_AUTH_SOCK");
+        add("agent", agent.display().to_string(), said("identityagent").unwrap_or(variable));
+    }
+    let checking = match config.strict_host_keys {
+        StrictHostKeys::Yes => "yes",
+        StrictHostKeys::Ask => "ask",
+        StrictHostKeys::AcceptNew => "accept-new",
+        StrictHostKeys::No => "no",
+    };
+    let origin = match config.strict_host_keys {
+        StrictHostKeys::AcceptNew if options.accept_new_host_keys => Origin::CommandLine,
+        _ => of("stricthostkeychecking"),
+    };
+    add("host-key-checking", checking.to_owned(), origin);
+    Ok(list)
+}
+
+/// The key files, and who names them. Of the usual ones those that are there.
+fn identity_files(
+    config: &HostConfig,
+    options: &SshOptions,
+    origins: &[(String, Origin)],
+) -> Vec<(PathBuf, Origin)> {
+    let mut named = origins.iter().filter(|(name, _)| name == "identityfile");
+    let files = config.identity_files.iter();
+    let origin = |file: &PathBuf| {
+        if options.identities.contains(file) {
+            return Some(Origin::CommandLine);
+        }
+        if !config.identities_named {
+            return file.exists().then_some(Origin::Default);
+        }
+        named.next().map(|(_, origin)| origin.clone()).or(Some(Origin::Default))
+    };
+    files
+        .map(origin)
+        .zip(&config.identity_files)
+        .filter_map(|(origin, file)| Some((file.clone(), origin?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ssh::options::ConfigFile;
+
+    #[test]
+    fn each_setting_says_where_it_comes_from() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let text = "Host other\n Port 1\nHost nas\n HostName 10.0.0.5\n User ada\n \
+                    IdentityFile /k/one\n IdentityFile /k/two\n ProxyJump me@gate:23\n\
+                    Host *\n User nobody\n IdentityAgent none\n StrictHostKeyChecking yes\n";
+        std::fs::write(&path, text).unwrap();
+        let config = ConfigFile::Path(path.clone());
+        let options =
+            SshOptions { config, options: vec!["Port=2222".to_owned()], ..SshOptions::default() };
+        let found = describe(None, "nas", None, &options).unwrap();
+        let at = |line| Origin::File { path: path.clone(), line };
+        let expected = [
+            ("host-name", "10.0.0.5", at(4)),
+            ("port", "2222", Origin::CommandLine),
+            ("user", "ada", at(5)),
+            ("jump", "me@gate:23", at(8)),
+            ("identity-file", "/k/one", at(6)),
+            ("identity-file", "/k/two", at(7)),
+            ("host-key-checking", "yes", at(12)),
+        ];
+        let expected = expected.map(|(name, value, origin)| {
+            let value = value.to_owned();
+            Setting { name, value, origin }
+        });
+        assert_eq!(found, expected);
+        let found = describe(Some("eve"), "other", None, &options).unwrap();
+        assert!(found.iter().any(|it| it.name == "user" && it.origin == Origin::Given));
+        let plain = SshOptions { config: ConfigFile::None, ..SshOptions::default() };
+        let found = describe(None, "nas", None, &plain).unwrap();
+        let port = found.iter().find(|setting| setting.name == "port").unwrap();
+        assert_eq!((&port.value[..], &port.origin), ("22", &Origin::Default));
+    }
+}

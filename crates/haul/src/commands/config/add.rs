@@ -1,0 +1,411 @@
+//! `haul config add`.
+//!
+//! ```text
+//! arguments, questions → a remote → the text of the file with it → a connection → the file
+//! ```
+
+use std::path::Path;
+
+use haul_http::parse::href::encode_path;
+use haul_storage::{Error, Location, Scheme};
+
+use super::Person;
+use super::connect::{connect, locate};
+use crate::args::{ConfigAddArgs, ProtocolArg};
+use crate::config::edit::{self, NewRemote};
+use crate::config::{Config, check_name, location, replace, user_name};
+use crate::exit::{Exit, Stop};
+use crate::output::{Printer, json};
+use crate::places::{Places, location_of, settings_of};
+
+/// Runs it.
+pub(super) async fn run(
+    args: &ConfigAddArgs,
+    named: Option<&Path>,
+    printer: &Printer,
+) -> Result<Exit, Stop> {
+    let place = super::the_place(named)?;
+    let (text, config) = super::text(&place)?;
+    let name = &args.name;
+    let usage = |cause: String| Stop::Usage(format!("'{}': {cause}", name.escape_debug()));
+    check_name(name).map_err(usage)?;
+    if let Some(remote) = config.remote.get(name) {
+        return Err(Stop::Usage(format!(
+            "{}:{}: there is a remote '{name}' already\nhint: haul config remove {name} removes it, haul config \
+             edit opens the file",
+            place.path.display(),
+            remote.line
+        )));
+    }
+    let person = Person::find();
+    let new = Answers { args, config: &config, person: person.as_ref() }.remote().await?;
+    let before = text.as_deref().unwrap_or_default();
+    let edited = edit::with_remote(before, name, &new).map_err(usage)?;
+    let (config, _) = Config::parse(&place.path, &edited);
+    if !args.no_test && !is_reached(args, &config, person.as_ref(), printer).await? {
+        printer.note(format!("{} is unchanged", place.path.display()));
+        return Ok(Exit::Failed);
+    }
+    replace(&place.path, text.as_deref().map(str::as_bytes), &edited)?;
+    let remote = config.named(name).map_err(Stop::Usage)?;
+    let (at, file) = (location_of(remote).to_string(), place.path.display().to_string());
+    if printer.is_json() {
+        printer.object(&json::Event::remote(name, at, file, remote.line));
+    } else {
+        printer.note(format!("added '{name}' to {file}: {at}"));
+    }
+    let ssh = &args.connection.ssh;
+    let is_kept = ssh.identities.is_empty() && ssh.options.is_empty() && ssh.jump.is_none();
+    if !is_kept && !printer.is_json() {
+        printer.note(
+            "-i, -o and -J are not stored with a remote: set them for its host in ~/.ssh/config",
+        );
+    }
+    Ok(Exit::Done)
+}
+
+/// Whether the remote lets us in, or the person says that this does not matter.
+async fn is_reached(
+    args: &ConfigAddArgs,
+    config: &Config,
+    person: Option<&Person>,
+    printer: &Printer,
+) -> Result<bool, Stop> {
+    let places = Places::for_names(config, &args.connection, printer);
+    let (name, location) = locate(&places, &args.name)?;
+    let tried = connect(&places, name, location).await;
+    match &tried.outcome {
+        Ok(_) if printer.is_json() => Ok(true),
+        Ok(_) => {
+            tried.print(printer);
+            Ok(true)
+        }
+        Err(error) => {
+            let hint = "--no-test adds it without connecting";
+            match (person, error.hint()) {
+                (Some(person), _) => {
+                    printer.failure_of(Some(name), error);
+                    person.agrees("Add it all the same", false).await
+                }
+                (None, None) => {
+                    printer.failure_of(Some(name), &error.again().hinting(hint));
+                    Ok(false)
+                }
+                (None, Some(own)) => {
+                    let both = format!("{own}; {hint}");
+                    printer.failure_of(Some(name), &error.again().hinting(both));
+                    Ok(false)
+                }
+            }
+        }
+    }
+}
+
+/// What was given, and who is asked for the rest.
+struct Answers<'a> {
+    args: &'a ConfigAddArgs,
+    config: &'a Config,
+    person: Option<&'a Person>,
+}
+
+impl Answers<'_> {
+    async fn remote(&self) -> Result<NewRemote, Stop> {
+        let args = self.args;
+        let (url, base, is_whole) = match &args.location {
+            Some(written) => {
+                let written = written.to_str().ok_or_else(|| usage("the location is not UTF-8"))?;
+                let (url, base) = self.written(written)?;
+                (url, base, true)
+            }
+            None => {
+                let url = self.url().await?;
+                let base = location(url.clone()).map_err(Stop::Usage)?;
+                (url, base, false)
+            }
+        };
+        let Location::Remote { scheme, user, host, port, .. } = &base else {
+            if args.user.is_some() || args.server_port.is_some() || args.password_command.is_some()
+            {
+                return Err(usage("a local path has no --user, --port or --password-command"));
+            }
+            return Ok(NewRemote { url, ..NewRemote::default() });
+        };
+        if user.is_some() && args.user.is_some() || port.is_some() && args.server_port.is_some() {
+            return Err(usage("the location has what --user or --port would say"));
+        }
+        let user_given =
+            args.user.clone().map(user_name).transpose().map_err(|cause| usage(&cause))?;
+        let (mut new_port, mut new_user) = (args.server_port, user_given);
+        let mut command = args.password_command.clone();
+        if let Some(person) = self.person {
+            if new_port.is_none() && !is_whole {
+                let question = format!("Port [{}]", usual_port(*scheme));
+                new_port = person.ask(&question, |answer| optional(answer, port_number)).await?;
+            }
+            if new_user.is_none() && user.is_none() {
+                let usual = self.usual_user(*scheme, host, new_port.or(*port));
+                let question = format!("User [{usual}]");
+                let check = |answer: &str| optional(answer, |name| user_name(name.to_owned()));
+                new_user = person.ask(&question, check).await?;
+            }
+            let signs_in = *scheme == Scheme::Sftp || new_user.is_some() || user.is_some();
+            if command.is_none() && signs_in {
+                let usual = if *scheme == Scheme::Sftp {
+                    "none: keys, or a prompt"
+                } else {
+                    "none: a prompt"
+                };
+                let question = format!("Command that prints the password [{usual}]");
+                command =
+                    person.ask(&question, |answer| optional(answer, |c| Ok(c.to_owned()))).await?;
+            }
+        }
+        Ok(NewRemote { url, user: new_user, port: new_port, password_command: command })
+    }
+
+    /// What a location means, and how it is written.
+    fn written(&self, text: &str) -> Result<(String, Location), Stop> {
+        let parsed = Location::parse(text).map_err(|error| Stop::Usage(error.to_string()))?;
+        if let Location::Named { name, .. } = &parsed
+            && self.config.remote.contains_key(name)
+        {
+            return Err(Stop::Usage(format!(
+                "'{name}:' is a remote itself\nhint: haul config show {name} prints its location"
+            )));
+        }
+        match parsed.as_ssh_host() {
+            Location::Local(path) => {
+                let absolute = std::path::absolute(&path)
+                    .map_err(|error| Error::from_io("find", error).at(path.display()))?;
+                let url = absolute.to_str().ok_or_else(|| usage("the path is not UTF-8"))?;
+                Ok((url.to_owned(), Location::Local(absolute.clone())))
+            }
+            Location::Peer { .. } => Err(usage("a peer's ticket is not supported by this build")),
+            // A URL can have what is not shown.
+            remote if text.contains("://") => Ok((text.to_owned(), remote)),
+            remote => Ok((remote.to_string(), remote)),
+        }
+    }
+
+    /// The URL of what the options say, or the person.
+    async fn url(&self) -> Result<String, Stop> {
+        let args = self.args;
+        let Some(person) = self.person else { return self.url_of_options() };
+        let protocol = match args.protocol {
+            Some(protocol) => protocol,
+            None => {
+                let question =
+                    format!("Protocol ({}) [sftp]", PROTOCOLS.map(|(name, _)| name).join(", "));
+                person.ask(&question, protocol_named).await?
+            }
+        };
+        let Some(scheme) = scheme_of(protocol) else {
+            return match &args.path {
+                Some(path) => self.written(path).map(|(url, _)| url),
+                None => {
+                    let path =
+                        person.ask("Directory", |answer| needed(answer, "a directory")).await?;
+                    self.written(&local(&path)).map(|(url, _)| url)
+                }
+            };
+        };
+        let host = match &args.host {
+            Some(host) => check_host(host).map_err(|cause| usage(&cause))?,
+            None => person.ask("Host", check_host).await?,
+        };
+        let path = match &args.path {
+            Some(path) => path.clone(),
+            None => {
+                let usual = if scheme == Scheme::Sftp { "home directory" } else { "/" };
+                person.ask(&format!("Path [{usual}]"), |answer| Ok(answer.to_owned())).await?
+            }
+        };
+        Ok(url_of(scheme, &host, &path))
+    }
+
+    fn url_of_options(&self) -> Result<String, Stop> {
+        let args = self.args;
+        let is_local = args.protocol == Some(ProtocolArg::Local);
+        let mut missing = Vec::new();
+        if args.protocol.is_none() {
+            missing.push("--protocol");
+        }
+        if args.host.is_none() && !is_local {
+            missing.push("--host");
+        }
+        if args.path.is_none() && is_local {
+            missing.push("--path");
+        }
+        let (Some(protocol), true) = (args.protocol, missing.is_empty()) else {
+            let (names, verb) =
+                (missing.join(" and "), if missing.len() == 1 { "is" } else { "are" });
+            return Err(Stop::Usage(format!(
+                "{names} {verb} missing, and there is no terminal to ask on\nhint: haul config add {} LOCATION",
+                args.name
+            )));
+        };
+        let path = args.path.as_deref().unwrap_or_default();
+        let Some(scheme) = scheme_of(protocol) else {
+            return self.written(&local(path)).map(|(url, _)| url);
+        };
+        let host = check_host(args.host.as_deref().unwrap_or_default());
+        Ok(url_of(scheme, &host.map_err(|cause| usage(&cause))?, path))
+    }
+
+    /// The user where none is named.
+    fn usual_user(&self, scheme: Scheme, host: &str, port: Option<u16>) -> String {
+        match scheme {
+            Scheme::Sftp => {
+                // What is wrong with ssh_config is told when it is connected.
+                let settings =
+                    settings_of(None, host, port, &self.args.connection).unwrap_or_default();
+                let user = settings.into_iter().find(|setting| setting.name == "user");
+                user.map_or_else(|| "as ssh does".to_owned(), |setting| setting.value)
+            }
+            Scheme::Ftp | Scheme::Ftps => "anonymous".to_owned(),
+            _ => "none".to_owned(),
+        }
+    }
+}
+
+const PROTOCOLS: [(&str, ProtocolArg); 8] = [
+    ("sftp", ProtocolArg::Sftp),
+    ("davs", ProtocolArg::Davs),
+    ("dav", ProtocolArg::Dav),
+    ("https", ProtocolArg::Https),
+    ("http", ProtocolArg::Http),
+    ("ftps", ProtocolArg::Ftps),
+    ("ftp", ProtocolArg::Ftp),
+    ("local", ProtocolArg::Local),
+];
+
+fn protocol_named(answer: &str) -> Result<ProtocolArg, String> {
+    let answer = if answer.is_empty() { "sftp" } else { answer };
+    let found = PROTOCOLS.iter().find(|(name, _)| answer.eq_ignore_ascii_case(name));
+    found.map(|(_, protocol)| *protocol).ok_or_else(|| {
+        format!("Please type one of {}.", PROTOCOLS.map(|(name, _)| name).join(", "))
+    })
+}
+
+/// `None`: no server.
+const fn scheme_of(protocol: ProtocolArg) -> Option<Scheme> {
+    Some(match protocol {
+        ProtocolArg::Sftp => Scheme::Sftp,
+        ProtocolArg::Davs => Scheme::Davs,
+        ProtocolArg::Dav => Scheme::Dav,
+        ProtocolArg::Https => Scheme::Https,
+        ProtocolArg::Http => Scheme::Http,
+        ProtocolArg::Ftps => Scheme::Ftps,
+        ProtocolArg::Ftp => Scheme::Ftp,
+        ProtocolArg::Local => return None,
+    })
+}
+
+const fn usual_port(scheme: Scheme) -> u16 {
+    match scheme {
+        Scheme::Sftp => 22,
+        Scheme::Http | Scheme::Dav => 80,
+        Scheme::Https | Scheme::Davs => 443,
+        Scheme::Ftp | Scheme::Ftps => 21,
+    }
+}
+
+/// A host as it stands in a URL.
+fn check_host(host: &str) -> Result<String, String> {
+    let host = needed(host, "a host")?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_ipv6 = host.matches(':').count() > 1;
+    let host = if is_ipv6 { format!("[{host}]") } else { host.to_owned() };
+    match Location::parse(format!("sftp://{host}/")) {
+        Ok(Location::Remote { user: None, port: None, path, .. }) if path == b"/" => Ok(host),
+        Ok(_) => Err("that is more than the name of a host".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn port_number(answer: &str) -> Result<u16, String> {
+    let port = answer.parse().ok().filter(|port| *port > 0);
+    port.ok_or_else(|| "a port is a number from 1 to 65535".to_owned())
+}
+
+fn needed(answer: &str, what: &str) -> Result<String, String> {
+    if answer.is_empty() { Err(format!("{what} is needed")) } else { Ok(answer.to_owned()) }
+}
+
+/// An empty answer is none.
+fn optional<T>(
+    answer: &str,
+    check: impl Fn(&str) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    if answer.is_empty() { Ok(None) } else { check(answer).map(Some) }
+}
+
+/// A path of this machine as a location: one with a colon would be a host.
+fn local(path: &str) -> String {
+    let home = path.strip_prefix("~/").and_then(|below| {
+        let home = std::env::home_dir()?.join(below);
+        home.to_str().map(str::to_owned)
+    });
+    let path = home.unwrap_or_else(|| path.to_owned());
+    if path.starts_with('/') { path } else { format!("./{path}") }
+}
+
+/// The URL of a path on a server. Without a leading slash it is below the home, where a protocol has one.
+fn url_of(scheme: Scheme, host: &str, path: &str) -> String {
+    let has_home = matches!(scheme, Scheme::Sftp | Scheme::Ftp | Scheme::Ftps);
+    let path = match path {
+        "" if scheme == Scheme::Sftp => "/~".to_owned(),
+        "~" if has_home => "/~".to_owned(),
+        // A directory of that name, not the home.
+        _ if has_home && path.starts_with("/~") => path.replacen("/~", "/%7E", 1),
+        _ if path.starts_with('/') => encode_path(path.as_bytes()),
+        _ if has_home && !path.is_empty() => {
+            format!("/~/{}", encode_path(path.strip_prefix("~/").unwrap_or(path).as_bytes()))
+        }
+        _ => format!("/{}", encode_path(path.as_bytes())),
+    };
+    format!("{}://{host}{path}", scheme.name())
+}
+
+fn usage(cause: &str) -> Stop {
+    Stop::Usage(cause.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_below_the_home_or_the_root() {
+        for (scheme, path, url) in [
+            (Scheme::Sftp, "", "sftp://h/~"),
+            (Scheme::Sftp, "~/a b", "sftp://h/~/a%20b"),
+            (Scheme::Sftp, "photos", "sftp://h/~/photos"),
+            (Scheme::Sftp, "/srv/data", "sftp://h/srv/data"),
+            (Scheme::Sftp, "/~x", "sftp://h/%7Ex"),
+            (Scheme::Davs, "", "davs://h/"),
+            (Scheme::Davs, "files/ada", "davs://h/files/ada"),
+            (Scheme::Ftp, "up", "ftp://h/~/up"),
+            (Scheme::Ftp, "", "ftp://h/"),
+        ] {
+            assert_eq!(url_of(scheme, "h", path), url);
+            location(url.to_owned()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_and_nothing_more() {
+        assert_eq!(check_host("nas.example"), Ok("nas.example".to_owned()));
+        assert_eq!(check_host("::1"), Ok("[::1]".to_owned()));
+        for wrong in ["", "ada@nas", "nas:22", "nas/x", "-x", "a b", "nas?x"] {
+            assert!(check_host(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn protocols_are_typed_as_in_urls() {
+        assert_eq!(protocol_named(""), Ok(ProtocolArg::Sftp));
+        assert_eq!(protocol_named("DAVS"), Ok(ProtocolArg::Davs));
+        assert!(protocol_named("ssh").is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! `haul config check`.
+
+use std::path::Path;
+
+use futures_util::{StreamExt as _, stream};
+
+use super::connect::{connect, locate};
+use crate::args::ConfigCheckArgs;
+use crate::config::Config;
+use crate::exit::{Exit, Stop};
+use crate::output::{Printer, json};
+use crate::places::Places;
+
+/// Remotes that are connected to at a time.
+const SIDE_BY_SIDE: usize = 8;
+
+/// Runs it.
+pub(super) async fn run(
+    args: &ConfigCheckArgs,
+    named: Option<&Path>,
+    printer: &Printer,
+) -> Result<Exit, Stop> {
+    let place = super::the_place(named)?;
+    let (config, faults) = Config::examine(&place);
+    faults.iter().for_each(|fault| super::print(fault, printer));
+    let unreachable = if args.connect { remotes(args, &config, printer).await? } else { 0 };
+    let (remotes, profiles) = (config.remote.len(), config.profile.len());
+    let file = place.path.display();
+    if printer.is_json() {
+        let faults = faults.len();
+        printer.object(&json::Event::Examined { faults, remotes, profiles, unreachable });
+    } else if config.file.is_none() && faults.is_empty() {
+        printer.note(format!("{file}: there is no such file, and none is needed"));
+    } else if faults.is_empty() {
+        let count = |count: usize, what: &str| {
+            let s = if count == 1 { "" } else { "s" };
+            format!("{count} {what}{s}")
+        };
+        let (remotes, profiles) = (count(remotes, "remote"), count(profiles, "profile"));
+        printer.note(format!("{file}: no faults ({remotes}, {profiles})"));
+    }
+    Ok(if faults.is_empty() && unreachable == 0 { Exit::Done } else { Exit::Failed })
+}
+
+/// Connects to each remote; how many cannot be connected to.
+async fn remotes(
+    args: &ConfigCheckArgs,
+    config: &Config,
+    printer: &Printer,
+) -> Result<usize, Stop> {
+    let places = Places::for_names(config, &args.connection, printer);
+    let mut remotes: Vec<_> = config.remote.iter().collect();
+    remotes.sort_by_key(|(_, remote)| remote.line);
+    let located = remotes.iter().map(|(name, _)| locate(&places, name.as_str()));
+    let located = located.collect::<Result<Vec<_>, _>>()?;
+    let tries = located.into_iter().map(|(name, location)| connect(&places, name, location));
+    let mut tries = stream::iter(tries).buffered(SIDE_BY_SIDE);
+    let mut failed = 0;
+    while let Some(tried) = tries.next().await {
+        failed += usize::from(tried.outcome.is_err());
+        if printer.is_json() {
+            let (location, outcome) = (tried.location.to_string(), tried.outcome.as_ref().copied());
+            let seconds = tried.took.as_secs_f64();
+            printer.object(&json::Event::connection(tried.name, location, outcome, seconds));
+        } else {
+            tried.print(printer);
+        }
+    }
+    Ok(failed)
+}

@@ -1,0 +1,138 @@
+//! `haul config edit`: a copy is edited, and takes the place of the file once it has no faults.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::Command;
+
+use haul_storage::{Error, ErrorKind};
+use tempfile::{NamedTempFile, TempPath};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Person;
+use crate::config::{Config, content, replace};
+use crate::exit::{Exit, Stop};
+use crate::output::Printer;
+
+/// What a new file begins with.
+const TEMPLATE: &str = "\
+# Configuration of haul; docs/configuration.md describes it.
+#
+# [defaults]                        # options of every transfer
+# fsync = true
+#
+# [profile.night]                   # options of --profile night
+# bwlimit = \"80mbit\"
+#
+# [remote.nas]                      # used as nas:PATH
+# url = \"sftp://nas.example/volume1\"
+# user = \"ada\"
+";
+
+/// Runs it.
+pub(super) async fn run(named: Option<&Path>, printer: &Printer) -> Result<Exit, Stop> {
+    let place = super::the_place(named)?;
+    let before = content(&place.path)?;
+    let shown = before.as_deref().unwrap_or(TEMPLATE.as_bytes());
+    let copy = copy_of(shown).map_err(|error| Error::from_io("copy the configuration", error))?;
+    let person = Person::find();
+    loop {
+        if let Err(stop) = open(&copy) {
+            let is_changed = content(&copy).is_ok_and(|now| now.as_deref() != Some(shown));
+            return Err(if is_changed { kept(copy, printer, stop) } else { stop });
+        }
+        let edited = content(&copy)?.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, "read the edited copy").at(copy.display())
+        })?;
+        if edited == shown {
+            printer.note(format!("{}: unchanged", place.path.display()));
+            return Ok(Exit::Done);
+        }
+        let text = String::from_utf8_lossy(&edited);
+        let (_, faults) = Config::parse(&place.path, &text);
+        let is_text = edited == text.as_bytes();
+        if faults.is_empty() && is_text {
+            let written = replace(&place.path, before.as_deref(), &text);
+            if let Err(error) = written {
+                return Err(kept(copy, printer, error.into()));
+            }
+            printer.note(format!("{}: written", place.path.display()));
+            return Ok(Exit::Done);
+        }
+        faults.iter().for_each(|fault| super::print(fault, printer));
+        if !is_text {
+            let error = Error::new(ErrorKind::InvalidInput, "read").at(place.path.display());
+            printer.failure(&error.because("it is not UTF-8"));
+        }
+        let again = match &person {
+            Some(person) => person.agrees("Edit it again", true).await,
+            None => Ok(false),
+        };
+        match again {
+            Ok(true) => {}
+            Ok(false) => {
+                keep(copy, printer);
+                return Ok(Exit::Failed);
+            }
+            Err(stop) => return Err(kept(copy, printer, stop)),
+        }
+    }
+}
+
+fn copy_of(content: &[u8]) -> io::Result<TempPath> {
+    // Readable by its owner only; editors know the language by the name.
+    let mut file: NamedTempFile =
+        tempfile::Builder::new().prefix("haul-config-").suffix(".toml").tempfile()?;
+    file.write_all(content)?;
+    Ok(file.into_temp_path())
+}
+
+/// What was typed is not lost.
+fn keep(copy: TempPath, printer: &Printer) {
+    match copy.keep() {
+        Ok(path) => printer.error(format!(
+            "the configuration is unchanged; the edited copy is kept as {}",
+            path.display()
+        )),
+        Err(error) => {
+            printer.failure(
+                &Error::from_io("keep the edited copy", error.error).at(error.path.display()),
+            );
+        }
+    }
+}
+
+fn kept(copy: TempPath, printer: &Printer, stop: Stop) -> Stop {
+    keep(copy, printer);
+    stop
+}
+
+/// Opens a file in the user's editor, and waits for its end.
+fn open(file: &Path) -> Result<(), Stop> {
+    let named = |name| env::var_os(name).filter(|editor| !editor.is_empty());
+    let editor = named("VISUAL").or_else(|| named("EDITOR")).unwrap_or_else(|| "vi".into());
+    let failed = |cause: String| {
+        Error::new(ErrorKind::Other, "edit the configuration")
+            .at(editor.display())
+            .because(cause)
+            .hinting("VISUAL or EDITOR names the editor")
+    };
+    // A command line with options, as git takes it.
+    let mut line = editor.clone();
+    line.push(" \"$@\"");
+    let mut shell = Command::new("sh");
+    shell.args([&OsString::from("-c"), &line, &editor]).arg(file);
+    for name in haul_net::secret_variables() {
+        shell.env_remove(name);
+    }
+    // Ctrl-C is for the editor.
+    let ignored = signal(SignalKind::interrupt()).map_err(|error| failed(error.to_string()))?;
+    let status = shell.status().map_err(|error| failed(error.to_string()))?;
+    drop(ignored);
+    if status.success() {
+        Ok(())
+    } else {
+        Err(failed(format!("the editor ended with {status}")).into())
+    }
+}

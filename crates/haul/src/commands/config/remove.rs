@@ -1,0 +1,28 @@
+//! `haul config remove`.
+
+use std::path::Path;
+
+use haul_storage::{Error, ErrorKind};
+
+use crate::args::ConfigRemoveArgs;
+use crate::config::{edit, replace};
+use crate::exit::{Exit, Stop};
+use crate::output::Printer;
+
+/// Runs it.
+pub(super) fn run(
+    args: &ConfigRemoveArgs,
+    named: Option<&Path>,
+    printer: &Printer,
+) -> Result<Exit, Stop> {
+    let place = super::the_place(named)?;
+    let (text, config) = super::text(&place)?;
+    config.named(&args.name).map_err(Stop::Usage)?;
+    let text = text.unwrap_or_default();
+    let edited = edit::without_remote(&text, &args.name).map_err(|cause| {
+        Error::new(ErrorKind::Unsupported, "change").at(place.path.display()).because(cause)
+    })?;
+    replace(&place.path, Some(text.as_bytes()), &edited)?;
+    printer.note(format!("removed '{}' from {}", args.name, place.path.display()));
+    Ok(Exit::Done)
+}

@@ -1,0 +1,91 @@
+//! What holds where nobody says anything else, for people. Tests compare it with what haul does.
+
+/// The default of an option; `None` where there is none worth a line.
+pub(super) fn default_of(option: &str) -> Option<&'static str> {
+    DEFAULTS.iter().find(|(name, _)| *name == option).map(|(_, value)| *value)
+}
+
+/// What a built-in profile sets.
+pub(super) fn of_profile(name: &str, option: &str) -> Option<&'static str> {
+    let (_, values) = PROFILES.iter().find(|(profile, _)| *profile == name)?;
+    values.iter().find(|(name, _)| *name == option).map(|(_, value)| *value)
+}
+
+type Values = &'static [(&'static str, &'static str)];
+
+const DEFAULTS: Values = &[
+    ("profile", "default"),
+    ("lanes", "auto"),
+    ("window", "auto"),
+    ("chunk", "auto"),
+    ("files", "auto"),
+    ("block-size", "256K"),
+    ("queue-size", "32"),
+    ("memory", "256M"),
+    ("bwlimit", "no limit"),
+    ("overwrite", "different"),
+    ("preserve", "mode,times,links"),
+    ("resume", "yes"),
+    ("manifest", "no"),
+    ("digest", "sha256 with manifest, blake3 with verify"),
+    ("verify", "no"),
+    ("fsync", "no"),
+    ("retries", "5"),
+    ("split", "auto"),
+];
+
+const PROFILES: &[(&str, Values)] = &[
+    ("safe", &[("retries", "10"), ("verify", "yes"), ("fsync", "yes")]),
+    ("default", &[]),
+    ("aggressive", &[("files", "64"), ("memory", "1G")]),
+];
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::config::{Config, option_names};
+    use crate::settings::{BUILT_IN_PROFILES, built_in, resolve};
+
+    fn text(values: Values) -> String {
+        let line = |(name, value): &(&str, &str)| format!("{name} = \"{value}\"\n");
+        format!("[defaults]\n{}", values.iter().map(line).collect::<String>())
+    }
+
+    #[test]
+    fn the_defaults_change_nothing() {
+        let resolved = |config: &str| {
+            let Command::Cp(args) = Cli::parse_from(["haul", "cp", "a", "b"]).command else {
+                panic!("it is cp")
+            };
+            let resolved = resolve(&args.transfer, &Config::of(config)).unwrap();
+            let mut engine = resolved.engine;
+            // It has an address.
+            engine.filter = haul_engine::Settings::default().filter;
+            format!("{engine:?} {:?} {:?}", resolved.manifest, resolved.split)
+        };
+        let values: Vec<_> = DEFAULTS
+            .iter()
+            .filter(|(name, _)| !["bwlimit", "digest", "manifest"].contains(name))
+            .copied()
+            .collect();
+        assert_eq!(resolved(&text(values.leak())), resolved(""));
+        for name in option_names() {
+            let is_list = name == "include" || name == "exclude";
+            assert!(is_list || default_of(&name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_built_in_profiles_set_what_is_shown() {
+        for (name, values) in PROFILES {
+            let (_, options) = built_in(name).unwrap();
+            let shown = Config::of(&text(values)).defaults;
+            assert_eq!(format!("{options:?}"), format!("{shown:?}"), "{name}");
+        }
+        assert_eq!(BUILT_IN_PROFILES, ["safe", "default", "aggressive"]);
+        assert_eq!(PROFILES.len(), BUILT_IN_PROFILES.len());
+    }
+}

@@ -1,0 +1,238 @@
+//! Adds a remote to the text of the file, and removes one. Nothing else in it changes, comments and line ends
+//! included: what is added comes at the end, and what is removed is cut out.
+
+use std::ops::Range;
+use std::path::Path;
+
+use toml::de::DeTable;
+use toml_edit::{DocumentMut, InlineTable, Item, Table, Value, value};
+
+use super::Config;
+use super::read::REMOTE_KEYS;
+
+/// A remote as it is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct NewRemote {
+    pub(crate) url: String,
+    pub(crate) user: Option<String>,
+    pub(crate) port: Option<u16>,
+    pub(crate) password_command: Option<String>,
+}
+
+impl NewRemote {
+    fn values(&self) -> impl Iterator<Item = (&'static str, Value)> {
+        let Self { url, user, port, password_command } = self;
+        let [at_url, at_user, at_port, at_command] = REMOTE_KEYS;
+        let values = [
+            (at_url, Some(Value::from(url.as_str()))),
+            (at_user, user.as_deref().map(Value::from)),
+            (at_port, port.map(|port| Value::from(i64::from(port)))),
+            (at_command, password_command.as_deref().map(Value::from)),
+        ];
+        values.into_iter().filter_map(|(key, value)| Some((key, value?)))
+    }
+}
+
+/// The text of a file without faults, with one remote more.
+///
+/// # Errors
+/// It cannot be added without changing something else, in words.
+pub(crate) fn with_remote(text: &str, name: &str, new: &NewRemote) -> Result<String, String> {
+    let mut document: DocumentMut = text.parse().map_err(|_| UNCLEAR)?;
+    let edited = match document.get_mut("remote") {
+        // `remote = { nas = { … } }`: there cannot be a table of that name as well.
+        Some(Item::Value(Value::InlineTable(all))) => {
+            all.insert(name, Value::from(new.values().collect::<InlineTable>()));
+            document.to_string()
+        }
+        _ => appended(text, name, new),
+    };
+    let mut expected = contents(text);
+    expected.push((name.to_owned(), vec![String::new()]));
+    verified(edited, expected, name)
+}
+
+/// The text of a file without faults, without a remote.
+///
+/// # Errors
+/// As [`with_remote`].
+pub(crate) fn without_remote(text: &str, name: &str) -> Result<String, String> {
+    let edited = match lines_of(text, name) {
+        Some(lines) => format!("{}{}", &text[..lines.start], &text[lines.end..]),
+        None => {
+            let mut document: DocumentMut = text.parse().map_err(|_| UNCLEAR)?;
+            let remotes = document.get_mut("remote").and_then(Item::as_table_like_mut);
+            remotes.and_then(|remotes| remotes.remove(name)).ok_or(UNCLEAR)?;
+            document.to_string()
+        }
+    };
+    let mut expected = contents(text);
+    expected.retain(|(of, _)| of != name);
+    verified(edited, expected, name)
+}
+
+const UNCLEAR: &str =
+    "it cannot be changed without changing something else; haul config edit opens it";
+
+fn appended(text: &str, name: &str, new: &NewRemote) -> String {
+    let mut remote = Table::new();
+    new.values().for_each(|(key, item)| drop(remote.insert(key, value(item))));
+    let mut all = Table::new();
+    all.set_implicit(true);
+    all.insert(name, Item::Table(remote));
+    let mut document = DocumentMut::new();
+    document.insert("remote", Item::Table(all));
+    let added = document.to_string();
+    let line_end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    let gap = match (text.is_empty(), text.ends_with('\n')) {
+        (true, _) => "",
+        (false, true) => line_end,
+        (false, false) => &line_end.repeat(2),
+    };
+    format!("{text}{gap}{}", added.replace('\n', line_end))
+}
+
+/// The lines of a remote that has a header of its own: from the comment above to its last value, and the empty
+/// lines before or behind.
+fn lines_of(text: &str, name: &str) -> Option<Range<usize>> {
+    let root = DeTable::parse(text).ok()?;
+    let (_, remotes) = root.get_ref().iter().find(|(key, _)| key.get_ref() == "remote")?;
+    let mut remotes = remotes.get_ref().as_table()?.iter();
+    let (key, values) = remotes.find(|(key, _)| key.get_ref() == name)?;
+    let start_of = |at: usize| text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let end_of = |at: usize| text[at..].find('\n').map_or(text.len(), |end| at + end + 1);
+    let header = start_of(key.span().start);
+    if !text[header..].trim_start().starts_with('[') {
+        return None;
+    }
+    let values = values.get_ref().as_table()?.iter();
+    let ends = values.map(|(key, value)| key.span().end.max(value.span().end));
+    let mut end = end_of(ends.max().unwrap_or(0).max(header));
+    let mut start = header;
+    while start > 0 {
+        let above = start_of(start - 1);
+        if !text[above..start].trim_start().starts_with('#') {
+            break;
+        }
+        start = above;
+    }
+    let is_empty = |range: Range<usize>| text[range].trim().is_empty();
+    let has_gap = start == 0 || is_empty(start_of(start - 1)..start);
+    while has_gap && end < text.len() && is_empty(end..end_of(end)) {
+        end = end_of(end);
+    }
+    // At the end of the file there is no gap to keep.
+    while end == text.len() && start > 0 && is_empty(start_of(start - 1)..start) {
+        start = start_of(start - 1);
+    }
+    Some(start..end)
+}
+
+/// All values of a text, in the order of the file: the remote that they are of, and what they are.
+fn contents(text: &str) -> Vec<(String, Vec<String>)> {
+    let (config, _) = Config::parse(Path::new(""), text);
+    let entries = config.entries.into_iter();
+    entries
+        .map(|entry| {
+            let remote = entry.section.remote().unwrap_or_default().to_owned();
+            (remote, vec![entry.section.name(), entry.key, format!("{:?}", entry.shown)])
+        })
+        .collect()
+}
+
+/// The text, if it has what is expected, and anything for the remote that was added.
+fn verified(
+    edited: String,
+    expected: Vec<(String, Vec<String>)>,
+    name: &str,
+) -> Result<String, String> {
+    let (_, faults) = Config::parse(Path::new(""), &edited);
+    if let Some(fault) = faults.first() {
+        return Err(fault.cause.clone());
+    }
+    let others = |all: Vec<(String, Vec<String>)>| {
+        let mut others: Vec<_> = all.into_iter().filter(|(of, _)| of != name).collect();
+        others.sort();
+        others
+    };
+    let found = contents(&edited);
+    let is_there = |all: &[(String, Vec<String>)]| all.iter().any(|(of, _)| of == name);
+    let is_right = is_there(&found) == is_there(&expected) && others(found) == others(expected);
+    if is_right { Ok(edited) } else { Err(UNCLEAR.to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nas() -> NewRemote {
+        NewRemote { url: "sftp://nas/x".into(), user: Some("ada".into()), ..NewRemote::default() }
+    }
+
+    const ADDED: &str = "[remote.nas]\nurl = \"sftp://nas/x\"\nuser = \"ada\"\n";
+
+    #[test]
+    fn a_remote_comes_at_the_end_and_the_rest_stays_byte_for_byte() {
+        let with = |text: &str| with_remote(text, "nas", &nas()).unwrap();
+        assert_eq!(with(""), ADDED);
+        let text =
+            "# mine\n[remote.b]  # b\nurl='/b'\n#user = \"x\"\n\n[defaults]\nlanes   = 4\n# end\n";
+        assert_eq!(with(text), format!("{text}\n{ADDED}"));
+        assert_eq!(with("[defaults]"), format!("[defaults]\n\n{ADDED}"));
+        let dotted = "remote.b.url = \"/b\"\n";
+        assert_eq!(with(dotted), format!("{dotted}\n{ADDED}"));
+        let windows = "[defaults]\r\nlanes = 4\r\n";
+        assert_eq!(with(windows), format!("{windows}\r\n{}", ADDED.replace('\n', "\r\n")));
+    }
+
+    #[test]
+    fn a_remote_goes_into_an_inline_table_where_there_is_one() {
+        let text = "# mine\nremote = { b = { url = \"/b\" } } # all\n";
+        let edited = with_remote(text, "nas", &nas()).unwrap();
+        let config = Config::of(&edited);
+        assert_eq!(config.remote.keys().collect::<Vec<_>>(), ["b", "nas"]);
+        assert!(edited.starts_with("# mine\n") && edited.ends_with("# all\n"), "{edited}");
+        let without = without_remote(&edited, "nas").unwrap();
+        assert_eq!(Config::of(&without).remote.keys().collect::<Vec<_>>(), ["b"]);
+    }
+
+    #[test]
+    fn what_has_to_be_quoted_is() {
+        let new = NewRemote {
+            url: "sftp://nas/x".into(),
+            user: None,
+            port: Some(22),
+            password_command: Some("sh -c \"printf '%s' \\\\x\"".into()),
+        };
+        let edited = with_remote("", "my.nas", &new).unwrap();
+        let config = Config::of(&edited);
+        assert_eq!(config.remote["my.nas"].password_command, new.password_command);
+        assert_eq!(config.remote["my.nas"].port, Some(22));
+    }
+
+    #[test]
+    fn a_remote_is_removed_with_its_comment_and_nothing_else() {
+        let (before, after) =
+            ("# my file\n\n[defaults]\nlanes = 4\n", "# far\n[remote.b]\nurl = \"/b\"\n");
+        let nas = "# at home\n[remote.nas] # x\nurl = \"/n\" # y\n";
+        let without = |text: &str| without_remote(text, "nas").unwrap();
+        assert_eq!(without(&format!("{before}\n{nas}\n{after}")), format!("{before}\n{after}"));
+        assert_eq!(without(&format!("{before}\n{nas}")), before);
+        assert_eq!(without(&format!("{nas}\n{after}")), after);
+        assert_eq!(without(&format!("{before}{nas}{after}")), format!("{before}{after}"));
+        assert_eq!(without(nas), "");
+        assert_eq!(
+            without("remote.nas.url = \"/n\"\nremote.b.url = \"/b\"\n"),
+            "remote.b.url = \"/b\"\n"
+        );
+    }
+
+    #[test]
+    fn what_was_added_is_removed_again() {
+        for text in ["", "[defaults]\nlanes = 4\n", "# mine\n\n[remote.b]\nurl = '/b'\n\n\n"] {
+            let added = with_remote(text, "nas", &nas()).unwrap();
+            let removed = without_remote(&added, "nas").unwrap();
+            assert_eq!(removed.trim_end(), text.trim_end());
+        }
+    }
+}

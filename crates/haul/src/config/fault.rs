@@ -1,0 +1,164 @@
+//! What is wrong with the file, and exactly where.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A part of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Section {
+    /// Above all tables.
+    Top,
+    /// `[defaults]`
+    Defaults,
+    /// `[profile.NAME]`
+    Profile(String),
+    /// `[remote.NAME]`
+    Remote(String),
+}
+
+impl Section {
+    /// Its name without brackets: `remote.nas`.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Top => String::new(),
+            Self::Defaults => "defaults".to_owned(),
+            Self::Profile(name) => format!("profile.{}", quoted(name)),
+            Self::Remote(name) => format!("remote.{}", quoted(name)),
+        }
+    }
+
+    /// The remote, if it is one.
+    pub(crate) fn remote(&self) -> Option<&str> {
+        match self {
+            Self::Remote(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
+/// As in the header of a table.
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Top => Ok(()),
+            section => write!(f, "[{}]", section.name()),
+        }
+    }
+}
+
+/// A key as TOML has it.
+fn quoted(name: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !name.is_empty() && name.chars().all(is_bare) {
+        return name.to_owned();
+    }
+    format!("\"{}\"", name.escape_default())
+}
+
+/// One fault: `FILE:LINE: [SECTION] KEY: CAUSE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// From 1; `None` if it cannot be read at all.
+    pub(crate) line: Option<usize>,
+    /// In which part of it.
+    pub(crate) section: Section,
+    /// The key, if it is about one.
+    pub(crate) key: Option<String>,
+    /// What is wrong.
+    pub(crate) cause: String,
+    /// What to write instead, where that is known.
+    pub(crate) hint: Option<String>,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        f.write_str(": ")?;
+        match (&self.section, &self.key) {
+            (Section::Top, None) => {}
+            (Section::Top, Some(key)) => write!(f, "{key}: ")?,
+            (section, None) => write!(f, "{section}: ")?,
+            (section, Some(key)) => write!(f, "{section} {key}: ")?,
+        }
+        f.write_str(&self.cause)
+    }
+}
+
+/// All faults of a file; there is one at least.
+#[derive(Debug)]
+pub(crate) struct Faults(pub(crate) Vec<Fault>);
+
+/// The first one, with its hint in a line of its own.
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(first) = self.0.first() else { return Ok(()) };
+        write!(f, "{first}")?;
+        let more = (self.0.len() > 1)
+            .then(|| format!("haul config check lists all {} faults", self.0.len()));
+        let hints: Vec<_> = first.hint.iter().cloned().chain(more).collect();
+        if hints.is_empty() { Ok(()) } else { write!(f, "\nhint: {}", hints.join("; ")) }
+    }
+}
+
+/// Those of `known` that a word may have been meant for, the most similar first.
+pub(crate) fn similar<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    const ALIKE: f64 = 0.8;
+    const MOST: usize = 3;
+    let word = word.to_lowercase();
+    let likeness = |name: &str| {
+        let name = name.to_lowercase();
+        // One letter too many, too few or another one, or two in the wrong order.
+        let is_slip = word.len() > 2 && strsim::osa_distance(&word, &name) <= 1;
+        strsim::jaro_winkler(&word, &name).max(if is_slip { 0.9 } else { 0.0 })
+    };
+    let mut found: Vec<_> = known
+        .into_iter()
+        .map(|name| (likeness(name), name))
+        .filter(|(like, _)| *like > ALIKE)
+        .collect();
+    found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    found.into_iter().map(|(_, name)| name).take(MOST).collect()
+}
+
+/// `did you mean 'a' or 'b'?`, if there is anything similar.
+pub(crate) fn did_you_mean<'a>(
+    word: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<String> {
+    let names: Vec<_> = similar(word, known).into_iter().map(|name| format!("'{name}'")).collect();
+    (!names.is_empty()).then(|| format!("did you mean {}?", names.join(" or ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_says_file_line_section_and_key() {
+        let mut fault = Fault {
+            file: "c.toml".into(),
+            line: Some(3),
+            section: Section::Remote("my nas".into()),
+            key: Some("port".into()),
+            cause: "it is text".into(),
+            hint: None,
+        };
+        assert_eq!(fault.to_string(), "c.toml:3: [remote.\"my nas\"] port: it is text");
+        (fault.section, fault.key) = (Section::Top, None);
+        assert_eq!(fault.to_string(), "c.toml:3: it is text");
+    }
+
+    #[test]
+    fn what_is_similar_is_proposed() {
+        let known = ["fsync", "files", "retries"];
+        assert_eq!(did_you_mean("fsnyc", known).as_deref(), Some("did you mean 'fsync'?"));
+        assert_eq!(did_you_mean("Retry", known).as_deref(), Some("did you mean 'retries'?"));
+        assert_eq!(did_you_mean("password", known), None);
+        assert_eq!(did_you_mean("nsa", ["nas", "cloud"]).as_deref(), Some("did you mean 'nas'?"));
+    }
+}

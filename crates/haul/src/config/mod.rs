@@ -1,0 +1,233 @@
+//! The configuration file: `haul/config.toml`.
+//!
+//! ```toml
+//! [defaults]
+//! bwlimit = "80mbit"
+//!
+//! [profile.night]
+//! profile = "aggressive"
+//! exclude = ["*.tmp"]
+//!
+//! [remote.nas]
+//! url = "sftp://nas.example/volume1"
+//! user = "ada"
+//! password-command = "pass show nas"
+//! ```
+//!
+//! An unknown key or a value that makes no sense is an error that names file, line, section and key: a
+//! misspelt `fsync` must not silently be no fsync. `haul config check` prints all of them, other commands
+//! the first.
+
+pub(crate) mod edit;
+mod fault;
+mod file;
+mod read;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use haul_http::client::Headers;
+use haul_storage::Location;
+
+pub(crate) use self::fault::{Fault, Faults, Section, did_you_mean};
+pub(crate) use self::file::{NamedBy, Place, content, place, replace};
+pub(crate) use self::read::{check_name, location, option_names, user_name};
+use crate::options::Options;
+
+/// What the file says.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Config {
+    /// Options of every transfer.
+    pub(crate) defaults: Options,
+    /// Options of `--profile NAME`.
+    pub(crate) profile: BTreeMap<String, Options>,
+    /// What `NAME:path` means.
+    pub(crate) remote: BTreeMap<String, Remote>,
+    /// Every value that is right, by line.
+    pub(crate) entries: Vec<Entry>,
+    /// The file; `None` if there is none.
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// A location with a name.
+#[derive(Debug, Clone)]
+pub(crate) struct Remote {
+    /// What its `url` means; the path after the colon goes below it.
+    pub(crate) base: Location,
+    /// As whom, unless the location says it.
+    pub(crate) user: Option<String>,
+    /// Port, unless the location says it.
+    pub(crate) port: Option<u16>,
+    /// A command that prints the password.
+    pub(crate) password_command: Option<String>,
+    /// Header fields of requests.
+    pub(crate) headers: Option<Headers>,
+    /// The line of its header.
+    pub(crate) line: usize,
+}
+
+/// A value in the file, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) section: Section,
+    pub(crate) key: String,
+    pub(crate) line: usize,
+    /// The value for people; `None` if it could be a secret.
+    pub(crate) shown: Option<String>,
+}
+
+impl Config {
+    /// The configuration of [`place`]; the usual file need not exist.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn load(named: Option<&Path>) -> Result<Self, Faults> {
+        let Some(place) = place(named) else { return Ok(Self::default()) };
+        let (config, faults) = Self::examine(&place);
+        if faults.is_empty() { Ok(config) } else { Err(Faults(faults)) }
+    }
+
+    /// What is right in a file, and all that is wrong.
+    pub(crate) fn examine(place: &Place) -> (Self, Vec<Fault>) {
+        let cannot_read = |cause: String| {
+            let file = place.path.clone();
+            let (line, section, key, hint) = (None, Section::Top, None, None);
+            let cause = format!("cannot read ({cause})");
+            (Self::default(), vec![Fault { file, line, section, key, cause, hint }])
+        };
+        let bytes = match content(&place.path) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) if place.named_by == NamedBy::Nobody => return (Self::default(), Vec::new()),
+            Ok(None) => return cannot_read("not found".to_owned()),
+            Err(error) => return cannot_read(error.cause()),
+        };
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::parse(&place.path, &text),
+            Err(_) => cannot_read("it is not UTF-8".to_owned()),
+        }
+    }
+
+    /// The same of a text.
+    pub(crate) fn parse(file: &Path, text: &str) -> (Self, Vec<Fault>) {
+        let (mut config, faults) = read::read(file, text);
+        config.file = Some(file.to_owned());
+        (config, faults)
+    }
+
+    /// What the file has for a key.
+    pub(crate) fn entry(&self, section: &Section, key: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.section == *section && entry.key == key)
+    }
+
+    /// A remote.
+    ///
+    /// # Errors
+    /// There is none of that name; with a hint at similar ones.
+    pub(crate) fn named(&self, name: &str) -> Result<&Remote, String> {
+        self.remote.get(name).ok_or_else(|| {
+            let known = self.remote.keys().map(String::as_str);
+            let hint = did_you_mean(name, known.clone()).or_else(|| {
+                let known: Vec<_> = known.collect();
+                (!known.is_empty()).then(|| format!("there are {}", known.join(", ")))
+            });
+            let hint = hint.unwrap_or_else(|| "haul config add adds one".to_owned());
+            format!("the configuration has no remote '{}'\nhint: {hint}", name.escape_debug())
+        })
+    }
+
+    /// For tests: a configuration without a file.
+    #[cfg(test)]
+    pub(crate) fn of(text: &str) -> Self {
+        let (config, faults) = Self::parse(Path::new("c.toml"), text);
+        assert!(faults.is_empty(), "{faults:?}");
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{OrAuto, Switch};
+
+    #[test]
+    fn values_are_read_by_the_parsers_of_the_command_line() {
+        let config = Config::of(
+            "[defaults]\nlanes = 4\nwindow = \"auto\"\nfsync = true\npreserve = [\"mode\", \
+             \"times\"]\nexclude = [\"*.o\"]\n[profile.night]\nprofile = \"safe\"\n",
+        );
+        assert_eq!(config.defaults.lanes.unwrap().0.unwrap().0, 4);
+        assert_eq!(config.defaults.window, Some(OrAuto(None)));
+        assert_eq!(config.defaults.fsync, Some(Switch(true)));
+        assert!(config.defaults.preserve.unwrap().mode);
+        assert_eq!(config.defaults.exclude.len(), 1);
+        assert_eq!(config.profile["night"].profile.as_deref(), Some("safe"));
+    }
+
+    #[test]
+    fn headers_of_a_remote_are_checked_and_never_repeated() {
+        let parse = |headers: &str| {
+            let text = format!("[remote.a]\nurl = \"https://a\"\n{headers}\n");
+            Config::parse(Path::new("c.toml"), &text)
+        };
+        let (config, faults) = parse("headers = { X-Token = \"geheim\", X-Level = 3 }");
+        assert!(faults.is_empty(), "{faults:?}");
+        let remote = &config.remote["a"];
+        let fields = remote.headers.as_ref().unwrap().fields();
+        assert_eq!(
+            (fields["x-token"].as_bytes(), fields["x-level"].as_bytes()),
+            (&b"geheim"[..], &b"3"[..])
+        );
+        assert!(!format!("{config:?}").contains("geheim"));
+        for (headers, cause) in [
+            ("headers = { Host = \"geheim\" }", "host cannot be set"),
+            ("headers = { X = \"geheim\\r\\nY: z\" }", "the value of x has a line break"),
+            ("headers = \"X: geheim\"", "not a table of names and texts"),
+            ("headers = { X = 4.2 }", "not a table of names and texts"),
+            ("headers = 42", "not a table of names and texts"),
+        ] {
+            let error = Faults(parse(headers).1).to_string();
+            assert!(error.starts_with("c.toml:3: ") && error.contains(cause), "{error}");
+            assert!(
+                !error.contains("geheim") && !error.contains("42") && !error.contains("4.2"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_value_is_known_with_its_line_and_without_secrets() {
+        let config = Config::of(
+            "[defaults]\nretries = 3 # times\n\n[remote.a]\nurl = \"https://h/x?signature=1\"\n\
+             user = 'ada'\npassword-command = \"echo geheim\"\n",
+        );
+        let entry = |section: Section, key: &str| {
+            let entry = config.entry(&section, key).unwrap();
+            (entry.line, entry.shown.clone())
+        };
+        let remote = || Section::Remote("a".to_owned());
+        assert_eq!(entry(Section::Defaults, "retries"), (2, Some("3".to_owned())));
+        assert_eq!(entry(remote(), "url"), (5, Some("https://h/x?…".to_owned())));
+        assert_eq!(entry(remote(), "user"), (6, Some("ada".to_owned())));
+        assert_eq!(entry(remote(), "password-command"), (7, None));
+        assert_eq!(config.remote["a"].line, 4);
+    }
+
+    #[test]
+    fn the_first_fault_is_told_with_how_to_see_the_others() {
+        let (_, faults) = Config::parse(Path::new("c.toml"), "[defaults]\nfsnyc = true\nx = 1\n");
+        assert_eq!(
+            Faults(faults).to_string(),
+            "c.toml:2: [defaults] fsnyc: unknown key\nhint: did you mean 'fsync'?; haul config check \
+             lists all 2 faults"
+        );
+    }
+
+    #[test]
+    fn an_unknown_remote_is_answered_with_similar_ones() {
+        let config = Config::of("[remote.nas]\nurl = \"/x\"\n[remote.cloud]\nurl = \"/y\"\n");
+        let error = config.named("naas").unwrap_err();
+        assert!(error.ends_with("no remote 'naas'\nhint: did you mean 'nas'?"), "{error}");
+        let error = config.named("x").unwrap_err();
+        assert!(error.ends_with("hint: there are cloud, nas"), "{error}");
+    }
+}

@@ -1,0 +1,508 @@
+//! From the text of the file to a [`Config`], with everything that is wrong in it.
+//!
+//! ```text
+//! text → tables with places (toml) → each key by itself → what is right, and faults
+//! ```
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use clap::Args as _;
+use haul_http::client::Headers;
+use haul_storage::Location;
+use serde::Deserialize as _;
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer, ValueDeserializer};
+
+use super::fault::{Fault, Section, did_you_mean};
+use super::{Config, Entry, Remote};
+use crate::options::Options;
+use crate::settings::BUILT_IN_PROFILES;
+
+/// The tables at the top.
+const TABLES: [&str; 3] = ["defaults", "profile", "remote"];
+
+/// The keys of a remote, in the order in which they are written.
+pub(super) const REMOTE_KEYS: [&str; 5] = ["url", "user", "port", "password-command", "headers"];
+
+/// What the text says, and its faults by line.
+pub(super) fn read(file: &Path, text: &str) -> (Config, Vec<Fault>) {
+    let (root, errors) = DeTable::parse_recoverable(text);
+    let mut reading = Reading {
+        file,
+        text,
+        config: Config::default(),
+        faults: Vec::new(),
+        broken: HashSet::new(),
+    };
+    for error in &errors {
+        reading.syntax(error);
+    }
+    reading.top(root.get_ref());
+    reading.profiles_exist();
+    let Reading { mut config, mut faults, .. } = reading;
+    config.entries.sort_by_key(|entry| entry.line);
+    faults.sort_by_key(|fault| fault.line);
+    (config, faults)
+}
+
+/// The options of `[defaults]` and `[profile.NAME]`.
+pub(crate) fn option_names() -> Vec<String> {
+    let command = Options::augment_args(clap::Command::new("options"));
+    let options = command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned));
+    options.chain(["include".to_owned(), "exclude".to_owned()]).collect()
+}
+
+type Value<'a> = Spanned<DeValue<'a>>;
+
+struct Reading<'a> {
+    file: &'a Path,
+    text: &'a str,
+    config: Config,
+    faults: Vec<Fault>,
+    /// Lines that are no TOML: what was made of them is not looked at.
+    broken: HashSet<usize>,
+}
+
+impl Reading<'_> {
+    fn line(&self, at: usize) -> usize {
+        let before = &self.text.as_bytes()[..at.min(self.text.len())];
+        before.iter().filter(|byte| **byte == b'\n').count() + 1
+    }
+
+    fn fault(
+        &mut self,
+        at: usize,
+        section: &Section,
+        key: Option<&str>,
+        cause: impl Into<String>,
+    ) -> &mut Option<String> {
+        let line = Some(self.line(at));
+        let (section, key, cause) = (section.clone(), key.map(str::to_owned), cause.into());
+        let at = self.faults.len();
+        let file = self.file.to_owned();
+        self.faults.push(Fault { file, line, section, key, cause, hint: None });
+        &mut self.faults[at].hint
+    }
+
+    fn syntax(&mut self, error: &toml::de::Error) {
+        let at = error.span().map_or(self.text.len(), |span| span.start.min(self.text.len()));
+        // Where the line end is what was not expected, that is the end of the line in question.
+        let line = self.line(at);
+        if !self.broken.insert(line) {
+            return;
+        }
+        let (section, key) = (self.section_at(line), self.key_at(line));
+        let cause = error.message().replace('\n', "; ");
+        self.fault(at, &section, key.as_deref(), cause);
+    }
+
+    /// The table in which a line is, by the headers above it.
+    fn section_at(&self, line: usize) -> Section {
+        let above = self.text.lines().take(line).map(str::trim);
+        let header = above.filter(|line| line.starts_with('[')).last();
+        let header = header.and_then(|line| line.trim_start_matches('[').split(']').next());
+        match header.map(|header| header.split_once('.').unwrap_or((header, ""))) {
+            Some(("defaults", _)) => Section::Defaults,
+            Some(("profile", name)) if !name.is_empty() => Section::Profile(name.to_owned()),
+            Some(("remote", name)) if !name.is_empty() => Section::Remote(name.to_owned()),
+            _ => Section::Top,
+        }
+    }
+
+    /// The key of the assignment in a line.
+    fn key_at(&self, line: usize) -> Option<String> {
+        let (key, _) = self.text.lines().nth(line - 1)?.split_once('=')?;
+        let key = key.trim();
+        (!key.is_empty() && !key.starts_with(['#', '['])).then(|| key.to_owned())
+    }
+
+    fn is_broken(&self, value: &Value<'_>) -> bool {
+        self.broken.contains(&self.line(value.span().start))
+    }
+
+    fn top(&mut self, root: &DeTable<'_>) {
+        for (key, value) in root {
+            let (name, at) = (&**key.get_ref(), key.span().start);
+            match name {
+                "defaults" => self.config.defaults = self.options(&Section::Defaults, at, value),
+                "profile" => self.profiles(at, value),
+                "remote" => self.remotes(at, value),
+                _ if self.is_broken(value) => {}
+                _ => {
+                    let hint = did_you_mean(name, TABLES).unwrap_or_else(|| {
+                        "options are in [defaults] or [profile.NAME], locations in [remote.NAME]"
+                            .to_owned()
+                    });
+                    let is_table = value.get_ref().is_table();
+                    let what = if is_table { "unknown table" } else { "unknown key" };
+                    *self.fault(at, &Section::Top, Some(name), what) = Some(hint);
+                }
+            }
+        }
+    }
+
+    /// The table that a value is, or a fault.
+    fn table<'v, 'i>(
+        &mut self,
+        section: &Section,
+        key: Option<&str>,
+        at: usize,
+        value: &'v Value<'i>,
+    ) -> Option<&'v DeTable<'i>> {
+        let table = value.get_ref().as_table();
+        if table.is_none() && !self.is_broken(value) {
+            self.fault(at, section, key, "it is a value, and has to be a table");
+        }
+        table
+    }
+
+    fn profiles(&mut self, at: usize, value: &Value<'_>) {
+        let Some(table) = self.table(&Section::Top, Some("profile"), at, value) else { return };
+        for (key, value) in table {
+            let name = key.get_ref().clone().into_owned();
+            let section = Section::Profile(name.clone());
+            let options = self.options(&section, key.span().start, value);
+            self.config.profile.insert(name, options);
+        }
+    }
+
+    fn options(&mut self, section: &Section, at: usize, value: &Value<'_>) -> Options {
+        let known = option_names();
+        let Some(table) = self.table(section, None, at, value) else { return Options::default() };
+        let mut right = DeTable::new();
+        for (key, value) in table {
+            let (name, at) = (&**key.get_ref(), key.span().start);
+            if self.is_broken(value) {
+                continue;
+            }
+            if !known.iter().any(|known| known == name) {
+                let hint = did_you_mean(name, known.iter().map(String::as_str));
+                let hint = hint.unwrap_or_else(|| format!("the options are {}", known.join(", ")));
+                *self.fault(at, section, Some(name), "unknown key") = Some(hint);
+                continue;
+            }
+            let mut alone = DeTable::new();
+            alone.insert(key.clone(), value.clone());
+            match made_of::<Options>(alone, value) {
+                Ok(_) => {
+                    self.enter(section, name, at, value);
+                    right.insert(key.clone(), value.clone());
+                }
+                Err(error) => {
+                    let at = error.span().map_or(at, |span| span.start);
+                    self.fault(at, section, Some(name), error.message().replace('\n', "; "));
+                }
+            }
+        }
+        // Each of them was right by itself.
+        made_of(right, value).unwrap_or_default()
+    }
+
+    fn remotes(&mut self, at: usize, value: &Value<'_>) {
+        let Some(table) = self.table(&Section::Top, Some("remote"), at, value) else { return };
+        for (key, value) in table {
+            let name = key.get_ref().clone().into_owned();
+            let (section, at) = (Section::Remote(name.clone()), key.span().start);
+            if let Err(cause) = check_name(&name) {
+                *self.fault(at, &section, None, cause) =
+                    Some("use letters, digits, '-', '_' and '.'".to_owned());
+            }
+            let Some(table) = self.table(&section, None, at, value) else { continue };
+            let line = self.line(at);
+            if let Some(remote) = self.remote(&section, at, line, table) {
+                self.config.remote.insert(name, remote);
+            }
+        }
+    }
+
+    fn remote(
+        &mut self,
+        section: &Section,
+        at: usize,
+        line: usize,
+        table: &DeTable<'_>,
+    ) -> Option<Remote> {
+        let (mut base, mut user, mut port) = (None, None, None);
+        let (mut password_command, mut headers) = (None, None);
+        // A second fault would say nothing new.
+        let mut has_url = false;
+        let mut unused = None;
+        for (key, value) in table {
+            let (name, at) = (&**key.get_ref(), key.span().start);
+            if self.is_broken(value) {
+                has_url |= name == "url";
+                continue;
+            }
+            let read = match name {
+                "url" => {
+                    has_url = true;
+                    text(value).and_then(location).map(|location| base = Some(location))
+                }
+                "user" => {
+                    unused = Some((at, "user"));
+                    text(value).and_then(user_name).map(|name| user = Some(name))
+                }
+                "port" => {
+                    unused = Some((at, "port"));
+                    port_number(value).map(|number| port = Some(number))
+                }
+                "password-command" => {
+                    text(value).and_then(command).map(|line| password_command = Some(line))
+                }
+                "headers" => fields(value).map(|fields| headers = Some(fields)),
+                _ => {
+                    *self.fault(at, section, Some(name), "unknown key") = Some(remote_hint(name));
+                    continue;
+                }
+            };
+            match read {
+                Ok(()) => self.enter(section, name, at, value),
+                Err(cause) => {
+                    self.fault(at, section, Some(name), cause);
+                }
+            }
+        }
+        if !has_url && self.broken.is_empty() {
+            let cause = "it is missing";
+            *self.fault(at, section, Some("url"), cause) =
+                Some("every remote has one: url = \"sftp://HOST/PATH\"".to_owned());
+        }
+        let base = base?;
+        if let (Location::Local(_), Some((at, key))) = (&base, unused) {
+            self.fault(at, section, Some(key), "a local path has no user and no port");
+        }
+        Some(Remote { base, user, port, password_command, headers, line })
+    }
+
+    /// Remembers where a value stands, and what it is if it may be shown.
+    fn enter(&mut self, section: &Section, key: &str, at: usize, value: &Value<'_>) {
+        let raw = self.text.get(value.span()).unwrap_or_default();
+        let raw = raw.split_whitespace().collect::<Vec<_>>().join(" ");
+        let shown = match (key, value.get_ref()) {
+            // A command can have a password in it, and so can a header field.
+            ("password-command" | "headers", _) => None,
+            // The query of a URL can be a signature.
+            ("url", DeValue::String(url)) => {
+                Some(Location::parse(&**url).map_or(raw, |location| location.to_string()))
+            }
+            (_, DeValue::String(text)) => Some(text.clone().into_owned()),
+            _ => Some(raw),
+        };
+        let (section, key, line) = (section.clone(), key.to_owned(), self.line(at));
+        self.config.entries.push(Entry { section, key, line, shown });
+    }
+
+    /// Profiles that are named are there.
+    fn profiles_exist(&mut self) {
+        let own: Vec<String> = self.config.profile.keys().cloned().collect();
+        let mut wrong = Vec::new();
+        for entry in self.config.entries.iter().filter(|entry| entry.key == "profile") {
+            let Some(name) = entry.shown.as_deref() else { continue };
+            let own = if entry.section == Section::Defaults { &own[..] } else { &[] };
+            let known: Vec<_> =
+                BUILT_IN_PROFILES.into_iter().chain(own.iter().map(String::as_str)).collect();
+            if !known.contains(&name) {
+                let hint = did_you_mean(name, known.iter().copied())
+                    .unwrap_or_else(|| format!("there are {}", known.join(", ")));
+                let cause = format!("unknown profile '{}'", name.escape_debug());
+                wrong.push(Fault {
+                    file: self.file.to_owned(),
+                    line: Some(entry.line),
+                    section: entry.section.clone(),
+                    key: Some("profile".to_owned()),
+                    cause,
+                    hint: Some(hint),
+                });
+            }
+        }
+        self.faults.extend(wrong);
+    }
+}
+
+/// `headers = { Name = "value" }`. Values may be secrets, so that no error repeats one.
+fn fields(value: &Value<'_>) -> Result<Headers, String> {
+    const CAUSE: &str = "not a table of names and texts: headers = { Name = \"value\" }";
+    let table = value.get_ref().as_table().ok_or(CAUSE)?;
+    let mut headers = Headers::default();
+    for (name, value) in table {
+        let text = match value.get_ref() {
+            DeValue::String(text) => &**text,
+            DeValue::Integer(number) => number.as_str(),
+            _ => return Err(CAUSE.to_owned()),
+        };
+        headers.add(name.get_ref(), text).map_err(|error| error.to_string())?;
+    }
+    Ok(headers)
+}
+
+/// Whether a remote of that name can be named in a location.
+///
+/// # Errors
+/// Why not, in words.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
+    match Location::parse(format!("{name}:")) {
+        Ok(Location::Named { name: parsed, path }) if parsed == name && path.is_empty() => Ok(()),
+        _ => Err("a remote is used as NAME:PATH, and this name cannot be".to_owned()),
+    }
+}
+
+/// What keys and values make, with places in the file in its errors.
+fn made_of<T: DeserializeOwned>(table: DeTable<'_>, at: &Value<'_>) -> Result<T, toml::de::Error> {
+    T::deserialize(Deserializer::from(Spanned::new(at.span(), table)))
+}
+
+fn text(value: &Value<'_>) -> Result<String, String> {
+    let text = value.get_ref().as_str().map(str::to_owned);
+    text.ok_or_else(|| "it has to be text, in quotes".to_owned())
+}
+
+/// What stands in `url`.
+///
+/// # Errors
+/// It is no location, in words without a password.
+pub(crate) fn location(url: String) -> Result<Location, String> {
+    let location = Location::parse(url).map_err(|error| error.to_string())?;
+    Ok(location.as_ssh_host())
+}
+
+/// What stands in `user`.
+///
+/// # Errors
+/// It cannot be the name of a user.
+pub(crate) fn user_name(name: String) -> Result<String, String> {
+    let is_wrong = |c: char| c.is_control() || c == '/' || c == ':';
+    if name.is_empty() || name.starts_with('-') || name.contains(is_wrong) {
+        return Err(
+            "it is empty, begins with '-', or has a '/', a ':' or control characters".into()
+        );
+    }
+    Ok(name)
+}
+
+fn command(line: String) -> Result<String, String> {
+    if line.trim().is_empty() { Err("it is empty".to_owned()) } else { Ok(line) }
+}
+
+fn port_number(value: &Value<'_>) -> Result<u16, String> {
+    let number = match value.get_ref() {
+        DeValue::Integer(_) => u16::deserialize(ValueDeserializer::from(value.clone())).ok(),
+        _ => None,
+    };
+    number
+        .filter(|port| *port > 0)
+        .ok_or_else(|| "it has to be a number from 1 to 65535, without quotes".to_owned())
+}
+
+fn remote_hint(key: &str) -> String {
+    let is_secret = ["pass", "token", "secret"].iter().any(|part| key.contains(part));
+    if is_secret && did_you_mean(key, ["password-command"]).is_none() || key == "password" {
+        return "a password does not belong here: write password-command, or set \
+                HAUL_PASSWORD_NAME in the environment"
+            .to_owned();
+    }
+    if ["host", "path", "protocol", "scheme"].contains(&key) {
+        return "it is part of the url: url = \"sftp://HOST/PATH\"".to_owned();
+    }
+    did_you_mean(key, REMOTE_KEYS)
+        .unwrap_or_else(|| format!("the keys of a remote are {}", REMOTE_KEYS.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(text: &str) -> Vec<String> {
+        let (_, faults) = read(Path::new("c.toml"), text);
+        faults.iter().map(ToString::to_string).collect()
+    }
+
+    fn hints(text: &str) -> Vec<Option<String>> {
+        let (_, faults) = read(Path::new("c.toml"), text);
+        faults.into_iter().map(|fault| fault.hint).collect()
+    }
+
+    #[test]
+    fn every_fault_is_found_with_its_place() {
+        let text = "top = 1\n\
+                    [defaults]\nfsnyc = true\nlanes = 0\nretries = 3\n\
+                    [profile.night]\nlanes = \"many\"\nprofile = \"saef\"\n\
+                    [remote.nas]\nurl = \"sftp://ada:geheim@nas/\"\nport = \"22\"\nuser = \"\"\n\
+                    [remote.cloud]\npasword-command = \"x\"\n\
+                    [remote.disk]\nurl = \"/mnt\"\nport = 22\n\
+                    [remote.\"a/b\"]\nurl = \"/mnt\"\n";
+        let found = faults(text);
+        let expected = [
+            "c.toml:1: top: unknown key",
+            "c.toml:3: [defaults] fsnyc: unknown key",
+            "c.toml:4: [defaults] lanes: '0' is not a number between 1 and 256, nor 'auto'",
+            "c.toml:7: [profile.night] lanes: 'many' is not a number between 1 and 256, nor 'auto'",
+            "c.toml:8: [profile.night] profile: unknown profile 'saef'",
+            "c.toml:10: [remote.nas] url: 'sftp://ada:***@nas/': a password does not belong",
+            "c.toml:11: [remote.nas] port: it has to be a number from 1 to 65535, without quotes",
+            "c.toml:12: [remote.nas] user: it is empty, begins with",
+            "c.toml:13: [remote.cloud] url: it is missing",
+            "c.toml:14: [remote.cloud] pasword-command: unknown key",
+            "c.toml:17: [remote.disk] port: a local path has no user and no port",
+            "c.toml:18: [remote.\"a/b\"]: a remote is used as NAME:PATH",
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.starts_with(expected), "{found} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_has_a_hint() {
+        let hint = |key: &str| {
+            let text = format!("[remote.a]\nurl = \"/x\"\n{key} = \"x\"\n");
+            hints(&text).remove(0).unwrap()
+        };
+        assert_eq!(hint("usr"), "did you mean 'user'?");
+        assert_eq!(hint("pasword-command"), "did you mean 'password-command'?");
+        assert!(hint("password").contains("password-command"), "{}", hint("password"));
+        assert!(hint("host").contains("part of the url"));
+        assert!(hint("colour").starts_with("the keys of a remote are url, user"));
+        let hint = |text: &str| hints(text).remove(0).unwrap();
+        assert_eq!(hint("[defaults]\nfsnyc = true\n"), "did you mean 'fsync'?");
+        assert_eq!(hint("[remotes.a]\nurl = \"/x\"\n"), "did you mean 'remote'?");
+    }
+
+    #[test]
+    fn broken_toml_names_its_line_and_hides_no_other_fault() {
+        let found =
+            faults("[defaults]\nlanes = \nfsnyc = true\n[remote.a]\nurl = \"/x\nuser = 1\n");
+        assert!(found[0].starts_with("c.toml:2: [defaults] lanes: "), "{found:#?}");
+        assert!(found.iter().any(|fault| fault.contains("fsnyc")), "{found:#?}");
+        assert!(
+            found.iter().any(|fault| fault.starts_with("c.toml:5: [remote.a] url: ")),
+            "{found:#?}"
+        );
+        assert!(!found.iter().any(|fault| fault.contains("missing")), "{found:#?}");
+        let twice = faults("[defaults]\nlanes = 1\nlanes = 2\n");
+        assert!(
+            twice.len() == 1 && twice[0].starts_with("c.toml:3: [defaults] lanes: "),
+            "{twice:?}"
+        );
+    }
+
+    #[test]
+    fn no_fault_repeats_what_could_be_a_secret() {
+        let found = faults("[remote.a]\nurl = \"/x\"\npassword = \"geheim\"\ntoken = \"geheim\"\n");
+        assert_eq!(found.len(), 2);
+        let text = format!("{found:?} {:?}", hints("[remote.a]\npassword = \"geheim\"\n"));
+        assert!(!text.contains("geheim"), "{text}");
+    }
+
+    #[test]
+    fn the_names_of_options_are_those_that_are_read() {
+        let error = toml::from_str::<Options>("none = 1").unwrap_err();
+        let (_, list) = error.message().split_once("expected one of ").unwrap();
+        let mut read: Vec<_> = list.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        let mut known = option_names();
+        read.sort();
+        known.sort();
+        assert_eq!(known, read);
+    }
+}
