@@ -197,6 +197,10 @@ fn show_says_of_a_remote_what_the_file_ssh_config_and_the_environment_say() {
     ] {
         assert_eq!(shown(&out, name), (value.to_owned(), source), "{name}\n{out}");
     }
+    session.write("proxied", "ProxyCommand nc --proxy-auth me:geheim %h %p\n");
+    let out = session.haul("config show -F proxied nas").status(0).out();
+    assert_eq!(shown(&out, "proxy-command"), ("(not shown)".into(), "ssh_config proxied:1".into()));
+    assert!(!out.contains("geheim"), "{out}");
     let out = session.haul("config show -P 23 -F none nas").status(0).out();
     assert_eq!(shown(&out, "port"), ("23".into(), "command line (-P)".into()), "{out}");
     let variables = [("HAUL_PASSWORD_NAS", "geheim"), ("HAUL_TOKEN_CLOUD", "geheim")];

@@ -63,7 +63,7 @@ pub(super) fn run(
     let width = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
     let shown = |row: &Row| row.value.clone().unwrap_or_else(|| "(not shown)".to_owned());
     let names = width(&mut rows.iter().map(|row| row.name.chars().count()));
-    let values = width(&mut rows.iter().map(|row| shown(row).chars().count())).min(40);
+    let values = width(&mut rows.iter().map(|row| shown(row).chars().count())).min(60);
     for row in &rows {
         printer.result(format!(
             "{:names$}  {:values$}  {}",
@@ -192,7 +192,11 @@ fn of_remote(
                 Origin::Environment(variable) => Source::Environment(variable.to_owned()),
                 Origin::Default => Source::Default,
             };
-            rows.push(Row::new(setting.name, setting.value, source));
+            rows.push(match setting.name {
+                // As that of a password, such a command can have a secret in it.
+                "proxy-command" => Row::secret(setting.name, source),
+                name => Row::new(name, setting.value, source),
+            });
         }
     } else {
         rows.push(match port {
