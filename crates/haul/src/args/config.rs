@@ -105,7 +105,7 @@ pub(crate) struct ConfigAddArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ConfigRemoveArgs {
     /// Name of the remote
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "REMOTE")]
     pub(crate) name: String,
 }
 

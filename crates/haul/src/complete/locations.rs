@@ -43,6 +43,14 @@ pub(super) fn complete(current: &OsStr) -> Vec<CompletionCandidate> {
     }
 }
 
+/// The remotes of the configuration, without their colon.
+pub(super) fn remotes(current: &OsStr) -> Vec<CompletionCandidate> {
+    let current = current.to_str().unwrap_or_default();
+    let CommandLine { config, .. } = CommandLine::read();
+    let found = config.remote.into_keys().filter(|name| name.starts_with(current));
+    found.map(CompletionCandidate::new).collect()
+}
+
 /// Divides a remote location behind its last directory: `nas:a/b` is `nas:a/` and `b`. `None` if it is local, or
 /// its host is not complete.
 fn directory_of(text: &str) -> Option<(&str, &str)> {
@@ -144,6 +152,11 @@ async fn list(command: &CommandLine, directory: &str) -> Result<Vec<String>, Sto
     Ok(names)
 }
 
+/// The command that is meant: of `haul config show` that is `show`.
+fn innermost(matches: &ArgMatches) -> &ArgMatches {
+    matches.subcommand().map_or(matches, |(_, below)| innermost(below))
+}
+
 fn cache_directory() -> Option<PathBuf> {
     let set = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     set.or_else(|| Some(env::home_dir().filter(|home| home.is_absolute())?.join(".cache")))
@@ -160,8 +173,10 @@ impl CommandLine {
     fn read() -> Self {
         let words: Vec<OsString> = env::args_os().skip_while(|word| word != "--").skip(1).collect();
         let matches = Cli::command().ignore_errors(true).try_get_matches_from(words).ok();
-        let below = matches.as_ref().and_then(ArgMatches::subcommand);
-        let remote = below.and_then(|(_, below)| RemoteArgs::from_arg_matches(below).ok());
+        let below = matches.as_ref().map(innermost);
+        // Not every command opens locations; asking one that does not for the options of servers is a panic.
+        let below = below.filter(|below| below.try_contains_id("jump").is_ok());
+        let remote = below.and_then(|below| RemoteArgs::from_arg_matches(below).ok());
         let file = matches
             .as_ref()
             .and_then(|matches| matches.try_get_one::<PathBuf>("config").ok().flatten().cloned());

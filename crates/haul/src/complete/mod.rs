@@ -25,6 +25,9 @@ pub(crate) const VARIABLE: &str = "HAUL_COMPLETE";
 /// Value names of the arguments that are locations.
 const LOCATIONS: [&str; 4] = ["SOURCE", "DEST", "LOCATION", "FILE"];
 
+/// That of the name of a remote.
+const REMOTE: &str = "REMOTE";
+
 const SHELLS: [&dyn EnvCompleter; 5] = [&Bash, &Elvish, &Fish, &Powershell, &Zsh];
 
 /// Answers a shell, if it is one that asks. Whether it was.
@@ -49,22 +52,31 @@ pub(crate) fn script(shell: Shell) -> io::Result<Vec<u8>> {
     Ok(script)
 }
 
-/// The command line, with what completes its locations.
+/// The command line, with what completes its locations and remotes.
 fn command() -> Command {
-    let command = Cli::command();
-    let names: Vec<String> =
-        command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
-    names.iter().fold(command, |command, name| command.mut_subcommand(name, with_locations))
+    with_completers(Cli::command())
 }
 
-fn with_locations(command: Command) -> Command {
-    let is_location = |argument: &clap::Arg| {
-        let names = argument.get_value_names().unwrap_or_default();
-        argument.is_positional() && names.iter().any(|name| LOCATIONS.contains(&name.as_str()))
-    };
-    let ids: Vec<clap::Id> =
-        command.get_arguments().filter(|a| is_location(a)).map(|a| a.get_id().clone()).collect();
-    ids.iter().fold(command, |command, id| {
-        command.mut_arg(id, |argument| argument.add(ArgValueCompleter::new(locations::complete)))
+fn with_completers(command: Command) -> Command {
+    let below: Vec<String> =
+        command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    let command =
+        below.iter().fold(command, |command, name| command.mut_subcommand(name, with_completers));
+    let positional = command.get_arguments().filter(|argument| argument.is_positional());
+    let completed: Vec<(clap::Id, ArgValueCompleter)> = positional
+        .filter_map(|argument| {
+            let names = argument.get_value_names().unwrap_or_default();
+            let completer = names.iter().find_map(|name| match name.as_str() {
+                REMOTE => Some(ArgValueCompleter::new(locations::remotes)),
+                name if LOCATIONS.contains(&name) => {
+                    Some(ArgValueCompleter::new(locations::complete))
+                }
+                _ => None,
+            });
+            Some((argument.get_id().clone(), completer?))
+        })
+        .collect();
+    completed.into_iter().fold(command, |command, (id, completer)| {
+        command.mut_arg(id, |argument| argument.add(completer))
     })
 }

@@ -73,6 +73,11 @@ fn remotes_and_hosts_that_ssh_knows_are_completed() {
     assert_eq!(told(&session, &["haul", "ls", "na"]), ["nancy:", "nas:", "nashville:"]);
     assert_eq!(told(&session, &["haul", "ls", "ada@nash"]), ["ada@nashville:"]);
     assert_eq!(bash(&session, &["haul", "ls", "nas"]), ["nas:", "nashville:"]);
+    // Where the name of a remote is meant it has no colon.
+    for command in ["show", "remove"] {
+        assert_eq!(told(&session, &["haul", "config", command, "n"]), ["nas"]);
+    }
+    assert_eq!(told(&session, &["haul", "config", "add", "x", "nash"]), ["nashville:"]);
 }
 
 #[test]
