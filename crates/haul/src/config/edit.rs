@@ -22,7 +22,7 @@ pub(crate) struct NewRemote {
 impl NewRemote {
     fn values(&self) -> impl Iterator<Item = (&'static str, Value)> {
         let Self { url, user, port, password_command } = self;
-        let [at_url, at_user, at_port, at_command] = REMOTE_KEYS;
+        let [at_url, at_user, at_port, at_command, _] = REMOTE_KEYS;
         let values = [
             (at_url, Some(Value::from(url.as_str()))),
             (at_user, user.as_deref().map(Value::from)),
