@@ -1,5 +1,7 @@
 //! `haul completions` and `haul man`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use clap_complete::Shell;
 
@@ -17,4 +19,8 @@ pub(crate) struct ManArgs {
     /// Print the page of this command [default: one page with all commands]
     #[arg(value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+
+    /// Write the pages of all commands to DIR, one file each, instead of printing one
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub(crate) dir: Option<PathBuf>,
 }

@@ -61,6 +61,36 @@ fn the_manual_page_has_every_command_and_option() {
     session.haul("man cq").status(2).stderr("haul: no command 'cq'\n");
 }
 
+/// Packages have a page for each command, and `man haul-cp` finds it by the name in it.
+#[test]
+fn every_command_gets_a_manual_page_of_its_own() {
+    let session = Session::new();
+    session.haul("man --dir pages/man1").status(0).stdout("").stderr("");
+    let mut pages: Vec<_> = std::fs::read_dir(session.path("pages/man1"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    pages.sort();
+    let help = session.haul("--help").out();
+    let (_, commands) = help.split_once("Commands:\n").unwrap();
+    let (commands, _) = commands.split_once("\n\n").unwrap();
+    let mut expected = vec!["haul.1".to_owned()];
+    let named = commands.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    for name in named.filter(|name| !["", "help"].contains(name)).chain(["serve-dav", "serve-sftp"])
+    {
+        let page = session.read(&format!("pages/man1/haul-{name}.1"));
+        assert!(page.contains(&format!(".TH HAUL-{} 1", name.to_uppercase())), "{page}");
+        expected.push(format!("haul-{name}.1"));
+    }
+    expected.sort();
+    assert_eq!(pages, expected);
+    assert!(pages.len() > 15, "{pages:?}");
+    assert_eq!(session.read("pages/man1/haul.1"), session.haul("man").out());
+    session.haul("man cp --dir pages").status(2);
+    session.write("file", "");
+    session.haul("man --dir file").status(1).stderr("haul: file: cannot create (already exists)\n");
+}
+
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let session = Session::new();

@@ -2,10 +2,12 @@
 
 mod sections;
 
-use std::io;
+use std::path::Path;
+use std::{fs, io};
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
+use haul_storage::Error;
 
 use crate::args::{Cli, CompletionsArgs, ManArgs};
 use crate::complete;
@@ -23,10 +25,14 @@ pub(crate) fn completions(args: &CompletionsArgs, printer: &Printer) -> Exit {
     Exit::Done
 }
 
-/// Prints a manual page: of everything, or of one command.
+/// Prints a manual page, of everything or of one command, or writes all pages to a directory.
 pub(crate) fn manual(args: &ManArgs, printer: &Printer) -> Result<Exit, Stop> {
     let mut command = Cli::command();
     command.build();
+    if let Some(directory) = &args.dir {
+        write_pages(&command, directory)?;
+        return Ok(Exit::Done);
+    }
     let page = match args.command.first() {
         None => whole_page(&command),
         Some(_) => {
@@ -42,6 +48,29 @@ pub(crate) fn manual(args: &ManArgs, printer: &Printer) -> Result<Exit, Stop> {
     // It is made in memory, where writing cannot fail.
     printer.raw(&page.unwrap_or_default());
     Ok(Exit::Done)
+}
+
+/// Writes `haul.1`, and `haul-COMMAND.1` for every command and those below it.
+fn write_pages(command: &Command, directory: &Path) -> Result<(), Error> {
+    let write = |name: &str, page: io::Result<Vec<u8>>| {
+        let path = directory.join(name);
+        page.and_then(|page| fs::write(&path, page))
+            .map_err(|error| Error::from_io("write", error).at(path.display()))
+    };
+    fs::create_dir_all(directory)
+        .map_err(|error| Error::from_io("create", error).at(directory.display()))?;
+    write("haul.1", whole_page(command))?;
+    let mut commands: Vec<_> =
+        command.get_subcommands().map(|found| (String::new(), found)).collect();
+    while let Some((above, found)) = commands.pop() {
+        if found.get_name() == "help" {
+            continue;
+        }
+        let name = format!("{above}{}", found.get_name());
+        write(&format!("haul-{}.1", name.replace(' ', "-")), page_of(found, &name))?;
+        commands.extend(found.get_subcommands().map(|below| (format!("{name} "), below)));
+    }
+    Ok(())
 }
 
 /// The page of one command: `haul-cp(1)`.
