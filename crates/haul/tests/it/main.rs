@@ -31,6 +31,7 @@ mod kill;
 mod ls;
 mod moves;
 mod names;
+mod packages;
 mod private;
 mod prompts;
 mod rsync;

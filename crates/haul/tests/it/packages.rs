@@ -1,0 +1,173 @@
+//! The packages of `scripts/release`, in short: made of the program that is tested here, and installed, upgraded and
+//! removed in a bare directory. `scripts/release-test` does it with the released binary in a whole system.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::session::Session;
+
+/// What is staged for packages, with two versions to install.
+struct Packages {
+    session: Session,
+    scripts: PathBuf,
+}
+
+impl Packages {
+    /// None, with a message, where a tool or root is missing.
+    fn stage(tools: &[&str]) -> Option<Self> {
+        let missing = |tool: &&&str| Command::new(tool).arg("--version").output().is_err();
+        if let Some(tool) = tools.iter().find(missing) {
+            eprintln!("SKIPPED: {tool} is missing");
+            return None;
+        }
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: needs root");
+            return None;
+        }
+        let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+        let session = Session::new().directory("out").directory("later").directory("root");
+        // Lists of dependencies take cargo, and are the same for every package.
+        for file in ["third-party-licences", "haul.cdx.json"] {
+            session.write(format!("stage/share/doc/haul/{file}"), file);
+        }
+        // A tenth of its size, which saves packing time.
+        let stripped = session.path("haul");
+        session.tool(&format!("strip -o {} {}", stripped.display(), env!("CARGO_BIN_EXE_haul")));
+        let packages = Self { session, scripts };
+        packages.script("stage", &[&stripped.display().to_string(), "stage"]);
+        Some(packages)
+    }
+
+    /// Runs a script of `packaging`; what it prints.
+    fn script(&self, name: &str, arguments: &[&str]) -> String {
+        let output = Command::new(self.scripts.join(name))
+            .args(arguments)
+            .current_dir(self.session.path(""))
+            .env("SOURCE_DATE_EPOCH", "1700000000")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "packaging/{name}: {said}");
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    /// The files below `root`, without those of the package database.
+    fn installed(&self) -> Vec<String> {
+        let all = self.session.tool("find root -type f -not -path root/var/lib/*");
+        let mut files: Vec<_> = all.lines().map(str::to_owned).collect();
+        files.sort();
+        files
+    }
+
+    /// The program, its pages and completions are below `prefix` and work.
+    #[track_caller]
+    fn are_usable(&self, prefix: &str, zsh: &str, page: &str) {
+        let installed = self.installed();
+        for file in [
+            "bin/haul",
+            &format!("share/man/man1/haul{page}"),
+            &format!("share/man/man1/haul-cp{page}"),
+            &format!("share/man/man1/haul-serve-sftp{page}"),
+            "share/bash-completion/completions/haul",
+            &format!("share/zsh/{zsh}/_haul"),
+            "share/fish/vendor_completions.d/haul.fish",
+            "share/doc/haul/README.md",
+            "share/doc/haul/docs/getting-started.md",
+        ] {
+            let file = format!("{prefix}/{file}");
+            assert!(installed.contains(&file), "{file} is not among {installed:#?}");
+        }
+        let said = self.session.tool(&format!("{prefix}/bin/haul --version"));
+        assert_eq!(said, concat!("haul ", env!("CARGO_PKG_VERSION"), "\n"));
+    }
+}
+
+#[test]
+fn a_debian_package_is_installed_upgraded_and_removed() {
+    let Some(packages) = Packages::stage(&["dpkg-deb", "readelf", "strip"]) else { return };
+    let session = &packages.session;
+    let first = packages.script("deb", &["stage", "1.0.0", "all", "out"]);
+    let second = packages.script("deb", &["stage", "1.1.0", "all", "later"]);
+    assert_eq!(first, "out/haul_1.0.0-1_all.deb");
+    let fields = session.tool(&format!("dpkg-deb --field {first}"));
+    assert!(fields.contains("\nDepends: libc6 (>= 2."), "{fields}");
+    for file in ["status", "available", "info/format", "updates/.keep", "triggers/.keep"] {
+        session.write(
+            format!("root/var/lib/dpkg/{file}"),
+            if file == "info/format" { "1\n" } else { "" },
+        );
+        session.tool("rm -f root/var/lib/dpkg/updates/.keep");
+    }
+    let root = session.path("root");
+    // Nothing but haul is in this system.
+    let dpkg = format!("dpkg --root={} --force-depends", root.display());
+    session.tool(&format!("{dpkg} --install {first}"));
+    packages.are_usable("root/usr", "vendor-completions", ".1.gz");
+    assert!(session.has("root/usr/share/doc/haul/copyright"));
+    session.tool(&format!("{dpkg} --install {second}"));
+    packages.are_usable("root/usr", "vendor-completions", ".1.gz");
+    let version = session.tool(&format!("dpkg-query --admindir=root/var/lib/dpkg -W haul"));
+    assert_eq!(version, "haul\t1.1.0-1\n");
+    session.tool(&format!("{dpkg} --purge haul"));
+    assert_eq!(packages.installed(), Vec::<String>::new());
+}
+
+#[test]
+fn an_rpm_package_is_installed_upgraded_and_removed() {
+    let Some(packages) = Packages::stage(&["rpmbuild", "rpm", "strip"]) else { return };
+    let session = &packages.session;
+    let architecture = std::env::consts::ARCH;
+    let first = packages.script("rpm", &["stage", "1.0.0", architecture, "out"]);
+    let second = packages.script("rpm", &["stage", "1.1.0", architecture, "later"]);
+    // Debian's rpm wants to hear that it is meant.
+    let force = session.tool("rpm --help").contains("--force-debian");
+    let force = if force { " --force-debian" } else { "" };
+    let rpm = format!("rpm --root {} --nodeps{force}", session.path("root").display());
+    session.tool(&format!("{rpm} --install {first}"));
+    packages.are_usable("root/usr", "site-functions", ".1.gz");
+    session.tool(&format!("{rpm} --upgrade {second}"));
+    packages.are_usable("root/usr", "site-functions", ".1.gz");
+    session.tool(&format!("{rpm} --erase haul"));
+    assert_eq!(packages.installed(), Vec::<String>::new());
+    assert!(!session.has("root/usr/share/zsh"));
+}
+
+/// What README says: the tarball is unpacked into /usr/local. A wheel has the same files.
+#[test]
+fn a_tarball_and_a_wheel_have_the_program_and_its_pages() {
+    let Some(packages) = Packages::stage(&["xz", "python3", "strip"]) else { return };
+    let session = &packages.session;
+    let tarball = packages.script("tarball", &["stage", "1.0.0", "x", "out"]);
+    assert_eq!(tarball, "out/haul-1.0.0-x.tar.xz");
+    session.tool("mkdir -p root/usr/local");
+    session.tool(&format!("tar -xf {tarball} -C root/usr/local --strip-components=1"));
+    packages.are_usable("root/usr/local", "site-functions", ".1");
+    let wheel = packages.script("wheel", &["stage", "1.0.0", "manylinux_2_17_x86_64", "out"]);
+    let listed = session.tool(&format!("python3 -m zipfile -l {wheel}"));
+    for file in ["data/scripts/haul", "data/data/share/man/man1/haul-cp.1", "licenses/LICENSE-MIT"]
+    {
+        assert!(listed.contains(file), "{file} is not in {listed}");
+    }
+}
+
+/// The same content packed later, in another place and by a user with other habits, is the same package.
+#[test]
+fn packages_are_reproducible() {
+    let Some(packages) = Packages::stage(&["dpkg-deb", "rpmbuild", "xz", "python3", "strip"])
+    else {
+        return;
+    };
+    let session = &packages.session;
+    session.tool("cp -R stage other");
+    session.tool("chmod -R g+w,o-rwx other");
+    session.tool("find other -exec touch {} +");
+    let architecture = std::env::consts::ARCH;
+    for (stage, out) in [("stage", "out"), ("other", "later")] {
+        packages.script("deb", &[stage, "1.0.0", "all", out]);
+        packages.script("rpm", &[stage, "1.0.0", architecture, out]);
+        packages.script("tarball", &[stage, "1.0.0", "x", out]);
+        packages.script("wheel", &[stage, "1.0.0", "x", out]);
+    }
+    session.tool("diff -r out later");
+    assert_eq!(session.tool("ls out").lines().count(), 4);
+}
