@@ -57,7 +57,7 @@ fn the_manual_page_has_every_command_and_option() {
     ] {
         assert!(page.contains(option), "{option}");
     }
-    session.haul("man cp").status(0).stdout_has(".TH HAUL-CP 1");
+    session.haul("man cp").status(0).stdout_has(".TH HAUL-CP 1 \"\" \"haul ");
     session.haul("man cq").status(2).stderr("haul: no command 'cq'\n");
 }
 

@@ -134,8 +134,10 @@ fn below<'a>(command: &'a Command, before: &str) -> Vec<(String, &'a Command)> {
     found
 }
 
-/// clap's name for what comes after the options says nothing.
+/// clap's name for what comes after the options says nothing, and it leaves out an empty date, whose place the next
+/// field of the title then takes.
 fn notes(page: &[u8]) -> Vec<u8> {
     let page = String::from_utf8_lossy(page);
+    let page = page.replacen(" 1  \"haul ", " 1 \"\" \"haul ", 1);
     page.replace(".SH EXTRA\n", ".SH NOTES\n").replace(".SS EXTRA\n", ".SS NOTES\n").into_bytes()
 }
