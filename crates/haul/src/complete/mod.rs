@@ -30,6 +30,13 @@ const REMOTE: &str = "REMOTE";
 
 const SHELLS: [&dyn EnvCompleter; 5] = [&Bash, &Elvish, &Fish, &Powershell, &Zsh];
 
+/// zsh loads `_haul` from its `fpath` at the first Tab, runs it, and expects it to complete already.
+const AUTOLOADED: &str = "
+if [[ $funcstack[1] == _haul ]]; then
+    _clap_dynamic_completer_haul \"$@\"
+fi
+";
+
 /// Answers a shell, if it is one that asks. Whether it was.
 ///
 /// # Errors
@@ -49,6 +56,9 @@ pub(crate) fn script(shell: Shell) -> io::Result<Vec<u8>> {
     let shell = SHELLS.iter().find(|known| known.is(&name));
     let shell = shell.ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
     shell.write_registration(VARIABLE, "haul", "haul", "haul", &mut script)?;
+    if name == "zsh" {
+        script.extend_from_slice(AUTOLOADED.as_bytes());
+    }
     Ok(script)
 }
 

@@ -20,6 +20,11 @@ fn every_shell_gets_its_completions() {
             .stderr("")
             .stdout_has("HAUL_COMPLETE");
     }
+    // As packages install it, zsh loads the script at the first Tab.
+    session
+        .haul("completions zsh")
+        .stdout_has("#compdef haul\n")
+        .stdout_has("$funcstack[1] == _haul");
     session.haul("completions tcsh").status(2);
 }
 
