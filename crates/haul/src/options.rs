@@ -387,6 +387,8 @@ pub(crate) enum SplitArg {
     Auto,
     /// Not at all.
     Never,
+    /// Where the file system cannot hold longer files; folders of parts of any size become files (`--join`).
+    Join,
     /// Everything longer than this many bytes.
     Size(u64),
 }

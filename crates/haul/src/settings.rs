@@ -122,7 +122,7 @@ pub(crate) fn resolve_with(
     };
     engine_settings(&options, &mut engine)?;
     choose(args, &mut engine)?;
-    let split = options.split.unwrap_or(SplitArg::Auto);
+    let split = if args.join { SplitArg::Join } else { options.split.unwrap_or(SplitArg::Auto) };
     let current = options.progress == Some(ProgressArg::Files);
     let show = Show { files: args.itemize_changes, stats: args.stats, current };
     let is_on = |switch: Option<Switch>| switch.is_some_and(|switch| switch.0);

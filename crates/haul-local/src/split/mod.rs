@@ -31,6 +31,8 @@ pub enum SplitMode {
     Auto,
     /// Nothing is split, and folders are folders.
     Never,
+    /// As `Auto`, and folders with parts of any length are read as one file.
+    Join,
     /// Files of more bytes than this are split into parts of as many bytes; folders with parts of
     /// this length and of [`PART_BYTES`] are read as one file.
     Size(u64),
@@ -79,7 +81,7 @@ impl Shared {
         let longest = self.inner.capabilities().max_file_size;
         match self.mode {
             SplitMode::Never => None,
-            SplitMode::Auto => {
+            SplitMode::Auto | SplitMode::Join => {
                 longest.map(|longest| Rule { longest, part: PART_BYTES.min(longest) })
             }
             SplitMode::Size(size) => {
@@ -96,6 +98,7 @@ impl Shared {
 
     /// Whether a part that is not the last may have this length.
     fn is_part_length(&self, length: u64) -> bool {
-        length == PART_BYTES || self.rule().is_some_and(|rule| rule.part == length)
+        let any = self.mode == SplitMode::Join && length > 0;
+        any || length == PART_BYTES || self.rule().is_some_and(|rule| rule.part == length)
     }
 }

@@ -46,6 +46,10 @@ pub(crate) struct TransferArgs {
     #[arg(short = 'g', long = "group", alias = "owner", hide = true)]
     pub(crate) owner: bool,
 
+    /// Read folders of parts, of any size, as one file each, and store it in one piece
+    #[arg(long, conflicts_with = "split", help_heading = "Files")]
+    pub(crate) join: bool,
+
     /// Print every file, with the reason why it is copied
     #[arg(long, help_heading = "Files")]
     pub(crate) itemize_changes: bool,

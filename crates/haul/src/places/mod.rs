@@ -173,7 +173,12 @@ impl<'a> Places<'a> {
             Location::Local(path) => self.local_existing(location, path).await,
             _ => {
                 let place = self.remotes.existing(location).await;
-                place.map_err(|error| self.explain(error, location))
+                let place = place.map_err(|error| self.explain(error, location))?;
+                if self.split == SplitArg::Join {
+                    self.joined(location, place).await
+                } else {
+                    Ok(place)
+                }
             }
         }
     }
@@ -224,6 +229,23 @@ impl<'a> Places<'a> {
         let local = above.local.map(|above| above.join(OsStr::from_bytes(&name)));
         let is_directory = entry.is_dir();
         Ok((Place { storage: above.storage, path, is_directory, exists: true, local }, entry))
+    }
+
+    /// A place on a server, where folders of parts are files.
+    async fn joined(&self, location: &Location, place: Place) -> Result<Place> {
+        let join = |storage| -> Arc<dyn Storage> { SplitStorage::new(storage, SplitMode::Join) };
+        if place.is_directory
+            && !location.has_trailing_slash()
+            && let Some((directory, name)) = location.split_name()
+        {
+            let above = self.remotes.existing(&directory).await?;
+            let path = above.path.join(&name).map_err(|error| invalid(location, error))?;
+            let storage = join(above.storage);
+            if storage.stat(&path).await?.is_file() {
+                return Ok(Place { storage, path, is_directory: false, ..place });
+            }
+        }
+        Ok(Place { storage: join(place.storage), ..place })
     }
 
     async fn local_existing(&self, location: &Location, path: &Path) -> Result<Place> {
@@ -302,6 +324,7 @@ impl<'a> Places<'a> {
         let mode = match self.split {
             SplitArg::Auto => SplitMode::Auto,
             SplitArg::Never => SplitMode::Never,
+            SplitArg::Join => SplitMode::Join,
             SplitArg::Size(size) => SplitMode::Size(size),
         };
         Ok(SplitStorage::new(LocalStorage::open(root, self.options(pool))?, mode))

@@ -71,7 +71,7 @@ async fn is_reached(
     person: Option<&Person>,
     printer: &Printer,
 ) -> Result<bool, Stop> {
-    let places = Places::for_names(config, &args.connection, printer);
+    let places = Places::for_names(config, &args.connection, printer)?;
     let (name, location) = locate(&places, &args.name)?;
     let tried = connect(&places, name, location).await;
     match &tried.outcome {

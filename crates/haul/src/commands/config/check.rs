@@ -48,7 +48,7 @@ async fn remotes(
     config: &Config,
     printer: &Printer,
 ) -> Result<usize, Stop> {
-    let places = Places::for_names(config, &args.connection, printer);
+    let places = Places::for_names(config, &args.connection, printer)?;
     let mut remotes: Vec<_> = config.remote.iter().collect();
     remotes.sort_by_key(|(_, remote)| remote.line);
     let located = remotes.iter().map(|(name, _)| locate(&places, name.as_str()));

@@ -40,3 +40,28 @@ fn a_file_from_a_server_is_stored_in_parts_and_continued_after_a_kill() {
         split(&session, &format!("ftp://127.0.0.1:{}/up/f", server.port()), "ftp");
     }
 }
+
+/// Whatever the size of the parts was.
+#[test]
+fn parts_of_any_size_are_joined_again() {
+    let session = Session::new().file("tree/big", content(5, 3_000_000)).file("tree/small", "s");
+    session.write("tree/pictures/00", "no part");
+    session.write("tree/pictures/02", "no part");
+    session.haul("cp --split 700000 tree split").status(0);
+    assert!(session.path("split/tree/big/04").is_file());
+    let there = dav::haul(&session);
+    session.tool(&format!("cp -r split/tree {}/tree", there.root.display()));
+    // Without it they stay what they are.
+    session.haul("cp split/tree/big plain").status(0);
+    assert!(session.path("plain/big/04").is_file() || session.path("plain/04").is_file());
+    for source in ["split/tree".to_owned(), format!("{}tree", there.url)] {
+        session.haul(&format!("cp --join {source}/big one")).status(0);
+        assert!(std::fs::read(session.path("one")).unwrap() == content(5, 3_000_000), "{source}");
+        session.haul(&format!("cp --join {source} all")).status(0);
+        session.tool("diff -r tree all/tree");
+        let again = session.haul(&format!("cp --join --json {source} all")).status(0).summary();
+        assert_eq!(again["moved_bytes"], 0, "{source}: {again}");
+        session.tool("rm -r one all");
+    }
+    session.haul("cp --join --split 5M tree there").status(2);
+}
