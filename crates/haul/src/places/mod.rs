@@ -172,7 +172,7 @@ impl<'a> Places<'a> {
         match location {
             Location::Local(path) => self.local_existing(location, path).await,
             _ => {
-                let place = self.remotes.existing(location).await;
+                let place = Box::pin(self.remotes.existing(location)).await;
                 let place = place.map_err(|error| self.explain(error, location))?;
                 if self.split == SplitArg::Join {
                     self.joined(location, place).await
@@ -194,7 +194,7 @@ impl<'a> Places<'a> {
         match location {
             Location::Local(path) => self.local_destination(location, path).await,
             _ => {
-                let place = self.remotes.destination(location, name).await;
+                let place = Box::pin(self.remotes.destination(location, name)).await;
                 place.map_err(|error| self.explain(error, location))
             }
         }
@@ -238,7 +238,7 @@ impl<'a> Places<'a> {
             && !location.has_trailing_slash()
             && let Some((directory, name)) = location.split_name()
         {
-            let above = self.remotes.existing(&directory).await?;
+            let above = Box::pin(self.remotes.existing(&directory)).await?;
             let path = above.path.join(&name).map_err(|error| invalid(location, error))?;
             let storage = join(above.storage);
             if storage.stat(&path).await?.is_file() {
