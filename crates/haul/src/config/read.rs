@@ -9,7 +9,7 @@ use std::path::Path;
 
 use clap::Args as _;
 use haul_http::client::Headers;
-use haul_storage::Location;
+use haul_storage::{Location, Scheme};
 use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
@@ -224,8 +224,8 @@ impl Reading<'_> {
         line: usize,
         table: &DeTable<'_>,
     ) -> Option<Remote> {
-        let (mut base, mut user, mut port) = (None, None, None);
-        let (mut password_command, mut headers) = (None, None);
+        let (mut base, mut user, mut port, mut password_command) = (None, None, None, None);
+        let (mut fields, mut fields_at) = (None, at);
         // A second fault would say nothing new.
         let mut has_url = false;
         let mut unused = None;
@@ -251,7 +251,10 @@ impl Reading<'_> {
                 "password-command" => {
                     text(value).and_then(command).map(|line| password_command = Some(line))
                 }
-                "headers" => fields(value).map(|fields| headers = Some(fields)),
+                "headers" => {
+                    fields_at = at;
+                    headers(value).map(|given| fields = Some(given))
+                }
                 _ => {
                     *self.fault(at, section, Some(name), "unknown key") = Some(remote_hint(name));
                     continue;
@@ -273,7 +276,11 @@ impl Reading<'_> {
         if let (Location::Local(_), Some((at, key))) = (&base, unused) {
             self.fault(at, section, Some(key), "a local path has no user and no port");
         }
-        Some(Remote { base, user, port, password_command, headers, line })
+        if fields.is_some() && !is_web(&base) {
+            let cause = "headers are for http, https, dav and davs";
+            self.fault(fields_at, section, Some("headers"), cause);
+        }
+        Some(Remote { base, user, port, password_command, headers: fields, line })
     }
 
     /// Remembers where a value stands, and what it is if it may be shown.
@@ -281,8 +288,8 @@ impl Reading<'_> {
         let raw = self.text.get(value.span()).unwrap_or_default();
         let raw = raw.split_whitespace().collect::<Vec<_>>().join(" ");
         let shown = match (key, value.get_ref()) {
-            // A command can have a password in it, and so can a header field.
-            ("password-command" | "headers", _) => None,
+            // A command can have a password in it, and a header be one.
+            ("password-command" | "headers" | "on-done", _) => None,
             // The query of a URL can be a signature.
             ("url", DeValue::String(url)) => {
                 Some(Location::parse(&**url).map_or(raw, |location| location.to_string()))
@@ -319,22 +326,6 @@ impl Reading<'_> {
         }
         self.faults.extend(wrong);
     }
-}
-
-/// `headers = { Name = "value" }`. Values may be secrets, so that no error repeats one.
-fn fields(value: &Value<'_>) -> Result<Headers, String> {
-    const CAUSE: &str = "not a table of names and texts: headers = { Name = \"value\" }";
-    let table = value.get_ref().as_table().ok_or(CAUSE)?;
-    let mut headers = Headers::default();
-    for (name, value) in table {
-        let text = match value.get_ref() {
-            DeValue::String(text) => &**text,
-            DeValue::Integer(number) => number.as_str(),
-            _ => return Err(CAUSE.to_owned()),
-        };
-        headers.add(name.get_ref(), text).map_err(|error| error.to_string())?;
-    }
-    Ok(headers)
 }
 
 /// Whether a remote of that name can be named in a location.
@@ -383,6 +374,28 @@ pub(crate) fn user_name(name: String) -> Result<String, String> {
 
 fn command(line: String) -> Result<String, String> {
     if line.trim().is_empty() { Err("it is empty".to_owned()) } else { Ok(line) }
+}
+
+fn is_web(location: &Location) -> bool {
+    use Scheme::{Dav, Davs, Http, Https};
+    matches!(location, Location::Remote { scheme: Http | Https | Dav | Davs, .. })
+}
+
+/// `headers = { Name = "value" }`. Values may be secrets, so that no error repeats one.
+fn headers(value: &Value<'_>) -> Result<Headers, String> {
+    const NONE: &str = "not a table of names and texts: headers = { Name = \"value\" }";
+    let mut headers = Headers::default();
+    for (name, value) in value.get_ref().as_table().ok_or(NONE)? {
+        let text = match value.get_ref() {
+            DeValue::String(text) => text.clone().into_owned(),
+            DeValue::Integer(_) => i64::deserialize(ValueDeserializer::from(value.clone()))
+                .map_err(|_| NONE)?
+                .to_string(),
+            _ => return Err(NONE.to_owned()),
+        };
+        headers.add(name.get_ref(), &text).map_err(|error| error.to_string())?;
+    }
+    Ok(headers)
 }
 
 fn port_number(value: &Value<'_>) -> Result<u16, String> {
@@ -493,6 +506,40 @@ mod tests {
         assert_eq!(found.len(), 2);
         let text = format!("{found:?} {:?}", hints("[remote.a]\npassword = \"geheim\"\n"));
         assert!(!text.contains("geheim"), "{text}");
+    }
+
+    #[test]
+    fn headers_of_a_remote_are_checked_and_never_repeated() {
+        let text = |url: &str, line: &str| format!("[remote.a]\nurl = \"{url}\"\n{line}\n");
+        let right = text("https://a", "headers = { X-Token = \"geheim\", X-Level = 3 }");
+        let (config, faults) = read(Path::new("c.toml"), &right);
+        assert!(faults.is_empty(), "{faults:?}");
+        let fields = config.remote["a"].headers.as_ref().unwrap().fields();
+        assert_eq!(
+            (fields["x-token"].as_bytes(), fields["x-level"].as_bytes()),
+            (&b"geheim"[..], &b"3"[..])
+        );
+        assert!(!format!("{config:?}").contains("geheim"));
+        for (line, cause) in [
+            ("headers = { Host = \"geheim\" }", "host cannot be set"),
+            ("headers = { X = \"geheim\\r\\nY: z\" }", "the value of x has a line break"),
+            ("headers = \"X: geheim\"", "not a table of names and texts"),
+            ("headers = { X = 4.2 }", "not a table of names and texts"),
+            ("headers = 42", "not a table of names and texts"),
+        ] {
+            let found = faults_of_one(&text("https://a", line));
+            assert!(found.starts_with("c.toml:3: [remote.a] headers: "), "{found}");
+            assert!(found.contains(cause), "{found}");
+            assert!(!["geheim", "42", "4.2"].iter().any(|value| found.contains(value)), "{found}");
+        }
+        let found = faults_of_one(&text("sftp://a", "headers = { X = \"geheim\" }"));
+        assert!(found.contains("headers are for http, https, dav and davs"), "{found}");
+    }
+
+    fn faults_of_one(text: &str) -> String {
+        let mut found = faults(text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.remove(0)
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(super) fn run(config: &Config, printer: &Printer) -> Exit {
             printer.result(entry.section.to_string());
             last = Some(&entry.section);
         }
-        let value = entry.shown.as_deref().unwrap_or_default();
+        let value = entry.shown.as_deref().unwrap_or("(not shown)");
         printer.result(format!("{} = {value}", entry.key));
     }
     Exit::Done

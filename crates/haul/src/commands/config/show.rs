@@ -216,6 +216,9 @@ fn of_remote(
         (path, _) => path,
     };
     rows.push(Row::new("path", path, at("url")));
+    if let Some(entry) = config.entry(&section, "headers") {
+        rows.push(Row::secret("headers", in_file(config, entry.line)));
+    }
     rows.extend(sign_in(name, config, &location, printer));
     Ok(rows)
 }

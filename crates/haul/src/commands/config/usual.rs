@@ -23,6 +23,7 @@ const DEFAULTS: Values = &[
     ("queue-size", "32"),
     ("memory", "256M"),
     ("bwlimit", "no limit"),
+    ("order", "as it is found"),
     ("overwrite", "different"),
     ("preserve", "mode,times,links"),
     ("resume", "yes"),
@@ -31,6 +32,11 @@ const DEFAULTS: Values = &[
     ("verify", "no"),
     ("fsync", "no"),
     ("retries", "5"),
+    ("min-free", "no limit"),
+    ("no-space-check", "no"),
+    ("on-done", "nothing"),
+    ("bell", "no"),
+    ("progress", "total"),
     ("split", "auto"),
 ];
 
@@ -68,7 +74,9 @@ mod tests {
         };
         let values: Vec<_> = DEFAULTS
             .iter()
-            .filter(|(name, _)| !["bwlimit", "digest", "manifest"].contains(name))
+            .filter(|(name, _)| {
+                !["bwlimit", "digest", "manifest", "order", "min-free", "on-done"].contains(name)
+            })
             .copied()
             .collect();
         assert_eq!(resolved(&text(values.leak())), resolved(""));
