@@ -30,7 +30,7 @@ struct Shared {
     slots: Vec<Weak<Slot>>,
     /// What transfers needed, and used, that have ended.
     ended_planned: u64,
-    ended_used: u64,
+    ended_used: i128,
 }
 
 /// What one transfer needs.
@@ -55,8 +55,23 @@ struct Needs {
     planned: Need,
     /// What was counted ahead, what had been moved when that began, and what could be written then.
     counted: Need,
-    used_before: u64,
+    used_before: i128,
     counted_base: u64,
+}
+
+/// What has been used of the space.
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    bytes: i128,
+    /// Bytes of files in flight.
+    reserved: u64,
+}
+
+/// What a transfer has used, and all on its file system.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    own: Used,
+    all: Used,
 }
 
 /// What is needed, of what there is.
@@ -108,32 +123,53 @@ impl Slot {
         self.lock().counted.add(need);
     }
 
-    /// What is too much for the space, if `usable` bytes can be written now.
-    pub fn lack(&self, usable: u64) -> Option<Lack> {
-        let reserved = self.reserved();
+    /// What has been used, to be asked for before it is looked what is free: the other way round what is written in
+    /// between would look as if somebody had made room.
+    pub fn seen(&self) -> Seen {
+        let mut all = Used { bytes: self.used(), reserved: self.reserved() };
+        let own = all;
+        if let Some(share) = self.share.get() {
+            let shared = share.lock();
+            all = Used { bytes: shared.ended_used, reserved: 0 };
+            for slot in shared.slots.iter().filter_map(Weak::upgrade) {
+                all.bytes += slot.used();
+                all.reserved = all.reserved.saturating_add(slot.reserved());
+            }
+        }
+        Seen { own, all }
+    }
+
+    /// Whether more is needed than there was.
+    pub fn exceeds(&self) -> bool {
         let counted = {
             let needs = self.lock();
-            let used = self.used().saturating_sub(needs.used_before);
-            lack(needs.counted.bytes(), needs.counted_base, usable, used, reserved)
+            needs.counted.bytes() > needs.counted_base
         };
-        let (planned, base) = {
+        let (planned, base) = self.planned();
+        counted || planned > base
+    }
+
+    /// What is too much for the space, if `usable` bytes can be written since `seen`.
+    pub fn lack(&self, usable: u64, seen: Seen) -> Option<Lack> {
+        let counted = {
             let needs = self.lock();
-            (needs.planned.bytes(), needs.base)
+            let used = Used { bytes: seen.own.bytes - needs.used_before, ..seen.own };
+            lack(needs.counted.bytes(), needs.counted_base, usable, used, self.reserved())
         };
-        let planned = match self.share.get() {
-            None => lack(planned, base, usable, self.used(), reserved),
-            Some(share) => {
-                let shared = share.lock();
-                let mut sums = (shared.ended_planned, shared.ended_used, 0_u64);
-                for slot in shared.slots.iter().filter_map(Weak::upgrade) {
-                    sums.0 = sums.0.saturating_add(slot.lock().planned.bytes());
-                    sums.1 = sums.1.saturating_add(slot.used());
-                    sums.2 = sums.2.saturating_add(slot.reserved());
-                }
-                lack(sums.0, shared.base, usable, sums.1, sums.2)
-            }
+        let (planned, base) = self.planned();
+        counted.or_else(|| lack(planned, base, usable, seen.all, self.seen().all.reserved))
+    }
+
+    /// What is planned by all on the file system, and what could be written before.
+    fn planned(&self) -> (u64, u64) {
+        let Some(share) = self.share.get() else {
+            let needs = self.lock();
+            return (needs.planned.bytes(), needs.base);
         };
-        counted.or(planned)
+        let shared = share.lock();
+        let slots = shared.slots.iter().filter_map(Weak::upgrade);
+        let planned = slots.map(|slot| slot.lock().planned.bytes());
+        (planned.fold(shared.ended_planned, u64::saturating_add), shared.base)
     }
 
     /// A file of so many bytes begins, or ends.
@@ -163,9 +199,10 @@ impl Slot {
         self.reserved.load(Ordering::Acquire)
     }
 
-    /// Bytes that are free no longer.
-    fn used(&self) -> u64 {
-        self.moved.load(Ordering::Acquire).saturating_sub(self.freed.load(Ordering::Acquire))
+    /// Bytes that are free no longer; less than nothing if what was replaced was longer.
+    fn used(&self) -> i128 {
+        let load = |count: &AtomicU64| i128::from(count.load(Ordering::Acquire));
+        load(&self.moved) - load(&self.freed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Needs> {
@@ -173,12 +210,13 @@ impl Slot {
     }
 }
 
-/// Whether `needed` bytes are more than the `base` that there was, when `used` bytes have been taken since and
-/// `usable` can be written now. If that is more than `base` allows somebody has made room, and files in flight hide how
-/// much: `reserved` bytes at most.
-fn lack(needed: u64, base: u64, usable: u64, used: u64, reserved: u64) -> Option<Lack> {
-    let now = usable.saturating_add(used);
-    let free = if now > base { now.saturating_add(reserved) } else { base };
+/// Whether `needed` bytes are more than the `base` that there was, when `usable` can be written now. If that and what
+/// was used since is more than `base`, somebody has made room, and files in flight hide how much: at most what was
+/// reserved, before and now.
+fn lack(needed: u64, base: u64, usable: u64, used: Used, reserved: u64) -> Option<Lack> {
+    let now = u64::try_from((i128::from(usable) + used.bytes).max(0)).unwrap_or(u64::MAX);
+    let hidden = used.reserved.saturating_add(reserved);
+    let free = if now > base { now.saturating_add(hidden) } else { base };
     (needed > free).then_some(Lack { needed, free: now.max(base) })
 }
 
@@ -190,7 +228,7 @@ impl Drop for Slot {
         let mut shared = share.lock();
         // What it did not move it will not.
         shared.ended_planned = shared.ended_planned.saturating_add(planned.min(moved));
-        shared.ended_used = shared.ended_used.saturating_add(used);
+        shared.ended_used += used;
         shared.slots.retain(|slot| slot.strong_count() > 0);
     }
 }
@@ -218,6 +256,13 @@ impl Share {
 mod tests {
     use super::*;
 
+    fn lack(slot: &Slot, usable: u64) -> Option<Lack> {
+        let lack = slot.lack(usable, slot.seen());
+        // Without it nobody would look.
+        assert!(lack.is_none() || slot.exceeds());
+        lack
+    }
+
     fn volume(number: u64) -> Option<Volume> {
         Some(Volume { host: String::new(), number })
     }
@@ -228,17 +273,17 @@ mod tests {
         let slot = Slot::new(Arc::clone(&moved));
         slot.start(&Ledger::default(), None, 100);
         slot.plan(Need::new(90));
-        assert_eq!(slot.lack(100), None);
+        assert_eq!(lack(&slot, 100), None);
         // All of it is reserved on the disk.
-        assert_eq!(slot.lack(10), None);
+        assert_eq!(lack(&slot, 10), None);
         slot.plan(Need::new(20));
-        assert_eq!(slot.lack(10), Some(Lack { needed: 110, free: 100 }));
+        assert_eq!(lack(&slot, 10), Some(Lack { needed: 110, free: 100 }));
         moved.store(90, Ordering::Release);
-        assert_eq!(slot.lack(10), Some(Lack { needed: 110, free: 100 }));
+        assert_eq!(lack(&slot, 10), Some(Lack { needed: 110, free: 100 }));
         // Somebody has made room.
-        assert_eq!(slot.lack(15), Some(Lack { needed: 110, free: 105 }));
+        assert_eq!(lack(&slot, 15), Some(Lack { needed: 110, free: 105 }));
         slot.begin(5);
-        assert_eq!(slot.lack(15), None);
+        assert_eq!(lack(&slot, 15), None);
     }
 
     #[test]
@@ -248,10 +293,24 @@ mod tests {
         slot.start(&Ledger::default(), None, 100);
         slot.begin_count(60);
         slot.count(Need::new(60));
-        assert_eq!(slot.lack(60), None);
+        assert_eq!(lack(&slot, 60), None);
         slot.count(Need::new(10));
         moved.store(50, Ordering::Release);
-        assert_eq!(slot.lack(50), Some(Lack { needed: 70, free: 60 }));
+        assert_eq!(lack(&slot, 50), Some(Lack { needed: 70, free: 60 }));
+    }
+
+    #[test]
+    fn what_is_replaced_by_something_shorter_makes_no_room_that_others_made() {
+        let moved = Arc::new(AtomicU64::new(5));
+        let slot = Slot::new(Arc::clone(&moved));
+        slot.start(&Ledger::default(), None, 100);
+        slot.begin_count(95);
+        slot.begin(10);
+        slot.count(Need::new(97));
+        // The rest of a file that was half done, and then its old version goes.
+        moved.store(10, Ordering::Release);
+        slot.free(10);
+        assert_eq!(lack(&slot, 100), Some(Lack { needed: 97, free: 95 }));
     }
 
     #[test]
@@ -263,14 +322,14 @@ mod tests {
             slot.start(&ledger, volume(number), 15);
             slot.plan(Need::new(10));
         }
-        assert_eq!(slots[0].lack(15), Some(Lack { needed: 20, free: 15 }));
-        assert_eq!(slots[2].lack(15), None);
+        assert_eq!(lack(&slots[0], 15), Some(Lack { needed: 20, free: 15 }));
+        assert_eq!(lack(&slots[2], 15), None);
         // What a transfer did not do takes no room.
         moved[1].store(3, Ordering::Release);
         let first = Arc::clone(&slots[0]);
         drop(slots);
-        assert_eq!(first.lack(12), None);
+        assert_eq!(lack(&first, 12), None);
         first.plan(Need::new(3));
-        assert_eq!(first.lack(12), Some(Lack { needed: 16, free: 15 }));
+        assert_eq!(lack(&first, 12), Some(Lack { needed: 16, free: 15 }));
     }
 }

@@ -277,19 +277,14 @@ impl Room {
         if !self.compares() {
             return;
         }
-        let (known, judged) = {
-            let state = self.lock();
-            (state.space.clone(), state.judged)
-        };
-        let lacks = |space: &Space| self.slot.lack(self.usable(space));
-        if known.is_none_or(|space| lacks(&space).is_none())
-            || judged.is_some_and(|judged| judged.elapsed() < JUDGE)
-        {
+        let judged = self.lock().judged;
+        if !self.slot.exceeds() || judged.is_some_and(|judged| judged.elapsed() < JUDGE) {
             return;
         }
         // Others may have made room.
+        let seen = self.slot.seen();
         let Some(space) = self.measure().await else { return };
-        let Some(lack) = lacks(&space) else {
+        let Some(lack) = self.slot.lack(self.usable(&space), seen) else {
             self.lock().judged = Some(Instant::now());
             return;
         };
