@@ -83,7 +83,14 @@ async fn entries(share: &Arc<Share>, path: &[u8]) -> rustix::io::Result<(Vec<Ent
 fn page(path: &[u8], entries: &[Entry], is_all: bool) -> String {
     let components: Vec<&[u8]> =
         path.split(|byte| *byte == b'/').filter(|component| !component.is_empty()).collect();
-    let title = components.last().map_or_else(|| "/".to_owned(), |name| text(name));
+    let name = components.last().map_or_else(|| "/".to_owned(), |name| text(name));
+    // Programs read a page of this title as a listing, which has to be all of it.
+    let title = if is_all {
+        let names = components.iter().map(|component| text(component) + "/");
+        format!("Index of /{}", names.collect::<String>())
+    } else {
+        name
+    };
     let mut page = String::with_capacity(2048 + entries.len() * 200);
     let _ = write!(
         page,
@@ -136,6 +143,7 @@ fn breadcrumb(page: &mut String, components: &[&[u8]]) {
 fn row(page: &mut String, entry: &Entry) {
     let (link, name) = (encoded(&entry.name), text(&entry.name));
     let date = date(entry.described.modified);
+    let exact = dates::iso(entry.described.modified);
     // `./` because a name may look like a scheme.
     let _ = if entry.described.is_directory() {
         writeln!(
@@ -148,7 +156,8 @@ fn row(page: &mut String, entry: &Entry) {
         writeln!(
             page,
             "<tr><td class=\"name\"><a href=\"./{link}\">{name}</a></td>\
-             <td class=\"size\" title=\"{bytes} bytes\">{size}</td><td class=\"date\">{date}</td></tr>"
+             <td class=\"size\" data-size=\"{bytes}\" title=\"{bytes} bytes\">{size}</td>\
+             <td class=\"date\"><time datetime=\"{exact}\">{date}</time></td></tr>"
         )
     };
 }

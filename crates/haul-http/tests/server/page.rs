@@ -17,6 +17,8 @@ fn a_directory_is_a_page_that_browsers_can_follow() {
     assert!(text.contains("<a href=\"./a%26b.txt\">a&amp;b.txt</a>"), "{text}");
     assert!(text.contains("<a href=\"./%3Cb%3E/\">&lt;b&gt;/</a>"), "{text}");
     assert!(text.contains("1.5 KiB") && text.contains("title=\"1536 bytes\""), "{text}");
+    assert!(text.contains("<title>Index of /sub dir/</title>"), "{text}");
+    assert!(text.contains("data-size=\"1536\"") && text.contains("<time datetime=\"20"), "{text}");
     assert!(text.contains("width=device-width") && text.contains("prefers-color-scheme"), "{text}");
     assert!(!text.contains("<script") && !text.contains("haul-part"), "{text}");
     assert!(text.find("&lt;b&gt;/").unwrap() < text.find("a&amp;b.txt").unwrap());

@@ -1,16 +1,20 @@
 //! Plain web servers, whose directories are pages for people.
 
+use std::path::Path;
+
 use super::servers::{self, Server};
 use super::trees::write_tree;
 use crate::session::Session;
 
 fn downloaded(server: Option<Server>, name: &str) {
     let Some(server) = server else { return };
-    let session = Session::new();
-    write_tree(&session, 60);
-    let session_root = server.root().join("dir");
-    session.tool(&format!("cp -r src {}", session_root.display()));
-    let url = format!("{}dir/", server.url);
+    downloaded_from(&Session::new(), &server.root(), &server.url, name);
+}
+
+fn downloaded_from(session: &Session, root: &Path, url: &str, name: &str) {
+    write_tree(session, 60);
+    session.tool(&format!("cp -r src {}", root.join("dir").display()));
+    let url = format!("{url}dir/");
     let listed = session.haul(&format!("ls {url}")).status(0).out();
     for part in ["100%", "hash#tag", "what?x=1", "a b", "nothing in it"] {
         assert!(listed.contains(part), "{name}: no {part} in {listed}");
@@ -22,6 +26,16 @@ fn downloaded(server: Option<Server>, name: &str) {
 #[test]
 fn what_nginx_lists_is_downloaded() {
     downloaded(servers::nginx(), "nginx");
+}
+
+#[test]
+fn what_haul_lists_is_downloaded() {
+    let session = Session::new();
+    let server = super::haul(&session);
+    let url = server.url.replacen("dav", "http", 1);
+    downloaded_from(&session, &server.root, &url, "haul");
+    // With the times, as far as seconds.
+    session.haul(&format!("cp {url}dir/ dst/")).status(0).stderr_has("moved 0 B");
 }
 
 #[test]
