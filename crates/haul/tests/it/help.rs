@@ -81,8 +81,10 @@ fn every_command_gets_a_manual_page_of_its_own() {
     let (commands, _) = commands.split_once("\n\n").unwrap();
     let mut expected = vec!["haul.1".to_owned()];
     let named = commands.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-    for name in named.filter(|name| !["", "help"].contains(name)).chain(["serve-dav", "serve-sftp"])
-    {
+    let config = ["add", "check", "edit", "list", "path", "remove", "show"];
+    let below = config.map(|name| format!("config-{name}"));
+    let below = below.iter().map(String::as_str).chain(["serve-dav", "serve-sftp"]);
+    for name in named.filter(|name| !["", "help"].contains(name)).chain(below) {
         let page = session.read(&format!("pages/man1/haul-{name}.1"));
         assert!(page.contains(&format!(".TH HAUL-{} 1", name.to_uppercase())), "{page}");
         expected.push(format!("haul-{name}.1"));
