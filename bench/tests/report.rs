@@ -433,3 +433,11 @@ fn what_cannot_be_compared_is_not_drawn_in_one_chart() {
     assert!(error.contains(SFTP) && error.contains(LOCAL), "{error}");
     assert!(chart(&read(&file([connect()]))).is_err());
 }
+
+/// It is drawn again with: haul-bench report bench/results/readme.jsonl --chart docs/chart.svg
+#[test]
+fn the_chart_of_the_documentation_is_that_of_the_recorded_results() {
+    let recorded = include_str!("../results/readme.jsonl");
+    let results = Results::read([("readme.jsonl", recorded)]).unwrap();
+    assert!(chart(&results).unwrap() == include_str!("../../docs/chart.svg"), "it is another one");
+}

@@ -110,7 +110,18 @@ struct Bar {
 
 fn groups(results: &Results) -> Result<Vec<Group<'_>>, String> {
     let scenarios = results.sections.iter().flat_map(|section| &section.scenarios);
-    let groups: Vec<Group<'_>> = scenarios.filter_map(group).collect();
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for group in scenarios.filter_map(group) {
+        // The tools of a scenario may have been measured in several runs.
+        match groups.iter_mut().find(|known| known.scenario.name == group.scenario.name) {
+            Some(known) => {
+                known.bars.extend(group.bars);
+                known.bars.sort_by(|a, b| b.rate.total_cmp(&a.rate));
+                known.rounds = known.rounds.min(group.rounds);
+            }
+            None => groups.push(group),
+        }
+    }
     let Some(first) = groups.first() else { return Ok(groups) };
     for group in &groups {
         let (one, other) = (first.scenario, group.scenario);

@@ -6,6 +6,7 @@
 //!
 //! Each arrow is a round trip. What follows the login is asked of the first lane only.
 
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub(crate) struct Login {
 struct Trial {
     /// How often one was typed.
     typed: u32,
+    /// The last one that was typed has been refused, and may be typed again.
+    is_mistyped: bool,
     /// Why none is tried any more.
     refused: Option<String>,
 }
@@ -234,7 +237,16 @@ impl Login {
         }
         match answer.code() {
             331 => self.try_password(control, user).await,
-            _ => self.let_in(user, &answer),
+            _ => {
+                let outcome = self.let_in(user, &answer);
+                if let Err(error) = &outcome
+                    && error.kind() == ErrorKind::Unauthenticated
+                {
+                    // No password would help.
+                    self.trial.lock().await.refused = Some(error.cause());
+                }
+                outcome
+            }
         }
     }
 
@@ -260,6 +272,7 @@ impl Login {
                 if trial.typed == before || trial.typed >= MOST_TYPED {
                     trial.refused = Some(error.cause());
                 } else {
+                    trial.is_mistyped = true;
                     self.prompter.notice(TRY_AGAIN).await;
                 }
             }
@@ -268,10 +281,12 @@ impl Login {
         outcome
     }
 
-    /// Whether a password that was typed has been refused and may be typed again.
+    /// Whether a password that was typed has been refused since the last time, and may be typed again. A server
+    /// that refuses the name already is not asked once more.
     async fn asks_again(&self) -> bool {
-        let trial = self.trial.lock().await;
-        trial.typed > 0 && trial.refused.is_none() && self.password.get().is_none()
+        let mut trial = self.trial.lock().await;
+        let is_mistyped = mem::take(&mut trial.is_mistyped);
+        is_mistyped && trial.refused.is_none() && self.password.get().is_none()
     }
 
     fn let_in(&self, user: &str, answer: &Reply) -> Result<()> {
@@ -420,8 +435,64 @@ fn quoted(reply: &Reply) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use async_trait::async_trait;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
     use super::*;
     use crate::wire::ReplyParser;
+
+    /// Types a wrong password, as often as asked.
+    #[derive(Debug)]
+    struct Mistypes;
+
+    #[async_trait]
+    impl Prompter for Mistypes {
+        async fn secret(&self, _: &str) -> Result<Option<Secret>> {
+            Ok(Some(Secret::new("wrong")))
+        }
+
+        async fn visible(&self, _: &str) -> Result<Option<String>> {
+            Ok(None)
+        }
+
+        async fn notice(&self, _: &str) {}
+    }
+
+    /// Such a server was connected to again and again, without a pause.
+    #[tokio::test]
+    async fn a_server_that_refuses_the_name_after_one_wrong_password_is_left_alone() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&connections);
+        let server = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let is_first = counted.fetch_add(1, Ordering::Relaxed) == 0;
+                let mut stream = BufReader::new(stream);
+                let _ = stream.write_all(b"220 Hello.\r\n").await;
+                let mut line = String::new();
+                while stream.read_line(&mut line).await.is_ok_and(|length| length > 0) {
+                    let answer = match line.starts_with("USER") && is_first {
+                        true => "331 Password?\r\n",
+                        false => "530 Login incorrect.\r\n",
+                    };
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                    line.clear();
+                }
+            }
+        });
+        let user = Some("ada".to_owned());
+        let options = FtpOptions { tls: TlsMode::Never, user, ..FtpOptions::default() };
+        let login = Login::new("127.0.0.1".to_owned(), Some(port), options, Arc::new(Mistypes));
+        let opened = timeout(Duration::from_secs(20), login.open()).await.unwrap();
+        assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unauthenticated);
+        assert_eq!(connections.load(Ordering::Relaxed), 2);
+        server.abort();
+    }
 
     #[test]
     fn a_home_is_what_stands_between_quotes() {

@@ -182,7 +182,9 @@ impl Source {
                 .hinting("haul verify checks a directory against its manifest"));
         }
         if let Some(beside) = beside.filter(|_| wanted.expected.is_none()) {
-            wanted.expected = Some(beside.digest(places, &location).await?);
+            // Not beside a mirror: whoever holds one would say what is right.
+            let digest = beside.digest(places, &wanted.locations[0]).await?;
+            wanted.expected = Some(digest);
         }
         if wanted.locations.len() == 1 {
             let (location, place) = opened.swap_remove(0);

@@ -16,6 +16,11 @@ use tokio::task::spawn_blocking;
 /// Held by who asks.
 static ASKING: Mutex<()> = Mutex::const_new(());
 
+/// Whether somebody is being asked.
+pub(crate) fn is_asking() -> bool {
+    ASKING.try_lock().is_err()
+}
+
 /// The terminal that the process belongs to, if it does.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Terminal {

@@ -57,6 +57,11 @@ impl Choice {
         self.mirrors[mirror].dropped
     }
 
+    /// Whether a mirror rests after a failure.
+    pub fn rests(&self, mirror: usize, now: Duration) -> bool {
+        self.mirrors[mirror].rests(now)
+    }
+
     /// Drops a mirror for good.
     pub fn drop_for_good(&mut self, mirror: usize) {
         self.mirrors[mirror].dropped = true;

@@ -40,6 +40,8 @@ use crate::links::beside;
 const GRACE: Duration = Duration::from_secs(1);
 const GRACE_FACTOR: u32 = 4;
 const GRACE_MOST: Duration = Duration::from_secs(10);
+/// How often it is looked whether the grace is extended.
+const GRACE_LOOK: Duration = Duration::from_millis(100);
 
 /// Reports that a mirror is not used: where it is, and why.
 type Warn = dyn Fn(&str, &str) + Send + Sync;
@@ -80,6 +82,8 @@ struct Trial {
     alone: Option<usize>,
     /// Those whose content was refuted.
     refuted: Vec<usize>,
+    /// Those that failed in a way that may pass; the others are tried before them.
+    failing: Vec<usize>,
     /// Those that have delivered bytes since the file was opened.
     read: Arc<Mutex<Vec<usize>>>,
 }
@@ -137,7 +141,7 @@ impl MirrorStorage {
             trial.refuted.push(one);
             self.shared.warn(&self.mirrors[one], cause);
         }
-        self.mirrors.len() > 1 && self.try_next(&mut trial)
+        self.mirrors.len() > 1 && (self.try_next(&mut trial) || self.try_again(&mut trial))
     }
 
     /// Those that may be asked, the preferred one first.
@@ -150,13 +154,21 @@ impl MirrorStorage {
         all.filter(|mirror| !choice.is_dropped(*mirror)).collect()
     }
 
-    /// Goes on with the next mirror that was not refuted, and with nothing else. Whether there is one.
+    /// Goes on with the next mirror that was not refuted and does not fail, and with nothing else. Whether there is one.
     fn try_next(&self, trial: &mut Trial) -> bool {
-        trial.alone = (0..self.mirrors.len()).find(|mirror| !trial.refuted.contains(mirror));
+        let is_left =
+            |mirror: &usize| !trial.refuted.contains(mirror) && !trial.failing.contains(mirror);
+        trial.alone = (0..self.mirrors.len()).find(is_left);
         if let Some(mirror) = trial.alone {
             self.shared.choice().take_back(mirror);
         }
         trial.alone.is_some()
+    }
+
+    /// The same with those that have failed.
+    fn try_again(&self, trial: &mut Trial) -> bool {
+        trial.failing.clear();
+        self.try_next(trial)
     }
 
     /// Opens those that may be asked: all that hold the same file.
@@ -316,17 +328,33 @@ fn difference(first: &Identity, other: &Identity, step_ns: Option<u64>) -> Optio
 pub async fn within_grace<T>(
     all: Vec<impl Future<Output = Result<T>>>,
 ) -> Vec<Result<T, Option<Error>>> {
+    within_grace_unless(|| false, all).await
+}
+
+/// The same, but the grace does not end while `is_held`, nor in the second after that.
+pub async fn within_grace_unless<T>(
+    is_held: impl Fn() -> bool,
+    all: Vec<impl Future<Output = Result<T>>>,
+) -> Vec<Result<T, Option<Error>>> {
     let mut outcomes: Vec<_> = all.iter().map(|_| Err(None)).collect();
     let numbered = all.into_iter().enumerate().map(async |(index, one)| (index, one.await));
     let mut running: FuturesUnordered<_> = numbered.collect();
-    let (began, mut until) = (Instant::now(), None);
+    let (began, mut until) = (Instant::now(), None::<Instant>);
     loop {
         let next = match until {
             None => running.next().await,
-            Some(until) => tokio::select! {
+            Some(end) => tokio::select! {
                 biased;
                 next = running.next() => next,
-                () = sleep_until(until) => None,
+                () = sleep_until(end.min(Instant::now() + GRACE_LOOK)) => {
+                    let now = Instant::now();
+                    if is_held() {
+                        until = Some(end.max(now + GRACE));
+                    } else if now >= end {
+                        return outcomes;
+                    }
+                    continue;
+                }
             },
         };
         let Some((index, outcome)) = next else { return outcomes };
@@ -406,11 +434,20 @@ impl Storage for MirrorStorage {
                 Err(error) => {
                     let mut trial = self.trial();
                     let Some(alone) = trial.alone else { return Err(error) };
-                    trial.refuted.push(alone);
-                    if !self.try_next(&mut trial) {
+                    let passes = may_pass(&error);
+                    let list = if passes { &mut trial.failing } else { &mut trial.refuted };
+                    list.push(alone);
+                    let goes_on = self.try_next(&mut trial);
+                    if !goes_on && !self.try_again(&mut trial) {
                         return Err(error);
                     }
-                    self.shared.warn(&self.mirrors[alone], &error.cause());
+                    if !passes {
+                        self.shared.warn(&self.mirrors[alone], &error.cause());
+                    }
+                    if !goes_on {
+                        // The caller waits, and then asks those again that have failed.
+                        return Err(error.with_retry(Retry::Later));
+                    }
                 }
             }
         };
@@ -519,6 +556,20 @@ mod tests {
     fn identity(size: u64, seconds: Option<i64>, tag: Option<&str>) -> Identity {
         let modified = seconds.map(|seconds| Timestamp { seconds, nanos: 7 });
         Identity { size, modified, id: None, tag: tag.map(str::to_owned) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_is_open_does_not_use_up_the_grace() {
+        let began = Instant::now();
+        let after = async |seconds| {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            Ok(seconds)
+        };
+        let outcomes = within_grace(vec![after(0), after(21)]).await;
+        assert!(matches!(outcomes[..], [Ok(0), Err(None)]));
+        let is_open = || began.elapsed() < Duration::from_secs(23);
+        let outcomes = within_grace_unless(is_open, vec![after(0), after(21), after(60)]).await;
+        assert!(matches!(outcomes[..], [Ok(0), Ok(21), Err(None)]));
     }
 
     #[test]

@@ -12,7 +12,8 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::try_unfold;
 use haul_storage::{
-    Block, BlockStream, Error, ErrorKind, Identity, Metadata, Range, ReadAt, Result, UNKNOWN_SIZE,
+    Block, BlockStream, Error, ErrorKind, Identity, Metadata, Range, ReadAt, Result, Retry,
+    UNKNOWN_SIZE,
 };
 use tokio::time::timeout;
 
@@ -41,6 +42,9 @@ struct Inner {
     /// Mirrors that have delivered bytes.
     read: Arc<Mutex<Vec<usize>>>,
     size: u64,
+    /// Ranges of the file are read at once, so a mirror without ranges is of no use: it would send all that is before
+    /// each range.
+    in_ranges: bool,
 }
 
 impl MirrorReader {
@@ -60,8 +64,10 @@ impl MirrorReader {
             identity.tag = None;
         }
         let size = identity.size;
+        let in_ranges = readers.iter().any(|(_, reader)| reader.is_ranged());
         let readers = readers.into_iter().collect();
-        Self { inner: Arc::new(Inner { mirrors, shared, readers, read, size }), identity }
+        let inner = Inner { mirrors, shared, readers, read, size, in_ranges };
+        Self { inner: Arc::new(inner), identity }
     }
 
     fn stream(&self, range: Range, end: Arc<AtomicU64>) -> BlockStream {
@@ -122,11 +128,22 @@ impl Inner {
     /// A mirror has failed. `Err` if that is the failure of the file.
     fn failed(&self, mirror: usize, error: Error) -> Result<()> {
         let error = error.at(&self.mirrors[mirror].name);
-        let others: Vec<_> = self.readers.keys().copied().collect();
+        let usable = self.usable();
+        let is_ranged = |other: &usize| *other != mirror && self.readers[other].is_ranged();
+        let is_last_ranged = self.in_ranges && !usable.iter().any(is_ranged);
+        let among: Vec<_> = match is_last_ranged {
+            true => self.readers.keys().copied().collect(),
+            false => usable,
+        };
         let now = self.shared.now();
-        let failed = self.shared.choice().failed(mirror, may_pass(&error), &others, now);
+        let failed = self.shared.choice().failed(mirror, may_pass(&error), &among, now);
         if failed == Failed::Dropped {
             self.shared.warn(&self.mirrors[mirror], &error.cause());
+        }
+        if is_last_ranged {
+            // Without it the others are read from their start, and once only.
+            let is_dropped = self.shared.choice().is_dropped(mirror);
+            return Err(if is_dropped { error.with_retry(Retry::FromStart) } else { error });
         }
         // What it delivered before may be of the new version already: the file is started anew without it.
         let is_spoilt = error.kind() == ErrorKind::Changed && self.has_delivered(mirror);
@@ -196,7 +213,8 @@ impl Reading {
         let mirror = {
             let mut choice = self.inner.shared.choice();
             // Opening has brought the beginning of the file along.
-            let first = usable.first().copied().filter(|_| self.at == 0);
+            let first = usable.first().copied();
+            let first = first.filter(|first| self.at == 0 && !choice.rests(*first, now));
             let chosen = choice.choose(first.as_slice(), bytes, now);
             let mirror =
                 chosen.or_else(|| choice.choose(&usable, bytes, now)).ok_or_else(|| {

@@ -7,7 +7,7 @@
 //! after a moment, and ends with it, unless what is needed at the destination is not known by then. A tree in which too
 //! many directories wait is not counted to its end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -15,7 +15,7 @@ use futures_util::stream::FuturesUnordered;
 use haul_storage::{Entry, ErrorKind, Medium, RelPath, Result, is_part_name, part_name};
 use tokio::time::sleep;
 
-use super::folded::FoldedNames;
+use super::folded::{FoldedNames, fold};
 use super::walk::is_mount;
 use crate::Job;
 use crate::context::Context;
@@ -65,7 +65,31 @@ enum Counterpart {
 enum Listed {
     Unknown,
     Nothing,
-    Entries(HashMap<Vec<u8>, Entry>),
+    Entries(Names),
+}
+
+/// The entries of a directory of the destination by name.
+#[derive(Default)]
+struct Names {
+    exact: HashMap<Vec<u8>, Entry>,
+    folded: HashSet<Vec<u8>>,
+}
+
+impl Names {
+    fn insert(&mut self, entry: Entry) {
+        let name = entry.path.name();
+        self.folded.insert(fold(name));
+        self.exact.insert(name.to_vec(), entry);
+    }
+
+    fn find(&self, name: &[u8]) -> Option<&Entry> {
+        self.exact.get(name)
+    }
+
+    /// Whether nothing has this name, but something one that the destination may take for it.
+    fn has_like(&self, name: &[u8]) -> bool {
+        !self.exact.contains_key(name) && self.folded.contains(&fold(name))
+    }
 }
 
 /// Counts all jobs and says so to the tally, and what they need to the room. Failures end it: the plan meets and
@@ -182,7 +206,8 @@ async fn directory_of(
                     _ if is_twin => Counterpart::Unknown,
                     Listed::Unknown => Counterpart::Unknown,
                     Listed::Nothing => Counterpart::Missing,
-                    Listed::Entries(entries) => match entries.get(entry.path.name()) {
+                    Listed::Entries(known) => match known.find(entry.path.name()) {
+                        None if known.has_like(entry.path.name()) => Counterpart::Unknown,
                         None => Counterpart::Missing,
                         Some(there) if there.is_dir() => Counterpart::At(there.path.clone()),
                         Some(_) => Counterpart::Unknown,
@@ -210,26 +235,33 @@ async fn listed(context: &Context, job: &Job, counterpart: &Counterpart) -> List
         Err(error) if error.kind() == ErrorKind::NotFound => return Listed::Nothing,
         Err(_) => return Listed::Unknown,
     };
-    let mut entries = HashMap::new();
+    let mut names = Names::default();
     while let Some(batch) = listing.next().await {
         let Ok(batch) = batch else { return Listed::Unknown };
-        entries.extend(batch.into_iter().map(|entry| (entry.path.name().to_vec(), entry)));
-        if entries.len() > MOST_THERE {
+        batch.into_iter().for_each(|entry| names.insert(entry));
+        if names.exact.len() > MOST_THERE {
             return Listed::Unknown;
         }
     }
-    Listed::Entries(entries)
+    Listed::Entries(names)
 }
 
 /// What a file needs; `None` if that cannot be told.
 async fn need(context: &Context, job: &Job, entry: &Entry, there: &Listed) -> Option<Need> {
     let name = entry.path.name();
     let (existing, part) = match there {
-        Listed::Entries(entries) => (entries.get(name), entries.get(&part_name(name))),
+        // Which of them the file is cannot be told: it may need nothing.
+        Listed::Entries(names) if names.has_like(name) || names.has_like(&part_name(name)) => {
+            return Some(Need::default());
+        }
+        Listed::Entries(names) => (names.find(name), names.find(&part_name(name))),
         Listed::Unknown | Listed::Nothing => (None, None),
     };
     let part_bytes = match part {
-        Some(part) => part_bytes(&*job.destination, part).await,
+        Some(part) => match part_bytes(&*job.destination, part).await {
+            Some(bytes) => bytes,
+            None => return Some(Need::default()),
+        },
         None => 0,
     };
     // Most files of a rerun are there.
@@ -239,5 +271,24 @@ async fn need(context: &Context, job: &Job, entry: &Entry, there: &Listed) -> Op
         return Some(Need::default());
     }
     let there = There { existing, part_bytes, block: context.room.block() };
-    Need::of(&context.settings, stored(&context.settings, job, entry).await, there)
+    Need::of(&context.settings, entry, stored(&context.settings, job, entry).await, there)
+}
+
+#[cfg(test)]
+mod tests {
+    use haul_storage::EntryKind;
+
+    use super::*;
+
+    /// A rerun to FAT was refused: a name that it keeps in another form counted as new.
+    #[test]
+    fn a_name_that_the_destination_may_take_for_another_is_not_new() {
+        let mut names = Names::default();
+        names.insert(Entry::new(RelPath::parse("Read me").unwrap(), EntryKind::File, 1));
+        assert!(names.find(b"Read me").is_some() && !names.has_like(b"Read me"));
+        for like in ["READ ME", "Read me.", "read me "] {
+            assert!(names.find(like.as_bytes()).is_none() && names.has_like(like.as_bytes()));
+        }
+        assert!(!names.has_like(b"other"));
+    }
 }

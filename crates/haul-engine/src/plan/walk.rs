@@ -64,15 +64,16 @@ struct Target<'a> {
     directory: &'a Arc<Directory>,
     /// It is on the file system whose space was looked at.
     on_volume: bool,
-    /// Names in it, if all are known.
+    /// Names in it as [`fold`] makes them, if all are known.
     names: Option<HashSet<Vec<u8>>>,
 }
 
 impl Target<'_> {
     /// Whether nothing of that name is there, nor an unfinished copy, and a copy takes space that was looked at.
     fn lacks(&self, name: &[u8]) -> bool {
-        let is_new =
-            |names: &HashSet<Vec<u8>>| !names.contains(name) && !names.contains(&part_name(name));
+        let is_new = |names: &HashSet<Vec<u8>>| {
+            !names.contains(&fold(name)) && !names.contains(&fold(&part_name(name)))
+        };
         self.on_volume && (self.fresh || self.names.as_ref().is_some_and(is_new))
     }
 }
@@ -296,7 +297,7 @@ impl Walk<'_> {
         let Ok(mut listing) = storage.list(destination).await else { return (true, None) };
         while let Some(batch) = listing.next().await {
             let Ok(batch) = batch else { return (true, None) };
-            names.extend(batch.iter().map(|entry| entry.path.name().to_vec()));
+            names.extend(batch.iter().map(|entry| fold(entry.path.name())));
             if names.len() > NAMES {
                 return (true, None);
             }

@@ -38,6 +38,9 @@ const GATED: u64 = 1 << 20;
 /// More jobs are not compared with each other.
 const APART: usize = 1000;
 
+/// More ranges of data in a file are not added up.
+const DATA_RANGES: usize = 4096;
+
 /// How long files wait for a server that does not say how much is free.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -363,12 +366,20 @@ impl Room {
     ///
     /// # Errors
     ///
-    /// It does not, and the transfer ends.
+    /// It does not, and the transfer ends; or it was interrupted.
     pub async fn started(&self) -> Result<()> {
         let mut started = self.started.subscribe();
         // The sender lives as long as `self`, so waiting cannot fail.
-        drop(started.wait_for(|started| *started).await);
-        if self.is_stopped() { Err(Error::new(ErrorKind::Interrupted, "copy")) } else { Ok(()) }
+        let known = async { drop(started.wait_for(|started| *started).await) };
+        let is_known = tokio::select! {
+            biased;
+            () = known => true,
+            () = self.cancel.cancelled() => false,
+        };
+        if self.is_stopped() || !is_known {
+            return Err(Error::new(ErrorKind::Interrupted, "copy"));
+        }
+        Ok(())
     }
 
     /// Lets a file begin, if `min_free` stays when it is written.
@@ -388,7 +399,8 @@ impl Room {
             // What an earlier run left of it has its space.
             let part = named::part(&*job.destination, destination).await.ok().flatten();
             if let Some(part) = part {
-                bytes = bytes.saturating_sub(part_bytes(&*job.destination, &part).await);
+                let part_bytes = part_bytes(&*job.destination, &part).await;
+                bytes = bytes.saturating_sub(part_bytes.unwrap_or(0));
             }
         }
         self.admit(bytes).await
@@ -501,9 +513,23 @@ async fn data_bytes(job: &Job, entry: &Entry) -> u64 {
         && bytes > job.source.capabilities().whole_limit
         && let Ok(Some(allocated)) = job.source.allocated(&entry.path).await
     {
-        return bytes.min(allocated);
+        // Space that was allocated ahead of writing is copied as a hole.
+        let data = if allocated > 0 { data_ranges(job, entry).await.ok() } else { None };
+        return bytes.min(allocated).min(data.unwrap_or(allocated));
     }
     bytes
+}
+
+/// The bytes of a file that are data; of very many ranges those of the first.
+async fn data_ranges(job: &Job, entry: &Entry) -> Result<u64> {
+    let reader = job.source.open(&entry.path).await?;
+    let (mut sum, mut at) = (0, 0);
+    for _ in 0..DATA_RANGES {
+        let Some(data) = reader.next_data(at).await? else { break };
+        sum += data.len();
+        at = data.end();
+    }
+    Ok(sum)
 }
 
 /// The bytes that a copy of a file takes at least: without holes, and as one name of several.
@@ -511,4 +537,22 @@ pub async fn stored(settings: &Settings, job: &Job, entry: &Entry) -> u64 {
     let bytes = data_bytes(job, entry).await;
     let linked = settings.preserve.hard_links && job.destination.capabilities().hard_links;
     if linked { bytes / entry.links.max(1) } else { bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EventSink;
+
+    /// A server that did not say how much is free held up Ctrl-C.
+    #[tokio::test]
+    async fn an_interrupt_ends_the_wait_for_the_space() {
+        let cancel = Cancel::default();
+        let tally = Arc::new(Tally::new(EventSink::new(|_| {})));
+        let settings = Settings { check_space: true, ..Settings::default() };
+        let room = Room::new(&[], &settings, &tally, &cancel);
+        cancel.cancel();
+        let ended = timeout(Duration::from_secs(5), room.started()).await.unwrap();
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::Interrupted);
+    }
 }

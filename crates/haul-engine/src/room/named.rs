@@ -2,7 +2,7 @@
 
 use futures_util::{StreamExt, stream};
 use haul_storage::{
-    Entry, Location, Medium, RelPath, Result, Space, Storage, StorageExt, part_name,
+    Entry, ErrorKind, Location, Medium, RelPath, Result, Space, Storage, StorageExt, part_name,
 };
 
 use super::need::{Need, There};
@@ -78,11 +78,14 @@ async fn of(settings: &Settings, job: &Job, block: u64) -> Result<Option<Need>> 
         part(&*job.destination, &job.destination_path)
     )?;
     let part_bytes = match &part {
-        Some(part) => part_bytes(&*job.destination, part).await,
+        Some(part) => match part_bytes(&*job.destination, part).await {
+            Some(bytes) => bytes,
+            None => return Ok(Some(Need::default())),
+        },
         None => 0,
     };
     let there = There { existing: existing.as_ref(), part_bytes, block };
-    Ok(Need::of(settings, stored(settings, job, &entry).await, there))
+    Ok(Need::of(settings, &entry, stored(settings, job, &entry).await, there))
 }
 
 /// The part file of a file.
@@ -93,10 +96,12 @@ pub async fn part(storage: &dyn Storage, path: &RelPath) -> Result<Option<Entry>
     }
 }
 
-/// What a part file takes up: on a disk its space is reserved before it is written.
-pub async fn part_bytes(storage: &dyn Storage, part: &Entry) -> u64 {
+/// What a part file takes up: on a disk its space is reserved before it is written. `None` if it has got its name since
+/// it was listed, so that the file is complete.
+pub async fn part_bytes(storage: &dyn Storage, part: &Entry) -> Option<u64> {
     match storage.allocated(&part.path).await {
-        Ok(Some(allocated)) => allocated,
-        _ => part.known_size().unwrap_or(0),
+        Ok(Some(allocated)) => Some(allocated),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        _ => Some(part.known_size().unwrap_or(0)),
     }
 }

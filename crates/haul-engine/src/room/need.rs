@@ -31,10 +31,10 @@ impl Need {
         Self { sum: bytes.into(), least_old: None }
     }
 
-    /// The need of a file with `bytes` of data; `None` if it cannot be told, because there is something in the way
-    /// that will be removed.
-    pub fn of(settings: &Settings, bytes: u64, there: There<'_>) -> Option<Self> {
-        let left = i128::from(bytes) - i128::from(there.part_bytes);
+    /// The need of a file that takes up `stored` bytes; `None` if it cannot be told, because there is something in the
+    /// way that will be removed.
+    pub fn of(settings: &Settings, file: &Entry, stored: u64, there: There<'_>) -> Option<Self> {
+        let left = i128::from(stored) - i128::from(there.part_bytes);
         let Some(existing) = there.existing else {
             let sum = if settings.existing_only { 0 } else { left };
             return Some(Self { sum, least_old: None });
@@ -47,7 +47,7 @@ impl Need {
             Some(size) => size.checked_next_multiple_of(there.block.max(1)).unwrap_or(size),
             None => return None,
         };
-        let differs = !existing.is_file() || existing.size != bytes;
+        let differs = !existing.is_file() || existing.size != file.size;
         let is_replaced = match settings.overwrite {
             Overwrite::Always => Some(true),
             Overwrite::Never => Some(false),
@@ -59,7 +59,7 @@ impl Need {
             Some(true) => Self { sum, least_old: Some(old) },
             Some(false) => Self::default(),
             // Its time or its content decides. If it is replaced by less, space is freed.
-            None if existing.size == bytes => Self::default(),
+            None if existing.size == file.size => Self::default(),
             None => Self { sum: sum.min(0), least_old: None },
         })
     }
@@ -94,7 +94,7 @@ mod tests {
         let settings = Settings { overwrite, ..Settings::default() };
         let existing = old.map(file);
         let there = There { existing: existing.as_ref(), part_bytes: 0, block: 1 };
-        Need::of(&settings, bytes, there).unwrap()
+        Need::of(&settings, &file(bytes), bytes, there).unwrap()
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_part_file_has_its_space_already() {
         let there = There { existing: None, part_bytes: 70, block: 4096 };
-        assert_eq!(Need::of(&Settings::default(), 100, there).unwrap().bytes(), 30);
+        assert_eq!(Need::of(&Settings::default(), &file(100), 100, there).unwrap().bytes(), 30);
     }
 
     #[test]
@@ -129,7 +129,20 @@ mod tests {
         let directory = Entry::new(RelPath::root(), EntryKind::Directory, 0);
         let there = There { existing: Some(&directory), part_bytes: 0, block: 1 };
         let settings = Settings { delete: true, ..Settings::default() };
-        assert_eq!(Need::of(&settings, 100, there), None);
-        assert_eq!(Need::of(&Settings::default(), 100, there), Some(Need::default()));
+        assert_eq!(Need::of(&settings, &file(100), 100, there), None);
+        let need = Need::of(&Settings::default(), &file(100), 100, there);
+        assert_eq!(need, Some(Need::default()));
+    }
+
+    /// A rerun was refused, because the data was compared with the old length.
+    #[test]
+    fn a_file_with_holes_that_is_there_needs_nothing() {
+        for overwrite in [Overwrite::Different, Overwrite::Newer] {
+            let settings = Settings { overwrite, ..Settings::default() };
+            let existing = file(100);
+            let there = There { existing: Some(&existing), part_bytes: 0, block: 1 };
+            let need = Need::of(&settings, &file(100), 60, there);
+            assert_eq!(need, Some(Need::default()), "{overwrite:?}");
+        }
     }
 }

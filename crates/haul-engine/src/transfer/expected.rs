@@ -75,6 +75,21 @@ pub async fn judge(
     Err(left(item, format!("its {kind} is {found}, and should be {expected}")))
 }
 
+/// The digest of a file that is at the destination and is its own source.
+///
+/// # Errors
+/// `Corrupt` if it is not what it should be.
+pub async fn prove(context: &Context, item: &Item, expected: Digest) -> Result<Digest> {
+    let found = bytes::digest_destination(context, item, expected.kind).await?;
+    if found == expected {
+        return Ok(found);
+    }
+    let kind = expected.kind.name();
+    Err(Error::new(ErrorKind::Corrupt, "verify")
+        .at(item.job.destination_name(&item.destination))
+        .because(format!("its {kind} is {found}, and should be {expected}")))
+}
+
 fn left(item: &Item, cause: String) -> Error {
     Error::new(ErrorKind::Corrupt, "verify")
         .at(item.job.destination_name(&item.destination))

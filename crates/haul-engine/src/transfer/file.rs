@@ -66,7 +66,11 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
     }
     if let Some(existing) = existing.as_ref().filter(|existing| is_source(item, existing)) {
         // A snapshot made of hard links: there is nothing to do.
-        unchanged(context, item, existing, None).await?;
+        let known = match item.job.job.expected {
+            Some(expected) => Some(expected::prove(context, item, expected).await?),
+            None => None,
+        };
+        unchanged(context, item, existing, known).await?;
         return remove_unread(context, item).await;
     }
     let (verdict, mut seen, known) = match &existing {

@@ -158,6 +158,28 @@ async fn a_wrong_digest_starts_the_file_anew_from_one_mirror_at_a_time() {
     }
 }
 
+/// It was taken for a wrong one, and no mirror was left.
+#[tokio::test(start_paused = true)]
+async fn a_right_mirror_that_fails_once_after_a_wrong_digest_is_asked_again() {
+    let mirrors = [linked(20_000_000), linked(20_000_000)];
+    mirrors[0].overwrite("f", 5, "other");
+    mirrors[0].set_modified("f", 1_000);
+    mirrors[1].faults().on(Operation::Open).nth(2).fail(ErrorKind::Unreachable);
+    let copied = copy(&mirrors, Some(digest(DigestKind::Sha256))).await;
+    copied.arrived();
+    assert_eq!(copied.warnings.len(), 1, "{:?}", copied.warnings);
+}
+
+/// The range at byte 0 was asked of it again and again.
+#[tokio::test(start_paused = true)]
+async fn a_first_mirror_that_fails_rests() {
+    let mirrors = [linked(20_000_000), linked(20_000_000)];
+    mirrors[0].faults().on(Operation::Read).from(1).fail(ErrorKind::Unreachable);
+    copy(&mirrors, None).await.arrived();
+    let asked = mirrors[0].faults().count(Operation::Read);
+    assert!(asked < 200, "{asked} requests");
+}
+
 #[tokio::test(start_paused = true)]
 async fn if_no_mirror_is_right_nothing_appears() {
     let mirrors = [linked(20_000_000), linked(20_000_000)];

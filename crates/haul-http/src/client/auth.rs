@@ -160,8 +160,8 @@ impl SignIn {
         }
     }
 
-    /// For an origin that another one redirects to; `None` if the netrc does not name it, or others could read
-    /// along.
+    /// For an origin that another one redirects to, and that is private ([`Privacy`](super::privacy::Privacy)); `None`
+    /// if the netrc does not name it.
     pub fn redirected(
         origin: Origin,
         netrc: Arc<Netrc>,
@@ -169,7 +169,7 @@ impl SignIn {
     ) -> Option<Self> {
         let options = HttpOptions { netrc: Some(netrc), ..HttpOptions::default() };
         let sign_in = Self { is_redirected: true, ..Self::new(origin, None, &options, prompter) };
-        let is_known = sign_in.origin.is_trustworthy() && sign_in.in_netrc(false).is_some();
+        let is_known = sign_in.in_netrc(false).is_some();
         is_known.then_some(sign_in)
     }
 
@@ -425,8 +425,7 @@ impl SignIn {
 
     /// Whether nobody reads along.
     fn is_private(&self) -> bool {
-        self.origin.scheme() == WebScheme::Https
-            || self.is_redirected && self.origin.is_trustworthy()
+        self.is_redirected || self.origin.scheme() == WebScheme::Https
     }
 
     fn set(&self, way: Arc<Way>) {

@@ -32,6 +32,7 @@ use super::lanes::{LONGEST_ROUND_TRIP, Lanes};
 use super::options::HttpOptions;
 use super::pipe::{Broken, Part, Pipe};
 use super::pipes::Pipes;
+use super::privacy::Privacy;
 use super::proxy;
 use super::signing::SignIns;
 use crate::parse::cookies::Cookie;
@@ -97,6 +98,7 @@ pub struct Exchange {
     sign_ins: SignIns,
     headers: Headers,
     jar: Jar,
+    privacy: Privacy,
     /// Held by who signs in at a server that was redirected to, so that the others need not.
     walking: tokio::sync::Mutex<()>,
     /// How often that was done.
@@ -150,6 +152,7 @@ impl Exchange {
         let cookies = options.cookies.iter().cloned().chain(given).collect();
         Arc::new_cyclic(|this| Self {
             connector: Arc::new(Connector::new(options, runtime.clone())),
+            privacy: Privacy::new(&home, options),
             sign_ins: SignIns::new(home, user, options, prompter),
             headers: options.headers.clone(),
             jar: Jar::new(cookies, options.takes_cookies),
@@ -563,7 +566,9 @@ impl Exchange {
         headers.insert(HOST, host);
         let agent = self.headers.agent().cloned();
         headers.insert(USER_AGENT, agent.unwrap_or(HeaderValue::from_static(AGENT)));
-        if let Some(cookies) = self.jar.header(url) {
+        let origin = &url.origin;
+        let is_private = origin.scheme() == WebScheme::Https || self.privacy.stays_here(origin);
+        if let Some(cookies) = self.jar.header(url, is_private) {
             headers.insert(COOKIE, cookies);
         }
         if is_empty {

@@ -71,14 +71,18 @@ impl Jar {
         self.lock().changes
     }
 
-    /// What a request for `url` has to say, if anything.
-    pub fn header(&self, url: &Url) -> Option<HeaderValue> {
+    /// What a request for `url` has to say, if anything. `is_private`: it goes over TLS, or stays on this machine.
+    pub fn header(&self, url: &Url, is_private: bool) -> Option<HeaderValue> {
         let state = self.lock();
         if state.cookies.is_empty() {
             return None;
         }
         let now = now();
-        let fits = |cookie: &&Cookie| !cookie.is_expired(now) && cookie.goes_to(url);
+        let fits = |cookie: &&Cookie| {
+            !cookie.is_expired(now)
+                && cookie.goes_to(url)
+                && (is_private || !cookie.needs_privacy())
+        };
         let mut sent: Vec<_> = state.cookies.iter().filter(fits).collect();
         // The order of those with paths of one length is that in which they came.
         sent.sort_by_key(|cookie| std::cmp::Reverse(cookie.path().len()));
@@ -150,7 +154,7 @@ mod tests {
     }
 
     fn sent(jar: &Jar, url: &str) -> String {
-        let value = jar.header(&Url::parse(url).unwrap());
+        let value = jar.header(&Url::parse(url).unwrap(), true);
         value.map_or_else(String::new, |value| value.to_str().unwrap().to_owned())
     }
 
@@ -178,6 +182,15 @@ mod tests {
         assert!(jar.changes() > changes);
         let names: Vec<_> = jar.all().iter().map(|cookie| cookie.name().to_owned()).collect();
         assert_eq!(names, ["id", "deep"]);
+    }
+
+    #[test]
+    fn a_secure_cookie_of_this_machine_is_not_told_to_a_proxy() {
+        let url = Url::parse("http://localhost/").unwrap();
+        let jar = Jar::new(Vec::new(), true);
+        answered(&jar, 200, "http://localhost/", &["a=1; Secure", "b=2"]);
+        assert_eq!(jar.header(&url, true).unwrap(), "a=1; b=2");
+        assert_eq!(jar.header(&url, false).unwrap(), "b=2");
     }
 
     #[test]

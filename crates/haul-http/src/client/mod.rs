@@ -33,6 +33,7 @@ mod moving;
 mod options;
 mod pipe;
 mod pipes;
+mod privacy;
 mod proxy;
 mod reading;
 mod remote;

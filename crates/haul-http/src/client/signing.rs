@@ -3,7 +3,7 @@
 //! | server | signed in with |
 //! |---|---|
 //! | the one that the location names | `--header Authorization`, or the token, the password, the netrc ([`SignIn`]) |
-//! | one that it redirects to, over TLS or on this machine | its `machine` line in the netrc |
+//! | one that it redirects to and that is private ([`Privacy`]) | its `machine` line in the netrc |
 //! | all others | nothing |
 
 use std::collections::HashMap;
@@ -17,6 +17,7 @@ use http::header::AUTHORIZATION;
 use super::answer::Head;
 use super::auth::{Said, SignIn, Trial};
 use super::options::HttpOptions;
+use super::privacy::Privacy;
 use crate::parse::netrc::Netrc;
 use crate::parse::{Origin, Url};
 
@@ -27,6 +28,7 @@ pub struct SignIns {
     /// The user gave the field that signs in, for the server that the location names.
     is_given: bool,
     netrc: Option<Arc<Netrc>>,
+    privacy: Privacy,
     prompter: Arc<dyn Prompter>,
     others: Mutex<HashMap<Origin, Option<Arc<SignIn>>>>,
 }
@@ -42,6 +44,7 @@ impl SignIns {
         Self {
             is_given: options.headers.fields().contains_key(AUTHORIZATION),
             netrc: options.netrc.clone(),
+            privacy: Privacy::new(&home, options),
             home: SignIn::new(home, user, options, Arc::clone(&prompter)),
             prompter,
             others: Mutex::default(),
@@ -132,7 +135,7 @@ impl SignIns {
     }
 
     fn other(&self, origin: &Origin) -> Option<Arc<SignIn>> {
-        let netrc = self.netrc.as_ref()?;
+        let netrc = self.netrc.as_ref().filter(|_| self.privacy.is_private(origin))?;
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let other = others.entry(origin.clone()).or_insert_with(|| {
             let prompter = Arc::clone(&self.prompter);
@@ -147,7 +150,7 @@ impl SignIns {
             self.home.origin(),
             self.home.origin()
         ));
-        if !origin.is_trustworthy() {
+        if !self.privacy.is_private(origin) {
             return denied;
         }
         let host = origin.host();

@@ -4,7 +4,7 @@
 //! own. A WebDAV storage leaves ETags out of identities, see [`super::dav::entry`]; they are still
 //! compared while a file is read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -71,6 +71,8 @@ pub struct Inner {
     opened: Mutex<HashMap<RelPath, HttpFile>>,
     /// URLs that are not what the path says: of what was given with a query.
     given: Mutex<HashMap<RelPath, Url>>,
+    /// Files that the user named. To look at one of them again does not take the page of its directory.
+    named: Mutex<HashSet<RelPath>>,
 }
 
 impl HttpStorage {
@@ -162,6 +164,7 @@ impl HttpStorage {
                 directories: Directories::default(),
                 opened: Mutex::default(),
                 given: Mutex::default(),
+                named: Mutex::default(),
             }),
         })
     }
@@ -171,6 +174,7 @@ impl HttpStorage {
         if let Some(url) = given {
             self.inner.given().insert(path.clone(), url);
         }
+        self.inner.named().insert(path.clone());
         self.inner.opened().insert(path, self.inner.as_listed(file));
     }
 
@@ -242,6 +246,10 @@ impl Inner {
 
     fn opened(&self) -> MutexGuard<'_, HashMap<RelPath, HttpFile>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn named(&self) -> MutexGuard<'_, HashSet<RelPath>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn given(&self) -> MutexGuard<'_, HashMap<RelPath, Url>> {
@@ -320,6 +328,9 @@ impl Storage for HttpStorage {
         }
         if path.is_root() {
             return Ok(Entry::new(path.clone(), EntryKind::Directory, 0));
+        }
+        if self.inner.manner == Manner::Web && self.inner.named().contains(path) {
+            return self.inner.look_by_head(path).await;
         }
         self.inner.look(path).await
     }

@@ -11,6 +11,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 use cookie::Cookie as Received;
+use haul_net::with_port;
 use zeroize::Zeroizing;
 
 use super::href::{Origin, Url, WebScheme};
@@ -70,7 +71,10 @@ impl Cookie {
     pub fn received(text: &str, url: &Url, now: i64) -> Option<Self> {
         let received = Received::parse(text).ok()?;
         let (name, value) = (received.name(), received.value());
-        if name.len() + value.len() > LONGEST || text.bytes().any(is_control) {
+        // Tabs may stand between attributes. In a cookie they would make another one of it in a file.
+        let has_tab = name.contains('\t') || value.contains('\t');
+        let is_bad = |byte: u8| is_control(byte) && byte != b'\t';
+        if name.len() + value.len() > LONGEST || has_tab || text.bytes().any(is_bad) {
             return None;
         }
         let origin = &url.origin;
@@ -155,13 +159,19 @@ impl Cookie {
         host_fits && port_fits && path_fits && (!self.secure || url.origin.is_trustworthy())
     }
 
+    /// Whether it goes only where nobody reads along.
+    pub const fn needs_privacy(&self) -> bool {
+        self.secure
+    }
+
     /// Whether it takes the place of `other`.
     pub fn replaces(&self, other: &Self) -> bool {
         let port_fits = self.port == other.port || self.port.is_none() || other.port.is_none();
         self.name == other.name && self.host == other.host && self.path == other.path && port_fits
     }
 
-    /// A line of a cookies.txt, which has no ports; `None` if it cannot be one.
+    /// A line of a cookies.txt; `None` if it cannot be one. A port that is not the usual one stands behind the host,
+    /// as wget writes it: curl and browsers know of none, and would send the cookie to all.
     pub fn line(&self) -> Option<String> {
         let Self { name, value, host, path, .. } = self;
         let word = |is: bool| if is { "TRUE" } else { "FALSE" };
@@ -169,14 +179,17 @@ impl Cookie {
         let dot = if self.host_only { "" } else { "." };
         let (below, secure) = (word(!self.host_only), word(self.secure));
         let expires = self.expires.unwrap_or(0);
+        let scheme = if self.secure { WebScheme::Https } else { WebScheme::Http };
+        let at = match self.port.filter(|port| *port != scheme.default_port()) {
+            Some(port) => with_port(host, port),
+            None => host.clone(),
+        };
         let fields = [&name[..], value, host, path];
         let fits = fields.iter().all(|field| !field.bytes().any(is_control));
-        fits.then(|| {
-            format!(
-                "{mark}{dot}{host}\t{below}\t{path}\t{secure}\t{expires}\t{name}\t{}\n",
-                &**value
-            )
-        })
+        let line =
+            format!("{mark}{dot}{at}\t{below}\t{path}\t{secure}\t{expires}\t{name}\t{}", &**value);
+        // One line that cannot be read would make the whole file useless: the host may have a zone.
+        (fits && Self::of_line(&line).is_some()).then(|| line + "\n")
     }
 
     fn of_line(line: &str) -> Option<Self> {
@@ -198,9 +211,11 @@ impl Cookie {
         };
         // Some exporters write fractions of a second.
         let expires = expires.split('.').next()?.parse::<i64>().ok()?;
-        // wget adds a port that is not the usual one.
-        let (host, port) = match host.split_once(':') {
-            Some((name, port)) if !port.contains(':') => (name, Some(port.parse().ok()?)),
+        // wget adds a port that is not the usual one. Without, it goes to all of them, as in curl and browsers.
+        let (host, port) = match host.rsplit_once(':') {
+            Some((name, port)) if !name.contains(':') || name.ends_with(']') => {
+                (name, Some(port.parse().ok()?))
+            }
             _ => (host, None),
         };
         let host = host.trim_matches(['.', '[', ']']);
@@ -208,7 +223,9 @@ impl Cookie {
         if host.is_empty() || !host.bytes().all(fits) {
             return None;
         }
-        if name.is_empty() || !path.starts_with('/') || line.bytes().any(is_control) {
+        let has_control = |field: &&str| field.bytes().any(is_control);
+        if name.is_empty() || !path.starts_with('/') || [path, name, value].iter().any(has_control)
+        {
             return None;
         }
         if name.contains(['=', ';']) || value.contains(';') {
@@ -279,7 +296,7 @@ fn starts_with(name: &str, prefix: &str) -> bool {
 }
 
 const fn is_control(byte: u8) -> bool {
-    byte < b' ' && byte != b'\t' || byte == 0x7f
+    byte < b' ' || byte == 0x7f
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use futures_util::StreamExt as _;
 use haul_storage::{
     Entry, EntryKind, Error, ErrorKind, Identity, Range, RelPath, Result, StorageExt as _,
+    UNKNOWN_SIZE,
 };
 
 use super::Shared;
@@ -107,7 +108,9 @@ impl Shared {
         while let Some(batch) = batches.next().await {
             for entry in batch? {
                 match number_of(entry.path.name()) {
-                    Some(number) if entry.is_file() => parts.push((number, entry)),
+                    Some(number) if entry.is_file() && entry.size != UNKNOWN_SIZE => {
+                        parts.push((number, entry));
+                    }
                     _ => return Ok(None),
                 }
             }

@@ -1,9 +1,12 @@
 //! `haul cp`: copies files and trees.
 
-use haul_storage::DigestKind;
+use std::collections::BTreeSet;
+
+use haul_net::with_port;
+use haul_storage::{DigestKind, Location, Scheme};
 
 use super::{fan, pipe, transfer};
-use crate::args::CpArgs;
+use crate::args::{CpArgs, WebArgs};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::input_list::Listed;
@@ -117,8 +120,49 @@ async fn fetch(
     }
     check_manifest(&wanted, args.fetch.expect_beside, resolved)?;
     let destination = places.locate(&args.destination)?;
+    if from_list || !args.fetch.mirrors.is_empty() {
+        let sources = wanted.iter().flat_map(|one| &one.locations);
+        check_headers(&args.remote.web, sources.chain([&destination]))?;
+    }
     let how = (from_list, args.fetch.expect_beside);
     plan::fetch(places, wanted, &destination, &resolved.rules, how, printer).await
+}
+
+/// What is for one server is not given to all that a list names: whoever wrote it may have put in one of his own.
+fn check_headers<'a>(
+    web: &WebArgs,
+    locations: impl Iterator<Item = &'a Location>,
+) -> Result<(), Stop> {
+    let option = match (&web.headers[..], &web.cookies[..]) {
+        ([], []) => return Ok(()),
+        ([], _) => "--cookie",
+        _ => "--header",
+    };
+    let servers: BTreeSet<_> = locations.filter_map(web_server).collect();
+    if servers.len() < 2 {
+        return Ok(());
+    }
+    let some: Vec<_> = servers.iter().take(3).map(String::as_str).collect();
+    let more = if servers.len() > some.len() { ", …" } else { "" };
+    Err(Stop::Usage(format!(
+        "{option} would go to each of {} servers: {}{more}\n\
+         hint: write headers = {{ NAME = \"VALUE\" }} into [remote.NAME] of the configuration for the one that it is \
+         for",
+        servers.len(),
+        some.join(", ")
+    )))
+}
+
+/// The server of a location of HTTP or WebDAV.
+fn web_server(location: &Location) -> Option<String> {
+    let Location::Remote { scheme, host, port, .. } = location else { return None };
+    let (scheme, usual) = match scheme {
+        Scheme::Http | Scheme::Dav => ("http", 80),
+        Scheme::Https | Scheme::Davs => ("https", 443),
+        Scheme::Sftp | Scheme::Ftp | Scheme::Ftps => return None,
+    };
+    let port = port.filter(|port| *port != usual).unwrap_or(0);
+    Some(format!("{scheme}://{}", with_port(&host.to_ascii_lowercase(), port)))
 }
 
 /// A manifest lists digests of one kind, and one digest is made of each file.

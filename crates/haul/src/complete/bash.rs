@@ -19,8 +19,11 @@ pub(super) struct Bash;
 
 /// Puts the words together again that bash has divided at colons, asks haul, and takes away what bash holds to
 /// be other words. Candidates come one a line.
+///
+/// Servers choose the names, so that each is quoted for the shell. Within quotes only names are offered that mean
+/// the same there.
 const SCRIPT: &str = r#"_haul() {
-    local rest=$COMP_LINE word words=() i candidate cur prefix
+    local rest=$COMP_LINE word words=() i candidate cur prefix= piece=${COMP_WORDS[COMP_CWORD]}
     for ((i = 0; i <= COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
         if ((i > 0)) && [[ $rest == [![:space:]]* || ( -z $rest && -z $word ) ]]; then
@@ -32,18 +35,22 @@ const SCRIPT: &str = r#"_haul() {
         rest=${rest#"$word"}
     done
     cur=${words[${#words[@]} - 1]}
+    if [[ $cur != "$piece" ]]; then
+        prefix=${cur%"${cur##*[:=@]}"}
+        prefix=${prefix//\\/}
+    fi
     # As the shell would read it, as far as that matters here.
     [[ $cur == [\'\"]* ]] && cur=${cur:1}
     cur=${cur//\\/}
     words[${#words[@]} - 1]=$cur
-    prefix=
-    [[ $COMP_WORDBREAKS == *:* && $cur == *:* ]] && prefix=${cur%"${cur##*:}"}
-    [[ -z $prefix && $COMP_WORDBREAKS == *@* && $cur == *@* ]] && prefix=${cur%"${cur##*@}"}
-    [[ -z $prefix && $COMP_WORDBREAKS == *=* && $cur == *=* ]] && prefix=${cur%"${cur##*=}"}
     COMPREPLY=()
     while IFS= read -r candidate; do
         candidate=${candidate#"$prefix"}
-        if [[ ${COMP_WORDS[COMP_CWORD]} != [\'\"]* && $candidate == *[[:space:]\'\"\\\$\`\&\;\(\)\<\>\|\*\?\[\]\!\#]* ]]; then
+        if [[ $piece == [\'\"]* ]]; then
+            [[ $candidate == *[\'\"\\\$\`!]* ]] && continue
+        elif [[ $candidate == '~/'* ]]; then
+            printf -v candidate '~/%q' "${candidate:2}"
+        else
             printf -v candidate %q "$candidate"
         fi
         COMPREPLY+=("$candidate")
@@ -52,7 +59,7 @@ const SCRIPT: &str = r#"_haul() {
         compopt -o nospace 2>/dev/null
     fi
 }
-complete -o bashdefault -F _haul BIN
+complete -F _haul BIN
 "#;
 
 impl EnvCompleter for Bash {

@@ -1,7 +1,7 @@
 //! Listings of a minute ago: a second Tab does not connect again.
 //!
-//! One file a directory, with its location in the first line, readable by its owner only. What cannot be read or
-//! written is done without.
+//! One file a directory, readable by its owner only. What a listing depends on may have secrets in it and is not
+//! written down. What cannot be read or written is done without.
 
 use std::fs::{self, DirBuilder};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -35,8 +35,7 @@ impl Cache {
             return None;
         }
         let text = fs::read_to_string(path).ok()?;
-        let mut lines = text.split('\0');
-        (lines.next()? == key).then(|| lines.map(ToOwned::to_owned).collect())
+        Some(text.split_terminator('\0').map(ToOwned::to_owned).collect())
     }
 
     /// Remembers the names of a directory, and forgets old ones.
@@ -45,10 +44,9 @@ impl Cache {
         self.forget_old()?;
         // Temporary files are readable by their owner only.
         let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
-        file.write_all(key.as_bytes())?;
         for name in names {
-            file.write_all(b"\0")?;
             file.write_all(name.as_bytes())?;
+            file.write_all(b"\0")?;
         }
         file.persist(self.path(key))?;
         Ok(())

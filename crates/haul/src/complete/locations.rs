@@ -88,7 +88,7 @@ fn names(command: &CommandLine, text: &str) -> Vec<CompletionCandidate> {
 /// What a directory of a server has that begins like `name`.
 fn remote_paths(command: &CommandLine, directory: &str, name: &str) -> Vec<CompletionCandidate> {
     let cache = cache_directory().map(|path| Cache::below(&path));
-    let key = format!("{directory}\n{:?}", command.remote);
+    let Some(key) = command.key(directory) else { return Vec::new() };
     let known = cache.as_ref().and_then(|cache| cache.get(&key));
     let names = known.or_else(|| {
         let names = listed(command, directory)?;
@@ -137,9 +137,9 @@ async fn list(command: &CommandLine, directory: &str) -> Result<Vec<String>, Sto
     while let Some(batch) = batches.next().await {
         for entry in batch.unwrap_or_default() {
             let slash = if entry.is_dir() { "/" } else { "" };
-            // A name that is not UTF-8, or has a line in it, cannot be passed to a shell.
+            // A name that is not UTF-8, or has a control character in it, cannot be passed to a shell.
             if let Ok(name) = std::str::from_utf8(entry.path.name())
-                && !name.contains(['\n', '\0'])
+                && !name.contains(char::is_control)
             {
                 names.push(format!("{name}{slash}"));
             }
@@ -185,5 +185,16 @@ impl CommandLine {
         // The command itself writes it.
         remote.web.save_cookies = None;
         Self { config, remote }
+    }
+
+    /// All that a listing depends on.
+    fn key(&self, directory: &str) -> Option<String> {
+        let location = self.places()?.locate(OsStr::new(directory)).ok()?;
+        Some(format!("{location}\n{directory}\n{:?}", self.remote))
+    }
+
+    fn places(&self) -> Option<Places<'_>> {
+        let printer = Printer::new(OutputArgs { quiet: true, ..OutputArgs::default() });
+        Places::for_names(&self.config, &self.remote, &printer).ok()
     }
 }

@@ -8,6 +8,7 @@ mod cache;
 mod hosts;
 mod locations;
 
+use std::env;
 use std::ffi::OsString;
 use std::io;
 
@@ -42,7 +43,11 @@ fi
 /// # Errors
 /// The shell is unknown, or has gone.
 pub(crate) fn answer(arguments: &[OsString]) -> Result<bool, clap::Error> {
-    let environment = CompleteEnv::with_factory(command).var(VARIABLE).shells(Shells(&SHELLS));
+    // PowerShell reads what is offered as a part of its language, and servers choose names.
+    let shell = env::var_os(VARIABLE).unwrap_or_default().to_string_lossy().into_owned();
+    let is_powershell = shell.contains("powershell") || shell.contains("pwsh");
+    let factory: fn() -> Command = if is_powershell { Cli::command } else { command };
+    let environment = CompleteEnv::with_factory(factory).var(VARIABLE).shells(Shells(&SHELLS));
     environment.try_complete(arguments.iter().cloned(), None)
 }
 

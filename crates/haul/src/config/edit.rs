@@ -8,7 +8,7 @@ use toml::de::DeTable;
 use toml_edit::{DocumentMut, InlineTable, Item, Table, Value, value};
 
 use super::Config;
-use super::read::REMOTE_KEYS;
+use super::read::{REMOTE_KEYS, is_key};
 
 /// A remote as it is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,8 +92,8 @@ fn appended(text: &str, name: &str, new: &NewRemote) -> String {
     format!("{text}{gap}{}", added.replace('\n', line_end))
 }
 
-/// The lines of a remote that has a header of its own: from the comment above to its last value, and the empty
-/// lines before or behind.
+/// The lines of a remote that has a header of its own: from the comment above, if it stands apart from what is before,
+/// to its last value, and the empty lines before or behind.
 fn lines_of(text: &str, name: &str) -> Option<Range<usize>> {
     let root = DeTable::parse(text).ok()?;
     let (_, remotes) = root.get_ref().iter().find(|(key, _)| key.get_ref() == "remote")?;
@@ -105,18 +105,19 @@ fn lines_of(text: &str, name: &str) -> Option<Range<usize>> {
     if !text[header..].trim_start().starts_with('[') {
         return None;
     }
-    let values = values.get_ref().as_table()?.iter();
-    let ends = values.map(|(key, value)| key.span().end.max(value.span().end));
-    let mut end = end_of(ends.max().unwrap_or(0).max(header));
+    let mut end = end_of(end_in(values.get_ref().as_table()?).max(header));
+    let is_empty = |range: Range<usize>| text[range].trim().is_empty();
     let mut start = header;
     while start > 0 {
         let above = start_of(start - 1);
-        if !text[above..start].trim_start().starts_with('#') {
+        if !is_comment(&text[above..start]) {
             break;
         }
         start = above;
     }
-    let is_empty = |range: Range<usize>| text[range].trim().is_empty();
+    if start > 0 && !is_empty(start_of(start - 1)..start) {
+        start = header;
+    }
     let has_gap = start == 0 || is_empty(start_of(start - 1)..start);
     while has_gap && end < text.len() && is_empty(end..end_of(end)) {
         end = end_of(end);
@@ -126,6 +127,23 @@ fn lines_of(text: &str, name: &str) -> Option<Range<usize>> {
         start = start_of(start - 1);
     }
     Some(start..end)
+}
+
+/// Where the last value of a table ends, those of the tables in it included.
+fn end_in(table: &DeTable<'_>) -> usize {
+    let ends = table.iter().map(|(key, value)| {
+        let end = key.span().end.max(value.span().end);
+        value.get_ref().as_table().map_or(end, |inner| end.max(end_in(inner)))
+    });
+    ends.max().unwrap_or(0)
+}
+
+/// Whether a line is a comment in words, and no setting that is switched off.
+fn is_comment(line: &str) -> bool {
+    let Some(text) = line.trim_start().strip_prefix('#') else { return false };
+    let text = text.trim_start_matches('#').trim();
+    let is_setting = text.split_once('=').is_some_and(|(key, _)| is_key(key.trim()));
+    !is_setting && !text.starts_with('[')
 }
 
 /// All values of a text, in the order of the file: the remote that they are of, and what they are.
@@ -219,12 +237,33 @@ mod tests {
         assert_eq!(without(&format!("{before}\n{nas}\n{after}")), format!("{before}\n{after}"));
         assert_eq!(without(&format!("{before}\n{nas}")), before);
         assert_eq!(without(&format!("{nas}\n{after}")), after);
-        assert_eq!(without(&format!("{before}{nas}{after}")), format!("{before}{after}"));
+        // It may be about what is above.
+        let kept = format!("{before}# at home\n{after}");
+        assert_eq!(without(&format!("{before}{nas}{after}")), kept);
         assert_eq!(without(nas), "");
         assert_eq!(
             without("remote.nas.url = \"/n\"\nremote.b.url = \"/b\"\n"),
             "remote.b.url = \"/b\"\n"
         );
+    }
+
+    #[test]
+    fn what_is_switched_off_above_a_remote_stays() {
+        let nas = "[remote.nas]\nurl = \"/n\"\n";
+        for before in ["[defaults]\nretries = 3\n#lanes = 4\n", "#lanes = 4\n", "# [profile.x]\n"] {
+            assert_eq!(without_remote(&format!("{before}{nas}"), "nas").unwrap(), before);
+        }
+    }
+
+    #[test]
+    fn the_tables_in_a_remote_go_with_it() {
+        let after = "[remote.b]\nurl = \"/b\"\n";
+        let nas = "[remote.nas]\nurl = \"http://n/\"\n\n[remote.nas.headers]\nX-A = \"1\"\n\n";
+        assert_eq!(without_remote(&format!("{nas}{after}"), "nas").unwrap(), after);
+        // What is between them does not.
+        let apart =
+            format!("[remote.nas]\nurl = \"http://n/\"\n{after}[remote.nas.headers]\nX = \"1\"\n");
+        assert!(without_remote(&apart, "nas").is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::env;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use haul_storage::{Error, ErrorKind, Result};
@@ -62,7 +62,7 @@ pub(crate) fn content(path: &Path) -> Result<Option<Vec<u8>>> {
 /// It has changed meanwhile, or it cannot be written; then it is as it was.
 pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<()> {
     let failed = |error: io::Error| Error::from_io("write", error).at(path.display());
-    let target = behind_links(path).map_err(failed)?;
+    let target = target(path).map_err(failed)?;
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
@@ -79,7 +79,8 @@ pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<
         if let Ok(old) = fs::metadata(&target) {
             let new = file.as_file().metadata()?;
             if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-                chown(file.path(), Some(old.uid()), Some(old.gid()))?;
+                // By its name, a link that somebody else puts there would be followed.
+                fchown(file.as_file(), Some(old.uid()), Some(old.gid()))?;
             }
             file.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
         }
@@ -88,6 +89,19 @@ pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<
         File::open(directory)?.sync_all()
     };
     write().map_err(failed)
+}
+
+/// The file that a path leads to and that may be replaced, whether it exists or not.
+///
+/// # Errors
+/// It is a device, a directory, or another thing that is no file.
+pub(crate) fn target(path: &Path) -> io::Result<PathBuf> {
+    let target = behind_links(path)?;
+    match fs::symlink_metadata(&target) {
+        Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(found) if !found.is_file() => Err(io::Error::other("it is not a regular file")),
+        _ => Ok(target),
+    }
 }
 
 /// The file that a path leads to, whether it exists or not.
@@ -132,6 +146,16 @@ mod tests {
         replace(&link, Some(b"a"), "b").unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read(&file).unwrap(), b"b");
+    }
+
+    /// As root, `--config /dev/null config add` put a file in the place of the device.
+    #[test]
+    fn a_device_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("config.toml");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        assert!(target(&link).is_err() && target(directory.path()).is_err());
+        assert!(replace(&link, Some(b""), "a").is_err());
     }
 
     #[test]

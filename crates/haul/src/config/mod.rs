@@ -30,7 +30,7 @@ use haul_http::client::Headers;
 use haul_storage::Location;
 
 pub(crate) use self::fault::{Fault, Faults, Section, did_you_mean};
-pub(crate) use self::file::{NamedBy, Place, content, place, replace};
+pub(crate) use self::file::{NamedBy, Place, content, place, replace, target};
 pub(crate) use self::read::{check_name, location, option_names, user_name};
 use crate::options::Options;
 

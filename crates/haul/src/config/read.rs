@@ -26,6 +26,26 @@ const TABLES: [&str; 3] = ["defaults", "profile", "remote"];
 /// The keys of a remote, in the order in which they are written.
 pub(super) const REMOTE_KEYS: [&str; 5] = ["url", "user", "port", "password-command", "headers"];
 
+/// Whether a text is a key: bare or quoted parts without spaces, with dots between them.
+pub(super) fn is_key(text: &str) -> bool {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let mut rest = text;
+    loop {
+        let end = match rest.chars().next() {
+            Some(quote @ ('"' | '\'')) => rest[1..].find(quote).map_or(0, |end| end + 2),
+            _ => rest.find(|c: char| !is_bare(c)).unwrap_or(rest.len()),
+        };
+        let (part, behind) = rest.split_at(end);
+        if part.is_empty() || part.contains(char::is_whitespace) {
+            return false;
+        }
+        match behind.strip_prefix('.') {
+            Some(next) => rest = next,
+            None => return behind.is_empty(),
+        }
+    }
+}
+
 /// What the text says, and its faults by line.
 pub(super) fn read(file: &Path, text: &str) -> (Config, Vec<Fault>) {
     let (root, errors) = DeTable::parse_recoverable(text);
@@ -111,11 +131,11 @@ impl Reading<'_> {
         }
     }
 
-    /// The key of the assignment in a line.
+    /// The key of the assignment in a line. What is before a `=` may as well be the middle of a secret.
     fn key_at(&self, line: usize) -> Option<String> {
         let (key, _) = self.text.lines().nth(line - 1)?.split_once('=')?;
         let key = key.trim();
-        (!key.is_empty() && !key.starts_with(['#', '['])).then(|| key.to_owned())
+        is_key(key).then(|| key.to_owned())
     }
 
     fn is_broken(&self, value: &Value<'_>) -> bool {
@@ -463,6 +483,33 @@ mod tests {
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (found, expected) in found.iter().zip(expected) {
             assert!(found.starts_with(expected), "{found} is not {expected}");
+        }
+    }
+
+    /// What is before a `=` in a line that is no TOML was taken for its key.
+    #[test]
+    fn a_broken_line_shows_no_secret() {
+        for line in [
+            "headers = {\nX-Token \"c2VjcmV0==\" }",
+            "password-command \"echo c2VjcmV0 | base64 --x=y\"",
+            "X\"c2VjcmV0\"==",
+        ] {
+            let found = faults(&format!("[remote.a]\nurl = \"/x\"\n{line}\n"));
+            assert!(!found.is_empty() && !format!("{found:?}").contains("c2VjcmV0"), "{found:?}");
+        }
+        for (text, is) in [
+            ("user", true),
+            ("a.\"b.c\".d-1", true),
+            ("", false),
+            ("a b", false),
+            ("a\"b\"", false),
+            ("\"a", false),
+            ("\"a b\"", false),
+            ("a.", false),
+            ("# a", false),
+            ("[a]", false),
+        ] {
+            assert_eq!(is_key(text), is, "{text}");
         }
     }
 

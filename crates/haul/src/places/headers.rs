@@ -13,6 +13,7 @@ use haul_http::parse::cookies::{self, Cookie};
 use haul_storage::io_cause;
 
 use crate::args::WebArgs;
+use crate::config;
 
 /// What curl writes at the top. Readers want the first line.
 const TITLE: &str = "# Netscape HTTP Cookie File\n# Written by haul. It may contain secrets.\n\n";
@@ -73,7 +74,10 @@ fn unreadable(file: &Path, error: &io::Error) -> String {
 #[derive(Debug)]
 pub(super) struct CookieFiles {
     loaded: Vec<Cookie>,
+    /// Behind links.
     save: Option<PathBuf>,
+    /// What was loaded is in another file.
+    is_copy: bool,
 }
 
 impl CookieFiles {
@@ -89,18 +93,19 @@ impl CookieFiles {
                 cookies::read(&bytes).map_err(|error| format!("{}: {error}", file.display()))?
             }
         };
-        let save = args.save_cookies.clone();
-        if let Some(file) = &save {
+        let mut save = None;
+        if let Some(file) = &args.save_cookies {
             let failed = |error: &io::Error| {
                 format!("{}: cannot write ({})", file.display(), io_cause(error))
             };
-            if file.is_dir() {
-                return Err(format!("{}: cannot write (is a directory)", file.display()));
-            }
-            let new = new_file(file);
+            let target = config::target(file).map_err(|error| failed(&error))?;
+            let new = new_file(&target);
             create(&new).and_then(|_| fs::remove_file(&new)).map_err(|error| failed(&error))?;
+            save = Some(target);
         }
-        Ok(Self { loaded, save })
+        let from = args.load_cookies.as_ref().and_then(|file| config::target(file).ok());
+        let is_copy = args.load_cookies.is_some() && from != save;
+        Ok(Self { loaded, save, is_copy })
     }
 
     /// What was in the file.
@@ -113,12 +118,16 @@ impl CookieFiles {
         self.save.is_some()
     }
 
-    /// Writes the cookies of all hosts, if that is wanted. Where there are none it is what was loaded.
+    /// Writes the cookies of all hosts, if that is wanted. Where no host was opened, a file stays as it was but for
+    /// what was loaded from another one.
     ///
     /// # Errors
     /// The file, and why it cannot be written.
     pub(super) fn save(&self, of_hosts: &[Vec<Cookie>]) -> Result<(), (&Path, String)> {
         let Some(file) = &self.save else { return Ok(()) };
+        if of_hosts.is_empty() && !self.is_copy {
+            return Ok(());
+        }
         let mut all: Vec<Cookie> = Vec::new();
         let each = of_hosts.iter().flatten();
         // What one host has set goes before what another one still has as it was loaded.

@@ -1,10 +1,11 @@
 //! Several places that hold one file, as one storage.
 
-use haul_engine::mirror::{Mirror, MirrorStorage, too_late, within_grace};
+use haul_engine::mirror::{Mirror, MirrorStorage, too_late, within_grace_unless};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result};
 
 use super::{Place, Places};
 use crate::output::Printer;
+use crate::terminal;
 
 impl Places<'_> {
     /// Opens what is there at each of `locations`, which hold the same file: those that can be opened, in this order.
@@ -18,8 +19,9 @@ impl Places<'_> {
         printer: &Printer,
     ) -> Result<Vec<(Location, Place)>> {
         let opening = locations.iter().map(|location| self.existing(location)).collect();
+        let outcomes = within_grace_unless(terminal::is_asking, opening).await;
         let (mut opened, mut failed) = (Vec::new(), Vec::new());
-        for (location, outcome) in locations.iter().zip(within_grace(opening).await) {
+        for (location, outcome) in locations.iter().zip(outcomes) {
             match outcome {
                 Ok(place) if place.is_directory && locations.len() > 1 => {
                     let error = Error::new(ErrorKind::IsADirectory, "read mirror").at(location);

@@ -173,12 +173,7 @@ impl<'a> Places<'a> {
             Location::Local(path) => self.local_existing(location, path).await,
             _ => {
                 let place = Box::pin(self.remotes.existing(location)).await;
-                let place = place.map_err(|error| self.explain(error, location))?;
-                if self.split == SplitArg::Join {
-                    self.joined(location, place).await
-                } else {
-                    Ok(place)
-                }
+                place.map_err(|error| self.explain(error, location))
             }
         }
     }
@@ -231,28 +226,11 @@ impl<'a> Places<'a> {
         Ok((Place { storage: above.storage, path, is_directory, exists: true, local }, entry))
     }
 
-    /// A place on a server, where folders of parts are files.
-    async fn joined(&self, location: &Location, place: Place) -> Result<Place> {
-        let join = |storage| -> Arc<dyn Storage> { SplitStorage::new(storage, SplitMode::Join) };
-        if place.is_directory
-            && !location.has_trailing_slash()
-            && let Some((directory, name)) = location.split_name()
-        {
-            let above = Box::pin(self.remotes.existing(&directory)).await?;
-            let path = above.path.join(&name).map_err(|error| invalid(location, error))?;
-            let storage = join(above.storage);
-            if storage.stat(&path).await?.is_file() {
-                return Ok(Place { storage, path, is_directory: false, ..place });
-            }
-        }
-        Ok(Place { storage: join(place.storage), ..place })
-    }
-
     async fn local_existing(&self, location: &Location, path: &Path) -> Result<Place> {
         let canonical = path.canonicalize().map_err(|error| at(location, "open", error))?;
         let metadata = fs::metadata(&canonical).map_err(|error| at(location, "open", error))?;
         let is_directory = metadata.is_dir()
-            && (location.has_trailing_slash() || !self.is_split_file(&canonical).await);
+            && (location.has_trailing_slash() || !self.is_split_source(&canonical).await);
         let (root, name) = if is_directory {
             (canonical.as_path(), RelPath::root())
         } else {
@@ -269,7 +247,7 @@ impl<'a> Places<'a> {
         let (mut root, mut rest) = nearest_directory(&absolute, location)?;
         if rest.is_empty()
             && !location.has_trailing_slash()
-            && self.is_split_file(&root).await
+            && is_split_file(&root, |above| self.open(above, None)).await
             && let Some(name) = root.file_name().map(OsStr::to_owned)
         {
             root.pop();
@@ -289,18 +267,8 @@ impl<'a> Places<'a> {
         Ok(Place { storage, path: name, is_directory: rest.is_empty(), exists, local })
     }
 
-    /// Whether a directory is a file that is too long for its file system, in parts.
-    async fn is_split_file(&self, directory: &Path) -> bool {
-        let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
-            return false;
-        };
-        if !directory.join("00").is_file() {
-            return false;
-        }
-        let Ok(name) = RelPath::root().join(name.as_bytes()) else { return false };
-        // If the directory above cannot be looked at, then this is all there is.
-        let Ok(storage) = self.open_source(parent) else { return false };
-        storage.stat(&name).await.is_ok_and(|entry| entry.is_file())
+    async fn is_split_source(&self, directory: &Path) -> bool {
+        is_split_file(directory, |above| self.open_source(above)).await
     }
 
     fn open_source(&self, root: &Path) -> Result<Arc<dyn Storage>> {
@@ -319,11 +287,13 @@ impl<'a> Places<'a> {
         Ok(storage)
     }
 
-    /// Opens a directory, with threads of its own unless there is a `pool`.
+    /// Opens a directory, with threads of its own unless there is a `pool`, as sources have.
     fn open(&self, root: &Path, pool: Option<WorkPool>) -> Result<Arc<dyn Storage>> {
         let mode = match self.split {
             SplitArg::Auto => SplitMode::Auto,
             SplitArg::Never => SplitMode::Never,
+            // What a destination has stays what it is: a directory with files of these names is not overwritten.
+            SplitArg::Join if pool.is_none() => SplitMode::Auto,
             SplitArg::Join => SplitMode::Join,
             SplitArg::Size(size) => SplitMode::Size(size),
         };
@@ -337,6 +307,23 @@ impl<'a> Places<'a> {
         let write_size = (block_size != best.block_size).then_some(block_size);
         LocalOptions { block_size, write_size, threads: threads(), pool, ..best }
     }
+}
+
+/// Whether a directory is a file that is too long for its file system, in parts, as the storage above it shows it.
+async fn is_split_file(
+    directory: &Path,
+    open: impl FnOnce(&Path) -> Result<Arc<dyn Storage>>,
+) -> bool {
+    let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
+        return false;
+    };
+    if !directory.join("00").is_file() {
+        return false;
+    }
+    let Ok(name) = RelPath::root().join(name.as_bytes()) else { return false };
+    // If the directory above cannot be looked at, then this is all there is.
+    let Ok(storage) = open(parent) else { return false };
+    storage.stat(&name).await.is_ok_and(|entry| entry.is_file())
 }
 
 /// Whether an entry may be a link all the same: FTP servers follow links when they are asked about one name, and show

@@ -25,7 +25,10 @@ fn bash(session: &Session, words: &[&str]) -> Vec<String> {
     let mut divided = Vec::new();
     for (n, word) in words.iter().enumerate() {
         let mut rest = *word;
-        while let Some((piece, after)) = rest.split_once(':') {
+        // A word that begins with a quote is one.
+        while !word.starts_with('"')
+            && let Some((piece, after)) = rest.split_once(':')
+        {
             divided.extend([piece.to_owned(), ":".to_owned()]);
             rest = after;
         }
@@ -120,6 +123,9 @@ fn bash_completes_paths_behind_the_colon_of_a_remote() {
     std::fs::write(server.root.join("photos/a b"), "x").unwrap();
     std::fs::write(server.root.join("photos/it's"), "x").unwrap();
     std::fs::write(server.root.join("phone"), "x").unwrap();
+    for name in ["z{b,c}", "z$(touch PWNED)", "z';touch PWNED;#", "z!", "zz"] {
+        std::fs::write(server.root.join(name), "x").unwrap();
+    }
     session.write(
         "home/.config/haul/config.toml",
         format!("[remote.nas]\nurl = \"{}\"\n", server.url),
@@ -129,7 +135,15 @@ fn bash_completes_paths_behind_the_colon_of_a_remote() {
         bash(&session, &["haul", "cp", "x", "nas:photos/"]),
         ["photos/a\\ b", "photos/it\\'s"]
     );
-    assert_eq!(bash(&session, &["haul", "ls", "nas:"]), ["phone", "photos/"]);
+    assert_eq!(bash(&session, &["haul", "ls", "nas:photos/i"]), ["photos/it\\'s"]);
+    // Names that the shell would take for something else.
+    assert_eq!(
+        bash(&session, &["haul", "ls", "nas:z"]),
+        ["z\\!", "z\\$\\(touch\\ PWNED\\)", "z\\'\\;touch\\ PWNED\\;\\#", "zz", "z\\{b\\,c\\}"]
+    );
+    // Within quotes the word is not divided, and only names are offered that mean the same there.
+    assert_eq!(bash(&session, &["haul", "ls", "\"nas:z"]), ["nas:zz", "nas:z{b,c}"]);
+    assert_eq!(bash(&session, &["haul", "ls", "nas:"]).len(), 7);
 }
 
 /// Nobody is asked for a password, and a server that does not answer is not waited for.

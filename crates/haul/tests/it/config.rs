@@ -433,6 +433,23 @@ fn an_edit_is_written_as_a_whole_once_it_has_no_faults() {
     assert_eq!(mode(&session, USUAL), 0o600);
 }
 
+/// haul did not hear it any more once the editor had been open.
+#[test]
+fn ctrl_c_ends_the_question_whether_to_edit_again() {
+    let session = Session::new().file(USUAL, "[defaults]\nlanes = 4\n").file("tmp/x", "");
+    session.write("editor", "#!/bin/sh\necho lnes=7 >> \"$1\"\n");
+    session.tool("chmod 755 editor");
+    let [editor, tmp] = ["editor", "tmp"].map(|name| session.path(name).display().to_string());
+    let variables = [("EDITOR", editor.as_str()), ("TMPDIR", tmp.as_str())];
+    let mut terminal = Terminal::start_where(&session, "config edit", &variables);
+    terminal.until("lnes: unknown key");
+    terminal.press("Edit it again (yes/no) [yes]: ", "\x03");
+    let (status, shown) = terminal.end();
+    assert_eq!(status, 130, "{shown}");
+    assert!(shown.contains("the edited copy is kept as"), "{shown}");
+    assert_eq!(session.read(USUAL), "[defaults]\nlanes = 4\n");
+}
+
 #[test]
 fn on_a_terminal_a_faulty_edit_is_edited_again() {
     let session = Session::new().file(USUAL, "[defaults]\nlanes = 4\n");

@@ -81,11 +81,17 @@ impl Terminal {
     /// Waits for a prompt and types a line.
     #[track_caller]
     pub(crate) fn answer(&mut self, prompt: &str, answer: &str) {
+        self.press(prompt, &format!("{answer}\n"));
+    }
+
+    /// Waits for a prompt and presses keys.
+    #[track_caller]
+    pub(crate) fn press(&mut self, prompt: &str, keys: &str) {
         self.until(prompt);
         // The prompt is printed before the terminal is told not to show what is typed.
         sleep(Duration::from_millis(100));
         let keyboard = self.keyboard.as_mut().unwrap();
-        keyboard.write_all(format!("{answer}\n").as_bytes()).unwrap();
+        keyboard.write_all(keys.as_bytes()).unwrap();
         keyboard.flush().unwrap();
     }
 

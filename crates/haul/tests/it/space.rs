@@ -149,7 +149,26 @@ fn holes_and_further_names_take_no_room() {
     }
     session.haul("cp tree small/").status(0);
     assert!(used(&small) < 13 * MIB as u64);
+    // A rerun has nothing to copy.
+    session.haul("cp --min-free 10M sparse small/").status(0);
     session.haul("cp --preserve=times tree small/other").status(1);
+}
+
+/// Such space is in use, but is read as a hole.
+#[test]
+fn what_is_only_preallocated_takes_no_room() {
+    use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+    let session = Session::new();
+    let Some(small) = small(&session, "small") else { return };
+    let ahead = File::create(session.path("ahead")).unwrap();
+    let is_allocated = fallocate(&ahead, FallocateFlags::empty(), 0, 40 << 20).is_ok();
+    if !is_allocated || seek(&ahead, SeekFrom::Data(0)).is_ok() {
+        return;
+    }
+    session.haul("cp ahead small/").status(0);
+    session.haul("cp --min-free 10M ahead small/again").status(0);
+    session.tool("cmp ahead small/ahead");
+    assert!(used(&small) < MIB as u64);
 }
 
 #[test]

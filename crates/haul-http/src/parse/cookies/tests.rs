@@ -107,12 +107,13 @@ fn a_cookie_ends_by_its_age_or_its_date() {
 #[test]
 fn what_is_malformed_is_no_cookie() {
     let long = format!("a={}", "x".repeat(LONGEST));
-    for text in ["", "a", "=b", ";", "a=b\x01", &long] {
+    for text in ["", "a", "=b", ";", "a=b\x01", "a=b\tc", "a\tb=c", &long] {
         assert_eq!(received(text, "https://example.org/"), None, "{text:.20}");
     }
     let cookie =
         received("a=\"b c\"; Path=nowhere; Foo; Bar=1", "https://example.org/x/y").unwrap();
     assert_eq!((cookie.value(), cookie.path()), ("\"b c\"", "/x"));
+    assert!(received("a=b;\tPath=/", "https://example.org/x/y").is_some());
 }
 
 #[test]
@@ -138,6 +139,28 @@ fn a_file_is_read_as_browsers_and_curl_write_it() {
     let lines: String = cookies.iter().filter_map(Cookie::line).collect();
     assert_eq!(read(lines.as_bytes()).unwrap(), cookies);
     assert_eq!(read(b"").unwrap(), []);
+}
+
+/// The file had none, and the cookie went to all ports of the host from then on.
+#[test]
+fn a_port_that_is_not_the_usual_one_is_kept_in_a_file() {
+    for (from, host) in [
+        ("http://127.0.0.1:18080/", "127.0.0.1:18080"),
+        ("http://[::1]:18080/", "[::1]:18080"),
+        ("http://[::1]/", "::1"),
+        ("https://h:80/", "h:80"),
+        ("https://h/", "h"),
+        ("http://h/", "h"),
+    ] {
+        let line = received("a=b", from).unwrap().line().unwrap();
+        assert_eq!(line.split('\t').next(), Some(host), "{from}");
+        let again = read(line.as_bytes()).unwrap();
+        assert_eq!(goes(&again[0], &[from]), [true], "{from}");
+        assert_eq!(again[0].line(), Some(line));
+    }
+    let line = received("a=b", "http://127.0.0.1:18080/").unwrap().line().unwrap();
+    let again = read(line.as_bytes()).unwrap();
+    assert_eq!(goes(&again[0], &["http://127.0.0.1:18081/"]), [false]);
 }
 
 #[test]

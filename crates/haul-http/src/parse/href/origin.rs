@@ -114,15 +114,17 @@ impl Origin {
         self.port
     }
 
-    /// Whether nobody can read what is sent there: over TLS, or within this machine (`localhost` is never
-    /// anywhere else, RFC 6761, 6.3).
+    /// Whether nobody can read what is sent there: over TLS, or within this machine.
     pub fn is_trustworthy(&self) -> bool {
-        let address = self.host.parse::<std::net::IpAddr>();
-        let is_local = match address {
+        self.is_local() || self.scheme == WebScheme::Https
+    }
+
+    /// Whether it is on this machine (`localhost` is never anywhere else, RFC 6761, 6.3).
+    pub fn is_local(&self) -> bool {
+        match self.host.parse::<std::net::IpAddr>() {
             Ok(address) => address.is_loopback(),
             Err(_) => self.host == "localhost" || self.host.ends_with(".localhost"),
-        };
-        is_local || self.scheme == WebScheme::Https
+        }
     }
 
     /// For the `Host` header (RFC 9110, section 7.2): without the port where it is the usual one.

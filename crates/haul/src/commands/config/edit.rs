@@ -4,11 +4,13 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{self, Command};
+use std::time::Duration;
 
 use haul_storage::{Error, ErrorKind};
 use tempfile::{NamedTempFile, TempPath};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::timeout;
 
 use super::Person;
 use crate::config::{Config, content, replace};
@@ -37,8 +39,14 @@ pub(super) async fn run(named: Option<&Path>, printer: &Printer) -> Result<Exit,
     let shown = before.as_deref().unwrap_or(TEMPLATE.as_bytes());
     let copy = copy_of(shown).map_err(|error| Error::from_io("copy the configuration", error))?;
     let person = Person::find();
+    // Ctrl-C is for the editor. From here on it does not end haul by itself.
+    let mut interrupts = signal(SignalKind::interrupt())
+        .map_err(|error| Error::from_io("edit the configuration", error))?;
     loop {
-        if let Err(stop) = open(&copy) {
+        let opened = open(&copy);
+        // What was pressed in the editor arrives now.
+        let _ = timeout(Duration::from_millis(1), interrupts.recv()).await;
+        if let Err(stop) = opened {
             let is_changed = content(&copy).is_ok_and(|now| now.as_deref() != Some(shown));
             return Err(if is_changed { kept(copy, printer, stop) } else { stop });
         }
@@ -66,17 +74,30 @@ pub(super) async fn run(named: Option<&Path>, printer: &Printer) -> Result<Exit,
             printer.failure(&error.because("it is not UTF-8"));
         }
         let again = match &person {
-            Some(person) => person.agrees("Edit it again", true).await,
-            None => Ok(false),
+            Some(person) => edits_again(person, &mut interrupts).await,
+            None => Ok(Some(false)),
         };
         match again {
-            Ok(true) => {}
-            Ok(false) => {
+            Ok(Some(true)) => {}
+            Ok(None) => {
+                keep(copy, printer);
+                // The thread that reads the terminal would wait for a line.
+                process::exit(i32::from(Exit::Interrupted.status()));
+            }
+            Ok(Some(false)) => {
                 keep(copy, printer);
                 return Ok(Exit::Failed);
             }
             Err(stop) => return Err(kept(copy, printer, stop)),
         }
+    }
+}
+
+/// Whether the copy is to be edited again; `None` after Ctrl-C.
+async fn edits_again(person: &Person, interrupts: &mut Signal) -> Result<Option<bool>, Stop> {
+    tokio::select! {
+        answer = person.agrees("Edit it again", true) => answer.map(Some),
+        _ = interrupts.recv() => Ok(None),
     }
 }
 
@@ -126,10 +147,7 @@ fn open(file: &Path) -> Result<(), Stop> {
     for name in haul_net::secret_variables() {
         shell.env_remove(name);
     }
-    // Ctrl-C is for the editor.
-    let ignored = signal(SignalKind::interrupt()).map_err(|error| failed(error.to_string()))?;
     let status = shell.status().map_err(|error| failed(error.to_string()))?;
-    drop(ignored);
     if status.success() {
         Ok(())
     } else {

@@ -49,19 +49,19 @@ fn parts_of_any_size_are_joined_again() {
     session.write("tree/pictures/02", "no part");
     session.haul("cp --split 700000 tree split").status(0);
     assert!(session.path("split/tree/big/04").is_file());
-    let there = dav::haul(&session);
-    session.tool(&format!("cp -r split/tree {}/tree", there.root.display()));
     // Without it they stay what they are.
     session.haul("cp split/tree/big plain").status(0);
     assert!(session.path("plain/big/04").is_file() || session.path("plain/04").is_file());
-    for source in ["split/tree".to_owned(), format!("{}tree", there.url)] {
-        session.haul(&format!("cp --join {source}/big one")).status(0);
-        assert!(std::fs::read(session.path("one")).unwrap() == content(5, 3_000_000), "{source}");
-        session.haul(&format!("cp --join {source} all")).status(0);
-        session.tool("diff -r tree all/tree");
-        let again = session.haul(&format!("cp --join --json {source} all")).status(0).summary();
-        assert_eq!(again["moved_bytes"], 0, "{source}: {again}");
-        session.tool("rm -r one all");
-    }
+    session.haul("cp --join split/tree/big one").status(0);
+    assert!(std::fs::read(session.path("one")).unwrap() == content(5, 3_000_000));
+    session.haul("cp --join split/tree all").status(0);
+    session.tool("diff -r tree all/tree");
+    let again = session.haul("cp --join --json split/tree all").status(0).summary();
+    assert_eq!(again["moved_bytes"], 0, "{again}");
+    // A directory at the destination is one, whatever its files are called.
+    session.write("dst/tree/small/00", "0");
+    session.write("dst/tree/small/01", "1");
+    session.haul("cp --join tree dst").status(1);
+    assert_eq!(session.read("dst/tree/small/00"), "0");
     session.haul("cp --join --split 5M tree there").status(2);
 }

@@ -55,6 +55,18 @@ fn a_file_with_another_digest_does_not_appear() {
     }
 }
 
+/// It was left alone without a look.
+#[test]
+fn a_hard_link_of_the_source_is_checked() {
+    let (session, bytes) = (Session::new(), content(36, 100_000));
+    session.write("a", &bytes);
+    fs::hard_link(session.path("a"), session.path("b")).unwrap();
+    let sum = sha256(&session, &bytes);
+    let ran = session.haul(&format!("cp --expect sha256:{WRONG} a b")).status(1);
+    ran.stderr_has(&format!("cannot verify (its sha256 is {sum}, and should be {WRONG})"));
+    session.haul(&format!("cp --expect sha256:{sum} a b")).status(0).stderr_has("1 unchanged");
+}
+
 #[test]
 fn what_an_earlier_run_has_left_is_part_of_the_digest() {
     let Some(nginx) = Nginx::start("", "") else { return };
@@ -119,6 +131,24 @@ fn the_digest_beside_a_file_is_found_in_any_form_and_checked() {
         .status(1)
         .stderr_has("f.sha256 (lists another file)")
         .stderr_has("SHA256SUMS (does not list it)");
+}
+
+/// Whichever mirror answered said what is right.
+#[test]
+fn of_mirrors_only_the_first_says_which_digest_is_right() {
+    let Some(nginx) = Nginx::start("", "") else { return };
+    let (session, bytes) = (Session::new(), content(37, 200_000));
+    fs::create_dir(nginx.www("m")).unwrap();
+    fs::write(nginx.www("m/f"), &bytes).unwrap();
+    let (url, mirror, sum) = (nginx.url("/f"), nginx.url("/m/f"), sha256(&session, &bytes));
+    fs::write(nginx.www("m/f.sha256"), format!("{sum}\n")).unwrap();
+    let line = format!("cp --expect-beside --mirror {mirror} {url} dst/");
+    let said = format!("haul: {url}: cannot verify (no digest is beside it");
+    session.haul(&line).status(1).stderr_has(&said);
+    assert!(!session.has("dst/f"));
+    fs::write(nginx.www("f.sha256"), format!("{sum}\n")).unwrap();
+    session.haul(&line).status(0);
+    whole(&session, &bytes);
 }
 
 #[test]

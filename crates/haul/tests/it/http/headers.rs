@@ -134,8 +134,53 @@ fn headers_of_a_remote_are_for_it_alone_and_the_command_line_goes_first() {
         format!("[remote.x]\nurl = \"ftp://h/\"\nheaders = {{ A = \"{SECRET}\" }}\n"),
     );
     let ran = session.haul("ls --config c.toml x:").status(2);
-    assert!(ran.err().contains("[remote.x]: headers are for http"), "{}", ran.err());
+    assert!(ran.err().contains("[remote.x] headers: headers are for http"), "{}", ran.err());
     assert!(!ran.err().contains(SECRET));
+}
+
+/// A list that somebody else has written could have them sent to a server of his.
+#[test]
+fn headers_go_to_no_second_server_that_a_list_or_a_mirror_names() {
+    let file = File::new(content(1, 1000));
+    let server = Server::start(move |asked| file.answer(asked));
+    let (one, other) = (server.url("/f"), "http://127.0.0.1:1/g");
+    let session = Session::new().file("list", format!("{one}\n{other}\n")).file("one", &one);
+    let mirrored = format!("cp {one} --mirror {other} dst/");
+    for line in ["cp --input-file list dst", &mirrored[..]] {
+        for (option, value) in [("--header", "X-A: open-sesame"), ("--cookie", "a=open-sesame")] {
+            let ran = haul(&session, line, &[option, value]).status(2);
+            let said = format!("{option} would go to each of 2 servers: ");
+            assert!(ran.err().contains(&said), "{}", ran.err());
+            assert!(ran.err().contains("hint: ") && !ran.err().contains(SECRET), "{}", ran.err());
+        }
+    }
+    assert_eq!(server.asked().len(), 0);
+    haul(&session, "cp --input-file one dst", &["--header", "X-A: open-sesame"]).status(0);
+    assert!(server.asked().iter().all(|asked| asked.field("x-a") == Some(SECRET)));
+}
+
+#[test]
+fn what_cannot_be_saved_as_cookies_stays_as_it_was() {
+    let jar = "# Netscape HTTP Cookie File\n127.0.0.1\tFALSE\t/\tFALSE\t0\tid\t7\n";
+    let session = Session::new().file("jar", jar);
+    std::os::unix::fs::symlink("jar", session.path("link")).unwrap();
+    // No server was asked.
+    for line in ["--save-cookies jar", "--save-cookies link"] {
+        session.haul(&format!("cp {line} nosuch dst/")).status(1);
+        assert_eq!(session.read("jar"), jar);
+    }
+    let ran = session.haul("cp --save-cookies /dev/null nosuch dst/").status(2);
+    assert!(
+        ran.err().contains("/dev/null: cannot write (it is not a regular file)"),
+        "{}",
+        ran.err()
+    );
+    // Through a link.
+    let file = File::new(content(1, 1000));
+    let server = Server::start(move |asked| file.answer(asked).with("Set-Cookie", "new=1; Path=/"));
+    session.haul(&format!("cp --save-cookies link {} dst/", server.url("/f"))).status(0);
+    assert!(fs::symlink_metadata(session.path("link")).unwrap().is_symlink());
+    assert!(session.read("jar").contains("\tnew\t1\n"), "{}", session.read("jar"));
 }
 
 #[test]

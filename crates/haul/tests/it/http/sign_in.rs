@@ -231,8 +231,11 @@ fn cookies_that_are_saved_spare_the_next_run_the_password() {
     assert_eq!(mode & 0o777, 0o600);
     let jar = session.read("jar");
     assert!(jar.starts_with("# Netscape HTTP Cookie File\n"), "{jar}");
-    assert!(jar.contains("#HttpOnly_127.0.0.1\tFALSE\t/\tFALSE\t0\tsession\t0\n"), "{jar}");
-    assert!(jar.contains("#HttpOnly_localhost\tFALSE\t/\tFALSE\t"), "{jar}");
+    let ports = [&archive.data, &archive.login].map(|server| server.address().port());
+    let session_at = format!("#HttpOnly_127.0.0.1:{}\tFALSE\t/\tFALSE\t0\tsession\t0\n", ports[0]);
+    assert!(jar.contains(&session_at), "{jar}");
+    let sso_at = format!("#HttpOnly_localhost:{}\tFALSE\t/\tFALSE\t", ports[1]);
+    assert!(jar.contains(&sso_at), "{jar}");
     fs::remove_file(session.path("home/.netrc")).unwrap();
     // With the session of the data nobody signs in; with that of the other one nobody is asked.
     for (drop, walks) in [("sso", 1), ("session", 2)] {
@@ -251,8 +254,10 @@ fn cookies_that_are_saved_spare_the_next_run_the_password() {
     archive.kept_apart();
     let line = format!("cp {} dst/ --save-cookies no/where", archive.data.url("/f"));
     session.haul(&line).status(2).stderr_has("no/where: cannot write (not found)");
+    // curl knows of no ports.
+    session.write("for-curl", session.read("some").replace(&format!(":{}\t", ports[0]), "\t"));
     let curl = std::process::Command::new("curl")
-        .args(["-s", "-f", "-b", "some", "-o", "by-curl", &archive.data.url("/f")])
+        .args(["-s", "-f", "-b", "for-curl", "-o", "by-curl", &archive.data.url("/f")])
         .current_dir(session.path(""))
         .status();
     if curl.is_ok_and(|status| status.success()) {
