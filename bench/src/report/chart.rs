@@ -173,10 +173,15 @@ fn note(groups: &[Group<'_>]) -> String {
     let data = |scenario: &Scenario| {
         let (files, each) = (scenario.files, scenario.bytes / scenario.files.max(1));
         let size = units::data(each as f64);
-        if files == 1 { format!("One file of {size}") } else { format!("{files} files of {size}") }
+        if files == 1 { format!("one file of {size}") } else { format!("{files} files of {size}") }
     };
-    let mut kinds: Vec<String> = groups.iter().map(|group| data(group.scenario)).collect();
-    kinds.dedup();
+    let all: Vec<String> = groups.iter().map(|group| data(group.scenario)).collect();
+    let kinds: Vec<String> = match all.first() {
+        Some(first) if all.iter().all(|one| one == first) => vec![first.clone()],
+        _ => {
+            groups.iter().zip(&all).map(|(group, data)| format!("{}: {data}", group.name)).collect()
+        }
+    };
     let rounds = groups.iter().map(|group| group.rounds).min().unwrap_or_default();
     let rounds = if rounds > 1 { format!("; medians of {rounds} runs") } else { String::new() };
     format!("{}; whole process, connecting included{rounds}.", kinds.join("; "))

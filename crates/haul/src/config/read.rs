@@ -138,8 +138,10 @@ impl Reading<'_> {
         is_key(key).then(|| key.to_owned())
     }
 
-    fn is_broken(&self, value: &Value<'_>) -> bool {
-        self.broken.contains(&self.line(value.span().start))
+    /// Whether a key or its value is in a line that is no TOML: neither may be what it seems.
+    fn is_broken(&self, at: usize, value: &Value<'_>) -> bool {
+        let is_broken = |at| self.broken.contains(&self.line(at));
+        is_broken(at) || is_broken(value.span().start)
     }
 
     fn top(&mut self, root: &DeTable<'_>) {
@@ -149,7 +151,7 @@ impl Reading<'_> {
                 "defaults" => self.config.defaults = self.options(&Section::Defaults, at, value),
                 "profile" => self.profiles(at, value),
                 "remote" => self.remotes(at, value),
-                _ if self.is_broken(value) => {}
+                _ if self.is_broken(at, value) => {}
                 _ => {
                     let hint = did_you_mean(name, TABLES).unwrap_or_else(|| {
                         "options are in [defaults] or [profile.NAME], locations in [remote.NAME]"
@@ -172,7 +174,7 @@ impl Reading<'_> {
         value: &'v Value<'i>,
     ) -> Option<&'v DeTable<'i>> {
         let table = value.get_ref().as_table();
-        if table.is_none() && !self.is_broken(value) {
+        if table.is_none() && !self.is_broken(at, value) {
             self.fault(at, section, key, "it is a value, and has to be a table");
         }
         table
@@ -194,7 +196,7 @@ impl Reading<'_> {
         let mut right = DeTable::new();
         for (key, value) in table {
             let (name, at) = (&**key.get_ref(), key.span().start);
-            if self.is_broken(value) {
+            if self.is_broken(at, value) {
                 continue;
             }
             if !known.iter().any(|known| known == name) {
@@ -251,7 +253,7 @@ impl Reading<'_> {
         let mut unused = None;
         for (key, value) in table {
             let (name, at) = (&**key.get_ref(), key.span().start);
-            if self.is_broken(value) {
+            if self.is_broken(at, value) {
                 has_url |= name == "url";
                 continue;
             }

@@ -139,7 +139,7 @@ fn bash_completes_paths_behind_the_colon_of_a_remote() {
     // Names that the shell would take for something else.
     assert_eq!(
         bash(&session, &["haul", "ls", "nas:z"]),
-        ["z\\!", "z\\$\\(touch\\ PWNED\\)", "z\\'\\;touch\\ PWNED\\;\\#", "zz", "z\\{b\\,c\\}"]
+        ["z\\!", "z\\$\\(touch\\ PWNED\\)", "z\\'\\;touch\\ PWNED\\;#", "zz", "z\\{b\\,c\\}"]
     );
     // Within quotes the word is not divided, and only names are offered that mean the same there.
     assert_eq!(bash(&session, &["haul", "ls", "\"nas:z"]), ["nas:zz", "nas:z{b,c}"]);
