@@ -145,7 +145,7 @@ fn headers_go_to_no_second_server_that_a_list_or_a_mirror_names() {
     let server = Server::start(move |asked| file.answer(asked));
     let (one, other) = (server.url("/f"), "http://127.0.0.1:1/g");
     let session = Session::new().file("list", format!("{one}\n{other}\n")).file("one", &one);
-    let mirrored = format!("cp {one} --mirror {other} dst/");
+    let mirrored = format!("cp --mirror {other} {one} dst/");
     for line in ["cp --input-file list dst", &mirrored[..]] {
         for (option, value) in [("--header", "X-A: open-sesame"), ("--cookie", "a=open-sesame")] {
             let ran = haul(&session, line, &[option, value]).status(2);
