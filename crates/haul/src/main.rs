@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     if let Some(message) = args::habits::stray_value(&arguments) {
         return ended(&early(), Err(Stop::Usage(message)));
     }
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match parsed(&arguments) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
             return ended(&early(), Err(Stop::Usage(misused(&error))));
@@ -79,6 +79,18 @@ fn main() -> ExitCode {
     }
     let outcome = run(cli, &printer);
     ended(&printer, outcome)
+}
+
+/// The command line. Options may stand between SOURCE and DEST.
+fn parsed(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let error = match Cli::try_parse_from(arguments) {
+        Ok(cli) => return Ok(cli),
+        Err(error) => error,
+    };
+    let is_location = error.kind() == ErrorKind::UnknownArgument
+        && matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if !word.starts_with('-'));
+    let ordered = if is_location { args::order::options_first(arguments) } else { None };
+    ordered.and_then(|ordered| Cli::try_parse_from(ordered).ok()).ok_or(error)
 }
 
 /// Reports how it ended.

@@ -18,6 +18,7 @@ mod ls;
 mod man;
 mod mkdir;
 mod mv;
+pub(crate) mod order;
 mod remote;
 mod rm;
 mod select;

@@ -186,3 +186,14 @@ fn a_file_url_is_a_local_path_and_a_windows_path_is_none() {
     session.haul("cp file://host/x y").status(2).stderr_has("has no host but localhost");
     session.haul("cp C:\\Users\\x y").status(2).stderr_has("that is a path of Windows");
 }
+
+/// clap took the last SOURCE before an option for DEST.
+#[test]
+fn options_may_stand_between_source_and_dest() {
+    let session = Session::new().file("a", "1").file("b", "2");
+    session.haul("cp a b -q dst/").status(0);
+    session.haul("cp a --bwlimit 50M one").status(0);
+    session.haul("mv one -q two").status(0);
+    assert_eq!((session.read("dst/b"), session.read("two")), ("2".to_owned(), "1".to_owned()));
+    session.haul("ls a -l b --nonsense").status(2);
+}
