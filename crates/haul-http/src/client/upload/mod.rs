@@ -10,9 +10,9 @@
 //! What a server can do decides, see [`super::habits`]. Where there is no MOVE a file is put under
 //! its name directly, and is there half when its upload breaks.
 //!
-//! No `Expect: 100-continue` is sent. Who we are is known before a body is sent, because the server
-//! has been asked something before; and an answer that comes while the body is still being sent
-//! (413, 507) ends it at once.
+//! Credentials are known before a body is sent, because the server has been asked something before. Whether a
+//! large upload would be refused is asked first (see [`super::continues`]); an answer that comes while the body
+//! is still being sent (413, 507) ends it at once.
 
 mod chunks;
 mod place;
