@@ -121,7 +121,7 @@ async fn through(proxy: &Socks5, host: &str, port: u16, options: &DialOptions) -
     };
     let mut failure = None;
     for target in targets {
-        // The limits are those of the connection, whoever it leads to.
+        // The limits are those of the connection, wherever it leads.
         let to_proxy = direct(proxy.host(), proxy.port(), options).await.map_err(|error| {
             let retry = error.retry();
             let cause = format!("the proxy {proxy} cannot be reached: {}", error.cause());

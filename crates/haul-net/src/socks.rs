@@ -110,7 +110,7 @@ impl Socks5 {
         if reply != 0 {
             return Err(self.refused(reply));
         }
-        // Its own address towards the server, which nobody needs.
+        // Its own address towards the server, which is not needed.
         let length = match kind {
             IPV4 => 4,
             IPV6 => 16,

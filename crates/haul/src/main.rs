@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Ok(false) => {}
         Ok(true) => return Exit::Done.into(),
         Err(error) => {
-            // Whoever asked may have gone.
+            // The shell may have gone.
             drop(error.print());
             return Exit::Usage.into();
         }

@@ -182,7 +182,7 @@ impl Source {
                 .hinting("haul verify checks a directory against its manifest"));
         }
         if let Some(beside) = beside.filter(|_| wanted.expected.is_none()) {
-            // Not beside a mirror: whoever holds one would say what is right.
+            // Not beside a mirror: its operator would decide what is right.
             let digest = beside.digest(places, &wanted.locations[0]).await?;
             wanted.expected = Some(digest);
         }

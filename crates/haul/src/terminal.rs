@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 /// Held by who asks.
 static ASKING: Mutex<()> = Mutex::const_new(());
 
-/// Whether somebody is being asked.
+/// Whether a prompt is open.
 pub(crate) fn is_asking() -> bool {
     ASKING.try_lock().is_err()
 }

@@ -8,7 +8,7 @@
 //! content is going to be proven by a digest, the same modification time or the same strong tag, where both report
 //! one. A mirror that differs or fails is dropped with a warning; what was in flight there is asked of the others.
 //!
-//! If a digest proves in the end that the content is wrong, nobody knows which mirror it was: the file is started
+//! If a digest proves in the end that the content is wrong, it is not known which mirror it was: the file is started
 //! anew from one mirror at a time ([`MirrorStorage::refuted`]).
 //!
 //! The storage lies over storages of any kind. It holds one file, can only be read, and belongs to one transfer.
@@ -211,7 +211,7 @@ impl MirrorStorage {
             let step_ns = (!self.is_proven).then_some(step_ns);
             let other = match (*index == first, known.size) {
                 (true, _) => None,
-                // Nobody knows where to go on in it.
+                // Where to resume in it is unknown.
                 (false, UNKNOWN_SIZE) => Some("it reports no length".to_owned()),
                 (false, _) => difference(&known, reader.identity(), step_ns)
                     .map(|how| format!("{how} at {}", self.mirrors[first].name)),

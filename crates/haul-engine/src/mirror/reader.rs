@@ -1,6 +1,6 @@
 //! A file that is read from its mirrors.
 //!
-//! A range is read from one mirror until that fails; what is left of it is then read from another, so whoever reads
+//! A range is read from one mirror until that fails; what is left of it is then read from another, so the reader
 //! sees one stream without a gap. Only if no mirror is left to go on at once does the stream end with the error.
 
 use std::collections::BTreeMap;

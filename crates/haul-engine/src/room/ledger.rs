@@ -124,7 +124,7 @@ impl Slot {
     }
 
     /// What has been used, to be asked for before it is looked what is free: the other way round what is written in
-    /// between would look as if somebody had made room.
+    /// between would look as if another program had freed space.
     pub fn seen(&self) -> Seen {
         let mut all = Used { bytes: self.used(), reserved: self.reserved() };
         let own = all;
@@ -211,7 +211,7 @@ impl Slot {
 }
 
 /// Whether `needed` bytes are more than the `base` that there was, when `usable` can be written now. If that and what
-/// was used since is more than `base`, somebody has made room, and files in flight hide how much: at most what was
+/// was used since is more than `base`, another program has freed space, and files in flight hide how much: at most what was
 /// reserved, before and now.
 fn lack(needed: u64, base: u64, usable: u64, used: Used, reserved: u64) -> Option<Lack> {
     let now = u64::try_from((i128::from(usable) + used.bytes).max(0)).unwrap_or(u64::MAX);
@@ -258,7 +258,7 @@ mod tests {
 
     fn lack(slot: &Slot, usable: u64) -> Option<Lack> {
         let lack = slot.lack(usable, slot.seen());
-        // Without it nobody would look.
+        // Without it the space is never checked.
         assert!(lack.is_none() || slot.exceeds());
         lack
     }
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(lack(&slot, 10), Some(Lack { needed: 110, free: 100 }));
         moved.store(90, Ordering::Release);
         assert_eq!(lack(&slot, 10), Some(Lack { needed: 110, free: 100 }));
-        // Somebody has made room.
+        // Another program has freed space.
         assert_eq!(lack(&slot, 15), Some(Lack { needed: 110, free: 105 }));
         slot.begin(5);
         assert_eq!(lack(&slot, 15), None);

@@ -353,7 +353,7 @@ impl Room {
     /// Looks at the space.
     async fn measure(&self) -> Option<Space> {
         let target = self.target.as_ref()?;
-        // Whoever cannot tell is taken as one that does not know.
+        // An error counts as unknown.
         let space = target.storage.space(&target.path).await.ok().flatten()?;
         let mut state = self.lock();
         state.space = Some(space.clone());

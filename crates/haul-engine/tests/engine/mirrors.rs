@@ -140,7 +140,7 @@ async fn mirrors_of_another_size_or_time_are_left_out() {
     }
 }
 
-/// Nobody knows which mirror it was.
+/// It is not known which mirror it was.
 #[tokio::test(start_paused = true)]
 async fn a_wrong_digest_starts_the_file_anew_from_one_mirror_at_a_time() {
     for kind in [DigestKind::Sha256, DigestKind::Blake3] {

@@ -56,7 +56,7 @@ struct Found {
     refused: Option<String>,
 }
 
-/// What was typed, until the server has accepted it. Nobody else says it before that.
+/// A typed password until the server has accepted it. Other requests do not send it before that.
 #[derive(Debug)]
 pub struct Trial<'a> {
     found: tokio::sync::MutexGuard<'a, Found>,

@@ -241,7 +241,7 @@ impl HttpFile {
         Ok(Whole { bytes: bytes.into(), identity, metadata: self.metadata().await? })
     }
 
-    /// Forgets what opening it has brought along, which is memory, or a lane that waits: whoever reads it asks again.
+    /// Forgets what opening it has brought along, which is memory, or a waiting lane: a later read sends a new request.
     pub fn forget_beginning(&self) {
         self.inner.forget_kept();
     }

@@ -1,4 +1,4 @@
-//! Where nobody but the server gets what is said: what is for a server that another one redirects to is said there only.
+//! Which connections are private: credentials for a server that another one redirects to are sent over these only.
 //!
 //! | server | private |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | without TLS, on this machine | if the location names a server of this machine, and there is no proxy |
 //! | any other | no |
 //!
-//! Otherwise any site could have a password sent to whoever listens on a port of this machine, or to a proxy, for which
+//! Otherwise any site could have a password sent to any program that listens on a port of this machine, or to a proxy, for which
 //! `localhost` is its own.
 
 use super::options::HttpOptions;

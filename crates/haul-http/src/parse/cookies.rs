@@ -159,7 +159,7 @@ impl Cookie {
         host_fits && port_fits && path_fits && (!self.secure || url.origin.is_trustworthy())
     }
 
-    /// Whether it goes only where nobody reads along.
+    /// Whether it is sent over private connections only.
     pub const fn needs_privacy(&self) -> bool {
         self.secure
     }

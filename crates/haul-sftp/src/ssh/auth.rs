@@ -257,7 +257,7 @@ impl<'a> Attempts<'a> {
                 Step::Password(secret) if !remaining.contains(&Method::Password.name()) => {
                     self.source = Some(PasswordSource::Secret(secret));
                 }
-                // Nobody is asked for another one: this is the one to use.
+                // There is no prompt for another one: this is the one to use.
                 _ => self.attended = false,
             }
         } else {

@@ -128,7 +128,7 @@ async fn fetch(
     plan::fetch(places, wanted, &destination, &resolved.rules, how, printer).await
 }
 
-/// What is for one server is not given to all that a list names: whoever wrote it may have put in one of his own.
+/// Headers for one server are not sent to all that a list names: its author may have added a server of theirs.
 fn check_headers<'a>(
     web: &WebArgs,
     locations: impl Iterator<Item = &'a Location>,

@@ -1,8 +1,8 @@
 //! Completes a location: local paths, remotes of the configuration, hosts that SSH knows, and what is in a
 //! directory of a server.
 //!
-//! A server is asked for no longer than [`PATIENCE`], and nobody is asked for a password: haul gives its
-//! terminal up first.
+//! A server is asked for no longer than [`PATIENCE`], and there is no password prompt: haul detaches from
+//! its terminal first.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -113,7 +113,7 @@ fn remote_paths(command: &CommandLine, directory: &str, name: &str) -> Vec<Compl
 
 /// The names in a directory, those of directories with a slash; `None` if it cannot be listed in time.
 fn listed(command: &CommandLine, directory: &str) -> Option<Vec<String>> {
-    // Without a terminal nobody can be asked for a password, and Ctrl-C does not wait for a server. Where that
+    // Without a terminal there is no password prompt, and Ctrl-C does not wait for a server. Where that
     // cannot be done nothing is listed.
     rustix::process::setsid().ok()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;

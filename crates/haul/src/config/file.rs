@@ -79,7 +79,7 @@ pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<
         if let Ok(old) = fs::metadata(&target) {
             let new = file.as_file().metadata()?;
             if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-                // By its name, a link that somebody else puts there would be followed.
+                // By its name, a link that another user puts there would be followed.
                 fchown(file.as_file(), Some(old.uid()), Some(old.gid()))?;
             }
             file.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;

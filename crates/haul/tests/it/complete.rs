@@ -146,7 +146,7 @@ fn bash_completes_paths_behind_the_colon_of_a_remote() {
     assert_eq!(bash(&session, &["haul", "ls", "nas:"]).len(), 7);
 }
 
-/// Nobody is asked for a password, and a server that does not answer is not waited for.
+/// There is no password prompt, and the wait for a server is bounded.
 #[test]
 fn a_server_that_cannot_be_listed_completes_to_nothing() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

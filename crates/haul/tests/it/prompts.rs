@@ -1,9 +1,8 @@
 //! Passwords that are typed at a terminal, for real servers.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
-use crate::dav::{other, servers};
+use crate::dav::login;
 use crate::ftp::pyftpdlib::{PASSWORD, Pyftpdlib};
 use crate::pty::Terminal;
 use crate::serve::Serving;
@@ -103,22 +102,7 @@ fn a_password_that_is_refused_for_good_is_not_sent_again() {
 #[test]
 fn a_password_for_digest_may_be_mistyped() {
     let session = Session::new().file("src", "content");
-    // MD5 of "ada:far:right horse", as htdigest writes it (RFC 7616, A1).
-    session.write("secret", "ada:far:right horse");
-    let digest = session.tool("md5sum secret");
-    let digest = digest.split_whitespace().next().unwrap();
-    session.write("users", format!("ada:far:{digest}\n"));
-    for path in ["", "users"] {
-        let mode = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(session.path(path), mode).unwrap();
-    }
-    let lines = format!(
-        "AuthType Digest\nAuthName far\nAuthDigestProvider file\nAuthUserFile {}\n\
-         Require valid-user",
-        session.path("users").display()
-    );
-    let modules = ["authn_core", "authn_file", "authz_user", "auth_digest"];
-    let Some(far) = other("Apache", servers::apache_with(&modules, &lines)) else { return };
+    let Some(far) = login::apache_by_digest(&session) else { return };
     let line = format!("cp src {}", far.url.replacen("dav://", "dav://ada@", 1));
     is_asked_up_to_three_times(&session, &line, "Password of ada at ", "right horse");
     assert_eq!(fs::read_to_string(far.root.join("src")).unwrap(), "content");

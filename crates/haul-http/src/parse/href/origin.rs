@@ -114,7 +114,7 @@ impl Origin {
         self.port
     }
 
-    /// Whether nobody can read what is sent there: over TLS, or within this machine.
+    /// Whether others cannot read what is sent there: over TLS, or within this machine.
     pub fn is_trustworthy(&self) -> bool {
         self.is_local() || self.scheme == WebScheme::Https
     }

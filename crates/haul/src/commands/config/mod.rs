@@ -91,7 +91,7 @@ fn print(fault: &Fault, printer: &Printer) {
     }
 }
 
-/// The person at the terminal. Whoever runs haul from a script is asked nothing.
+/// The person at the terminal. In a script there are no prompts.
 #[derive(Debug)]
 struct Person {
     terminal: Terminal,

@@ -1,4 +1,4 @@
-//! What holds where nobody says anything else, for people. Tests compare it with what haul does.
+//! The built-in defaults, for people. Tests compare it with what haul does.
 
 /// The default of an option; `None` where there is none worth a line.
 pub(super) fn default_of(option: &str) -> Option<&'static str> {

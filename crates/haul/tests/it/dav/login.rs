@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::{other, servers};
+use super::{Far, other, servers};
 use crate::serve::Serving;
 use crate::session::Session;
 
@@ -41,9 +41,8 @@ fn haul_lets_in_who_knows_the_password() {
     let_in(&session, &url, &session.path("far"));
 }
 
-#[test]
-fn apache_lets_in_by_digest_who_knows_the_password() {
-    let session = Session::new();
+/// Apache that lets ada in by Digest; `None` without Apache.
+pub(crate) fn apache_by_digest(session: &Session) -> Option<Far> {
     // MD5 of "ada:far:right horse", as htdigest writes it (RFC 7616, A1).
     session.write("secret", "ada:far:right horse");
     let digest = session.tool("md5sum secret");
@@ -59,8 +58,13 @@ fn apache_lets_in_by_digest_who_knows_the_password() {
         session.path("users").display()
     );
     let modules = ["authn_core", "authn_file", "authz_user", "auth_digest"];
-    let server = servers::apache_with(&modules, &lines);
-    let Some(far) = other("Apache", server) else { return };
+    other("Apache", servers::apache_with(&modules, &lines))
+}
+
+#[test]
+fn apache_lets_in_by_digest_who_knows_the_password() {
+    let session = Session::new();
+    let Some(far) = apache_by_digest(&session) else { return };
     let url = far.url.replacen("dav://", "dav://ada@", 1);
     let_in(&session, &url, &far.root);
 }

@@ -5,7 +5,7 @@
 pub(crate) mod servers;
 
 mod kills;
-mod login;
+pub(crate) mod login;
 mod pages;
 mod trees;
 

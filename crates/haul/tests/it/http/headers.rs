@@ -138,7 +138,7 @@ fn headers_of_a_remote_are_for_it_alone_and_the_command_line_goes_first() {
     assert!(!ran.err().contains(SECRET));
 }
 
-/// A list that somebody else has written could have them sent to a server of his.
+/// A list by another author could have them sent to a server of theirs.
 #[test]
 fn headers_go_to_no_second_server_that_a_list_or_a_mirror_names() {
     let file = File::new(content(1, 1000));

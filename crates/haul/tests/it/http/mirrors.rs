@@ -100,7 +100,7 @@ fn a_mirror_with_another_size_or_time_is_left_out_with_a_warning() {
     whole(&session, &bytes);
 }
 
-/// Nobody knows which of them it was.
+/// It is not known which of them it was.
 #[test]
 fn a_mirror_with_other_content_is_found_by_the_digest() {
     let servers = [Nginx::start("", SLOW), Nginx::start("", SLOW)];
