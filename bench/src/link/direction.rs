@@ -28,7 +28,7 @@ pub(super) struct Direction {
     /// When the line has sent all that it took.
     line_free: Nanos,
     /// In order of `leaves` and of `due`.
-    under_way: VecDeque<Packet>,
+    in_flight: VecDeque<Packet>,
 }
 
 /// [`Settings`] in nanoseconds.
@@ -105,7 +105,7 @@ impl Direction {
             now: Shape::from(settings),
             random: scramble(seed),
             line_free: 0,
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
         }
     }
 
@@ -145,10 +145,10 @@ impl Direction {
         } else {
             0
         };
-        let last = self.under_way.back().map_or(0, |packet| packet.due);
+        let last = self.in_flight.back().map_or(0, |packet| packet.due);
         let due = (self.line_free + self.now.delay + jitter).max(last);
         let leaves = self.line_free;
-        self.under_way.push_back(Packet { leaves, due, wire, bytes: bytes.to_vec() });
+        self.in_flight.push_back(Packet { leaves, due, wire, bytes: bytes.to_vec() });
     }
 
     /// Makes the changes that are due.
@@ -167,7 +167,7 @@ impl Direction {
     fn change(&mut self, at: Nanos, shape: Shape) {
         let before = std::mem::replace(&mut self.now, shape);
         let (mut left_before, mut free, mut last) = (at, at, 0);
-        for packet in &mut self.under_way {
+        for packet in &mut self.in_flight {
             if packet.leaves > at {
                 let bytes = before.nanos_per_byte.map_or(0.0, |nanos_per_byte| {
                     (packet.leaves - left_before) as f64 / nanos_per_byte
@@ -184,7 +184,7 @@ impl Direction {
 
     /// When the next packet arrives.
     pub(super) fn next_due(&self) -> Option<Nanos> {
-        self.under_way.front().map(|packet| packet.due)
+        self.in_flight.front().map(|packet| packet.due)
     }
 
     /// When a packet arrives or the settings change next.
@@ -200,7 +200,7 @@ impl Direction {
         if self.next_due()? > now {
             return None;
         }
-        let packet = self.under_way.pop_front()?;
+        let packet = self.in_flight.pop_front()?;
         counters.packets.fetch_add(packet.wire.packets, Ordering::Relaxed);
         counters.bytes.fetch_add(packet.wire.bytes, Ordering::Relaxed);
         Some(packet)
@@ -281,9 +281,9 @@ mod tests {
             line.offer(0, b"x", wire(1000), &counters);
         }
         // Eleven stay: the wait of the first is nothing, that of the eleventh just 10 ms.
-        assert_eq!((line.under_way.len(), counters.dropped()), (11, 9));
+        assert_eq!((line.in_flight.len(), counters.dropped()), (11, 9));
         line.offer(2 * MS, b"x", wire(1000), &counters);
-        assert_eq!(line.under_way.len(), 12, "two have left the queue meanwhile");
+        assert_eq!(line.in_flight.len(), 12, "two have left the queue meanwhile");
         assert_eq!((counters.packets(), counters.bytes()), (0, 0), "none has arrived");
         while line.arrived(110 * MS, &counters).is_some() {}
         assert_eq!((counters.packets(), counters.bytes()), (10, 10_000));

@@ -134,7 +134,7 @@ fn progress_figures(results: &ScenarioResults, palette: &Palette) -> Vec<String>
     let lanes = panel("lanes", true, &series::lanes);
     let window =
         panel("window, MiB", false, &|samples| scaled(series::window(samples), 1.0 / units::MIB));
-    let round_trip = panel("round trip, ms", false, &series::round_trip);
+    let rtt = panel("round trip, ms", false, &series::rtt);
     let figure = |panels: Vec<(Panel, String)>, what: &str, caption: &str| {
         let keys = panels.first().map(|(_, keys)| keys.clone())?;
         let panels = panels.into_iter().map(|(panel, _)| panel).collect();
@@ -147,7 +147,7 @@ fn progress_figures(results: &ScenarioResults, palette: &Palette) -> Vec<String>
         "Connections that haul used, in its median run.",
     );
     let window = figure(
-        window.into_iter().chain(round_trip).collect(),
+        window.into_iter().chain(rtt).collect(),
         "haul's window and round trip",
         "Bytes that haul allowed in flight, and the round trip as it saw it, in its median run.",
     );

@@ -57,7 +57,7 @@ pub(super) fn window(samples: &[ProgressSample]) -> Points {
 }
 
 /// Round trips in milliseconds, where they were known.
-pub(super) fn round_trip(samples: &[ProgressSample]) -> Points {
+pub(super) fn rtt(samples: &[ProgressSample]) -> Points {
     samples.iter().filter_map(|sample| Some((sample.at, sample.rtt_ms?))).collect()
 }
 

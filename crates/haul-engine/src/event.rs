@@ -183,7 +183,7 @@ pub struct Progress {
     /// Bytes that may be in flight.
     pub window_bytes: u64,
     /// Shortest round trip of the link.
-    pub round_trip: Option<Duration>,
+    pub rtt: Option<Duration>,
 }
 
 /// How a transfer ended.
@@ -222,7 +222,7 @@ pub struct Summary {
     /// The window at the end.
     pub window_bytes: u64,
     /// Shortest round trip of the link.
-    pub round_trip: Option<Duration>,
+    pub rtt: Option<Duration>,
     /// How long the first lane took to open.
     pub connect: Option<Duration>,
     /// Whether the caller stopped it before its end; a rerun continues.

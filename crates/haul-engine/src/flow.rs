@@ -191,7 +191,7 @@ impl Flow {
     pub fn bytes_a_lane(&self, round_trips: u32) -> u64 {
         let state = self.lock();
         let Pace::Link(window) = &state.pace else { return 0 };
-        let time = state.link.round_trip.unwrap_or_default() * round_trips;
+        let time = state.link.rtt.unwrap_or_default() * round_trips;
         let lane = window.goodput() / state.link.open.max(1) as u64;
         (lane as f64 * time.as_secs_f64()) as u64
     }

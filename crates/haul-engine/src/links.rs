@@ -149,7 +149,7 @@ pub fn beside(a: LinkStatus, b: LinkStatus) -> LinkStatus {
         open: a.open.max(b.open),
         opening: a.opening.max(b.opening),
         refused: a.refused + b.refused,
-        round_trip: a.round_trip.max(b.round_trip),
+        rtt: a.rtt.max(b.rtt),
         connect: a.connect.max(b.connect),
         queueing: match (a.queueing, b.queueing) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -164,7 +164,7 @@ fn behind(a: LinkStatus, b: LinkStatus) -> LinkStatus {
         open: a.open.min(b.open),
         opening: a.opening.max(b.opening),
         refused: a.refused + b.refused,
-        round_trip: match (a.round_trip, b.round_trip) {
+        rtt: match (a.rtt, b.rtt) {
             (Some(a), Some(b)) => Some(a + b),
             (one, other) => one.or(other),
         },
@@ -179,10 +179,10 @@ mod tests {
 
     use super::*;
 
-    fn far(round_trip_ms: u64, open: usize, queueing_ms: Option<u64>) -> LinkStatus {
+    fn far(rtt_ms: u64, open: usize, queueing_ms: Option<u64>) -> LinkStatus {
         LinkStatus {
             open,
-            round_trip: Some(Duration::from_millis(round_trip_ms)),
+            rtt: Some(Duration::from_millis(rtt_ms)),
             queueing: queueing_ms.map(Duration::from_millis),
             ..LinkStatus::default()
         }

@@ -11,7 +11,7 @@ use crate::schedule::ALIGNMENT;
 /// The long reads under way in a transfer, of all its files.
 #[derive(Debug, Clone, Default)]
 pub struct LongReads {
-    under_way: Arc<AtomicUsize>,
+    in_flight: Arc<AtomicUsize>,
     wanted: Arc<AtomicUsize>,
 }
 
@@ -31,7 +31,7 @@ impl Counted {
 impl LongReads {
     /// One more.
     pub fn begin(&self) -> Counted {
-        Counted::new(&self.under_way)
+        Counted::new(&self.in_flight)
     }
 
     /// Somebody has something left to hand out, and no lane for it.
@@ -46,7 +46,7 @@ impl LongReads {
 
     /// How many of `lanes` have none.
     pub fn free(&self, lanes: usize) -> usize {
-        lanes.max(1).saturating_sub(self.under_way.load(Ordering::Relaxed))
+        lanes.max(1).saturating_sub(self.in_flight.load(Ordering::Relaxed))
     }
 }
 

@@ -236,7 +236,7 @@ impl Tally {
                 bytes_per_second: rate as u64,
                 lanes: link.open,
                 window_bytes: decision.window_bytes,
-                round_trip: link.round_trip,
+                rtt: link.rtt,
             }
         };
         self.events.send(Event::Progress(progress));
@@ -250,7 +250,7 @@ impl Tally {
         summary.interrupted = interrupted;
         summary.lanes = lanes;
         summary.window_bytes = flow.decision().window_bytes;
-        summary.round_trip = link.round_trip;
+        summary.rtt = link.rtt;
         summary.connect = link.connect;
         summary
     }

@@ -12,7 +12,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use haul_net::Gauge;
+use haul_net::RttGauge;
 use haul_storage::{Error, ErrorKind, LinkStatus, Result};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -27,7 +27,7 @@ use crate::session::Session;
 const MAKING: usize = 8;
 
 /// From this round trip on a transfer opens lanes side by side from the beginning.
-const LONG_ROUND_TRIP: Duration = Duration::from_millis(20);
+const LONG_RTT: Duration = Duration::from_millis(20);
 
 /// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -79,9 +79,9 @@ struct State {
     refused: usize,
     refused_in_a_row: u32,
     paused_until: Option<Instant>,
-    round_trip: Option<Duration>,
+    rtt: Option<Duration>,
     connect: Option<Duration>,
-    gauges: Vec<Weak<Gauge>>,
+    gauges: Vec<Weak<RttGauge>>,
     /// The last download that was left standing was of no use.
     stood_in_vain: bool,
 }
@@ -121,7 +121,7 @@ impl Lanes {
     pub(crate) fn wish(&self, lanes: usize) {
         {
             let mut state = self.lock();
-            let long = state.round_trip.is_some_and(|time| time >= LONG_ROUND_TRIP);
+            let long = state.rtt.is_some_and(|time| time >= LONG_RTT);
             let least = if long { state.expected } else { 1 };
             state.wished = lanes.max(least).max(1);
         }
@@ -146,14 +146,14 @@ impl Lanes {
         }
         let at_present = seen.iter().filter_map(|seen| seen.at_present(RECENT));
         let shortest = seen.iter().map(|seen| seen.shortest).min();
-        let round_trip = shortest.into_iter().chain(state.round_trip).min();
+        let rtt = shortest.into_iter().chain(state.rtt).min();
         LinkStatus {
             open: state.open(),
             opening: state.making,
             refused: state.refused,
-            round_trip,
+            rtt,
             connect: state.connect,
-            queueing: haul_net::queueing(at_present, round_trip),
+            queueing: haul_net::queueing(at_present, rtt),
         }
     }
 
@@ -272,12 +272,12 @@ impl Lanes {
             let mut state = self.lock();
             state.making -= 1;
             match opened {
-                Ok(Opened { session, round_trip }) => {
+                Ok(Opened { session, rtt }) => {
                     state.refused_in_a_row = 0;
                     state.connect.get_or_insert(began.elapsed());
-                    let shortest = state.round_trip.map_or(round_trip, |seen| seen.min(round_trip));
-                    state.round_trip = Some(shortest);
-                    if shortest >= LONG_ROUND_TRIP {
+                    let shortest = state.rtt.map_or(rtt, |seen| seen.min(rtt));
+                    state.rtt = Some(shortest);
+                    if shortest >= LONG_RTT {
                         state.wished = state.wished.max(state.expected);
                     }
                     state.gauges.push(Arc::downgrade(session.gauge()));

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use haul_net::{
-    DialOptions, Dialled, Gauge, HostWaits, MOST_TYPED, PasswordSource, Prompter, Secret,
+    DialOptions, Dialled, HostWaits, MOST_TYPED, PasswordSource, Prompter, RttGauge, Secret,
     TRY_AGAIN, dial, tls, with_port,
 };
 use haul_storage::{Error, ErrorKind, Result, Retry};
@@ -69,7 +69,7 @@ struct Trial {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) session: Session,
-    pub(crate) round_trip: Duration,
+    pub(crate) rtt: Duration,
 }
 
 impl Login {
@@ -139,13 +139,13 @@ impl Login {
         };
         let dialled = dial(&self.host, self.port, &options);
         let dialled = self.waits.watch(|| "connection".to_owned(), dialled).await;
-        let Dialled { stream, round_trip } = dialled?;
+        let Dialled { stream, rtt } = dialled?;
         let address = stream.peer_addr().map_err(|error| Error::from_io("connect", error))?;
         let peer = match &self.options.proxy {
             None => Peer::Direct(address),
             Some(_) => Peer::Through(Arc::from(self.host.as_str()), options),
         };
-        let gauge = Gauge::of(&stream).map_err(|error| Error::from_io("connect", error))?;
+        let gauge = RttGauge::of(&stream).map_err(|error| Error::from_io("connect", error))?;
         let patience = Patience { silence, waits: self.waits.clone() };
         let implicit = self.options.is_implicit(self.port);
         let mut security = None;
@@ -180,7 +180,7 @@ impl Login {
             }
         };
         let session = Session::new(control, server, security, (peer, patience), gauge);
-        Ok(Opened { session, round_trip })
+        Ok(Opened { session, rtt })
     }
 
     /// Asks for TLS, as far as that is wanted.

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use haul_net::{Gauge, Inflow, RoundTrips};
+use haul_net::{ReceiveBudget, RttGauge, RttSample};
 
 use crate::learnt::{Learnt, Lesson};
 use crate::wire::Features;
@@ -37,24 +37,24 @@ pub(crate) struct Server {
     pub(crate) ends_tls: AtomicBool,
     set_time: Option<SetTime>,
     /// What comes over all data connections, once the path is known.
-    inflow: OnceLock<Option<Arc<Inflow>>>,
+    receive_budget: OnceLock<Option<Arc<ReceiveBudget>>>,
     /// The data connections over which files go at present.
     pub(crate) in_use: InUse,
 }
 
 /// Data connections in use, which tell how long packets take while the control connections are silent.
 #[derive(Debug, Default)]
-pub(crate) struct InUse(Mutex<Vec<Weak<Gauge>>>);
+pub(crate) struct InUse(Mutex<Vec<Weak<RttGauge>>>);
 
 impl InUse {
-    pub(crate) fn add(&self, gauge: Option<&Arc<Gauge>>) {
+    pub(crate) fn add(&self, gauge: Option<&Arc<RttGauge>>) {
         let mut gauges = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         gauges.retain(|gauge| gauge.strong_count() > 0);
         gauges.extend(gauge.map(Arc::downgrade));
     }
 
     /// Of each connection, as far as it has carried anything.
-    pub(crate) fn round_trips(&self) -> Vec<RoundTrips> {
+    pub(crate) fn round_trips(&self) -> Vec<RttSample> {
         let mut gauges = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         gauges.retain(|gauge| gauge.strong_count() > 0);
         gauges.iter().filter_map(|gauge| gauge.upgrade()?.round_trips()).collect()
@@ -103,14 +103,14 @@ impl Server {
             any_names: is_vsftpd || !features.utf8,
             ends_tls: AtomicBool::new(false),
             set_time,
-            inflow: OnceLock::new(),
+            receive_budget: OnceLock::new(),
             in_use: InUse::default(),
         }
     }
 
     /// What comes over all data connections, if that matters where a round trip takes so long.
-    pub(crate) fn inflow(&self, round_trip: Duration) -> Option<&Arc<Inflow>> {
-        self.inflow.get_or_init(|| Inflow::over(round_trip)).as_ref()
+    pub(crate) fn receive_budget(&self, rtt: Duration) -> Option<&Arc<ReceiveBudget>> {
+        self.receive_budget.get_or_init(|| ReceiveBudget::over(rtt)).as_ref()
     }
 
     /// How a file gets its time, if it can be set at all.

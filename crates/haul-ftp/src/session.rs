@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use haul_net::{DialOptions, Direction, Gauge, Hold, dial, with_port};
+use haul_net::{DialOptions, Direction, Hold, RttGauge, dial, with_port};
 use haul_storage::{Error, ErrorKind, Result, Retry};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -112,7 +112,7 @@ pub(crate) struct Session {
     over: bool,
     /// Not to be used again.
     worn_out: bool,
-    gauge: Arc<Gauge>,
+    gauge: Arc<RttGauge>,
     _hold: Hold,
     /// A download that was stopped and can be gone on with.
     parked: Option<Parked>,
@@ -139,7 +139,7 @@ impl Session {
         server: Arc<Server>,
         security: Option<Security>,
         (peer, patience): (Peer, Patience),
-        (gauge, hold): (Gauge, Hold),
+        (gauge, hold): (RttGauge, Hold),
     ) -> Self {
         let parked = None;
         let gauge = Arc::new(gauge);
@@ -159,7 +159,7 @@ impl Session {
     }
 
     /// Reads the round trips of the control connection.
-    pub(crate) const fn gauge(&self) -> &Arc<Gauge> {
+    pub(crate) const fn gauge(&self) -> &Arc<RttGauge> {
         &self.gauge
     }
 
@@ -192,7 +192,7 @@ impl Session {
             None => self.transfer(offset, Command::new("RETR", path)?, "read").await?,
         };
         if let Some(round_trips) = self.gauge.round_trips() {
-            data.feed(self.server.inflow(round_trips.shortest));
+            data.feed(self.server.receive_budget(round_trips.shortest));
         }
         self.server.in_use.add(data.measure(Direction::In));
         Ok(data)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::BufMut;
 use haul_net::tls::READ_AHEAD;
-use haul_net::{Direction, Feeder, Gauge, Hold, HostWaits, Inflow};
+use haul_net::{BudgetShare, Direction, Hold, HostWaits, ReceiveBudget, RttGauge};
 use haul_storage::Result;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -55,9 +55,9 @@ pub(crate) struct Stream {
     /// TLS was not ended before the connection was.
     broke_off: bool,
     /// What comes counts for how much may be under way.
-    feeder: Option<Feeder>,
+    feeder: Option<BudgetShare>,
     /// Times the packets of a data connection in use.
-    gauge: Option<(Arc<Gauge>, Hold)>,
+    gauge: Option<(Arc<RttGauge>, Hold)>,
     /// No more than this is wanted.
     wanted: u64,
     /// The far end was told to send no more than so much.
@@ -200,19 +200,21 @@ impl Stream {
         self.wanted = bytes;
     }
 
-    /// From now on, bytes received count toward this inflow.
-    pub(crate) fn feed(&mut self, inflow: Option<&Arc<Inflow>>) {
-        self.feeder = inflow.zip(self.link.socket()).map(|(inflow, socket)| inflow.feeder(socket));
+    /// From now on, bytes received count toward this receive_budget.
+    pub(crate) fn feed(&mut self, receive_budget: Option<&Arc<ReceiveBudget>>) {
+        self.feeder = receive_budget
+            .zip(self.link.socket())
+            .map(|(receive_budget, socket)| receive_budget.feeder(socket));
     }
 
     /// Times packets until the stream is dropped or [`Stream::rest`] is called; `None` where that cannot be done.
-    pub(crate) fn measure(&mut self, direction: Direction) -> Option<&Arc<Gauge>> {
-        let (gauge, hold) = Gauge::of_data(self.link.socket()?, direction).ok()?;
+    pub(crate) fn measure(&mut self, direction: Direction) -> Option<&Arc<RttGauge>> {
+        let (gauge, hold) = RttGauge::of_data(self.link.socket()?, direction).ok()?;
         let (gauge, _) = self.gauge.insert((Arc::new(gauge), hold));
         Some(gauge)
     }
 
-    /// From now on, bytes received count toward no inflow: the download is suspended.
+    /// From now on, bytes received count toward no receive_budget: the download is suspended.
     pub(crate) fn rest(&mut self) {
         (self.feeder, self.gauge) = (None, None);
     }

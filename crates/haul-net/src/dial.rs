@@ -65,7 +65,7 @@ pub struct Dialled {
     /// The connection, without Nagle's delay.
     pub stream: TcpStream,
     /// Time from SYN to SYN-ACK; through a proxy, from the request to connect to its reply.
-    pub round_trip: Duration,
+    pub rtt: Duration,
 }
 
 /// Connects to a host.
@@ -129,7 +129,7 @@ async fn through(proxy: &Socks5, host: &str, port: u16, options: &DialOptions) -
         })?;
         let Dialled { mut stream, .. } = to_proxy;
         match proxy.connect(&mut stream, &target).await {
-            Ok(round_trip) => return Ok(Dialled { stream, round_trip }),
+            Ok(rtt) => return Ok(Dialled { stream, rtt }),
             Err(error) if error.kind() == ErrorKind::Unreachable => failure = Some(error),
             Err(error) => return Err(error),
         }
@@ -220,10 +220,10 @@ async fn connect(address: SocketAddr, options: &DialOptions) -> io::Result<Diall
     }
     let start = Instant::now();
     let stream = socket.connect(address).await?;
-    let round_trip = start.elapsed();
+    let rtt = start.elapsed();
     stream.set_nodelay(true)?;
     limit_silence(&stream, options.silence)?;
-    Ok(Dialled { stream, round_trip })
+    Ok(Dialled { stream, rtt })
 }
 
 /// Keepalives tell a dead link only to who is reading. Whoever has bytes under way that nobody

@@ -1,11 +1,11 @@
 //! What haul's backends share of the network: reaching a host, TLS, passwords, what the kernel
 //! knows of a connection, how many connections a server takes, and who is waited for.
 
+mod admission;
 mod dial;
-mod gauge;
-mod inflow;
 mod pace;
-mod places;
+mod receive_budget;
+mod rtt;
 mod secret;
 mod socks;
 #[cfg(target_os = "linux")]
@@ -14,11 +14,11 @@ pub mod tls;
 mod waits;
 mod window;
 
+pub use admission::{Admission, Admitted};
 pub use dial::{DialOptions, Dialled, Family, Reach, dial, with_port};
-pub use gauge::{Direction, Gauge, Hold, RoundTrips, queueing};
-pub use inflow::{Feeder, Inflow, TELLS_WHAT_CAME};
 pub use pace::Pace;
-pub use places::{Place, Places};
+pub use receive_budget::{BudgetShare, ReceiveBudget, TELLS_WHAT_CAME};
+pub use rtt::{Direction, Hold, RttGauge, RttSample, queueing};
 pub use secret::{
     MOST_TYPED, Nobody, PasswordSource, Prompter, Secret, TRY_AGAIN, secret_variables,
 };

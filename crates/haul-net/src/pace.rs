@@ -21,9 +21,9 @@ impl Pace {
     }
 
     /// Counts what was carried; gives what is carried in a round trip.
-    pub fn carry(&mut self, bytes: u64, round_trip: Duration) -> u64 {
+    pub fn carry(&mut self, bytes: u64, rtt: Duration) -> u64 {
         let now = Instant::now();
-        let round = round_trip.clamp(LEAST_ROUND, Duration::from_secs(1));
+        let round = rtt.clamp(LEAST_ROUND, Duration::from_secs(1));
         if now.duration_since(self.began) >= round {
             (self.before, self.carried, self.began) = (self.carried, 0, now);
         }

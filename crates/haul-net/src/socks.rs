@@ -103,7 +103,7 @@ impl Socks5 {
         let asked = Instant::now();
         self.send(stream, &request).await?;
         let [version, reply, _, kind] = self.receive(stream).await?;
-        let round_trip = asked.elapsed();
+        let rtt = asked.elapsed();
         if version != VERSION {
             return Err(self.wrong(version));
         }
@@ -119,7 +119,7 @@ impl Socks5 {
         };
         let mut rest = [0; LONGEST + 2];
         stream.read_exact(&mut rest[..length + 2]).await.map_err(|error| self.lost(&error))?;
-        Ok(round_trip)
+        Ok(rtt)
     }
 
     /// Agrees on a method, and logs in if it is that of user and password.

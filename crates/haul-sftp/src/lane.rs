@@ -46,7 +46,7 @@ impl Dial for SshDial {
         let gauge = connection.take_gauge();
         let ssh::Channel { incoming, outgoing } = channel;
         let server = connection.server_version().to_owned();
-        let round_trip = Some(connection.round_trip());
+        let rtt = Some(connection.rtt());
         let round_trips = connection.round_trips();
         // The connection lasts as long as somebody reads.
         let incoming = stream::unfold((incoming, connection), |(mut incoming, kept)| async move {
@@ -57,14 +57,14 @@ impl Dial for SshDial {
             incoming: incoming.boxed(),
             outgoing: Box::new(outgoing),
             server,
-            round_trip,
+            rtt,
             round_trips,
             gauge,
         })
     }
 
-    async fn first_round_trip(&self) -> Option<Duration> {
-        self.host.first_round_trip().await
+    async fn first_rtt(&self) -> Option<Duration> {
+        self.host.first_rtt().await
     }
 
     fn host(&self) -> String {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use haul_net::{Gauge, HostWaits};
+use haul_net::{HostWaits, RttGauge};
 use haul_storage::Result;
 
 /// Gives what is sent first on a channel, of what the server says it is.
@@ -22,7 +22,7 @@ pub trait Dial: Debug + Send + Sync {
 
     /// Waits until a round trip to the host is known: earlier than the first channel is open.
     /// `None` if it cannot be told.
-    async fn first_round_trip(&self) -> Option<Duration>;
+    async fn first_rtt(&self) -> Option<Duration>;
 
     /// The host as errors name it.
     fn host(&self) -> String;
@@ -40,11 +40,11 @@ pub struct Channel {
     /// What the server says it is (`SSH-2.0-OpenSSH_9.2p1`); empty if it does not say.
     pub server: String,
     /// The round trip as seen while connecting.
-    pub round_trip: Option<Duration>,
+    pub rtt: Option<Duration>,
     /// Round trips that connecting took.
     pub round_trips: u32,
     /// Tells how full the way is, where that can be told.
-    pub gauge: Option<Gauge>,
+    pub gauge: Option<RttGauge>,
 }
 
 /// The way out.

@@ -1,6 +1,6 @@
 //! The storage traits: one opened location, reading a file of it, writing a file of it.
 //!
-//! They have no default methods, so that a backend cannot forget one, but for a hint (`foresee`) and for what most
+//! They have no default methods, so that a backend cannot forget one, but for a hint (`prefetch`) and for what most
 //! storages cannot tell (`space`, `allocated`); conveniences are in [`StorageExt`]. Everything is positional and may be called many times at once. A future that is
 //! dropped stops what it stands for as soon as that is possible; nothing of it may appear under a
 //! final name.
@@ -83,7 +83,7 @@ pub trait Storage: Any + Debug + Send + Sync {
 
     /// Says that `path` is going to be looked at, and unless the same file is there already, created.
     /// What that needs to know may be asked for now. Nothing to do for a disk.
-    fn foresee(&self, path: &RelPath) {
+    fn prefetch(&self, path: &RelPath) {
         let _ = path;
     }
 
@@ -255,10 +255,10 @@ pub struct LinkStatus {
     /// Lanes that were refused or lost since the beginning.
     pub refused: usize,
     /// The shortest round trip seen; `None` before the first, and for a disk.
-    pub round_trip: Option<Duration>,
+    pub rtt: Option<Duration>,
     /// How long the first lane took to open.
     pub connect: Option<Duration>,
-    /// How much longer than [`Self::round_trip`] one is at present, because packets wait in a queue
+    /// How much longer than [`Self::rtt`] one is at present, because packets wait in a queue
     /// before the narrowest place of the path, or because the path has become longer; `None` where that
     /// cannot be told.
     pub queueing: Option<Duration>,

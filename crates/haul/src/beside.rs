@@ -13,7 +13,7 @@ use haul_engine::manifest::{listed_path, parse_line};
 use haul_storage::{DigestKind, Error, ErrorKind, Location, Result};
 use tokio::sync::Mutex;
 
-use crate::places::{Places, written_below};
+use crate::backends::{Places, written_below};
 
 /// What is added to the name of a file.
 const SUFFIXES: [&str; 2] = [".sha256", ".sha256sum"];

@@ -13,7 +13,7 @@ use haul_storage::{Error, ErrorKind, Result};
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 
-/// Beginnings of variables that hold secrets, see `places::secrets`.
+/// Beginnings of variables that hold secrets, see `backends::secrets`.
 const SECRET: [&[u8]; 2] = [b"HAUL_PASSWORD", b"HAUL_TOKEN"];
 
 /// What is to be done at the end. Clones are one and the same.

@@ -19,8 +19,8 @@ use haul_storage::hosts::{HostList, HostListError, ManyHosts};
 use haul_storage::{Error, Location};
 
 use crate::args::{CpArgs, HostArgs};
+use crate::backends::{Places, written_below};
 use crate::exit::Stop;
-use crate::places::{Places, written_below};
 
 /// A longer file has more hosts than there may be.
 const LONGEST_FILE: u64 = 16 << 20;

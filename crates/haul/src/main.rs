@@ -5,6 +5,7 @@
 //! ```
 
 mod args;
+mod backends;
 mod beside;
 mod commands;
 mod complete;
@@ -19,7 +20,6 @@ mod manifest;
 mod moment;
 mod options;
 mod output;
-mod places;
 mod plan;
 mod report;
 mod settings;
@@ -51,11 +51,11 @@ fn main() -> ExitCode {
             return Exit::Usage.into();
         }
     }
-    let arguments = args::habits::without_partial_progress(given);
+    let arguments = args::accepted::without_partial_progress(given);
     // As far as that is known before they are understood.
     let is_json = arguments.iter().take_while(|argument| *argument != "--").any(|a| a == "--json");
     let early = || Printer::new(OutputArgs { json: is_json, ..OutputArgs::default() });
-    if let Some(message) = args::habits::stray_value(&arguments) {
+    if let Some(message) = args::accepted::stray_value(&arguments) {
         return ended(&early(), Err(Stop::Usage(message)));
     }
     let cli = match parsed(&arguments) {

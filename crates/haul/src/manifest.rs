@@ -7,7 +7,7 @@ use haul_engine::manifest::{FinishOptions, ManifestWriter, default_name};
 use haul_engine::{Action, FileEvent, Filter, Job};
 use haul_storage::{Error, Location, RelPath, Result, Storage, StorageExt, WorkPool};
 
-use crate::places::Places;
+use crate::backends::Places;
 use crate::plan::Plan;
 use crate::settings::ManifestChoice;
 

@@ -21,11 +21,11 @@ use haul_engine::digest::Digest;
 use haul_engine::{Backup, Job};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Storage};
 
+use crate::backends::{Place, Places};
 use crate::beside::Beside;
 use crate::exit::Stop;
 use crate::filter::Rules;
 use crate::output::Printer;
-use crate::places::{Place, Places};
 use crate::settings::BackupChoice;
 
 /// What is to be done.

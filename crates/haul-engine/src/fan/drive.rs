@@ -291,7 +291,7 @@ fn sum(hosts: &[Option<Progress>], elapsed: Duration) -> Progress {
         bytes_per_second: 0,
         lanes: 0,
         window_bytes: 0,
-        round_trip: None,
+        rtt: None,
     };
     for host in hosts.iter().flatten() {
         sum.files += host.files;
@@ -307,7 +307,7 @@ fn sum(hosts: &[Option<Progress>], elapsed: Duration) -> Progress {
         if host.phase == Phase::Planning {
             sum.phase = Phase::Planning;
         }
-        sum.round_trip = shorter(sum.round_trip, host.round_trip);
+        sum.rtt = shorter(sum.rtt, host.rtt);
     }
     sum
 }
@@ -328,7 +328,7 @@ fn add(total: &mut Summary, host: &Summary) {
     total.retries += host.retries;
     total.lanes += host.lanes;
     total.window_bytes += host.window_bytes;
-    total.round_trip = shorter(total.round_trip, host.round_trip);
+    total.rtt = shorter(total.rtt, host.rtt);
     total.connect = total.connect.max(host.connect);
 }
 

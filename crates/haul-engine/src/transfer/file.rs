@@ -243,7 +243,7 @@ async fn link_name(
 /// by a file.
 async fn existing(context: &Context, item: &Item) -> Result<Option<Entry>> {
     if !is_small(context, item) {
-        item.job.job.destination.foresee(&item.destination);
+        item.job.job.destination.prefetch(&item.destination);
     }
     if item.fresh {
         return Ok(None);

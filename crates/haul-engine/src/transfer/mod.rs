@@ -3,6 +3,7 @@
 mod backup;
 mod bytes;
 mod compare;
+mod concurrent_writes;
 mod expected;
 mod file;
 mod large;
@@ -11,7 +12,6 @@ mod listed;
 mod moved;
 mod open;
 mod progress;
-mod puts;
 mod range;
 mod small;
 mod stream;

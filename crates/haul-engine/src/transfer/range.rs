@@ -17,8 +17,8 @@ use haul_storage::{
 };
 use tokio::sync::Notify;
 
+use super::concurrent_writes::ConcurrentWrites;
 use super::progress::FileProgress;
-use super::puts::Puts;
 use crate::Cancel;
 use crate::context::Context;
 use crate::digest::FileHasher;
@@ -351,7 +351,7 @@ impl<'a> FileInMotion<'a> {
         permit: &mut Permit,
         retries: &mut Retries,
     ) -> Result<()> {
-        let mut puts = Puts::default();
+        let mut puts = ConcurrentWrites::default();
         let read = self.pump(assignment, permit, retries, &mut puts).await;
         // What is in hand counts as moved, so it has to be written whatever became of the rest.
         puts.all().await.and(read)
@@ -362,7 +362,7 @@ impl<'a> FileInMotion<'a> {
         assignment: Assignment,
         permit: &mut Permit,
         retries: &mut Retries,
-        puts: &mut Puts<'b>,
+        puts: &mut ConcurrentWrites<'b>,
     ) -> Result<()> {
         let mut wanted = self.schedule().wanted(assignment.id);
         let first = wanted.start();
@@ -470,7 +470,12 @@ impl<'a> FileInMotion<'a> {
     }
 
     /// What streams through needs a permit for what comes next only.
-    async fn make_room(&self, permit: &mut Permit, left: u64, puts: &mut Puts<'_>) -> Result<()> {
+    async fn make_room(
+        &self,
+        permit: &mut Permit,
+        left: u64,
+        puts: &mut ConcurrentWrites<'_>,
+    ) -> Result<()> {
         if self.reads == Reads::Ranges || permit.left() >= left.min(BLOCK) {
             return Ok(());
         }

@@ -134,8 +134,8 @@ impl Bounds {
     /// With how much so many lanes of a long path begin: enough to double what they carry while nothing
     /// is known yet. Where what is on the path is bounded elsewhere, all that they can carry, if it takes
     /// long to learn more.
-    pub(super) fn first_window(&self, lanes: usize, round_trip: Duration) -> u64 {
-        let all = self.bounded_elsewhere && round_trip >= SLOW_TO_LEARN;
+    pub(super) fn first_window(&self, lanes: usize, rtt: Duration) -> u64 {
+        let all = self.bounded_elsewhere && rtt >= SLOW_TO_LEARN;
         let each = if all { LANE_BYTES } else { FIRST_LANE_BYTES };
         each * lanes as u64
     }
@@ -163,16 +163,16 @@ impl Bounds {
     /// Lanes that a path of this round trip deserves before anything else is known: enough for
     /// the hoped-for rate (a gigabit by default), if each carries [`LANE_BYTES`] a round trip.
     /// One up to 16 ms (two to write), 3 at 50 ms, 12 at 200 ms.
-    pub(super) fn lanes_for_path(&self, round_trip: Duration) -> usize {
-        let lanes = (round_trip.as_secs_f64() * self.hoped_rate / LANE_BYTES as f64).ceil();
+    pub(super) fn lanes_for_path(&self, rtt: Duration) -> usize {
+        let lanes = (rtt.as_secs_f64() * self.hoped_rate / LANE_BYTES as f64).ceil();
         let most = self.most_first_lanes.min(self.max_lanes);
         (lanes as usize).clamp(self.least_lanes.min(most), most)
     }
 
     /// What a path of this round trip can make use of. Goodput on a short one scatters, and a wider window
     /// that seemed to gain by it is only memory.
-    pub(super) fn on_round_trip(&mut self, round_trip: Duration) {
-        let seconds = (round_trip.as_secs_f64() + ENDS_DELAY) * self.least_stretch;
+    pub(super) fn on_round_trip(&mut self, rtt: Duration) {
+        let seconds = (rtt.as_secs_f64() + ENDS_DELAY) * self.least_stretch;
         self.most_window =
             ((FASTEST * seconds) as u64).clamp(self.least_window, self.allowed_window);
     }

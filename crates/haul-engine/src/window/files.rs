@@ -58,9 +58,9 @@ impl Files {
         }
     }
 
-    pub(super) fn start_for_path(&mut self, round_trip: Duration, bounds: &Bounds) {
+    pub(super) fn start_for_path(&mut self, rtt: Duration, bounds: &Bounds) {
         if !self.fixed {
-            let more = (round_trip.as_secs_f64() * 1000.0 * FILES_PER_MS) as usize;
+            let more = (rtt.as_secs_f64() * 1000.0 * FILES_PER_MS) as usize;
             let most = MOST_FIRST_FILES.min(bounds.max_files);
             self.at_once = FIRST_FILES.saturating_add(more).min(most);
         }

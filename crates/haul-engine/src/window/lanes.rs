@@ -70,23 +70,18 @@ impl Lanes {
 
     /// A first round trip is known: long paths get several lanes at once, as each takes long to
     /// open.
-    pub(super) fn want_for_path(&mut self, round_trip: Duration, bounds: &Bounds) {
+    pub(super) fn want_for_path(&mut self, rtt: Duration, bounds: &Bounds) {
         if !self.fixed {
-            self.for_path = bounds.lanes_for_path(round_trip);
+            self.for_path = bounds.lanes_for_path(rtt);
             self.wanted = self.wanted.max(self.for_path);
         }
     }
 
     /// The path has become shorter. The lanes become as many as it deserves, unless there are more for
     /// another reason than the path's length; step by step, since those that stay have to grow.
-    pub(super) fn want_for_shorter_path(
-        &mut self,
-        round_trip: Duration,
-        now: Duration,
-        bounds: &Bounds,
-    ) {
+    pub(super) fn want_for_shorter_path(&mut self, rtt: Duration, now: Duration, bounds: &Bounds) {
         if !self.fixed && self.wanted <= self.for_path {
-            self.for_path = bounds.lanes_for_path(round_trip);
+            self.for_path = bounds.lanes_for_path(rtt);
             self.next_fewer = Some(now + FEWER_PAUSE);
         }
     }
@@ -199,12 +194,12 @@ impl Lanes {
 
     /// Whether lanes are still being opened, or were opened so lately that their slow start has
     /// not ended.
-    pub(super) fn ramping(&self, now: Duration, round_trip: Duration) -> bool {
+    pub(super) fn ramping(&self, now: Duration, rtt: Duration) -> bool {
         let since = now.saturating_sub(self.changed);
         if self.opening(now) {
-            return since < PATIENCE.max(round_trip * PATIENCE_ROUND_TRIPS);
+            return since < PATIENCE.max(rtt * PATIENCE_ROUND_TRIPS);
         }
-        since < round_trip * SLOW_START_ROUND_TRIPS
+        since < rtt * SLOW_START_ROUND_TRIPS
     }
 
     /// Whether some that were asked for are not open yet.

@@ -7,7 +7,7 @@
 //!            ▼
 //!   path  (round trips → those without a queue)
 //!   meter (bytes → one sample of goodput a round) → samples → search (window, lanes) → Decision
-//!   trickle (bytes of a second)   → more lanes, shorter ranges
+//!   slow_lanes (bytes of a second)   → more lanes, shorter ranges
 //!                                                   lanes (ceiling, patience)
 //!                                                   files (files at once)
 //! ```
@@ -25,7 +25,7 @@ mod path;
 mod samples;
 mod search;
 mod shorter;
-mod trickle;
+mod slow_lanes;
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ use lanes::Lanes;
 use meter::Meter;
 use path::{Finding, Path};
 use search::{LONG_PATH, Search, View};
-use trickle::Trickle;
+use slow_lanes::SlowLanes;
 
 /// Round trip assumed until one is measured: that of a short path, so that nothing is opened in
 /// bulk without a reason.
@@ -126,7 +126,7 @@ pub struct Window {
     meter: Meter,
     lanes: Lanes,
     search: Search,
-    trickle: Trickle,
+    slow_lanes: SlowLanes,
     files: Files,
     last_back_off: Option<Duration>,
     /// Bytes that are left to move, if that is known.
@@ -146,7 +146,7 @@ impl Window {
             meter: Meter::default(),
             lanes: Lanes::new(&bounds),
             search: Search::new(&bounds),
-            trickle: Trickle::default(),
+            slow_lanes: SlowLanes::default(),
             files: Files::new(&bounds),
             last_back_off: None,
             left: None,
@@ -191,7 +191,7 @@ impl Window {
     /// The link has changed, or may have. Call it often: when lanes open or break, and at wake-ups.
     pub fn on_link(&mut self, now: Duration, link: LinkStatus) {
         let now = self.advance(now);
-        if let Some(shortest) = link.round_trip {
+        if let Some(shortest) = link.rtt {
             let known = self.path.base();
             let settled = self.search.found(&self.bounds);
             let found = self.path.on_link(now, shortest, link.queueing, settled);
@@ -207,7 +207,7 @@ impl Window {
             }
         }
         self.lanes.on_link(now, link);
-        self.search.on_new_lanes(self.lanes.open(), self.round_trip(), &self.bounds);
+        self.search.on_new_lanes(self.lanes.open(), self.rtt(), &self.bounds);
         self.tick();
     }
 
@@ -252,7 +252,7 @@ impl Window {
         self.lanes.on_delivery(now);
         self.meter.progress(now, bytes, in_flight);
         self.path.on_arrival(bytes, Some(in_flight));
-        self.trickle.on_progress(now, bytes, in_flight);
+        self.slow_lanes.on_progress(now, bytes, in_flight);
         self.make_room(bytes);
         self.tick();
     }
@@ -267,8 +267,8 @@ impl Window {
         }
         // Bytes that were lost with a lane say nothing about what the link can carry.
         self.meter.spoil();
-        self.trickle.spoil(now);
-        let pause = BACK_OFF_PAUSE.max(self.round_trip() * 2);
+        self.slow_lanes.spoil(now);
+        let pause = BACK_OFF_PAUSE.max(self.rtt() * 2);
         if self.last_back_off.is_some_and(|last| now < last + pause) {
             return;
         }
@@ -331,7 +331,7 @@ impl Window {
         self.search.settled()
     }
 
-    fn round_trip(&self) -> Duration {
+    fn rtt(&self) -> Duration {
         self.path.base().or(self.quickest_answer).unwrap_or(UNKNOWN_ROUND_TRIP)
     }
 
@@ -341,7 +341,7 @@ impl Window {
 
     fn range_after(&self, halvings: u32) -> u64 {
         let window = self.window_bytes();
-        let most = self.trickle.most_range();
+        let most = self.slow_lanes.most_range();
         self.bounds.range_after(window, self.lanes.wanted(), most, halvings)
     }
 
@@ -349,22 +349,22 @@ impl Window {
         if self.path.is_draining() {
             return;
         }
-        let (round_trip, full) = (self.round_trip(), self.full());
-        self.search.on_arrival(arrived, round_trip, full, &self.bounds);
+        let (rtt, full) = (self.rtt(), self.full());
+        self.search.on_arrival(arrived, rtt, full, &self.bounds);
     }
 
     /// Whether the path is full, if that can be told.
     fn full(&self) -> Option<bool> {
-        search::is_full(self.path.queueing(), self.round_trip())
+        search::is_full(self.path.queueing(), self.rtt())
     }
 
     fn round(&self) -> Duration {
-        self.round_trip().max(meter::SHORTEST_ROUND)
+        self.rtt().max(meter::SHORTEST_ROUND)
     }
 
     fn view(&self, seconds: f64) -> View {
-        let (now, round, round_trip) = (self.now, self.round(), self.round_trip());
-        View { now, round, round_trip, seconds, full: self.full(), left: self.left }
+        let (now, round, rtt) = (self.now, self.round(), self.rtt());
+        View { now, round, rtt, seconds, full: self.full(), left: self.left }
     }
 
     /// Time never runs backwards, whatever the callers' clocks do.
@@ -376,14 +376,14 @@ impl Window {
     /// Slow lanes of a short path get more beside them.
     fn look_for_trickle(&mut self) {
         let now = self.now;
-        if self.round_trip() >= LONG_PATH {
-            self.trickle.spoil(now);
+        if self.rtt() >= LONG_PATH {
+            self.slow_lanes.spoil(now);
             self.search.leave_lanes(false, now);
             return;
         }
         let window = self.search.window_bytes();
-        let wider = self.trickle.judge(now, window, self.left, &mut self.lanes, &self.bounds);
-        self.search.leave_lanes(self.trickle.is_slow(), now);
+        let wider = self.slow_lanes.judge(now, window, self.left, &mut self.lanes, &self.bounds);
+        self.search.leave_lanes(self.slow_lanes.is_slow(), now);
         if let Some(window) = wider {
             self.search.widen_to(window, &self.bounds);
         }

@@ -120,7 +120,7 @@ struct Drain {
     window: u64,
     began: Duration,
     /// Round trip and goodput before.
-    round_trip: Duration,
+    rtt: Duration,
     goodput: f64,
     /// Round trips no longer than this show that there was a queue.
     of_a_queue: Duration,
@@ -141,7 +141,7 @@ struct Doubt {
 
 impl Drain {
     fn learns_nothing_at(&self) -> Duration {
-        self.began + self.round_trip * PATIENCE_ROUND_TRIPS + PATIENCE
+        self.began + self.rtt * PATIENCE_ROUND_TRIPS + PATIENCE
     }
 }
 
@@ -188,7 +188,7 @@ impl Path {
         let known = self.reported.replace(shortest);
         if let Some(drain) = self.drain.filter(|drain| now >= drain.learns_nothing_at()) {
             self.drain = None;
-            self.pause(now, drain.round_trip);
+            self.pause(now, drain.rtt);
         }
         let Some(present) = self.present else {
             // Without present round trips a queue cannot be told from a longer path.
@@ -281,7 +281,7 @@ impl Path {
         self.drain = Some(Drain {
             window: drained as u64,
             began: now,
-            round_trip: present,
+            rtt: present,
             goodput,
             of_a_queue,
             surely_less: now + Duration::from_secs_f64(emptied.min(PATIENCE.as_secs_f64())),
@@ -295,10 +295,10 @@ impl Path {
         if present <= drain.of_a_queue {
             self.drain = None;
             if !std::mem::take(&mut self.repeats) {
-                let (as_long, until) = (drain.round_trip.mul_f64(AS_LONG), now + DOUBTED);
+                let (as_long, until) = (drain.rtt.mul_f64(AS_LONG), now + DOUBTED);
                 self.doubt = Some(Doubt { as_long, since: now, until });
             }
-            self.pause(now, drain.round_trip);
+            self.pause(now, drain.rtt);
             return Some(Finding::Queue(drain.goodput));
         }
         let less = match self.in_flight {
@@ -310,12 +310,12 @@ impl Path {
             drain.shortest = Some(drain.shortest.map_or(present, |known| known.min(present)));
         }
         self.drain = Some(drain);
-        let awaited = drain.round_trip.mul_f64(AWAITED).max(LEAST_AWAITED);
+        let awaited = drain.rtt.mul_f64(AWAITED).max(LEAST_AWAITED);
         if drain.less_since.is_some_and(|since| now >= since + awaited) {
             self.drain = None;
             (self.futile, self.repeats) = (0, false);
-            self.quiet_until = now + drain.round_trip * 2;
-            self.of_last_queue = drain.round_trip;
+            self.quiet_until = now + drain.rtt * 2;
+            self.of_last_queue = drain.rtt;
             self.base = drain.shortest;
             self.made_for = drain.shortest.unwrap_or(present);
             return Some(Finding::Longer);
@@ -324,15 +324,15 @@ impl Path {
     }
 
     /// No further drain for some time, unless round trips become far longer than this one.
-    fn pause(&mut self, now: Duration, round_trip: Duration) {
-        self.of_last_queue = round_trip;
+    fn pause(&mut self, now: Duration, rtt: Duration) {
+        self.of_last_queue = rtt;
         self.quiet_until = now + PAUSE * 2u32.pow(self.futile.min(MOST_DOUBLINGS));
         self.futile += 1;
     }
 
     /// Bytes per second over the last round trip.
-    fn goodput(&self, now: Duration, round_trip: Duration) -> f64 {
-        let since = now.saturating_sub(round_trip.max(LEAST_MEASUREMENT));
+    fn goodput(&self, now: Duration, rtt: Duration) -> f64 {
+        let since = now.saturating_sub(rtt.max(LEAST_MEASUREMENT));
         let first = self.looks.iter().rev().find(|(at, _)| *at <= since).or(self.looks.front());
         let Some(&(at, arrived)) = first else { return 0.0 };
         let seconds = now.saturating_sub(at).as_secs_f64();

@@ -10,9 +10,9 @@ use crate::{Auto, WindowProfile};
 
 const MS: Duration = Duration::from_millis(1);
 
-fn link(open: usize, opening: usize, refused: usize, round_trip_ms: u32) -> LinkStatus {
-    let round_trip = Some(MS * round_trip_ms);
-    LinkStatus { open, opening, refused, round_trip, connect: None, queueing: None }
+fn link(open: usize, opening: usize, refused: usize, rtt_ms: u32) -> LinkStatus {
+    let rtt = Some(MS * rtt_ms);
+    LinkStatus { open, opening, refused, rtt, connect: None, queueing: None }
 }
 
 /// One thing that a driver tells.
@@ -30,9 +30,9 @@ fn seen() -> impl Strategy<Value = Seen> {
     let time = || proptest::option::of(0..2000u32);
     let status = (0..80usize, 0..20usize, 0..30usize, time(), time());
     prop_oneof![
-        3 => status.prop_map(|(open, opening, refused, round_trip, queueing)| {
-            let [round_trip, queueing] = [round_trip, queueing].map(|ms| ms.map(|ms| MS * ms));
-            Seen::Link(LinkStatus { open, opening, refused, round_trip, connect: None, queueing })
+        3 => status.prop_map(|(open, opening, refused, rtt, queueing)| {
+            let [rtt, queueing] = [rtt, queueing].map(|ms| ms.map(|ms| MS * ms));
+            Seen::Link(LinkStatus { open, opening, refused, rtt, connect: None, queueing })
         }),
         6 => (0..64u64 << 20, 0..3000u32)
             .prop_map(|(bytes, ms)| Seen::Completed { bytes, took: MS * ms }),
@@ -179,23 +179,23 @@ fn flow(window: &mut Window, from: Duration, length: Duration, rate: u64) {
 
 #[test]
 fn a_long_path_gets_several_lanes_at_once_and_a_short_one_gets_one() {
-    for (round_trip_ms, lanes) in [(1, 1), (10, 1), (50, 3), (100, 6), (200, 9), (330, 9)] {
+    for (rtt_ms, lanes) in [(1, 1), (10, 1), (50, 3), (100, 6), (200, 9), (330, 9)] {
         let mut window = Window::new(Limits::default());
         assert_eq!(window.decision().lanes, 1);
-        window.on_link(Duration::ZERO, link(1, 0, 0, round_trip_ms));
+        window.on_link(Duration::ZERO, link(1, 0, 0, rtt_ms));
         // One is open, and 8 are in the making at most.
-        assert_eq!(window.decision().lanes, lanes, "{round_trip_ms} ms");
+        assert_eq!(window.decision().lanes, lanes, "{rtt_ms} ms");
         let mut window = Window::new(Limits::default()).written_to();
-        window.on_link(Duration::ZERO, link(1, 0, 0, round_trip_ms));
-        assert_eq!(window.decision().lanes, lanes.max(2), "{round_trip_ms} ms, to write");
+        window.on_link(Duration::ZERO, link(1, 0, 0, rtt_ms));
+        assert_eq!(window.decision().lanes, lanes.max(2), "{rtt_ms} ms, to write");
     }
 }
 
 #[test]
 fn what_is_bounded_elsewhere_begins_with_all_that_the_lanes_of_a_very_long_path_can_carry() {
-    let first = |window: Window, round_trip_ms| {
+    let first = |window: Window, rtt_ms| {
         let mut window = window;
-        window.on_link(Duration::ZERO, link(1, 0, 0, round_trip_ms));
+        window.on_link(Duration::ZERO, link(1, 0, 0, rtt_ms));
         window.decision().window_bytes >> 20
     };
     let bounded = || Window::new(Limits::default()).bounded_elsewhere();
@@ -206,9 +206,9 @@ fn what_is_bounded_elsewhere_begins_with_all_that_the_lanes_of_a_very_long_path_
 #[test]
 fn a_short_path_gets_no_more_than_it_can_use() {
     // What arrives always is all that is in flight, so that a wider window seems to gain.
-    let widest = |limits: Limits, round_trip_ms: u32| {
+    let widest = |limits: Limits, rtt_ms: u32| {
         let mut window = Window::new(limits);
-        window.on_link(Duration::ZERO, link(1, 0, 0, round_trip_ms));
+        window.on_link(Duration::ZERO, link(1, 0, 0, rtt_ms));
         let (mut now, mut widest) = (Duration::ZERO, 0);
         for _ in 0..2000 {
             now += MS * 5;
@@ -227,9 +227,9 @@ fn a_short_path_gets_no_more_than_it_can_use() {
 
 #[test]
 fn a_long_path_gets_many_files_at_once() {
-    let files = |round_trip_ms| {
+    let files = |rtt_ms| {
         let mut window = Window::new(Limits::default());
-        window.on_link(Duration::ZERO, link(1, 0, 0, round_trip_ms));
+        window.on_link(Duration::ZERO, link(1, 0, 0, rtt_ms));
         window.decision().files
     };
     assert_eq!((files(0), files(1), files(50), files(500)), (8, 10, 108, 256));
@@ -345,7 +345,7 @@ fn slow_lanes_of_a_short_path_make_room_for_more() {
 
 /// Tells of seconds in which each lane has `burst` bytes at their beginning and then nothing, with
 /// all of the window and `behind` in flight. The lanes after each second.
-fn trickle(window: &mut Window, from: u64, seconds: u64, burst: u64, behind: u64) -> Vec<usize> {
+fn slow_lanes(window: &mut Window, from: u64, seconds: u64, burst: u64, behind: u64) -> Vec<usize> {
     let mut each = Vec::new();
     for second in from..from + seconds {
         let mut now = Duration::from_secs(second);
@@ -373,10 +373,10 @@ fn lanes_that_only_trickle_after_a_while_get_more_beside_them() {
     flow(&mut window, Duration::ZERO, Duration::from_secs(1), 1_000_000_000);
     assert_eq!(window.decision().lanes, 1, "as fast as that it is no limit");
     // What was asked for by then is still in flight, whatever the window is by now.
-    let mut lanes = trickle(&mut window, 1, 1, 1_000_000, 6 << 20);
+    let mut lanes = slow_lanes(&mut window, 1, 1, 1_000_000, 6 << 20);
     while lanes.len() < 12 {
         let before = window.decision().lanes;
-        lanes.extend(trickle(&mut window, 1 + lanes.len() as u64, 1, 1_000_000, 6 << 20));
+        lanes.extend(slow_lanes(&mut window, 1 + lanes.len() as u64, 1, 1_000_000, 6 << 20));
         let after = window.decision();
         assert!(after.lanes == before || after.window_bytes > 6 << 20, "room for the new ones");
         assert!(after.lanes == before || after.range_bytes <= 256 << 10, "{after:?}");
@@ -392,7 +392,7 @@ fn lanes_that_bring_nothing_are_given_back() {
     for second in 0..50 {
         // The link carries 1 MB/s, whatever the lanes.
         let share = 1_000_000 / window.decision().lanes as u64;
-        lanes.extend(trickle(&mut window, second, 1, share, 6 << 20));
+        lanes.extend(slow_lanes(&mut window, second, 1, share, 6 << 20));
     }
     let tried = lanes.iter().filter(|lanes| **lanes == 2).count();
     assert!((1..=6).contains(&tried) && !lanes.contains(&3), "{lanes:?}");

@@ -17,8 +17,8 @@ struct Case {
     at_least: f64,
 }
 
-fn link(round_trip_ms: u64, mbit: u64) -> SimulatedLink {
-    SimulatedLink::new(Duration::from_millis(round_trip_ms), mbit * MBIT)
+fn link(rtt_ms: u64, mbit: u64) -> SimulatedLink {
+    SimulatedLink::new(Duration::from_millis(rtt_ms), mbit * MBIT)
 }
 
 fn cases() -> Vec<Case> {

@@ -30,12 +30,12 @@ impl Case {
     /// Lanes open in four round trips, as those of SSH.
     fn new(name: &'static str, from: Shape, to: Shape) -> Self {
         let link = Link::new(name, from.0, from.1).with(|link| {
-            let (round_trip, rate) = (Duration::from_secs_f64(to.0 / 1e3), to.1 * 125_000.0);
-            link.changes = vec![Change { at: CHANGE, round_trip, rate }];
+            let (rtt, rate) = (Duration::from_secs_f64(to.0 / 1e3), to.1 * 125_000.0);
+            link.changes = vec![Change { at: CHANGE, rtt, rate }];
             link.lane_cost = 4;
             link.gauge = true;
             link.segment = 4344;
-            link.length = CHANGE + (round_trip * 60).max(Duration::from_secs(6));
+            link.length = CHANGE + (rtt * 60).max(Duration::from_secs(6));
         });
         Self { link, to, elsewhere: false, after: 10.0, share: 1.0 / 1.15 }
     }

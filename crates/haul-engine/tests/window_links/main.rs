@@ -53,8 +53,8 @@ impl Case {
     fn run(self) -> Row {
         let link = &self.link;
         // 4 ms for the ends, as the window reckons.
-        let round_trip = link.round_trip.as_secs_f64() + 0.004;
-        let window_bytes = (self.oracle_bdps * link.rate * round_trip) as u64;
+        let rtt = link.rtt.as_secs_f64() + 0.004;
+        let window_bytes = (self.oracle_bdps * link.rate * rtt) as u64;
         let ranges_per_lane = if link.one_request { 1 } else { 4 };
         let range_bytes = window_bytes / (ranges_per_lane * self.oracle_lanes as u64);
         let range_bytes = range_bytes.max(16 << 10);
@@ -337,7 +337,7 @@ fn a_refused_lane_is_not_asked_for_again() {
     });
     let run = run(&link, Control::Window(Box::new(Window::new(Limits::default()))));
     let refused_at = run.points.iter().find(|point| point.lanes > 8).unwrap().time;
-    let forgiven = refused_at + link.round_trip * 12;
+    let forgiven = refused_at + link.rtt * 12;
     assert!(run.points.iter().all(|point| point.lanes <= 8 || point.time < forgiven));
     assert_eq!(run.end().open, 8);
     assert!(run.refused <= 8);
@@ -349,7 +349,7 @@ fn where_something_else_bounds_what_is_under_way_more_is_kept_and_the_queue_not_
         link.lane_cost = 4;
         link.gauge = true;
     });
-    let bdp = link.rate * link.round_trip.as_secs_f64();
+    let bdp = link.rate * link.rtt.as_secs_f64();
     let settled = |window: Window| {
         let end = run(&link, Control::Window(Box::new(window))).end();
         end.window_bytes as f64 / bdp

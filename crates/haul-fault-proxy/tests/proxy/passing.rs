@@ -209,13 +209,13 @@ fn what_the_receiver_does_not_take_is_not_read_either() {
     let proxy = server.proxy();
     let mut client = connect(&proxy);
     std::thread::sleep(MOMENT);
-    let under_way =
+    let in_flight =
         |stats: &haul_fault_proxy::Stats| stats.to_client.read - stats.to_client.delivered;
-    let mut most = under_way(&proxy.stats());
+    let mut most = in_flight(&proxy.stats());
     let mut received = vec![0; bytes.len()];
     for part in received.chunks_mut(1 << 20) {
         client.read_exact(part).unwrap();
-        most = most.max(under_way(&proxy.stats()));
+        most = most.max(in_flight(&proxy.stats()));
     }
     assert_same(&received, &bytes);
     assert!(most <= 1 << 20, "{most} bytes were held");

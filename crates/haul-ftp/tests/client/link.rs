@@ -30,7 +30,7 @@ async fn round_trips_are_those_of_the_data_connection_while_a_file_is_read() {
         blocks.next().await.unwrap().unwrap();
     }
     let link = host.link();
-    assert!(link.queueing.is_some() && link.round_trip.is_some(), "{link:?}");
+    assert!(link.queueing.is_some() && link.rtt.is_some(), "{link:?}");
 }
 
 #[tokio::test]
@@ -49,5 +49,5 @@ async fn round_trips_are_those_of_the_data_connection_while_a_file_is_written() 
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     let link = host.link();
-    assert!(link.queueing.is_some() && link.round_trip.is_some(), "{link:?}");
+    assert!(link.queueing.is_some() && link.rtt.is_some(), "{link:?}");
 }

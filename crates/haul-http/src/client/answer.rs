@@ -181,10 +181,10 @@ impl Answer {
             return;
         };
         let lanes = Arc::clone(lease.lanes());
-        let round_trip = lanes.round_trip().unwrap_or_default();
+        let rtt = lanes.rtt().unwrap_or_default();
         let idle = match lanes.is_endless() {
             true => DRAINED_ENDLESS,
-            false => DRAINED_IDLE.max(4 * round_trip),
+            false => DRAINED_IDLE.max(4 * rtt),
         };
         let (began, mut left) = (Instant::now(), DRAINED_MOST);
         while self.lease.is_some() {

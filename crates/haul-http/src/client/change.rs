@@ -16,7 +16,7 @@ use super::answer::Answer;
 use super::dav::{self, method};
 use super::error;
 use super::exchange::Ask;
-use super::habits::{KEPT_TIMES, Times};
+use super::quirks::{KEPT_TIMES, Times};
 use super::storage::{Inner, Manner};
 use crate::parse::href::{Base, resolve_path};
 use crate::parse::{Limits, Multistatus, Target, Url};
@@ -34,7 +34,7 @@ impl Inner {
         if path.is_root() {
             return Err(at(ErrorKind::AlreadyExists));
         }
-        let there = match self.habits.tells_made {
+        let there = match self.quirks.tells_made {
             true => None,
             false => self.look_by_properties(path, "create directory").await?,
         };
@@ -182,7 +182,7 @@ impl Inner {
     }
 
     pub(super) async fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
-        match (metadata.modified, self.habits.times) {
+        match (metadata.modified, self.quirks.times) {
             (Some(time), Some(_)) => self.set_time(path, time).await,
             _ if path.is_root() => Ok(()),
             _ => self.look(path).await.map(drop),
@@ -192,7 +192,7 @@ impl Inner {
     /// Sets a modification time, where the server can.
     pub(super) async fn set_time(&self, path: &RelPath, time: Timestamp) -> Result<()> {
         let operation = "set the time";
-        let Some(times) = self.habits.times else { return Ok(()) };
+        let Some(times) = self.quirks.times else { return Ok(()) };
         let mut ask = Ask::new(method("PROPPATCH"), self.url(path), operation)
             .with(CONTENT_TYPE, HeaderValue::from_static("application/xml; charset=utf-8"));
         ask.body.push(time_patch(times, time).into());

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use haul_net::tls::{self, TlsOptions};
 use haul_net::{
-    DialOptions, Feeder, Gauge, Hold, HostWaits, Inflow, Reach, Waits, dial, with_port,
+    BudgetShare, DialOptions, Hold, HostWaits, Reach, ReceiveBudget, RttGauge, Waits, dial,
+    with_port,
 };
 use haul_storage::{Error, ErrorKind, Result};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -51,9 +52,9 @@ pub struct Connected<T> {
     /// The connection.
     pub stream: T,
     /// The round trip of the TCP handshake.
-    pub round_trip: Duration,
+    pub rtt: Duration,
     /// What the kernel knows of it.
-    pub gauge: Option<Gauge>,
+    pub gauge: Option<RttGauge>,
 }
 
 impl Connector {
@@ -90,7 +91,7 @@ impl Connector {
         origin: &Origin,
         dialled: impl FnOnce(Duration) + Send,
     ) -> Result<Connected<SendRequest<Payload>>> {
-        let Connected { stream, round_trip, gauge } = self.reach(origin, dialled).await?;
+        let Connected { stream, rtt, gauge } = self.reach(origin, dialled).await?;
         let mut builder = http1::Builder::new();
         builder.max_buf_size(READ_MOST);
         let shaken = builder.handshake(TokioIo::new(stream)).await;
@@ -99,7 +100,7 @@ impl Connector {
         })?;
         // What ends a connection is told to whoever has a request on it.
         self.runtime.spawn(async move { drop(connection.await) });
-        Ok(Connected { stream: sender, round_trip, gauge })
+        Ok(Connected { stream: sender, rtt, gauge })
     }
 
     /// Connects, and says nothing yet.
@@ -130,8 +131,8 @@ impl Connector {
         };
         let to = proxy.as_ref().map_or(origin, |proxy| &proxy.origin);
         let tcp = dial(to.host(), to.port(), &options).await?;
-        dialled(tcp.round_trip);
-        let (gauge, hold) = Gauge::of(&tcp.stream).ok().unzip();
+        dialled(tcp.rtt);
+        let (gauge, hold) = RttGauge::of(&tcp.stream).ok().unzip();
         let mut way = Way::Plain(tcp.stream);
         if let Some(proxy) = &proxy {
             if proxy.origin.scheme() == WebScheme::Https {
@@ -147,7 +148,7 @@ impl Connector {
         }
         Ok(Connected {
             stream: Link { way, feeder: None, waits: self.waits(origin), _hold: hold },
-            round_trip: tcp.round_trip,
+            rtt: tcp.rtt,
             gauge,
         })
     }
@@ -191,15 +192,15 @@ impl Connector {
 pub struct Link {
     way: Way,
     /// What comes counts for how much may be under way.
-    feeder: Option<Feeder>,
+    feeder: Option<BudgetShare>,
     waits: HostWaits,
     _hold: Option<Hold>,
 }
 
 impl Link {
-    /// From now on, bytes received count toward this inflow.
-    pub fn feed(&mut self, inflow: &Arc<Inflow>) {
-        self.feeder = self.way.socket().map(|socket| inflow.feeder(socket));
+    /// From now on, bytes received count toward this receive_budget.
+    pub fn feed(&mut self, receive_budget: &Arc<ReceiveBudget>) {
+        self.feeder = self.way.socket().map(|socket| receive_budget.feeder(socket));
     }
 
     /// Something was sent: the far end takes it.
@@ -371,14 +372,14 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut far, _) = listener.accept().await.unwrap();
-        let inflow = Inflow::over(Duration::from_millis(20)).unwrap();
+        let receive_budget = ReceiveBudget::over(Duration::from_millis(20)).unwrap();
         let mut link = Link {
             way: Way::Plain(stream),
             feeder: None,
             waits: HostWaits::default(),
             _hold: None,
         };
-        link.feed(&inflow);
+        link.feed(&receive_budget);
         assert!(link.feeder.is_some());
         let whole: Vec<u8> = (0..16 << 20).map(|at: u32| (at / 251) as u8).collect();
         let sent = whole.clone();

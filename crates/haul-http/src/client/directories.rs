@@ -51,7 +51,7 @@ impl Inner {
     /// That what `path` would be in is a directory.
     pub(super) async fn check_parent(&self, path: &RelPath, operation: &'static str) -> Result<()> {
         let Some(parent) = path.parent() else { return Ok(()) };
-        if self.directories.has(&parent) || !self.habits.moves {
+        if self.directories.has(&parent) || !self.quirks.moves {
             return Ok(());
         }
         let kind = match self.look_by_properties(&parent, operation).await? {

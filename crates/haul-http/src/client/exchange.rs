@@ -27,9 +27,9 @@ use super::continues::{self, Continues};
 use super::error;
 use super::headers::Headers;
 use super::jar::Jar;
-use super::kept::Kept;
-use super::lanes::{LONGEST_ROUND_TRIP, Lanes};
+use super::lanes::{LONGEST_RTT, Lanes};
 use super::options::HttpOptions;
+use super::page_cache::Kept;
 use super::pipe::{Broken, Part, Pipe};
 use super::pipes::Pipes;
 use super::privacy::Privacy;
@@ -176,9 +176,9 @@ impl Exchange {
             let lanes = Lanes::new(origin.clone(), connector, self.runtime.clone());
             if let Some(this) = self.this.upgrade().filter(|_| expected > 1) {
                 let origin = origin.clone();
-                lanes.when_long(move |round_trip| {
+                lanes.when_long(move |rtt| {
                     this.lanes(&origin).wish_at_least(QUESTIONS.min(expected));
-                    this.pipes(&origin).open_now(lanes_for(round_trip, expected));
+                    this.pipes(&origin).open_now(lanes_for(rtt, expected));
                 });
             }
             lanes.wish(wished);
@@ -207,17 +207,17 @@ impl Exchange {
     pub fn status(&self, origin: &Origin) -> LinkStatus {
         let at = self.lock().busiest.clone().unwrap_or_else(|| origin.clone());
         let (lanes, pipes) = (self.lanes(&at).status(), self.pipes(&at).status());
-        let round_trip = lanes.round_trip.into_iter().chain(pipes.round_trip).min();
+        let rtt = lanes.rtt.into_iter().chain(pipes.rtt).min();
         // Each counts from a shortest round trip of its own.
-        let at_present = |link: &LinkStatus| Some(link.round_trip? + link.queueing?);
+        let at_present = |link: &LinkStatus| Some(link.rtt? + link.queueing?);
         let at_present = at_present(&pipes).or_else(|| at_present(&lanes));
         LinkStatus {
             open: if pipes.open > 0 { pipes.open } else { lanes.open },
             opening: lanes.opening.max(pipes.opening),
             refused: lanes.refused + pipes.refused,
-            round_trip,
+            rtt,
             connect: lanes.connect.or(pipes.connect),
-            queueing: haul_net::queueing(at_present, round_trip),
+            queueing: haul_net::queueing(at_present, rtt),
         }
     }
 
@@ -316,19 +316,19 @@ impl Exchange {
 
     /// Asks for the beginning of a file on every lane that is going to be opened, in case it is a file
     /// that can be read by parts.
-    pub fn foresee(&self, ask: &Ask) {
+    pub fn prefetch(&self, ask: &Ask) {
         if self.lock().expected <= 1 || self.sign_ins.is_needed() {
             return;
         }
         let url = &ask.url;
         if let Ok(request) = self.request(ask, url, None, Payload::Empty) {
-            self.pipes(&url.origin).foresee(url.clone(), request);
+            self.pipes(&url.origin).prefetch(url.clone(), request);
         }
     }
 
-    /// What was asked for by [`Exchange::foresee`]. Nothing more is asked for of it.
-    pub fn foreseen(&self, url: &Url) -> Vec<(Range, Part)> {
-        self.pipes(&url.origin).foreseen(url)
+    /// What was asked for by [`Exchange::prefetch`]. Nothing more is asked for of it.
+    pub fn prefetched(&self, url: &Url) -> Vec<(Range, Part)> {
+        self.pipes(&url.origin).prefetched(url)
     }
 
     /// The cookies of this host and of those that it redirects to.
@@ -488,9 +488,9 @@ impl Exchange {
         lease.hold();
         let length = body.streams();
         let expects = length.is_some_and(|length| self.continues.is_asked(origin, length));
-        let round_trip = lanes.status().round_trip.unwrap_or_default();
+        let rtt = lanes.status().rtt.unwrap_or_default();
         let say = match expects {
-            true => body.when_wanted(PATIENCE_WITH_EXPECT + 2 * round_trip),
+            true => body.when_wanted(PATIENCE_WITH_EXPECT + 2 * rtt),
             false => None,
         };
         let mut request = self.request(ask, &ask.url, said.as_ref(), body)?;
@@ -664,8 +664,8 @@ impl Exchange {
 
 /// How many lanes a path deserves before anything else is known of it: what one carries in a round
 /// trip is little at first.
-fn lanes_for(round_trip: Duration, most: usize) -> usize {
-    let lanes = most.max(LANES) as f64 * round_trip.div_duration_f64(LONGEST_ROUND_TRIP);
+fn lanes_for(rtt: Duration, most: usize) -> usize {
+    let lanes = most.max(LANES) as f64 * rtt.div_duration_f64(LONGEST_RTT);
     (lanes as usize).clamp(FIRST_LANES.min(most), most)
 }
 

@@ -19,7 +19,6 @@ use http::StatusCode;
 use http::header::CONTENT_DISPOSITION;
 
 use super::answer::{Answer, Head};
-use super::behind::{self, Behind};
 use super::error;
 use super::exchange::Exchange;
 use super::facts::{Facts, check_part};
@@ -27,6 +26,7 @@ use super::pipes::PIECE;
 use super::reading::Reading;
 use super::remote::{Remote, part, source_of, whole};
 use super::source::{Early, Kept, Source};
+use super::trailing_check::{self, TrailingCheck};
 use crate::parse::Url;
 
 /// How much of a file is asked for before it is known how long it is.
@@ -99,18 +99,18 @@ impl HttpFile {
             return Self::opened(exchange, url, answer, page, codings, true).await;
         }
         let ask = part(url, Range::new(0, FIRST), None);
-        exchange.foresee(&ask);
+        exchange.prefetch(&ask);
         let answer = match exchange.patiently(&ask).await {
             Ok(answer) => answer,
             Err(error) => {
-                drop(exchange.foreseen(url));
+                drop(exchange.prefetched(url));
                 return Err(error);
             }
         };
         // Nothing to ask a part of: it is empty, or was at that moment. Or it is a part of who knows
         // how much.
         if answer.status == StatusCode::RANGE_NOT_SATISFIABLE || is_part_of_unsaid(&answer) {
-            drop(exchange.foreseen(url));
+            drop(exchange.prefetched(url));
             answer.drain().await;
             let answer = exchange.patiently(&whole(url)).await?;
             return Self::opened(exchange, url, answer, page, codings, false).await;
@@ -128,9 +128,9 @@ impl HttpFile {
         is_refusal: bool,
     ) -> Result<Opened> {
         // Unless the answer is a part they are whole files, which nobody wants.
-        let mut foreseen = exchange.foreseen(url);
+        let mut prefetched = exchange.prefetched(url);
         if answer.url != *url {
-            foreseen.clear();
+            prefetched.clear();
         }
         if !answer.status.is_success() {
             let error = error::of_status(answer.status, "open", &answer.url);
@@ -190,7 +190,7 @@ impl HttpFile {
         let mut kept = vec![Kept { source, range: Range::new(0, end), ahead }];
         if let (true, Some(size)) = (partial, size) {
             let end_of = |range: Range| range.end().min(size);
-            for (range, part) in foreseen {
+            for (range, part) in prefetched {
                 let range = Range::between(range.start().min(size), end_of(range));
                 let source = Source::Foreseen(part, found.clone());
                 kept.push(Kept { source, range, ahead: Block::new() });
@@ -210,7 +210,7 @@ impl HttpFile {
             size,
             decoded,
             kept: Mutex::new(kept),
-            behind: Behind::default(),
+            behind: TrailingCheck::default(),
             best: AtomicU64::new(0),
         };
         Ok(Opened::File(Self { inner: Arc::new(inner), identity }))
@@ -296,7 +296,7 @@ impl ReadAt for HttpFile {
         if seen.is_some_and(|all| all.iter().all(|now| inner.facts.differs(now).is_none())) {
             return Ok(self.identity.clone());
         }
-        let answer = inner.exchange.patiently(&behind::question(&inner.found())).await?;
+        let answer = inner.exchange.patiently(&trailing_check::question(&inner.found())).await?;
         if !answer.status.is_success() {
             answer.drain().await;
         } else if inner.other_version(&answer)?.is_none() {

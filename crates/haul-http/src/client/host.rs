@@ -64,7 +64,7 @@ impl HttpHost {
 
     /// Asks what can be done at `url` while something else is asked of it, for whoever opens a
     /// directory there next.
-    pub(super) async fn foresee(&self, url: &Url) {
+    pub(super) async fn prefetch(&self, url: &Url) {
         // Who needs to know it asks again, and sees why it cannot be known.
         if let Ok(said) = self.options(url).await {
             *self.said() = Some((url.clone(), said));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use haul_net::{Gauge, HostWaits};
+use haul_net::{HostWaits, RttGauge};
 use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry};
 use hyper::client::conn::http1::SendRequest;
 use tokio::runtime::Handle;
@@ -24,17 +24,17 @@ const MAKING: usize = 16;
 
 /// From this round trip on a path is long: what a transfer needs is opened side by side from the
 /// beginning.
-const LONG_ROUND_TRIP: Duration = Duration::from_millis(20);
+const LONG_RTT: Duration = Duration::from_millis(20);
 
 /// From this round trip on all lanes that a transfer will want are opened at once.
-pub const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(300);
+pub const LONGEST_RTT: Duration = Duration::from_millis(300);
 
 /// After so long, and so much longer, without an answer the round trip is taken for this. A lane that begins
 /// then does not begin a round trip later.
 const GUESSES: [(Duration, Duration); 3] = [
-    (LONG_ROUND_TRIP, LONG_ROUND_TRIP),
+    (LONG_RTT, LONG_RTT),
     (Duration::from_millis(40), Duration::from_millis(200)),
-    (Duration::from_millis(150), LONGEST_ROUND_TRIP),
+    (Duration::from_millis(150), LONGEST_RTT),
 ];
 
 /// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
@@ -73,9 +73,9 @@ struct State {
     refused: usize,
     refused_in_a_row: u32,
     paused_until: Option<Instant>,
-    round_trip: Option<Duration>,
+    rtt: Option<Duration>,
     connect: Option<Duration>,
-    gauges: Vec<Arc<Option<Gauge>>>,
+    gauges: Vec<Arc<Option<RttGauge>>>,
 }
 
 /// What is to be done once, over a long path.
@@ -92,7 +92,7 @@ impl fmt::Debug for WhenLong {
 #[derive(Debug)]
 pub struct Lane {
     sender: SendRequest<Payload>,
-    _gauge: Arc<Option<Gauge>>,
+    _gauge: Arc<Option<RttGauge>>,
     /// Whether it has answered before: a server may have closed it meanwhile.
     used: bool,
     /// When it is no longer used, if the server has said how long it keeps it when it is idle.
@@ -143,8 +143,8 @@ impl Lanes {
     }
 
     /// The shortest round trip of a handshake, once there was one.
-    pub fn round_trip(&self) -> Option<Duration> {
-        self.lock().round_trip
+    pub fn rtt(&self) -> Option<Duration> {
+        self.lock().rtt
     }
 
     /// Whether the server is one whose bodies do not end where only the head matters.
@@ -181,7 +181,7 @@ impl Lanes {
                 sleep(waited).await;
                 let when_long = {
                     let state = this.lock();
-                    let unknown = state.round_trip.is_none() && state.making > 0;
+                    let unknown = state.rtt.is_none() && state.making > 0;
                     state.when_long.clone().filter(|_| unknown)
                 };
                 let Some(then) = when_long else { break };
@@ -195,7 +195,7 @@ impl Lanes {
         let mut state = self.lock();
         self.tend(&mut state);
         let seen = state.gauges.iter().filter_map(|gauge| gauge.as_ref().as_ref()?.round_trips());
-        let (mut shortest, mut at_present) = (state.round_trip, Vec::new());
+        let (mut shortest, mut at_present) = (state.rtt, Vec::new());
         for seen in seen {
             shortest = Some(shortest.map_or(seen.shortest, |known| known.min(seen.shortest)));
             at_present.extend(seen.at_present(RECENT));
@@ -204,7 +204,7 @@ impl Lanes {
             open: state.open(),
             opening: state.making,
             refused: state.refused,
-            round_trip: shortest,
+            rtt: shortest,
             connect: state.connect,
             queueing: haul_net::queueing(at_present, shortest),
         }
@@ -267,7 +267,7 @@ impl Lanes {
 
     async fn make(self: Arc<Self>) {
         let began = Instant::now();
-        let dialled = |round_trip| self.dialled(round_trip);
+        let dialled = |rtt| self.dialled(rtt);
         let connected = self.connector.connect(&self.origin, dialled).await;
         let mut state = self.lock();
         state.making -= 1;
@@ -292,15 +292,15 @@ impl Lanes {
     }
 
     /// A round trip is known.
-    fn dialled(&self, round_trip: Duration) {
+    fn dialled(&self, rtt: Duration) {
         let when_long = {
             let mut state = self.lock();
-            let known = state.round_trip.unwrap_or(round_trip);
-            state.round_trip = Some(known.min(round_trip));
+            let known = state.rtt.unwrap_or(rtt);
+            state.rtt = Some(known.min(rtt));
             state.when_long.take()
         };
-        if let Some(then) = when_long.filter(|_| round_trip >= LONG_ROUND_TRIP) {
-            then.0(round_trip);
+        if let Some(then) = when_long.filter(|_| rtt >= LONG_RTT) {
+            then.0(rtt);
         }
     }
 

@@ -16,8 +16,8 @@ use super::exchange::Ask;
 use super::facts::Facts;
 use super::file::{Codings, HttpFile, Opened};
 use super::host::HttpHost;
-use super::kept::Page;
 use super::list::index;
+use super::page_cache::Page;
 use super::storage::{Inner, Manner};
 use crate::parse::Url;
 use crate::parse::href::decode_name;
@@ -52,7 +52,7 @@ impl HttpHost {
         match HttpFile::open(self.exchange(), url, true).await? {
             Opened::File(file) => Ok(Found::File(Box::new(file))),
             Opened::Page(mut answer) => {
-                drop(self.exchange().foreseen(url));
+                drop(self.exchange().prefetched(url));
                 let directory = answer.url.with_path(answer.url.path());
                 let head = Head::clone(&answer);
                 // What goes wrong with it is met again, and told, by whoever lists it.
@@ -79,7 +79,7 @@ impl HttpHost {
     /// # Errors
     /// Nothing, or nothing that may be read.
     pub async fn find_dav(&self, url: &Url) -> Result<Found> {
-        join(self.look_and_open(url), self.foresee(url)).await.0
+        join(self.look_and_open(url), self.prefetch(url)).await.0
     }
 
     async fn look_and_open(&self, url: &Url) -> Result<Found> {
@@ -110,7 +110,7 @@ impl HttpHost {
 
     /// What was asked ahead of it, as if it were a file, is not asked of further lanes.
     fn directory(&self, url: &Url, seen: &Seen) -> Found {
-        drop(self.exchange().foreseen(url));
+        drop(self.exchange().prefetched(url));
         Found::Directory(with_slash(&seen.url))
     }
 
@@ -119,7 +119,7 @@ impl HttpHost {
     /// # Errors
     /// There is none, or a file is where a directory is needed.
     pub async fn nearest(&self, url: &Url) -> Result<Nearest> {
-        join(self.look_upwards(url), self.foresee(url)).await.0
+        join(self.look_upwards(url), self.prefetch(url)).await.0
     }
 
     async fn look_upwards(&self, url: &Url) -> Result<Nearest> {

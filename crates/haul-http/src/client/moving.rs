@@ -96,7 +96,7 @@ impl Moving {
 impl Inner {
     /// Whether `path` gets its name by MOVE.
     pub(super) fn moves(&self, path: &RelPath) -> bool {
-        self.habits.moves && !self.moving.is_refused(path)
+        self.quirks.moves && !self.moving.is_refused(path)
     }
 
     /// Asks for a MOVE or COPY of `source` to `to`. `overwrite` is `T` or `F`.

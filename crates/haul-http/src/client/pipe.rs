@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
-use haul_net::{Gauge, HostWaits, Pace};
+use haul_net::{HostWaits, Pace, RttGauge};
 use haul_storage::{Block, BufferPool};
 use http::header::{CONNECTION, HeaderName, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
@@ -72,8 +72,8 @@ const RECENT: Duration = Duration::from_millis(200);
 pub struct Pipe {
     shared: Arc<Shared>,
     questions: UnboundedSender<Question>,
-    gauge: Option<Gauge>,
-    round_trip: Duration,
+    gauge: Option<RttGauge>,
+    rtt: Duration,
     opened: Instant,
 }
 
@@ -170,7 +170,7 @@ impl Pipe {
         changed: Arc<Notify>,
         runtime: &Handle,
     ) -> Self {
-        let Connected { stream, round_trip, gauge } = connected;
+        let Connected { stream, rtt, gauge } = connected;
         let (reading, writing) = tokio::io::split(stream);
         let (questions, asked) = unbounded_channel();
         let (written, answered) = unbounded_channel();
@@ -197,12 +197,12 @@ impl Pipe {
             began: Instant::now(),
             changed,
             waits,
-            round_trip,
+            rtt,
             number: 0,
             _all_read: all_read,
         };
         runtime.spawn(reader.run(answered));
-        Self { shared, questions, gauge, round_trip, opened: Instant::now() }
+        Self { shared, questions, gauge, rtt, opened: Instant::now() }
     }
 
     /// Asks for a part of `expected` bytes, or sends one: `body` goes with the request, which says its
@@ -275,9 +275,9 @@ impl Pipe {
     }
 
     /// The shortest round trip seen.
-    pub fn round_trip(&self) -> Duration {
-        let seen = self.gauge.as_ref().and_then(Gauge::round_trips);
-        seen.map_or(self.round_trip, |seen| seen.shortest.min(self.round_trip))
+    pub fn rtt(&self) -> Duration {
+        let seen = self.gauge.as_ref().and_then(RttGauge::round_trips);
+        seen.map_or(self.rtt, |seen| seen.shortest.min(self.rtt))
     }
 
     /// The round trip of packets at present, if some were sent of late.
@@ -364,7 +364,7 @@ struct Reader {
     began: Instant,
     changed: Arc<Notify>,
     waits: HostWaits,
-    round_trip: Duration,
+    rtt: Duration,
     /// Answers that have come.
     number: u64,
     /// Goes with the reader.
@@ -472,7 +472,7 @@ impl Reader {
 
     fn arrived(&mut self, bytes: u64) {
         self.shared.arrived.fetch_add(bytes, Ordering::Relaxed);
-        let shown_after = SHOWN_AFTER_AT_LEAST.max(self.round_trip * SHOWN_AFTER);
+        let shown_after = SHOWN_AFTER_AT_LEAST.max(self.rtt * SHOWN_AFTER);
         let has_shown = self.began.elapsed() > shown_after;
         self.carried(bytes, if has_shown { LEAST_ALLOWANCE } else { FIRST_ALLOWANCE });
         if self.shared.load() < ENOUGH {
@@ -481,7 +481,7 @@ impl Reader {
     }
 
     fn carried(&mut self, bytes: u64, least: u64) {
-        self.most = self.most.max(self.pace.carry(bytes, self.round_trip));
+        self.most = self.most.max(self.pace.carry(bytes, self.rtt));
         let allowance = least.max(GROWTH * self.most);
         self.shared.allowance.store(allowance, Ordering::Relaxed);
     }

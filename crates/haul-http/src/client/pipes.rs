@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use haul_net::Inflow;
+use haul_net::ReceiveBudget;
 use haul_storage::{Block, BufferPool, Error, LinkStatus, Range, Result, Retry};
 use http::header::RANGE;
 use http::{HeaderValue, Request};
@@ -69,7 +69,7 @@ pub struct Pipes {
     runtime: Handle,
     buffers: BufferPool,
     /// What comes on all of them, over a long path.
-    inflow: OnceLock<Option<Arc<Inflow>>>,
+    receive_budget: OnceLock<Option<Arc<ReceiveBudget>>>,
     state: Mutex<State>,
     changed: Arc<Notify>,
     this: Weak<Self>,
@@ -91,7 +91,7 @@ struct State {
     /// Lanes that are not given up however little the window wishes for: it has not measured
     /// anything yet when they are opened.
     least: usize,
-    foresight: Option<Foresight>,
+    prefetch: Option<Prefetch>,
     speed: Speed,
     /// Bytes that have arrived on lanes that have ended.
     arrived_before: u64,
@@ -99,7 +99,7 @@ struct State {
 
 /// What new lanes are asked at once.
 #[derive(Debug)]
-struct Foresight {
+struct Prefetch {
     url: Url,
     request: Request<Payload>,
     since: Instant,
@@ -117,7 +117,7 @@ impl Pipes {
             connector,
             runtime,
             buffers,
-            inflow: OnceLock::new(),
+            receive_budget: OnceLock::new(),
             state,
             changed,
             this: this.clone(),
@@ -133,17 +133,17 @@ impl Pipes {
     }
 
     /// Says what new lanes are to ask for at once: one piece of a file each, from the second on.
-    pub fn foresee(&self, url: Url, request: Request<Payload>) {
+    pub fn prefetch(&self, url: Url, request: Request<Payload>) {
         let since = Instant::now();
-        self.lock().foresight = Some(Foresight { url, request, since, parts: Vec::new() });
+        self.lock().prefetch = Some(Prefetch { url, request, since, parts: Vec::new() });
     }
 
     /// The pieces of a file that have been asked for, in order.
-    pub fn foreseen(&self, url: &Url) -> Vec<(Range, Part)> {
-        let foresight = self.lock().foresight.take();
-        foresight
-            .filter(|foresight| foresight.url == *url)
-            .map_or(Vec::new(), |foresight| foresight.parts)
+    pub fn prefetched(&self, url: &Url) -> Vec<(Range, Part)> {
+        let prefetch = self.lock().prefetch.take();
+        prefetch
+            .filter(|prefetch| prefetch.url == *url)
+            .map_or(Vec::new(), |prefetch| prefetch.parts)
     }
 
     /// Opens `lanes` lanes now, if there are not as many: a transfer is about to begin.
@@ -170,15 +170,15 @@ impl Pipes {
     pub fn status(&self) -> LinkStatus {
         let mut state = self.lock();
         self.tend(&mut state);
-        let round_trip = state.open.iter().map(|lane| lane.round_trip()).min();
+        let rtt = state.open.iter().map(|lane| lane.rtt()).min();
         let at_present = state.open.iter().filter_map(|lane| lane.at_present());
         LinkStatus {
             open: state.open.len(),
             opening: state.making,
             refused: state.refused,
-            round_trip,
+            rtt,
             connect: state.connect,
-            queueing: haul_net::queueing(at_present, round_trip),
+            queueing: haul_net::queueing(at_present, rtt),
         }
     }
 
@@ -283,9 +283,10 @@ impl Pipes {
         }
         match connected {
             Ok(mut connected) => {
-                let inflow = self.inflow.get_or_init(|| Inflow::over(connected.round_trip));
-                if let Some(inflow) = inflow {
-                    connected.stream.feed(inflow);
+                let receive_budget =
+                    self.receive_budget.get_or_init(|| ReceiveBudget::over(connected.rtt));
+                if let Some(receive_budget) = receive_budget {
+                    connected.stream.feed(receive_budget);
                 }
                 state.failure = None;
                 state.connect.get_or_insert(began.elapsed());
@@ -346,14 +347,14 @@ impl Pipes {
 impl State {
     /// Asks a new lane for the next piece of what is going to be read.
     fn ask_ahead(&mut self, pipe: &Pipe) {
-        drop(self.foresight.take_if(|foresight| foresight.since.elapsed() > LATELY));
-        let Some(foresight) = &mut self.foresight else { return };
-        let start = (foresight.parts.len() as u64 + 1) * PIECE;
+        drop(self.prefetch.take_if(|prefetch| prefetch.since.elapsed() > LATELY));
+        let Some(prefetch) = &mut self.prefetch else { return };
+        let start = (prefetch.parts.len() as u64 + 1) * PIECE;
         let range = Range::new(start, PIECE);
         let Ok(bytes) = HeaderValue::try_from(bytes_of(range)) else { return };
-        foresight.request.headers_mut().insert(RANGE, bytes);
-        let part = pipe.ask(&foresight.request, &foresight.url, range.len(), &Block::new());
-        foresight.parts.push((range, part));
+        prefetch.request.headers_mut().insert(RANGE, bytes);
+        let part = pipe.ask(&prefetch.request, &prefetch.url, range.len(), &Block::new());
+        prefetch.parts.push((range, part));
     }
 
     /// A lane that ended before it answered anything was refused by a server that has too many:
@@ -383,8 +384,8 @@ impl State {
 
     /// How long a lane has to respond before others, or another, are asked.
     fn patience(&self) -> Duration {
-        let round_trip = self.open.iter().map(|lane| lane.round_trip()).min().unwrap_or_default();
-        UNFED.max(round_trip * UNFED_ROUND_TRIPS)
+        let rtt = self.open.iter().map(|lane| lane.rtt()).min().unwrap_or_default();
+        UNFED.max(rtt * UNFED_ROUND_TRIPS)
     }
 
     /// Gives up lanes that a slow path cannot feed. What was asked on them is asked again on others.

@@ -9,13 +9,13 @@ use http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
 use http::{HeaderValue, Method, StatusCode};
 
 use super::answer::{Answer, Head};
-use super::behind::Behind;
 use super::decoded::Decoded;
 use super::error;
 use super::exchange::{Ask, Exchange, LOST_MOST, may_pass};
 use super::facts::{Facts, bytes_of, check_part};
 use super::pipe::Broken;
 use super::source::{Kept, Source};
+use super::trailing_check::TrailingCheck;
 use crate::parse::Url;
 
 /// How often a part is asked for on another lane because the server has too much to do.
@@ -41,7 +41,7 @@ pub struct Remote {
     /// none can be asked for behind another.
     pub(super) alone: AtomicBool,
     pub(super) kept: Mutex<Vec<Kept>>,
-    pub(super) behind: Behind,
+    pub(super) behind: TrailingCheck,
     /// The most that a part has carried, in bytes per second.
     pub(super) best: AtomicU64,
 }

@@ -22,11 +22,11 @@ use super::error;
 use super::exchange::Exchange;
 use super::facts::Facts;
 use super::file::{Codings, HttpFile, Opened};
-use super::habits::{Habits, of_web};
 use super::host::HttpHost;
 use super::list::index;
 use super::look::with_slash;
 use super::moving::Moving;
+use super::quirks::{Quirks, of_web};
 use super::remote::whole;
 use super::space;
 use super::upload;
@@ -59,7 +59,7 @@ pub struct Inner {
     /// The directory; it ends with a slash.
     pub(super) root: Url,
     pub(super) manner: Manner,
-    pub(super) habits: Habits,
+    pub(super) quirks: Quirks,
     pub(super) capabilities: Capabilities,
     /// Where the journals of uploads are, on this machine.
     pub(super) journals: Option<PathBuf>,
@@ -79,8 +79,8 @@ impl HttpStorage {
     /// The directory at `root`, of a server that lists its files on pages. `ranged`: parts of its
     /// files can be asked for.
     pub fn open_web(host: Arc<HttpHost>, location: Location, root: Url, ranged: bool) -> Arc<Self> {
-        let habits = Habits::unknown();
-        Self::with(host, location, root, Manner::Web, habits, of_web(ranged), None)
+        let quirks = Quirks::unknown();
+        Self::with(host, location, root, Manner::Web, quirks, of_web(ranged), None)
     }
 
     /// As [`HttpStorage::open_web`], where it is not known whether parts can be asked for: the first
@@ -137,9 +137,9 @@ impl HttpStorage {
         root: Url,
         journals: Option<PathBuf>,
     ) -> Result<Arc<Self>> {
-        let habits = Habits::of(&host.what_it_says(&root).await?, &root);
-        let capabilities = habits.capabilities();
-        Ok(Self::with(host, location, root, Manner::Dav, habits, capabilities, journals))
+        let quirks = Quirks::of(&host.what_it_says(&root).await?, &root);
+        let capabilities = quirks.capabilities();
+        Ok(Self::with(host, location, root, Manner::Dav, quirks, capabilities, journals))
     }
 
     fn with(
@@ -147,7 +147,7 @@ impl HttpStorage {
         location: Location,
         root: Url,
         manner: Manner,
-        habits: Habits,
+        quirks: Quirks,
         capabilities: Capabilities,
         journals: Option<PathBuf>,
     ) -> Arc<Self> {
@@ -157,7 +157,7 @@ impl HttpStorage {
                 location,
                 root,
                 manner,
-                habits,
+                quirks,
                 capabilities,
                 journals,
                 moving: Moving::default(),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use haul_net::Place;
+use haul_net::Admitted;
 use tokio::sync::Semaphore;
 
 use super::limits;
@@ -12,13 +12,13 @@ use super::limits;
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) from: SocketAddr,
-    pub(super) place: Place,
+    pub(super) admitted: Admitted,
     /// What may be read ahead of what it takes; see `file_body`.
     pub(super) ahead: Arc<Semaphore>,
 }
 
 impl Client {
-    pub(super) fn new(from: SocketAddr, place: Place) -> Arc<Self> {
-        Arc::new(Self { from, place, ahead: Arc::new(Semaphore::new(limits::AHEAD_OF_ALL)) })
+    pub(super) fn new(from: SocketAddr, admitted: Admitted) -> Arc<Self> {
+        Arc::new(Self { from, admitted, ahead: Arc::new(Semaphore::new(limits::AHEAD_OF_ALL)) })
     }
 }

@@ -81,7 +81,7 @@ impl Handler {
         let body = Received::new(body, &head.headers, received);
         let mut response = match self.gate.admit(&head, client.from).await {
             Ok(principal) => {
-                client.place.is_known();
+                client.admitted.is_known();
                 self.perform((client, principal), head, body).await
             }
             Err(refused) => {

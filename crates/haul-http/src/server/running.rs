@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use haul_net::Places;
+use haul_net::Admission;
 use haul_storage::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -185,11 +185,11 @@ impl DavServerBuilder {
         let failed = |error| Error::from_io("listen", error).at(self.listen);
         let listener = TcpListener::bind(self.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let strangers = match &self.credentials {
+        let unauthenticated = match &self.credentials {
             Some(_) => self.connections - self.connections / 4,
             None => self.connections,
         };
-        let places = Places::new(self.connections, strangers);
+        let admission = Admission::new(self.connections, unauthenticated);
         let gate = Gate {
             names: Names::new(&self.names),
             credentials: self.credentials,
@@ -204,7 +204,7 @@ impl DavServerBuilder {
         });
         let (stop, stopping) = watch::channel(false);
         let (alive, connections) = unbounded_channel();
-        tokio::spawn(accept(listener, served, places, stopping, alive));
+        tokio::spawn(accept(listener, served, admission, stopping, alive));
         Ok(DavServer { address, fingerprint, stop, connections })
     }
 }
@@ -213,7 +213,7 @@ impl DavServerBuilder {
 async fn accept(
     listener: TcpListener,
     served: Arc<Served>,
-    places: Arc<Places>,
+    admission: Arc<Admission>,
     stopping: watch::Receiver<bool>,
     alive: UnboundedSender<()>,
 ) {
@@ -227,7 +227,7 @@ async fn accept(
             sleep(PAUSE).await;
             continue;
         };
-        let Some(place) = places.enter(from.ip()) else {
+        let Some(admitted) = admission.enter(from.ip()) else {
             if served.tls.is_none() {
                 // Whether it arrives is the client's loss.
                 drop(socket.try_write(TOO_MANY));
@@ -235,7 +235,7 @@ async fn accept(
             served.observer.tell(from, ClientAction::TurnedAway);
             continue;
         };
-        let client = Client::new(from, place);
+        let client = Client::new(from, admitted);
         let connection = connection::serve(Arc::clone(&served), socket, client, stopping.clone());
         let alive = alive.clone();
         tokio::spawn(async move {

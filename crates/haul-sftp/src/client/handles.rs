@@ -10,14 +10,14 @@ use haul_storage::{Error, ErrorKind, Identity, Range, RelPath, Result};
 use tokio::sync::{OnceCell, SetError};
 use tokio::time::sleep;
 
-use super::behind::{Behind, LONG};
 use super::entry;
 use super::error;
-use super::foresight::PIECE;
-use super::habits::{Lane, Opening, may_be_too_many};
 use super::inner::Inner;
 use super::part::{Part, Pieces};
+use super::prefetch::PIECE;
+use super::quirks::{Lane, Opening, may_be_too_many};
 use super::session::{Pending, Room, Session};
+use super::trailing_check::{LONG, TrailingCheck};
 use crate::codec::{Attrs, FileKind, Handle, OpenFlags, Request, Response};
 
 /// A file's handles, one a lane. Dropped, they are closed.
@@ -38,7 +38,7 @@ pub(super) struct Handles {
     opening: tokio::sync::Mutex<()>,
     pieces: Pieces,
     next_piece: AtomicU64,
-    behind: Behind,
+    behind: TrailingCheck,
 }
 
 #[derive(Debug, Clone)]
@@ -89,7 +89,7 @@ impl Handles {
             opening: tokio::sync::Mutex::default(),
             pieces: Pieces::default(),
             next_piece: AtomicU64::new(0),
-            behind: Behind::default(),
+            behind: TrailingCheck::default(),
         }
     }
 
@@ -125,14 +125,14 @@ impl Handles {
     /// are few.
     pub(super) async fn any(&self, bytes: u64) -> Result<(Room, Handle)> {
         let host = &self.inner.host;
-        if !host.habits.are_handles_few() {
+        if !host.quirks.are_handles_few() {
             let room = host.choose(bytes).await?;
             match self.on(&room).await {
                 Ok(handle) => return Ok((room, handle)),
                 Err(error) if !may_be_too_many(&error) => return Err(error),
                 Err(_) => {
                     if let Some((session, handle)) = self.current() {
-                        host.habits.learn_one_handle_a_file();
+                        host.quirks.learn_one_handle_a_file();
                         return Ok((session.reserve(bytes), handle));
                     }
                 }
@@ -205,7 +205,7 @@ impl Handles {
     /// the first, so that it is there.
     pub(super) fn open_ahead(self: &Arc<Self>, after: Duration) {
         let host = &self.inner.host;
-        if host.habits.are_handles_few() {
+        if host.quirks.are_handles_few() {
             return;
         }
         for session in host.lanes.others_idle() {
@@ -228,8 +228,8 @@ impl Handles {
     /// Opens it with the greeting on lanes that are being made.
     pub(super) fn open_on_new(&self) {
         let host = &self.inner.host;
-        if !host.habits.are_handles_few() {
-            host.lanes.foresee_on_new(self.questions().into());
+        if !host.quirks.are_handles_few() {
+            host.lanes.prefetch_on_new(self.questions().into());
         }
     }
 
@@ -310,7 +310,7 @@ impl Handles {
     /// Looks and opens in one round trip, or takes it that both were done a moment ago: what is
     /// moved is what is found then. What is there has to be a file, and no link.
     async fn open_on(&self, session: &Arc<Session>) -> Result<(Attrs, Handle)> {
-        let [look, open] = self.questions().map(|question| session.foreseen(&question));
+        let [look, open] = self.questions().map(|question| session.prefetched(&question));
         if let (Some(look), Some(open)) = (look, open)
             && let Ok((attrs, handle)) = self.opened_by(session, look, open).await
         {
@@ -332,7 +332,7 @@ impl Handles {
     /// What to read of the file behind its opening on a lane, if that is likely to succeed, and worth
     /// it: while it is opened for the first time, over a long way.
     fn next_piece(&self, session: &Session) -> Option<(Handle, Range)> {
-        let is_long = session.round_trip().is_some_and(|round_trip| round_trip >= LONG);
+        let is_long = session.rtt().is_some_and(|rtt| rtt >= LONG);
         if self.flags != OpenFlags::READ || self.version.get().is_some() || !is_long {
             return None;
         }

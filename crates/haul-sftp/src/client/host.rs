@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep};
 
 use super::attributes::Attributes;
 use super::error;
-use super::foresight;
-use super::habits::Habits;
 use super::lanes::Lanes;
 use super::patience::SILENCE;
+use super::prefetch;
+use super::quirks::Quirks;
 use super::server::Server;
 use super::session::{Room, Session};
 use crate::codec::{Extended, FileKind, Request, Response, Status, name};
@@ -27,7 +27,7 @@ const PAUSES_MS: [u64; 7] = [0, 250, 500, 1000, 2000, 4000, 8000];
 #[derive(Debug)]
 pub struct SftpHost {
     pub(super) lanes: Arc<Lanes>,
-    pub(super) habits: Habits,
+    pub(super) quirks: Quirks,
     pub(super) attributes: Attributes,
 }
 
@@ -57,8 +57,8 @@ impl SftpHost {
     /// A server that is reached by `dial`; nothing is opened yet. Its lanes live on `runtime`, which
     /// should have threads of its own: encryption is work.
     pub fn new(dial: Arc<dyn Dial>, runtime: Handle) -> Arc<Self> {
-        let (habits, attributes) = (Habits::default(), Attributes::default());
-        Arc::new(Self { lanes: Lanes::new(dial, runtime), habits, attributes })
+        let (quirks, attributes) = (Quirks::default(), Attributes::default());
+        Arc::new(Self { lanes: Lanes::new(dial, runtime), quirks, attributes })
     }
 
     /// Says that much is going to be moved: where the path is long, `lanes` lanes (8 at most) are
@@ -97,7 +97,7 @@ impl SftpHost {
     async fn try_resolve(&self, path: &[u8]) -> Result<Resolved> {
         if !path_on_server(path).starts_with(b"~") {
             let asked = Bytes::copy_from_slice(path_on_server(path));
-            self.lanes.foresee_source(&asked);
+            self.lanes.prefetch_source(&asked);
         }
         let session = self.lanes.lead().await?;
         let asked = self.asked(&session, path).await?;
@@ -132,7 +132,7 @@ impl SftpHost {
             let asked = trimmed(&Bytes::copy_from_slice(path_on_server(path)));
             let names = name.map(|name| [part_name(name), name.to_vec()]);
             let names = names.as_ref().map_or(&[][..], |names| names);
-            self.lanes.foresee(foresight::of_destination(&asked, &prefixes(&asked), names));
+            self.lanes.prefetch(prefetch::of_destination(&asked, &prefixes(&asked), names));
         }
         let session = self.lanes.lead().await?;
         let asked = trimmed(&self.asked(&session, path).await?);
@@ -253,7 +253,7 @@ impl SftpHost {
 
     async fn try_server(&self) -> Result<Arc<Server>> {
         let session = self.session().await?;
-        self.habits.learn_name(&session.identification);
+        self.quirks.learn_name(&session.identification);
         session.server().await
     }
 
@@ -269,8 +269,8 @@ impl SftpHost {
     }
 
     /// What was found at a path when it was resolved a moment ago, once.
-    pub(super) async fn foreseen(&self, request: &Request) -> Option<Response> {
-        self.lanes.ahead(request)?.foreseen(request)?.answer().await.ok()
+    pub(super) async fn prefetched(&self, request: &Request) -> Option<Response> {
+        self.lanes.ahead(request)?.prefetched(request)?.answer().await.ok()
     }
 
     /// Asks for something to be done, once.

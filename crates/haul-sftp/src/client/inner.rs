@@ -27,7 +27,7 @@ pub(super) struct Inner {
     pub(super) default_mode: u32,
     pub(super) location: Location,
     pub(super) root: Bytes,
-    /// What the server can do, by its [`Habits`](super::habits::Habits): the usual, with few
+    /// What the server can do, by its [`Quirks`](super::quirks::Quirks): the usual, with few
     /// handles, with writes in order; and the same without times.
     pub(super) capabilities: [Capabilities; 6],
     pub(super) extensions: Extensions,
@@ -46,10 +46,10 @@ impl Inner {
 
     /// What the server can do, as far as it is known now.
     pub(super) fn capabilities(&self) -> &Capabilities {
-        let habits = &self.host.habits;
-        let writes = match habits.writes() {
+        let quirks = &self.host.quirks;
+        let writes = match quirks.writes() {
             Some(Writes::InOrder) => 2,
-            _ => usize::from(habits.are_handles_few()),
+            _ => usize::from(quirks.are_handles_few()),
         };
         &self.capabilities[writes + 3 * usize::from(self.host.attributes.has_no_times())]
     }

@@ -13,8 +13,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::foresight;
 use super::patience::Patience;
+use super::prefetch;
 use super::session::{Room, Session};
 use crate::codec::Request;
 use crate::transport::Dial;
@@ -24,7 +24,7 @@ use crate::transport::Dial;
 const MAKING: usize = 8;
 
 /// From this round trip on a transfer opens lanes side by side from the beginning.
-const LONG_ROUND_TRIP: Duration = Duration::from_millis(20);
+const LONG_RTT: Duration = Duration::from_millis(20);
 
 /// While lanes are being opened none is given more than this, in thousandths of what it carries in
 /// two round trips: the first one would have everything, and take long for it.
@@ -67,7 +67,7 @@ struct State {
     round_trips: u32,
     connect: Option<Duration>,
     /// What the first lane is going to be asked.
-    foreseen: Vec<Request>,
+    prefetched: Vec<Request>,
     /// The lane that was asked that, and whether it is being made.
     lead: Weak<Session>,
     leading: bool,
@@ -113,7 +113,7 @@ impl Lanes {
                 failure: None,
                 round_trips: 0,
                 connect: None,
-                foreseen: Vec::new(),
+                prefetched: Vec::new(),
                 lead: Weak::new(),
                 leading: false,
                 opened: None,
@@ -149,15 +149,15 @@ impl Lanes {
     pub(super) fn status(&self) -> LinkStatus {
         let mut state = self.lock();
         self.tend(&mut state);
-        let round_trip = state.open.iter().filter_map(|lane| lane.round_trip()).min();
+        let rtt = state.open.iter().filter_map(|lane| lane.rtt()).min();
         let at_present = state.open.iter().filter_map(|lane| lane.at_present());
         LinkStatus {
             open: state.open.len(),
             opening: state.making,
             refused: state.refused,
-            round_trip,
+            rtt,
             connect: state.connect,
-            queueing: haul_net::queueing(at_present, round_trip),
+            queueing: haul_net::queueing(at_present, rtt),
         }
     }
 
@@ -203,7 +203,7 @@ impl Lanes {
     /// All open lanes but the one that is chosen next, if nothing is under way on any; else none.
     pub(super) fn others_idle(&self) -> Vec<Arc<Session>> {
         let state = self.lock();
-        let busy = state.open.iter().any(|lane| lane.outstanding() > foresight::PIECE);
+        let busy = state.open.iter().any(|lane| lane.outstanding() > prefetch::PIECE);
         state.open.iter().skip(1).filter(|_| !busy).cloned().collect()
     }
 
@@ -214,30 +214,30 @@ impl Lanes {
 
     /// Says what the first lane is going to be asked, so that it goes with the greeting. Nothing to
     /// do where there is a lane, or one is being made.
-    pub(super) fn foresee(&self, questions: Vec<Request>) {
+    pub(super) fn prefetch(&self, questions: Vec<Request>) {
         let mut state = self.lock();
         if state.open.is_empty() && state.making == 0 {
-            state.foreseen = questions;
+            state.prefetched = questions;
         }
     }
 
     /// The same for a path that is going to be looked at, and copied if much is going to be moved:
     /// then the other lanes are asked for a part of it, too, in case it is a file.
-    pub(super) fn foresee_source(&self, asked: &Bytes) {
-        let mut questions = foresight::of_source(asked);
+    pub(super) fn prefetch_source(&self, asked: &Bytes) {
+        let mut questions = prefetch::of_source(asked);
         {
             let mut state = self.lock();
             let is_directory = asked.ends_with(b"/");
             let much = state.expected > 1 && !is_directory;
             if state.open.is_empty() && state.making == 0 && much {
-                let file = foresight::of_file(asked);
+                let file = prefetch::of_file(asked);
                 questions.extend(file.iter().cloned());
-                questions.push(foresight::of_piece(0));
+                questions.push(prefetch::of_piece(0));
                 state.opened =
                     Some(Ahead { since: Instant::now(), questions: file, piece: Some(1) });
             }
         }
-        self.foresee(questions);
+        self.prefetch(questions);
     }
 
     /// The lane that was asked something with its greeting, if it opens soon after the first; else
@@ -245,7 +245,7 @@ impl Lanes {
     /// answers that are under way nobody waits longer.
     pub(super) async fn lead(&self) -> Result<Arc<Session>> {
         let first = self.choose(0).await?;
-        let worth = 2 * first.round_trip().unwrap_or_default();
+        let worth = 2 * first.rtt().unwrap_or_default();
         let lead = async {
             loop {
                 let changed = self.changed.notified();
@@ -270,7 +270,7 @@ impl Lanes {
         }
         let least = self.lock().open.iter().min_by_key(|lane| lane.load()).cloned();
         if let Some(lane) = least.filter(|lane| !lane.is_ended()) {
-            lane.foresee(request);
+            lane.prefetch(request);
         }
     }
 
@@ -278,20 +278,20 @@ impl Lanes {
     pub(super) fn ahead(&self, request: &Request) -> Option<Arc<Session>> {
         let state = self.lock();
         let lanes = state.lead.upgrade().into_iter().chain(state.open.iter().cloned());
-        lanes.into_iter().find(|lane| !lane.is_ended() && lane.foresees(request))
+        lanes.into_iter().find(|lane| !lane.is_ended() && lane.has_prefetched(request))
     }
 
     /// Says where a path of a user's leads to: what was asked of it is an answer for that.
     pub(super) fn resolved(&self, asked: Bytes, path: Bytes) {
         let mut state = self.lock();
         for lane in &state.open {
-            lane.same_as_foreseen(|early| foresight::resolved(early, &asked, &path));
+            lane.same_as_prefetched(|early| prefetch::resolved(early, &asked, &path));
         }
         state.resolved = Some((asked, path));
     }
 
     /// Says what every lane is going to be asked that is being made now.
-    pub(super) fn foresee_on_new(&self, questions: Vec<Request>) {
+    pub(super) fn prefetch_on_new(&self, questions: Vec<Request>) {
         self.lock().opened = Some(Ahead { since: Instant::now(), questions, piece: None });
     }
 
@@ -303,7 +303,7 @@ impl Lanes {
         let lanes = state.open.clone();
         drop(state);
         for lane in lanes {
-            questions.iter().for_each(|question| drop(lane.foreseen(question)));
+            questions.iter().for_each(|question| drop(lane.prefetched(question)));
         }
     }
 
@@ -314,7 +314,7 @@ impl Lanes {
         let Some(ahead) = &mut state.opened else { return Vec::new() };
         let mut questions = ahead.questions.clone();
         if let Some(piece) = &mut ahead.piece {
-            questions.push(foresight::of_piece(*piece));
+            questions.push(prefetch::of_piece(*piece));
             *piece += 1;
         }
         questions
@@ -364,9 +364,9 @@ impl Lanes {
     fn make(&self, state: &mut State) {
         let Some(this) = self.this.upgrade() else { return };
         state.making += 1;
-        let foreseen = std::mem::take(&mut state.foreseen);
-        state.leading |= !foreseen.is_empty();
-        self.runtime.spawn(async move { this.open_one(foreseen).await });
+        let prefetched = std::mem::take(&mut state.prefetched);
+        state.leading |= !prefetched.is_empty();
+        self.runtime.spawn(async move { this.open_one(prefetched).await });
     }
 
     /// Waits for the first round trip of the first lane, and makes the others if it is long.
@@ -374,10 +374,10 @@ impl Lanes {
         let Some(this) = self.this.upgrade() else { return };
         let since = Instant::now();
         self.runtime.spawn(async move {
-            let Some(round_trip) = this.dial.first_round_trip().await else { return };
+            let Some(rtt) = this.dial.first_rtt().await else { return };
             let mut state = this.lock();
             let has_failed = state.failure.as_ref().is_some_and(|it| it.at >= since);
-            if round_trip >= LONG_ROUND_TRIP && !has_failed {
+            if rtt >= LONG_RTT && !has_failed {
                 state.long = true;
                 state.wished = state.wished.max(state.expected);
                 this.tend(&mut state);
@@ -385,10 +385,10 @@ impl Lanes {
         });
     }
 
-    async fn open_one(self: Arc<Self>, foreseen: Vec<Request>) {
+    async fn open_one(self: Arc<Self>, prefetched: Vec<Request>) {
         let began = Instant::now();
-        let leads = !foreseen.is_empty();
-        let asked = Arc::new(Mutex::new(foreseen));
+        let leads = !prefetched.is_empty();
+        let asked = Arc::new(Mutex::new(prefetched));
         let (this, early) = (Arc::downgrade(&self), Arc::clone(&asked));
         let first = move |server: &str| {
             let mut early = early.lock().unwrap_or_else(PoisonError::into_inner);
@@ -398,15 +398,15 @@ impl Lanes {
             Session::first(server, &early)
         };
         let dialled = self.dial.dial(&first).await;
-        let foreseen = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
+        let prefetched = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
         let mut state = self.lock();
         state.making -= 1;
         state.leading &= !leads;
         match dialled {
             Ok(channel) => {
-                let early = foreseen.clone();
+                let early = prefetched.clone();
                 let patience = self.patience.clone();
-                let session = Session::start(channel, &self.dial.host(), patience, foreseen);
+                let session = Session::start(channel, &self.dial.host(), patience, prefetched);
                 state.refused_in_a_row = 0;
                 state.failure = None;
                 state.connect.get_or_insert(began.elapsed());
@@ -414,11 +414,11 @@ impl Lanes {
                     state.round_trips = session.round_trips;
                 }
                 if let Some((asked, path)) = &state.resolved {
-                    session.same_as_foreseen(|early| foresight::resolved(early, asked, path));
+                    session.same_as_prefetched(|early| prefetch::resolved(early, asked, path));
                 }
                 if !leads && !state.wants(&early) {
                     for question in state.as_resolved(&early) {
-                        drop(session.foreseen(&question));
+                        drop(session.prefetched(&question));
                     }
                 }
                 let session = Arc::new(session);
@@ -458,7 +458,7 @@ impl State {
     fn as_resolved(&self, questions: &[Request]) -> Vec<Request> {
         let mut questions = questions.to_vec();
         if let Some((asked, path)) = &self.resolved {
-            questions.iter_mut().for_each(|early| foresight::resolved(early, asked, path));
+            questions.iter_mut().for_each(|early| prefetch::resolved(early, asked, path));
         }
         questions
     }

@@ -15,10 +15,10 @@ use haul_storage::{
 
 use super::entry;
 use super::error;
-use super::foresight::first_handle;
-use super::habits::{Lane, Opening};
 use super::host::Tries;
 use super::inner::Inner;
+use super::prefetch::first_handle;
+use super::quirks::{Lane, Opening};
 use super::session::{Pending, Session};
 use crate::codec::{FileKind, Handle, Name, Names, Request, Response, Status};
 
@@ -92,7 +92,7 @@ async fn open_on(
     let opening = Request::Opendir(on_server.clone());
     // In this order: what is too old meanwhile is too old for both.
     let names = session.foreseen_names();
-    let early = session.foreseen(&opening);
+    let early = session.prefetched(&opening);
     let names = if early.is_some() { names.into() } else { VecDeque::new() };
     let open = early.unwrap_or_else(|| session.request(&opening));
     let look = match look {

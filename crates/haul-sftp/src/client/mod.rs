@@ -2,16 +2,13 @@
 //!
 //! `host` is a server with its `lanes`, each a `session` over a channel; `storage` is a directory on
 //! it, with `read`, `write`, `whole` (small files), `place` (names of new files) and `list` beside it; `directories` remembers
-//! what is a directory and no link, `patience` limits waits, `habits` what a server does not announce, `attributes` what it
+//! what is a directory and no link, `patience` limits waits, `quirks` what a server does not announce, `attributes` what it
 //! lets be set; `entry` and `error` translate.
 
 mod attributes;
-mod behind;
 mod directories;
 mod entry;
 mod error;
-mod foresight;
-mod habits;
 mod handles;
 mod host;
 mod inner;
@@ -20,12 +17,15 @@ mod list;
 mod part;
 mod patience;
 mod place;
+mod prefetch;
+mod quirks;
 mod read;
 mod server;
 mod session;
 mod space;
 mod storage;
 mod table;
+mod trailing_check;
 mod whole;
 mod write;
 

@@ -27,7 +27,7 @@ impl Inner {
             let posix = Request::Extended(Extended::PosixRename { from: from.clone(), to });
             match error::done("rename", self.host.tell(&posix).await?) {
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
-                    self.host.habits.learn_no_posix_rename();
+                    self.host.quirks.learn_no_posix_rename();
                 }
                 Err(error) => return Err(self.why_not(error, path).await),
                 Ok(()) => {
@@ -116,7 +116,7 @@ impl Inner {
 
     /// Whether the server replaces a file by a rename.
     fn rename_replaces(&self) -> bool {
-        self.has(name::POSIX_RENAME) && !self.host.habits.has_no_posix_rename()
+        self.has(name::POSIX_RENAME) && !self.host.quirks.has_no_posix_rename()
     }
 
     /// Replaces what is `there` at `path`, where the server refuses to rename onto it.

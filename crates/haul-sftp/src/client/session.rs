@@ -19,15 +19,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use haul_net::{Gauge, Pace};
+use haul_net::{Pace, RttGauge};
 use haul_storage::{Block, Error, ErrorKind, Range, Result};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use super::foresight::{FRESH, Foresight};
 use super::patience::{self, Patience, SILENCE, Silence, Subject};
+use super::prefetch::{FRESH, Prefetch};
 use super::server::{Server, goes_early, is_eager, is_openssh};
 use super::table::Table;
 use crate::codec::{
@@ -63,8 +63,8 @@ pub(super) struct Session {
     tasks: Vec<AbortHandle>,
     /// Round trips that connecting took.
     pub(super) round_trips: u32,
-    gauge: Option<Gauge>,
-    foresight: Arc<Foresight<Pending>>,
+    gauge: Option<RttGauge>,
+    prefetch: Arc<Prefetch<Pending>>,
     /// What the server says it is.
     pub(super) identification: String,
 }
@@ -115,9 +115,9 @@ impl Session {
         channel: Channel,
         host: &str,
         patience: Patience,
-        foreseen: Vec<Request>,
+        prefetched: Vec<Request>,
     ) -> Self {
-        let Channel { incoming, outgoing, server, round_trip, round_trips, gauge } = channel;
+        let Channel { incoming, outgoing, server, rtt, round_trips, gauge } = channel;
         let (queue, queued) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             host: host.to_owned(),
@@ -127,39 +127,39 @@ impl Session {
             outstanding: AtomicU64::new(0),
             names_held: AtomicU64::new(0),
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
-            round_trip_ns: AtomicU64::new(round_trip.map_or(u64::MAX, nanos)),
+            round_trip_ns: AtomicU64::new(rtt.map_or(u64::MAX, nanos)),
             server: watch::Sender::new(None),
             table: Table::default(),
             silence: Silence::new(patience),
         });
         let limits = is_eager(&server)
             .then(|| shared.expect(&Request::Extended(Extended::Limits), SILENCE, None).1);
-        let foreseen = foreseen.into_iter().filter(|request| goes_early(&server, request));
-        let foreseen = foreseen.map(|request| {
+        let prefetched = prefetched.into_iter().filter(|request| goes_early(&server, request));
+        let prefetched = prefetched.map(|request| {
             let answer = shared.expect(&request, patience::limit(&request), None).1;
             (request, answer)
         });
-        let foresight = Arc::new(Foresight::new(foreseen.collect()));
+        let prefetch = Arc::new(Prefetch::new(prefetched.collect()));
         let writer = tokio::spawn(write(Arc::clone(&shared), outgoing, queued)).abort_handle();
         let greeting = Greeting { limits };
         let reader = tokio::spawn(read(Arc::clone(&shared), incoming, greeting)).abort_handle();
         let mut tasks = vec![writer, reader];
-        if !foresight.is_empty() {
-            tasks.push(tokio::spawn(forget(Arc::clone(&foresight))).abort_handle());
+        if !prefetch.is_empty() {
+            tasks.push(tokio::spawn(forget(Arc::clone(&prefetch))).abort_handle());
         }
         let identification = server;
-        Self { shared, tasks, round_trips, gauge, identification, foresight }
+        Self { shared, tasks, round_trips, gauge, identification, prefetch }
     }
 
     /// What goes to a server first: the greeting, and to those that are known to answer whatever
-    /// they are asked, the question for their limits and what is foreseen.
-    pub(super) fn first(server: &str, foreseen: &[Request]) -> Bytes {
+    /// they are asked, the question for their limits and what is prefetched.
+    pub(super) fn first(server: &str, prefetched: &[Request]) -> Bytes {
         let init = Request::Init { version: VERSION, extensions: Extensions::default() };
         let mut first = init.encode(0).to_vec();
         if is_eager(server) {
             first.extend_from_slice(&Request::Extended(Extended::Limits).encode(FIRST_ID));
         }
-        let early = foreseen.iter().filter(|request| goes_early(server, request));
+        let early = prefetched.iter().filter(|request| goes_early(server, request));
         for (id, request) in (FIRST_ID + 1..).zip(early) {
             first.extend_from_slice(&request.encode(id));
         }
@@ -174,38 +174,38 @@ impl Session {
     /// The same where an answer will do that was asked for a moment ago: not where somebody looks
     /// whether something has changed.
     pub(super) fn request_or_foreseen(&self, request: &Request) -> Pending {
-        self.foreseen(request).unwrap_or_else(|| self.request(request))
+        self.prefetched(request).unwrap_or_else(|| self.request(request))
     }
 
     /// The answer to what was asked early.
-    pub(super) fn foreseen(&self, request: &Request) -> Option<Pending> {
-        self.foresight.take(request)
+    pub(super) fn prefetched(&self, request: &Request) -> Option<Pending> {
+        self.prefetch.take(request)
     }
 
     /// The answers to early questions for names, whatever directory they are of.
     pub(super) fn foreseen_names(&self) -> Vec<Pending> {
-        self.foresight.take_names()
+        self.prefetch.take_names()
     }
 
     /// Asks early: whoever asks the same soon gets this answer.
-    pub(super) fn foresee(&self, request: Request) {
+    pub(super) fn prefetch(&self, request: Request) {
         let answer = self.request(&request);
-        self.foresight.add(request, answer);
+        self.prefetch.add(request, answer);
     }
 
     /// Whether this was asked early, and nobody has taken the answer.
-    pub(super) fn foresees(&self, request: &Request) -> bool {
-        self.foresight.has(request)
+    pub(super) fn has_prefetched(&self, request: &Request) -> bool {
+        self.prefetch.has(request)
     }
 
     /// What was asked early of one path is what would be asked of another one.
-    pub(super) fn same_as_foreseen(&self, change: impl FnMut(&mut Request)) {
-        self.foresight.change(change);
+    pub(super) fn same_as_prefetched(&self, change: impl FnMut(&mut Request)) {
+        self.prefetch.change(change);
     }
 
     /// What was read ahead of a file that was opened ahead.
     pub(super) fn pieces(&self, handle: &Handle) -> Vec<(Range, Pending)> {
-        self.foresight.take_pieces(handle)
+        self.prefetch.take_pieces(handle)
     }
 
     /// The handle of what is going to be opened next, if that is likely.
@@ -257,7 +257,7 @@ impl Session {
     }
 
     /// The shortest round trip seen.
-    pub(super) fn round_trip(&self) -> Option<Duration> {
+    pub(super) fn rtt(&self) -> Option<Duration> {
         match self.shared.round_trip_ns.load(Ordering::Relaxed) {
             u64::MAX => None,
             nanos => Some(Duration::from_nanos(nanos)),
@@ -487,8 +487,8 @@ impl Shared {
                 return Err(protocol(format!("an answer to request {id}, which nobody made")));
             };
             if waiter.weight > 0 {
-                let round_trip = self.round_trip_ns.load(Ordering::Relaxed);
-                let carried = waiting.pace.carry(waiter.weight, Duration::from_nanos(round_trip));
+                let rtt = self.round_trip_ns.load(Ordering::Relaxed);
+                let carried = waiting.pace.carry(waiter.weight, Duration::from_nanos(rtt));
                 let allowance = FIRST_ALLOWANCE.max(GROWTH * carried);
                 self.allowance.store(allowance, Ordering::Relaxed);
             }
@@ -514,9 +514,9 @@ impl Shared {
 }
 
 /// Gives up what was asked early and nobody has wanted. What was opened is closed.
-async fn forget(foresight: Arc<Foresight<Pending>>) {
+async fn forget(prefetch: Arc<Prefetch<Pending>>) {
     sleep(FRESH + RECENT).await;
-    foresight.forget();
+    prefetch.forget();
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -676,7 +676,7 @@ mod tests {
             incoming: incoming.boxed(),
             outgoing: Box::new(Sent(sent)),
             server: String::new(),
-            round_trip: None,
+            rtt: None,
             round_trips: 0,
             gauge: None,
         };

@@ -112,7 +112,7 @@ impl Storage for SftpStorage {
     async fn stat(&self, path: &RelPath) -> Result<Entry> {
         self.inner.check_parent(path).await?;
         let early = Request::Lstat(self.inner.on_server(path));
-        match self.inner.host.foreseen(&early).await {
+        match self.inner.host.prefetched(&early).await {
             Some(Response::Attrs(attrs)) => Ok(entry::entry(path.clone(), &attrs)),
             _ => self.inner.look(path).await,
         }
@@ -255,7 +255,7 @@ impl Storage for SftpStorage {
         Ok(Arc::new(SftpFile::open(&self.inner, path).await?))
     }
 
-    fn foresee(&self, path: &RelPath) {
+    fn prefetch(&self, path: &RelPath) {
         // A name that is too long for a part file is an error when it is created.
         if let Ok(part) = part_of(path) {
             self.inner.host.lanes.ask_early(Request::Lstat(self.inner.on_server(&part)));

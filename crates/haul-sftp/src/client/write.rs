@@ -15,9 +15,9 @@ use haul_storage::{
 
 use super::attributes;
 use super::error;
-use super::habits::{Lane, may_be_too_many};
 use super::handles::Handles;
 use super::inner::Inner;
+use super::quirks::{Lane, may_be_too_many};
 use super::read::SftpFile;
 use super::session::{Room, Session};
 use crate::codec::{Attrs, Extended, FileKind, Handle, OpenFlags, Request, Response, Status, name};
@@ -62,9 +62,9 @@ impl SftpUpload {
         let part_on_server = inner.on_server(&part);
         let flags = OpenFlags::WRITE;
         let handles = Arc::new(Handles::new(inner, &part, part_on_server.clone(), flags));
-        let habits = &inner.host.habits;
+        let quirks = &inner.host.quirks;
         // What was begun with one handle cannot be read to be continued.
-        let can_resume = habits.writes() != Some(Writes::InOrder) && !habits.are_handles_few();
+        let can_resume = quirks.writes() != Some(Writes::InOrder) && !quirks.are_handles_few();
         let resumed = options.resume && can_resume && is_file(inner, &part_on_server).await?;
         if resumed {
             // Opens it, too: nothing is made, and a link is refused.
@@ -75,9 +75,9 @@ impl SftpUpload {
                 let opened = open_part(inner, &part_on_server, PART_MODE, false).await;
                 opened.map_err(|error| inner.at(error, path))
             };
-            let unknown = habits.writes().is_none() && !inner.has_file_system();
+            let unknown = quirks.writes().is_none() && !inner.has_file_system();
             let room = options.size.is_some_and(|size| size >= TRIED_BYTES);
-            let any_lane = !unknown && habits.writes() != Some(Writes::InOrder);
+            let any_lane = !unknown && quirks.writes() != Some(Writes::InOrder);
             if any_lane {
                 handles.open_ahead(CREATED);
             }
@@ -98,12 +98,12 @@ impl SftpUpload {
                 (lane, handle, _) = open().await?;
             }
             handles.adopt(&lane, handle);
-            if habits.writes() == Some(Writes::InOrder) {
+            if quirks.writes() == Some(Writes::InOrder) {
                 handles.hold(&lane);
             }
             handles.keep(lane);
         }
-        let in_order = habits.writes() == Some(Writes::InOrder);
+        let in_order = quirks.writes() == Some(Writes::InOrder);
         Ok(Self {
             inner: Arc::clone(inner),
             path: path.clone(),
@@ -228,7 +228,7 @@ impl WriteAt for SftpUpload {
         let source: &dyn std::any::Any = source;
         let Some(source) = source.downcast_ref::<SftpFile>() else { return Ok(false) };
         if self.in_order
-            || self.inner.host.habits.are_handles_few()
+            || self.inner.host.quirks.are_handles_few()
             || !source.is_on(&self.inner)
             || !self.inner.has(name::COPY_DATA)
             || range.is_empty()
@@ -270,14 +270,14 @@ impl WriteAt for SftpUpload {
     }
 
     async fn reopen(&self, _uncached: bool) -> Result<Arc<dyn ReadAt>> {
-        let habits = &self.inner.host.habits;
-        if habits.are_handles_few() {
+        let quirks = &self.inner.host.quirks;
+        if quirks.are_handles_few() {
             self.close_all().await?;
         }
         match SftpFile::open_changing(&self.inner, &self.part).await {
             Err(error) if may_be_too_many(&error) && self.handles.first().is_some() => {
                 // It is open for writing: what an earlier run left cannot be looked at meanwhile.
-                habits.learn_one_handle_a_file();
+                quirks.learn_one_handle_a_file();
                 Err(error.with_retry(Retry::FromStart))
             }
             opened => Ok(Arc::new(opened?)),
@@ -451,13 +451,13 @@ async fn try_order(inner: &Inner, session: &Session, handle: &Handle) -> Result<
     }
     let written = match written {
         // That says nothing; where it happens again it is the server's way of refusing.
-        Err(error) if is_lost(&error) && inner.host.habits.is_first_loss() => return Err(error),
+        Err(error) if is_lost(&error) && inner.host.quirks.is_first_loss() => return Err(error),
         written => written,
     };
     // A server that puts bytes where they do not belong says that all is well.
     let fits = has_tried_length(&length);
     let writes = if written.is_ok() && fits { Writes::AnyOrder } else { Writes::InOrder };
-    inner.host.habits.learn_writes(writes);
+    inner.host.quirks.learn_writes(writes);
     Ok(writes)
 }
 
@@ -484,8 +484,8 @@ fn is_lost(error: &Error) -> bool {
 
 async fn is_file(inner: &Inner, path: &Bytes) -> Result<bool> {
     let look = Request::Lstat(path.clone());
-    let foreseen = inner.host.foreseen(&look).await;
-    let found = match foreseen {
+    let prefetched = inner.host.prefetched(&look).await;
+    let found = match prefetched {
         Some(found) => found,
         None => inner.host.ask(&look).await?,
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
-use haul_net::Place;
+use haul_net::Admitted;
 use russh::keys::{Algorithm, PublicKey};
 use russh::server::{
     Auth, ChannelOpenHandle, Config, Handle, Handler, Msg, PublicKeyOffer, Session,
@@ -60,13 +60,13 @@ pub(super) struct Served {
 pub(super) struct Arrival {
     pub(super) socket: StdTcpStream,
     pub(super) from: SocketAddr,
-    pub(super) place: Place,
+    pub(super) admitted: Admitted,
 }
 
 /// Serves a connection until it ends, or the server stops.
 pub(super) async fn serve(
     served: Arc<Served>,
-    Arrival { socket, from, place }: Arrival,
+    Arrival { socket, from, admitted }: Arrival,
     mut stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     socket.set_nonblocking(true)?;
@@ -74,7 +74,7 @@ pub(super) async fn serve(
     // The SSH library's task owns the socket; this cuts it from outside.
     let cut = Cut(socket.try_clone()?);
     let line = Line::new(TcpStream::from_std(socket)?);
-    let visitor = Arc::new(Visitor::new(served.observer.clone(), from, place));
+    let visitor = Arc::new(Visitor::new(served.observer.clone(), from, admitted));
     let login_grace = served.login_grace;
     let hopeless = Arc::new(Notify::new());
     let config = Arc::clone(&served.config);

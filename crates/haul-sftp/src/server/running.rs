@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
-use haul_net::Places;
+use haul_net::Admission;
 use haul_storage::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
@@ -250,10 +250,10 @@ fn start(
         workers.push((load, connections));
     }
     let most = served.share.options.sessions.saturating_add(SPARE_CONNECTIONS);
-    let places = Places::new(most, SPARE_CONNECTIONS.max(most - most / 4));
+    let admission = Admission::new(most, SPARE_CONNECTIONS.max(most - most / 4));
     let (observer, stopping) = (served.observer.clone(), stopping.clone());
     spawn(Box::new(move |runtime| {
-        runtime.block_on(accept(listener, workers, &places, observer, stopping));
+        runtime.block_on(accept(listener, workers, &admission, observer, stopping));
     }))?;
     Ok(threads)
 }
@@ -262,7 +262,7 @@ fn start(
 async fn accept(
     listener: StdTcpListener,
     workers: Vec<(Arc<AtomicUsize>, UnboundedSender<Arrival>)>,
-    places: &Arc<Places>,
+    admission: &Arc<Admission>,
     observer: Observer,
     mut stopping: watch::Receiver<bool>,
 ) {
@@ -277,7 +277,7 @@ async fn accept(
             sleep(PAUSE).await;
             continue;
         };
-        let Some(place) = places.enter(from.ip()) else {
+        let Some(admitted) = admission.enter(from.ip()) else {
             // RFC 4253, section 4.2, lets a server say something before its version. Whether it
             // arrives is the client's loss.
             drop(socket.write_all(b"haul: too many connections; try again later\r\n"));
@@ -289,7 +289,7 @@ async fn accept(
         {
             load.fetch_add(1, Ordering::Relaxed);
             // A thread ends only when the server stops.
-            drop(worker.send(Arrival { socket, from, place }));
+            drop(worker.send(Arrival { socket, from, admitted }));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use haul_net::Place;
+use haul_net::Admitted;
 use russh::keys::{HashAlg, PublicKey};
 
 /// Something about a client.
@@ -109,20 +109,20 @@ pub(super) struct Visitor {
     address: SocketAddr,
     since: Instant,
     user: OnceLock<String>,
-    place: Place,
+    admitted: Admitted,
 }
 
 impl Visitor {
     /// One that has just connected.
-    pub(super) fn new(observer: Observer, address: SocketAddr, place: Place) -> Self {
+    pub(super) fn new(observer: Observer, address: SocketAddr, admitted: Admitted) -> Self {
         observer.tell(address, ClientAction::Connected);
-        Self { observer, address, since: Instant::now(), user: OnceLock::new(), place }
+        Self { observer, address, since: Instant::now(), user: OnceLock::new(), admitted }
     }
 
     pub(super) fn logged_in(&self, user: &str, with: Proof) {
         // Nobody logs in twice: SSH ignores what comes after the first success (RFC 4252, 5.1).
         drop(self.user.set(user.to_owned()));
-        self.place.is_known();
+        self.admitted.is_known();
         self.tell(ClientAction::LoggedIn { user: user.to_owned(), with });
     }
 

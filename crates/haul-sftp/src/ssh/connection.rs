@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use haul_net::Gauge;
+use haul_net::RttGauge;
 use haul_storage::Result;
 
-use super::transport::{Channel, RoundTrips, Session};
+use super::transport::{Channel, RttSample, Session};
 
 /// A connection to a host that is who it should be and that has let us in. Dropping it ends it as
 /// soon as none of its channels is in use.
@@ -14,20 +14,20 @@ use super::transport::{Channel, RoundTrips, Session};
 pub struct SshConnection {
     session: Arc<Session>,
     version: String,
-    round_trips: RoundTrips,
+    round_trips: RttSample,
     way: Way,
 }
 
 /// What is known of the way to a host.
 #[derive(Debug)]
 pub(super) struct Way {
-    pub(super) round_trip: Duration,
+    pub(super) rtt: Duration,
     /// Tells how full it is, where one TCP connection is the whole way.
-    pub(super) gauge: Option<Gauge>,
+    pub(super) gauge: Option<RttGauge>,
 }
 
 impl SshConnection {
-    pub(super) fn new(session: Arc<Session>, round_trips: RoundTrips, way: Way) -> Self {
+    pub(super) fn new(session: Arc<Session>, round_trips: RttSample, way: Way) -> Self {
         let version = session.server_version();
         Self { session, version, round_trips, way }
     }
@@ -63,13 +63,13 @@ impl SshConnection {
 
     /// How long the TCP handshake took. With a jump host, how long it took to connect through it;
     /// with a ProxyCommand, how long the first exchange took, its start included.
-    pub fn round_trip(&self) -> Duration {
-        self.way.round_trip
+    pub fn rtt(&self) -> Duration {
+        self.way.rtt
     }
 
     /// What tells how full the way is, once; `None` behind another host or a ProxyCommand. As long
     /// as it is kept, the TCP connection is.
-    pub fn take_gauge(&mut self) -> Option<Gauge> {
+    pub fn take_gauge(&mut self) -> Option<RttGauge> {
         self.way.gauge.take()
     }
 

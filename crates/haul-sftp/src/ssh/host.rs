@@ -30,7 +30,7 @@ use super::options::{PasswordSource, Prompter, SshOptions};
 use super::proxy;
 use super::transport::link::{self, Link};
 use super::transport::{
-    self, Channel, Greeter, Handshake, KeyExchanges, Memory, Opened, Opening, RoundTrips, Session,
+    self, Channel, Greeter, Handshake, KeyExchanges, Memory, Opened, Opening, RttSample, Session,
 };
 use crate::transport::First;
 
@@ -60,7 +60,7 @@ pub struct SshHost {
     memory: Arc<Memory>,
     key_exchanges: KeyExchanges,
     /// The round trip of the first connection, as soon as it is known.
-    first_round_trip: watch::Sender<Option<Duration>>,
+    first_rtt: watch::Sender<Option<Duration>>,
     waits: HostWaits,
 }
 
@@ -189,7 +189,7 @@ impl SshHost {
                 config.port,
             )),
             key_exchanges: KeyExchanges::default(),
-            first_round_trip: watch::Sender::new(None),
+            first_rtt: watch::Sender::new(None),
             waits: options.waits.of(with_port(&config.host_name, config.port)),
             config,
         })
@@ -223,11 +223,11 @@ impl SshHost {
 
     /// Waits until the first connection knows its round trip, which is long before it is
     /// authenticated. `None` where that cannot be told: behind a proxy or another host.
-    pub async fn first_round_trip(&self) -> Option<Duration> {
+    pub async fn first_rtt(&self) -> Option<Duration> {
         if self.jump.is_some() || matches!(self.config.route, Route::Command(_)) {
             return None;
         }
-        let mut known = self.first_round_trip.subscribe();
+        let mut known = self.first_rtt.subscribe();
         known.wait_for(Option::is_some).await.ok().and_then(|known| *known)
     }
 
@@ -274,7 +274,7 @@ impl SshHost {
         &self,
         wanted: Option<(&str, &First)>,
     ) -> Result<(SshConnection, Option<Opened>), Failure> {
-        let round_trips = RoundTrips::default();
+        let round_trips = RttSample::default();
         // Keys are looked for while the network is waited for.
         let identities = match self.remembered() {
             Some(_) => None,
@@ -296,7 +296,7 @@ impl SshHost {
     }
 
     /// A connection whose other end is the right host, and what is known of the way to it.
-    async fn reach(&self, round_trips: &RoundTrips) -> Result<(Handshake, Way), Failure> {
+    async fn reach(&self, round_trips: &RttSample) -> Result<(Handshake, Way), Failure> {
         let reading = tokio::task::spawn_blocking({
             let files: Vec<PathBuf> =
                 [&self.config.user_known_hosts[..], &self.config.global_known_hosts].concat();
@@ -314,15 +314,15 @@ impl SshHost {
                     Ok(handshake) => handshake,
                     Err(error) => return Err(self.behind_command(error, words).await.into()),
                 };
-                let round_trip = handshake.first_exchange();
-                Ok((handshake, Way { round_trip, gauge: None }))
+                let rtt = handshake.first_exchange();
+                Ok((handshake, Way { rtt, gauge: None }))
             }
             (Route::Jump(_), Some(jump)) => {
                 let (tunnel, known) = tokio::try_join!(self.tunnel(jump, round_trips), known)?;
-                let (tunnel, round_trip) = tunnel;
-                let handshake = self.open(tunnel, known, round_trips, Some(round_trip)).await?;
+                let (tunnel, rtt) = tunnel;
+                let handshake = self.open(tunnel, known, round_trips, Some(rtt)).await?;
                 // The first part of the way says nothing of the rest.
-                Ok((handshake, Way { round_trip, gauge: None }))
+                Ok((handshake, Way { rtt, gauge: None }))
             }
             (Route::Direct | Route::Jump(_), _) => {
                 let config = &self.config;
@@ -339,13 +339,13 @@ impl SshHost {
                 let dialling = async { Ok(dialling.await?) };
                 let (dialled, known) = tokio::try_join!(dialling, known)?;
                 round_trips.add(1);
-                self.first_round_trip.send_if_modified(|first| {
-                    first.is_none() && first.replace(dialled.round_trip).is_none()
+                self.first_rtt.send_if_modified(|first| {
+                    first.is_none() && first.replace(dialled.rtt).is_none()
                 });
-                let round_trip = dialled.round_trip;
+                let rtt = dialled.rtt;
                 let (link, gauge) = link::tcp(dialled.stream);
-                let handshake = self.open(link, known, round_trips, Some(round_trip)).await?;
-                Ok((handshake, Way { round_trip, gauge }))
+                let handshake = self.open(link, known, round_trips, Some(rtt)).await?;
+                Ok((handshake, Way { rtt, gauge }))
             }
         }
     }
@@ -369,7 +369,7 @@ impl SshHost {
     async fn tunnel(
         &self,
         jump: &Self,
-        round_trips: &RoundTrips,
+        round_trips: &RttSample,
     ) -> Result<(Link, Duration), Failure> {
         let connection = Box::pin(jump.attempt(None)).await;
         let (connection, _) = connection.map_err(|failure| jump.explained(failure))?;
@@ -402,8 +402,8 @@ impl SshHost {
         &self,
         link: Link,
         known: KnownHosts,
-        round_trips: &RoundTrips,
-        round_trip: Option<Duration>,
+        round_trips: &RttSample,
+        rtt: Option<Duration>,
     ) -> Result<Handshake> {
         let algorithms = Algorithms::choose(&self.config, &known.key_types(&self.judge.host))?;
         let opening = Opening {
@@ -417,7 +417,7 @@ impl SshHost {
             round_trips: round_trips.clone(),
             key_exchanges: self.key_exchanges.clone(),
             memory: Arc::clone(&self.memory),
-            round_trip,
+            rtt,
         };
         Box::pin(transport::open(link, opening)).await
     }

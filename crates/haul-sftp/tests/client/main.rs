@@ -230,7 +230,7 @@ impl Dial for Dead {
         Err(Error::new(ErrorKind::Unreachable, "connect").because("nobody is there"))
     }
 
-    async fn first_round_trip(&self) -> Option<Duration> {
+    async fn first_rtt(&self) -> Option<Duration> {
         None
     }
 

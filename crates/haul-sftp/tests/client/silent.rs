@@ -54,13 +54,13 @@ impl Dial for Scripted {
             incoming: incoming.boxed(),
             outgoing: Box::new(server),
             server: String::new(),
-            round_trip: None,
+            rtt: None,
             round_trips: 1,
             gauge: None,
         })
     }
 
-    async fn first_round_trip(&self) -> Option<Duration> {
+    async fn first_rtt(&self) -> Option<Duration> {
         None
     }
 

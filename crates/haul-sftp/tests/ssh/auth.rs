@@ -33,7 +33,7 @@ async fn a_key_lets_in_with_four_round_trips_and_a_channel_is_one_more() {
     assert!(connection.server_version().starts_with("SSH-2.0-OpenSSH_"));
     greet(&connection).await.unwrap();
     assert_eq!(connection.round_trips(), 5);
-    assert!(!connection.round_trip().is_zero());
+    assert!(!connection.rtt().is_zero());
     connection.close().await;
     assert!(greet(&connection).await.is_err());
 }

@@ -71,13 +71,13 @@ impl Dial for SftpServerProcess {
             incoming: incoming.boxed(),
             outgoing: Box::new(input),
             server: self.server.to_owned(),
-            round_trip: None,
+            rtt: None,
             round_trips: 1,
             gauge: None,
         })
     }
 
-    async fn first_round_trip(&self) -> Option<std::time::Duration> {
+    async fn first_rtt(&self) -> Option<std::time::Duration> {
         None
     }
 

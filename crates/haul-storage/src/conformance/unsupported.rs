@@ -35,7 +35,7 @@ pub(super) async fn any_wish_for_lanes_is_harmless(ground: Ground) -> Outcome {
         ensure!(link.open <= most, "{} lanes are open, and {most} may be", link.open);
         if ground.can().medium == Medium::Link {
             ensure!(link.open >= 1, "it works without an open lane");
-            ensure!(link.round_trip.is_some(), "after so many requests no round trip is known");
+            ensure!(link.rtt.is_some(), "after so many requests no round trip is known");
             ensure!(link.connect.is_some(), "it is not known how long opening took");
         }
     }

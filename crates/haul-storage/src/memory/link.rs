@@ -20,7 +20,7 @@ use crate::LinkStatus;
 #[derive(Debug, Clone)]
 pub struct SimulatedLink {
     /// Time for a request and its answer.
-    pub round_trip: Duration,
+    pub rtt: Duration,
     /// What all lanes together carry, both directions counted together.
     pub rate_bytes_per_second: u64,
     /// Bytes that one lane may have in flight, as a far end's receive window does: the lane carries
@@ -40,9 +40,9 @@ pub struct SimulatedLink {
 impl SimulatedLink {
     /// A link with one limit for all lanes together, lanes that open in 3 round trips, and no other
     /// limits.
-    pub fn new(round_trip: Duration, rate_bytes_per_second: u64) -> Self {
+    pub fn new(rtt: Duration, rate_bytes_per_second: u64) -> Self {
         Self {
-            round_trip,
+            rtt,
             rate_bytes_per_second,
             per_lane_window: None,
             per_lane_rate: None,
@@ -54,14 +54,14 @@ impl SimulatedLink {
 
     /// Bandwidth-delay product in bytes.
     pub fn bdp(&self) -> u64 {
-        (self.rate_bytes_per_second as f64 * self.round_trip.as_secs_f64()) as u64
+        (self.rate_bytes_per_second as f64 * self.rtt.as_secs_f64()) as u64
     }
 
     /// What one lane alone carries, in bytes per second.
     fn lane_rate(&self) -> f64 {
-        let round_trip = self.round_trip.as_secs_f64();
+        let rtt = self.rtt.as_secs_f64();
         let by_window = match self.per_lane_window {
-            Some(window) if round_trip > 0.0 => window as f64 / round_trip,
+            Some(window) if rtt > 0.0 => window as f64 / rtt,
             _ => f64::INFINITY,
         };
         by_window.min(self.per_lane_rate.map_or(f64::INFINITY, |rate| rate as f64))
@@ -145,7 +145,7 @@ impl Link {
             open,
             opening: state.lanes.len() - open,
             refused: state.refused,
-            round_trip: state.connect.map(|_| self.config.round_trip),
+            rtt: state.connect.map(|_| self.config.rtt),
             connect: state.connect,
             queueing: None,
         }
@@ -158,14 +158,14 @@ impl Link {
     /// Waits for a request without content and its answer, `round_trips` times.
     pub(super) async fn ask(self: &Arc<Self>, round_trips: u32) -> Result<(), Refused> {
         let _lane = self.acquire(0).await?;
-        sleep_until(Instant::now() + self.config.round_trip * round_trips).await;
+        sleep_until(Instant::now() + self.config.rtt * round_trips).await;
         Ok(())
     }
 
     /// Sends a request for `expected` bytes; the answer's bytes are then taken as they arrive.
     pub(super) async fn request(self: &Arc<Self>, expected: u64) -> Result<Transfer, Refused> {
         let lane = self.acquire(expected).await?;
-        let arrival = Instant::now() + self.config.round_trip;
+        let arrival = Instant::now() + self.config.rtt;
         sleep_until(arrival).await;
         Ok(self.transfer(lane, arrival).await)
     }
@@ -176,7 +176,7 @@ impl Link {
         let mut transfer = self.transfer(lane, Instant::now()).await;
         let sent = transfer.carry(bytes).await;
         drop(transfer.wire.take());
-        sleep_until(sent + self.config.round_trip).await;
+        sleep_until(sent + self.config.rtt).await;
         Ok(())
     }
 
@@ -232,7 +232,7 @@ impl Link {
         });
         state.refused += before - state.lanes.len();
         if open > 0 && state.connect.is_none() {
-            state.connect = Some(self.config.round_trip * self.config.open_round_trips);
+            state.connect = Some(self.config.rtt * self.config.open_round_trips);
         }
         state.traffic.most_lanes = state.traffic.most_lanes.max(open);
         state
@@ -259,7 +259,7 @@ impl Link {
 impl State {
     fn start_lane(&mut self, config: &SimulatedLink) -> Instant {
         let now = Instant::now();
-        let ready = now + config.round_trip * config.open_round_trips;
+        let ready = now + config.rtt * config.open_round_trips;
         self.next_id += 1;
         self.lanes.push(Lane {
             id: self.next_id,

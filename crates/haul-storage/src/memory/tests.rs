@@ -259,7 +259,7 @@ async fn lanes_open_in_the_background_and_some_are_refused() {
     let storage = MemoryStorage::builder().with_link(link).build();
     storage.set_lanes(5);
     let status = storage.link();
-    assert_eq!((status.open, status.opening, status.round_trip), (0, 5, None));
+    assert_eq!((status.open, status.opening, status.rtt), (0, 5, None));
     let start = Instant::now();
     storage.stat(&RelPath::root()).await.unwrap();
     assert_eq!(start.elapsed(), Duration::from_millis(2000));

@@ -3,6 +3,7 @@
 //! Nothing here decides anything: `settings` resolves options, `places` resolves locations (they
 //! stay text until then, because clap would print a rejected one whole, password and all).
 
+pub(crate) mod accepted;
 mod cat;
 mod check;
 mod config;
@@ -12,7 +13,6 @@ mod du;
 mod fetch;
 mod filters;
 pub(crate) mod foreign;
-pub(crate) mod habits;
 mod hosts;
 mod ls;
 mod man;

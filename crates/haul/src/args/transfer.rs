@@ -2,8 +2,8 @@
 
 use clap::Args;
 
+use super::accepted::AcceptedArgs;
 use super::filters::FilterArgs;
-use super::habits::HabitArgs;
 use super::select::SelectArgs;
 use crate::options::Options;
 
@@ -20,7 +20,7 @@ pub(crate) struct TransferArgs {
     pub(crate) filter: FilterArgs,
 
     #[command(flatten)]
-    pub(crate) accepted: HabitArgs,
+    pub(crate) accepted: AcceptedArgs,
 
     /// Start every file over instead of resuming partial ones
     #[arg(long, conflicts_with = "resume", help_heading = "Safety")]

@@ -7,11 +7,11 @@ use haul_engine::tree::{CompareOptions, Compared, Difference, Side, compare};
 use haul_storage::{DigestKind, Entry, Error, RelPath};
 
 use crate::args::CheckArgs;
+use crate::backends::{EXPECTED_LANES, Places};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::options::SplitArg;
 use crate::output::{Piece, Printer, ProgressDisplay, human, json};
-use crate::places::{EXPECTED_LANES, Places};
 use crate::signals::Signals;
 use crate::units::bytes;
 

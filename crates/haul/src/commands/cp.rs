@@ -7,11 +7,11 @@ use haul_storage::{DigestKind, Location, Scheme};
 
 use super::{fan, pipe, transfer};
 use crate::args::{CpArgs, WebArgs};
+use crate::backends::{Places, expected_lanes};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::input_list::Listed;
 use crate::output::Printer;
-use crate::places::{Places, expected_lanes};
 use crate::plan::{Plan, Wanted};
 use crate::settings::Resolved;
 use crate::{hosts, input_list, plan, settings};

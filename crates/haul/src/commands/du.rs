@@ -4,10 +4,10 @@ use haul_engine::tree::{Counted, Measured, Totals, measure};
 use haul_storage::{Location, RelPath, Scheme};
 
 use crate::args::DuArgs;
+use crate::backends::{Place, Places};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{LongForm, Piece, Printer, json};
-use crate::places::{Place, Places};
 use crate::signals::Signals;
 
 /// Runs it.

@@ -7,11 +7,11 @@ use haul_engine::{Backup, Settings};
 use haul_storage::{Error, ErrorKind, Location, RelPath};
 
 use crate::args::CpArgs;
+use crate::backends::Places;
 use crate::exit::{Exit, Stop};
 use crate::hosts::{Many, Ways};
 use crate::manifest::Manifest;
 use crate::output::{Printer, human, json};
-use crate::places::Places;
 use crate::plan::{self, Plan, Sources};
 use crate::report::{HostReports, Report};
 use crate::settings::{BackupChoice, Resolved};

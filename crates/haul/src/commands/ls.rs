@@ -10,10 +10,10 @@ use futures_util::StreamExt;
 use haul_storage::{Entry, EntryKind, Error, ErrorKind, Location, RelPath};
 
 use crate::args::LsArgs;
+use crate::backends::{Place, Places};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{LongForm, Piece, Printer, json};
-use crate::places::{Place, Places};
 
 /// Entries that are sorted together.
 const BATCH: usize = 100_000;

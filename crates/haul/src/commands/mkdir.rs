@@ -3,10 +3,10 @@
 use haul_storage::{Error, ErrorKind, StorageExt as _};
 
 use crate::args::MkdirArgs;
+use crate::backends::Places;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
-use crate::places::Places;
 
 /// Runs it.
 pub(crate) async fn run(

@@ -16,11 +16,11 @@ use haul_storage::{Error, ErrorKind, Location, RelPath, Result, StorageExt as _}
 
 use super::transfer::{self, Ended};
 use crate::args::{MvArgs, TransferArgs};
+use crate::backends::{Places, expected_lanes};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::options::{Options, OverwriteArg, PreserveArg};
 use crate::output::{Printer, json};
-use crate::places::{Places, expected_lanes};
 use crate::settings::Resolved;
 use crate::units::Switch;
 use crate::{plan, settings};

@@ -11,9 +11,9 @@ use haul_local::PipeStorage;
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage};
 use tokio::sync::oneshot;
 
+use crate::backends::Places;
 use crate::exit::{Exit, Stop};
 use crate::output::{Printer, human, json};
-use crate::places::Places;
 use crate::report::Report;
 use crate::settings::{Resolved, Show};
 use crate::signals::Signals;

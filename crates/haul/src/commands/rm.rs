@@ -6,10 +6,10 @@ use haul_engine::tree::{RemoveEvent, Totals, remove};
 use haul_storage::{Error, ErrorKind, Location};
 
 use crate::args::RmArgs;
+use crate::backends::Places;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{Printer, human, json};
-use crate::places::Places;
 use crate::signals::Signals;
 
 /// Runs it.

@@ -2,10 +2,10 @@
 
 use super::transfer;
 use crate::args::SyncArgs;
+use crate::backends::{Places, expected_lanes};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
-use crate::places::{Places, expected_lanes};
 use crate::settings::Resolved;
 use crate::{plan, settings};
 

@@ -3,10 +3,10 @@
 use haul_engine::Summary;
 use haul_storage::{Error, ErrorKind};
 
+use crate::backends::Places;
 use crate::exit::{Exit, Stop};
 use crate::manifest::Manifest;
 use crate::output::{Printer, human, json};
-use crate::places::Places;
 use crate::plan::Plan;
 use crate::report::Report;
 use crate::settings::Resolved;

@@ -12,11 +12,11 @@ use haul_engine::verify::{VerifyEvent, VerifyOptions, VerifySummary, verify};
 use haul_storage::{DigestKind, Error, ErrorKind, RelPath, StorageExt, WorkPool};
 
 use crate::args::VerifyArgs;
+use crate::backends::{EXPECTED_LANES, Place, Places};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::options::SplitArg;
 use crate::output::{Printer, ProgressDisplay, human, json};
-use crate::places::{EXPECTED_LANES, Place, Places};
 use crate::signals::Signals;
 
 /// Bytes in flight: enough for two cores to hash while two disks read.

@@ -18,10 +18,10 @@ use haul_storage::Location;
 use super::cache::Cache;
 use super::hosts;
 use crate::args::{Cli, OutputArgs, RemoteArgs};
+use crate::backends::Places;
 use crate::config::Config;
 use crate::exit::Stop;
 use crate::output::Printer;
-use crate::places::Places;
 
 /// How long a server is waited for.
 const PATIENCE: Duration = Duration::from_secs(3);

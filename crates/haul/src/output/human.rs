@@ -38,8 +38,8 @@ pub(crate) fn file(event: &FileEvent, path: &RelPath) -> String {
 }
 
 /// The shortest round trip.
-pub(crate) fn latency(round_trip: Duration) -> String {
-    format!("latency {:.1} ms", round_trip.as_secs_f64() * 1000.0)
+pub(crate) fn latency(rtt: Duration) -> String {
+    format!("latency {:.1} ms", rtt.as_secs_f64() * 1000.0)
 }
 
 /// How a host was reached, in one line.
@@ -49,8 +49,8 @@ pub(crate) fn connected(host: &str, link: &LinkStatus, round_trips: u32) -> Stri
         line.push_str(&format!(" in {}", duration(connect)));
     }
     line.push_str(&format!(", {}", plural(round_trips.into(), "round trip")));
-    if let Some(round_trip) = link.round_trip {
-        line.push_str(&format!("; {}", latency(round_trip)));
+    if let Some(rtt) = link.rtt {
+        line.push_str(&format!("; {}", latency(rtt)));
     }
     line
 }
@@ -61,8 +61,8 @@ pub(crate) fn reached(host: &str, link: &LinkStatus) -> String {
     if let Some(connect) = link.connect {
         line.push_str(&format!(" in {}", duration(connect)));
     }
-    if let Some(round_trip) = link.round_trip {
-        line.push_str(&format!("; {}", latency(round_trip)));
+    if let Some(rtt) = link.rtt {
+        line.push_str(&format!("; {}", latency(rtt)));
     }
     line
 }
@@ -121,7 +121,7 @@ pub(crate) fn summary(summary: &Summary, dry_run: bool, verbose: bool) -> String
             parts.push(plural(summary.lanes as u64, "lane"));
             parts.push(format!("window {}", bytes(summary.window_bytes)));
         }
-        parts.extend(summary.round_trip.map(latency));
+        parts.extend(summary.rtt.map(latency));
     }
     parts.join("; ")
 }
@@ -154,8 +154,8 @@ pub(crate) fn stats(summary: &Summary) -> Vec<String> {
     if let Some(connect) = summary.connect {
         lines.push(format!("time to connect: {:.0} ms", connect.as_secs_f64() * 1000.0));
     }
-    if let Some(round_trip) = summary.round_trip {
-        lines.push(format!("round-trip time: {:.1} ms", round_trip.as_secs_f64() * 1000.0));
+    if let Some(rtt) = summary.rtt {
+        lines.push(format!("round-trip time: {:.1} ms", rtt.as_secs_f64() * 1000.0));
     }
     lines
 }

@@ -443,7 +443,7 @@ impl SummaryFields {
             retries: summary.retries,
             lanes: summary.lanes,
             window_bytes: summary.window_bytes,
-            rtt_ms: summary.round_trip.map(ms),
+            rtt_ms: summary.rtt.map(ms),
             connect_ms: summary.connect.map(ms),
             digest: digest.map(DigestKind::name),
             interrupted: summary.interrupted,
@@ -470,7 +470,7 @@ impl From<&Progress> for Event<'_> {
             bytes_per_second: progress.bytes_per_second,
             lanes: progress.lanes,
             window_bytes: progress.window_bytes,
-            rtt_ms: progress.round_trip.map(ms),
+            rtt_ms: progress.rtt.map(ms),
         })
     }
 }

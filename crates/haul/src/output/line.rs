@@ -62,8 +62,8 @@ pub(crate) fn progress(progress: &Progress, verbose: bool, style: Style, width: 
     if verbose && progress.lanes > 0 {
         add(4, plural(progress.lanes as u64, "lane"));
         add(6, format!("window {}", bytes(progress.window_bytes)));
-        if let Some(round_trip) = progress.round_trip {
-            add(7, latency(round_trip));
+        if let Some(rtt) = progress.rtt {
+            add(7, latency(rtt));
         }
     }
     let percent = parts.iter_mut().find(|part| part.text.ends_with('%'));
@@ -126,7 +126,7 @@ mod tests {
             bytes_per_second: 12 * MIB,
             lanes: 8,
             window_bytes: 24 * MIB,
-            round_trip: Some(Duration::from_millis(200)),
+            rtt: Some(Duration::from_millis(200)),
         }
     }
 

@@ -115,7 +115,7 @@ const PAYS_OFF: Duration = Duration::from_secs(2);
 pub(in crate::window) struct View {
     pub(in crate::window) now: Duration,
     pub(in crate::window) round: Duration,
-    pub(in crate::window) round_trip: Duration,
+    pub(in crate::window) rtt: Duration,
     /// Length of the round that was sampled.
     pub(in crate::window) seconds: f64,
     /// Whether the path is full, if that can be told.
@@ -126,11 +126,11 @@ pub(in crate::window) struct View {
 
 /// Whether packets wait in a queue on the path, if that can be told: then it is full. On a short
 /// path the ends' own delays are longer than any queue.
-pub(in crate::window) fn is_full(queueing: Option<Duration>, round_trip: Duration) -> Option<bool> {
-    if round_trip < LONG_PATH {
+pub(in crate::window) fn is_full(queueing: Option<Duration>, rtt: Duration) -> Option<bool> {
+    if rtt < LONG_PATH {
         return None;
     }
-    Some(queueing? > (round_trip / QUEUE_PART).max(LEAST_QUEUE))
+    Some(queueing? > (rtt / QUEUE_PART).max(LEAST_QUEUE))
 }
 
 #[derive(Debug, Clone)]
@@ -238,18 +238,13 @@ impl Search {
 
     /// After the path has become longer so many lanes are open: those that are new get something to
     /// begin with.
-    pub(in crate::window) fn on_new_lanes(
-        &mut self,
-        open: usize,
-        round_trip: Duration,
-        bounds: &Bounds,
-    ) {
+    pub(in crate::window) fn on_new_lanes(&mut self, open: usize, rtt: Duration, bounds: &Bounds) {
         let Some(before) = self.lanes_before else { return };
         if open <= before || self.settled_once {
             return;
         }
         self.lanes_before = Some(open);
-        let room = bounds.first_window(open - before, round_trip) as f64;
+        let room = bounds.first_window(open - before, rtt) as f64;
         self.least_ahead += room;
         let window = self.window as f64 + room;
         self.window = self.window.max(bounds.clamp_window(window, open));
@@ -282,7 +277,7 @@ impl Search {
         lanes: &mut Lanes,
         bounds: &Bounds,
     ) {
-        let ramping = lanes.ramping(view.now, view.round_trip);
+        let ramping = lanes.ramping(view.now, view.rtt);
         self.note_lanes(lanes);
         self.open_lanes = lanes.open();
         self.samples.push(goodput);
@@ -308,7 +303,7 @@ impl Search {
         if self.least_stretch > 1.0 {
             return MOST_STRETCH;
         }
-        let thinking = 1.0 + MOST_THINKING / view.round_trip.as_secs_f64().max(0.001);
+        let thinking = 1.0 + MOST_THINKING / view.rtt.as_secs_f64().max(0.001);
         thinking.min(MOST_STRETCH)
     }
 
@@ -373,7 +368,7 @@ impl Search {
 
     /// Bytes that each lane has on the path.
     fn lane_share(&self, goodput: f64, view: View, lanes: &Lanes) -> f64 {
-        goodput * view.round_trip.as_secs_f64() / lanes.open() as f64
+        goodput * view.rtt.as_secs_f64() / lanes.open() as f64
     }
 
     /// Window in BDPs once settled. Goodput that scatters means that data waits behind what was
@@ -385,15 +380,15 @@ impl Search {
 
     /// Bytes on the path at this goodput without a queue.
     fn bdp(&self, goodput: f64, view: View) -> f64 {
-        goodput * (view.round_trip.as_secs_f64() + ENDS_DELAY) * self.stretch
+        goodput * (view.rtt.as_secs_f64() + ENDS_DELAY) * self.stretch
     }
 }
 
 /// Whether what new lanes could bring is more than what their slow start takes, and where that is short,
 /// than what it costs to try them.
 fn pays_off(goodput: f64, view: View) -> bool {
-    let least = if view.round_trip < LONG_PATH { PAYS_OFF } else { Duration::ZERO };
-    let time = view.round_trip.mul_f64(PAYS_OFF_ROUND_TRIPS).max(least);
+    let least = if view.rtt < LONG_PATH { PAYS_OFF } else { Duration::ZERO };
+    let time = view.rtt.mul_f64(PAYS_OFF_ROUND_TRIPS).max(least);
     view.left.is_none_or(|left| left as f64 > goodput * time.as_secs_f64())
 }
 

@@ -111,11 +111,11 @@ impl Search {
     pub(in crate::window) fn start_for_lanes(
         &mut self,
         lanes: usize,
-        round_trip: Duration,
+        rtt: Duration,
         bounds: &Bounds,
     ) {
         if !self.settled_once {
-            let window = bounds.first_window(lanes, round_trip) as f64;
+            let window = bounds.first_window(lanes, rtt) as f64;
             self.window = self.window.max(bounds.clamp_window(window, self.open_lanes));
         }
     }
@@ -124,7 +124,7 @@ impl Search {
     pub(in crate::window) fn on_arrival(
         &mut self,
         bytes: u64,
-        round_trip: Duration,
+        rtt: Duration,
         full: Option<bool>,
         bounds: &Bounds,
     ) {
@@ -132,8 +132,8 @@ impl Search {
         if self.settled_once || full != Some(false) {
             return;
         }
-        let under_way = opening.mark * round_trip.as_secs_f64();
-        let most = (MOST_AHEAD * under_way).max(self.least_ahead);
+        let in_flight = opening.mark * rtt.as_secs_f64();
+        let most = (MOST_AHEAD * in_flight).max(self.least_ahead);
         let wider = (self.window as f64 + OPENING_SHARE * bytes as f64).min(most);
         self.window = self.window.max(bounds.clamp_window(wider, self.open_lanes));
     }
@@ -194,7 +194,7 @@ impl Search {
             || view.full == Some(true)
             || !proven
             || self.link_is_full(goodput, lanes)
-            || (view.round_trip < LONG_PATH && !slow)
+            || (view.rtt < LONG_PATH && !slow)
         {
             return false;
         }

@@ -125,7 +125,7 @@ impl Search {
             change,
             window_before: self.window,
             goodput_before: goodput,
-            ripe: view.now + view.round_trip + view.round,
+            ripe: view.now + view.rtt + view.round,
             to_come: self.window as f64,
             sum: 0.0,
             rounds: 0,
@@ -216,7 +216,7 @@ impl Search {
                     self.futile_lane_trials += 1;
                     let mut pause = LANE_TRIAL_PAUSE * 2u32.pow(doublings);
                     let thin = self.lane_share(mean, view, lanes) < THIN_LANE_BYTES / 4.0;
-                    if view.round_trip < LONG_PATH || thin {
+                    if view.rtt < LONG_PATH || thin {
                         lanes.want(before, view.now);
                         self.reference = trial.goodput_before;
                     } else {
@@ -247,7 +247,7 @@ impl Search {
         } else if view.full.is_some() {
             // By then it can be seen whether there is a queue.
             view.now + view.round * EARLY_PROBE_ROUNDS
-        } else if view.round_trip >= LONG_PATH || may_be_capped {
+        } else if view.rtt >= LONG_PATH || may_be_capped {
             view.now
         } else {
             FIRST_LANE_TRIAL.max(view.now)
@@ -256,7 +256,7 @@ impl Search {
     }
 
     fn plan_probe(&mut self, view: View) {
-        let pause = PROBE_PAUSE.max(view.round_trip * PROBE_ROUND_TRIPS);
+        let pause = PROBE_PAUSE.max(view.rtt * PROBE_ROUND_TRIPS);
         let doublings = self.futile_probes.min(MOST_PAUSE_DOUBLINGS);
         self.next_probe = view.now + pause * 2u32.pow(doublings);
     }

@@ -64,8 +64,8 @@ impl LaneSide {
         self.outstanding * 1000 / allowance
     }
 
-    fn carry(&mut self, now: Duration, bytes: u64, round_trip: Duration) {
-        if now >= self.round_began + round_trip {
+    fn carry(&mut self, now: Duration, bytes: u64, rtt: Duration) {
+        if now >= self.round_began + rtt {
             self.carried_before = std::mem::take(&mut self.carried);
             self.round_began = now;
         }
@@ -85,8 +85,8 @@ impl Driver {
     pub(super) fn new(control: Control, link: &Link) -> Self {
         let status = LinkStatus {
             open: 1,
-            round_trip: Some(link.round_trip),
-            connect: Some(link.round_trip * link.lane_cost),
+            rtt: Some(link.rtt),
+            connect: Some(link.rtt * link.lane_cost),
             ..LinkStatus::default()
         };
         let mut driver = Self {
@@ -174,8 +174,8 @@ impl Driver {
 
     /// The next bytes of a lane are here, in order.
     pub(super) fn arrive(&mut self, now: Duration, index: usize, mut bytes: u64) {
-        let round_trip = self.link.round_trip.unwrap_or_default();
-        self.lanes[index].carry(now, bytes, round_trip);
+        let rtt = self.link.rtt.unwrap_or_default();
+        self.lanes[index].carry(now, bytes, rtt);
         while bytes > 0 {
             let lane = &mut self.lanes[index];
             let range = lane.ranges.front_mut().expect("only what was asked for is sent");

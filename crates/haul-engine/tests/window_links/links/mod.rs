@@ -40,7 +40,7 @@ pub(crate) enum Arrival {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change {
     pub(crate) at: Duration,
-    pub(crate) round_trip: Duration,
+    pub(crate) rtt: Duration,
     pub(crate) rate: f64,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Change {
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     pub(crate) name: &'static str,
-    pub(crate) round_trip: Duration,
+    pub(crate) rtt: Duration,
     /// Up to so much is added to each segment's way, without reordering.
     pub(crate) jitter: Duration,
     /// Bytes per second of the bottleneck.
@@ -85,16 +85,16 @@ pub(crate) struct Link {
 impl Link {
     /// A clean link with a queue of one BDP (at least 64 segments of 1448 bytes), lanes of 6 MiB
     /// that take 9 round trips to open as those of SSH do, and BBR, as measured in the design.
-    pub(crate) fn new(name: &'static str, round_trip_ms: f64, megabits: f64) -> Self {
-        let round_trip = Duration::from_secs_f64(round_trip_ms / 1000.0);
+    pub(crate) fn new(name: &'static str, rtt_ms: f64, megabits: f64) -> Self {
+        let rtt = Duration::from_secs_f64(rtt_ms / 1000.0);
         let rate = megabits * 125_000.0;
         let changes = Vec::new();
         Self {
             name,
-            round_trip,
+            rtt,
             jitter: Duration::ZERO,
             rate,
-            queue_bytes: queue_bytes(round_trip, rate),
+            queue_bytes: queue_bytes(rtt, rate),
             loss: 0.0,
             lane_bytes: 6 << 20,
             lane_rate: f64::INFINITY,
@@ -108,7 +108,7 @@ impl Link {
             arrival: Arrival::Blocks,
             gauge: false,
             segment: 16 << 10,
-            length: round_trip.mul_f64(200.0).max(Duration::from_secs(5)),
+            length: rtt.mul_f64(200.0).max(Duration::from_secs(5)),
         }
     }
 
@@ -120,14 +120,14 @@ impl Link {
     /// What one round is, for time to settle: a round trip, or 10 ms where that is longer. The shortest
     /// where the path changes.
     pub(crate) fn round(&self) -> Duration {
-        let later = self.changes.iter().map(|change| change.round_trip);
-        later.fold(self.round_trip, Duration::min).max(Duration::from_millis(10))
+        let later = self.changes.iter().map(|change| change.rtt);
+        later.fold(self.rtt, Duration::min).max(Duration::from_millis(10))
     }
 }
 
 /// One BDP, and at least 64 packets.
-fn queue_bytes(round_trip: Duration, rate: f64) -> f64 {
-    (rate * round_trip.as_secs_f64()).max(64.0 * 1448.0)
+fn queue_bytes(rtt: Duration, rate: f64) -> f64 {
+    (rate * rtt.as_secs_f64()).max(64.0 * 1448.0)
 }
 
 /// What a run has shown.

@@ -82,7 +82,7 @@ struct Lane {
     received: u64,
     early: BTreeMap<u64, u64>,
     /// The round trip that the near kernel has measured last, and when.
-    round_trip: u64,
+    rtt: u64,
     measured: Option<u64>,
 }
 
@@ -149,8 +149,8 @@ impl Network {
             Event::Request { lane, bytes } => {
                 self.lanes[lane].sender.ask(bytes);
                 let queued = self.bottleneck_free.saturating_sub(self.now);
-                let way_back = queued + nanos(self.link.round_trip) / 2;
-                let took = nanos(self.link.round_trip) / 2 + way_back;
+                let way_back = queued + nanos(self.link.rtt) / 2;
+                let took = nanos(self.link.rtt) / 2 + way_back;
                 self.push(self.now + way_back, Event::RequestAck { lane, took });
                 self.send(lane);
             }
@@ -188,7 +188,7 @@ impl Network {
             }
             Event::RequestAck { lane, took } => {
                 let lane = &mut self.lanes[lane];
-                lane.round_trip = took;
+                lane.rtt = took;
                 lane.measured = Some(self.now);
             }
             Event::Look => {
@@ -197,9 +197,9 @@ impl Network {
             }
             Event::Change(index) => {
                 let change = self.link.changes[index];
-                self.link.round_trip = change.round_trip;
+                self.link.rtt = change.rtt;
                 self.link.rate = change.rate;
-                self.link.queue_bytes = queue_bytes(change.round_trip, change.rate);
+                self.link.queue_bytes = queue_bytes(change.rtt, change.rate);
             }
             Event::Wakeup => {
                 if self.wakeup == Some(self.now) {
@@ -215,16 +215,14 @@ impl Network {
         self.run.queues.push((self.time(), queue));
         if self.link.gauge {
             let now = self.now;
-            let fresh =
-                |lane: &&Lane| lane.measured.is_some_and(|at| at + 3 * lane.round_trip >= now);
-            let mut seen: Vec<u64> =
-                self.lanes.iter().filter(fresh).map(|lane| lane.round_trip).collect();
+            let fresh = |lane: &&Lane| lane.measured.is_some_and(|at| at + 3 * lane.rtt >= now);
+            let mut seen: Vec<u64> = self.lanes.iter().filter(fresh).map(|lane| lane.rtt).collect();
             seen.sort_unstable();
             let time = Duration::from_nanos;
-            let known = self.driver.link.round_trip;
+            let known = self.driver.link.rtt;
             let shortest = known.into_iter().chain(seen.first().map(|least| time(*least))).min();
             let median = seen.get(seen.len() / 2).map(|median| time(*median));
-            self.driver.link.round_trip = shortest;
+            self.driver.link.rtt = shortest;
             self.driver.link.queueing =
                 median.zip(shortest).map(|(now, shortest)| now.saturating_sub(shortest));
         }
@@ -237,7 +235,7 @@ impl Network {
         let link = self.driver.link;
         let may_open = (wished - link.open.min(wished)).min(MOST_OPENING);
         if may_open > link.opening {
-            let opens = self.now + nanos(self.link.round_trip * self.link.lane_cost);
+            let opens = self.now + nanos(self.link.rtt * self.link.lane_cost);
             for _ in link.opening..may_open {
                 self.driver.link.opening += 1;
                 self.push(opens, Event::LaneOpens);
@@ -266,7 +264,7 @@ impl Network {
             let Some(bytes) = lane.requests.pop_front() else { return };
             lane.asked += bytes;
             self.numbers += 1;
-            let arrives = self.now + nanos(self.link.round_trip) / 2 + nanos(self.link.think);
+            let arrives = self.now + nanos(self.link.rtt) / 2 + nanos(self.link.think);
             let request = Event::Request { lane: index, bytes };
             self.events.push(Reverse((arrives, self.numbers, request)));
         }
@@ -274,7 +272,7 @@ impl Network {
 
     /// Sends what a lane may send, at most a ms' worth in a burst (as Linux does with pacing).
     fn send(&mut self, index: usize) {
-        let burst = (nanos(self.link.round_trip) / 16).min(1_000_000);
+        let burst = (nanos(self.link.rtt) / 16).min(1_000_000);
         let burst_ends = self.now + burst;
         while let Some(bytes) = self.lanes[index].sender.sendable(self.link.segment) {
             let lane = &mut self.lanes[index];
@@ -339,7 +337,7 @@ impl Network {
             return;
         }
         let jitter = (nanos(self.link.jitter) as f64 * self.random()) as u64;
-        let arrives = self.bottleneck_free + nanos(self.link.round_trip) / 2 + jitter;
+        let arrives = self.bottleneck_free + nanos(self.link.rtt) / 2 + jitter;
         self.last_arrival = self.last_arrival.max(arrives);
         self.push(self.last_arrival, Event::Arrival { lane, number, offset, bytes });
     }
@@ -360,7 +358,7 @@ impl Network {
             lane.received = lane.received.max(offset + bytes);
         }
         let (acknowledged, in_order) = (lane.received, lane.received - before);
-        self.last_ack = self.last_ack.max(self.now + nanos(self.link.round_trip) / 2);
+        self.last_ack = self.last_ack.max(self.now + nanos(self.link.rtt) / 2);
         self.push(self.last_ack, Event::Ack { lane: index, number, acknowledged });
         if in_order > 0 {
             let round = (self.now / nanos(self.run.link.round())) as usize;
@@ -400,7 +398,7 @@ impl Network {
             asked: 0,
             received: 0,
             early: BTreeMap::new(),
-            round_trip: 0,
+            rtt: 0,
             measured: None,
         });
     }

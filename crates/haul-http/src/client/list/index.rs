@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 
 use super::super::answer::Head;
 use super::super::error;
-use super::super::kept::Page;
+use super::super::page_cache::Page;
 use super::super::remote::whole;
 use super::super::storage::Inner;
 use super::{ASKED, apart};

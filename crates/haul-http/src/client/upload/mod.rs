@@ -7,7 +7,7 @@
 //! write_whole: one PUT, to the name where that is whole or nothing, else to the part file
 //! ```
 //!
-//! What a server can do decides, see [`super::habits`]. Where there is no MOVE a file is put under
+//! What a server can do decides, see [`super::quirks`]. Where there is no MOVE a file is put under
 //! its name directly, and is there half when its upload breaks.
 //!
 //! Credentials are known before a body is sent, because the server has been asked something before. Whether a
@@ -38,7 +38,7 @@ pub async fn create(
     if inner.capabilities.resume {
         return Ok(Arc::new(ranges::RangeUpload::create(inner, path, options).await?));
     }
-    if let Some(place) = &inner.habits.chunks
+    if let Some(place) = &inner.quirks.chunks
         && chunks::is_worth_it(options.size)
     {
         match chunks::ChunkUpload::create(inner, path, place, options).await {

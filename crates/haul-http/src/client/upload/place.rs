@@ -52,7 +52,7 @@ impl Inner {
         let look = self.look_by_properties(part, "commit");
         // Where nothing is replaced unless that is said, it is seen soon enough that something has
         // the name.
-        let (written, there) = match self.habits.conditional {
+        let (written, there) = match self.quirks.conditional {
             true => (look.await?, None),
             false => try_join(look, self.look_by_properties(path, "commit")).await?,
         };

@@ -18,8 +18,8 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use super::super::error;
 use super::super::exchange::Ask;
 use super::super::file::{Codings, HttpFile, Opened};
-use super::super::habits::Partial;
 use super::super::pipe::Broken;
+use super::super::quirks::Partial;
 use super::super::storage::Inner;
 use super::stream::StreamUpload;
 
@@ -69,7 +69,7 @@ impl RangeUpload {
         let (mut made, mut resumed) = (false, false);
         if options.resume {
             // That something is there the server says as well when it is not to be replaced.
-            made = inner.habits.conditional && begin(inner, path, &part, true).await?;
+            made = inner.quirks.conditional && begin(inner, path, &part, true).await?;
             if !made {
                 let found = inner.look_by_properties(&part, "create").await?;
                 resumed = found.is_some_and(|entry| entry.is_file());
@@ -95,7 +95,7 @@ impl RangeUpload {
             HeaderValue::try_from(text)
                 .map_err(|error| Error::new(ErrorKind::InvalidInput, "write").with_source(error))
         };
-        let mut ask = match self.inner.habits.partial {
+        let mut ask = match self.inner.quirks.partial {
             Some(Partial::UpdateRange) => Ask::new(Method::PATCH, url, "write")
                 .with(UPDATE_RANGE, range(format!("bytes={offset}-{last}"))?)
                 .with(CONTENT_TYPE, HeaderValue::from_static(UPDATE)),
@@ -257,7 +257,7 @@ impl WriteAt for RangeUpload {
             };
         }
         let is_whole = !self.resumed && self.end.load(Ordering::Relaxed) == size;
-        if is_whole && self.inner.habits.conditional {
+        if is_whole && self.inner.quirks.conditional {
             // The server has said of each part that it has it, and replaces nothing unasked.
             return self.inner.place_as(&self.part, &self.path, size, None, options).await;
         }

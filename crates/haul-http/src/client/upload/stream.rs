@@ -293,7 +293,7 @@ impl WriteAt for StreamUpload {
         if let Some(put) = sending.put.take() {
             // How it ends does not matter any more, only that it has.
             drop(self.waits().within(ANSWERED, || self.answer(), put).await);
-            is_cut = !self.inner.habits.puts_whole;
+            is_cut = !self.inner.quirks.puts_whole;
         }
         self.inner.remove_part(&self.target).await?;
         if is_cut {

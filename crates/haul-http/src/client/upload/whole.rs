@@ -9,7 +9,7 @@ use http::header::IF_NONE_MATCH;
 use http::{HeaderName, HeaderValue, Method};
 
 use super::super::exchange::Ask;
-use super::super::habits::KEPT_TIMES;
+use super::super::quirks::KEPT_TIMES;
 use super::super::storage::Inner;
 
 /// A page that says that all went well is not longer.
@@ -27,8 +27,8 @@ pub async fn write_whole(
 ) -> Result<()> {
     inner.writable("write", path)?;
     inner.check_parent(path, "write").await?;
-    let habits = &inner.habits;
-    let directly = habits.puts_whole && (options.replace || habits.conditional);
+    let quirks = &inner.quirks;
+    let directly = quirks.puts_whole && (options.replace || quirks.conditional);
     if directly || !inner.moves(path) {
         return put_directly(inner, path, bytes, options).await;
     }
@@ -60,7 +60,7 @@ async fn put_directly(
 ) -> Result<()> {
     let mut ask = of_put(inner, path, bytes, options.metadata.modified);
     if !options.replace {
-        if !inner.habits.conditional && inner.look_by_properties(path, "write").await?.is_some() {
+        if !inner.quirks.conditional && inner.look_by_properties(path, "write").await?.is_some() {
             return Err(
                 Error::new(ErrorKind::AlreadyExists, "write").at(inner.location.display(path))
             );
@@ -104,7 +104,7 @@ async fn send(inner: &Inner, ask: &Ask) -> Result<()> {
 fn of_put(inner: &Inner, path: &RelPath, bytes: Bytes, modified: Option<Timestamp>) -> Ask {
     let mut ask = Ask::new(Method::PUT, inner.url(path), "write");
     ask.body.push(bytes);
-    if let (Some(time), Some(_)) = (modified, inner.habits.times) {
+    if let (Some(time), Some(_)) = (modified, inner.quirks.times) {
         ask = ask.with(OC_MTIME, HeaderValue::from(KEPT_TIMES.kept(time).seconds));
     }
     ask

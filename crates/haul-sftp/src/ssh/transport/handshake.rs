@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::RoundTrips;
+use super::RttSample;
 use super::channel::{Event, Line, data, subsystem_request};
 use super::connection::Connection;
 use super::end::End;
@@ -127,7 +127,7 @@ pub struct Handshake {
     /// How the user may prove to have a key (PubkeyAcceptedAlgorithms).
     user_keys: Vec<&'static str>,
     patience: Option<Duration>,
-    round_trips: RoundTrips,
+    round_trips: RttSample,
     service_requested: bool,
     ahead: Ahead,
     early: Option<Early>,
@@ -140,7 +140,7 @@ impl Handshake {
         knife: Knife,
         answers: mpsc::Receiver<Bytes>,
         config: &HostConfig,
-        round_trips: RoundTrips,
+        round_trips: RttSample,
     ) -> Self {
         Self {
             connection: Arc::clone(&knife.connection),

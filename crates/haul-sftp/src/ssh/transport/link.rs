@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use haul_net::{Gauge, Hold};
+use haul_net::{Hold, RttGauge};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -41,9 +41,9 @@ pub enum Sink {
 pub type Link = (Source, Sink);
 
 /// Over a socket, with what tells of its round trips.
-pub fn tcp(stream: TcpStream) -> (Link, Option<Gauge>) {
+pub fn tcp(stream: TcpStream) -> (Link, Option<RttGauge>) {
     // Without it the way is judged by what arrives alone.
-    let (gauge, hold) = Gauge::of(&stream).ok().unzip();
+    let (gauge, hold) = RttGauge::of(&stream).ok().unzip();
     let (read, write) = stream.into_split();
     ((Source::Tcp { stream: read, _hold: hold }, Sink::Tcp(write)), gauge)
 }

@@ -76,13 +76,13 @@ impl Memory {
     }
 
     /// What is going to be agreed on. If another connection is about to find out, and the way is
-    /// `round_trip` long, it is waited for: that connection began a round trip earlier at most, and
+    /// `rtt` long, it is waited for: that connection began a round trip earlier at most, and
     /// knowing saves two.
-    pub async fn expected(&self, round_trip: Option<Duration>) -> Expected<'_> {
-        if let Some(round_trip) = round_trip.filter(|round_trip| *round_trip >= LONG) {
+    pub async fn expected(&self, rtt: Option<Duration>) -> Expected<'_> {
+        if let Some(rtt) = rtt.filter(|rtt| *rtt >= LONG) {
             let mut known = self.known.subscribe();
             // Who does not hear of it in time goes step by step.
-            let _ = timeout(round_trip * 2, known.wait_for(|known| *known != Known::Asked)).await;
+            let _ = timeout(rtt * 2, known.wait_for(|known| *known != Known::Asked)).await;
         }
         let finding = self.known.send_if_modified(|known| {
             let first = *known == Known::Nothing;

@@ -2,7 +2,7 @@
 //! keys, certificates and their signatures are ssh-key's.
 //!
 //! ```text
-//!            ┌ receiver ← inflow ← packet (Opener) ← cipher ┐
+//!            ┌ receiver ← read_buffer ← packet (Opener) ← cipher ┐
 //! connection ┤   ├ kex, negotiation, host_key               ├ link: a socket, a command, a tunnel
 //!            └ sender ← output ←── packet (Sealer) ← cipher ┘
 //!
@@ -25,7 +25,6 @@ mod groups;
 mod handshake;
 mod host_key;
 mod identification;
-mod inflow;
 mod kex;
 #[cfg(test)]
 mod known;
@@ -33,6 +32,7 @@ pub mod link;
 mod memory;
 mod negotiation;
 mod packet;
+mod read_buffer;
 mod receiver;
 mod sender;
 mod session;
@@ -80,9 +80,9 @@ const ANSWERS: usize = 8;
 
 /// Counts the times that somebody waited for an answer from the far end.
 #[derive(Debug, Clone, Default)]
-pub struct RoundTrips(Arc<AtomicU32>);
+pub struct RttSample(Arc<AtomicU32>);
 
-impl RoundTrips {
+impl RttSample {
     /// So many more.
     pub fn add(&self, count: u32) {
         self.0.fetch_add(count, Ordering::Relaxed);
@@ -128,13 +128,13 @@ pub struct Opening<'a> {
     /// Where long waits for it are reported.
     pub waits: HostWaits,
     /// Where round trips are counted.
-    pub round_trips: RoundTrips,
+    pub round_trips: RttSample,
     /// Where key exchanges are counted.
     pub key_exchanges: KeyExchanges,
     /// What the server has agreed on before.
     pub memory: Arc<Memory>,
     /// How long the way is, if that is known.
-    pub round_trip: Option<Duration>,
+    pub rtt: Option<Duration>,
 }
 
 /// Exchanges versions and keys, and has the host key judged.
@@ -152,7 +152,7 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     let connection =
         Arc::new(Connection::new(State::new(opening.location, opening.waits), offer, rekey));
     let state = &connection.state;
-    let expected = opening.memory.expected(opening.round_trip).await;
+    let expected = opening.memory.expected(opening.rtt).await;
     connection
         .greet(IDENTIFICATION, expected.guess.as_ref())
         .map_err(|end| end.before_keys(state))?;

@@ -14,12 +14,12 @@ use super::cipher::Cipher;
 use super::connection::Connection;
 use super::end::{End, violation};
 use super::identification::Identification;
-use super::inflow::Inflow;
 use super::kex::{Exchange, Exchanged};
 use super::link::Source;
 use super::memory::Memory;
 use super::negotiation::Agreed;
 use super::packet::{Opened, Opener};
+use super::read_buffer::ReadBuffer;
 use super::state::{Greeter, Phase, one_line, printable};
 use super::wire::{Put, Reader, message};
 use super::{IDENTIFICATION, KeyExchanges, host_key};
@@ -77,7 +77,7 @@ struct Begun {
 pub struct Receiver {
     connection: Arc<Connection>,
     source: Source,
-    inflow: Inflow,
+    read_buffer: ReadBuffer,
     opener: Opener,
     keys: Keys,
     agreed: Option<Agreed>,
@@ -108,7 +108,7 @@ impl Receiver {
         Self {
             connection,
             source,
-            inflow: Inflow::new(),
+            read_buffer: ReadBuffer::new(),
             opener: Opener::clear(),
             keys: Keys::Settled,
             agreed: None,
@@ -142,7 +142,7 @@ impl Receiver {
                 self.connection.output().begin_exchange(&self.connection.offer)?;
                 self.connection.send();
             }
-            let whole = self.opener.coming(&mut self.inflow.buffer)?.unwrap_or(0);
+            let whole = self.opener.coming(&mut self.read_buffer.buffer)?.unwrap_or(0);
             self.fill(whole).await?;
         }
     }
@@ -151,7 +151,7 @@ impl Receiver {
     async fn identification(&mut self) -> Result<String, End> {
         let mut lines = Identification::default();
         loop {
-            if let Some(line) = lines.next(&mut self.inflow.buffer)? {
+            if let Some(line) = lines.next(&mut self.read_buffer.buffer)? {
                 return Ok(line);
             }
             if let Err(end) = self.fill(0).await {
@@ -163,10 +163,10 @@ impl Receiver {
     /// Reads what there is, with room for a packet of `whole` bytes; asks the server whether it is
     /// there if nothing comes.
     async fn fill(&mut self, whole: usize) -> Result<(), End> {
-        self.inflow.make_room(whole);
+        self.read_buffer.make_room(whole);
         let interval = self.alive.interval.filter(|_| self.connection.is_open());
         let read = loop {
-            let reading = self.source.read(&mut self.inflow.buffer);
+            let reading = self.source.read(&mut self.read_buffer.buffer);
             let Some(interval) = interval else { break reading.await };
             match timeout(interval, reading).await {
                 Ok(read) => break read,
@@ -187,7 +187,7 @@ impl Receiver {
             return Err(End::Closed);
         }
         self.unanswered = 0;
-        self.inflow.read(read);
+        self.read_buffer.read(read);
         // Later ones are no first.
         let _ = self.connection.state.first_exchange.set(self.began.elapsed());
         Ok(())
@@ -195,11 +195,13 @@ impl Receiver {
 
     /// The next whole message that was read.
     fn next_message(&mut self) -> Result<Option<Bytes>, End> {
-        let Some(whole) = self.opener.coming(&mut self.inflow.buffer)? else { return Ok(None) };
-        if self.inflow.buffer.len() < whole {
+        let Some(whole) = self.opener.coming(&mut self.read_buffer.buffer)? else {
+            return Ok(None);
+        };
+        if self.read_buffer.buffer.len() < whole {
             return Ok(None);
         }
-        let mut packet = self.inflow.buffer.split_to(whole);
+        let mut packet = self.read_buffer.buffer.split_to(whole);
         Ok(Some(match self.opener.open(&mut packet)? {
             Opened::Within(message) => packet.freeze().slice(message),
             Opened::Apart(message) => message.into(),

@@ -12,11 +12,11 @@ use haul_storage::{Error, Location, Scheme};
 use super::Person;
 use super::connect::{connect, locate};
 use crate::args::{ConfigAddArgs, ProtocolArg};
+use crate::backends::{Places, location_of, settings_of};
 use crate::config::edit::{self, NewRemote};
 use crate::config::{Config, check_name, location, replace, user_name};
 use crate::exit::{Exit, Stop};
 use crate::output::{Printer, json};
-use crate::places::{Places, location_of, settings_of};
 
 /// Runs it.
 pub(super) async fn run(

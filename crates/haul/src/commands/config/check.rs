@@ -6,10 +6,10 @@ use futures_util::{StreamExt as _, stream};
 
 use super::connect::{connect, locate};
 use crate::args::ConfigCheckArgs;
+use crate::backends::Places;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{Printer, json};
-use crate::places::Places;
 
 /// Remotes that are connected to at a time.
 const SIDE_BY_SIDE: usize = 8;

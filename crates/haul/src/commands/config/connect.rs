@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use haul_storage::{Error, ErrorKind, Location};
 
+use crate::backends::Places;
 use crate::exit::Stop;
 use crate::output::Printer;
-use crate::places::Places;
 use crate::units::duration;
 
 /// A remote that was connected to.

@@ -1,9 +1,9 @@
 //! `haul config list`.
 
+use crate::backends::location_of;
 use crate::config::{Config, Entry, Section};
 use crate::exit::Exit;
 use crate::output::{Printer, json};
-use crate::places::location_of;
 
 /// Runs it.
 pub(super) fn run(config: &Config, printer: &Printer) -> Exit {

@@ -8,10 +8,10 @@ use haul_storage::{Location, Scheme};
 
 use super::usual;
 use crate::args::ConfigShowArgs;
+use crate::backends::{location_of, netrc_of, secret_of, settings_of};
 use crate::config::{Config, Entry, NamedBy, Section, option_names};
 use crate::exit::{Exit, Stop};
 use crate::output::{Printer, json};
-use crate::places::{location_of, netrc_of, secret_of, settings_of};
 use crate::settings::usual_profile;
 
 /// One line.

@@ -14,7 +14,7 @@ use crate::dav::{killed_upload, write_tree};
 use crate::http::wait_for_bytes;
 use crate::session::Session;
 
-fn round_trip(url: &str, root: &std::path::Path, options: &str) {
+fn rtt(url: &str, root: &std::path::Path, options: &str) {
     let session = Session::new();
     write_tree(&session, 300);
     let same = |there: &str| {
@@ -47,14 +47,14 @@ fn url(scheme: &str, server: &Vsftpd) -> String {
 #[test]
 fn a_tree_goes_to_vsftpd_and_back() {
     let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
-    round_trip(&url("ftp", &server), &server.root(), "");
+    rtt(&url("ftp", &server), &server.root(), "");
 }
 
 #[test]
 fn a_tree_goes_to_vsftpd_and_back_encrypted() {
     let Some(server) = Vsftpd::start(Tls::Explicit, &[]) else { return };
     let options = format!("--cacert {}", server.certificate().display());
-    round_trip(&url("ftps", &server), &server.root(), &options);
+    rtt(&url("ftps", &server), &server.root(), &options);
 }
 
 #[test]

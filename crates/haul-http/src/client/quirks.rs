@@ -53,7 +53,7 @@ pub enum Times {
 
 /// What is known of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Habits {
+pub struct Quirks {
     /// How parts are written, if they can be.
     pub partial: Option<Partial>,
     /// Where pieces of large files are put together (Nextcloud, ownCloud): a directory's URL.
@@ -70,7 +70,7 @@ pub struct Habits {
     pub moves: bool,
 }
 
-impl Habits {
+impl Quirks {
     /// A WebDAV server of which nothing is known.
     pub const fn unknown() -> Self {
         Self {
@@ -91,28 +91,28 @@ impl Habits {
             values.collect::<Vec<_>>().join(",").to_ascii_lowercase()
         };
         let (dav, allow, server) = (all(&DAV), all(&ALLOW).replace(' ', ""), all(&SERVER));
-        let mut habits = Self::unknown();
+        let mut quirks = Self::unknown();
         if dav.split(',').any(|class| class.trim() == "sabredav-partialupdate") {
-            habits.partial = Some(Partial::UpdateRange);
+            quirks.partial = Some(Partial::UpdateRange);
         }
         if dav.contains("<http://apache.org/dav/propset/fs/1>") {
-            habits.partial = Some(Partial::ContentRange);
-            (habits.puts_whole, habits.conditional, habits.tells_made) = (true, true, true);
+            quirks.partial = Some(Partial::ContentRange);
+            (quirks.puts_whole, quirks.conditional, quirks.tells_made) = (true, true, true);
         } else if allow.starts_with("get,head,put,delete,mkcol,copy,move,propfind,options") {
-            (habits.puts_whole, habits.tells_made) = (true, true);
+            (quirks.puts_whole, quirks.tells_made) = (true, true);
         } else if is_own_cloud(&dav, root) {
-            (habits.puts_whole, habits.conditional, habits.tells_made) = (true, true, true);
-            habits.times = Some(Times::OwnCloud);
-            habits.chunks = chunks(root);
+            (quirks.puts_whole, quirks.conditional, quirks.tells_made) = (true, true, true);
+            quirks.times = Some(Times::OwnCloud);
+            quirks.chunks = chunks(root);
         } else if server == "haul" {
-            (habits.puts_whole, habits.conditional, habits.tells_made) = (true, true, true);
-            habits.times = Some(Times::Haul);
+            (quirks.puts_whole, quirks.conditional, quirks.tells_made) = (true, true, true);
+            quirks.times = Some(Times::Haul);
         }
         // What is of class 1 has it (RFC 4918, 18.1). Plain servers say that they have no MOVE.
-        habits.moves = dav.split(',').any(|class| class.trim() == "1")
+        quirks.moves = dav.split(',').any(|class| class.trim() == "1")
             || allow.is_empty()
             || allow.split(',').any(|method| method == "move");
-        habits
+        quirks
     }
 
     /// What a storage there can do.
@@ -182,11 +182,11 @@ fn chunks(root: &Url) -> Option<Url> {
 mod tests {
     use super::*;
 
-    fn of(headers: &[(&'static str, &'static str)], root: &str) -> Habits {
+    fn of(headers: &[(&'static str, &'static str)], root: &str) -> Quirks {
         let headers = headers.iter().map(|(name, value)| {
             (HeaderName::from_static(name), http::HeaderValue::from_static(value))
         });
-        Habits::of(&headers.collect(), &Url::parse(root).unwrap())
+        Quirks::of(&headers.collect(), &Url::parse(root).unwrap())
     }
 
     #[test]
@@ -209,21 +209,21 @@ mod tests {
 
     #[test]
     fn a_server_before_others_is_not_taken_for_them() {
-        let habits = of(&[("dav", "1, 2"), ("server", "nginx/1.25")], "http://h/dav/");
-        assert_eq!(habits, Habits::unknown());
+        let quirks = of(&[("dav", "1, 2"), ("server", "nginx/1.25")], "http://h/dav/");
+        assert_eq!(quirks, Quirks::unknown());
     }
 
     #[test]
     fn a_server_that_has_no_move_is_written_to_directly() {
-        let habits = of(&[("allow", "GET, HEAD, PUT, DELETE, OPTIONS")], "http://h/");
-        assert!(!habits.moves && !habits.capabilities().rename);
+        let quirks = of(&[("allow", "GET, HEAD, PUT, DELETE, OPTIONS")], "http://h/");
+        assert!(!quirks.moves && !quirks.capabilities().rename);
     }
 
     #[test]
     fn the_pieces_of_nextcloud_have_a_place_of_their_user() {
         let dav = "1, 3, extended-mkcol, access-control, nextcloud-checksum-update, nc-calendar";
-        let habits = of(&[("dav", dav)], "https://h/cloud/remote.php/dav/files/me/Photos/");
-        let place = habits.chunks.map(|url| url.path().to_owned());
+        let quirks = of(&[("dav", dav)], "https://h/cloud/remote.php/dav/files/me/Photos/");
+        let place = quirks.chunks.map(|url| url.path().to_owned());
         assert_eq!(place.as_deref(), Some("/cloud/remote.php/dav/uploads/me/"));
     }
 }

@@ -26,9 +26,9 @@ pub(crate) const ACCEPTED: &[(&str, Option<char>)] = &[
 
 /// The accepted options.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct HabitArgs;
+pub(crate) struct AcceptedArgs;
 
-impl Args for HabitArgs {
+impl Args for AcceptedArgs {
     fn augment_args(command: Command) -> Command {
         ACCEPTED.iter().fold(command, |command, (long, letter)| {
             let arg = Arg::new(*long).long(*long).action(ArgAction::Count);
@@ -43,7 +43,7 @@ impl Args for HabitArgs {
     }
 }
 
-impl FromArgMatches for HabitArgs {
+impl FromArgMatches for AcceptedArgs {
     fn from_arg_matches(_: &ArgMatches) -> Result<Self, clap::Error> {
         Ok(Self)
     }

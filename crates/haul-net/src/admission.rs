@@ -1,5 +1,5 @@
-//! Places of a server's connections. Who has not signed in cannot take all of them, and from one
-//! address not even those that are for strangers.
+//! Admission of a server's connections. Who has not signed in cannot take all of them, and from one
+//! address not even those that are for unauthenticated.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How many connections there may be at once.
 #[derive(Debug)]
-pub struct Places {
+pub struct Admission {
     all: usize,
-    strangers: usize,
+    unauthenticated: usize,
     of_one_address: usize,
     taken: Mutex<Taken>,
 }
@@ -18,40 +18,47 @@ pub struct Places {
 #[derive(Debug, Default)]
 struct Taken {
     all: usize,
-    strangers: usize,
+    unauthenticated: usize,
     by_address: HashMap<IpAddr, usize>,
 }
 
 /// The place of a connection, until it is dropped.
 #[derive(Debug)]
-pub struct Place {
-    places: Arc<Places>,
+pub struct Admitted {
+    admission: Arc<Admission>,
     address: IpAddr,
-    is_stranger: AtomicBool,
+    is_unauthenticated: AtomicBool,
 }
 
-impl Places {
+impl Admission {
     /// That many in all, and of those so many for who has not signed in. One address may have three
     /// quarters of these; this machine's own may have all, as many users of a proxy come from there.
-    pub fn new(all: usize, strangers: usize) -> Arc<Self> {
-        let strangers = strangers.min(all);
-        let of_one_address = strangers - strangers / 4;
-        Arc::new(Self { all, strangers, of_one_address, taken: Mutex::default() })
+    pub fn new(all: usize, unauthenticated: usize) -> Arc<Self> {
+        let unauthenticated = unauthenticated.min(all);
+        let of_one_address = unauthenticated - unauthenticated / 4;
+        Arc::new(Self { all, unauthenticated, of_one_address, taken: Mutex::default() })
     }
 
     /// A place for a stranger, if there is one.
-    pub fn enter(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
+    pub fn enter(self: &Arc<Self>, from: IpAddr) -> Option<Admitted> {
         let address = network(from);
         let mut taken = self.taken();
         let of_address = taken.by_address.get(&address).copied().unwrap_or(0);
-        let most = if address.is_loopback() { self.strangers } else { self.of_one_address };
-        if taken.all >= self.all || taken.strangers >= self.strangers || of_address >= most {
+        let most = if address.is_loopback() { self.unauthenticated } else { self.of_one_address };
+        if taken.all >= self.all
+            || taken.unauthenticated >= self.unauthenticated
+            || of_address >= most
+        {
             return None;
         }
         taken.all += 1;
-        taken.strangers += 1;
+        taken.unauthenticated += 1;
         *taken.by_address.entry(address).or_default() += 1;
-        Some(Place { places: Arc::clone(self), address, is_stranger: AtomicBool::new(true) })
+        Some(Admitted {
+            admission: Arc::clone(self),
+            address,
+            is_unauthenticated: AtomicBool::new(true),
+        })
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -59,17 +66,17 @@ impl Places {
     }
 }
 
-impl Place {
+impl Admitted {
     /// Its connection has signed in: it is no stranger any longer.
     pub fn is_known(&self) {
-        if self.is_stranger.swap(false, Ordering::Relaxed) {
-            self.forget(&mut self.places.taken());
+        if self.is_unauthenticated.swap(false, Ordering::Relaxed) {
+            self.forget(&mut self.admission.taken());
         }
     }
 
-    /// Counts it among the strangers no longer.
+    /// Counts it among the unauthenticated no longer.
     fn forget(&self, taken: &mut Taken) {
-        taken.strangers -= 1;
+        taken.unauthenticated -= 1;
         if let Some(count) = taken.by_address.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
@@ -79,11 +86,11 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Admitted {
     fn drop(&mut self) {
-        let mut taken = self.places.taken();
+        let mut taken = self.admission.taken();
         taken.all -= 1;
-        if *self.is_stranger.get_mut() {
+        if *self.is_unauthenticated.get_mut() {
             self.forget(&mut taken);
         }
     }
@@ -109,29 +116,29 @@ mod tests {
 
     #[test]
     fn strangers_leave_room_for_who_has_signed_in_and_one_address_for_others() {
-        let places = Places::new(12, 8);
-        let enter = |address| places.enter(from(address));
+        let admission = Admission::new(12, 8);
+        let enter = |address| admission.enter(from(address));
         let mut first: Vec<_> = (0..6).map(|_| enter("192.0.2.1").unwrap()).collect();
         assert!(enter("192.0.2.1").is_none());
         assert!(enter("::ffff:192.0.2.1").is_none(), "it is the same address");
         let second = [enter("192.0.2.2").unwrap(), enter("192.0.2.3").unwrap()];
-        assert!(enter("192.0.2.4").is_none(), "all places of strangers are taken");
+        assert!(enter("192.0.2.4").is_none(), "all admission of unauthenticated are taken");
         first[0].is_known();
         first[0].is_known();
         let third = enter("192.0.2.4").unwrap();
         drop(first.pop());
         let fourth = enter("192.0.2.1").unwrap();
         drop((first, second, third, fourth));
-        let taken = places.taken();
-        assert_eq!((taken.all, taken.strangers, taken.by_address.len()), (0, 0, 0));
+        let taken = admission.taken();
+        assert_eq!((taken.all, taken.unauthenticated, taken.by_address.len()), (0, 0, 0));
     }
 
     #[test]
     fn no_more_than_all_enter_whoever_they_are() {
-        let places = Places::new(3, 3);
-        let entered: Vec<_> = (0..3).map(|_| places.enter(from("127.0.0.1")).unwrap()).collect();
-        entered.iter().for_each(Place::is_known);
-        assert!(places.enter(from("127.0.0.1")).is_none());
+        let admission = Admission::new(3, 3);
+        let entered: Vec<_> = (0..3).map(|_| admission.enter(from("127.0.0.1")).unwrap()).collect();
+        entered.iter().for_each(Admitted::is_known);
+        assert!(admission.enter(from("127.0.0.1")).is_none());
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(super) const LONG: Duration = Duration::from_millis(10);
 
 /// The last look on each lane, once the end of the file has been asked for.
 #[derive(Debug, Default)]
-pub(super) struct Behind(Mutex<Option<Looks>>);
+pub(super) struct TrailingCheck(Mutex<Option<Looks>>);
 
 /// By lane; none where it could not be looked, so that nothing can be said.
 type Looks = HashMap<usize, Option<Look>>;
@@ -29,10 +29,10 @@ type Looks = HashMap<usize, Option<Look>>;
 #[derive(Debug)]
 struct Look {
     answer: JoinHandle<(Result<Response>, Instant)>,
-    round_trip: Duration,
+    rtt: Duration,
 }
 
-impl Behind {
+impl TrailingCheck {
     /// Looks behind `part`, if the end was asked for; behind everything, if it is the end.
     pub(super) fn look(
         &self,
@@ -65,7 +65,7 @@ impl Behind {
             let (answer, at) = look.answer.await.ok()?;
             seen.push(answer.ok()?);
             newest = newest.max(Some(at));
-            longest = longest.max(look.round_trip);
+            longest = longest.max(look.rtt);
         }
         newest.filter(|newest| *newest + longest >= asked).map(|_| seen)
     }
@@ -77,10 +77,10 @@ impl Behind {
 
 /// Looks on a lane where that tells something and is worth it.
 fn look_on(lane: &Session, question: &Request) -> Option<Look> {
-    let round_trip = lane.round_trip().filter(|_| lane.is_in_turn())?;
-    (round_trip >= LONG).then(|| {
+    let rtt = lane.rtt().filter(|_| lane.is_in_turn())?;
+    (rtt >= LONG).then(|| {
         let pending = lane.request(question);
         let answer = tokio::spawn(async move { (pending.answer().await, Instant::now()) });
-        Look { answer, round_trip }
+        Look { answer, rtt }
     })
 }

@@ -19,14 +19,14 @@ const KEPT: usize = 6;
 
 /// What was read and not yet taken.
 #[derive(Debug)]
-pub struct Inflow {
+pub struct ReadBuffer {
     /// What is there, with room behind it.
     pub buffer: BytesMut,
     spent: VecDeque<BytesMut>,
     size: usize,
 }
 
-impl Inflow {
+impl ReadBuffer {
     /// Nothing yet.
     pub fn new() -> Self {
         Self { buffer: BytesMut::with_capacity(FIRST), spent: VecDeque::new(), size: FIRST }

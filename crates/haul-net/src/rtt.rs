@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Reads the round trips of one connection, for as long as that is open.
 #[derive(Debug)]
-pub struct Gauge {
+pub struct RttGauge {
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux is asked"))]
     socket: Weak<OwnedFd>,
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux is asked"))]
@@ -50,7 +50,7 @@ struct Mean {
 
 /// Round trips of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RoundTrips {
+pub struct RttSample {
     /// The shortest of the last minutes.
     pub shortest: Duration,
     /// That of the packets that were timed since the last look; where bytes only come, a running mean.
@@ -59,7 +59,7 @@ pub struct RoundTrips {
     pub idle: Duration,
 }
 
-impl RoundTrips {
+impl RttSample {
     /// The round trip at present, if packets were timed in the last two or in `recent`.
     pub fn at_present(&self, recent: Duration) -> Option<Duration> {
         (self.idle <= (self.shortest * 2).max(recent)).then_some(self.now)
@@ -78,7 +78,7 @@ pub fn queueing(
     Some(seen.get(seen.len() / 2)?.saturating_sub(shortest?))
 }
 
-impl Gauge {
+impl RttGauge {
     /// For a connected TCP socket, until what comes with it is dropped.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Gauge {
 
     /// What is known now; `None` where the system does not tell, or has not yet measured anything,
     /// and when the connection is closed.
-    pub fn round_trips(&self) -> Option<RoundTrips> {
+    pub fn round_trips(&self) -> Option<RttSample> {
         let info = self.info()?;
         let micros = f64::from(info.mean_us);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,7 +112,7 @@ impl Gauge {
         *last = Some(mean);
         let shortest = f64::from(info.shortest_us);
         let time = |micros: f64| Duration::from_secs_f64(micros / 1e6);
-        Some(RoundTrips {
+        Some(RttSample {
             shortest: time(shortest),
             now: time(mean.latest.max(shortest)),
             idle: Duration::from_millis(info.idle_ms.into()),
@@ -165,7 +165,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
-        let (gauge, hold) = Gauge::of(&near).unwrap();
+        let (gauge, hold) = RttGauge::of(&near).unwrap();
         for _ in 0..100 {
             near.write_all(b"question").unwrap();
             far.read_exact(&mut [0; 8]).unwrap();
@@ -192,8 +192,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
-        let (sent, _sent) = Gauge::of(&near).unwrap();
-        let (gauge, hold) = Gauge::of_data(&near, Direction::In).unwrap();
+        let (sent, _sent) = RttGauge::of(&near).unwrap();
+        let (gauge, hold) = RttGauge::of_data(&near, Direction::In).unwrap();
         assert_eq!(gauge.round_trips(), None);
         let mut piece = vec![0; 1 << 20];
         let seen = loop {
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn connections_of_a_path_that_has_become_longer_are_compared_with_its_shortest() {
         let ms = Duration::from_millis;
-        let seen = |shortest, now, idle| RoundTrips { shortest, now, idle };
+        let seen = |shortest, now, idle| RttSample { shortest, now, idle };
         let recent = ms(100);
         // Two from before the path became longer, two that were opened after it, and one at rest.
         let all = [
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_socket_that_is_not_connected_tells_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (gauge, _hold) = Gauge::of(&listener).unwrap();
+        let (gauge, _hold) = RttGauge::of(&listener).unwrap();
         assert_eq!(gauge.round_trips(), None);
     }
 }

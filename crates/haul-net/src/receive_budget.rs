@@ -45,16 +45,16 @@ const KEPT: usize = 2 * SLOTS * MOST_LONGER as usize;
 
 /// What comes from one host.
 #[derive(Debug)]
-pub struct Inflow {
-    round_trip: Duration,
+pub struct ReceiveBudget {
+    rtt: Duration,
     began: Instant,
     state: Mutex<State>,
 }
 
-/// One connection of an [`Inflow`], until it is dropped.
+/// One connection of an [`ReceiveBudget`], until it is dropped.
 #[derive(Debug)]
-pub struct Feeder {
-    inflow: Arc<Inflow>,
+pub struct BudgetShare {
+    receive_budget: Arc<ReceiveBudget>,
     /// The slot in which it was looked at last, and how many bytes had come until then.
     looked: u64,
     received: u64,
@@ -78,22 +78,27 @@ struct Flow {
     most: u64,
 }
 
-impl Inflow {
+impl ReceiveBudget {
     /// Over a path of which this is the shortest round trip; `None` if it is too short to matter.
-    pub fn over(round_trip: Duration) -> Option<Arc<Self>> {
+    pub fn over(rtt: Duration) -> Option<Arc<Self>> {
         let (began, state) = (Instant::now(), Mutex::default());
-        (round_trip >= SHORT).then(|| Arc::new(Self { round_trip, began, state }))
+        (rtt >= SHORT).then(|| Arc::new(Self { rtt, began, state }))
     }
 
     /// One connection more, which is `socket`. What has come over it does not count.
-    pub fn feeder(self: &Arc<Self>, socket: &impl AsFd) -> Feeder {
+    pub fn feeder(self: &Arc<Self>, socket: &impl AsFd) -> BudgetShare {
         self.state().connections += 1;
         let received = received(socket).map_or(0, |(received, _)| received);
-        Feeder { inflow: Arc::clone(self), looked: self.now(), received, own: Flow::default() }
+        BudgetShare {
+            receive_budget: Arc::clone(self),
+            looked: self.now(),
+            received,
+            own: Flow::default(),
+        }
     }
 
     fn now(&self) -> u64 {
-        let slot = (self.round_trip / SLOTS as u32).as_nanos().max(1);
+        let slot = (self.rtt / SLOTS as u32).as_nanos().max(1);
         u64::try_from(self.began.elapsed().as_nanos() / slot).unwrap_or(u64::MAX)
     }
 
@@ -102,25 +107,25 @@ impl Inflow {
     }
 }
 
-impl Feeder {
+impl BudgetShare {
     /// How much more may be under way on its connection, which is `socket`; `None` where the system does
     /// not tell what has come.
     pub fn share(&mut self, socket: &impl AsFd) -> Option<u64> {
         let (received, micros) = received(socket)?;
         let came = received.saturating_sub(self.received);
         self.received = received;
-        let round_trip = Duration::from_micros(micros.into());
-        Some(self.came(came, self.inflow.now(), round_trip))
+        let rtt = Duration::from_micros(micros.into());
+        Some(self.came(came, self.receive_budget.now(), rtt))
     }
 
-    fn came(&mut self, bytes: u64, now: u64, round_trip: Duration) -> u64 {
+    fn came(&mut self, bytes: u64, now: u64, rtt: Duration) -> u64 {
         let (first, last) = (self.looked, now.max(self.looked));
         self.looked = last;
         self.own.came(first, last, bytes);
-        let mut state = self.inflow.state();
+        let mut state = self.receive_budget.state();
         state.all.came(first, last, bytes);
         let connections = state.connections.max(1);
-        let times = round_trip.as_secs_f64() / self.inflow.round_trip.as_secs_f64();
+        let times = rtt.as_secs_f64() / self.receive_budget.rtt.as_secs_f64();
         if times > 0.0 && times < SHORTER {
             // What came in a round trip of the beginning comes in so much less time now.
             let equal = state.all.with_headroom(state.all.most, SLOTS) as f64 * times;
@@ -149,9 +154,9 @@ fn received(socket: &impl AsFd) -> Option<(u64, u32)> {
     }
 }
 
-impl Drop for Feeder {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
-        self.inflow.state().connections -= 1;
+        self.receive_budget.state().connections -= 1;
     }
 }
 
@@ -236,16 +241,16 @@ mod tests {
         assert_eq!(flow.with_headroom(flow.most, SLOTS), all);
     }
 
-    /// Connections of a host with round trips of `round_trip`.
-    fn connections<const N: usize>(round_trip: Duration) -> [Feeder; N] {
+    /// Connections of a host with round trips of `rtt`.
+    fn connections<const N: usize>(rtt: Duration) -> [BudgetShare; N] {
         let (socket, _other) = UnixStream::pair().unwrap();
-        let inflow = Inflow::over(round_trip).unwrap();
-        std::array::from_fn(|_| inflow.feeder(&socket))
+        let receive_budget = ReceiveBudget::over(rtt).unwrap();
+        std::array::from_fn(|_| receive_budget.feeder(&socket))
     }
 
     #[test]
     fn short_paths_are_left_alone() {
-        assert!(Inflow::over(Duration::from_millis(2)).is_none());
+        assert!(ReceiveBudget::over(Duration::from_millis(2)).is_none());
     }
 
     #[test]
@@ -260,7 +265,7 @@ mod tests {
 
     #[test]
     fn who_brings_all_is_not_held_by_those_that_bring_nothing() {
-        let mut connections: [Feeder; 8] = connections(Duration::from_secs(1000));
+        let mut connections: [BudgetShare; 8] = connections(Duration::from_secs(1000));
         let mut bytes = MIB / 8;
         for slot in 0..10 * SLOTS as u64 {
             if slot % SLOTS as u64 == 0 {
@@ -276,27 +281,26 @@ mod tests {
 
     #[test]
     fn where_a_round_trip_takes_much_longer_more_may_be_under_way() {
-        let round_trip = Duration::from_secs(1000);
-        let [mut connection] = connections(round_trip);
+        let rtt = Duration::from_secs(1000);
+        let [mut connection] = connections(rtt);
         let slots = SLOTS as u64;
         // As long as it ever was: what comes in a round trip, and half as much.
         let steady: Vec<u64> =
-            (0..4 * slots).map(|slot| connection.came(MIB, slot, round_trip * 3 / 2)).collect();
+            (0..4 * slots).map(|slot| connection.came(MIB, slot, rtt * 3 / 2)).collect();
         assert_eq!(steady.last(), Some(&(12 * MIB)));
         // Ten times as long, and no more comes: it takes ten times as much to go on as it does.
-        let far: Vec<u64> = (0..20 * slots)
-            .map(|slot| connection.came(MIB, 4 * slots + slot, round_trip * 10))
-            .collect();
+        let far: Vec<u64> =
+            (0..20 * slots).map(|slot| connection.came(MIB, 4 * slots + slot, rtt * 10)).collect();
         assert_eq!(far.last(), Some(&(120 * MIB)));
     }
 
     /// As when a path becomes longer within a transfer.
     #[test]
     fn a_slow_start_over_a_path_that_has_become_longer_may_almost_double() {
-        let round_trip = Duration::from_secs(1000);
-        let [mut old, mut connection] = connections(round_trip);
+        let rtt = Duration::from_secs(1000);
+        let [mut old, mut connection] = connections(rtt);
         for slot in 0..4 * SLOTS as u64 {
-            old.came(MIB, slot, round_trip);
+            old.came(MIB, slot, rtt);
         }
         drop(old);
         let (slots, mut each) = (10 * SLOTS as u64, MIB / 64);
@@ -304,8 +308,7 @@ mod tests {
             each *= 2;
             let came = each * slots;
             let first = 4 * SLOTS as u64 + round * slots;
-            let shares =
-                (first..first + slots).map(|slot| connection.came(each, slot, round_trip * 10));
+            let shares = (first..first + slots).map(|slot| connection.came(each, slot, rtt * 10));
             let share = shares.last().unwrap();
             assert!(share > came * 9 / 5, "{share} after {came}");
         }
@@ -313,13 +316,13 @@ mod tests {
 
     #[test]
     fn where_the_path_becomes_shorter_less_may_be_under_way() {
-        let round_trip = Duration::from_secs(1000);
-        let [mut connection] = connections(round_trip);
+        let rtt = Duration::from_secs(1000);
+        let [mut connection] = connections(rtt);
         let slots = SLOTS as u64;
         for slot in 0..4 * slots {
-            connection.came(MIB, slot, round_trip);
+            connection.came(MIB, slot, rtt);
         }
-        let shares = (4 * slots..6 * slots).map(|slot| connection.came(MIB, slot, round_trip / 4));
+        let shares = (4 * slots..6 * slots).map(|slot| connection.came(MIB, slot, rtt / 4));
         // Two slots are a round trip now.
         assert_eq!(shares.last(), Some(3 * MIB));
     }
@@ -333,15 +336,15 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let receiver = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut sender, _) = listener.accept().unwrap();
-        let inflow = Inflow::over(Duration::from_secs(1000)).unwrap();
-        let mut feeder = inflow.feeder(&receiver);
+        let receive_budget = ReceiveBudget::over(Duration::from_secs(1000)).unwrap();
+        let mut feeder = receive_budget.feeder(&receiver);
         assert_eq!(feeder.share(&receiver), Some(0));
         sender.write_all(&[0; 32 << 10]).unwrap();
         while feeder.share(&receiver).unwrap() < 32 << 10 {}
         drop(feeder);
         // What had come before does not count a second time.
-        let before = inflow.state().all.latest(SLOTS);
-        inflow.feeder(&receiver).share(&receiver).unwrap();
-        assert_eq!(inflow.state().all.latest(SLOTS), before);
+        let before = receive_budget.state().all.latest(SLOTS);
+        receive_budget.feeder(&receiver).share(&receiver).unwrap();
+        assert_eq!(receive_budget.state().all.latest(SLOTS), before);
     }
 }

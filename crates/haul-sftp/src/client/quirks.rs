@@ -21,9 +21,9 @@ const BRIEF: usize = 4;
 /// What a small file is taken for when a lane is chosen for it.
 const LIKELY: u64 = 16 << 10;
 
-/// What is known of a server's habits.
+/// What is known of a server's quirks.
 #[derive(Debug)]
-pub(super) struct Habits {
+pub(super) struct Quirks {
     writes: OnceLock<Writes>,
     lost_in_trial: AtomicBool,
     one_handle_a_file: AtomicBool,
@@ -33,7 +33,7 @@ pub(super) struct Habits {
     brief: Arc<Semaphore>,
 }
 
-impl Default for Habits {
+impl Default for Quirks {
     fn default() -> Self {
         Self {
             writes: OnceLock::new(),
@@ -47,7 +47,7 @@ impl Default for Habits {
     }
 }
 
-impl Habits {
+impl Quirks {
     /// In which order it takes a file's bytes, if that is known.
     pub(super) fn writes(&self) -> Option<Writes> {
         self.writes.get().copied()
@@ -159,7 +159,7 @@ pub(super) struct Opening<'a> {
 impl Opening<'_> {
     /// The lane to try on: any, or after a refusal one on which nothing is open.
     pub(super) async fn lane(&mut self) -> Result<Lane> {
-        if self.refused.is_none() && !self.host.habits.is_one_handle_a_session() {
+        if self.refused.is_none() && !self.host.quirks.is_one_handle_a_session() {
             let bytes = if self.brief { LIKELY } else { 0 };
             let room = self.host.choose(bytes).await?;
             let session = Arc::clone(&room);
@@ -177,7 +177,7 @@ impl Opening<'_> {
     /// It was opened.
     pub(super) fn opened(&self) {
         if self.refused.is_some() {
-            self.host.habits.learn_one_handle_a_session();
+            self.host.quirks.learn_one_handle_a_session();
         }
     }
 
@@ -205,10 +205,10 @@ impl SftpHost {
     async fn own_lane(&self, brief: bool) -> Result<Lane> {
         let turn = match brief {
             // Nobody closes the semaphore.
-            true => Arc::clone(&self.habits.brief).acquire_owned().await.ok(),
+            true => Arc::clone(&self.quirks.brief).acquire_owned().await.ok(),
             false => None,
         };
-        let idle = Arc::clone(&self.habits.idle);
+        let idle = Arc::clone(&self.quirks.idle);
         let session = loop {
             let next = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             match next {

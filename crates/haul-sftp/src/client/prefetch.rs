@@ -22,7 +22,7 @@ pub(super) const PIECE: u64 = 64 << 10;
 
 /// Questions and the answers that are on their way.
 #[derive(Debug)]
-pub(super) struct Foresight<A> {
+pub(super) struct Prefetch<A> {
     any: AtomicBool,
     asked: Mutex<Vec<Early<A>>>,
 }
@@ -34,12 +34,12 @@ struct Early<A> {
     until: Instant,
 }
 
-impl<A> Foresight<A> {
+impl<A> Prefetch<A> {
     /// Of what has just been asked.
     pub(super) fn new(asked: Vec<(Request, A)>) -> Self {
-        let foresight = Self { any: AtomicBool::new(false), asked: Mutex::default() };
-        asked.into_iter().for_each(|(question, answer)| foresight.add(question, answer));
-        foresight
+        let prefetch = Self { any: AtomicBool::new(false), asked: Mutex::default() };
+        asked.into_iter().for_each(|(question, answer)| prefetch.add(question, answer));
+        prefetch
     }
 
     /// Something has just been asked early.
@@ -194,43 +194,43 @@ mod tests {
         let asked = Bytes::from_static(b"/a");
         let questions = of_source(&asked);
         let count = questions.len();
-        let foresight = Foresight::new(questions.into_iter().zip(0..).collect());
-        assert_eq!(foresight.take(&Request::Stat(asked.clone())), Some(1));
-        assert_eq!(foresight.take(&Request::Lstat(asked.clone())), None);
-        assert_eq!(foresight.take(&Request::Stat(asked.clone())), Some(2));
-        assert_eq!(foresight.take(&Request::Stat(asked.clone())), None);
+        let prefetch = Prefetch::new(questions.into_iter().zip(0..).collect());
+        assert_eq!(prefetch.take(&Request::Stat(asked.clone())), Some(1));
+        assert_eq!(prefetch.take(&Request::Lstat(asked.clone())), None);
+        assert_eq!(prefetch.take(&Request::Stat(asked.clone())), Some(2));
+        assert_eq!(prefetch.take(&Request::Stat(asked.clone())), None);
         let other = Bytes::from_static(b"/b");
-        foresight.change(|early| {
+        prefetch.change(|early| {
             if let Request::Opendir(path) = early {
                 path.clone_from(&other);
             }
         });
-        assert_eq!(foresight.take(&Request::Opendir(asked)), None);
-        assert_eq!(foresight.take(&Request::Opendir(other)), Some(3));
+        assert_eq!(prefetch.take(&Request::Opendir(asked)), None);
+        assert_eq!(prefetch.take(&Request::Opendir(other)), Some(3));
         assert_eq!(count, 7);
     }
 
     #[test]
     fn pieces_are_of_the_file_that_has_the_handle() {
         let asked = of_file(&Bytes::from_static(b"/a")).into_iter().chain([of_piece(3)]);
-        let foresight = Foresight::new(asked.zip(0..).collect());
+        let prefetch = Prefetch::new(asked.zip(0..).collect());
         let other = Handle::from(Bytes::from_static(b"other"));
-        assert_eq!(foresight.take_pieces(&other), []);
-        assert_eq!(foresight.take_pieces(&first_handle()), [(Range::new(3 * PIECE, PIECE), 2)]);
-        assert_eq!(foresight.take_pieces(&first_handle()), []);
+        assert_eq!(prefetch.take_pieces(&other), []);
+        assert_eq!(prefetch.take_pieces(&first_handle()), [(Range::new(3 * PIECE, PIECE), 2)]);
+        assert_eq!(prefetch.take_pieces(&first_handle()), []);
     }
 
     #[test]
     fn an_answer_that_is_old_is_not_given() {
         let asked = Bytes::from_static(b"/a");
-        let foresight = Foresight::new(vec![(Request::Stat(asked.clone()), 1)]);
-        foresight.forget();
-        assert!(foresight.has(&Request::Stat(asked.clone())) && !foresight.is_empty());
-        foresight.lock()[0].until = Instant::now() - Duration::from_millis(1);
-        assert!(!foresight.has(&Request::Stat(asked.clone())));
-        assert_eq!(foresight.take(&Request::Stat(asked)), None);
-        assert!(!foresight.is_empty());
-        foresight.forget();
-        assert!(foresight.is_empty() && foresight.lock().is_empty());
+        let prefetch = Prefetch::new(vec![(Request::Stat(asked.clone()), 1)]);
+        prefetch.forget();
+        assert!(prefetch.has(&Request::Stat(asked.clone())) && !prefetch.is_empty());
+        prefetch.lock()[0].until = Instant::now() - Duration::from_millis(1);
+        assert!(!prefetch.has(&Request::Stat(asked.clone())));
+        assert_eq!(prefetch.take(&Request::Stat(asked)), None);
+        assert!(!prefetch.is_empty());
+        prefetch.forget();
+        assert!(prefetch.is_empty() && prefetch.lock().is_empty());
     }
 }

@@ -20,11 +20,11 @@ use crate::parse::Url;
 
 /// The questions, once the last part of a file has been asked for.
 #[derive(Debug, Default)]
-pub struct Behind {
+pub struct TrailingCheck {
     asked: Mutex<Option<Vec<Part>>>,
 }
 
-impl Behind {
+impl TrailingCheck {
     /// A part was asked for on a lane. With the last part of the file the question is asked on all
     /// lanes, and from then on behind every part.
     pub async fn part_asked(

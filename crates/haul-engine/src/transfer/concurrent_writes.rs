@@ -11,23 +11,23 @@ const PUTS: usize = 16;
 
 /// Blocks of a range that are being written.
 #[derive(Default)]
-pub struct Puts<'a> {
-    under_way: FuturesUnordered<BoxFuture<'a, Result<()>>>,
+pub struct ConcurrentWrites<'a> {
+    in_flight: FuturesUnordered<BoxFuture<'a, Result<()>>>,
 }
 
-impl<'a> Puts<'a> {
+impl<'a> ConcurrentWrites<'a> {
     /// Adds one, and waits while there are too many.
     pub async fn add(&mut self, put: BoxFuture<'a, Result<()>>) -> Result<()> {
-        self.under_way.push(put);
-        while self.under_way.len() >= PUTS {
-            self.under_way.next().await.transpose()?;
+        self.in_flight.push(put);
+        while self.in_flight.len() >= PUTS {
+            self.in_flight.next().await.transpose()?;
         }
         Ok(())
     }
 
     /// Whether none is under way.
     pub fn is_empty(&self) -> bool {
-        self.under_way.is_empty()
+        self.in_flight.is_empty()
     }
 
     /// Does something while they go on; ends with the first of them that fails.
@@ -36,7 +36,7 @@ impl<'a> Puts<'a> {
         loop {
             tokio::select! {
                 biased;
-                Some(ended) = self.under_way.next(), if !self.under_way.is_empty() => ended?,
+                Some(ended) = self.in_flight.next(), if !self.in_flight.is_empty() => ended?,
                 done = &mut doing => return Ok(done),
             }
         }
@@ -44,7 +44,7 @@ impl<'a> Puts<'a> {
 
     /// Waits for one to end; `None` if there is none.
     pub async fn next(&mut self) -> Option<Result<()>> {
-        self.under_way.next().await
+        self.in_flight.next().await
     }
 
     /// Waits for all of them; gives the first error.

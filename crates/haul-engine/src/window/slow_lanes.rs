@@ -1,4 +1,4 @@
-//! The trickle: a short path on which each lane carries little, second after second, as when a server
+//! The slow_lanes: a short path on which each lane carries little, second after second, as when a server
 //! gives each connection so much and no more. Rounds cannot tell, as such servers send in bursts with
 //! silence between them, and what was asked for before takes seconds to come. More lanes are tried at
 //! once, and given back where they bring nothing.
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 const MOST_DOUBLINGS: u32 = 6;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Trickle {
+pub(super) struct SlowLanes {
     /// When the spell under way began.
     begun: Duration,
     /// When something arrived last before it; `None` before the first bytes.
@@ -57,7 +57,7 @@ pub(super) struct Trickle {
     futile: u32,
 }
 
-impl Trickle {
+impl SlowLanes {
     /// So many bytes have arrived, and so many are left on their way.
     pub(super) fn on_progress(&mut self, now: Duration, bytes: u64, in_flight: u64) {
         self.in_flight = in_flight;
