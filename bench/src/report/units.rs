@@ -76,20 +76,8 @@ pub(super) fn memory(bytes: u64) -> String {
 
 /// Date and time, UTC, of seconds since 1970.
 pub(super) fn date(seconds: u64) -> String {
-    // Days to a date by counting years from March, so that the leap day is a year's last
-    // (Howard Hinnant, "chrono-compatible low-level date algorithms"). No sign to care for: all
-    // dates are after 1970.
-    let days = seconds / 86_400 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute) = (seconds / 3600 % 24, seconds / 60 % 60);
-    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+    let time = i64::try_from(seconds).ok().and_then(|at| jiff::Timestamp::from_second(at).ok());
+    time.map_or_else(|| "never".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M UTC").to_string())
 }
 
 fn scaled(value: f64, units: &[(f64, &str)]) -> Option<String> {

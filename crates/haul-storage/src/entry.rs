@@ -37,24 +37,6 @@ impl Timestamp {
     }
 }
 
-impl Timestamp {
-    /// Its day in UTC, `YYYY-MM-DD`, by H. Hinnant's `civil_from_days`: years begin in March, so that a leap day
-    /// is the last of its year.
-    pub fn date(self) -> String {
-        let days = self.seconds.div_euclid(86_400) + 719_468;
-        let era = days.div_euclid(146_097);
-        let day_of_era = days.rem_euclid(146_097);
-        let year_of_era =
-            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * month + 2) / 5 + 1;
-        let month = if month < 10 { month + 3 } else { month - 9 };
-        let year = year_of_era + era * 400 + i64::from(month <= 2);
-        format!("{year:04}-{month:02}-{day:02}")
-    }
-}
-
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         match time.duration_since(UNIX_EPOCH) {
@@ -289,22 +271,6 @@ mod tests {
             let time = Timestamp { seconds, nanos };
             assert_eq!(Timestamp::from(SystemTime::from(time)), time);
         }
-    }
-
-    #[test]
-    fn dates_are_those_of_the_gregorian_calendar() {
-        // As `date -u -d @N +%F` prints them.
-        for (seconds, date) in [
-            (0, "1970-01-01"),
-            (-1, "1969-12-31"),
-            (951_782_400, "2000-02-29"),
-            (4_107_542_400, "2100-03-01"),
-            (4_294_967_295, "2106-02-07"),
-            (-2_147_483_648, "1901-12-13"),
-        ] {
-            assert_eq!(Timestamp { seconds, nanos: 0 }.date(), date);
-        }
-        assert!(Timestamp::LATEST.date() > Timestamp::default().date());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! backend (`memory`) and the conformance kit (`conformance`) that every backend has to pass.
 
 mod block;
+mod calendar;
 mod capabilities;
 mod entry;
 mod error;

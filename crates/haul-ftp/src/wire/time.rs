@@ -3,8 +3,6 @@
 
 use haul_storage::{KeptTimes, Timestamp};
 
-const DAY: i64 = 86_400;
-
 /// Years of four digits.
 pub const KEPT_TIMES: KeptTimes = KeptTimes::seconds(-62_167_219_200, 253_402_300_799);
 
@@ -20,47 +18,18 @@ pub fn parse_time(text: &[u8]) -> Option<Timestamp> {
     };
     let (year, month, day) = (number(0, 4), number(4, 6), number(6, 8));
     let (hour, minute, second) = (number(8, 10), number(10, 12), number(12, 14));
-    let valid = (1..=12).contains(&month) && (1..=31).contains(&day);
     // A leap second is a second.
-    if !valid || hour > 23 || minute > 59 || second > 60 {
+    if hour > 23 || minute > 59 || second > 60 {
         return None;
     }
-    let seconds = days(year, month, day) * DAY + hour * 3600 + minute * 60 + second;
-    Some(Timestamp { seconds, nanos: 0 })
+    let midnight = Timestamp::midnight(year, month, day)?;
+    Some(Timestamp { seconds: midnight + hour * 3600 + minute * 60 + second, nanos: 0 })
 }
 
 /// Writes a time; `None` for years that do not have four digits.
 pub fn format_time(time: Timestamp) -> Option<String> {
-    let (day, second) = (time.seconds.div_euclid(DAY), time.seconds.rem_euclid(DAY));
-    let (year, month, day) = civil(day);
-    (0..=9999).contains(&year).then(|| {
-        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-        format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}{second:02}")
-    })
-}
-
-/// Days since 1970-01-01 of a date of the Gregorian calendar. Years begin in March, so that a leap day
-/// is the last of its year (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms").
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
-}
-
-/// The inverse of [`days`].
-fn civil(days: i64) -> (i64, i64, i64) {
-    let days = days.saturating_add(719_468);
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    (year, month, day_of_year - (153 * shifted + 2) / 5 + 1)
+    let time = time.utc().filter(|time| time.year() >= 0)?;
+    Some(time.strftime("%Y%m%d%H%M%S").to_string())
 }
 
 #[cfg(test)]

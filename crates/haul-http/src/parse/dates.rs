@@ -128,31 +128,11 @@ fn seconds(
     time: (i64, u32),
     offset_seconds: i64,
 ) -> Option<Timestamp> {
-    if !(1600..=9999).contains(&year) || !(1..=12).contains(&month) {
+    if !(1600..=9999).contains(&year) {
         return None;
     }
-    if !(1..=days_of_month(year, month)).contains(&day) {
-        return None;
-    }
-    // Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", days_from_civil: the year
-    // begins in March, so that the leap day is its last.
-    let shifted = if month <= 2 { year - 1 } else { year };
-    let era = shifted.div_euclid(400);
-    let year_of_era = shifted.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    let days = era * 146_097 + day_of_era - 719_468;
-    Some(Timestamp { seconds: days * 86_400 + time.0 - offset_seconds, nanos: time.1 })
-}
-
-fn days_of_month(year: i64, month: i64) -> i64 {
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    match month {
-        2 if leap => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
+    let midnight = Timestamp::midnight(year, month, day)?;
+    Some(Timestamp { seconds: midnight + time.0 - offset_seconds, nanos: time.1 })
 }
 
 #[cfg(test)]

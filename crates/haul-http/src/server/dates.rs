@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use haul_storage::Timestamp;
+
 /// The last second that has a form: years of five digits have none.
 const LAST: u64 = 253_402_300_799;
 
@@ -12,11 +14,7 @@ pub(super) fn http(time: SystemTime) -> String {
 
 /// As RFC 3339 has it: `1994-11-06T08:49:37Z`.
 pub(super) fn iso(time: SystemTime) -> String {
-    let seconds = seconds(time);
-    let (year, month, day) = civil(seconds / 86_400);
-    let of_day = seconds % 86_400;
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    Timestamp::from(whole_seconds(time)).utc().map_or_else(String::new, |time| format!("{time}Z"))
 }
 
 /// A header's time.
@@ -31,21 +29,6 @@ pub(super) fn whole_seconds(time: SystemTime) -> SystemTime {
 
 fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()).min(LAST)
-}
-
-/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Counts years
-/// from March, so that the day that comes and goes is their last.
-const fn civil(days: u64) -> (u64, u64, u64) {
-    const DAYS_IN_400_YEARS: u64 = 146_097;
-    let days = days + 719_468;
-    let (era, of_era) = (days / DAYS_IN_400_YEARS, days % DAYS_IN_400_YEARS);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let from_january = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + if from_january < 3 { 1 } else { 0 };
-    (year, from_january, day)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Entries of a directory as READDIR gives them, and attributes as the protocol has them.
 
 use bytes::Bytes;
+use haul_storage::Timestamp;
 use rustix::fs::{AtFlags, Dir, FileType, Stat, fstat, statat};
 use rustix::io::{Errno, Result};
 
@@ -92,35 +93,14 @@ fn mode(mode: u32) -> String {
 /// `Feb  3 04:05`, or `Feb  3  2001` when that is more than half a year from now; UTC.
 fn date(seconds: i64) -> String {
     const HALF_A_YEAR: i64 = 183 * 86_400;
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
-    let (year, month, day) = civil(seconds.div_euclid(86_400));
-    let month = MONTHS[month % 12];
-    if now.saturating_sub(seconds).abs() < HALF_A_YEAR {
-        let of_day = seconds.rem_euclid(86_400);
-        format!("{month} {day:>2} {:02}:{:02}", of_day / 3600, of_day / 60 % 60)
-    } else {
-        format!("{month} {day:>2}  {year}")
-    }
-}
-
-/// Year, month from 0 and day of the month of a day counted from 1970-01-01, in the Gregorian
-/// calendar. Counts years from March, so that the day that comes and goes is their last.
-fn civil(days: i64) -> (i64, usize, i64) {
-    const DAYS_IN_400_YEARS: i64 = 146_097;
-    let days = days + 719_468;
-    let era = days.div_euclid(DAYS_IN_400_YEARS);
-    let of_era = days.rem_euclid(DAYS_IN_400_YEARS);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let from_january = if month < 10 { month + 2 } else { month - 10 };
-    let year = year + era * 400 + i64::from(from_january < 2);
-    (year, usize::try_from(from_january).unwrap_or(0), day)
+    let form =
+        if now.saturating_sub(seconds).abs() < HALF_A_YEAR { "%b %e %H:%M" } else { "%b %e  %Y" };
+    let time = Timestamp { seconds, nanos: 0 }.utc();
+    // Only clients that show the line as it is see that a date is out of the calendar.
+    time.map_or_else(|| "Jan  1  1970".to_owned(), |time| time.strftime(form).to_string())
 }
 
 #[cfg(test)]
@@ -137,10 +117,9 @@ mod tests {
 
     #[test]
     fn dates_are_those_of_the_calendar() {
-        assert_eq!(civil(0), (1970, 0, 1));
-        assert_eq!(civil(11_016), (2000, 1, 29));
-        assert_eq!(civil(11_017), (2000, 2, 1));
-        assert_eq!(civil(-1), (1969, 11, 31));
+        assert_eq!(date(0), "Jan  1  1970");
+        assert_eq!(date(-1), "Dec 31  1969");
         assert_eq!(date(951_782_400), "Feb 29  2000");
+        assert_eq!(date(i64::MAX), "Jan  1  1970");
     }
 }
