@@ -162,7 +162,7 @@ impl Control {
             }
         }
         self.break_off();
-        Err(protocol("wait for a reply", "the server says again and again that it begins"))
+        Err(protocol("read the reply", "too many preliminary (1xx) replies"))
     }
 
     /// The next reply. Nothing is lost if the future is dropped.
@@ -189,7 +189,7 @@ impl Control {
                 }
                 if has_crashed(&reply) && ![GREETING, "USER", "PASS"].contains(&verb) {
                     self.stream = None;
-                    return Err(lost(WAIT, format!("the server says: {reply}")));
+                    return Err(lost(WAIT, format!("the server replied: {reply}")));
                 }
                 return Ok(reply);
             }
@@ -211,7 +211,7 @@ impl Control {
                 Err(_) => {
                     self.learnt.learn(Lesson::OneAtATime);
                     let cause =
-                        format!("no {awaited}, which was sent together with other commands");
+                        format!("no {awaited}, which was sent in one packet with other commands");
                     return Err(lost(WAIT, cause));
                 }
             },
@@ -220,7 +220,7 @@ impl Control {
             Ok(0) => Err(lost(WAIT, "the server closed the connection")),
             Ok(_) => Ok(()),
             Err(error) => {
-                let cause = format!("{}, while waiting for the {awaited}", error.cause());
+                let cause = format!("{} while waiting for the {awaited}", error.cause());
                 Err(lost(WAIT, cause))
             }
         }
@@ -232,7 +232,8 @@ impl Control {
     }
 
     fn endless(&mut self, limit: Duration) -> Error {
-        let cause = format!("the {} has not ended after {} s", self.awaited(), limit.as_secs());
+        let cause =
+            format!("the {} is still incomplete after {} s", self.awaited(), limit.as_secs());
         self.break_off();
         lost(WAIT, cause)
     }
@@ -275,7 +276,7 @@ impl Control {
 /// What is owed first, in the place of a command.
 const GREETING: &str = "";
 
-const WAIT: &str = "wait for a reply";
+const WAIT: &str = "read the reply";
 
 fn gone() -> Error {
     lost("send a command", "the connection is lost")

@@ -13,7 +13,7 @@ use crate::wire::Reply;
 /// The error that a reply stands for.
 pub(crate) fn refused(operation: &'static str, reply: &Reply) -> Error {
     let (kind, retry) = kind_of(reply);
-    Error::new(kind, operation).because(format!("the server says: {reply}")).with_retry(retry)
+    Error::new(kind, operation).because(format!("the server replied: {reply}")).with_retry(retry)
 }
 
 /// That a reply says it is done.

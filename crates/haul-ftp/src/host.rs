@@ -223,7 +223,7 @@ impl FtpHost {
             }
         });
         begun.await.map_err(|_| {
-            Error::new(ErrorKind::Busy, "create").because("it is being written already")
+            Error::new(ErrorKind::Busy, "create").because("it is already being written")
         })?;
         Ok(Writing { host: Arc::clone(self), part: part.to_vec() })
     }

@@ -66,7 +66,7 @@ impl Inner {
     /// What is at a path; `NotFound` if nothing is.
     pub(crate) async fn look(&self, path: &RelPath) -> Result<Found> {
         let found = self.find(path).await?;
-        found.ok_or_else(|| self.at(Error::new(ErrorKind::NotFound, "look at"), path))
+        found.ok_or_else(|| self.at(Error::new(ErrorKind::NotFound, "access"), path))
     }
 
     /// What is at a path, if anything is.
@@ -117,7 +117,7 @@ impl Inner {
             return Ok(());
         }
         let invalid = Error::new(ErrorKind::InvalidInput, "create");
-        Err(self.at(invalid.because("the server's names are UTF-8, and this one is not"), path))
+        Err(self.at(invalid.because("the server's names are UTF-8, and this name is not"), path))
     }
 
     /// Where the part file of `path` is.

@@ -201,7 +201,7 @@ impl Lanes {
                 Ok(Err(_)) => return Err(Error::new(ErrorKind::Interrupted, "connect")),
                 Err(_) if self.lock().is_hopeless(purpose) => {
                     return Err(Error::new(ErrorKind::Busy, "connect").at(self.host()).because(
-                        "the server takes no further connection, and those there are are in use",
+                        "the server accepts no further connection, and all open ones are in use",
                     ));
                 }
                 Err(_) => self.serve(),

@@ -330,7 +330,8 @@ impl Listing {
             if kept.found.len() > MOST_KEPT || bytes > MOST_BYTES_KEPT {
                 drop(lane.stop(data).await);
                 return Err(Error::new(ErrorKind::Unsupported, "list").because(format!(
-                    "more than {MOST_KEPT} entries or {} MiB are in it, and the server has no MLSD",
+                    "its listing has more than {MOST_KEPT} entries or {} MiB, and the server has \
+                     no MLSD",
                     MOST_BYTES_KEPT >> 20
                 )));
             }
@@ -344,7 +345,7 @@ impl Listing {
         match data.ended_properly() {
             Some(true) => known.store(true, Ordering::Relaxed),
             Some(false) if unfinished || known.load(Ordering::Relaxed) => {
-                return Err(lost("list", "the connection broke before the end of the listing"));
+                return Err(lost("list", "the connection was lost before the end of the listing"));
             }
             _ => {}
         }
@@ -395,7 +396,13 @@ impl Listing {
                 return Ok(None);
             }
             let shown: String = line.escape_ascii().to_string().chars().take(200).collect();
-            let error = protocol("list", format!("a line of the listing makes no sense: {shown}"));
+            let error = protocol(
+                "list",
+                format!(
+                    "a line of the listing cannot be parsed: \
+                                                  {shown}"
+                ),
+            );
             return Err(self.inner.at(error, &self.directory));
         };
         if matches!(name, b"." | b"..") {

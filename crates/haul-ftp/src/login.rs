@@ -192,21 +192,21 @@ impl Login {
         let reply = control.ask(&Command::new("AUTH", "TLS")?).await?;
         if reply.code() != 234 {
             if self.offers_tls.load(Ordering::Relaxed) {
-                return Err(refused("agree on TLS", &reply));
+                return Err(refused("negotiate TLS", &reply));
             }
             if self.options.tls == TlsMode::Auto && !control.is_broken() {
                 self.offers_no_tls.store(true, Ordering::Relaxed);
                 return Ok(None);
             }
-            return Err(Error::new(ErrorKind::Unsupported, "agree on TLS").because(format!(
-                "the server offers none: {reply}; without it nothing is sent (ftp:// does without)"
+            return Err(Error::new(ErrorKind::Unsupported, "negotiate TLS").because(format!(
+                "the server does not offer TLS: {reply}; ftps:// requires it, ftp:// does not"
             )));
         }
         let security = self.security()?;
         let secured = control.secure(&security).await;
         if !secured.map_err(|error| tls::explain(error, &self.host))? {
-            let cause = "something was put behind the answer to AUTH TLS, in plain text";
-            return Err(protocol("agree on TLS", cause));
+            let cause = "unencrypted data follows the reply to AUTH TLS; it may be injected";
+            return Err(protocol("negotiate TLS", cause));
         }
         self.offers_tls.store(true, Ordering::Relaxed);
         Ok(Some(security))
@@ -231,7 +231,7 @@ impl Login {
         }
         commands.push(Command::new("USER", user)?);
         let mut replies = control.exchange(&commands).await?;
-        let answer = replies.pop().ok_or_else(|| protocol("log in", "no answer"))?;
+        let answer = replies.pop().ok_or_else(|| protocol("log in", "no reply"))?;
         if let Some(protection) = replies.pop().filter(|reply| !reply.is_done()) {
             return Err(unprotected(&protection));
         }
@@ -293,7 +293,7 @@ impl Login {
         match answer.code() {
             230 | 202 | 232 => Ok(()),
             332 => Err(Error::new(ErrorKind::Unsupported, "log in")
-                .because("the server wants an account (ACCT), which is not supported")),
+                .because("the server requires an account (ACCT), which is not supported")),
             _ => Err(self.not_logged_in(user, answer)),
         }
     }
@@ -336,11 +336,11 @@ impl Login {
         // Who has been let in before is not refused for the password.
         let too_many = is_too_many(reply) || (reply.code() == 530 && self.server.get().is_some());
         if too_many {
-            let cause = format!("the server says: {reply}");
+            let cause = format!("the server replied: {reply}");
             return Error::new(ErrorKind::Busy, "log in").because(cause);
         }
         let error = refused("log in", reply).with_retry(Retry::Never);
-        error.because(format!("as {}, the server says: {reply}", user.escape_debug()))
+        error.because(format!("user {}: the server replied: {reply}", user.escape_debug()))
     }
 
     async fn find_password(&self, user: &str, trial: &mut Trial) -> Result<Secret> {
@@ -355,7 +355,7 @@ impl Login {
         let given = self.prompter.secret(&question).await?;
         given.ok_or_else(|| {
             let user = user.escape_debug();
-            let cause = format!("the server wants a password for {user}, and none was given");
+            let cause = format!("the server requires a password for {user}, and none was given");
             // Who has given up is not asked for each lane.
             trial.refused = Some(cause.clone());
             denied(cause)
@@ -377,7 +377,7 @@ impl Login {
             [Command::bare("FEAT"), utf8, binary, Command::bare("SYST"), Command::bare("PWD")];
         let replies = control.exchange(&commands).await?;
         let [feat, _, binary, system, home] = &replies[..] else {
-            return Err(protocol("log in", "an answer is missing"));
+            return Err(protocol("log in", "a reply is missing"));
         };
         is_binary(binary)?;
         let features = Features::parse(feat);
@@ -406,7 +406,7 @@ fn utf8() -> Result<Command> {
 
 fn unprotected(reply: &Reply) -> Error {
     Error::new(ErrorKind::Unsupported, "encrypt data connections")
-        .because(format!("the server says: {reply}"))
+        .because(format!("the server replied: {reply}"))
 }
 
 fn is_binary(reply: &Reply) -> Result<()> {
@@ -415,7 +415,7 @@ fn is_binary(reply: &Reply) -> Result<()> {
     }
     // Anything else alters what passes.
     Err(Error::new(ErrorKind::Unsupported, "set the transfer type")
-        .because(format!("the server says: {reply}")))
+        .because(format!("the server replied: {reply}")))
 }
 
 /// The path in `257 "/a ""quoted"" path" is current`; an absolute one.

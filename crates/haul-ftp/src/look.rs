@@ -23,7 +23,7 @@ pub(crate) async fn look(session: &mut Session, path: &[u8]) -> Result<Option<Fo
 async fn find(session: &mut Session, path: &[u8]) -> Result<Option<Found>> {
     if session.server.mlst() {
         let replies = session.exchange(&[Command::new("MLST", path)?]).await?;
-        let reply = replies.first().ok_or_else(|| protocol("look at", "a reply is missing"))?;
+        let reply = replies.first().ok_or_else(|| protocol("access", "a reply is missing"))?;
         if !reply.is_unknown() {
             return by_facts(reply);
         }
@@ -40,9 +40,11 @@ fn by_facts(reply: &Reply) -> Result<Option<Found>> {
         let lines = reply.lines().iter();
         let found = lines.filter_map(|line| facts(line.strip_prefix(b" ").unwrap_or(line))).next();
         let found = found.map(|line| line.found);
-        return found.map(Some).ok_or_else(|| protocol("look at", format!("no facts: {reply}")));
+        return found
+            .map(Some)
+            .ok_or_else(|| protocol("access", format!("no facts in the reply: {reply}")));
     }
-    unless_absent(refused("look at", reply), reply)
+    unless_absent(refused("access", reply), reply)
 }
 
 /// `SIZE` is of files only, `CWD` of directories only.
@@ -53,7 +55,7 @@ async fn by_commands(session: &mut Session, path: &[u8]) -> Result<Option<Found>
     }
     let mut replies = session.exchange(&commands).await?.into_iter();
     let (Some(directory), Some(time)) = (replies.next(), replies.next()) else {
-        return Err(protocol("look at", "a reply is missing"));
+        return Err(protocol("access", "a reply is missing"));
     };
     if directory.is_done() {
         return Ok(Some(Found::of(EntryKind::Directory)));
@@ -65,13 +67,13 @@ async fn by_commands(session: &mut Session, path: &[u8]) -> Result<Option<Found>
             learnt.learn(Lesson::SizeWorks);
             let bytes = self::size(&size);
             let bytes =
-                bytes.ok_or_else(|| protocol("look at", format!("no size is in: {size}")))?;
+                bytes.ok_or_else(|| protocol("access", format!("no size in the reply: {size}")))?;
             return Ok(Some(Found { size: Some(bytes), modified, ..Found::of(EntryKind::File) }));
         }
         Some(size) if size.is_unknown_command() => learnt.learn(Lesson::NoSize),
         Some(size) if size.is_unknown() => {}
         Some(size) => {
-            let error = refused("look at", &size);
+            let error = refused("access", &size);
             let clear = error.kind() == ErrorKind::NotFound
                 || learnt.knows(Lesson::SizeWorks)
                 || learnt.is_unlistable(parent_and_name(path).0);
@@ -95,7 +97,7 @@ async fn by_listing(session: &mut Session, path: &[u8]) -> Result<Option<Found>>
     }
     let entered = session.exchange(&[Command::new("CWD", parent)?]).await?;
     if let Some(reply) = entered.iter().find(|reply| !reply.is_done()) {
-        return unless_absent(refused("look at", reply), reply);
+        return unless_absent(refused("access", reply), reply);
     }
     let learnt = std::sync::Arc::clone(&session.server.learnt);
     let mut ways = Vec::new();
@@ -174,7 +176,7 @@ pub(crate) async fn measure(session: &mut Session, path: &[u8]) -> Result<u64> {
             session.server.learnt.learn(Lesson::NoSize);
         }
     }
-    let mut data = session.transfer(0, Command::new("RETR", path)?, "look at").await?;
+    let mut data = session.transfer(0, Command::new("RETR", path)?, "access").await?;
     if let Some(bytes) = session.announced() {
         session.stop(data).await?;
         return Ok(bytes);
@@ -184,7 +186,7 @@ pub(crate) async fn measure(session: &mut Session, path: &[u8]) -> Result<u64> {
         let piece = crate::data::receive(&mut data, u64::MAX).await?;
         if piece.is_empty() {
             drop(data);
-            session.finish("look at").await?;
+            session.finish("access").await?;
             return Ok(bytes);
         }
         bytes += piece.len() as u64;

@@ -149,7 +149,11 @@ impl Inner {
         }
         let shown = String::from_utf8_lossy(aside).escape_debug().to_string();
         let error = refused("remove the old file", reply);
-        let cause = format!("the new file is there, the old one is now {shown}: {}", error.cause());
+        let cause = format!(
+            "the new file is in place, the old one is now {shown}: \
+                             {}",
+            error.cause()
+        );
         Err(self.at(error.because(cause), path))
     }
 
@@ -182,7 +186,7 @@ impl Inner {
 
     fn in_the_way(&self, path: &RelPath) -> Error {
         let error = Error::new(ErrorKind::AlreadyExists, "rename");
-        self.at(error.because("there is something of that name"), path)
+        self.at(error.because("the name already exists"), path)
     }
 }
 

@@ -81,7 +81,7 @@ pub(crate) fn file_entry(entry: Entry) -> Result<Entry> {
         EntryKind::Directory => {
             Err(Error::new(ErrorKind::IsADirectory, "open").because("it is a directory"))
         }
-        _ => Err(Error::new(ErrorKind::InvalidInput, "open").because("it is no regular file")),
+        _ => Err(Error::new(ErrorKind::InvalidInput, "open").because("it is not a regular file")),
     }
 }
 
@@ -240,7 +240,7 @@ impl Reading {
             Ok(more) if !more.is_empty() => {
                 drop(lane.stop(data).await);
                 return Err(Error::new(ErrorKind::Changed, "read").because(format!(
-                    "the server said that it has {} bytes, and sends more",
+                    "the server reported a size of {} bytes and sent more",
                     self.size
                 )));
             }
@@ -257,7 +257,7 @@ impl Reading {
             return error;
         }
         Error::new(ErrorKind::Changed, "read").because(format!(
-            "the server said that it has {} bytes, and ends at byte {at}",
+            "the server reported a size of {} bytes and ended at byte {at}",
             self.size
         ))
     }

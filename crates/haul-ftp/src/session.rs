@@ -204,7 +204,7 @@ impl Session {
         if self.over {
             return Err(protocol(
                 "write",
-                "the server says that it has all before anything was sent",
+                "the server confirmed the transfer before any data was sent",
             ));
         }
         self.server.in_use.add(data.measure(Direction::Out));
@@ -337,11 +337,10 @@ impl Session {
             return Ok((port, true));
         }
         if reply.is_done() {
-            return Err(protocol(operation, format!("no port is in: {reply}")));
+            return Err(protocol(operation, format!("no port in the reply: {reply}")));
         }
         Err(Error::new(ErrorKind::Unsupported, operation).because(format!(
-            "the server takes no data connections (neither EPSV nor PASV: {reply}); it would connect \
-             to this machine (active mode), which is not supported"
+            "the server supports neither EPSV nor PASV ({reply}); haul does not support active mode"
         )))
     }
 
@@ -388,7 +387,7 @@ impl Session {
             Ok(reply) => reply.map(drop),
             Err(_) => {
                 self.control.break_off();
-                Err(lost("end a transfer", "the server does not say that it has ended"))
+                Err(lost("end a transfer", "the server did not confirm the end of the transfer"))
             }
         }
     }
@@ -496,7 +495,7 @@ fn no_data_connection(
     failed: Option<io::Error>,
     limit: Duration,
 ) -> Error {
-    let what = format!("the data connection to {endpoint} cannot be made");
+    let what = format!("cannot open the data connection to {endpoint}");
     match failed.filter(|error| error.kind() != io::ErrorKind::TimedOut) {
         Some(error) => {
             // What is wrong with TLS will be wrong again.

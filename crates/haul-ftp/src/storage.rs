@@ -279,5 +279,5 @@ impl Storage for FtpStorage {
 
 fn unsupported(inner: &Inner, operation: &'static str, path: &RelPath) -> Error {
     let error = Error::new(ErrorKind::Unsupported, operation);
-    inner.at(error.because("FTP cannot do that"), path)
+    inner.at(error.because("FTP does not support this"), path)
 }

@@ -39,7 +39,7 @@ impl Patience {
             Some(moved) => moved.map_err(|error| broken(operation, error)),
             None => {
                 let seconds = self.silence.as_secs_f32();
-                Err(lost(operation, format!("nothing came or went for {seconds} s")))
+                Err(lost(operation, format!("no data in either direction for {seconds} s")))
             }
         }
     }
@@ -242,14 +242,14 @@ impl Stream {
     pub(crate) async fn send(&mut self, operation: &'static str, bytes: &[u8]) -> Result<()> {
         let (patience, command) = (self.patience.clone(), Arc::clone(&self.command));
         let what = || match &command[..] {
-            "" => "room for a command".to_owned(),
-            command => format!("room for more of {command}"),
+            "" => "send buffer space for a command".to_owned(),
+            command => format!("send buffer space for {command}"),
         };
         let mut rest = bytes;
         while !rest.is_empty() {
             let sent = patience.within(operation, what, self.write(rest)).await?;
             if sent == 0 {
-                return Err(lost(operation, "the connection takes no more"));
+                return Err(lost(operation, "the connection accepts no more data"));
             }
             rest = &rest[sent..];
         }
@@ -259,7 +259,7 @@ impl Stream {
     /// Says that nothing more comes from here.
     pub(crate) async fn end(&mut self, operation: &'static str) -> Result<()> {
         let (patience, command) = (self.patience.clone(), Arc::clone(&self.command));
-        let what = || format!("room for the end of {command}");
+        let what = || format!("send buffer space for the end of {command}");
         patience.within(operation, what, self.shutdown()).await
     }
 }

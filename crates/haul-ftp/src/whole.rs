@@ -53,13 +53,13 @@ async fn try_read(inner: &Inner, path: &RelPath, limit: u64) -> Result<Whole> {
     }
     if block.len() as u64 == most {
         drop(lane.stop(data).await);
-        return Err(changed(format!("the server said {} bytes, and sends more", before.size)));
+        return Err(changed(format!("the server reported {} bytes and sent more", before.size)));
     }
     drop(data);
     lane.finish("read").await?;
     if (block.len() as u64) < before.size {
         let (came, said) = (block.len(), before.size);
-        return Err(changed(format!("the server said {said} bytes, and sends {came}")));
+        return Err(changed(format!("the server reported {said} bytes and sent {came}")));
     }
     let after = entry(&mut lane, &on_server, path).await?;
     if after.identity() != before.identity() {
@@ -134,7 +134,7 @@ fn begin_writing(inner: &Inner, path: &RelPath) -> Result<(Vec<u8>, Writing)> {
 }
 
 fn busy(inner: &Inner, path: &RelPath) -> Error {
-    let error = Error::new(ErrorKind::Busy, "create").because("it is being written already");
+    let error = Error::new(ErrorKind::Busy, "create").because("it is already being written");
     inner.at(error, path)
 }
 

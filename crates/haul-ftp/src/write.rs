@@ -176,7 +176,7 @@ impl WriteAt for FtpUpload {
         }
         if state.broken {
             let error = Error::new(ErrorKind::Unreachable, "write").with_retry(Retry::FromStart);
-            return Err(self.at(error.because("the upload was broken off")));
+            return Err(self.at(error.because("the upload was aborted")));
         }
         if block.is_empty() {
             return Ok(());
@@ -315,5 +315,5 @@ async fn upload(
 }
 
 fn interrupted() -> Error {
-    Error::new(ErrorKind::Interrupted, "write").because("the upload was broken off")
+    Error::new(ErrorKind::Interrupted, "write").because("the upload was aborted")
 }

@@ -141,7 +141,7 @@ pub(crate) fn apply(
     metadata: &Metadata,
     can: &Capabilities,
 ) -> Result<(), (&'static str, Errno)> {
-    let stat = rustix::fs::fstat(file).map_err(|error| ("look at", error))?;
+    let stat = rustix::fs::fstat(file).map_err(|error| ("access", error))?;
     let owner = metadata.owner.filter(|_| can.owner);
     // Only if it is another one: without privilege even the attempt is refused.
     if let Some((user, group)) = owner.filter(|owner| *owner != (stat.st_uid, stat.st_gid)) {

@@ -151,7 +151,7 @@ impl Storage for PipeStorage {
     async fn stat(&self, path: &RelPath) -> Result<Entry> {
         match self.end {
             End::Input(_) => Ok(Entry::new(path.clone(), EntryKind::File, UNKNOWN_SIZE)),
-            End::Output(_) => Err(Error::new(ErrorKind::NotFound, "look at").at(&self.location)),
+            End::Output(_) => Err(Error::new(ErrorKind::NotFound, "access").at(&self.location)),
         }
     }
 
@@ -209,7 +209,7 @@ impl Storage for PipeStorage {
         let output = self.output_of("create")?;
         if output.begun.swap(true, Ordering::AcqRel) && output.written.load(Ordering::Acquire) > 0 {
             return Err(Error::new(ErrorKind::InvalidInput, "write").at(&self.location).because(
-                "the file has to be read anew, and what was written cannot be taken back",
+                "the transfer would have to start over, and the data written cannot be taken back",
             ));
         }
         Ok(Arc::new(Writer { output: Arc::clone(output), location: self.location.clone() }))

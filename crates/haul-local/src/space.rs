@@ -27,7 +27,7 @@ impl Volume {
     }
 
     fn space_in(&self, directory: &RelPath) -> Result<Option<Space>> {
-        const OPERATION: &str = "look at the file system";
+        const OPERATION: &str = "read the free space";
         // Any name in it leads to the directory itself, opened beneath the root.
         let inside = directory.join(b"x").unwrap_or_else(|_| directory.clone());
         self.at(OPERATION, &inside, |directory, _| {

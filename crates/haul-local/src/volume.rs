@@ -164,7 +164,7 @@ impl Volume {
             LinkKind::Hard(_) => self.capabilities.hard_links,
         };
         if !possible {
-            let cause = "this file system has no such links";
+            let cause = "this file system does not support such links";
             return Err(self.refuse(ErrorKind::Unsupported, OPERATION, path, cause));
         }
         match self.make_link(path, link) {

@@ -108,7 +108,7 @@ impl Part {
                 return Err(volume.refuse(ErrorKind::Busy, OPERATION, path, cause));
             }
             Locked::NoFile => {
-                let cause = "something that is no file has the name of its part file";
+                let cause = "the name of its part file is taken by something that is not a file";
                 return Err(volume.refuse(ErrorKind::InvalidInput, OPERATION, path, cause));
             }
         };
@@ -149,7 +149,7 @@ impl Part {
         let cause = match self.state.load(Ordering::Acquire) {
             OPEN => return Ok(()),
             COMMITTED => "it is committed already",
-            _ => "it was given up",
+            _ => "it was aborted",
         };
         Err(self.volume.refuse(ErrorKind::InvalidInput, operation, &self.path, cause))
     }

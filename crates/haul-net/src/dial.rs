@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use haul_storage::{Error, ErrorKind, Result, Retry};
+use haul_storage::{Error, ErrorKind, Result, Retry, io_cause};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -90,7 +90,7 @@ pub async fn dial(host: &str, port: u16, options: &DialOptions) -> Result<Dialle
     match options.limit {
         None => attempt.await,
         Some(limit) => timeout(limit, attempt).await.unwrap_or_else(|_| {
-            Err(unreachable().because(format!("no answer within {} s", limit.as_secs())))
+            Err(unreachable().because(format!("timed out after {} s", limit.as_secs())))
         }),
     }
 }
@@ -152,7 +152,7 @@ async fn addresses(host: &str, port: u16, family: Family) -> io::Result<Vec<Sock
     };
     let found = interleave(found.filter(wanted).collect());
     if found.is_empty() {
-        return Err(io::Error::other("the name has no address of the wanted kind"));
+        return Err(io::Error::other("the host has no address of the requested family"));
     }
     Ok(found)
 }
@@ -203,7 +203,7 @@ async fn race(addresses: &[SocketAddr], options: &DialOptions) -> Result<Dialled
         tokio::select! {
             Some((address, result)) = attempts.next() => match result {
                 Ok(dialled) => return Ok(dialled),
-                Err(error) => failures.push(format!("{address}: {error}")),
+                Err(error) => failures.push(format!("{address}: {}", io_cause(&error))),
             },
             () = sleep(STAGGER), if more => {}
         }
@@ -215,7 +215,7 @@ async fn connect(address: SocketAddr, options: &DialOptions) -> io::Result<Diall
     if let Some(bind) = &options.bind {
         let local: IpAddr = bind
             .parse()
-            .map_err(|_| io::Error::other(format!("{bind} is not an address to connect from")))?;
+            .map_err(|_| io::Error::other(format!("{bind} is not a local address to bind to")))?;
         socket.bind(SocketAddr::new(local, 0))?;
     }
     let start = Instant::now();
@@ -296,6 +296,6 @@ mod tests {
         assert!(may_pass(&io::Error::from_raw_os_error(24)));
         assert!(!may_pass(&failed("Name or service not known")));
         assert!(!may_pass(&failed("No address associated with hostname")));
-        assert!(!may_pass(&io::Error::other("the name has no address of the wanted kind")));
+        assert!(!may_pass(&io::Error::other("the host has no address of the requested family")));
     }
 }

@@ -132,7 +132,10 @@ async fn first_line(command: &str) -> Result<Secret, String> {
     let text = Zeroizing::new(output.stdout);
     let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let line = std::str::from_utf8(line).map_err(|_| "password-command printed no text")?;
+    let line = std::str::from_utf8(line).map_err(|_| {
+        "password-command printed text that is not \
+                                                      UTF-8"
+    })?;
     if line.is_empty() {
         return Err("password-command printed nothing".to_owned());
     }

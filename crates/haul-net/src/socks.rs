@@ -146,8 +146,10 @@ impl Socks5 {
                 self.send(stream, &message).await?;
                 match self.receive(stream).await? {
                     [_, 0] => Ok(()),
-                    _ => Err(self
-                        .failed(ErrorKind::Unauthenticated, "it refuses the user or the password")),
+                    _ => Err(self.failed(
+                        ErrorKind::Unauthenticated,
+                        "it rejected the user name or password",
+                    )),
                 }
             }
             (LOGIN | NO_METHOD, None) => Err(self
@@ -155,7 +157,7 @@ impl Socks5 {
                 .hinting("put them into its URL: socks5://USER:PASSWORD@HOST:PORT")),
             _ => Err(self.failed(
                 ErrorKind::Unauthenticated,
-                "it accepts neither a user with a password nor anonymous clients",
+                "it accepts neither password authentication nor anonymous clients",
             )),
         }
     }
@@ -178,14 +180,16 @@ impl Socks5 {
     fn refused(&self, reply: u8) -> Error {
         let (kind, retry, cause) = match reply {
             1 => (ErrorKind::Unreachable, Retry::Later, "general failure"),
-            2 => (ErrorKind::PermissionDenied, Retry::Never, "its rules do not allow it"),
+            2 => {
+                (ErrorKind::PermissionDenied, Retry::Never, "its rules do not allow the connection")
+            }
             3 => (ErrorKind::Unreachable, Retry::Later, "network unreachable"),
             4 => (ErrorKind::Unreachable, Retry::Later, "host unreachable"),
             5 => (ErrorKind::Unreachable, Retry::Later, "connection refused"),
             6 => (ErrorKind::Unreachable, Retry::Later, "TTL expired"),
-            7 => (ErrorKind::Unsupported, Retry::Never, "it does not make connections"),
-            8 => (ErrorKind::Unsupported, Retry::Never, "it does not know this kind of address"),
-            _ => (ErrorKind::Protocol, Retry::Never, "a failure that SOCKS5 does not define"),
+            7 => (ErrorKind::Unsupported, Retry::Never, "it does not support CONNECT"),
+            8 => (ErrorKind::Unsupported, Retry::Never, "it does not support this type of address"),
+            _ => (ErrorKind::Protocol, Retry::Never, "an error code that SOCKS5 does not define"),
         };
         Error::new(kind, "connect")
             .because(format!("the proxy {self} reports: {cause}"))
@@ -355,7 +359,7 @@ mod tests {
             ),
             (
                 &[(methods, b"\x05\x00"), (request, b"\x05\x02\x00\x01\0\0\0\0\0\0")],
-                "its rules do not allow it",
+                "its rules do not allow the connection",
                 Retry::Never,
             ),
             (

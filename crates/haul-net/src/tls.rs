@@ -143,21 +143,21 @@ pub fn explain(error: io::Error, host: &str) -> Error {
     match tls {
         Some(rustls::Error::InvalidCertificate(why)) => refused(in_words(why, host)),
         Some(rustls::Error::AlertReceived(alert)) => {
-            Error::new(ErrorKind::Unauthenticated, "agree on TLS")
+            Error::new(ErrorKind::Unauthenticated, "negotiate TLS")
                 .at(host)
-                .because(format!("the server refuses: {alert:?}"))
+                .because(format!("the server rejected the handshake: {alert:?}"))
                 .with_retry(Retry::Never)
         }
-        Some(other) => Error::new(ErrorKind::Protocol, "agree on TLS")
+        Some(other) => Error::new(ErrorKind::Protocol, "negotiate TLS")
             .at(host)
             .because(format!("{other}; is it a TLS port?"))
             .with_retry(Retry::Never),
         None if error.kind() == io::ErrorKind::UnexpectedEof => {
-            Error::new(ErrorKind::Unreachable, "agree on TLS")
+            Error::new(ErrorKind::Unreachable, "negotiate TLS")
                 .at(host)
                 .because("the server closed the connection")
         }
-        None => Error::from_io("agree on TLS", error).at(host),
+        None => Error::from_io("negotiate TLS", error).at(host),
     }
 }
 
@@ -173,11 +173,8 @@ fn in_words(why: &CertificateError, host: &str) -> String {
             format!("the server's certificate is not for {host}")
         }
         CertificateError::NotValidForNameContext { presented, .. } if !presented.is_empty() => {
-            let most = presented.len().min(5);
-            format!(
-                "the server's certificate is not for {host} but for {}",
-                presented[..most].join(", ")
-            )
+            let names: Vec<_> = presented.iter().take(5).map(|name| plain_name(name)).collect();
+            format!("the server's certificate is not for {host} but for {}", names.join(", "))
         }
         CertificateError::NotValidForNameContext { .. } => {
             format!("the server's certificate is not for {host}")
@@ -186,8 +183,18 @@ fn in_words(why: &CertificateError, host: &str) -> String {
             that is trusted here; name its authority with --cacert FILE"
             .to_owned(),
         CertificateError::Revoked => "the server's certificate has been revoked".to_owned(),
-        other => format!("the server's certificate is refused: {other}"),
+        // `openssl req -x509` makes such certificates by default.
+        CertificateError::Other(why) if is_authority(why) => "the server's certificate is \
+            self-signed, or that of an authority; trust it with --cacert FILE"
+            .to_owned(),
+        other => format!("the server's certificate is invalid: {other}"),
     }
+}
+
+/// The name in `DnsName("host.example")` or `IpAddress(192.0.2.1)`, which is how rustls shows names.
+fn plain_name(name: &str) -> &str {
+    let inner = name.split_once('(').and_then(|(_, inner)| inner.strip_suffix(')'));
+    inner.unwrap_or(name).trim_matches('"')
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
@@ -195,7 +202,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let certificates = read.map_err(|error| unreadable(file, "no certificate", error))?;
     if certificates.is_empty() {
         let error = Error::new(ErrorKind::InvalidInput, "read").at(file.display());
-        return Err(error.because("there is no certificate in it (PEM is expected)"));
+        return Err(error.because("no certificate in it; PEM is expected"));
     }
     Ok(certificates)
 }
@@ -206,7 +213,7 @@ fn unreadable(file: &Path, what: &str, error: rustls::pki_types::pem::Error) -> 
         Pem::Io(error) => Error::from_io("read", error).at(file.display()),
         other => Error::new(ErrorKind::InvalidInput, "read")
             .at(file.display())
-            .because(format!("{what} is in it (PEM is expected)"))
+            .because(format!("{what} in it; PEM is expected"))
             .with_source(other),
     }
 }

@@ -43,10 +43,10 @@ impl Beside {
             Error::new(kind, "verify")
                 .at(location)
                 .because(cause)
-                .hinting("write --expect sha256:HEX, or leave out --expect-beside")
+                .hinting("write --expect sha256:HEX, or omit --expect-beside")
         };
         let Some((directory, name)) = location.split_name() else {
-            let cause = "nothing is beside it, since it has no name of its own".to_owned();
+            let cause = "it has no file name to look for".to_owned();
             return Err(refuse(ErrorKind::InvalidInput, cause));
         };
         let mut tried = Vec::new();
@@ -69,7 +69,7 @@ impl Beside {
             None => "not found",
         };
         tried.push(format!("{SUMS} ({outcome})"));
-        let cause = format!("no digest is beside it: {}", tried.join(", "));
+        let cause = format!("no digest found next to it: {}", tried.join(", "));
         Err(refuse(ErrorKind::NotFound, cause))
     }
 

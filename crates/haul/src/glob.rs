@@ -85,7 +85,7 @@ impl Parser<'_> {
                     self.depth -= 1;
                     regex.push(')');
                 }
-                '}' => return Err("a '}' has no '{' before it".to_owned()),
+                '}' => return Err("'}' without '{'".to_owned()),
                 '\\' => {
                     let next = self.rest.next().ok_or("it ends with a '\\'")?;
                     self.literal(next, &mut regex);
@@ -97,14 +97,14 @@ impl Parser<'_> {
             }
         }
         if self.depth > 0 {
-            return Err("a '{' has no '}' after it".to_owned());
+            return Err("'{' without '}'".to_owned());
         }
         Ok(regex)
     }
 
     /// What stands between `[` and `]`. A `]` that comes first is one of the characters.
     fn class(&mut self, regex: &mut String) -> Result<(), String> {
-        const UNENDED: &str = "a '[' has no ']' after it";
+        const UNENDED: &str = "'[' without ']'";
         let negated = self.rest.next_if(|next| matches!(next, '!' | '^')).is_some();
         let mut members = String::new();
         let mut first = true;

@@ -52,7 +52,7 @@ pub(crate) fn find(args: &CpArgs, places: &Places<'_>) -> Result<Option<Many>, S
     if args.hosts.hosts.is_some()
         && args.sources.iter().chain([&args.destination]).any(|all| ManyHosts::find(all).is_some())
     {
-        return usage("the hosts stand in an argument or in the file of --hosts, not in both");
+        return usage("give the hosts in an argument or with --hosts, not both");
     }
     let destination = find(&args.destination);
     let sources: Vec<_> = args.sources.iter().map(find).collect();
@@ -62,7 +62,7 @@ pub(crate) fn find(args: &CpArgs, places: &Places<'_>) -> Result<Option<Many>, S
             usage("with --hosts either DEST or each SOURCE leaves its host out: :/dir/, ada@:/dir/")
         }
         (None, false) if args.hosts.exclude_hosts.is_some() => {
-            usage("there is no list of hosts from which --exclude-hosts could leave some out")
+            usage("--exclude-hosts needs a list of hosts")
         }
         (None, false) => Ok(None),
         (Some(_), true) => usage("hosts are listed in DEST or in SOURCE, not in both"),
@@ -94,7 +94,7 @@ fn from_many(
     file: Option<&HostList>,
 ) -> Result<Many, Stop> {
     let Some(sources) = sources.into_iter().collect::<Option<Vec<_>>>() else {
-        return usage("if one SOURCE has a list of hosts, all have to have one");
+        return usage("if one SOURCE has a list of hosts, each must have one");
     };
     let base = places.locate(&args.destination)?;
     let mut hosts = Vec::new();

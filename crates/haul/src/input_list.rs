@@ -56,7 +56,7 @@ pub(crate) fn read(file: &Path) -> Result<Vec<Listed>, String> {
     }
     let listed = parse(&name, &text)?;
     if listed.is_empty() {
-        return Err(format!("{name}: cannot use the list (there is no source in it)"));
+        return Err(format!("{name}: cannot use the list (it has no source)"));
     }
     Ok(listed)
 }
@@ -93,7 +93,7 @@ fn parse(name: &str, text: &[u8]) -> Result<Vec<Listed>, String> {
 fn option(listed: Option<&mut Listed>, line: &[u8]) -> Result<(), String> {
     let Some(listed) = listed else {
         return Err(
-            "an indented line is an option of the source before it, and there is none".to_owned()
+            "an indented line sets an option of the source above it, and there is none".to_owned()
         );
     };
     let equals = line.iter().position(|byte| *byte == b'=');
@@ -123,7 +123,7 @@ fn option(listed: Option<&mut Listed>, line: &[u8]) -> Result<(), String> {
 /// A path below DEST: a list may come from elsewhere, and does not decide about other directories.
 fn below_destination(option: &str, value: &[u8]) -> Result<RelPath, String> {
     let wrong = |cause: &str| {
-        format!("{option}={}: is a path below DEST, and {cause}", value.escape_ascii())
+        format!("{option}={}: must be a path below DEST, and {cause}", value.escape_ascii())
     };
     if value.starts_with(b"/") {
         return Err(wrong("this one is absolute; name that directory as DEST"));

@@ -29,7 +29,7 @@ fn moment(text: &str, now: jiff::Timestamp, zone: &TimeZone) -> Result<jiff::Tim
     if let Some(age) = age(text) {
         return now
             .checked_sub(jiff::SignedDuration::from_secs(age))
-            .map_err(|_| format!("'{text}' is before all times"));
+            .map_err(|_| format!("'{text}' is out of range"));
     }
     if let Ok(at) = text.parse::<jiff::Timestamp>() {
         return Ok(at);

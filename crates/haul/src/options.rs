@@ -52,7 +52,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) block_size: Option<SizeIn<1024, GIB>>,
 
-    /// Blocks that may wait between reading and writing
+    /// Maximum number of blocks waiting between reading and writing
     #[arg(long, value_name = "N", help_heading = "Speed")]
     #[serde(deserialize_with = "text")]
     pub(crate) queue_size: Option<Count<1, 1024>>,
@@ -89,7 +89,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) preserve: Option<PreserveArg>,
 
-    /// Resume what an earlier run left unfinished [default: yes]
+    /// Resume partial files of an earlier run [default: yes]
     #[arg(
         long,
         value_name = "yes|no",
@@ -152,7 +152,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) min_free: Option<Size>,
 
-    /// Copy as much as fits, even if it is known that not everything does
+    /// Copy as much as fits, even if the files are known not to fit
     #[arg(
         long,
         value_name = "yes|no",
@@ -264,7 +264,7 @@ impl FromStr for OverwriteArg {
 
     fn from_str(text: &str) -> Result<Self, String> {
         ValueEnum::from_str(text, false)
-            .map_err(|_| format!("'{text}' is none of different, never, always, newer"))
+            .map_err(|_| format!("'{text}' is not one of different, never, always, newer"))
     }
 }
 
@@ -288,7 +288,9 @@ impl FromStr for OrderArg {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            format!("'{text}' is none of size, name, time; -size and size:desc reverse the order")
+            format!(
+                "'{text}' is not one of size, name, time; -size and size:desc reverse the order"
+            )
         };
         let (key, is_minus) = text.strip_prefix('-').map_or((text, false), |key| (key, true));
         // rclone writes a comma.
@@ -342,7 +344,7 @@ impl FromStr for DigestArg {
 
     fn from_str(text: &str) -> Result<Self, String> {
         ValueEnum::from_str(text, false)
-            .map_err(|_| format!("'{text}' is none of blake3, sha256, none"))
+            .map_err(|_| format!("'{text}' is not one of blake3, sha256, none"))
     }
 }
 
@@ -449,10 +451,10 @@ impl FromStr for PreserveArg {
                     preserve = Self { owner_is_named: preserve.owner_is_named, ..Self::ALL };
                 }
                 "none" if text == "none" => {}
-                "none" => return Err("'none' stands alone".to_owned()),
+                "none" => return Err("'none' cannot be combined with other values".to_owned()),
                 other => {
                     return Err(format!(
-                        "'{other}' is none of mode, times, owner, xattrs, links, all, none"
+                        "'{other}' is not one of mode, times, owner, xattrs, links, all, none"
                     ));
                 }
             }

@@ -311,7 +311,7 @@ fn place(
         if is_named && !taken.insert(destination_path.clone()) {
             let at = wanted.listed_at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default();
             return Err(Stop::Usage(format!(
-                "{at}{location}: another source becomes {}, too",
+                "{at}{location}: another source is copied to {}, too",
                 target.storage.location().display(&destination_path)
             )));
         }
@@ -328,7 +328,7 @@ pub(crate) async fn sync(
 ) -> Result<Plan, Stop> {
     let place = places.existing(source).await?;
     if !place.is_directory {
-        return Err(Stop::Usage(format!("{source}: is no directory; use haul cp for a file")));
+        return Err(Stop::Usage(format!("{source}: not a directory; use haul cp for a file")));
     }
     let target = places.destination(destination, None).await?;
     if target.exists && !target.is_directory {

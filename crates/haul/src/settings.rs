@@ -137,8 +137,7 @@ fn choose(args: &TransferArgs, engine: &mut Settings) -> Result<(), String> {
     let select = &args.select;
     if select.checksum || select.size_only {
         if engine.overwrite != haul_engine::Overwrite::Different {
-            return Err("--checksum and --size-only are ways to find out what differs, and --overwrite is not \
-                        'different'; leave one of them out"
+            return Err("--checksum and --size-only need --overwrite different; omit one of them"
                 .to_owned());
         }
         engine.compare = if select.checksum { Compare::Content } else { Compare::Size };
@@ -174,15 +173,15 @@ fn backup(select: &SelectArgs) -> Result<Option<BackupChoice>, String> {
     let directory = select.backup_dir.clone();
     if !select.backup && directory.is_none() {
         let Some(suffix) = &select.suffix else { return Ok(None) };
-        return Err(format!("--suffix {} goes with --backup", suffix.display()));
+        return Err(format!("--suffix {} needs --backup", suffix.display()));
     }
     let usual = if directory.is_none() { "~" } else { "" };
     let suffix = select.suffix.clone().unwrap_or_else(|| usual.into());
     let suffix = suffix.as_bytes().to_vec();
     if suffix.contains(&b'/') {
-        return Err(
-            "--suffix is part of a name and has no slash; --backup-dir takes a path".to_owned()
-        );
+        return Err("--suffix is part of a name and cannot contain a slash; --backup-dir takes a \
+             path"
+            .to_owned());
     }
     if suffix.is_empty() && directory.is_none() {
         return Err("with an empty --suffix a backup would have the name of its file".to_owned());
@@ -268,7 +267,7 @@ fn unknown_profile(name: &str, config: &Config) -> String {
     let own = config.profile.keys().map(String::as_str);
     let mut known: Vec<_> = BUILT_IN_PROFILES.into_iter().chain(own).collect();
     known.dedup();
-    format!("unknown profile '{}'; there are {}", name.escape_debug(), known.join(", "))
+    format!("unknown profile '{}'; the profiles are {}", name.escape_debug(), known.join(", "))
 }
 
 /// Which digest is made, and whether a manifest is written.
@@ -286,11 +285,11 @@ fn digests(options: &Options) -> Result<(Option<DigestKind>, Option<ManifestChoi
     };
     let digest = options.digest.map_or(usual, DigestArg::kind);
     match (digest, file) {
-        (None, Some(_)) => Err("a manifest lists digests: --manifest and --digest none \
-                                exclude each other"
+        (None, Some(_)) => Err("a manifest lists digests: --manifest cannot be used with \
+                                --digest none"
             .to_owned()),
-        (None, None) if verify => Err("what is read back is compared by its digest: --verify and \
-                                       --digest none exclude each other"
+        (None, None) if verify => Err("--verify compares digests: --verify cannot be used with \
+                                       --digest none"
             .to_owned()),
         (Some(digest), Some(file)) => Ok((Some(digest), Some(ManifestChoice { digest, file }))),
         (digest, None) => Ok((digest, None)),

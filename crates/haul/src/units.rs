@@ -51,7 +51,7 @@ impl FromStr for Rate {
             format!("'{text}' is not a rate; write 10M (bytes per second) or 80mbit (bits)")
         })?;
         match scaled(text, number, factor)? {
-            0 => Err("a rate of 0 would never end".to_owned()),
+            0 => Err("a rate of 0 would stop every transfer".to_owned()),
             rate => Ok(Self(rate)),
         }
     }

@@ -72,7 +72,7 @@ impl Chain {
         };
         receiver
             .await
-            .map_err(|_| Error::new(ErrorKind::Interrupted, "hash").because("was given up"))
+            .map_err(|_| Error::new(ErrorKind::Interrupted, "hash").because("was aborted"))
     }
 
     /// The digest, if all of `0..size` is hashed and nothing else.

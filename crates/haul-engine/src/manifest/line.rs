@@ -58,7 +58,7 @@ impl fmt::Display for LineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Form => f.write_str("is not a digest and a name"),
-            Self::Escape => f.write_str("has a '\\' in its name that stands for nothing"),
+            Self::Escape => f.write_str("has an invalid '\\' escape in its name"),
             Self::TooLong => f.write_str("is too long"),
             Self::Other => f.write_str("is of neither SHA-256 nor BLAKE3"),
             Self::Signature => f.write_str("belongs to a PGP signature"),

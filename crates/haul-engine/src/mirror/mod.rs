@@ -368,7 +368,7 @@ pub async fn within_grace_unless<T>(
 
 /// What is said of a mirror that took longer than the grace.
 pub fn too_late() -> String {
-    "it did not answer in time after the first one".to_owned()
+    "it did not respond in time after the first mirror".to_owned()
 }
 
 #[async_trait]
@@ -390,7 +390,7 @@ impl Storage for MirrorStorage {
     }
 
     async fn stat(&self, path: &RelPath) -> Result<Entry> {
-        self.check(path, "look at")?;
+        self.check(path, "access")?;
         let mut first = None;
         let mut found = None;
         for index in self.candidates() {
@@ -406,7 +406,7 @@ impl Storage for MirrorStorage {
         let mut entry = match (found, first) {
             (Some(entry), _) => entry,
             (None, Some(error)) => return Err(error),
-            (None, None) => return Err(self.nothing_left("look at")),
+            (None, None) => return Err(self.nothing_left("access")),
         };
         entry.path = path.clone();
         entry.id = None;

@@ -213,7 +213,7 @@ fn refuse_into_itself(context: &Context, job: &NumberedJob, entry: &Entry) -> Re
     };
     let is_around = context.settings.delete && is_inside(&source, &destination);
     if entry.kind == EntryKind::Directory && is_around && removes() {
-        return refuse("around the source, which would be removed with what is not in it");
+        return refuse("a parent of the source, which --delete would remove");
     }
     Ok(())
 }

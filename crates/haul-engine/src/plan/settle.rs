@@ -81,7 +81,7 @@ impl Group {
     /// Leaves the twins without a verdict, after an error of the directory: the errors of each.
     pub fn give_up(&mut self, job: &NumberedJob) -> Vec<Error> {
         let error = |twin: Twin| {
-            let cause = "not known whether the destination tells its name from others; not copied";
+            let cause = "the destination may not distinguish its name from others; not copied";
             let name = job.destination_name(&twin.destination);
             Error::new(ErrorKind::Other, "copy").at(name).because(cause)
         };

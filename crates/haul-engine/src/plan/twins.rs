@@ -142,7 +142,7 @@ pub async fn listed_like(
 pub fn refusal(job: &NumberedJob, twin: &RelPath, sibling: &Sibling) -> Error {
     let name = RelPath::root().join(sibling.destination.name()).unwrap_or_default();
     Error::new(ErrorKind::AlreadyExists, "copy").at(job.destination_name(twin)).because(format!(
-        "the destination takes this name for {name}, the name of the copy of {}, which would be replaced",
+        "the destination treats this name as {name}, the copy of {}, which would be replaced",
         sibling.source
     ))
 }

@@ -120,7 +120,7 @@ pub async fn walk(
 ) -> Result<()> {
     let device = root.id.map(|id| id.device).filter(|_| context.settings.one_file_system);
     if context.settings.one_file_system && device.is_none() {
-        let message = "the server does not show where file systems are mounted; all are entered";
+        let message = "the server does not report mount points; all file systems are entered";
         context.tally.warn(job.source_name(&root.path), message);
     }
     let visit = Visit {

@@ -175,8 +175,8 @@ impl Room {
             if self.min_free > 0 {
                 let error = Error::new(ErrorKind::Unsupported, "keep space free")
                     .at(target.name())
-                    .because("how much is free there cannot be found out")
-                    .hinting("leave out --min-free");
+                    .because("the free space is unknown")
+                    .hinting("omit --min-free");
                 self.stop(error);
             }
             return;
@@ -297,7 +297,8 @@ impl Room {
         self.give_up();
         let (needed, free) = (bytes(lack.needed), bytes(lack.free));
         let message = format!(
-            "the files have {needed}, and {free} is free; they fit only if the file system stores them in less"
+            "the files need {needed}, and {free} is free; they fit only if the file system \
+             compresses them"
         );
         self.tally.warn(self.name(), message);
     }
@@ -326,7 +327,7 @@ impl Room {
             }
             Lack::Now => {
                 let (free, kept) = (bytes(space.free), bytes(self.min_free));
-                format!("no more than {free} is free, and --min-free keeps {kept}")
+                format!("only {free} is free, and --min-free keeps {kept}")
             }
         };
         let error = Error::new(ErrorKind::NoSpace, "copy").at(self.name()).because(cause);

@@ -54,7 +54,7 @@ pub async fn judge(
     }
     if !existing.is_file() {
         if usual == Verdict::Leave {
-            return Err(left(item, "something that is no file is there".to_owned()));
+            return Err(left(item, "it exists and is not a file".to_owned()));
         }
         return Ok((usual, None));
     }

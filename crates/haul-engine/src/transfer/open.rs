@@ -71,8 +71,7 @@ pub async fn open(context: &Context, item: &Item, reader: Arc<dyn ReadAt>) -> Re
             Ok(ranges) => written = ranges,
             Err(why) => {
                 let name = item.job.destination_name(&item.destination);
-                let message =
-                    format!("its unfinished copy cannot be continued: {why}; starting anew");
+                let message = format!("its partial file cannot be resumed: {why}; starting over");
                 context.tally.warn(name, message);
                 // What is in the part file would show through the holes of the source.
                 drop(writer);
@@ -146,7 +145,7 @@ async fn earlier(
     }
     match ranges.iter().last() {
         Some(last) if last.end() > length => {
-            Ok(Err(format!("it has {length} bytes, its journal says at least {}", last.end())))
+            Ok(Err(format!("it has {length} bytes, its journal records at least {}", last.end())))
         }
         _ => Ok(Ok(ranges)),
     }

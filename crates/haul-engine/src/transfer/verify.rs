@@ -59,10 +59,8 @@ async fn compare(
     if found == expected {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Corrupt, "verify").because(format!(
-        "what was written reads back as {} {found}, not {expected}",
-        found.kind.name()
-    )))
+    Err(Error::new(ErrorKind::Corrupt, "verify")
+        .because(format!("the data read back has {} {found}, not {expected}", found.kind.name())))
 }
 
 /// BLAKE3 can be made in two places at once; SHA-256 only from front to back.

@@ -38,7 +38,7 @@ impl<'a> Marker<'a> {
 
     fn path(&self, directory: &RelPath) -> Result<RelPath> {
         directory.join(&self.name).map_err(|error| {
-            Error::new(ErrorKind::InvalidInput, "look at").because(error.to_string())
+            Error::new(ErrorKind::InvalidInput, "access").because(error.to_string())
         })
     }
 

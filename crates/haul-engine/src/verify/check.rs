@@ -220,7 +220,7 @@ impl<'a> Checker<'a> {
                         let length = block.len() as u64;
                         if length > range.end() - at {
                             return Err(Error::new(ErrorKind::Protocol, "read")
-                                .because("more came than was asked for"));
+                                .because("the server sent more than was requested"));
                         }
                         hasher.update(at, block).await?;
                         at += length;

@@ -43,7 +43,7 @@ async fn the_second_of_two_names_that_are_one_there_is_an_error_that_names_both(
                 failures.iter().zip([("d", "D"), ("l", "L"), ("readme", "README")])
             {
                 assert!(failure.starts_with(&format!("memory:{twin}: ")), "{failure}");
-                assert!(failure.contains(&format!("takes this name for {first}")), "{failure}");
+                assert!(failure.contains(&format!("treats this name as {first}")), "{failure}");
             }
             assert!(outcome.failures().iter().all(|e| e.kind() == ErrorKind::AlreadyExists));
             assert_eq!(destination.content("README"), "upper");

@@ -29,9 +29,7 @@ impl Command {
         let argument = argument.as_ref();
         if let Some(byte) = argument.iter().find(|byte| matches!(byte, b'\r' | b'\n' | 0 | 0xff)) {
             let error = Error::new(ErrorKind::InvalidInput, "send a name to the server");
-            return Err(
-                error.because(format!("FTP has no names with the byte 0x{byte:02x} in them"))
-            );
+            return Err(error.because(format!("an FTP name cannot contain the byte 0x{byte:02x}")));
         }
         let mut line = Vec::with_capacity(verb.len() + argument.len() + 3);
         line.extend_from_slice(verb.as_bytes());
@@ -48,7 +46,7 @@ impl Command {
     pub fn password(password: &str) -> Result<Self> {
         let command = Self::new("PASS", password).map_err(|_| {
             Error::new(ErrorKind::InvalidInput, "log in")
-                .because("the password has a byte in it that FTP cannot send")
+                .because("the password has a byte that FTP cannot send")
         })?;
         Ok(Self { secret: true, ..command })
     }

@@ -515,7 +515,7 @@ async fn a_server_that_falls_silent_is_given_up() {
         let (_server, host) = silent(verb).await;
         let error = host.resolve(b"/up").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-        assert!(error.to_string().contains("nothing came or went"), "{error}");
+        assert!(error.to_string().contains("no data in either direction"), "{error}");
     }
     let (_server, host) = silent("RETR").await;
     let (_journals, storage) = opened(&host).await;

@@ -114,7 +114,7 @@ impl Answer {
         loop {
             let began = Instant::now();
             let (method, url) = (&self.method, &self.head.url);
-            let what = || format!("rest of the answer to {method} {}", url.path());
+            let what = || format!("rest of the response to {method} {}", url.path());
             let silence = self.waits.silence();
             let frame = self.waits.within(silence, what, self.body.frame()).await;
             let frame = frame.ok_or_else(|| error::silent(operation, url, silence.as_secs()))?;
@@ -158,7 +158,7 @@ impl Answer {
             if whole.len() + bytes.len() > most {
                 return Err(Error::new(ErrorKind::Protocol, operation)
                     .at(&self.head.url)
-                    .because(format!("the answer is longer than {most} bytes")));
+                    .because(format!("the response is longer than {most} bytes")));
             }
             whole.extend_from_slice(&bytes);
         }

@@ -298,10 +298,10 @@ impl SignIn {
     fn refused(&self, found: &mut Found) -> String {
         let what = match &self.token {
             Some(_) => "the token of HAUL_TOKEN",
-            None if self.is_redirected => "the name or the password of its line in the netrc",
-            None => "the name or the password",
+            None if self.is_redirected => "the user name or password of its netrc line",
+            None => "the user name or password",
         };
-        let cause = format!("the server refuses {what}");
+        let cause = format!("the server rejected {what}");
         if !self.accepted.load(Ordering::Relaxed) {
             *found = Found { refused: Some(cause.clone()), ..Found::default() };
             let mut state = self.lock();
@@ -345,9 +345,13 @@ impl SignIn {
         if digest.is_none() && !has_basic {
             let names: Vec<_> = challenges.iter().filter_map(unsupported).collect();
             return Err(match (names.is_empty(), bearer) {
-                (_, true) => "the server wants a token: put it into HAUL_TOKEN".to_owned(),
+                (_, true) => "the server requires a token: put it into HAUL_TOKEN".to_owned(),
                 (false, _) => {
-                    format!("the server requires {}, which haul does not support", names.join(", "))
+                    format!(
+                        "the server requires {} authentication, which haul does not \
+                             support",
+                        names.join(", ")
+                    )
                 }
                 (true, _) => {
                     "the server requires credentials, but names no authentication method".to_owned()
@@ -396,9 +400,8 @@ impl SignIn {
         known.typed += 1;
         let typed = self.prompter.secret(&prompt).await.map_err(|error| error.to_string())?;
         let Some(password) = typed else {
-            let cause = format!(
-                "there is no password for {user}, and no terminal to prompt on: set HAUL_PASSWORD"
-            );
+            let cause =
+                format!("no password for {user}, and no terminal to prompt on: set HAUL_PASSWORD");
             // Who has given up is not asked for each request.
             known.refused = Some(cause.clone());
             return Err(cause);
@@ -458,7 +461,7 @@ fn wants_digest_only(challenges: &[Challenge]) -> bool {
 
 fn header(text: &str) -> Result<HeaderValue, String> {
     let mut value = HeaderValue::from_str(text)
-        .map_err(|_| "there is something in it that a header cannot have".to_owned())?;
+        .map_err(|_| "it has a character that a header field cannot contain".to_owned())?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -466,12 +469,12 @@ fn header(text: &str) -> Result<HeaderValue, String> {
 /// A number that nobody can guess, for Digest.
 fn random() -> Result<String, String> {
     let mut bytes = [0; 16];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| "the system gives no random numbers")?;
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| "the system's random number generator failed")?;
     Ok(HEXLOWER.encode(&bytes))
 }
 
 fn denied(url: &Url, cause: String) -> Error {
-    Error::new(ErrorKind::Unauthenticated, "sign in").at(url).because(cause)
+    Error::new(ErrorKind::Unauthenticated, "authenticate").at(url).because(cause)
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ impl Wanted {
 
 /// The body was given up: what was sent of it is no whole file.
 #[derive(Debug, thiserror::Error)]
-#[error("the upload was given up")]
+#[error("the upload was aborted")]
 pub struct GivenUp;
 
 impl Stream {

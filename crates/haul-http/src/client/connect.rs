@@ -248,7 +248,7 @@ fn in_time<T>(done: Result<io::Result<T>, Elapsed>) -> io::Result<T> {
 
 fn silent(proxy: &Proxy, silence: Duration) -> Error {
     let error = Error::new(ErrorKind::Unreachable, "connect through the proxy").at(proxy);
-    error.because(format!("no answer within {} s", silence.as_secs()))
+    error.because(format!("timed out after {} s", silence.as_secs()))
 }
 
 impl AsyncRead for Link {

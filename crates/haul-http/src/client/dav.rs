@@ -77,7 +77,7 @@ pub async fn look(exchange: &Exchange, url: Url, operation: &'static str) -> Res
 /// # Errors
 /// Those of [`look`].
 pub async fn quota(exchange: &Exchange, url: Url) -> Result<Option<Seen>> {
-    const OPERATION: &str = "look at the quota";
+    const OPERATION: &str = "read the quota";
     seen(exchange, &propfind_of(QUOTA, url, "0", OPERATION), OPERATION).await
 }
 
@@ -126,9 +126,11 @@ pub fn expect_multistatus(answer: &Answer, operation: &'static str) -> Result<()
 }
 
 fn no_webdav(answer: &Answer, operation: &'static str) -> Error {
-    Error::new(ErrorKind::Unsupported, operation)
-        .at(&answer.url)
-        .because(format!("the server does not speak WebDAV there (PROPFIND: {})", answer.status))
+    Error::new(ErrorKind::Unsupported, operation).at(&answer.url).because(format!(
+        "the server does not support WebDAV at this URL (PROPFIND returned \
+                          {})",
+        answer.status
+    ))
 }
 
 /// An answer that is no multistatus.

@@ -36,7 +36,7 @@ impl Decoded {
             }
             Coding::Other(name) => {
                 Err(Error::new(ErrorKind::Unsupported, "read").at(&answer.url).because(format!(
-                    "the server, or a proxy, sends it encoded ({}) although that was not asked for",
+                    "the server, or a proxy, sends it encoded ({}), which haul did not request",
                     name.escape_debug()
                 )))
             }
@@ -76,7 +76,7 @@ impl Decoded {
     fn corrupt(&self, error: std::io::Error) -> Error {
         Error::new(ErrorKind::Corrupt, "read")
             .at(self.url())
-            .because("the server says that it sends it encoded (gzip), and that cannot be decoded")
+            .because("the response is encoded (gzip) and cannot be decoded")
             .with_source(error)
     }
 }

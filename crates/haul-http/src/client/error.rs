@@ -25,7 +25,8 @@ pub fn of_status(status: StatusCode, operation: &'static str, url: &Url) -> Erro
         200..=399 => Kind::Protocol,
         _ => Kind::Other,
     };
-    let error = Error::new(kind, operation).at(url).because(format!("the server says {status}"));
+    let error =
+        Error::new(kind, operation).at(url).because(format!("the server returned {status}"));
     // Somebody holds a lock on it (RFC 4918, 11.3); waiting for people helps nobody.
     if status.as_u16() == 423 { error.with_retry(Retry::Never) } else { error }
 }
@@ -41,11 +42,9 @@ pub fn of_hyper(error: &hyper::Error, operation: &'static str, url: &Url) -> Err
 pub fn of_broken(broken: &Broken, operation: &'static str, url: &Url) -> Error {
     let (kind, words) = match broken {
         Broken::Lost => (ErrorKind::Unreachable, "the connection ended".to_owned()),
-        Broken::Within(how) => {
-            (ErrorKind::Unreachable, format!("the answer ends too early: {how}"))
-        }
+        Broken::Within(how) => (ErrorKind::Unreachable, format!("the response ended early: {how}")),
         Broken::Unreadable(how) => {
-            (ErrorKind::Protocol, format!("the answer cannot be read: {how}"))
+            (ErrorKind::Protocol, format!("the response is malformed: {how}"))
         }
     };
     Error::new(kind, operation).at(url).because(words)
@@ -70,10 +69,13 @@ pub fn page_of_sign_in(url: &Url, from: &Origin) -> Error {
     let host = from.host();
     Error::new(ErrorKind::Unauthenticated, "open")
         .at(url)
-        .because(format!("it is redirected to {from}, which sends a web page instead of the file"))
+        .because(format!(
+            "it is redirected to {from}, which returned a web page instead of the \
+                          file"
+        ))
         .hinting(format!(
-            "if that is a page for signing in, put a line into ~/.netrc (machine {host} login USER password \
-             PASSWORD), or write --load-cookies FILE with the cookies of a browser that is signed in"
+            "if that is a login page, add a line to ~/.netrc (machine {host} login USER password \
+             PASSWORD), or pass the cookies of a logged-in browser with --load-cookies FILE"
         ))
 }
 
@@ -81,12 +83,12 @@ pub fn page_of_sign_in(url: &Url, from: &Origin) -> Error {
 pub fn silent(operation: &'static str, url: &Url, seconds: u64) -> Error {
     Error::new(ErrorKind::Unreachable, operation)
         .at(url)
-        .because(format!("nothing has come for {seconds} s"))
+        .because(format!("no data for {seconds} s"))
 }
 
 /// What comes is so little that it will never end.
 pub fn endless(operation: &'static str, url: &Url, bytes: u64, seconds: u64) -> Error {
     Error::new(ErrorKind::Unreachable, operation)
         .at(url)
-        .because(format!("the response does not end: {bytes} bytes in {seconds} s"))
+        .because(format!("the response makes no progress: {bytes} bytes in {seconds} s"))
 }

@@ -440,7 +440,7 @@ impl Exchange {
             if redirects > MOST_REDIRECTS || leads_nowhere {
                 return Err(Error::new(ErrorKind::Protocol, ask.operation)
                     .at(&ask.url)
-                    .because(format!("it is redirected without end, at last to {next}")));
+                    .because(format!("too many redirects, the last to {next}")));
             }
             answer.drain().await;
             url = next;
@@ -517,7 +517,7 @@ impl Exchange {
             let used = lease.is_used();
             let request = self.request(ask, url, said, Payload::from(&ask.body))?;
             let Some(sender) = lease.sender() else { return Err(gone(ask)) };
-            let what = || format!("answer to {} {}", ask.method, url.path());
+            let what = || format!("response to {} {}", ask.method, url.path());
             let sent = sender.send_request(request);
             let limit = ask.limit(lanes.waits().silence());
             match lanes.waits().within(limit, what, sent).await {
@@ -556,7 +556,7 @@ impl Exchange {
         let (Ok(host), Ok(mut request)) = (host, request) else {
             return Err(Error::new(ErrorKind::InvalidInput, ask.operation)
                 .at(url)
-                .because("this cannot be asked over HTTP"));
+                .because("this URL does not fit into an HTTP request"));
         };
         let headers = request.headers_mut();
         // What else is set goes before what the user gives.
@@ -611,7 +611,16 @@ impl Exchange {
         }
         if let Some(pause) = until.map(|until| until.saturating_duration_since(Instant::now())) {
             let waits = self.connector.waits(origin);
-            waits.watch(|| "end of the pause that it asked for".to_owned(), sleep(pause)).await;
+            waits
+                .watch(
+                    || {
+                        "end of the pause that the server requested \
+                            (Retry-After)"
+                            .to_owned()
+                    },
+                    sleep(pause),
+                )
+                .await;
         }
         Ok(())
     }
@@ -636,8 +645,8 @@ impl Exchange {
         };
         if next.origin != answer.url.origin && !is_safe(&ask.method) {
             let cause = format!(
-                "the server redirects to {next}; what changes something is asked only of the server that \
-                 was named"
+                "the server redirects to {next}; requests that change data go only to the server \
+                 that was named"
             );
             return Err(Error::new(ErrorKind::PermissionDenied, ask.operation)
                 .at(&ask.url)
@@ -684,8 +693,8 @@ fn too_long(pause: Duration, operation: &'static str, url: &Url) -> Error {
     Error::new(ErrorKind::Busy, operation)
         .at(url)
         .because(format!(
-            "the server asks to wait {pause} s before the next request (Retry-After); haul waits {most} s \
-             at most"
+            "the server asks to wait {pause} s (Retry-After), more than the {most} s that haul \
+             waits"
         ))
         .with_retry(Retry::Never)
 }

@@ -160,7 +160,7 @@ impl Facts {
         let Some(coding) = self.other_coding(now) else { return Ok(()) };
         let coding = coding.escape_debug();
         Err(Error::new(ErrorKind::Protocol, "read").at(url).because(format!(
-            "the server, or a proxy, sends it encoded ({coding}) although that was not asked for"
+            "the server, or a proxy, sends it encoded ({coding}), which haul did not request"
         )))
     }
 }
@@ -186,14 +186,12 @@ pub fn check_part(answer: &Head, asked: Range, version: &Facts) -> Result<()> {
             return Err(match version.differs(&now) {
                 Some(how) => changed(url, &how),
                 // As it may at any time (RFC 9110, 14.2); some caches do until they have it.
-                None => wrong(format!(
-                    "the server sends the whole file although bytes {asked:?} were asked for"
-                ))
-                .with_retry(Retry::Later),
+                None => wrong(format!("the server sent the whole file instead of bytes {asked:?}"))
+                    .with_retry(Retry::Later),
             });
         }
         StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PRECONDITION_FAILED => {
-            return Err(changed(url, "what was to be read is not there any more"));
+            return Err(changed(url, "the requested range no longer exists"));
         }
         status => return Err(error::of_status(status, "read", url)),
     }
@@ -204,26 +202,32 @@ pub fn check_part(answer: &Head, asked: Range, version: &Facts) -> Result<()> {
     }
     let found = content_range(answer).map_err(wrong)?;
     let ContentRange::Bytes { first, last, .. } = found else {
-        return Err(wrong("the server sends a part that it says does not exist".to_owned()));
+        return Err(wrong(
+            "the server sent a range that its Content-Range calls \
+                          unsatisfiable"
+                .to_owned(),
+        ));
     };
     if (first, last.saturating_add(1)) != (asked.start(), asked.end()) {
         return Err(wrong(format!(
-            "the server sends bytes {first} to {last} instead of {} to {}",
+            "the server sent bytes {first} to {last} instead of {} to {}",
             asked.start(),
             asked.end() - 1
         )));
     }
     match answer.length() {
-        Some(length) if length != asked.len() => {
-            Err(wrong(format!("the server says {length} bytes for a part of {}", asked.len())))
-        }
+        Some(length) if length != asked.len() => Err(wrong(format!(
+            "the server announced {length} bytes for a range of \
+                               {}",
+            asked.len()
+        ))),
         _ => Ok(()),
     }
 }
 
 fn content_range(answer: &Head) -> Result<ContentRange, String> {
     let value = answer.header(&CONTENT_RANGE);
-    let value = value.ok_or("the server sends a part, and not which (no Content-Range)")?;
+    let value = value.ok_or("the server sent a partial response without Content-Range")?;
     ContentRange::parse(value).map_err(|error| format!("{error}: '{}'", value.escape_debug()))
 }
 

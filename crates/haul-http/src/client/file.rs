@@ -162,7 +162,7 @@ impl HttpFile {
         if partial && facts.size.is_none() {
             return Err(Error::new(ErrorKind::Unsupported, "open")
                 .at(url)
-                .because("the server sends only parts of it, and does not say how long it is"));
+                .because("the server sends only ranges of it, without the total size"));
         }
         let mut size = facts.size.filter(|_| !decoded);
         if let (true, Some(size)) = (partial, size) {
@@ -311,7 +311,7 @@ impl ReadAt for HttpFile {
         };
         let answer = inner.exchange.patiently(&ask).await?;
         if !answer.status.is_success() {
-            return Err(error::of_status(answer.status, "look at", &answer.url));
+            return Err(error::of_status(answer.status, "access", &answer.url));
         }
         let other = inner.other_version(&answer)?;
         answer.drain().await;

@@ -13,7 +13,7 @@ const OWN: &[(&[&str], &str)] = &[
     (&["host"], "haul takes it from the location; name the server there"),
     (
         &["content-length", "transfer-encoding", "te", "trailer"],
-        "it says where a request ends, and haul counts that itself",
+        "it marks the end of a request, which haul does itself",
     ),
     (
         &["connection", "keep-alive", "proxy-connection", "upgrade", "expect"],
@@ -55,10 +55,10 @@ impl fmt::Debug for Headers {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// Nothing separates name and value.
-    #[error("there is no colon; write 'Name: value'")]
+    #[error("no colon; write 'Name: value'")]
     NoColon,
     /// The name has characters that names do not have.
-    #[error("what is before the colon is not the name of a header field; write 'Name: value'")]
+    #[error("the text before the colon is not a header field name; write 'Name: value'")]
     Name,
     /// The value has characters that would end it.
     #[error("the value of {0} has a line break or another control character")]

@@ -231,7 +231,7 @@ impl Listing {
             .map_err(|error| self.refused(&resource.href, &format!("a name that {error}")))?;
         match self.remember(&name) {
             Name::Given => return Ok(None),
-            Name::Twice => return Err(self.refused(&resource.href, "a name that came before")),
+            Name::Twice => return Err(self.refused(&resource.href, "a duplicate name")),
             Name::New => {}
         }
         match dav::failure(resource) {

@@ -104,7 +104,7 @@ impl HttpHost {
             }
             Opened::Page(_) => Err(Error::new(ErrorKind::Protocol, "open")
                 .at(url)
-                .because("the server calls it a file and shows a page instead")),
+                .because("the server reports a file and returns a web page instead")),
         }
     }
 
@@ -142,11 +142,13 @@ impl HttpHost {
             if let Ok(Some(seen)) = &seen
                 && seen.url.origin != url.origin
             {
-                return Err(Error::new(ErrorKind::PermissionDenied, "open").at(url).because(format!(
-                    "the server redirects to {}; what is written goes only to the server that was \
-                     named: name that one",
-                    seen.url
-                )));
+                return Err(Error::new(ErrorKind::PermissionDenied, "open").at(url).because(
+                    format!(
+                        "the server redirects to {}; uploads go only to the server that was named: \
+                     name the other one instead",
+                        seen.url
+                    ),
+                ));
             }
             match seen {
                 Ok(Some(seen)) if seen.resource.collection => {
@@ -225,8 +227,8 @@ impl Inner {
                 }
                 Ok(entry)
             }
-            Manner::Dav => self.look_by_properties(path, "look at").await?.ok_or_else(|| {
-                Error::new(ErrorKind::NotFound, "look at").at(self.location.display(path))
+            Manner::Dav => self.look_by_properties(path, "access").await?.ok_or_else(|| {
+                Error::new(ErrorKind::NotFound, "access").at(self.location.display(path))
             }),
         }
     }
@@ -237,7 +239,7 @@ impl Inner {
         match self.manner {
             Manner::Web => index::listed_size(self, path).await,
             Manner::Dav => {
-                let entry = self.look_by_properties(path, "look at").await;
+                let entry = self.look_by_properties(path, "access").await;
                 entry.ok().flatten().and_then(|entry| entry.known_size())
             }
         }
@@ -267,10 +269,10 @@ impl Inner {
     }
 
     pub(super) async fn look_by_head(&self, path: &RelPath) -> Result<Entry> {
-        let mut ask = Ask::new(Method::HEAD, self.url(path), "look at");
+        let mut ask = Ask::new(Method::HEAD, self.url(path), "access");
         ask = ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if let Some((head, _)) = self.exchange().among_others(&ask, 0).await
-            && let Ok(facts) = Facts::of(&head, "look at")
+            && let Ok(facts) = Facts::of(&head, "access")
             && facts.size.is_some()
             && facts.is_as_stored([&ask.url, &head.url])
             && !head.url.path().ends_with('/')
@@ -279,12 +281,12 @@ impl Inner {
         }
         let answer = self.exchange().patiently(&ask).await?;
         if !answer.status.is_success() {
-            return Err(error::of_status(answer.status, "look at", &answer.url));
+            return Err(error::of_status(answer.status, "access", &answer.url));
         }
         if answer.url.path().ends_with('/') {
             return Ok(Entry::new(path.clone(), EntryKind::Directory, 0));
         }
-        let facts = Facts::of(&answer, "look at")?;
+        let facts = Facts::of(&answer, "access")?;
         let mut entry = facts.entry(path);
         if !facts.is_as_stored([&ask.url, &answer.url]) {
             // How long it is when it is decoded is known at its end.

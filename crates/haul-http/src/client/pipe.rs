@@ -152,7 +152,7 @@ impl Question {
 
     /// What is waited for, until the answer begins.
     fn answer(&self) -> String {
-        format!("answer to {} {}", self.method, self.url.path())
+        format!("response to {} {}", self.method, self.url.path())
     }
 
     /// What is waited for, once it has begun.
@@ -444,7 +444,7 @@ impl Reader {
         drop(question.pieces.send(Ok(Piece::Head(head))));
         let length = if question.is_head() { Length::Known(0) } else { length };
         let Length::Known(mut length) = length else {
-            return Err(Broken::Unreadable("its length is not said".to_owned()));
+            return Err(Broken::Unreadable("its length is unknown".to_owned()));
         };
         let unwanted = length > (question.expected - question.sent).saturating_add(SKIPPED_MOST);
         if unwanted && !question.is_head() {
@@ -531,13 +531,13 @@ impl Reader {
                 }
                 provisional += 1;
                 if provisional > PROVISIONAL_MOST {
-                    return Err(Broken::Unreadable("it is provisional without end".to_owned()));
+                    return Err(Broken::Unreadable("it has too many 1xx responses".to_owned()));
                 }
                 until = Instant::now() + patience;
                 continue;
             }
             if self.ahead.len() >= HEAD_MOST {
-                return Err(Broken::Unreadable("its head is too long".to_owned()));
+                return Err(Broken::Unreadable("its header section is too long".to_owned()));
             }
             let nothing_yet = self.ahead.is_empty();
             self.ahead.reserve(HEAD_READ);
@@ -579,7 +579,7 @@ impl Drop for Outstanding<'_> {
 }
 
 fn silent(patience: Duration) -> Broken {
-    Broken::Within(format!("nothing has come for {} s", patience.as_secs()))
+    Broken::Within(format!("no data for {} s", patience.as_secs()))
 }
 
 /// Takes a head from the beginning of `bytes`, if all of it is there.
@@ -593,13 +593,13 @@ fn parse(bytes: &mut BytesMut, url: &Url) -> Result<Option<(Head, Length)>, Brok
         Err(error) => return Err(Broken::Unreadable(error.to_string())),
     };
     let status = StatusCode::from_u16(response.code.unwrap_or_default());
-    let status = status.map_err(|_| unreadable("its status is none"))?;
+    let status = status.map_err(|_| unreadable("its status line is malformed"))?;
     let mut headers = HeaderMap::new();
     for field in response.headers.iter() {
         let name = HeaderName::from_bytes(field.name.as_bytes());
         let value = HeaderValue::from_bytes(field.value);
         let (Ok(name), Ok(value)) = (name, value) else {
-            return Err(unreadable("a header field is none"));
+            return Err(unreadable("a header field is malformed"));
         };
         headers.append(name, value);
     }

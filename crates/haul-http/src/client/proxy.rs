@@ -75,7 +75,7 @@ pub fn authorization(proxy: &Proxy) -> Result<Option<HeaderValue>> {
     let Some(user) = &proxy.user else { return Ok(None) };
     let password = proxy.password.as_ref().map_or("", |password| password.as_str());
     let wrong = |cause: String| {
-        Error::new(ErrorKind::InvalidInput, "sign in to the proxy").at(proxy).because(cause)
+        Error::new(ErrorKind::InvalidInput, "authenticate to the proxy").at(proxy).because(cause)
     };
     let text = basic::authorization(user, password).map_err(|error| wrong(error.to_string()))?;
     let mut value = HeaderValue::from_str(&text).map_err(|error| wrong(error.to_string()))?;
@@ -118,7 +118,7 @@ pub async fn tunnel(
             break;
         }
         if answer.len() > ANSWER_MOST {
-            return Err(wrong(ErrorKind::Protocol, "its answer is too long".to_owned()));
+            return Err(wrong(ErrorKind::Protocol, "its response is too long".to_owned()));
         }
     }
     let mut fields = [httparse::EMPTY_HEADER; 64];
@@ -132,10 +132,12 @@ pub async fn tunnel(
                 .with_retry(Retry::Never))
         }
         (Ok(_), Some(code @ (502..=504))) => {
-            Err(wrong(ErrorKind::Unreachable, format!("it says {code}")))
+            Err(wrong(ErrorKind::Unreachable, format!("it returned {code}")))
         }
-        (Ok(_), Some(code)) => Err(wrong(ErrorKind::PermissionDenied, format!("it says {code}"))),
-        (Ok(_), None) => Err(wrong(ErrorKind::Protocol, "it says nothing".to_owned())),
+        (Ok(_), Some(code)) => {
+            Err(wrong(ErrorKind::PermissionDenied, format!("it returned {code}")))
+        }
+        (Ok(_), None) => Err(wrong(ErrorKind::Protocol, "it returned no status".to_owned())),
         (Err(error), _) => Err(wrong(ErrorKind::Protocol, error.to_string())),
     }
 }

@@ -120,7 +120,7 @@ impl Reading {
             return Ok(None);
         }
         Err(Error::new(ErrorKind::Unreachable, "read").at(kept.source.url()).because(format!(
-            "the answer ends at byte {} and should go on to {}",
+            "the response ended at byte {}, expected {}",
             self.wanted.start(),
             kept.range.end()
         )))

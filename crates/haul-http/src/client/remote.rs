@@ -50,7 +50,7 @@ impl Remote {
     /// Which version an answer is of, if it is another one than is being read. Where it says less than
     /// what is known there is less to compare.
     pub(super) fn other_version(&self, answer: &Head) -> Result<Option<Identity>> {
-        let mut now = Facts::of(answer, "look at")?;
+        let mut now = Facts::of(answer, "access")?;
         now.size = now.size.or(self.facts.size);
         now.modified = now.modified.or(self.facts.modified);
         now.tag = now.tag.or_else(|| self.facts.tag.clone());

@@ -112,10 +112,10 @@ impl SignIns {
         trial: Option<Trial<'a>>,
     ) -> Result<Option<Trial<'a>>> {
         let (url, origin) = (&head.url, &head.url.origin);
-        let denied = Error::new(ErrorKind::Unauthenticated, "sign in").at(url);
+        let denied = Error::new(ErrorKind::Unauthenticated, "authenticate").at(url);
         match (self.is_home(origin), self.is_given) {
             (true, true) => {
-                Err(denied.because("the server refuses the given Authorization header"))
+                Err(denied.because("the server rejected the given Authorization header"))
             }
             (true, false) => self.home.challenged(head, said, trial).await,
             (false, _) => match self.other(origin) {
@@ -154,8 +154,7 @@ impl SignIns {
             return denied;
         }
         let host = origin.host();
-        denied.hinting(format!(
-            "put a line into ~/.netrc: machine {host} login USER password PASSWORD"
-        ))
+        denied
+            .hinting(format!("add a line to ~/.netrc: machine {host} login USER password PASSWORD"))
     }
 }

@@ -291,7 +291,7 @@ impl Inner {
     fn longer(&self, path: &RelPath, limit: u64) -> Error {
         Error::new(ErrorKind::Changed, "read")
             .at(self.location.display(path))
-            .because(format!("it has become longer than {limit} bytes"))
+            .because(format!("it has grown beyond {limit} bytes"))
     }
 
     fn whole(&self, facts: &Facts, bytes: Vec<u8>) -> Whole {
@@ -423,7 +423,7 @@ impl Storage for HttpStorage {
         if size != bytes.len() as u64 {
             return Err(Error::new(ErrorKind::Unreachable, "read")
                 .at(at())
-                .because(format!("the answer ends after {} of {size} bytes", bytes.len())));
+                .because(format!("the response ended after {} of {size} bytes", bytes.len())));
         }
         Ok(self.inner.whole(&facts, bytes))
     }

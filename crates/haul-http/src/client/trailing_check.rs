@@ -63,13 +63,13 @@ async fn responses(questions: Vec<Part>) -> Option<Vec<Facts>> {
         if !head.status.is_success() {
             return None;
         }
-        all.push(Facts::of(&head, "look at").ok()?);
+        all.push(Facts::of(&head, "access").ok()?);
     }
     Some(all)
 }
 
 /// A request for what a file is like, without its bytes.
 pub fn question(url: &Url) -> Ask {
-    let ask = Ask::new(Method::HEAD, url.clone(), "look at");
+    let ask = Ask::new(Method::HEAD, url.clone(), "access");
     ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
 }

@@ -97,7 +97,7 @@ pub enum MultistatusError {
     #[error("the listing is above the limit of {0}")]
     TooLarge(&'static str),
     /// XML, but another document.
-    #[error("the answer is no WebDAV listing")]
+    #[error("the response is not a WebDAV listing")]
     NotMultistatus,
     /// A `response` that does not say of what.
     #[error("the listing has an entry without a name")]

@@ -90,7 +90,7 @@ pub enum ProxyError {
     #[error("{0} names a SOCKS proxy of another version than 5: write socks5:// or socks5h://")]
     Socks(&'static str),
     /// Of another kind.
-    #[error("{0} names a proxy that is none of http, https, socks5, socks5h")]
+    #[error("{0} names a proxy whose scheme is not http, https, socks5 or socks5h")]
     Scheme(&'static str),
     /// User or password cannot be sent to a SOCKS proxy.
     #[error(

@@ -27,7 +27,7 @@ pub enum ContentRange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
     /// Counted in something else.
-    #[error("a Content-Range that does not count bytes")]
+    #[error("a Content-Range whose unit is not bytes")]
     Unit,
     /// Not of the form that RFC 9110 has.
     #[error("a malformed Content-Range")]

@@ -178,7 +178,8 @@ impl DavServerBuilder {
         let is_open = self.credentials.is_none() && !self.anonymous;
         if is_open && !self.listen.ip().is_loopback() {
             return Err(Error::new(ErrorKind::InvalidInput, "serve").at(self.listen).because(
-                "it can be reached from other machines: give a password, or say that everybody may come",
+                "it is reachable from other machines: require a password, or allow anonymous \
+                 access",
             ));
         }
         let share = Arc::new(Share::open(&self.directory, self.read_only)?);

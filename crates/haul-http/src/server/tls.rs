@@ -90,10 +90,10 @@ impl ServerTls {
     fn new(chain: &[u8], key: &[u8]) -> std::result::Result<Self, String> {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(chain)
             .collect::<std::result::Result<_, _>>()
-            .map_err(|_| "it is no certificate in PEM".to_owned())?;
-        let own = chain.first().ok_or("there is no certificate in it")?.clone();
+            .map_err(|_| "it is not a PEM certificate".to_owned())?;
+        let own = chain.first().ok_or("no certificate in it")?.clone();
         let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|_| "there is no private key without passphrase in its file".to_owned())?;
+            .map_err(|_| "no unencrypted private key in its file".to_owned())?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(preferred()))
             .with_safe_default_protocol_versions()
             .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key))
@@ -199,7 +199,7 @@ fn read_secret(path: &Path) -> Result<Vec<u8>> {
 /// Writes it down, complete before it has its name; the name goes to whoever is first.
 fn keep(path: &Path, text: &[u8]) -> Result<()> {
     let failed =
-        |error: io::Error| Error::from_io("keep the certificate", error).at(path.display());
+        |error: io::Error| Error::from_io("save the certificate", error).at(path.display());
     if let Some(directory) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     }
@@ -251,6 +251,6 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let error = ServerTls::read(&path, &path).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().contains("there is no certificate in it"), "{error}");
+        assert!(error.to_string().contains("no certificate in it"), "{error}");
     }
 }

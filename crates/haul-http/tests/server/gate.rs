@@ -96,7 +96,7 @@ fn where_others_can_reach_it_a_password_is_needed_or_said_not_to_be() {
     let directory = tempfile::tempdir().unwrap();
     let builder = DavServer::builder(directory.path()).listen("0.0.0.0:0".parse().unwrap());
     let error = runtime.block_on(builder.clone().bind()).unwrap_err().to_string();
-    assert!(error.contains("it can be reached from other machines"), "{error}");
+    assert!(error.contains("it is reachable from other machines"), "{error}");
     let server = runtime.block_on(builder.anonymous(true).bind()).unwrap();
     runtime.block_on(server.stop());
 }

@@ -10,6 +10,7 @@
 //! journal beside as for any file; `place` brings a finished folder (or file) to its name, where the
 //! other form may be in the way.
 
+mod far;
 mod layout;
 mod place;
 mod read;

@@ -2,7 +2,8 @@
 //!
 //! Parts of a stored folder are opened for each range and compared with what was found when the
 //! file was opened: a part that was exchanged is noticed, and no number of parts uses up the file
-//! descriptors. Parts of a file that is still being written are held open by it.
+//! descriptors. Opening a part on a server takes a round trip, so the last few stay open there
+//! (`far`). Parts of a file that is still being written are held open by it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,10 +13,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use haul_storage::{
-    Block, BlockStream, Error, ErrorKind, Identity, Metadata, Range, ReadAt, RelPath, Result,
+    Block, BlockStream, Error, ErrorKind, Identity, Medium, Metadata, Range, ReadAt, RelPath,
+    Result,
 };
 
 use super::Shared;
+use super::far::FarParts;
 use super::layout::{Layout, cut, part_path};
 
 /// Where a part was never written it reads as zeros; so many at a time.
@@ -38,8 +41,10 @@ pub(super) struct Parts {
 
 #[derive(Debug)]
 enum Source {
-    /// A folder, and the version of each part.
+    /// A folder on a disk, and the version of each part.
     Stored(Vec<Identity>),
+    /// A folder on a server.
+    Far(FarParts),
     /// Open parts, which may be shorter than they will be.
     Growing(Vec<Arc<dyn ReadAt>>),
 }
@@ -48,7 +53,10 @@ impl SplitReader {
     pub(super) fn stored(shared: Arc<Shared>, path: RelPath, layout: &Layout) -> Self {
         let identity = layout.identity(&path);
         let identities = layout.parts.iter().map(haul_storage::Entry::identity).collect();
-        let source = Source::Stored(identities);
+        let source = match shared.capabilities.medium {
+            Medium::Disk => Source::Stored(identities),
+            Medium::Link => Source::Far(FarParts::new(identities)),
+        };
         let parts = Parts { shared, path, size: layout.size(), part: layout.part, source };
         Self { parts: Arc::new(parts), identity }
     }
@@ -74,16 +82,26 @@ impl Parts {
         match &self.source {
             Source::Growing(open) => open.get(index).cloned().ok_or_else(|| self.changed()),
             Source::Stored(identities) => {
-                let opened = self.shared.inner.open(&part_path(&self.path, number)).await;
-                let reader = match opened {
-                    Err(error) if error.kind() == ErrorKind::NotFound => return Err(self.changed()),
-                    reader => reader?,
-                };
+                let reader = self.open_stored(number).await?;
                 if identities.get(index) != Some(reader.identity()) {
                     return Err(self.changed());
                 }
                 Ok(reader)
             }
+            Source::Far(far) => {
+                if let Some(reader) = far.reader(number) {
+                    return Ok(reader);
+                }
+                let reader = self.open_stored(number).await?;
+                if far.keep(number, &reader) { Ok(reader) } else { Err(self.changed()) }
+            }
+        }
+    }
+
+    async fn open_stored(&self, number: u64) -> Result<Arc<dyn ReadAt>> {
+        match self.shared.inner.open(&part_path(&self.path, number)).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(self.changed()),
+            reader => reader,
         }
     }
 
@@ -155,7 +173,7 @@ impl ReadAt for SplitReader {
     }
 
     fn is_ranged(&self) -> bool {
-        true
+        self.parts.shared.capabilities.ranged_reads
     }
 
     async fn metadata(&self) -> Result<Metadata> {
@@ -166,7 +184,7 @@ impl ReadAt for SplitReader {
         let parts = &self.parts;
         match &parts.source {
             Source::Growing(_) => Ok(self.identity.clone()),
-            Source::Stored(_) => match parts.shared.layout(&parts.path).await? {
+            Source::Stored(_) | Source::Far(_) => match parts.shared.layout(&parts.path).await? {
                 Some(layout) => Ok(layout.identity(&parts.path)),
                 None => Err(parts.changed()),
             },
@@ -185,6 +203,10 @@ impl ReadAt for SplitReader {
     }
 
     async fn next_data(&self, from: u64) -> Result<Option<Range>> {
+        // No server reports holes, and opening a part costs a round trip.
+        if matches!(self.parts.source, Source::Far(_)) {
+            return Ok((from < self.parts.size).then(|| Range::between(from, self.parts.size)));
+        }
         for (number, range) in cut(Range::between(from, self.parts.size), self.parts.part) {
             let reader = self.parts.open(number).await?;
             if let Some(data) = reader.next_data(range.start()).await? {

@@ -102,7 +102,7 @@ impl SplitWriter {
     pub(super) async fn part(&self, number: u64) -> Result<Arc<dyn WriteAt>> {
         let mut state = self.state.lock().await;
         if state.ended {
-            return Err(self.error(ErrorKind::InvalidInput, "it is committed or given up"));
+            return Err(self.error(ErrorKind::InvalidInput, "it is committed or aborted"));
         }
         self.part_of(&mut state, number).await
     }
@@ -252,7 +252,7 @@ impl WriteAt for SplitWriter {
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
         let mut state = self.state.lock().await;
         if state.ended {
-            return Err(self.error(ErrorKind::InvalidInput, "it is committed or given up"));
+            return Err(self.error(ErrorKind::InvalidInput, "it is committed or aborted"));
         }
         let count = size.div_ceil(self.rule.part).max(1);
         let each = CommitOptions { replace: true, ..options.clone() };

@@ -153,7 +153,7 @@ impl Attributes {
         } else {
             ""
         };
-        self.warn(&format!("the server does not let {names} be set; they are not kept{private}"));
+        self.warn(&format!("the server does not set {names}; they are not preserved{private}"));
     }
 
     fn forget(&self) {
@@ -303,7 +303,7 @@ async fn try_alone(inner: &Inner, at: &Bytes, alone: &Attrs) -> Result<bool> {
         match error::done("set attributes", answer) {
             Ok(()) => {
                 if attrs != alone {
-                    let message = "the server does not let set-ID and sticky bits be set";
+                    let message = "the server does not set set-ID and sticky bits";
                     inner.host.attributes.warn(message);
                 }
                 return Ok(true);
@@ -359,10 +359,7 @@ pub(super) async fn set_of_link(inner: &Inner, at: Bytes, mut attrs: Attrs) -> R
     match error::done("set attributes", answer) {
         // Of a link they mean little.
         Err(error) if is_refusal(&error) => {
-            inner
-                .host
-                .attributes
-                .warn("the server does not let the attributes of symbolic links be set");
+            inner.host.attributes.warn("the server does not set the attributes of symbolic links");
             Ok(())
         }
         outcome => outcome,

@@ -31,9 +31,9 @@ pub(super) fn failure(operation: &'static str, status: Status, message: &[u8]) -
     let words: String = words.chars().filter(|c| !c.is_control()).take(200).collect();
     let error = Error::new(kind_of(status), operation);
     if words.is_empty() || words.eq_ignore_ascii_case(&status.to_string()) {
-        error.because(format!("the server says: {status}"))
+        error.because(format!("the server returned: {status}"))
     } else {
-        error.because(format!("the server says: {words}"))
+        error.because(format!("the server returned: {words}"))
     }
 }
 
@@ -80,5 +80,5 @@ pub(super) fn unexpected(operation: &'static str, response: Response) -> Error {
         Response::Attrs(_) => "attributes",
         Response::Extended(_) => "an extended reply",
     };
-    Error::new(ErrorKind::Protocol, operation).because(format!("the server answered with {what}"))
+    Error::new(ErrorKind::Protocol, operation).because(format!("the server responded with {what}"))
 }

@@ -354,7 +354,7 @@ impl Handles {
             Some(FileKind::File) | None => None,
             Some(FileKind::Directory) => Some((ErrorKind::IsADirectory, "a directory")),
             Some(FileKind::Symlink) => Some((ErrorKind::InvalidInput, "a symbolic link")),
-            Some(_) => Some((ErrorKind::InvalidInput, "no regular file")),
+            Some(_) => Some((ErrorKind::InvalidInput, "not a regular file")),
         };
         if let Some((kind, what)) = kind {
             if let Ok(handle) = handle {

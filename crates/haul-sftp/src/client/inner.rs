@@ -96,7 +96,7 @@ impl Inner {
                 kind => {
                     let what = match kind {
                         Some(FileKind::Symlink) => "it is a symbolic link, which is not followed",
-                        _ => "it is no directory",
+                        _ => "it is not a directory",
                     };
                     let error = Error::new(ErrorKind::NotADirectory, "open").because(what);
                     return Err(self.at(error, directory));
@@ -162,13 +162,13 @@ impl Inner {
         match self.host.ask(&request).await? {
             Response::Extended(reply) => Ok(StatVfs::decode(reply)
                 .is_ok_and(|fs| fs.bavail == 0 || (fs.files > 0 && fs.favail == 0))),
-            other => Err(error::unexpected("look at the file system", other)),
+            other => Err(error::unexpected("read the free space", other)),
         }
     }
 
     pub(super) async fn host_lstat(&self, path: &RelPath) -> Result<Attrs> {
         let answer = self.host.ask(&Request::Lstat(self.on_server(path))).await?;
-        error::attrs("look at", answer)
+        error::attrs("access", answer)
     }
 
     pub(super) async fn is_empty(&self, path: &RelPath) -> Result<bool> {
@@ -217,7 +217,7 @@ impl Inner {
             }
             Err(error) if matches!(before, Response::Attrs(_)) => {
                 let error = Error::new(ErrorKind::AlreadyExists, error.operation());
-                Err(self.at(error.because("there is something of that name"), path))
+                Err(self.at(error.because("the name already exists"), path))
             }
             Err(error) => Err(self.in_the_way(error, path).await),
         }

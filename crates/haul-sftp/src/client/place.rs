@@ -47,7 +47,7 @@ impl Inner {
                 }
             }
             (Err(error), Some(there)) => {
-                let there = error::attrs("look at", there.answer().await?);
+                let there = error::attrs("access", there.answer().await?);
                 self.replace(from, path, there, error).await?;
             }
             (Err(error), None) => return Err(self.why_not(error, path).await),
@@ -203,7 +203,11 @@ impl Inner {
             return Ok(());
         }
         let shown = String::from_utf8_lossy(aside);
-        let cause = format!("the new file is there, the old one is now {shown}: {}", error.cause());
+        let cause = format!(
+            "the new file is in place, the old one is now {shown}: \
+                             {}",
+            error.cause()
+        );
         Err(self.at(error.because(cause), path))
     }
 

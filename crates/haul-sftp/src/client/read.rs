@@ -86,7 +86,7 @@ impl ReadAt for SftpFile {
         };
         let mut now = self.identity.clone();
         for look in looks {
-            let attrs = error::attrs("look at", look).map_err(|e| self.inner.at(e, &self.path))?;
+            let attrs = error::attrs("access", look).map_err(|e| self.inner.at(e, &self.path))?;
             let seen = entry::entry(self.path.clone(), &attrs).identity();
             if seen != self.identity {
                 now = seen;
@@ -155,13 +155,13 @@ impl Reading {
                 let length = block.len() as u64;
                 if length > range.len() {
                     return Err(Error::new(ErrorKind::Protocol, "read").because(format!(
-                        "the server sent {length} bytes where {} were asked for",
+                        "the server sent {length} bytes, {} were requested",
                         range.len()
                     )));
                 }
                 if length == 0 {
                     return Err(Error::new(ErrorKind::Protocol, "read")
-                        .because("the server sent no bytes and no end of the file"));
+                        .because("the server sent neither data nor end-of-file"));
                 }
                 if length < range.len() {
                     // A short answer: the rest is asked for at once, and comes before all others.

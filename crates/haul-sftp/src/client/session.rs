@@ -484,7 +484,7 @@ impl Shared {
         let waiter = {
             let mut waiting = self.lock();
             let Some(waiter) = waiting.by_id.remove(&id) else {
-                return Err(protocol(format!("an answer to request {id}, which nobody made")));
+                return Err(protocol(format!("a response to the unknown request {id}")));
             };
             if waiter.weight > 0 {
                 let rtt = self.round_trip_ns.load(Ordering::Relaxed);
@@ -573,7 +573,7 @@ async fn read(
             }
             None => {
                 let cause = if deframer.is_within_frame() {
-                    "the server closed the channel within an answer"
+                    "the server closed the channel within a response"
                 } else {
                     "the server closed the channel"
                 };
@@ -600,12 +600,15 @@ fn dispatch(
                     return Err(protocol("a second greeting"));
                 };
                 if version != VERSION {
-                    return Err(protocol(format!("it speaks version {version}, haul version 3")));
+                    return Err(protocol(format!(
+                        "the server uses SFTP version {version}, haul \
+                                                 supports version 3"
+                    )));
                 }
                 tokio::spawn(learn(Arc::clone(shared), extensions, greeting.limits));
             }
             _ if greeting.is_some() => {
-                return Err(protocol("an answer before the greeting"));
+                return Err(protocol("a response before the greeting"));
             }
             response => shared.answer(id, response)?,
         }
@@ -641,7 +644,7 @@ async fn learn(shared: Arc<Shared>, extensions: Extensions, limits: Option<Pendi
 }
 
 fn protocol(cause: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Protocol, "read an answer").because(cause.to_string())
+    Error::new(ErrorKind::Protocol, "read a response").because(cause.to_string())
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub(super) async fn at(inner: &Inner, path: &RelPath) -> Result<Option<Space>> {
             }
             // Announced and not done, or not for this path.
             Response::Status { .. } => return Ok(None),
-            other => return Err(error::unexpected("look at the file system", other)),
+            other => return Err(error::unexpected("read the free space", other)),
         }
     }
 }

@@ -307,5 +307,5 @@ fn by_habits(usual: &Capabilities) -> [Capabilities; 6] {
 
 fn unsupported(inner: &Inner, operation: &'static str, path: &RelPath) -> Error {
     let error = Error::new(ErrorKind::Unsupported, operation);
-    inner.at(error.because("the server cannot do that"), path)
+    inner.at(error.because("the server does not support this"), path)
 }

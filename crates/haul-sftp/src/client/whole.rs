@@ -68,7 +68,7 @@ async fn read_at_once(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<
         Response::Status { status: Status::Eof, .. } => Bytes::new(),
         other => return Err(error::unexpected("read", other)),
     };
-    let after = entry::entry(path.clone(), &error::attrs("look at", look.answer().await?)?);
+    let after = entry::entry(path.clone(), &error::attrs("access", look.answer().await?)?);
     if after.identity() != before.identity() || bytes.len() as u64 > before.size {
         return Err(changed(&before, &after));
     }
@@ -191,7 +191,7 @@ fn file_entry(path: &RelPath, answer: Response) -> Result<Entry> {
             Err(Error::new(ErrorKind::IsADirectory, "open").because("it is a directory"))
         }
         Some(_) => {
-            Err(Error::new(ErrorKind::InvalidInput, "open").because("it is no regular file"))
+            Err(Error::new(ErrorKind::InvalidInput, "open").because("it is not a regular file"))
         }
     }
 }

@@ -128,9 +128,9 @@ impl SftpUpload {
         first.ok_or_else(|| {
             // What was written may be gone with the handle.
             let error = Error::new(ErrorKind::Unreachable, "write").with_retry(Retry::FromStart);
-            self.at(error.because(
-                "the connection was lost, and this server takes a file from its beginning only",
-            ))
+            self.at(
+                error.because("the connection was lost, and this server cannot resume an upload")
+            )
         })
     }
 
@@ -166,12 +166,12 @@ impl SftpUpload {
             return Ok(attrs);
         }
         let there = session.request(&Request::Fstat(handle.clone())).answer().await?;
-        let there = error::attrs("look at", there).map_err(|error| self.at(error))?.size;
+        let there = error::attrs("access", there).map_err(|error| self.at(error))?.size;
         let written = self.end.load(Ordering::Relaxed);
         match there {
             Some(there) if there < written => {
                 let cause = format!("it has {there} bytes, and {written} were written");
-                let lost = Error::new(ErrorKind::Changed, "look at").because(cause);
+                let lost = Error::new(ErrorKind::Changed, "access").because(cause);
                 return Err(self.at(lost.with_retry(Retry::FromStart)));
             }
             Some(there) if there == size => {}
@@ -492,6 +492,6 @@ async fn is_file(inner: &Inner, path: &Bytes) -> Result<bool> {
     match found {
         Response::Attrs(attrs) => Ok(attrs.kind() == Some(FileKind::File)),
         Response::Status { status: Status::NoSuchFile, .. } => Ok(false),
-        other => Err(inner.at_root(error::unexpected("look at", other))),
+        other => Err(inner.at_root(error::unexpected("access", other))),
     }
 }

@@ -160,7 +160,7 @@ impl AuthorizedKeys {
         if keys.keys.is_empty() {
             let cause = match keys.refused.first() {
                 Some(refused) => format!("no usable key; line {}: {}", refused.line, refused.cause),
-                None => "there is no key in it".to_owned(),
+                None => "no key in it".to_owned(),
             };
             return Err(Error::new(ErrorKind::InvalidInput, OPERATION)
                 .at(path.display())

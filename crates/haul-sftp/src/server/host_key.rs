@@ -80,10 +80,10 @@ impl HostKey {
 
     fn create(path: &Path) -> Result<Self> {
         let failed =
-            |error: io::Error| Error::from_io("keep the host key", error).at(path.display());
+            |error: io::Error| Error::from_io("save the host key", error).at(path.display());
         let made = Self::generate()?;
         let text = made.key.to_openssh(LineEnding::LF).map_err(|error| {
-            Error::new(ErrorKind::Other, "keep the host key").at(path.display()).with_source(error)
+            Error::new(ErrorKind::Other, "save the host key").at(path.display()).with_source(error)
         })?;
         if let Some(directory) = path.parent() {
             let mut builder = fs::DirBuilder::new();

@@ -188,7 +188,7 @@ impl SftpServerBuilder {
         let credentials = credentials.ok_or_else(|| {
             Error::new(ErrorKind::InvalidInput, "serve")
                 .at(self.directory.display())
-                .because("nobody could log in: give keys or a password")
+                .because("no client could log in: configure keys or a password")
         })?;
         let host_key = self.host_key.map_or_else(HostKey::generate, Ok)?;
         let share = Arc::new(Share::open(&self.directory, self.options)?);

@@ -62,7 +62,7 @@ pub enum SessionError {
     #[error("more than {} requests are unanswered", limits::REQUESTS)]
     TooManyRequests,
     /// The client sends data that cannot be written before it takes answers.
-    #[error("too many bytes are waiting behind answers that are not taken")]
+    #[error("the client does not read its responses")]
     TooManyBytes,
 }
 

@@ -325,7 +325,7 @@ impl<'a> Attempts<'a> {
         // Refused without a question: asking once more would change nothing.
         self.interactive_done |= !was_asked;
         if given.iter().flatten().any(|answer| !answer.expose().is_empty()) {
-            self.tried.push("the answers to the server's questions".to_owned());
+            self.tried.push("the answers to the server's prompts".to_owned());
         }
         Ok(Some((answer, Step::Answers(given))))
     }
@@ -387,7 +387,10 @@ impl<'a> Attempts<'a> {
             cause = format!("{cause} after what it has accepted");
         }
         cause = if self.tried.is_empty() {
-            format!("{cause}; there was nothing to try: no key, no password, no terminal to ask on")
+            format!(
+                "{cause}; there was nothing to try: no key, no password, no terminal to \
+                     prompt on"
+            )
         } else {
             format!("{cause}; tried {}", self.tried.join(", "))
         };
@@ -400,7 +403,7 @@ impl<'a> Attempts<'a> {
 
 impl Applicant<'_> {
     fn asked_without_end(&self) -> Error {
-        self.denied("the server asks without end")
+        self.denied("the server sent too many prompts")
     }
 
     fn denied(&self, cause: impl Into<String>) -> Error {

@@ -161,7 +161,7 @@ impl SshHost {
                 if depth >= MAX_JUMPS {
                     return Err(Error::new(ErrorKind::InvalidInput, "read the SSH configuration")
                         .at(host)
-                        .because("its ProxyJump leads in a circle"));
+                        .because("its ProxyJump is a loop"));
                 }
                 Some(Box::new(jump_host(hops, options, &prompter, depth)?))
             }
@@ -361,7 +361,7 @@ impl SshHost {
         if said.is_empty() {
             return error;
         }
-        self.error().because(format!("{}; the ProxyCommand says: {said}", error.cause()))
+        self.error().because(format!("{}; the ProxyCommand printed: {said}", error.cause()))
     }
 
     /// Through another host. The channel is open when that host has connected, so opening it took

@@ -91,7 +91,8 @@ impl HostKeyJudge {
     fn check_pin(&self, key: &HostKey) -> Result<()> {
         match self.pin.key() {
             Some(pinned) if pinned != key.blob => Err(self.refuse(format!(
-                "{name} shows another host key than before in this run: {kind} {new}, and it was {old}. \
+                "{name} presents a different host key than earlier in this run: {kind} {new}, \
+                 and it was {old}. \
                  Another machine may have taken its place, or several share its name",
                 name = self.host.name,
                 kind = key.kind(),
@@ -119,9 +120,9 @@ impl HostKeyJudge {
             Verdict::Known => Ok(()),
             Verdict::Unknown(others) => self.unknown(key, &others, certificate_fault).await,
             Verdict::Changed(place, old) => Err(self.refuse(format!(
-                "THE HOST KEY HAS CHANGED: the {kind} key of {name} is now {new}, but by {place} it \
-                 is {old}. Somebody may be listening in (a man in the middle), or the host was \
-                 given a new key. If you know that it was, remove the old one with: ssh-keygen -f \
+                "THE HOST KEY HAS CHANGED: the {kind} key of {name} is now {new}, but {place} \
+                 has {old}. This may be a man-in-the-middle attack, or the host was given a new \
+                 key. If you know that it was, remove the old one with: ssh-keygen -f \
                  '{file}' -R '{name}'",
                 kind = key.kind(),
                 name = self.host.name,
@@ -208,7 +209,7 @@ impl HostKeyJudge {
             story = format!("{story}, and {fault}");
         }
         if let Some((other, place)) = others.first() {
-            story = format!("{story}, though its {} key is, by {place}", key::kind(other));
+            story = format!("{story}, although its {} key is ({place})", key::kind(other));
         }
         let accepted = match self.strict {
             StrictHostKeys::Yes => false,

@@ -178,7 +178,7 @@ async fn wrong_passwords_are_refused_six_times_and_the_right_one_is_taken() {
 async fn a_server_for_nobody_does_not_start() {
     let directory = tempfile::tempdir().unwrap();
     let error = SftpServer::builder(directory.path()).bind().await.unwrap_err();
-    assert!(error.to_string().contains("nobody could log in"), "{error}");
+    assert!(error.to_string().contains("no client could log in"), "{error}");
     let credentials = Credentials::new("me").with_password(Password::new("x"));
     let error = SftpServer::builder(directory.path().join("none"))
         .credentials(credentials)

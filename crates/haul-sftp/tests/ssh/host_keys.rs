@@ -183,7 +183,7 @@ async fn the_first_key_is_held_to_for_the_run_whatever_the_known_hosts_say() {
         // The same run: another connection, and the host as another location has it.
         for host in [host, crate::host(&sshd, &options)] {
             let text = refused(&host.connect().await.unwrap_err());
-            assert!(text.contains("another host key than before"), "{text}");
+            assert!(text.contains("different host key than earlier"), "{text}");
         }
         // Another run.
         let options = with(sshd.options(), &[&format!("UserKnownHostsFile={known}"), more]);

@@ -5,7 +5,7 @@ use crate::{ErrorKind, RelPath, StorageExt as _};
 
 pub(super) async fn a_directory_is_made_once(ground: Ground) -> Outcome {
     let dir = ground.make_dir("dir").await?;
-    ensure!(ground.storage.stat(&dir).await?.is_dir(), "it is no directory");
+    ensure!(ground.storage.stat(&dir).await?.is_dir(), "it is not a directory");
     let file = ground.put("file", b"content").await?;
     for (path, what) in [(&dir, "a directory"), (&file, "a file"), (&RelPath::root(), "the root")] {
         ensure_error!(ground.storage.create_dir(path).await, ErrorKind::AlreadyExists, "{what}");

@@ -2,10 +2,10 @@
 
 use super::{HostList, HostListError, LONGEST_HOST, MOST_HOSTS, Part, Span, Term};
 
-pub(super) const TOO_MANY: &str = "these are more than 65 536 hosts";
+pub(super) const TOO_MANY: &str = "more than 65 536 hosts";
 const NO_HOST: &str = "a host is missing here";
 const NO_NUMBER: &str = "a number is missing here";
-const UNCLOSED: &str = "there is a '[' without a ']'";
+const UNCLOSED: &str = "'[' without ']'";
 
 /// Numbers with more digits would not fit into 64 bits.
 const MOST_DIGITS: usize = 18;
@@ -63,7 +63,7 @@ impl Parser<'_> {
                     }
                     parts.push(part);
                 }
-                Some(']') => return Err(self.error(self.at, "there is a ']' without a '['")),
+                Some(']') => return Err(self.error(self.at, "']' without '['")),
                 Some(_) => parts.push(self.text()?),
             }
         }
@@ -124,7 +124,7 @@ impl Parser<'_> {
                 Some(']') => break,
                 None => return Err(self.error(open, UNCLOSED)),
                 Some(_) => {
-                    const EXPECTED: &str = "in brackets stand numbers, as in [1,3,05-09]";
+                    const EXPECTED: &str = "brackets hold numbers, as in [1,3,05-09]";
                     return Err(self.error(self.at, EXPECTED));
                 }
             }
@@ -148,7 +148,7 @@ impl Parser<'_> {
             return Err(self.error(start, "this range ends before it begins"));
         }
         if padded(last, last_digits) && last_digits != first_digits {
-            return Err(self.error(end, "both ends of a range have the same number of digits"));
+            return Err(self.error(end, "both ends of a range must have the same number of digits"));
         }
         Ok(Span { first, last, width })
     }

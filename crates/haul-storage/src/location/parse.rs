@@ -15,7 +15,7 @@ pub(super) fn location(argument: &OsStr) -> Result<Location, LocationError> {
     }
     let bytes = argument.as_encoded_bytes();
     let parsed = if bytes.contains(&0) {
-        Err("there is a NUL byte in it")
+        Err("it has a NUL byte")
     } else if let Some(path) = file_url(bytes) {
         path.map(|path| Location::Local(PathBuf::from(OsString::from_vec(path))))
     } else if let Some((scheme, rest)) = split_scheme(bytes) {
@@ -58,12 +58,12 @@ fn file_url(bytes: &[u8]) -> Option<Parsed<Vec<u8>>> {
     }))
 }
 
-const UNKNOWN_SCHEME: &str = "unknown scheme; known are sftp, http, https, dav, davs, webdav, \
+const UNKNOWN_SCHEME: &str = "unknown scheme; haul supports sftp, http, https, dav, davs, webdav, \
                               webdavs, ftp, ftps and file";
 const PASSWORD: &str = "a password does not belong in a location, where every user of this \
                         machine can read it; use HAUL_PASSWORD or password-command";
-const BAD_HOST: &str = "that is no host name; for a local file whose name has a ':' in it write \
-                        './' before it";
+const BAD_HOST: &str = "not a host name; for a local file with a ':' in its name write './' \
+                        before it";
 
 fn parse_url(scheme: Scheme, rest: &[u8]) -> Parsed<Location> {
     let (rest, query) = if scheme.has_query() { split_query(rest)? } else { (rest, None) };
@@ -165,12 +165,10 @@ fn check_user(user: &str) -> Parsed<()> {
 
 fn parse_host_port(text: &str) -> Parsed<(String, Option<u16>)> {
     if let Some(rest) = text.strip_prefix('[') {
-        let (address, rest) = rest.split_once(']').ok_or("there is a '[' without a ']'")?;
+        let (address, rest) = rest.split_once(']').ok_or("'[' without ']'")?;
         let port = match rest {
             "" => None,
-            rest => {
-                Some(rest.strip_prefix(':').ok_or("after ']' comes nothing but ':' and a port")?)
-            }
+            rest => Some(rest.strip_prefix(':').ok_or("only ':' and a port may follow ']'")?),
         };
         return Ok((parse_ipv6(address)?, parse_port(port)?));
     }
@@ -183,7 +181,7 @@ fn parse_host_port(text: &str) -> Parsed<(String, Option<u16>)> {
 
 /// An address and maybe a zone, `fe80::1%eth0`; RFC 6874 writes it `%25eth0`.
 fn parse_ipv6(text: &str) -> Parsed<String> {
-    const BAD: &str = "what stands in brackets is not an IPv6 address";
+    const BAD: &str = "the text in brackets is not an IPv6 address";
     let (address, zone) = match text.split_once('%') {
         Some((address, zone)) => {
             let decoded = zone.strip_prefix("25").filter(|rest| !rest.is_empty());
@@ -203,7 +201,7 @@ fn parse_port(text: Option<&str>) -> Parsed<Option<u16>> {
     let Some(text) = text else { return Ok(None) };
     match text.parse::<u16>() {
         Ok(port) if port > 0 && !text.starts_with('+') => Ok(Some(port)),
-        _ => Err("what comes after the host is not a port (1 to 65535)"),
+        _ => Err("the text after the host is not a port (1 to 65535)"),
     }
 }
 
@@ -244,7 +242,7 @@ fn percent_decode(bytes: &[u8]) -> Parsed<Vec<u8>> {
         }
         let digit = |at: usize| tail.get(at).and_then(|byte| char::from(*byte).to_digit(16));
         let (Some(high), Some(low)) = (digit(0), digit(1)) else {
-            return Err("there is a '%' without two hexadecimal digits; a '%' itself is '%25'");
+            return Err("'%' without two hexadecimal digits; a '%' itself is '%25'");
         };
         decoded.push((high * 16 + low) as u8);
         rest = &tail[2..];

@@ -156,17 +156,17 @@ fn what_is_no_location_is_refused_with_argument_and_cause() {
         ("@host:x", "the user name is empty"),
         ("sftp://@host/x", "the user name is empty"),
         ("-oProxyCommand@host:x", "begins with '-'"),
-        ("-oProxyCommand=x:y", "no host name"),
-        ("sftp://-x/y", "no host name"),
-        ("sftp://a b/x", "no host name"),
+        ("-oProxyCommand=x:y", "not a host name"),
+        ("sftp://-x/y", "not a host name"),
+        ("sftp://a b/x", "not a host name"),
         ("my file: notes.txt", "write './' before it"),
         ("sftp://host:0/x", "not a port"),
         ("sftp://host:65536/x", "not a port"),
         ("sftp://host:+22/x", "not a port"),
         ("sftp://host:/x", "not a port"),
         ("sftp://host:ssh/x", "not a port"),
-        ("sftp://[::1/x", "without a ']'"),
-        ("sftp://[::1]22/x", "nothing but ':' and a port"),
+        ("sftp://[::1/x", "without ']'"),
+        ("sftp://[::1]22/x", "only ':' and a port"),
         ("sftp://[host]/x", "not an IPv6 address"),
         ("sftp://[::1%]/x", "not an IPv6 address"),
         ("sftp://[::1%a b]/x", "not an IPv6 address"),
@@ -584,7 +584,7 @@ fn a_name_beyond_ascii_is_the_one_that_dns_knows() {
     assert_eq!(named, self::named("b\u{fc}ro", "x"));
     assert_eq!(named.as_ssh_host().to_string(), "sftp://xn--bro-hoa/~/x");
     // A sign that looks like a dot, or a slash.
-    assert!(error("http://a\u{ff0f}b.example/").contains("no host name"));
+    assert!(error("http://a\u{ff0f}b.example/").contains("not a host name"));
 }
 
 #[test]

@@ -145,7 +145,7 @@ impl MemoryWriter {
         if lock(&self.progress).live {
             return Ok(());
         }
-        Err(Refusal::new(ErrorKind::InvalidInput, "it is committed or given up already"))
+        Err(Refusal::new(ErrorKind::InvalidInput, "it is committed or aborted already"))
     }
 }
 

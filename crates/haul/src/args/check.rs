@@ -23,7 +23,7 @@ pub(crate) struct CheckArgs {
     #[arg(short, long)]
     pub(crate) checksum: bool,
 
-    /// Ignore what only DEST has
+    /// Ignore files that only DEST has
     #[arg(long)]
     pub(crate) one_way: bool,
 
@@ -35,11 +35,11 @@ pub(crate) struct CheckArgs {
 }
 
 const MEANING: &str = "\
-Compares what is in SOURCE with what is in DEST, over any two backends; a slash at the end
+Compares the content of SOURCE with that of DEST, over any two protocols; a slash at the end
 makes no difference. Each difference is a line on standard output:
   differs PATH (why)     both have it: size, time, content, kind or link target
   missing PATH           only SOURCE has it
   extra PATH             only DEST has it
 A missing or extra directory, written with a slash, stands for everything in it. Times are
-compared as precisely as both sides keep them; if one side keeps none, only sizes are. The exit
+compared as precisely as both sides store them; if one side stores none, only sizes are. The exit
 status is 0 if nothing differs, and 1 otherwise.";

@@ -49,7 +49,7 @@ pub(crate) struct ConfigShowArgs {
 #[derive(Debug, Args)]
 #[command(after_long_help = CHECK)]
 pub(crate) struct ConfigCheckArgs {
-    /// Connect to every remote too, and print how that ended
+    /// Connect to every remote too, and print the result
     #[arg(long)]
     pub(crate) connect: bool,
 
@@ -65,7 +65,7 @@ pub(crate) struct ConfigAddArgs {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 
-    /// Where it is, as in any other command
+    /// Location of the remote, as in any other command
     #[arg(value_name = "LOCATION", conflicts_with_all = ["protocol", "host", "path"])]
     pub(crate) location: Option<OsString>,
 
@@ -81,7 +81,7 @@ pub(crate) struct ConfigAddArgs {
     #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) server_port: Option<u16>,
 
-    /// User to sign in as
+    /// User to log in as
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
 
@@ -93,7 +93,7 @@ pub(crate) struct ConfigAddArgs {
     #[arg(long, value_name = "CMD")]
     pub(crate) password_command: Option<String>,
 
-    /// Add it without connecting first
+    /// Add the remote without connecting to it first
     #[arg(long)]
     pub(crate) no_test: bool,
 
@@ -131,11 +131,11 @@ includes ssh_config. Secrets are never printed, only where they come from.";
 const CHECK: &str = "\
 Every fault is printed with file, line, section and key, and a hint where haul knows what to
 write. The exit status is 0 without faults, and 1 otherwise. With --connect it is also 1 if a
-remote cannot be reached or refuses to let you in.";
+remote cannot be reached or rejects the login.";
 
 const ADD: &str = "\
-On a terminal, haul asks for what is not given: protocol, host, port, user, path, and the
-command that prints the password. Without a terminal nothing is asked, and LOCATION, or
+On a terminal, haul prompts for what is missing: protocol, host, port, user, path, and the
+command that prints the password. Without a terminal there is no prompt, and LOCATION, or
 --protocol and --host, are required.
 
 haul then connects to the remote, and adds it to the end of the file if that succeeds. The rest

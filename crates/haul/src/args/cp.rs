@@ -47,13 +47,13 @@ Where files go, in a first run and in every rerun:
   haul cp - FILE          standard input; haul cp FILE - is standard output
   haul cp --input-file LIST DEST   DEST/A, DEST/B, ... of the sources in LIST, one per line; tabs
                           separate mirrors; indented lines out=NAME, dir=DIR and
-                          checksum=sha-256=HEX are about the source before them
+                          checksum=sha-256=HEX apply to the source above them
 
 Many hosts, as pdsh writes them: node[01-20], rack[1-2]n[01-16], a,b,c[1,3-5].
   haul cp DIR 'ada@node[01-20]:/data/'     to each of them; DIR is read once
   haul cp --hosts FILE DIR ada@:/data/     the same with the hosts of FILE
   haul cp 'node[1-3]:/var/log' DIR         DIR/node1/log, DIR/node2/log, DIR/node3/log
-Each host is served at its own speed, with its own retries, and ends with a line of its own.
+Each host has its own speed and retries, and ends with a line of its own.
 The exit status is 1 if any host failed; the same command again sends only what is missing.
 --memory and --bwlimit apply to all hosts together.
 

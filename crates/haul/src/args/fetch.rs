@@ -15,15 +15,15 @@ pub(crate) struct FetchArgs {
     #[arg(long, value_name = "FILE", help_heading = "Downloads")]
     pub(crate) input_file: Option<PathBuf>,
 
-    /// Another place of the same file, read at the same time; may be repeated
+    /// Another location of the same file, read at the same time; may be repeated
     #[arg(long = "mirror", value_name = "URL", help_heading = "Downloads")]
     pub(crate) mirrors: Vec<OsString>,
 
-    /// Digest that the file must have, sha256:HEX or blake3:HEX; with another one it does not appear
+    /// Digest that the file must have, sha256:HEX or blake3:HEX; otherwise it does not appear at DEST
     #[arg(long, value_name = "DIGEST", help_heading = "Downloads")]
     pub(crate) expect: Option<ExpectArg>,
 
-    /// Expect of each file the digest that NAME.sha256, NAME.sha256sum or SHA256SUMS beside it lists
+    /// Require of each file the digest listed in NAME.sha256, NAME.sha256sum or SHA256SUMS next to it
     #[arg(long, conflicts_with = "expect", help_heading = "Downloads")]
     pub(crate) expect_beside: bool,
 }
@@ -50,19 +50,26 @@ impl FromStr for ExpectArg {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let Some((name, hex)) = text.split_once([':', '=']) else {
-            return Err("it names no digest; write sha256:HEX or blake3:HEX".to_owned());
+            return Err("no digest type; write sha256:HEX or blake3:HEX".to_owned());
         };
         let kind = match name.to_ascii_lowercase().as_str() {
             "sha256" | "sha-256" => DigestKind::Sha256,
             "blake3" => DigestKind::Blake3,
             _ => {
                 let name = name.escape_debug();
-                return Err(format!("haul does not compute '{name}'; it knows sha256 and blake3"));
+                return Err(format!(
+                    "unsupported digest '{name}'; haul supports sha256 and blake3"
+                ));
             }
         };
         let digest = Digest::from_hex(kind, hex.as_bytes());
         digest.map(Self).ok_or_else(|| {
-            format!("a {} digest has 64 hexadecimal digits, this one {}", kind.name(), hex.len())
+            format!(
+                "a {} digest has 64 hexadecimal digits, this one has \
+                     {}",
+                kind.name(),
+                hex.len()
+            )
         })
     }
 }

@@ -30,22 +30,22 @@ const EXCLUDE_FROM: &str = "exclude-from";
 const IGNORE_FILE: &str = "ignore-file";
 
 const PATTERNS: [(&str, &str); 2] = [
-    (INCLUDE, "Include what matches GLOB, even if a later --exclude matches it too"),
+    (INCLUDE, "Include names that match GLOB, even if a later --exclude matches them too"),
     (
         EXCLUDE,
-        "Exclude what matches GLOB. The first match of --include and --exclude decides; what matches \
-         neither is included. A GLOB without a slash matches names at any depth, one with a slash (/build, doc/**) \
-         paths below SOURCE, and one that ends with a slash only directories",
+        "Exclude names that match GLOB. The first match of --include and --exclude decides; a name that \
+         matches neither is included. A GLOB without a slash matches names at any depth; one with a slash \
+         (/build, doc/**) matches paths below SOURCE; one that ends with a slash matches only directories",
     ),
 ];
 
 const FILES: [(&str, &str); 3] = [
-    (INCLUDE_FROM, "Read patterns for --include from FILE, one a line"),
+    (INCLUDE_FROM, "Read patterns for --include from FILE, one per line"),
     (
         EXCLUDE_FROM,
-        "Read patterns for --exclude from FILE, one a line; a line that begins with + includes",
+        "Read patterns for --exclude from FILE, one per line; a line that begins with + includes",
     ),
-    (IGNORE_FILE, "Exclude what FILE lists, in the syntax of a .gitignore in SOURCE"),
+    (IGNORE_FILE, "Exclude the patterns in FILE, which has the syntax of a .gitignore in SOURCE"),
 ];
 
 impl FilterArgs {

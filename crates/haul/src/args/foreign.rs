@@ -22,7 +22,7 @@ pub(crate) const FOREIGN: &[Foreign] = &[
     ),
     (
         &["-m", "--prune-empty-dirs"],
-        "haul copies empty directories too; leave them out by --exclude NAME/",
+        "haul copies empty directories too; exclude them with --exclude NAME/",
     ),
     // rsync: what to keep.
     (
@@ -34,15 +34,17 @@ pub(crate) const FOREIGN: &[Foreign] = &[
     (&["--zc", "--compress-level"], "write -z or -C: SSH connections are compressed"),
     (
         &["--no-whole-file"],
-        "haul always sends whole files, in parts over several connections; leave the option out",
+        "haul always sends whole files, in ranges over several connections; omit the option",
     ),
     (
         &["--partial-dir", "--continue"],
-        "haul always keeps partial files and continues them; leave the option out (--no-resume starts anew)",
+        "haul always keeps partial files and resumes them; omit the option (--no-resume starts \
+         over)",
     ),
     (
         &["--info"],
-        "haul shows progress on a terminal; leave the option out (--no-progress hides it, -v prints every file)",
+        "haul shows progress on a terminal; omit the option (--no-progress hides it, -v prints \
+         every file)",
     ),
     (
         &["--out-format"],
@@ -50,20 +52,20 @@ pub(crate) const FOREIGN: &[Foreign] = &[
     ),
     (
         &["--link-dest", "--copy-dest", "--compare-dest"],
-        "haul makes no hard links to an earlier copy; on btrfs and XFS cp --reflink=always of the earlier \
-         copy and then haul sync into it takes no more space",
+        "haul makes no hard links to an earlier copy; on btrfs and XFS, copy the earlier copy \
+         with cp --reflink=always and haul sync into it: that takes no more space",
     ),
     (
         &["--inplace", "--append", "--append-verify"],
-        "haul writes a part file and renames it when it is complete, so that no half file is seen; partial files are continued",
+        "haul writes a part file and renames it when it is complete; partial files resume",
     ),
     (
         &["--delete-before", "--delete-during", "--del", "--delete-delay", "--delete-after"],
-        "write haul sync --delete: it removes after everything was copied",
+        "write haul sync --delete: it removes files after all copies are complete",
     ),
     (
         &["--delete-excluded", "--force"],
-        "haul sync --delete never removes what is excluded; remove it by haul rm -r",
+        "haul sync --delete never removes excluded files; remove them with haul rm -r",
     ),
     (&["--delete"], "write haul sync --delete SOURCE DEST: haul cp never removes anything"),
     (
@@ -74,16 +76,16 @@ pub(crate) const FOREIGN: &[Foreign] = &[
     (&["--port"], "write -P PORT, or the port in the location: sftp://HOST:PORT/PATH"),
     (
         &["-y", "--fuzzy", "--delay-updates", "--no-delay-updates"],
-        "leave the option out: haul has no delta transfer, and each file appears when it is complete",
+        "omit the option: haul has no delta transfer, and a file appears when it is complete",
     ),
     (&["--bwlimit-file"], "write --bwlimit RATE: 10M (bytes per second), 80mbit"),
     // scp.
-    (&["-3"], "haul always copies between two servers through this machine; leave the option out"),
-    (&["-T", "-O", "-s", "-D"], "haul speaks SFTP with any server of it; leave the option out"),
+    (&["-3"], "haul always copies between two servers through this machine; omit the option"),
+    (&["-T", "-O", "-s", "-D"], "haul always uses the SFTP protocol; omit the option"),
     // rclone.
     (
         &["--transfers", "--checkers"],
-        "write --files N: files in flight at once; by default haul measures what the path takes",
+        "write --files N: files in flight at once; by default haul measures the path",
     ),
     (
         &[
@@ -93,26 +95,23 @@ pub(crate) const FOREIGN: &[Foreign] = &[
             "--max-connection-per-server",
             "--nrconns",
         ],
-        "write --lanes N: connections to a server; by default haul measures what the path takes",
+        "write --lanes N: connections to a server; by default haul measures the path",
     ),
     (
         &["--buffer-size", "--max-backlog", "--disk-cache"],
-        "write --memory SIZE: most memory for data in flight",
+        "write --memory SIZE: maximum memory for data in flight",
     ),
     (
         &["--no-check-certificate"],
         "write --insecure; anyone on the path can then read and change everything",
     ),
-    (
-        &["--no-traverse", "--fast-list", "--use-mmap"],
-        "leave the option out: haul has no such mode",
-    ),
+    (&["--no-traverse", "--fast-list", "--use-mmap"], "omit the option: haul has no such mode"),
     (&["--order-by"], "write --order size, name or time; --order -size begins with the largest"),
     (&["--low-level-retries", "--max-tries", "--retry", "--tries"], "write --retries N"),
-    (&["--interactive"], "write --dry-run first; haul asks nothing while it copies"),
+    (&["--interactive"], "use --dry-run first; haul does not prompt for files"),
     (
         &["--max-transfer", "--max-duration"],
-        "stop haul by a signal: the same command continues (timeout 1h haul cp ...)",
+        "stop haul with a signal: the same command resumes (timeout 1h haul cp ...)",
     ),
     // aria2 and curl.
     (&["-j", "--max-concurrent-downloads"], "write --files N: files in flight at once"),
@@ -124,8 +123,8 @@ pub(crate) const FOREIGN: &[Foreign] = &[
         &["--limit-rate", "--max-download-limit", "--max-overall-download-limit"],
         "write --bwlimit RATE: 10M (bytes per second), 80mbit",
     ),
-    (&["--continue-at"], "leave the option out: haul continues partial files by itself"),
-    (&["--location"], "leave the option out: haul follows redirects"),
+    (&["--continue-at"], "omit the option: haul resumes partial files by itself"),
+    (&["--location"], "omit the option: haul follows redirects"),
     (
         &["--user", "--http-user", "--http-passwd"],
         "write the user in the location, dav://USER@HOST/; the password comes from HAUL_PASSWORD, ~/.netrc, the configuration or the terminal",
@@ -141,14 +140,14 @@ pub(crate) const FOREIGN: &[Foreign] = &[
         ],
         "write --proxy URL: http://, https://, socks5:// or socks5h://, then [USER:PASSWORD@]HOST[:PORT]",
     ),
-    (&["--no-proxy", "--noproxy"], "write --proxy none, or set no_proxy, which leaves hosts out"),
+    (&["--no-proxy", "--noproxy"], "write --proxy none, or set no_proxy to exclude hosts"),
     (
         &["--netrc", "--netrc-file", "--netrc-path"],
         "haul reads ~/.netrc; set NETRC for another file",
     ),
     (
         &["--keep-session-cookies", "--junk-session-cookies"],
-        "leave the option out: --save-cookies writes all cookies",
+        "omit the option: --save-cookies writes all cookies",
     ),
     (&["--ca-certificate", "--capath"], "write --cacert FILE"),
 ];

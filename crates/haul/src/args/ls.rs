@@ -34,7 +34,7 @@ pub(crate) struct LsArgs {
     #[arg(short, long)]
     pub(crate) reverse: bool,
 
-    /// List a directory itself, not what is in it
+    /// List a directory itself, not its entries
     #[arg(short, long, conflicts_with = "recursive")]
     pub(crate) directory: bool,
 

@@ -8,7 +8,7 @@ use clap_complete::Shell;
 /// Arguments of `haul completions`.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// Shell to complete for
     #[arg(value_name = "SHELL")]
     pub(crate) shell: Shell,
 }

@@ -81,7 +81,7 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "FILE", global = true, help_heading = "General")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Append what is printed, and every file, to FILE, with the time
+    /// Append all messages and a line per file to FILE, with the time
     #[arg(long, value_name = "FILE", global = true, help_heading = "General")]
     pub(crate) log_file: Option<PathBuf>,
 }
@@ -99,7 +99,7 @@ pub(crate) enum Command {
     Ls(LsArgs),
     /// Print files to standard output
     Cat(CatArgs),
-    /// Print how much directories hold
+    /// Print the size of directories
     Du(DuArgs),
     /// Compare two trees by size and time, or by content
     Check(CheckArgs),
@@ -113,7 +113,7 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     /// List, show, check and change the configuration
     Config(ConfigArgs),
-    /// Move real data on this machine: copy, kill, resume, verify
+    /// Try haul on real data on this machine: copy, kill, resume, verify
     Demo(DemoArgs),
     /// Print the completions of a shell
     Completions(CompletionsArgs),

@@ -19,7 +19,7 @@ pub(crate) struct MvArgs {
     #[arg(required = true, value_name = "DEST")]
     pub(crate) destination: OsString,
 
-    /// Print what would be moved, and move nothing
+    /// Print what would be moved, without moving it
     #[arg(short = 'n', long, help_heading = "Files")]
     pub(crate) dry_run: bool,
 
@@ -31,9 +31,9 @@ pub(crate) struct MvArgs {
 }
 
 const MEANING: &str = "\
-On one disk or one server SOURCE is renamed. Everywhere else each file is copied with
-everything that can be kept (--preserve=all), read back (--verify), and then removed, if it is
-still what was copied and its copy is there. A file that fails, or changes during the move,
+On one disk or one server SOURCE is renamed. Otherwise each file is copied with all metadata
+(--preserve=all), read back (--verify), and then removed if it has not changed and its copy is
+complete. A file that fails, or changes during the move,
 stays at SOURCE. Existing files are replaced; with --overwrite different those of the same size
 and time are compared by content, with never and newer the source stays. A slash at the end of
 SOURCE makes no difference.";

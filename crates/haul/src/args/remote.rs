@@ -31,7 +31,7 @@ pub(crate) struct RemoteArgs {
 #[derive(Clone, Default, Args)]
 #[command(next_help_heading = "HTTP and WebDAV")]
 pub(crate) struct WebArgs {
-    /// Send a header field to the servers named in the command, or those in a file; may be repeated
+    /// Send a header field, or those in FILE, to the servers named in the command; may be repeated
     #[arg(long = "header", value_name = "NAME: VALUE|@FILE")]
     pub(crate) headers: Vec<String>,
 

@@ -18,11 +18,11 @@ pub(crate) struct RmArgs {
     #[arg(short, long, short_alias = 'R')]
     pub(crate) recursive: bool,
 
-    /// Ignore what does not exist
+    /// Ignore files that do not exist
     #[arg(short, long)]
     pub(crate) force: bool,
 
-    /// Print what would be removed, and remove nothing
+    /// Print what would be removed, without removing it
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
@@ -31,5 +31,6 @@ pub(crate) struct RmArgs {
 }
 
 const MEANING: &str = "\
-Links are removed, never followed, except on WebDAV, which does not show what is a link. The
-top of a server, a share or a file system is never removed. What cannot be removed is reported, the rest is removed, and the exit status is 1.";
+Links are removed, never followed, except on WebDAV, which does not report links. The root of a
+server, a share or a file system is never removed. If something cannot be removed, it is reported,
+the rest is removed, and the exit status is 1.";

@@ -15,11 +15,11 @@ use crate::units::{Rate, Size};
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Files")]
 pub(crate) struct SelectArgs {
-    /// Leave files alone that are newer at the destination: --overwrite newer
+    /// Skip files that are newer at the destination: --overwrite newer
     #[arg(short, long, conflicts_with_all = ["overwrite", "ignore_existing", "ignore_times"])]
     pub(crate) update: bool,
 
-    /// Leave all files alone that exist at the destination: --overwrite never
+    /// Skip files that exist at the destination: --overwrite never
     #[arg(long, conflicts_with_all = ["overwrite", "ignore_times"])]
     pub(crate) ignore_existing: bool,
 
@@ -67,7 +67,7 @@ pub(crate) struct SelectArgs {
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
 
-    /// Keep what is replaced or removed, as NAME~
+    /// Keep replaced and removed files as NAME~
     #[arg(short = 'b', long)]
     pub(crate) backup: bool,
 
@@ -143,9 +143,7 @@ fn number(
     }
     match find(text) {
         Ok(Some(number)) => Ok(Some(number)),
-        Ok(None) => {
-            Err(format!("this machine has no {what} '{text}'; a number needs no name here"))
-        }
+        Ok(None) => Err(format!("this machine has no {what} '{text}'; use a number instead")),
         Err(error) => Err(format!("cannot look up {what} '{text}': {}", error.desc())),
     }
 }
@@ -161,8 +159,7 @@ impl FromStr for KilobitsArg {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         if !is_number {
             return Err(
-                "-l is scp's: a rate in kilobits per second; rsync's -l can be left out, since \
-                        links are always kept"
+                "-l is scp's: a rate in kilobits per second; omit rsync's -l, links are always kept"
                     .to_owned(),
             );
         }

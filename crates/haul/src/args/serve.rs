@@ -56,7 +56,7 @@ pub(crate) struct ServeSftpArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) host_key: Option<PathBuf>,
 
-    /// Most sessions at once; further ones are refused
+    /// Maximum number of sessions; further ones are refused
     #[arg(long, value_name = "N", default_value = "32")]
     pub(crate) max_sessions: Count<1, 4096>,
 }
@@ -93,7 +93,7 @@ pub(crate) struct ServeDavArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// Use TLS with a self-signed certificate, created on first use and kept as
+    /// Use TLS with a self-signed certificate, created on first use and stored as
     /// haul/dav_self_signed.pem below $XDG_STATE_HOME or ~/.local/state
     #[arg(long)]
     pub(crate) tls_self_signed: bool,
@@ -107,7 +107,7 @@ pub(crate) struct ServeDavArgs {
     #[arg(long)]
     pub(crate) read_only: bool,
 
-    /// Most connections at once; with a password at most three quarters of them may be
+    /// Maximum number of connections; with a password at most three quarters of them may be
     /// unauthenticated
     #[arg(long, value_name = "N", default_value = "256")]
     pub(crate) max_connections: Count<1, 4096>,
@@ -127,8 +127,8 @@ disconnects. With --json these are objects: event (client), address, action (con
 in, refused, too late, turned away, left), user, with, seconds.";
 
 const WHO_DAV: &str = "\
-On a loopback address everyone on this machine has access, unless there is a password. If other
-machines can reach the address, a password is required, or --anonymous. Requests from web pages
+On a loopback address everyone on this machine has access, unless there is a password. On an
+address that other machines can reach, a password or --anonymous is required. Requests from web pages
 of other servers are refused, and without a password so are requests under unknown host names.
 Without TLS anyone on the path can read the password and all files; a warning says so.
 

@@ -20,7 +20,7 @@ pub(crate) struct SyncArgs {
     #[arg(value_name = "DEST")]
     pub(crate) destination: OsString,
 
-    /// Remove from DEST what SOURCE does not have; excluded files stay
+    /// Remove files from DEST that SOURCE does not have; excluded files stay
     #[arg(long, help_heading = "Files")]
     pub(crate) delete: bool,
 
@@ -64,6 +64,6 @@ impl FromStr for DeleteLimitArg {
 
 const MEANING: &str = "\
 SOURCE/a becomes DEST/a. Without --delete nothing is removed from DEST. With it, files are
-removed after everything was copied, and only if SOURCE could be listed without errors and is
+removed after all copies are complete, and only if SOURCE could be listed without errors and is
 not empty. A manifest that haul writes there stays. `haul cp --help` explains profiles, sizes
 and rates.";

@@ -30,7 +30,7 @@ pub(crate) struct TransferArgs {
     #[arg(long, conflicts_with = "manifest", help_heading = "Safety")]
     pub(crate) no_manifest: bool,
 
-    /// Print what would be done, and do nothing
+    /// Print what would be done, without doing it
     #[arg(short = 'n', long, help_heading = "Files")]
     pub(crate) dry_run: bool,
 
@@ -46,7 +46,7 @@ pub(crate) struct TransferArgs {
     #[arg(short = 'g', long = "group", alias = "owner", hide = true)]
     pub(crate) owner: bool,
 
-    /// Read folders of parts, of any size, as one file each, and store it in one piece
+    /// Read each folder of parts (see --split) as one file, and store it in one piece
     #[arg(long, conflicts_with = "split", help_heading = "Files")]
     pub(crate) join: bool,
 

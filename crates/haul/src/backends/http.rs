@@ -184,7 +184,7 @@ impl HttpPlaces {
         let (key, url) = parts(location)?;
         if url.query().is_some() {
             let error = Error::new(ErrorKind::InvalidInput, "write").at(location);
-            return Err(error.because("nothing can be written to a URL with a query"));
+            return Err(error.because("cannot write to a URL with a query"));
         }
         let host = self.host(&key, location)?;
         let Nearest { directory, rest, is_file } = host.nearest(&url).await?;

@@ -25,7 +25,7 @@ impl Places<'_> {
             match outcome {
                 Ok(place) if place.is_directory && locations.len() > 1 => {
                     let error = Error::new(ErrorKind::IsADirectory, "read mirror").at(location);
-                    return Err(error.because("mirrors are places of one file"));
+                    return Err(error.because("a mirror is another location of the same file"));
                 }
                 Ok(place) => opened.push((location.clone(), place)),
                 Err(error) => failed.push((location, error)),

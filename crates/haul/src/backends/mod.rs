@@ -148,7 +148,7 @@ impl<'a> Places<'a> {
                 }
                 None if name.len() == 1 && path.starts_with(b"\\") => {
                     return Err(Stop::Usage(format!(
-                        "{}: that is a path of Windows\n\
+                        "{}: this is a Windows path\n\
                          hint: write / for \\, and ./ before it for a local file of that name",
                         argument.display()
                     )));
@@ -173,9 +173,34 @@ impl<'a> Places<'a> {
             Location::Local(path) => self.local_existing(location, path).await,
             _ => {
                 let place = Box::pin(self.remotes.existing(location)).await;
-                place.map_err(|error| self.explain(error, location))
+                let place = place.map_err(|error| self.explain(error, location))?;
+                if self.split == SplitArg::Join {
+                    self.joined(place, location).await
+                } else {
+                    Ok(place)
+                }
             }
         }
+    }
+
+    /// A place on a server with folders of parts shown as files. It may be such a folder itself, which only a storage
+    /// that begins above it can show.
+    async fn joined(&self, mut place: Place, location: &Location) -> Result<Place> {
+        if !place.is_directory {
+            return Ok(place);
+        }
+        if place.path.is_root()
+            && !location.has_trailing_slash()
+            && let Some((above, name)) = location.split_name()
+            && let Ok(above) = Box::pin(self.remotes.existing(&above)).await
+            && let Ok(path) = above.path.join(&name)
+        {
+            place = Place { path, ..above };
+        }
+        place.storage = SplitStorage::new(place.storage, SplitMode::Join);
+        place.is_directory =
+            place.path.is_root() || place.storage.stat(&place.path).await?.is_dir();
+        Ok(place)
     }
 
     /// Opens a place to write to, which need not exist. A link to a directory is followed; a link
@@ -214,7 +239,7 @@ impl<'a> Places<'a> {
             }
             Ok(entry) => entry,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(Error::new(ErrorKind::NotFound, "look at").at(location));
+                return Err(Error::new(ErrorKind::NotFound, "access").at(location));
             }
             Err(error) => return Err(error),
         };
@@ -444,7 +469,8 @@ fn explain(error: Error, location: &Location) -> Error {
     }
     let written = written.display();
     error.hinting(format!(
-        "'{written}' is taken for a host and a path; for the local file of that name write ./{written}"
+        "'{written}' is read as a host and a path; for the local file of that name write \
+         ./{written}"
     ))
 }
 

@@ -134,7 +134,7 @@ fn whose<'a>(
         _ => {
             let all: Vec<_> = others.iter().map(|other| &other.shown[..]).collect();
             let kind = variable.trim_start_matches("HAUL_").to_ascii_lowercase();
-            return Err(Error::new(ErrorKind::InvalidInput, "sign in").at(location).because(
+            return Err(Error::new(ErrorKind::InvalidInput, "authenticate").at(location).because(
                 format!(
                     "{variable} is the {kind} of one host, and there are {}: {}; put USER@ before the \
                      one that it is for (and no other), or call it {variable}_NAME for a [remote.NAME] \

@@ -75,10 +75,10 @@ async fn fetch(
         return usage(format!("{option} cannot be used with standard input or output ('-')"));
     }
     if resolved.rules.list().is_some() {
-        return usage(format!("{option} and --files-from exclude each other"));
+        return usage(format!("{option} cannot be used with --files-from"));
     }
     if resolved.engine.remove_source {
-        return usage(format!("{option} and --remove-source-files exclude each other"));
+        return usage(format!("{option} cannot be used with --remove-source-files"));
     }
     // Nothing is copied if any line of the list is wrong.
     let listed = match &args.fetch.input_file {
@@ -108,13 +108,14 @@ async fn fetch(
         }
         _ if is_of_one && from_list => {
             return usage(
-                "--mirror and --expect are about one SOURCE; in a list, write mirrors on one line, \
+                "--mirror and --expect need exactly one SOURCE; in a list, write mirrors on one \
+                 line, \
                  separated by tabs, and checksum=sha-256=HEX indented on the next"
                     .to_owned(),
             );
         }
         _ if is_of_one => {
-            return usage("--mirror and --expect are about one SOURCE".to_owned());
+            return usage("--mirror and --expect need exactly one SOURCE".to_owned());
         }
         _ => {}
     }
@@ -145,7 +146,7 @@ fn check_headers<'a>(
     let some: Vec<_> = servers.iter().take(3).map(String::as_str).collect();
     let more = if servers.len() > some.len() { ", …" } else { "" };
     Err(Stop::Usage(format!(
-        "{option} would go to each of {} servers: {}{more}\n\
+        "{option} would be sent to each of {} servers: {}{more}\n\
          hint: write headers = {{ NAME = \"VALUE\" }} into [remote.NAME] of the configuration for the one that it is \
          for",
         servers.len(),

@@ -40,13 +40,13 @@ pub(crate) async fn run(
     printer: &Printer,
 ) -> Result<Exit, Stop> {
     if resolved.manifest.as_ref().is_some_and(|choice| choice.file.is_some()) {
-        let message = "many hosts cannot share one manifest: --manifest without a file writes one \
-                       beside the files of each";
+        let message = "many hosts cannot share one manifest: --manifest without a file writes one next to the \
+                       files of each";
         return Err(Stop::Usage(message.to_owned()));
     }
     if resolved.rules.list().is_some() {
-        let message =
-            "--files-from does not go with many hosts: what one of them lacks would not be missed";
+        let message = "--files-from cannot be used with many hosts: a file missing on one of \
+                       them would go unnoticed";
         return Err(Stop::Usage(message.to_owned()));
     }
     if resolved.engine.remove_source {
@@ -57,7 +57,8 @@ pub(crate) async fn run(
     resolved.engine.shows_current = resolved.show.current && printer.can_draw();
     if let Some(BackupChoice { directory, suffix }) = resolved.backup.take() {
         if directory.is_some() {
-            let message = "--backup-dir does not go with many hosts; --backup keeps old versions beside the files";
+            let message = "--backup-dir cannot be used with many hosts; --backup keeps old \
+                           versions next to the files";
             return Err(Stop::Usage(message.to_owned()));
         }
         resolved.engine.backup = Some(Backup { base: RelPath::root(), directory: None, suffix });

@@ -128,7 +128,7 @@ fn named(source: &Location) -> Result<(Location, Vec<u8>)> {
     source.split_name().ok_or_else(|| {
         Error::new(ErrorKind::InvalidInput, "move")
             .at(source)
-            .because("it has no name of its own; name the directory, or what is in it")
+            .because("it is a root, '.' or '..'; write the directory's name, or what is in it")
     })
 }
 
@@ -206,7 +206,8 @@ async fn check_movable(
             return Ok(());
         }
         if !marker.is_listed().await? {
-            let cause = "the server does not list names that begin with a dot, so what else is in it is not known";
+            let cause = "the server does not list names that begin with a dot, so haul does not know what \
+                         else is in it";
             return Err(refuse(ErrorKind::Unsupported, cause));
         }
         if is_around(places, &marker, destination).await? {

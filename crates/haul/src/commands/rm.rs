@@ -59,7 +59,7 @@ fn refuse_top(argument: &OsStr) -> Result<(), Stop> {
         return Ok(());
     }
     Err(Stop::Usage(format!(
-        "{location}: it has no name of its own; name the directory, or what is in it"
+        "{location}: it is a root, '.' or '..'; write the directory's name, or what is in it"
     )))
 }
 
@@ -90,11 +90,10 @@ impl Run<'_> {
             Err(error) => return self.fail(&error),
         };
         if place.path.is_root() {
-            return self.fail(
-                &Error::new(ErrorKind::InvalidInput, "remove")
-                    .at(location)
-                    .because("it has no name of its own; name the directory, or what is in it"),
-            );
+            return self.fail(&Error::new(ErrorKind::InvalidInput, "remove").at(location).because(
+                "it is a root, '.' or '..'; write the directory's name, or what is \
+                              in it",
+            ));
         }
         if entry.is_dir() && !self.args.recursive {
             return self.fail(

@@ -61,7 +61,7 @@ pub(crate) async fn run(
         for path in list.missing() {
             let error = Error::new(ErrorKind::NotFound, "copy")
                 .at(path.escape_ascii())
-                .because("it is listed in --files-from, and the source does not have it");
+                .because("listed in --files-from, but not in the source");
             printer.failure(&error);
             failures.push(error);
         }

@@ -101,7 +101,7 @@ async fn manifests_in(place: &Place) -> Result<Vec<(RelPath, DigestKind)>, Stop>
         let names = DEFAULT_NAMES.map(|(_, name)| name).join(" or ");
         return Err(Error::new(ErrorKind::NotFound, "verify")
             .at(place.storage.location().display(&place.path))
-            .because(format!("there is no {names} in it"))
+            .because(format!("no {names} in it"))
             .into());
     }
     Ok(found)
@@ -158,7 +158,7 @@ impl Found<'_> {
                     path,
                     "missing",
                     ErrorKind::NotFound,
-                    "the manifest lists it, and it is not there",
+                    "listed in the manifest, but missing",
                 );
             }
             VerifyEvent::Extra { path } => {

@@ -69,7 +69,7 @@ pub(crate) fn replace(path: &Path, before: Option<&[u8]>, text: &str) -> Result<
     if content(&target)?.as_deref() != before {
         return Err(Error::new(ErrorKind::Changed, "write")
             .at(path.display())
-            .because("another program has changed it meanwhile")
+            .because("another program changed it in the meantime")
             .hinting("run the same command again"));
     }
     let write = || -> io::Result<()> {
@@ -115,7 +115,7 @@ fn behind_links(path: &Path) -> io::Result<PathBuf> {
             Err(_) => return Ok(path),
         }
     }
-    Err(io::Error::other("too many links lead to each other"))
+    Err(io::Error::other("too many levels of symbolic links"))
 }
 
 #[cfg(test)]

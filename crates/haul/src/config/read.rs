@@ -175,7 +175,7 @@ impl Reading<'_> {
     ) -> Option<&'v DeTable<'i>> {
         let table = value.get_ref().as_table();
         if table.is_none() && !self.is_broken(at, value) {
-            self.fault(at, section, key, "it is a value, and has to be a table");
+            self.fault(at, section, key, "it must be a table, not a value");
         }
         table
     }
@@ -368,7 +368,7 @@ fn made_of<T: DeserializeOwned>(table: DeTable<'_>, at: &Value<'_>) -> Result<T,
 
 fn text(value: &Value<'_>) -> Result<String, String> {
     let text = value.get_ref().as_str().map(str::to_owned);
-    text.ok_or_else(|| "it has to be text, in quotes".to_owned())
+    text.ok_or_else(|| "it must be text, in quotes".to_owned())
 }
 
 /// What stands in `url`.
@@ -427,7 +427,7 @@ fn port_number(value: &Value<'_>) -> Result<u16, String> {
     };
     number
         .filter(|port| *port > 0)
-        .ok_or_else(|| "it has to be a number from 1 to 65535, without quotes".to_owned())
+        .ok_or_else(|| "it must be a number from 1 to 65535, without quotes".to_owned())
 }
 
 fn remote_hint(key: &str) -> String {
@@ -475,7 +475,7 @@ mod tests {
             "c.toml:7: [profile.night] lanes: 'many' is not a number between 1 and 256, nor 'auto'",
             "c.toml:8: [profile.night] profile: unknown profile 'saef'",
             "c.toml:10: [remote.nas] url: 'sftp://ada:***@nas/': a password does not belong",
-            "c.toml:11: [remote.nas] port: it has to be a number from 1 to 65535, without quotes",
+            "c.toml:11: [remote.nas] port: it must be a number from 1 to 65535, without quotes",
             "c.toml:12: [remote.nas] user: it is empty, begins with",
             "c.toml:13: [remote.cloud] url: it is missing",
             "c.toml:14: [remote.cloud] pasword-command: unknown key",

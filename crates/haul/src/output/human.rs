@@ -186,7 +186,7 @@ pub(crate) fn comparison(comparison: &Comparison, elapsed: Duration) -> String {
     let mut parts = vec![format!("{} same", comparison.same)];
     if comparison.by_size > 0 {
         parts.push(format!(
-            "{} of these by size alone, since times are not kept",
+            "{} of these by size alone, since times are not preserved",
             comparison.by_size
         ));
     }
@@ -211,7 +211,7 @@ pub(crate) fn prefix(host: Option<&str>) -> String {
 /// `failed` how many there were.
 pub(crate) fn host(name: &str, end: &HostEnd, failed: u64, failure: Option<&str>) -> String {
     let summary = match &end.outcome {
-        HostOutcome::NotBegun => return format!("{name}: not begun"),
+        HostOutcome::NotBegun => return format!("{name}: not started"),
         HostOutcome::Unopened(error) => return format!("{name}: failed: {error}"),
         HostOutcome::Moved(summary) => summary,
     };
@@ -269,7 +269,7 @@ pub(crate) fn verified(summary: &VerifySummary, elapsed: Duration) -> String {
         (summary.unreadable, "unreadable"),
         (summary.extra, "not listed"),
         (summary.malformed, "malformed in the manifest"),
-        (summary.passed_over, "passed over in the manifest"),
+        (summary.passed_over, "skipped in the manifest"),
     ];
     parts.extend(
         counts

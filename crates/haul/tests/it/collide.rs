@@ -67,7 +67,7 @@ fn what_one_source_has_put_there_another_does_not_replace() {
         assert_eq!((session.read("d/x"), session.read("d/y")), ("first".into(), "y".into()));
     }
     let session = Session::new().file("a/x", "first").file("b/x", "second").directory("d");
-    session.haul("cp -q a/x b/x d").status(2).stderr_has("another source becomes");
+    session.haul("cp -q a/x b/x d").status(2).stderr_has("another source is copied to");
     assert!(!session.has("d/x"));
     session.haul("cp -q --exclude /x a/ b/ e").status(0);
 }

@@ -250,7 +250,7 @@ fn check_prints_every_fault_with_its_hint() {
     session.haul("config check").status(0).stdout("").stderr(&said);
     session.haul("config check --config none.toml").status(1).stderr_has("cannot read (not found)");
     fs::remove_file(session.path(USUAL)).unwrap();
-    session.haul("config check").status(0).stderr_has("there is no such file, and none is needed");
+    session.haul("config check").status(0).stderr_has("not found; the file is optional");
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn check_connects_to_each_remote() {
     session.write(USUAL, session.read(USUAL) + more);
     let ran = session.haul("config check --connect").status(1);
     assert!(ran.out().starts_with("nas: connected in "), "{}{}", ran.out(), ran.err());
-    let ran = ran.stdout_has("\ndisk: nothing is there yet (/nowhere/at/all)\n");
+    let ran = ran.stdout_has("\ndisk: the path does not exist yet (/nowhere/at/all)\n");
     ran.stderr_has("haul: gone: 127.0.0.1:1: cannot connect (");
     let objects = session.haul("config check --connect --json").status(1).objects();
     let of = |name: &str| objects.iter().find(|object| object["remote"] == name).unwrap();
@@ -332,9 +332,13 @@ fn without_a_terminal_what_is_missing_is_named() {
         ("x --protocol local", "--path is missing"),
         ("a/b /x", "a remote is used as NAME:PATH"),
         ("x /x --user ada", "a local path has no --user"),
-        ("x sftp://ada@h/ --user eve", "the location has what --user or --port would say"),
+        (
+            "x sftp://ada@h/ --user eve",
+            "the location has a user or port already; omit --user and \
+                                        --port",
+        ),
         ("x sftp://ada:geheim@h/", "a password does not belong in a location"),
-        ("x --protocol sftp --host h:22", "more than the name of a host"),
+        ("x --protocol sftp --host h:22", "not just a host name"),
     ] {
         let ran = session.haul(&format!("config add --no-test {line}")).status(2).stdout("");
         assert!(ran.err().contains(said) && !ran.err().contains("geheim"), "{line}: {}", ran.err());
@@ -377,7 +381,7 @@ fn on_a_terminal_what_is_missing_is_asked_for() {
     for (answer, is_added) in [("", false), ("yes", true)] {
         let line = "config add gone ftp://127.0.0.1:1/ --user me --password-command true";
         let mut terminal = Terminal::start(&session, line);
-        terminal.answer("Add it all the same (yes/no) [no]: ", answer);
+        terminal.answer("Add it anyway (yes/no) [no]: ", answer);
         let (status, shown) = terminal.end();
         assert_eq!(status, i32::from(!is_added), "{shown}");
         assert_eq!(session.read(USUAL).contains("remote.gone"), is_added);

@@ -93,7 +93,10 @@ fn files_are_copied_in_the_order_that_was_asked_for() {
     assert_eq!(copied(&session, "--order time"), ["e", "b", "d", "a", "c"]);
     assert_eq!(copied(&session, "--order time:desc"), ["c", "a", "d", "b", "e"]);
     assert_eq!(copied(&session, "--order name"), ["c", "b", "e", "a", "d"]);
-    session.haul("cp --order length src/ dst").status(2).stderr_has("is none of size, name, time");
+    session
+        .haul("cp --order length src/ dst")
+        .status(2)
+        .stderr_has("is not one of size, name, time");
 }
 
 /// Names that a file system may take for one wait until all others are copied; the order must not wait for them.

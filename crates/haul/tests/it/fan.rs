@@ -99,7 +99,7 @@ fn fail_fast_begins_no_host_after_the_first_failure() {
     let session = session();
     let line = "cp --config config.toml --fail-fast --fanout 1 src dead,n1,n2:data/";
     let ran = session.haul(line).status(1);
-    assert!(ran.out().ends_with("n1: not begun\nn2: not begun\n"), "{}", ran.out());
+    assert!(ran.out().ends_with("n1: not started\nn2: not started\n"), "{}", ran.out());
     assert!(!session.has("hosts/n1/data"));
 }
 
@@ -167,19 +167,16 @@ fn wrong_lists_are_told_where_they_are_wrong_and_nothing_is_done() {
     let cases = [
         ("cp src n[3-1]:x", "hosts 'n[3-1]', character 3: this range ends before it begins"),
         ("cp src n[1-3:x", "haul: 'n[1-3:x'"),
-        ("cp src n[1-70000]:x", "these are more than 65 536 hosts"),
+        ("cp src n[1-70000]:x", "more than 65 536 hosts"),
         ("cp src n[1-2]:x --exclude-hosts n[", "--exclude-hosts: 'n[', character"),
         ("cp src n[1-2]:x --exclude-hosts n[0-9]", "no host is left"),
-        ("cp src dst --exclude-hosts n1", "there is no list of hosts"),
-        (
-            "cp --hosts bad.txt src :x",
-            "bad.txt: line 2: 'n[2-', character 2: there is a '[' without a ']'",
-        ),
+        ("cp src dst --exclude-hosts n1", "needs a list of hosts"),
+        ("cp --hosts bad.txt src :x", "bad.txt: line 2: 'n[2-', character 2: '[' without ']'"),
         ("cp --hosts empty.txt src :x", "no host is left"),
         ("cp --hosts bad.txt src n[1-2]:x", "not in both"),
         ("cp --hosts config.toml src dst", "line 1: "),
         ("cp n[1-2]:a n[1-2]:b", "in DEST or in SOURCE, not in both"),
-        ("cp n[1-2]:a src dst", "all have to have one"),
+        ("cp n[1-2]:a src dst", "each must have one"),
         ("cp --fanout 0 src n[1-2]:x", "not a number between 1 and 128"),
     ];
     for (line, said) in cases {

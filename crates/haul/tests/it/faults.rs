@@ -259,13 +259,13 @@ fn a_journal_that_is_damaged_or_of_another_source_is_said_and_the_copy_is_right(
         let ran = session.haul("cp src dst").status(0);
         if said.is_empty() {
             assert!(
-                !ran.err().contains("starting anew"),
+                !ran.err().contains("starting over"),
                 "a torn tail is no damage: {}",
                 ran.err()
             );
         } else {
             assert!(
-                ran.err().contains(said) && ran.err().contains("starting anew"),
+                ran.err().contains(said) && ran.err().contains("starting over"),
                 "{}",
                 ran.err()
             );

@@ -88,7 +88,7 @@ fn a_password_that_is_refused_for_good_is_not_sent_again() {
     let url = object["url"].as_str().unwrap().replacen("http://", "dav://ada@", 1);
     let line = format!("du {url}a {url}b");
     let ran = session.haul_where(&line, &[("HAUL_PASSWORD", "wrong")]).status(1);
-    assert_eq!(ran.err().matches("refuses the name or the password").count(), 2, "{}", ran.err());
+    assert_eq!(ran.err().matches("rejected the user name or password").count(), 2, "{}", ran.err());
     let mut terminal = Terminal::start(&session, &line);
     for wrong in ["wrong", "wrong again", "wrong at last"] {
         terminal.answer("Password of ada", wrong);

@@ -38,7 +38,7 @@ fn for_people_it_prints_what_a_client_has_to_know() {
     let serving = Serving::start(&session, line, 4);
     assert!(serving.said.starts_with("serving      data, read-only\n"), "{}", serving.said);
     assert!(serving.said.contains("address      https://127.0.0.1:"), "{}", serving.said);
-    assert!(serving.said.contains("user         anybody, without a password"), "{}", serving.said);
+    assert!(serving.said.contains("user         anyone, without a password"), "{}", serving.said);
     assert!(serving.said.contains("certificate  SHA-256 "), "{}", serving.said);
     assert_eq!(serving.end("INT").0, Some(0));
 }
@@ -73,8 +73,8 @@ fn the_certificate_is_kept_and_only_who_knows_the_password_is_let_in() {
 fn who_may_come_has_to_be_said_where_others_can_reach_it() {
     let session = session();
     session.haul("serve dav data --listen 0.0.0.0:0").status(2).stderr(
-        "haul: 0.0.0.0:0 can be reached from other machines: say who may come, with \
-         --password-command CMD, or that everybody may, with --anonymous\n",
+        "haul: 0.0.0.0:0 is reachable from other machines: require a password with \
+         --password-command CMD, or allow everyone with --anonymous\n",
     );
     session
         .haul("serve dav data --listen 8080")
@@ -106,8 +106,8 @@ fn what_others_can_read_on_the_way_is_warned_of() {
             Serving::start(&session, &format!("serve dav data --listen 0.0.0.0:0 {line}"), lines);
         let (_, said) = serving.end("INT");
         let expected = format!(
-            "haul: warning: 0.0.0.0:0: {what} cross the network for everybody to read; \
-             --tls-self-signed or --tls-cert encrypt them\nhaul: stopping\n"
+            "haul: warning: 0.0.0.0:0: {what} cross the network unencrypted; --tls-self-signed \
+             or --tls-cert encrypts them\nhaul: stopping\n"
         );
         assert_eq!(said, expected);
     }

@@ -26,12 +26,12 @@ fn an_option_of_another_tool_is_answered_with_what_to_write() {
     let session = Session::new().file("a", "a");
     session.haul("cp --transfers a b").status(2).stdout("").stderr(
         "haul: unknown option '--transfers'\n\
-         hint: write --files N: files in flight at once; by default haul measures what the path takes\n",
+         hint: write --files N: files in flight at once; by default haul measures the path\n",
     );
     let all = [
         ("-ay", "'-y'", "no delta transfer"),
         ("--usermap=a:b", "'--usermap'", "--chown USER:GROUP"),
-        ("--inplace", "'--inplace'", "no half file is seen"),
+        ("--inplace", "'--inplace'", "partial files resume"),
         ("--delete", "'--delete'", "haul sync --delete"),
         ("--transfers", "'--transfers'", "--files N"),
         ("--limit-rate", "'--limit-rate'", "--bwlimit RATE"),
@@ -50,15 +50,16 @@ fn a_value_out_of_range_is_told_its_range() {
     session.haul("cp --block-size 2G a b").status(2).stderr_has("'2G' is not between 1K and 1G");
     session.haul("cp --lanes 0 a b").status(2).stderr_has("not a number between 1 and 256");
     session.haul("cp --bwlimit fast a b").status(2).stderr_has("'fast' is not a rate; write 10M");
-    session.haul("cp --exclude a[ a b").status(2).stderr_has("a '[' has no ']' after it");
+    session.haul("cp --exclude a[ a b").status(2).stderr_has("'[' without ']'");
 }
 
 #[test]
 fn options_that_exclude_each_other_are_refused() {
     let session = Session::new().file("a", "a");
-    session.haul("cp --manifest --digest none a b").status(2).stderr(
-        "haul: a manifest lists digests: --manifest and --digest none exclude each other\n",
-    );
+    session
+        .haul("cp --manifest --digest none a b")
+        .status(2)
+        .stderr("haul: a manifest lists digests: --manifest cannot be used with --digest none\n");
     session.haul("cp -q -v a b").status(2);
     assert!(!session.has("b"));
 }
@@ -76,7 +77,7 @@ fn a_local_name_with_a_colon_is_explained() {
     // Nobody listens at that port.
     let ran = Session::new().file("127.0.0.1:b", "a").haul("ls -F none -P 1 127.0.0.1:b").status(1);
     ran.stderr_has("cannot connect").stderr_has(
-        "hint: '127.0.0.1:b' is taken for a host and a path; for the local file of that name write \
+        "hint: '127.0.0.1:b' is read as a host and a path; for the local file of that name write \
          ./127.0.0.1:b\n",
     );
 }
@@ -184,7 +185,7 @@ fn a_file_url_is_a_local_path_and_a_windows_path_is_none() {
     session.haul(&format!("cp {} d", url.replacen("://", "://localhost", 1))).status(0);
     assert_eq!((session.read("c"), session.read("d")), ("x".into(), "x".into()));
     session.haul("cp file://host/x y").status(2).stderr_has("has no host but localhost");
-    session.haul("cp C:\\Users\\x y").status(2).stderr_has("that is a path of Windows");
+    session.haul("cp C:\\Users\\x y").status(2).stderr_has("this is a Windows path");
 }
 
 /// clap took the last SOURCE before an option for DEST.

@@ -35,7 +35,7 @@ fn every_difference_is_an_error_of_its_own() {
              a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9, and should be \
              ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad)",
             "haul: [ROOT]/d/more: cannot verify (the manifest does not list it)",
-            "haul: [ROOT]/d/none: cannot verify (the manifest lists it, and it is not there)",
+            "haul: [ROOT]/d/none: cannot verify (listed in the manifest, but missing)",
         ]
     );
     ran.stdout_has(

@@ -36,7 +36,7 @@ pub(in super::super) async fn list(
     let index = read(&inner, path, &page)?;
     let refused = (index.refused > 0).then(|| {
         Err(at(ErrorKind::InvalidInput)
-            .because(format!("{} links have names that no file can have", index.refused)))
+            .because(format!("{} links are not valid file names", index.refused)))
     });
     let path = path.clone();
     let entries = stream::iter(index.entries)
@@ -70,7 +70,7 @@ fn read(inner: &Inner, path: &RelPath, page: &Page) -> Result<Index> {
     let base = base.map_err(|cause| at(ErrorKind::Protocol).because(cause))?;
     if !index::is_index(kind, &base, page) {
         return Err(at(ErrorKind::Unsupported)
-            .because("the server shows a page there that is no list of files"));
+            .because("the server returned a web page that is not a directory listing"));
     }
     let index = index::parse(&base, page).map_err(|error| error.to_string());
     index.map_err(|cause| at(ErrorKind::Protocol).because(cause))

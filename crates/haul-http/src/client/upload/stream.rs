@@ -101,7 +101,7 @@ impl StreamUpload {
         let Some(answer) = &mut sending.put else { return Err(self.lost("it has ended")) };
         let length = piece.len() as u64;
         let waits = self.waits();
-        let what = || format!("room for more of PUT {}", self.url().path());
+        let what = || format!("send buffer space for PUT {}", self.url().path());
         let ended = tokio::select! {
             biased;
             ended = &mut *answer => Some(ended),
@@ -119,7 +119,7 @@ impl StreamUpload {
         sending.pieces = None;
         sending.put = None;
         Err(match ended {
-            Ok(Ok(())) => self.lost("the server answered before it had all of the file"),
+            Ok(Ok(())) => self.lost("the server responded before it had received the whole file"),
             Ok(Err(error)) => self.explained(error).await,
             Err(failed) => self.lost("the upload was stopped").with_source(failed),
         })
@@ -131,7 +131,7 @@ impl StreamUpload {
         if let Some(put) = sending.put.take() {
             put.abort();
         }
-        self.lost("the server takes no more of the file, and does not answer")
+        self.lost("the server stopped reading the upload and did not respond")
     }
 
     fn waits(&self) -> HostWaits {
@@ -141,7 +141,7 @@ impl StreamUpload {
 
     /// What is waited for in the end.
     fn answer(&self) -> String {
-        format!("answer to PUT {}", self.url().path())
+        format!("response to PUT {}", self.url().path())
     }
 
     fn url(&self) -> Url {
@@ -197,7 +197,7 @@ impl StreamUpload {
         }
         if let Some(pieces) = sending.pieces.take() {
             // Of an announced length the end is known, and this is not sent.
-            let what = || format!("room for the end of PUT {}", self.url().path());
+            let what = || format!("send buffer space for the end of PUT {}", self.url().path());
             let sent = self.waits().within(ANSWERED, what, pieces.send(Bytes::new())).await;
             if sent.is_none() {
                 return Err(self.stuck(&mut sending));
@@ -208,7 +208,7 @@ impl StreamUpload {
             Some(Ok(Ok(()))) => Ok(()),
             Some(Ok(Err(error))) => Err(self.explained(error).await),
             Some(Err(failed)) => Err(self.lost("the upload was stopped").with_source(failed)),
-            None => Err(self.lost("the server has got all of the file, and does not answer")),
+            None => Err(self.lost("the server received the whole file and did not respond")),
         }
     }
 }
@@ -221,7 +221,12 @@ async fn put(inner: Arc<Inner>, ask: Ask, body: Payload) -> Result<()> {
         if status == StatusCode::EXPECTATION_FAILED {
             // It is not asked another time whether the file is wanted.
             let error = Error::new(ErrorKind::Unreachable, "write").at(&url);
-            return Err(error.because("the server says 417").with_retry(Retry::FromStart));
+            return Err(error
+                .because(
+                    "the server returned 417 Expectation \
+                                      Failed",
+                )
+                .with_retry(Retry::FromStart));
         }
         return Err(error::of_status(status, "write", &url));
     }

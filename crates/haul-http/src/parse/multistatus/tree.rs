@@ -114,7 +114,7 @@ impl Tree {
             Token::End(name) => {
                 let start = self.name_starts.last();
                 if start.is_none_or(|start| self.names[*start..] != *name) {
-                    return Err(MultistatusError::Malformed("an end without its beginning"));
+                    return Err(MultistatusError::Malformed("an end tag without a start tag"));
                 }
                 self.end(resources)
             }
@@ -158,7 +158,7 @@ impl Tree {
 
     fn start(&mut self, content: &str) -> Result<(), MultistatusError> {
         if self.complete {
-            return Err(MultistatusError::Malformed("something behind its end"));
+            return Err(MultistatusError::Malformed("content after the root element"));
         }
         if self.open.len() >= self.limits.depth {
             return Err(MultistatusError::TooLarge("depth"));

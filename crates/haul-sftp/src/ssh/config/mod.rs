@@ -242,7 +242,7 @@ fn canonical_name(
     let follows =
         settings.permitted_cnames.iter().flatten().any(|rule| !rule.eq_ignore_ascii_case("none"));
     if follows {
-        return Err("haul cannot do what CanonicalizePermittedCNAMEs asks for".to_owned());
+        return Err("haul does not support CanonicalizePermittedCNAMEs".to_owned());
     }
     if name.parse::<std::net::IpAddr>().is_ok() {
         return Ok(Some(name));
@@ -318,7 +318,7 @@ fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<Ho
         None | Some(Proxy::None) => Route::Direct,
         Some(Proxy::Jump(list)) => Route::Jump(jump::parse(&tokens.expand(list)?)?),
         Some(Proxy::Command(_)) if settings.proxy_use_fdpass == Some(true) => {
-            return Err("haul cannot do what ProxyUseFdpass asks for".to_owned());
+            return Err("haul does not support ProxyUseFdpass".to_owned());
         }
         Some(Proxy::Command(command)) => Route::Command(tokens.expand(command)?),
     };

@@ -250,7 +250,7 @@ impl Settings {
             "revokedhostkeys" | "bindinterface" if is_none(one(line)?) => {}
             "revokedhostkeys" | "bindinterface" => {
                 return Err(Refusal::Unsupported(format!(
-                    "haul cannot do what {} asks for, and does not ignore it",
+                    "haul does not support {}, and must not ignore it",
                     line.keyword
                 )));
             }
@@ -307,7 +307,7 @@ fn one(line: &Line) -> Result<&str, String> {
         [value] if value.is_empty() => Err(format!("{} needs a value", line.keyword)),
         [value] => Ok(value),
         [_, extra, ..] => {
-            Err(format!("\"{extra}\" after the value of {} is too much", line.keyword))
+            Err(format!("\"{extra}\" after the value of {} is not expected", line.keyword))
         }
     }
 }

@@ -21,7 +21,7 @@ pub async fn list(socket: Option<&Path>) -> Result<Vec<AgentIdentity>, String> {
     match timeout(LISTING, asking).await {
         Ok(Ok(identities)) => Ok(identities),
         Ok(Err(error)) => Err(format!("agent {}: {error}", socket.display())),
-        Err(_) => Err(format!("agent {}: it does not answer", socket.display())),
+        Err(_) => Err(format!("agent {}: no response", socket.display())),
     }
 }
 

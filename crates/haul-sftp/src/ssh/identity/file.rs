@@ -74,7 +74,7 @@ fn from_text(path: &Path, text: &Secret, public: Option<PublicKey>) -> Found {
     let unreadable = |with: &str| {
         let convert = format!("ssh-keygen -p -f {}", path.display());
         format!(
-            "it is encrypted with {with}, which haul cannot read; \"{convert}\" writes it anew in a form that it can"
+            "it is encrypted with {with}, which haul cannot read; \"{convert}\" rewrites it in a supported form"
         )
     };
     // The format of OpenSSH has the public half in the clear.

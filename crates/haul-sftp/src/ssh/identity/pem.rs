@@ -74,7 +74,7 @@ pub fn encryption(text: &str) -> Option<Result<Encrypted, String>> {
                     let how = How::Headers { cipher, iv };
                     Ok(Encrypted { label: pem.label, how, bytes: pem.bytes })
                 }
-                false => Err(format!("{} with a DEK-Info that makes no sense", name.trim())),
+                false => Err(format!("{} with an invalid DEK-Info", name.trim())),
             }
         }
         None => Err(name.trim().chars().filter(|c| c.is_ascii_graphic()).take(40).collect()),

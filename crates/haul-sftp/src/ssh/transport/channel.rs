@@ -450,7 +450,7 @@ impl Outgoing {
         let shared = &*self.shared;
         let _turn = shared.sending.lock().await;
         if shared.torn.swap(true, Ordering::AcqRel) {
-            return Err(self.error("a message was broken off in the midst"));
+            return Err(self.error("a message was truncated"));
         }
         let mut message = Message::new(pieces);
         let result = loop {

@@ -68,7 +68,7 @@ impl Inflate {
                 return if whole && !out.is_empty() {
                     Ok(out)
                 } else {
-                    Err(violation("a message that ends in the midst of its compression"))
+                    Err(violation("a truncated compressed message"))
                 };
             }
             if out.len() == out.capacity() {

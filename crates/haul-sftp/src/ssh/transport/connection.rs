@@ -268,7 +268,7 @@ impl Output {
     /// It does.
     pub fn check_answers(&self) -> Result<(), End> {
         if self.ready.len() + self.held_bytes > 2 * ROOM + ANSWERS {
-            return Err(violation("it asks without taking the answers"));
+            return Err(violation("it sends requests without reading the responses"));
         }
         Ok(())
     }

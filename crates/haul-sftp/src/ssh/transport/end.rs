@@ -55,18 +55,20 @@ impl End {
     pub fn reason(&self) -> String {
         match self {
             Self::Refused(error) => error.to_string(),
-            Self::Farewell { text, .. } => format!("the server says: {text}"),
+            Self::Farewell { text, .. } => format!("the server disconnected: {text}"),
             Self::Closed => "the server closed the connection".to_owned(),
-            Self::Broken(error) => format!("the connection broke: {error}"),
-            Self::NotSsh => "what answers there does not speak SSH".to_owned(),
+            Self::Broken(error) => format!("the connection was lost: {error}"),
+            Self::NotSsh => "not an SSH server".to_owned(),
             Self::NoCommon { kind, ours, theirs } => {
                 format!("no common {kind} algorithm: haul offers {ours}, the server has {theirs}")
             }
             Self::WrongSignature => {
-                "the server does not hold the private half of the key that it shows".to_owned()
+                "the server does not hold the private key of the host key that it \
+                 presented"
+                    .to_owned()
             }
-            Self::Violation(what) => format!("the server breaks the protocol: {what}"),
-            Self::Silent => "the server has answered nothing for longer than ServerAliveInterval \
+            Self::Violation(what) => format!("the server violated the SSH protocol: {what}"),
+            Self::Silent => "the server has not responded for longer than ServerAliveInterval \
                              and ServerAliveCountMax allow"
                 .to_owned(),
             Self::Unexpected => "the server has changed its key exchange".to_owned(),
@@ -85,12 +87,12 @@ impl End {
             | Self::Violation(_) => error(ErrorKind::Protocol),
             Self::Farewell { .. } => error(ErrorKind::Busy),
             Self::Closed => state.error(ErrorKind::Busy, "connect").because(
-                "the server closed the connection before keys were exchanged; it may have too \
-                 many connections that are not authenticated (MaxStartups)",
+                "the server closed the connection before the key exchange; it may have too many \
+                 unauthenticated connections (MaxStartups)",
             ),
             Self::Broken(cause) if was_cut(cause) => {
                 state.error(ErrorKind::Busy, "connect").because(format!(
-                    "the server closed the connection before keys were exchanged ({cause})"
+                    "the server closed the connection before the key exchange ({cause})"
                 ))
             }
             Self::Broken(cause) => {

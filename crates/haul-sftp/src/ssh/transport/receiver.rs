@@ -239,7 +239,7 @@ impl Receiver {
             let strict = !self.keyed && self.agreed.as_ref().is_some_and(|agreed| agreed.strict);
             return match number {
                 message::IGNORE | message::DEBUG | message::UNIMPLEMENTED if !strict => Ok(()),
-                _ => Err(violation(format!("message {number} in the midst of a key exchange"))),
+                _ => Err(violation(format!("message {number} during a key exchange"))),
             };
         }
         match number {
@@ -301,7 +301,7 @@ impl Receiver {
     /// The server's offer: ours goes out, if it has not, and our half of the exchange.
     fn offered(&mut self, theirs: &[u8]) -> Result<(), End> {
         if !matches!(self.keys, Keys::Settled) {
-            return Err(violation("KEXINIT in the midst of a key exchange"));
+            return Err(violation("KEXINIT during a key exchange"));
         }
         let connection = &self.connection;
         let agreed = connection.offer.agree(theirs)?;
@@ -425,7 +425,7 @@ impl Receiver {
         // One answer is waited for at a time.
         self.answers
             .try_send(Bytes::copy_from_slice(message))
-            .map_err(|_| violation("answers to no request of authentication"))
+            .map_err(|_| violation("responses to no authentication request"))
     }
 
     /// Everything about channels but data.

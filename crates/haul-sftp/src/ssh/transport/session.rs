@@ -118,7 +118,7 @@ impl Session {
                 error
             };
             error.because(format!(
-                "{} does not reach {}: {cause}",
+                "{} cannot connect to {}: {cause}",
                 self.connection.state.location(),
                 with_port(host, port)
             ))

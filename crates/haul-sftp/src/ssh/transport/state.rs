@@ -143,7 +143,7 @@ impl State {
                 None => {
                     return Err(self
                         .error(ErrorKind::Unreachable, operation)
-                        .because(format!("no answer within {} s", limit.as_secs_f32())));
+                        .because(format!("timed out after {} s", limit.as_secs_f32())));
                 }
             }
         }

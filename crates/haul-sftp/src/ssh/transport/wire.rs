@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self
             .0
             .split_at_checked(length)
-            .ok_or_else(|| violation("a message ends in the midst of a field"))?;
+            .ok_or_else(|| violation("a message ends within a field"))?;
         self.0 = rest;
         Ok(taken)
     }

@@ -85,7 +85,7 @@ async fn is_reached(
             match (person, error.hint()) {
                 (Some(person), _) => {
                     printer.failure_of(Some(name), error);
-                    person.agrees("Add it all the same", false).await
+                    person.agrees("Add it anyway", false).await
                 }
                 (None, None) => {
                     printer.failure_of(Some(name), &error.again().hinting(hint));
@@ -131,7 +131,7 @@ impl Answers<'_> {
             return Ok(NewRemote { url, ..NewRemote::default() });
         };
         if user.is_some() && args.user.is_some() || port.is_some() && args.server_port.is_some() {
-            return Err(usage("the location has what --user or --port would say"));
+            return Err(usage("the location has a user or port already; omit --user and --port"));
         }
         let user_given =
             args.user.clone().map(user_name).transpose().map_err(|cause| usage(&cause))?;
@@ -240,7 +240,8 @@ impl Answers<'_> {
             let (names, verb) =
                 (missing.join(" and "), if missing.len() == 1 { "is" } else { "are" });
             return Err(Stop::Usage(format!(
-                "{names} {verb} missing, and there is no terminal to ask on\nhint: haul config add {} LOCATION",
+                "{names} {verb} missing, and there is no terminal to prompt on\nhint: haul \
+                 config add {} LOCATION",
                 args.name
             )));
         };
@@ -318,7 +319,7 @@ fn check_host(host: &str) -> Result<String, String> {
     let host = if is_ipv6 { format!("[{host}]") } else { host.to_owned() };
     match Location::parse(format!("sftp://{host}/")) {
         Ok(Location::Remote { user: None, port: None, path, .. }) if path == b"/" => Ok(host),
-        Ok(_) => Err("that is more than the name of a host".to_owned()),
+        Ok(_) => Err("that is not just a host name".to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }

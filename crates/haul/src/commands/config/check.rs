@@ -30,7 +30,7 @@ pub(super) async fn run(
         let faults = faults.len();
         printer.object(&json::Event::Examined { faults, remotes, profiles, unreachable });
     } else if config.file.is_none() && faults.is_empty() {
-        printer.note(format!("{file}: there is no such file, and none is needed"));
+        printer.note(format!("{file}: not found; the file is optional"));
     } else if faults.is_empty() {
         let count = |count: usize, what: &str| {
             let s = if count == 1 { "" } else { "s" };

@@ -53,10 +53,10 @@ impl Tried<'_> {
                 printer.result(format!("{name}: connected in {} ({location})", duration(*took)));
             }
             Ok(false) if is_local => {
-                printer.result(format!("{name}: nothing is there yet ({location})"));
+                printer.result(format!("{name}: the path does not exist yet ({location})"));
             }
             Ok(false) => printer.result(format!(
-                "{name}: connected in {}, and nothing is there yet ({location})",
+                "{name}: connected in {}, and the path does not exist yet ({location})",
                 duration(*took)
             )),
             Err(error) => printer.failure_of(Some(name), error),

@@ -24,7 +24,7 @@ pub(super) fn run(config: &Config, printer: &Printer) -> Exit {
     }
     if remotes.is_empty() && options.is_empty() {
         match file.is_empty() {
-            true => printer.note("there is no configuration file; haul config add adds a remote"),
+            true => printer.note("no configuration file; haul config add adds a remote"),
             false => printer.note(format!("{file}: no remotes and no defaults")),
         }
         return Exit::Done;

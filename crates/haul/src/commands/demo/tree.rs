@@ -35,7 +35,7 @@ impl Tree {
             let places: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
             Error::new(ErrorKind::NotFound, "find data")
                 .at(places.join(", "))
-                .because("there is no directory that can be read and is not larger than --size")
+                .because("no readable directory has at most --size of data")
                 .into()
         })
     }

@@ -39,7 +39,7 @@ impl Workspace {
     fn within(place: &Path, needed: u64) -> Result<Self, Error> {
         let at = |error: Error| error.at(place.display());
         let place_is = rustix::fs::statvfs(place)
-            .map_err(|error| at(Error::from_io("look at", error.into())))?;
+            .map_err(|error| at(Error::from_io("access", error.into())))?;
         let free = place_is.f_bavail.saturating_mul(place_is.f_frsize);
         if free < needed {
             return Err(at(Error::new(ErrorKind::NoSpace, "use for the demo").because(format!(

@@ -19,7 +19,7 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
             ("haul cp 'nas.example:logs/*.gz' .", "Fetch the files on a server that match."),
             (
                 "haul cp --input-file urls.txt downloads",
-                "Copy every source that a list has, one per line.",
+                "Copy every source in a list, one per line.",
             ),
             (
                 "haul cp --mirror https://b.example/x.iso https://a.example/x.iso .",
@@ -34,7 +34,7 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
                 "haul cp --verify --manifest photos backup",
                 "Read everything back, and write backup/SHA256SUMS.",
             ),
-            ("haul cp photos 'node[01-20]:/data/'", "Copy it to twenty hosts, and read it once."),
+            ("haul cp photos 'node[01-20]:/data/'", "Copy it to twenty hosts, reading it once."),
             ("tar c photos | haul cp - nas.example:photos.tar", "Store standard input as a file."),
         ],
     ),
@@ -45,11 +45,11 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
             ("haul sync --delete photos backup", "Make backup like photos."),
             (
                 "haul sync --delete --backup-dir .old photos backup",
-                "Keep what is replaced or removed in backup/.old.",
+                "Keep replaced and removed files in backup/.old.",
             ),
             (
                 "haul sync --bwlimit 80mbit photos nas.example:photos",
-                "Leave the others some of the line.",
+                "Leave bandwidth for other users of the line.",
             ),
         ],
     ),
@@ -66,12 +66,12 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
             ("haul ls -lh nas.example:", "List a home directory with sizes and times."),
             (
                 "haul ls -lt 'https://host.example/pub/'",
-                "List what a web server has, newest first.",
+                "List a directory of a web server, newest first.",
             ),
         ],
     ),
     ("cat", &[("haul cat nas.example:log.gz | zcat | less", "Read a file on a server.")]),
-    ("du", &[("haul du -sh 'nas.example:*'", "Print how much each directory holds.")]),
+    ("du", &[("haul du -sh 'nas.example:*'", "Print the size of each directory.")]),
     (
         "check",
         &[
@@ -122,7 +122,7 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
             ("haul config add nas", "Ask for protocol, host, user and path, and add a remote."),
             (
                 "haul config add nas sftp://ada@nas.example/volume1",
-                "Add a remote without questions about its location.",
+                "Add a remote without prompts for its location.",
             ),
         ],
     ),
@@ -141,7 +141,7 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
 const FILES: &[(&str, &str)] = &[
     ("~/.config/haul/config.toml", "The configuration: defaults, profiles, remotes."),
     ("~/.local/state/haul/", "Cached facts about SSH hosts, and the journals of uploads."),
-    ("~/.cache/haul/completion/", "Listings of servers, kept for a minute for completion."),
+    ("~/.cache/haul/completion/", "Listings of servers, cached for a minute for completion."),
     ("~/.ssh/config, ~/.ssh/known_hosts", "Read as ssh reads them."),
     ("~/.netrc", "Names and passwords for HTTP and WebDAV."),
     (

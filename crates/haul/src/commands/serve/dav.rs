@@ -38,8 +38,7 @@ pub(super) async fn run(args: &ServeDavArgs, printer: &Printer) -> Result<Exit, 
     if !listen.ip().is_loopback() && tls.is_none() {
         let what = if credentials.is_some() { "the password and all files" } else { "all files" };
         let message = format!(
-            "{what} cross the network for everybody to read; --tls-self-signed or --tls-cert encrypt \
-             them"
+            "{what} cross the network unencrypted; --tls-self-signed or --tls-cert encrypts them"
         );
         printer.warning(&listen.to_string(), &message);
     }
@@ -96,7 +95,7 @@ fn print(serving: &Serving<'_>, printer: &Printer) {
         printer.result(format!("address      {}", serving.url));
         match serving.user {
             Some(user) => printer.result(format!("user         {user}")),
-            None => printer.result("user         anybody, without a password"),
+            None => printer.result("user         anyone, without a password"),
         }
         if let Some(fingerprint) = serving.fingerprint {
             printer.result(format!("certificate  SHA-256 {fingerprint}"));
@@ -113,8 +112,8 @@ fn credentials(args: &ServeDavArgs, listen: SocketAddr) -> Result<Option<Credent
             return Ok(None);
         }
         return Err(Stop::Usage(format!(
-            "{listen} can be reached from other machines: say who may come, with \
-             --password-command CMD, or that everybody may, with --anonymous"
+            "{listen} is reachable from other machines: require a password with \
+             --password-command CMD, or allow everyone with --anonymous"
         )));
     };
     let user = args.user.clone().unwrap_or_else(own_name);
@@ -154,8 +153,8 @@ impl Told for ClientEvent {
 fn words(action: &ClientAction) -> String {
     match action {
         ClientAction::Connected => "connected".to_owned(),
-        ClientAction::TurnedAway => "turned away: too many connections".to_owned(),
-        ClientAction::NoTls => "cut: it did not speak TLS".to_owned(),
+        ClientAction::TurnedAway => "rejected: too many connections".to_owned(),
+        ClientAction::NoTls => "disconnected: no TLS handshake".to_owned(),
         ClientAction::Refused { user } => format!("refused as {}", user.escape_debug()),
         ClientAction::Request { method, path, status, received, sent, after } => format!(
             "{} {}: {status}, {received} bytes received, {sent} sent, {}",

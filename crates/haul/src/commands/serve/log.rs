@@ -94,7 +94,13 @@ impl Writer {
             let lost = self.lost.swap(0, Ordering::Relaxed);
             if lost > 0 {
                 let lost = human::plural(lost, "event");
-                self.printer.warning("clients", &format!("{lost} could not be printed in time"));
+                self.printer.warning(
+                    "clients",
+                    &format!(
+                        "{lost} dropped: the terminal is too \
+                                                          slow"
+                    ),
+                );
             }
         }
     }

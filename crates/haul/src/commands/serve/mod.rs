@@ -73,7 +73,8 @@ fn kept(name: &str, instead: &str) -> Result<PathBuf, Stop> {
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
     let state = state.ok_or_else(|| {
         Stop::Usage(format!(
-            "neither XDG_STATE_HOME nor HOME is set, so there is no place for the server's key; use {instead}"
+            "neither XDG_STATE_HOME nor HOME is set, so the server's key has no default path; \
+             use {instead}"
         ))
     })?;
     Ok(state.join("haul").join(name))

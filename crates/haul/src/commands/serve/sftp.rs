@@ -120,8 +120,8 @@ fn credentials(
     }
     if !listen.ip().is_loopback() {
         return Err(Stop::Usage(format!(
-            "{listen} can be reached from other machines: say who may log in, with \
-             --authorized-keys FILE or --password-command CMD"
+            "{listen} is reachable from other machines: configure logins with --authorized-keys \
+             FILE or --password-command CMD"
         )));
     }
     let (password, text) = Password::random()?;
@@ -145,14 +145,14 @@ impl Told for ClientEvent {
 fn words(action: &ClientAction) -> String {
     match action {
         ClientAction::Connected => "connected".to_owned(),
-        ClientAction::TurnedAway => "turned away: too many connections".to_owned(),
+        ClientAction::TurnedAway => "rejected: too many connections".to_owned(),
         ClientAction::LoggedIn { user, with } => {
             format!("logged in as {} with {with}", user.escape_debug())
         }
         ClientAction::Refused { user, with } => {
             format!("refused as {} with {with}", user.escape_debug())
         }
-        ClientAction::TooLate => "cut: it did not log in in time".to_owned(),
+        ClientAction::TooLate => "disconnected: no login in time".to_owned(),
         ClientAction::Left { after, .. } => format!("left after {}", duration(*after)),
     }
 }

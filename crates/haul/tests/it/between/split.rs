@@ -4,7 +4,7 @@ use crate::content::content;
 use crate::dav::{self, servers};
 use crate::ftp::vsftpd::{Tls, Vsftpd};
 use crate::session::Session;
-use crate::sftp::Running;
+use crate::sftp::{Far, Running};
 
 fn split(session: &Session, url: &str, name: &str) {
     let line = format!("cp --json --split 5M --window 2M {url} dst");
@@ -64,4 +64,38 @@ fn parts_of_any_size_are_joined_again() {
     session.haul("cp --join tree dst").status(1);
     assert_eq!(session.read("dst/tree/small/00"), "0");
     session.haul("cp --join --split 5M tree there").status(2);
+}
+
+/// Folders of parts on a server are joined like those on a disk, as a whole and within a tree.
+#[test]
+fn parts_on_a_server_are_joined_again() {
+    let far = Far::start();
+    let session = &far.session;
+    session.write("tree/big", content(5, 3_000_000));
+    session.write("tree/small", "s");
+    session.haul("cp --split 700000 tree far").status(0);
+    assert!(session.path("far/tree/big/04").is_file());
+    far.haul("cp --join @/tree/ all").status(0);
+    far.same("tree", "all");
+    far.haul("cp --join @/tree/big one").status(0);
+    assert!(std::fs::read(session.path("one")).unwrap() == content(5, 3_000_000));
+    let again = far.haul("cp --join --json @/tree/ all").status(0).summary();
+    assert_eq!(again["moved_bytes"], 0, "{again}");
+    far.haul("cp @/tree/big parts").status(0);
+    assert!(session.path("parts/big/04").is_file(), "without the option they stay what they are");
+
+    let joined = |url: &str, name: &str| {
+        session.haul(&format!("cp --join {url}tree/ {name}")).status(0);
+        far.same("tree", name);
+    };
+    let there = dav::haul(session);
+    joined(&there.url, "dav");
+    if let Some(server) = servers::nginx() {
+        session.tool(&format!("cp -r far/tree {}", server.root().join("tree").display()));
+        joined(&server.url, "http");
+    }
+    if let Some(server) = Vsftpd::start(Tls::None, &[]) {
+        session.tool(&format!("cp -r far/tree {}", server.root().join("tree").display()));
+        joined(&format!("ftp://127.0.0.1:{}/up/", server.port()), "ftp");
+    }
 }

@@ -79,7 +79,7 @@ fn a_busy_server_that_says_nothing_more_is_asked_again() {
 #[test]
 fn a_server_that_is_always_busy_is_an_error_in_the_end() {
     let server = Server::start(|_| Answer::page(503));
-    fails(&server, "--retries 0", "the server says 503");
+    fails(&server, "--retries 0", "the server returned 503");
     let file = File::new(content(1, SIZE));
     let server =
         Server::start(
@@ -87,7 +87,7 @@ fn a_server_that_is_always_busy_is_an_error_in_the_end() {
                 if asked.is_later_part() { Answer::page(503) } else { file.answer(asked) }
             },
         );
-    fails(&server, "--lanes 2 --chunk 128K --retries 1", "the server says 503");
+    fails(&server, "--lanes 2 --chunk 128K --retries 1", "the server returned 503");
 }
 
 #[test]

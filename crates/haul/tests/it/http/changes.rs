@@ -121,7 +121,7 @@ fn a_file_that_disappears_half_way_is_an_error() {
                 if asked.number < 6 { file.answer(asked) } else { Answer::page(404) }
             },
         );
-    fails(&server, OPTIONS, "the server says 404");
+    fails(&server, OPTIONS, "the server returned 404");
 }
 
 #[test]

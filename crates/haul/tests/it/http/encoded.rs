@@ -41,7 +41,7 @@ fn a_body_that_is_not_what_its_encoding_says_is_refused() {
 fn a_coding_that_cannot_be_decoded_is_refused() {
     let file = File::new(content(1, 5000));
     let server = Server::start(move |asked| file.answer(asked).with("Content-Encoding", "br"));
-    fails(&server, "--retries 1", "encoded (br) although that was not asked for");
+    fails(&server, "--retries 1", "encoded (br), which haul did not request");
 }
 
 /// Apache says so of every `.tar.gz` where it is configured with `AddEncoding`.

@@ -103,8 +103,9 @@ fn the_digest_beside_a_file_is_found_in_any_form_and_checked() {
     let (url, sum) = (nginx.url("/f"), sha256(&session, &bytes));
     let line = format!("cp --expect-beside {url} dst/");
     session.haul(&line).status(1).stderr_has(&format!(
-        "haul: {url}: cannot verify (no digest is beside it: f.sha256 (not found), f.sha256sum (not found), \
-         SHA256SUMS (not found))\nhint: write --expect sha256:HEX, or leave out --expect-beside\n"
+        "haul: {url}: cannot verify (no digest found next to it: f.sha256 (not found), \
+         f.sha256sum (not found), \
+         SHA256SUMS (not found))\nhint: write --expect sha256:HEX, or omit --expect-beside\n"
     ));
     assert!(!session.has("dst/f"));
     let forms = [
@@ -143,7 +144,7 @@ fn of_mirrors_only_the_first_says_which_digest_is_right() {
     let (url, mirror, sum) = (nginx.url("/f"), nginx.url("/m/f"), sha256(&session, &bytes));
     fs::write(nginx.www("m/f.sha256"), format!("{sum}\n")).unwrap();
     let line = format!("cp --expect-beside --mirror {mirror} {url} dst/");
-    let said = format!("haul: {url}: cannot verify (no digest is beside it");
+    let said = format!("haul: {url}: cannot verify (no digest found next to it");
     session.haul(&line).status(1).stderr_has(&said);
     assert!(!session.has("dst/f"));
     fs::write(nginx.www("f.sha256"), format!("{sum}\n")).unwrap();
@@ -178,12 +179,12 @@ fn nothing_is_asked_for_beside_a_file_unless_that_is_wanted() {
 fn what_cannot_be_proven_is_refused() {
     let session = Session::new().file("a", "a").file("b", "b");
     for (line, said) in [
-        ("cp --expect sha256:00 a c", "a sha256 digest has 64 hexadecimal digits, this one 2"),
-        ("cp --expect md5:00 a c", "haul does not compute 'md5'; it knows sha256 and blake3"),
-        ("cp --expect SUM a b d", "--mirror and --expect are about one SOURCE"),
+        ("cp --expect sha256:00 a c", "a sha256 digest has 64 hexadecimal digits, this one has 2"),
+        ("cp --expect md5:00 a c", "unsupported digest 'md5'; haul supports sha256 and blake3"),
+        ("cp --expect SUM a b d", "--mirror and --expect need exactly one SOURCE"),
         ("cp --expect SUM a -", "--expect cannot be used with standard input or output ('-')"),
         ("cp --expect SUM --expect-beside a c", "cannot be used with"),
-        ("cp --expect SUM --remove-source-files a c", "exclude each other"),
+        ("cp --expect SUM --remove-source-files a c", "cannot be used with"),
         ("cp --expect SUM --manifest --digest blake3 a c", "write --digest sha256"),
     ] {
         let line = line.replace("SUM", &format!("sha256:{WRONG}"));

@@ -188,11 +188,11 @@ fn a_header_that_cannot_be_sent_is_wrong_usage_that_repeats_no_value() {
     let session = Session::new().file("fields", "X-A: 1\n\n# comment\nopen-sesame\n");
     for (option, value, said) in [
         ("--header", "Host: open-sesame", "--header: host cannot be set: haul takes it from the"),
-        ("--header", "Content-Length: open-sesame", "content-length cannot be set: it says where"),
+        ("--header", "Content-Length: open-sesame", "content-length cannot be set: it marks the"),
         ("--header", "Range: open-sesame", "range cannot be set: haul requests the ranges"),
         ("--header", "X-A: open-sesame\r\nHost: x", "the value of x-a has a line break"),
-        ("--header", "open-sesame", "there is no colon; write 'Name: value'"),
-        ("--header", "@fields", "fields:4: there is no colon"),
+        ("--header", "open-sesame", "no colon; write 'Name: value'"),
+        ("--header", "@fields", "fields:4: no colon"),
         ("--header", "@no/where", "no/where: cannot read (not found)"),
         ("--user-agent", "open-sesame\n", "--user-agent: the value of user-agent has a line"),
         ("--cookie", "open-sesame", "hint: for a file of cookies write --load-cookies FILE"),
@@ -219,7 +219,7 @@ fn an_authorization_of_the_user_takes_the_place_of_haul_s_own() {
     let before = server.asked().len();
     let ran = haul(&session, &line.replace("dst/", "other/"), &["--header", "Authorization: no"]);
     let ran = ran.status(1);
-    assert!(ran.err().contains("refuses the given Authorization header"), "{}", ran.err());
+    assert!(ran.err().contains("rejected the given Authorization header"), "{}", ran.err());
     assert_eq!(server.asked().len(), before + 1);
 }
 

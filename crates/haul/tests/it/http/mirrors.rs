@@ -144,7 +144,7 @@ fn mirrors_that_cannot_be_opened_are_left_out_as_long_as_there_is_one() {
     ran.stderr_has(&format!("haul: {missing}: cannot open ("));
     assert!(!session.has("new/f"));
     let line = format!("cp --mirror {there} {there} {missing} dst/");
-    session.haul(&line).status(2).stderr("haul: --mirror and --expect are about one SOURCE\n");
+    session.haul(&line).status(2).stderr("haul: --mirror and --expect need exactly one SOURCE\n");
 }
 
 #[test]

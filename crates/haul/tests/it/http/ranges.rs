@@ -34,7 +34,7 @@ fn a_part_that_is_another_than_was_asked_for_is_refused() {
         let (first, last) = asked.range().unwrap();
         answer.with("Content-Range", format!("bytes {}-{}/{SIZE}", first - 100, last - 100))
     });
-    fails(&server, OPTIONS, "the server sends bytes ");
+    fails(&server, OPTIONS, "the server sent bytes ");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_part_that_begins_right_and_is_shorter_or_longer_is_refused() {
                 .with("ETag", "\"one\"")
                 .framed(framing)
         });
-        fails(&server, OPTIONS, "the server sends bytes ");
+        fails(&server, OPTIONS, "the server sent bytes ");
     }
 }
 
@@ -67,10 +67,10 @@ fn a_part_of_a_file_of_another_length_is_refused() {
 #[test]
 fn a_part_that_does_not_say_which_it_is_is_refused() {
     let server = later(true, |_, answer| answer.without("Content-Range"));
-    fails(&server, OPTIONS, "no Content-Range");
+    fails(&server, OPTIONS, "without Content-Range");
     let file = File::new(content(1, SIZE));
     let server = Server::start(move |asked| file.answer(asked).without("Content-Range"));
-    fails(&server, OPTIONS, "no Content-Range");
+    fails(&server, OPTIONS, "without Content-Range");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_body_of_another_length_than_its_part_is_refused() {
             answer.body.resize(length, b'x');
             answer
         });
-        fails(&server, OPTIONS, "bytes for a part of");
+        fails(&server, OPTIONS, "bytes for a range of");
     }
 }
 
@@ -169,10 +169,10 @@ fn a_page_for_people_in_place_of_a_part_is_never_written() {
         });
         let said = match status {
             200 => "it has changed: it had 2097152 bytes",
-            404 => "the server says 404",
-            403 => "the server says 403",
-            400 => "the server says 400",
-            _ => "the server says 500",
+            404 => "the server returned 404",
+            403 => "the server returned 403",
+            400 => "the server returned 400",
+            _ => "the server returned 500",
         };
         fails(&server, OPTIONS, said);
     }
@@ -194,11 +194,11 @@ fn a_page_for_people_that_comes_once_makes_no_difference() {
 #[test]
 fn a_file_that_is_not_there_is_said() {
     for (status, said) in [
-        (404, "the server says 404"),
-        (410, "the server says 410"),
-        (403, "the server says 403"),
-        (500, "the server says 500"),
-        (418, "the server says 418"),
+        (404, "the server returned 404"),
+        (410, "the server returned 410"),
+        (403, "the server returned 403"),
+        (500, "the server returned 500"),
+        (418, "the server returned 418"),
     ] {
         let server = Server::start(move |_| Answer::page(status));
         fails(&server, "--retries 0", said);
@@ -233,7 +233,7 @@ fn a_part_of_who_knows_how_much_is_not_taken_for_the_whole() {
     let server = Server::start(move |_| {
         Answer::new(206, &file.content[..65_536]).with("Content-Range", "bytes 0-65535/*")
     });
-    fails(&server, OPTIONS, "does not say how long it is");
+    fails(&server, OPTIONS, "without the total size");
 }
 
 #[test]

@@ -196,7 +196,7 @@ fn a_password_that_is_refused_is_said_and_not_repeated() {
     let server = Server::start(|_| challenge());
     let session = Session::new();
     let ran = copy_as(&session, "HAUL_PASSWORD", &as_me(&server)).status(1);
-    assert!(ran.err().contains("refuses the name or the password"), "{}", ran.err());
+    assert!(ran.err().contains("rejected the user name or password"), "{}", ran.err());
     assert!(!ran.err().contains(SECRET));
     assert!(server.asked().len() <= 3, "a wrong password was sent again and again");
 }

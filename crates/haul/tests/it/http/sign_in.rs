@@ -186,7 +186,7 @@ fn without_a_line_of_its_own_a_server_that_is_redirected_to_gets_nothing() {
     let variables = [("HAUL_PASSWORD", SECRET), ("HAUL_TOKEN", SECRET)];
     for (asks, said) in [
         (Asks::ByStatus, "requires credentials; those of http://127.0.0.1"),
-        (Asks::ByPage, "which sends a web page instead of the file"),
+        (Asks::ByPage, "which returned a web page instead of the file"),
     ] {
         let archive = Archive::start(asks, u64::MAX);
         let session = Session::new();
@@ -217,7 +217,7 @@ fn a_wrong_password_is_sent_once_whatever_number_of_files_there_is() {
     netrc(&session, "machine localhost login ada password wrong-sesame\n");
     let urls: Vec<_> = (0..5).map(|number| archive.data.url(&format!("/f{number}"))).collect();
     let ran = session.haul(&format!("cp --retries 3 {} dst/", urls.join(" "))).status(1);
-    assert!(ran.err().contains("refuses the name or the password"), "{}", ran.err());
+    assert!(ran.err().contains("rejected the user name or password"), "{}", ran.err());
     assert!(!ran.err().contains("wrong-sesame"));
     assert_eq!(archive.passwords(), 1);
 }

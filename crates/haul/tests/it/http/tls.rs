@@ -107,11 +107,15 @@ fn nothing_is_said_to_a_server_that_cannot_prove_who_it_is() {
     let (authority, other) = (Authority::named("one"), Authority::named("another"));
     for (what, certificate, said) in [
         // It says that it is the authority, and is not.
-        ("a false authority", Authority::named("one").certificate("127.0.0.1", false), "refused"),
+        (
+            "a false authority",
+            Authority::named("one").certificate("127.0.0.1", false),
+            "is invalid",
+        ),
         ("another authority", other.certificate("127.0.0.1", false), "not from an authority"),
         ("expired", authority.certificate("127.0.0.1", true), "has expired"),
         ("another host", authority.certificate("example.org", false), "not for 127.0.0.1"),
-        ("self-signed", self_signed("127.0.0.1"), "refused"),
+        ("self-signed", self_signed("127.0.0.1"), "self-signed"),
     ] {
         let server = serving(&certificate);
         let session = Session::new();

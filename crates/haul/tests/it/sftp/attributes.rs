@@ -49,7 +49,7 @@ fn copied_once(far: &Far, warning: &str) {
 fn a_server_that_refuses_attributes_in_any_words_gets_the_files_and_a_rerun_copies_nothing() {
     for refusal in [Status::Unsupported, Status::PermissionDenied, Status::Failure] {
         let far = far(&[Habit::NoAttributes(refusal)]);
-        copied_once(&far, "does not let modes and times be set; they are not kept");
+        copied_once(&far, "does not set modes and times; they are not preserved");
     }
 }
 
@@ -57,7 +57,7 @@ fn a_server_that_refuses_attributes_in_any_words_gets_the_files_and_a_rerun_copi
 fn an_sshd_that_was_told_to_refuse_attributes_gets_the_files() {
     let line = "Subsystem sftp internal-sftp -P setstat,fsetstat";
     let far = Far::on(Sshd::builder().line(line).start());
-    copied_once(&far, "does not let modes and times be set; they are not kept");
+    copied_once(&far, "does not set modes and times; they are not preserved");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn modes_are_set_where_only_times_are_refused() {
     mode("src/d/large", 0o604);
     mode("src/d", 0o711);
     let ran = far.haul("cp src @/up").status(0);
-    assert!(ran.err().contains("does not let times be set; they are not kept"), "{}", ran.err());
+    assert!(ran.err().contains("does not set times; they are not preserved"), "{}", ran.err());
     for (path, wanted) in [("d/f", 0o640), ("d/large", 0o604), ("d", 0o711)] {
         let found = fs::metadata(far.far("up/src").join(path)).unwrap().permissions().mode();
         assert_eq!(found & 0o7777, wanted, "{path}");
@@ -96,7 +96,7 @@ fn modes_are_set_where_only_times_are_refused() {
 #[test]
 fn a_server_that_only_says_that_it_sets_times_is_not_believed_twice() {
     let far = far(&[Habit::IgnoresTimes]);
-    copied_once(&far, "does not let times be set; they are not kept");
+    copied_once(&far, "does not set times; they are not preserved");
 }
 
 #[test]

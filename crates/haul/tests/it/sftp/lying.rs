@@ -38,11 +38,11 @@ fn limits_that_a_server_names_are_kept() {
 #[test]
 fn answers_that_cannot_be_are_errors_and_no_file_comes_of_them() {
     for (habit, said) in [
-        (Habit::WrongIds, "which nobody made"),
+        (Habit::WrongIds, "a response to the unknown request"),
         (Habit::TooMuch, ""),
-        (Habit::Nothing, "no bytes and no end"),
+        (Habit::Nothing, "neither data nor end-of-file"),
         (Habit::Oversized, "1073741824 bytes"),
-        (Habit::Forgets(0), "the server says"),
+        (Habit::Forgets(0), "the server returned"),
     ] {
         for length in [1000, 1 << 20, 4 << 20] {
             let far = far(&[habit]);
@@ -69,7 +69,7 @@ fn a_session_that_never_gets_anywhere_is_an_error_in_the_end() {
     let far = far(&[Habit::EndsWithin(1)]);
     far.session.write("far/f", content(1, 1 << 20));
     let ran = far.haul("cp --retries 2 @/f dst").status(1);
-    assert!(ran.err().contains("closed the channel within an answer"), "{}", ran.err());
+    assert!(ran.err().contains("closed the channel within a response"), "{}", ran.err());
     assert!(!far.session.has("dst"));
 }
 
@@ -128,7 +128,7 @@ fn a_write_that_fails_for_no_said_reason_fails_the_file_and_leaves_none() {
     let far = far(&[Habit::Quota(3 << 20)]);
     far.session.write("src", content(1, 8 << 20));
     let ran = far.haul("cp src @/f").status(1);
-    assert!(ran.err().contains("far/f: cannot write (the server says"), "{}", ran.err());
+    assert!(ran.err().contains("far/f: cannot write (the server returned"), "{}", ran.err());
     assert!(!far.session.has("far/f"));
 }
 

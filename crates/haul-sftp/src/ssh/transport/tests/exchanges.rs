@@ -51,9 +51,9 @@ async fn nothing_can_be_inserted_into_a_strict_first_exchange() {
         let before = Plan { before_offer: vec![words(number)], ..Plan::default() };
         assert!(refused(before).await.contains("not the first packet"), "{number}");
         let behind = Plan { behind_offer: vec![words(number)], ..Plan::default() };
-        assert!(refused(behind).await.contains("in the midst"), "{number}");
+        assert!(refused(behind).await.contains("during a key exchange"), "{number}");
         let last = Plan { behind_half: vec![words(number)], ..Plan::default() };
-        assert!(refused(last).await.contains("in the midst"), "{number}");
+        assert!(refused(last).await.contains("during a key exchange"), "{number}");
     }
 }
 
@@ -78,7 +78,7 @@ async fn extensions_are_not_heard_before_they_are_authenticated() {
             [(vec![extensions()], Vec::new()), (Vec::new(), vec![extensions()])]
         {
             let plan = Plan { kex: kex.clone(), behind_offer, behind_half, ..Plan::default() };
-            assert!(refused(plan).await.contains("message 7 in the midst"), "{kex:?}");
+            assert!(refused(plan).await.contains("message 7 during a key exchange"), "{kex:?}");
         }
     }
 }
@@ -144,7 +144,7 @@ async fn a_guess_that_is_wrong_is_passed_over_and_nothing_else() {
     refused(twice).await;
     // A message that is no guess does not count as one.
     let other = Plan { behind_offer: vec![words(message::IGNORE)], ..guess };
-    assert!(refused(other).await.contains("in the midst"));
+    assert!(refused(other).await.contains("during a key exchange"));
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn a_second_offer_in_the_midst_of_an_exchange_is_refused() {
         Plan { behind_half: vec![offer], ..Plan::default() },
     ] {
         let text = refused(plan).await;
-        assert!(text.contains("KEXINIT in the midst"), "{text}");
+        assert!(text.contains("KEXINIT during a key exchange"), "{text}");
     }
 }
 
@@ -208,7 +208,7 @@ async fn keys_are_exchanged_anew_with_the_same_host_key_only() {
     let swapped = Plan { seed: 8, ..Plan::default() };
     let renewal = tokio::spawn(async move { server.exchange(&swapped).await });
     let error = channel.incoming.next().await.unwrap_err();
-    assert!(error.to_string().contains("another host key than before"), "{error}");
+    assert!(error.to_string().contains("different host key than earlier"), "{error}");
     renewal.abort();
 }
 
@@ -252,7 +252,7 @@ async fn nothing_but_channels_goes_on_while_keys_are_renewed() {
             let plan = Plan { behind_offer, behind_half, ..Plan::default() };
             let renewal = tokio::spawn(async move { server.exchange(&plan).await });
             let error = channel.incoming.next().await.unwrap_err();
-            assert!(error.to_string().contains("in the midst"), "{error}");
+            assert!(error.to_string().contains("during a key exchange"), "{error}");
             renewal.abort();
         }
     }
@@ -265,7 +265,7 @@ async fn no_channel_is_heard_before_the_first_keys() {
             [(vec![sneaked.clone()], Vec::new()), (Vec::new(), vec![sneaked.clone()])]
         {
             let plan = Plan { behind_offer, behind_half, ..Plan::default() };
-            assert!(refused(plan).await.contains("in the midst"));
+            assert!(refused(plan).await.contains("during a key exchange"));
         }
     }
 }
@@ -280,7 +280,7 @@ async fn a_second_connection_that_shows_another_key_is_refused() {
     let error = host.connect().await.unwrap_err();
     server.abort();
     assert_eq!(error.kind(), ErrorKind::Unauthenticated);
-    assert!(error.to_string().contains("another host key than before"), "{error}");
+    assert!(error.to_string().contains("different host key than earlier"), "{error}");
 }
 
 /// Where both sides prefer the same, our half is announced (RFC 4253, 7), and one that has become wrong is

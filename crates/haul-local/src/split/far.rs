@@ -1,0 +1,60 @@
+//! Parts of a split folder on a server: which versions are being read, and the readers that were used last.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use haul_storage::{Identity, ReadAt};
+
+/// Readers that stay open. Ranges are read in order by and large, so few parts are in use at a time.
+const OPEN_MOST: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct FarParts {
+    listed: Vec<Identity>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The version of each part when it was first opened. A listing may know less (an index page rounds times).
+    opened: HashMap<u64, Identity>,
+    readers: VecDeque<(u64, Arc<dyn ReadAt>)>,
+}
+
+impl FarParts {
+    pub(super) fn new(listed: Vec<Identity>) -> Self {
+        Self { listed, state: Mutex::default() }
+    }
+
+    /// The reader of a part, if it is open.
+    pub(super) fn reader(&self, number: u64) -> Option<Arc<dyn ReadAt>> {
+        let mut state = self.lock();
+        let at = state.readers.iter().position(|(open, _)| *open == number)?;
+        let found = state.readers.remove(at)?;
+        let reader = Arc::clone(&found.1);
+        state.readers.push_back(found);
+        Some(reader)
+    }
+
+    /// Keeps a part open that was just opened. False if it is not the version that is being read.
+    pub(super) fn keep(&self, number: u64, reader: &Arc<dyn ReadAt>) -> bool {
+        let now = reader.identity();
+        let index = usize::try_from(number).unwrap_or(usize::MAX);
+        if self.listed.get(index).is_none_or(|listed| listed.size != now.size) {
+            return false;
+        }
+        let mut state = self.lock();
+        if state.opened.entry(number).or_insert_with(|| now.clone()) != now {
+            return false;
+        }
+        if state.readers.len() >= OPEN_MOST {
+            state.readers.pop_front();
+        }
+        state.readers.push_back((number, Arc::clone(reader)));
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
