@@ -101,7 +101,11 @@ async fn direct(host: &str, port: u16, options: &DialOptions) -> Result<Dialled>
         let retry = if may_pass(&error) { Retry::Later } else { Retry::Never };
         unreachable().with_source(error).with_retry(retry)
     })?;
-    race(&addresses, options).await.map_err(|failures| unreachable().because(failures))
+    let only = format!("{}: ", with_port(host, port));
+    race(&addresses, options).await.map_err(|failures| {
+        // An address that was given as one is named already.
+        unreachable().because(failures.strip_prefix(&only).unwrap_or(&failures))
+    })
 }
 
 /// Connects to a host by way of a proxy; if this machine looks up its name, to its addresses one after the

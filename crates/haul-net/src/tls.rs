@@ -105,12 +105,9 @@ impl TlsOptions {
             roots.add_parsable_certificates(found.certs);
             if roots.is_empty() {
                 let why = found.errors.first().map(|error| format!(" ({error})"));
-                return Err(Error::new(ErrorKind::NotFound, "load trusted authorities").because(
-                    format!(
-                        "this system has none{}; name them with --cacert FILE",
-                        why.unwrap_or_default()
-                    ),
-                ));
+                return Err(Error::new(ErrorKind::NotFound, "load trusted authorities")
+                    .because(format!("this system has none{}", why.unwrap_or_default()))
+                    .hinting("name them with --cacert FILE"));
             }
         }
         Ok(roots)
@@ -141,7 +138,13 @@ pub fn explain(error: io::Error, host: &str) -> Error {
             .with_retry(Retry::Never)
     };
     match tls {
-        Some(rustls::Error::InvalidCertificate(why)) => refused(in_words(why, host)),
+        Some(rustls::Error::InvalidCertificate(why)) => {
+            let error = refused(in_words(why, host));
+            match hint(why) {
+                Some(hint) => error.hinting(hint),
+                None => error,
+            }
+        }
         Some(rustls::Error::AlertReceived(alert)) => {
             Error::new(ErrorKind::Unauthenticated, "negotiate TLS")
                 .at(host)
@@ -158,6 +161,15 @@ pub fn explain(error: io::Error, host: &str) -> Error {
                 .because("the server closed the connection")
         }
         None => Error::from_io("negotiate TLS", error).at(host),
+    }
+}
+
+/// How the user can trust a certificate that is not trusted.
+fn hint(why: &CertificateError) -> Option<&'static str> {
+    match why {
+        CertificateError::UnknownIssuer => Some("name its authority with --cacert FILE"),
+        CertificateError::Other(why) if is_authority(why) => Some("trust it with --cacert FILE"),
+        _ => None,
     }
 }
 
@@ -179,14 +191,14 @@ fn in_words(why: &CertificateError, host: &str) -> String {
         CertificateError::NotValidForNameContext { .. } => {
             format!("the server's certificate is not for {host}")
         }
-        CertificateError::UnknownIssuer => "the server's certificate is not from an authority \
-            that is trusted here; name its authority with --cacert FILE"
-            .to_owned(),
+        CertificateError::UnknownIssuer => {
+            "the server's certificate is not from an authority that is trusted here".to_owned()
+        }
         CertificateError::Revoked => "the server's certificate has been revoked".to_owned(),
         // `openssl req -x509` makes such certificates by default.
-        CertificateError::Other(why) if is_authority(why) => "the server's certificate is \
-            self-signed, or that of an authority; trust it with --cacert FILE"
-            .to_owned(),
+        CertificateError::Other(why) if is_authority(why) => {
+            "the server's certificate is self-signed, or that of an authority".to_owned()
+        }
         other => format!("the server's certificate is invalid: {other}"),
     }
 }

@@ -60,6 +60,11 @@ fn main() -> ExitCode {
     }
     let cli = match parsed(&arguments) {
         Ok(cli) => cli,
+        Err(error) if is_missing_command(&error) && !is_json => {
+            // The help goes to standard error: it is not what was asked for.
+            drop(error.print());
+            return Exit::Usage.into();
+        }
         Err(error) if error.use_stderr() => {
             return ended(&early(), Err(Stop::Usage(misused(&error))));
         }
@@ -89,8 +94,11 @@ fn parsed(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     };
     let is_location = error.kind() == ErrorKind::UnknownArgument
         && matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if !word.starts_with('-'));
-    let ordered = if is_location { args::order::options_first(arguments) } else { None };
-    ordered.and_then(|ordered| Cli::try_parse_from(ordered).ok()).ok_or(error)
+    match args::order::options_first(arguments) {
+        // What is wrong with a line in the right order is what the user has to know.
+        Some(ordered) if is_location => Cli::try_parse_from(ordered),
+        _ => Err(error),
+    }
 }
 
 /// Reports how it ended.
@@ -111,14 +119,23 @@ fn ended(printer: &Printer, outcome: Result<Exit, Stop>) -> ExitCode {
     }
 }
 
+/// Whether a command of commands stands alone, such as `haul serve`.
+fn is_missing_command(error: &clap::Error) -> bool {
+    error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+}
+
 /// What is wrong with the arguments, which may be names that a shell has found.
 fn misused(error: &clap::Error) -> String {
     if let Some(message) = foreign(error) {
         return message;
     }
+    if is_missing_command(error) {
+        return "a command is missing; --help lists them".to_owned();
+    }
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    text.replace("\n  tip: ", "\nhint: ").trim_end().to_owned()
+    let text = text.trim_end().trim_end_matches("For more information, try '--help'.");
+    text.replace("\n\n  tip: ", "\nhint: ").trim_end().to_owned()
 }
 
 /// What to write instead of an option of another tool.

@@ -4,7 +4,7 @@ use haul_storage::{Error, ErrorKind, Retry};
 use http::StatusCode;
 
 use super::pipe::Broken;
-use crate::parse::{Origin, Url};
+use crate::parse::Url;
 
 /// What a status means that is no success.
 pub fn of_status(status: StatusCode, operation: &'static str, url: &Url) -> Error {
@@ -64,14 +64,14 @@ fn in_words(error: &hyper::Error) -> String {
     words
 }
 
-/// A web page came from another server instead of a file.
-pub fn page_of_sign_in(url: &Url, from: &Origin) -> Error {
-    let host = from.host();
+/// A redirect led to a web page instead of a file.
+pub fn page_of_sign_in(url: &Url, found: &Url) -> Error {
+    let (from, host) = (&found.origin, found.origin.host());
+    let place = if *from == url.origin { found.path().to_owned() } else { from.to_string() };
     Error::new(ErrorKind::Unauthenticated, "open")
         .at(url)
         .because(format!(
-            "it is redirected to {from}, which returned a web page instead of the \
-                          file"
+            "it is redirected to {place}, which returned a web page instead of the file"
         ))
         .hinting(format!(
             "if that is a login page, add a line to ~/.netrc (machine {host} login USER password \

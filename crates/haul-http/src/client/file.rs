@@ -145,12 +145,12 @@ impl HttpFile {
             return Ok(Opened::Page(answer));
         }
         if html
-            && found.origin != url.origin
+            && found != *url
             && !answer.headers.contains_key(CONTENT_DISPOSITION)
             && is_no_page(url)
         {
             answer.drain().await;
-            return Err(error::page_of_sign_in(url, &found.origin));
+            return Err(error::page_of_sign_in(url, &found));
         }
         let facts = Facts::of(&answer, "open")?;
         let partial = answer.status == StatusCode::PARTIAL_CONTENT;

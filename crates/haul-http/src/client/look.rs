@@ -142,13 +142,14 @@ impl HttpHost {
             if let Ok(Some(seen)) = &seen
                 && seen.url.origin != url.origin
             {
-                return Err(Error::new(ErrorKind::PermissionDenied, "open").at(url).because(
-                    format!(
-                        "the server redirects to {}; uploads go only to the server that was named: \
-                     name the other one instead",
-                        seen.url
-                    ),
-                ));
+                let cause = format!(
+                    "the server redirects to {}; uploads go only to the server that was named",
+                    seen.url
+                );
+                return Err(Error::new(ErrorKind::PermissionDenied, "open")
+                    .at(url)
+                    .because(cause)
+                    .hinting("name the other server instead"));
             }
             match seen {
                 Ok(Some(seen)) if seen.resource.collection => {

@@ -60,6 +60,7 @@ pub(crate) use verify::VerifyArgs;
 #[derive(Debug, Parser)]
 #[command(
     name = "haul",
+    bin_name = "haul",
     version,
     about = "Copy files and trees between local disks, SFTP, HTTP/WebDAV and FTP, fast and resumable",
     after_long_help = MANUAL,

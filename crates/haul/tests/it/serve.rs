@@ -166,8 +166,8 @@ fn read_only_and_a_host_key_of_ones_own() {
 fn who_may_log_in_has_to_be_said_where_others_can_reach_it() {
     let session = session();
     session.haul("serve sftp data --listen 0.0.0.0:0").status(2).stderr(
-        "haul: 0.0.0.0:0 is reachable from other machines: configure logins with \
-         --authorized-keys FILE or --password-command CMD\n",
+        "haul: 0.0.0.0:0 is reachable from other machines, and needs a way to log in\n\
+         hint: write --authorized-keys FILE or --password-command CMD\n",
     );
     session
         .haul("serve sftp data --listen 2022")

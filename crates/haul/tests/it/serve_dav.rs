@@ -73,8 +73,8 @@ fn the_certificate_is_kept_and_only_who_knows_the_password_is_let_in() {
 fn who_may_come_has_to_be_said_where_others_can_reach_it() {
     let session = session();
     session.haul("serve dav data --listen 0.0.0.0:0").status(2).stderr(
-        "haul: 0.0.0.0:0 is reachable from other machines: require a password with \
-         --password-command CMD, or allow everyone with --anonymous\n",
+        "haul: 0.0.0.0:0 is reachable from other machines, and needs a way to log in\n\
+         hint: write --password-command CMD, or allow everyone with --anonymous\n",
     );
     session
         .haul("serve dav data --listen 8080")

@@ -112,8 +112,8 @@ fn credentials(args: &ServeDavArgs, listen: SocketAddr) -> Result<Option<Credent
             return Ok(None);
         }
         return Err(Stop::Usage(format!(
-            "{listen} is reachable from other machines: require a password with \
-             --password-command CMD, or allow everyone with --anonymous"
+            "{listen} is reachable from other machines, and needs a way to log in\n\
+             hint: write --password-command CMD, or allow everyone with --anonymous"
         )));
     };
     let user = args.user.clone().unwrap_or_else(own_name);

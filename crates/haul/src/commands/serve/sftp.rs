@@ -120,8 +120,8 @@ fn credentials(
     }
     if !listen.ip().is_loopback() {
         return Err(Stop::Usage(format!(
-            "{listen} is reachable from other machines: configure logins with --authorized-keys \
-             FILE or --password-command CMD"
+            "{listen} is reachable from other machines, and needs a way to log in\n\
+             hint: write --authorized-keys FILE or --password-command CMD"
         )));
     }
     let (password, text) = Password::random()?;

@@ -321,3 +321,18 @@ fn a_cookie_that_no_redirect_needs_is_not_sent() {
     haul(&session, &line.replace("dst/", "other/"), &["--cookie", "a=b"]).status(0);
     assert!(server.asked().iter().any(|asked| has_cookie(asked, "track=me")));
 }
+
+/// The page has the name of the file, and would be stored as its content.
+#[test]
+fn a_login_page_of_the_same_server_is_not_stored_as_the_file() {
+    let server = Server::start(|asked| match asked.target.as_str() {
+        "/login" => Answer::new(200, b"<html>log in</html>").with("Content-Type", "text/html"),
+        _ => Answer::redirect(302, "/login"),
+    });
+    let session = Session::new();
+    let ran = session.haul(&format!("cp --retries 0 {} dst/", server.url("/big.iso"))).status(1);
+    ran.stderr_has("redirected to /login, which returned a web page instead of the file");
+    assert!(!session.path("dst/big.iso").exists());
+    // A page that was asked for as a page is a page.
+    session.haul(&format!("cp --retries 0 {} dst/", server.url("/about.html"))).status(0);
+}

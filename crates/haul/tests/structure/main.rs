@@ -1,0 +1,113 @@
+//! The structure of the source: no files that import each other in a circle, no file too long to be read at a sitting.
+//!
+//! An import is a `use` of, or a path to, something below `crate`, `self` or `super`. It leads to the file in which the
+//! name is defined, through any `pub use` on the way; a `pub use` alone is no import.
+
+mod circles;
+mod imports;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use circles::circles;
+use imports::Tree;
+
+/// Lines of a file, its tests apart.
+const LINES_MOST: usize = 600;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// The source directories of all members of the workspace.
+fn members() -> Vec<PathBuf> {
+    let crates = fs::read_dir(root().join("crates")).unwrap();
+    let mut found: Vec<_> = crates.map(|entry| entry.unwrap().path().join("src")).collect();
+    found.extend(["bench/src", "fuzz/src"].map(|path| root().join(path)));
+    found.retain(|path| path.is_dir());
+    found.sort();
+    found
+}
+
+fn shown(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+}
+
+#[test]
+#[ignore = "some are left"]
+fn no_files_import_each_other_in_a_circle() {
+    let mut found = String::new();
+    for member in members() {
+        let tree = Tree::read(&member);
+        assert!(!tree.files().is_empty(), "{}: no source", member.display());
+        let imports = tree.imports();
+        for circle in circles(&imports) {
+            found.push_str(&format!("\n{} files in {}:\n", circle.len(), shown(&member)));
+            for from in &circle {
+                for to in imports[from].keys().filter(|to| circle.contains(*to)) {
+                    let names: Vec<_> = imports[from][to].iter().map(String::as_str).collect();
+                    found.push_str(&format!(
+                        "  {} -> {}: {}\n",
+                        shown(from),
+                        shown(to),
+                        names.join(", ")
+                    ));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found}");
+}
+
+#[test]
+#[ignore = "three are left"]
+fn no_file_is_too_long() {
+    let mut long = BTreeMap::new();
+    for member in members() {
+        for file in Tree::read(&member).files() {
+            let is_test = |name: &str| name == "tests.rs" || name == "tests";
+            if file.iter().filter_map(|part| part.to_str()).any(is_test) {
+                continue;
+            }
+            let text = fs::read_to_string(&file).unwrap();
+            let lines = text.lines().take_while(|line| *line != "#[cfg(test)]").count();
+            if lines > LINES_MOST {
+                long.insert(shown(&file), lines);
+            }
+        }
+    }
+    assert!(long.is_empty(), "more than {LINES_MOST} lines: {long:#?}");
+}
+
+#[test]
+fn a_circle_is_found_through_re_exports_and_paths() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write(
+        "lib.rs",
+        "mod one;\nmod two;\nmod three;\nmod tests;\npub use two::{Two, inner::Inner as Renamed};\n",
+    );
+    write("one.rs", "use crate::{Two, three as other};\nfn f(_: Two) { other::g() }\n");
+    write("two/mod.rs", "pub mod inner;\npub struct Two(crate::three::Three);\n");
+    write("two/inner.rs", "pub struct Inner;\n");
+    write(
+        "three.rs",
+        "// use crate::one::f;\n/* use super::one; */\nuse super::Renamed;\npub struct Three(Renamed);\npub fn g() {}\n",
+    );
+    let tree = Tree::read(directory.path());
+    assert!(circles(&tree.imports()).is_empty());
+    let path = |name: &str| directory.path().join(name);
+    let imports = tree.imports();
+    let of = |name: &str| imports[&path(name)].keys().cloned().collect::<Vec<_>>();
+    assert_eq!(of("one.rs"), [path("three.rs"), path("two/mod.rs")]);
+    assert_eq!(of("three.rs"), [path("two/inner.rs")]);
+    write("two/inner.rs", "pub struct Inner;\nfn f() { super::super::one::f() }\n");
+    let all = circles(&Tree::read(directory.path()).imports());
+    assert_eq!(all.len(), 1);
+    assert_eq!(all[0].len(), 4, "one -> three -> inner -> one, and two: {all:?}");
+}
