@@ -120,6 +120,10 @@ impl Storage for FtpStorage {
         Ok(self.inner.look(path).await?.entry(path.clone()))
     }
 
+    async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
+        self.stat_each(paths).await
+    }
+
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         list::list(&self.inner, path).await
     }

@@ -155,6 +155,10 @@ impl Storage for PipeStorage {
         }
     }
 
+    async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
+        self.stat_each(paths).await
+    }
+
     async fn list(&self, _: &RelPath) -> Result<EntryStream> {
         self.unsupported("list")
     }

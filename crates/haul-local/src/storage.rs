@@ -154,6 +154,11 @@ impl Storage for LocalStorage {
         self.run(path, |volume, path| volume.stat(path)).await
     }
 
+    async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
+        let volume = Arc::clone(&self.volume);
+        self.pool.run(move || paths.iter().map(|path| volume.stat(path)).collect()).await
+    }
+
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         list::list(Arc::clone(&self.volume), self.pool.clone(), path).await
     }

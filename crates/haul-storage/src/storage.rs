@@ -49,6 +49,10 @@ pub trait Storage: Any + Debug + Send + Sync {
     /// Describes one entry. A symbolic link is described, not followed.
     async fn stat(&self, path: &RelPath) -> Result<Entry>;
 
+    /// `stat` for several paths; the outcomes are in the order of `paths`. To a disk it is one job for all of them,
+    /// over a link they are in flight together.
+    async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>>;
+
     /// Lists a directory, without `.` and `..`, and without names that [`RelPath`] refuses: such a
     /// name is an `Err` item that names it.
     async fn list(&self, path: &RelPath) -> Result<EntryStream>;
@@ -334,6 +338,11 @@ pub trait StorageExt: Storage {
             }
         }
         Ok(true)
+    }
+
+    /// `stat_many` for storages that have no better way: all at once.
+    async fn stat_each(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
+        join_all(paths.iter().map(|path| self.stat(path))).await
     }
 
     /// `read_many` for storages that have no better way: all at once.

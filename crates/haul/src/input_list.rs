@@ -176,7 +176,9 @@ mod tests {
         assert!(wrong("x\n\n  header=A: b\n").starts_with("list:3: unknown option 'header'"));
         assert!(wrong("  out=a\nx\n").starts_with("list:1: an indented line"));
         assert!(wrong("x\n  out\n").starts_with("list:2: 'out' is no option"));
-        assert!(wrong("x\n  checksum=md5=00\n").contains("list:2: checksum=md5=00: haul does not"));
+        assert!(
+            wrong("x\n  checksum=md5=00\n").contains("list:2: checksum=md5=00: unsupported digest")
+        );
         for value in ["../y", "a/../../y", "/etc/passwd", "", "a/", "."] {
             let said = wrong(&format!("x\n  out={value}\n"));
             assert!(said.starts_with("list:2: out=") && said.contains("below DEST"), "{said}");

@@ -391,7 +391,10 @@ mod tests {
         assert_eq!((settings.profile, settings.retries), (WindowProfile::Safe, 3));
         assert!(settings.verify && settings.sync);
         let error = resolved("--profile nigth", "[profile.night]\n").unwrap_err();
-        assert_eq!(error, "unknown profile 'nigth'; there are safe, default, aggressive, night");
+        assert_eq!(
+            error,
+            "unknown profile 'nigth'; the profiles are safe, default, aggressive, night"
+        );
     }
 
     #[test]

@@ -221,6 +221,10 @@ impl Storage for View {
         self.storage().stat(path).await
     }
 
+    async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
+        self.storage().stat_many(paths).await
+    }
+
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         let key = self.key(path);
         loop {

@@ -418,6 +418,10 @@ impl Storage for MirrorStorage {
         Ok(entry)
     }
 
+    async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
+        self.stat_each(paths).await
+    }
+
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         Err(Error::new(ErrorKind::NotADirectory, "list").at(self.location.display(path)))
     }

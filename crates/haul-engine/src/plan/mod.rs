@@ -29,6 +29,29 @@ use crate::Job;
 use crate::context::{Context, Ticket};
 use crate::job::NumberedJob;
 
+/// What is known of an item's destination.
+#[derive(Debug, Clone)]
+pub enum There {
+    /// Nothing yet.
+    Unknown,
+    /// Nothing is there: it was looked at, or its directory was made by this run.
+    Nothing,
+    /// This is there.
+    Found(Box<Entry>),
+}
+
+impl There {
+    /// Of an entry of a directory that may have been made by this run.
+    pub fn in_directory(is_fresh: bool) -> Self {
+        if is_fresh { Self::Nothing } else { Self::Unknown }
+    }
+
+    /// Whether nothing is there.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Self::Nothing)
+    }
+}
+
 /// One file, link or special file of a plan.
 #[derive(Debug, Clone)]
 pub struct Item {
@@ -38,8 +61,8 @@ pub struct Item {
     pub source: Entry,
     /// Where it goes.
     pub destination: RelPath,
-    /// Whether the directory it goes into was made by this run, so that nothing can be there.
-    pub fresh: bool,
+    /// What is there.
+    pub there: There,
     /// Keeps the directory it goes into from being finished.
     pub directory: Option<Arc<Directory>>,
     /// Shows that it is not done.
@@ -111,7 +134,7 @@ async fn plan_job(
             job: Arc::clone(job),
             source: entry,
             destination: destination_path.clone(),
-            fresh: false,
+            there: There::Unknown,
             directory: None,
             ticket: context.ticket(),
         };

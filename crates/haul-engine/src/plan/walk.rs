@@ -15,11 +15,11 @@ use haul_storage::{
 };
 use tokio::sync::{Notify, mpsc};
 
-use super::Item;
 use super::delete::{replace_with_directory, writable};
 use super::directory::{Directory, Finish};
 use super::folded::{FoldedNames, fold};
 use super::settle::{Group, Twin};
+use super::{Item, There};
 use crate::context::Context;
 use crate::job::NumberedJob;
 
@@ -457,7 +457,7 @@ impl Walk<'_> {
             job: Arc::clone(self.job),
             source: entry,
             destination,
-            fresh,
+            there: There::in_directory(fresh),
             directory: Some(Arc::clone(directory)),
             ticket: context.ticket(),
         };

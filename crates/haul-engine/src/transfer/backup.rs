@@ -19,7 +19,7 @@ pub async fn around<T>(
     item: &Item,
     commit: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    let Some(backup) = context.settings.backup.as_ref().filter(|_| !item.fresh) else {
+    let Some(backup) = context.settings.backup.as_ref().filter(|_| !item.there.is_nothing()) else {
         return commit.await;
     };
     let destination = &*item.job.job.destination;

@@ -14,7 +14,7 @@ use super::{backup, bytes, expected, large, link, listed, open, small, times};
 use crate::context::{Context, Name};
 use crate::digest::Digest;
 use crate::mirror::MirrorStorage;
-use crate::plan::Item;
+use crate::plan::{Item, There};
 use crate::retry::Retries;
 use crate::{Action, Compare, CurrentFile, FileEvent, Overwrite, Reason};
 
@@ -245,12 +245,12 @@ async fn existing(context: &Context, item: &Item) -> Result<Option<Entry>> {
     if !is_small(context, item) {
         item.job.job.destination.prefetch(&item.destination);
     }
-    if item.fresh {
-        return Ok(None);
-    }
-    let Some(existing) = item.job.job.destination.find(&item.destination).await? else {
-        return Ok(None);
+    let found = match &item.there {
+        There::Nothing => None,
+        There::Found(entry) => Some(Entry::clone(entry)),
+        There::Unknown => item.job.job.destination.find(&item.destination).await?,
     };
+    let Some(existing) = found else { return Ok(None) };
     if existing.is_dir() {
         let in_the_way = |cause: &str| {
             Error::new(ErrorKind::IsADirectory, "write")

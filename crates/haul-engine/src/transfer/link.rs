@@ -19,7 +19,10 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
             .at(item.job.destination_name(&item.destination))
             .because("the destination has no symbolic links"));
     }
-    let existing = if item.fresh { None } else { destination.find(&item.destination).await? };
+    let existing = match item.there.is_nothing() {
+        true => None,
+        false => destination.find(&item.destination).await?,
+    };
     let (mut action, mut reason) = (Action::Linked, Reason::New);
     if existing.is_none() && context.settings.existing_only {
         return Ok(());

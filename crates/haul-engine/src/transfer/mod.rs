@@ -9,6 +9,7 @@ mod file;
 mod large;
 mod link;
 mod listed;
+mod look;
 mod moved;
 mod open;
 mod progress;
@@ -98,14 +99,16 @@ async fn run(context: &Context, jobs: Vec<Job>) {
     // The channels end when their senders are gone, so the plan owns them.
     let planned = jobs.clone();
     let planning = plan(context, planned, items, finishes);
+    let (looked, known) = mpsc::channel(PLANNED_AHEAD);
+    let looking = look::look_together(context, received, looked);
     let moving = async move {
         let Some(order) = context.settings.order else {
-            return move_items(context, received).await;
+            return move_items(context, known).await;
         };
         let (sorted, first) = mpsc::channel(small::BATCH_FILES);
-        tokio::join!(put_in_order(context, order, received, sorted), move_items(context, first));
+        tokio::join!(put_in_order(context, order, known, sorted), move_items(context, first));
     };
-    tokio::join!(planning, moving, finish_directories(context, finished));
+    tokio::join!(planning, looking, moving, finish_directories(context, finished));
     if context.settings.delete {
         delete(context, jobs).await;
     }
@@ -231,11 +234,10 @@ async fn move_piece(context: &Context, piece: Vec<Item>) {
 }
 
 async fn move_item(context: &Context, item: Item) {
-    let name = item.job.source_name(&item.source.path);
     if let Err(error) = file::move_any(context, &item).await {
         let stopped = error.kind() == ErrorKind::Interrupted && context.cancel.is_cancelled();
         if !stopped {
-            context.tally.fail(error.at(name));
+            context.tally.fail(error.at(item.job.source_name(&item.source.path)));
         }
     }
 }

@@ -27,7 +27,8 @@ pub const BATCH_BYTES: u64 = 1 << 20;
 pub fn fits_batch(context: &Context, item: &Item) -> bool {
     let settings = &context.settings;
     let usual_time = !item.source.modified.is_some_and(is_unusual);
-    let plain = item.source.is_file() && item.source.links <= 1 && item.fresh && usual_time;
+    let is_single = item.source.is_file() && item.source.links <= 1;
+    let plain = is_single && item.there.is_nothing() && usual_time;
     let plain = plain && item.job.job.expected.is_none();
     let nothing_more = !settings.dry_run && !settings.preserve.xattrs && !settings.remove_source;
     plain && nothing_more && !context.flow.has_links() && is_small(context, item)

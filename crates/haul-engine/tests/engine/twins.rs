@@ -138,7 +138,7 @@ async fn of_three_like_names_those_that_are_told_apart_are_updated() {
         let failures: Vec<_> = outcome.failures().iter().map(ToString::to_string).collect();
         assert_eq!(failures.len(), 1, "{failures:?}");
         assert!(failures[0].starts_with("memory:strasse: "), "{failures:?}");
-        assert!(failures[0].contains("takes this name for STRASSE"), "{failures:?}");
+        assert!(failures[0].contains("treats this name as STRASSE"), "{failures:?}");
         assert_eq!(destination.content("STRASSE"), format!("STRASSE{content}"));
         assert_eq!(destination.content("Straße"), format!("Straße{content}"));
     }
@@ -200,7 +200,7 @@ async fn names_of_several_sources_that_are_one_there_are_an_error() {
             let outcome = run_jobs(jobs(), settings(), Cancel::default()).await;
             assert_eq!(outcome.summary.failed, 1, "{:?}", outcome.failures());
             let failure = outcome.failures()[0].to_string();
-            assert!(failure.contains("takes this name for README"), "{failure}");
+            assert!(failure.contains("treats this name as README"), "{failure}");
             assert_eq!(destination.content("README"), "first");
             assert_eq!(destination.content("sub/y"), "y");
         }

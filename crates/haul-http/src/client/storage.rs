@@ -335,6 +335,10 @@ impl Storage for HttpStorage {
         self.inner.look(path).await
     }
 
+    async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
+        self.stat_each(paths).await
+    }
+
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         Arc::clone(&self.inner).list(path).await
     }

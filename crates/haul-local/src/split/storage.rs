@@ -149,6 +149,21 @@ impl Storage for SplitStorage {
         self.shared.seen(entry).await
     }
 
+    async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
+        let mut outcomes = self.shared.inner.stat_many(paths).await;
+        for outcome in &mut outcomes {
+            if outcome.as_ref().is_ok_and(Entry::is_dir) {
+                let found =
+                    std::mem::replace(outcome, Err(Error::new(ErrorKind::NotFound, "stat")));
+                *outcome = match found {
+                    Ok(entry) => self.shared.seen(entry).await,
+                    Err(error) => Err(error),
+                };
+            }
+        }
+        outcomes
+    }
+
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         let shared = &self.shared;
         if !shared.joins() {

@@ -42,6 +42,10 @@ impl Storage for MemoryStorage {
         self.shared.perform(Operation::Stat, path, work).await
     }
 
+    async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
+        self.stat_each(paths).await
+    }
+
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         let work = |tree: &mut Tree| tree.list(path);
         let found = self.shared.perform(Operation::List, path, work).await?;

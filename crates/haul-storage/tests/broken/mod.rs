@@ -163,6 +163,10 @@ impl Storage for Broken {
         Ok(Entry { path: path.clone(), ..entry })
     }
 
+    async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
+        self.stat_each(paths).await
+    }
+
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         let mut entries = self.fold(self.inside.list_sorted(&self.real(path).await).await)?;
         match self.flaw {

@@ -312,9 +312,8 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
 
 /// A time in UTC as RFC 3339 writes it, with nanoseconds if wanted and not zero.
 pub(crate) fn utc(time: Timestamp, with_nanos: bool) -> String {
-    let second = time.seconds.rem_euclid(86_400);
-    let mut text =
-        format!("{}T{:02}:{:02}:{:02}", time.date(), second / 3600, second / 60 % 60, second % 60);
+    let Some(second) = (Timestamp { nanos: 0, ..time }).utc() else { return time.date() };
+    let mut text = second.to_string();
     if with_nanos && time.nanos > 0 {
         text.push_str(&format!(".{:09}", time.nanos));
     }

@@ -326,7 +326,7 @@ fn what_is_not_reached_is_not_added() {
 fn without_a_terminal_what_is_missing_is_named() {
     let session = Session::new();
     for (line, said) in [
-        ("x", "--protocol and --host are missing, and there is no terminal to ask on"),
+        ("x", "--protocol and --host are missing, and there is no terminal to prompt on"),
         ("x --host nas", "--protocol is missing"),
         ("x --protocol davs", "--host is missing"),
         ("x --protocol local", "--path is missing"),

@@ -78,7 +78,7 @@ fn several_sources_go_into_dest() {
     session
         .haul("cp x src/../x dst")
         .status(2)
-        .stderr("haul: src/../x: another source becomes [ROOT]/dst/x, too\n");
+        .stderr("haul: src/../x: another source is copied to [ROOT]/dst/x, too\n");
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn wrong_lists_are_told_where_they_are_wrong_and_nothing_is_done() {
         ("cp src dst --exclude-hosts n1", "needs a list of hosts"),
         ("cp --hosts bad.txt src :x", "bad.txt: line 2: 'n[2-', character 2: '[' without ']'"),
         ("cp --hosts empty.txt src :x", "no host is left"),
-        ("cp --hosts bad.txt src n[1-2]:x", "not in both"),
+        ("cp --hosts bad.txt src n[1-2]:x", "not both"),
         ("cp --hosts config.toml src dst", "line 1: "),
         ("cp n[1-2]:a n[1-2]:b", "in DEST or in SOURCE, not in both"),
         ("cp n[1-2]:a src dst", "each must have one"),

@@ -21,7 +21,7 @@ fn of_two_names_that_are_one_on_the_disk_the_second_is_an_error() {
             .file("s/d/y", "in d")
             .file("s/other", "other");
         let Some(_image) = Image::new(&session, name, make, mount) else { continue };
-        let (one, other) = ("takes this name for README", "takes this name for D");
+        let (one, other) = ("treats this name as README", "treats this name as D");
         for _ in 0..3 {
             let ran = session.haul(&format!("cp s/ {name}/to"));
             ran.status(1).stderr_has(one).stderr_has(other).stderr_has("s/README");

@@ -150,7 +150,7 @@ fn the_configuration_goes_before_the_defaults_of_mv() {
         Session::new().file("f", "new").file("c.toml", "[defaults]\noverwrite = \"never\"\n");
     fs::write(other.path().join("f"), "valuable").unwrap();
     let line = format!("mv --config c.toml f {}", other.path().display());
-    session.haul(&line).status(0).stderr_has("stays");
+    session.haul(&line).status(0).stderr_has("kept: the destination has");
     assert_eq!(fs::read(other.path().join("f")).unwrap(), b"valuable");
     assert_eq!(session.read("f"), "new");
 }

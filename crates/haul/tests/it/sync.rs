@@ -43,14 +43,14 @@ fn a_file_is_no_source() {
     session()
         .haul("sync src/a dst")
         .status(2)
-        .stderr("haul: src/a: is no directory; use haul cp for a file\n");
+        .stderr("haul: src/a: not a directory; use haul cp for a file\n");
 }
 
 #[test]
 fn what_is_around_the_source_is_not_made_like_it() {
     let session = session().file("src/src/a", "inner");
     let run = session.haul("sync --delete src/src src").status(1);
-    run.stderr_has("is around the source, which would be removed");
+    run.stderr_has("is a parent of the source, which --delete would remove");
     session.haul("sync -n --delete src/src src").status(1).stderr_has("is around the source");
     assert_eq!((session.read("src/src/a"), session.read("src/d/b")), ("inner".into(), "b".into()));
     // What the filter leaves out stays, and so does the source in it.

@@ -103,7 +103,7 @@ fn an_unknown_profile_is_answered_with_the_known_ones() {
     Session::new()
         .haul("cp --profile fast a b")
         .status(2)
-        .stderr("haul: unknown profile 'fast'; there are safe, default, aggressive\n");
+        .stderr("haul: unknown profile 'fast'; the profiles are safe, default, aggressive\n");
 }
 
 /// The page that lists all options.
@@ -162,7 +162,7 @@ fn wrong_usage_is_an_object_with_json() {
         ("cp --json a", "the following required arguments were not provided"),
         ("cp --json --memory 1M a b", "invalid value '1M'"),
         ("cp --json --verify no a b", "the value of --verify comes after an equals sign"),
-        ("cp --json --suffix x a b", "--suffix x goes with --backup"),
+        ("cp --json --suffix x a b", "--suffix x needs --backup"),
     ] {
         let ran = session.haul(line).status(2).stderr("");
         let objects = ran.objects();

@@ -56,7 +56,7 @@ fn without_a_manifest_there_is_nothing_to_verify() {
         .directory("d")
         .haul("verify d")
         .status(1)
-        .stderr("haul: [ROOT]/d: cannot verify (there is no SHA256SUMS or B3SUMS in it)\n");
+        .stderr("haul: [ROOT]/d: cannot verify (no SHA256SUMS or B3SUMS in it)\n");
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn headers_go_to_no_second_server_that_a_list_or_a_mirror_names() {
     for line in ["cp --input-file list dst", &mirrored[..]] {
         for (option, value) in [("--header", "X-A: open-sesame"), ("--cookie", "a=open-sesame")] {
             let ran = haul(&session, line, &[option, value]).status(2);
-            let said = format!("{option} would go to each of 2 servers: ");
+            let said = format!("{option} would be sent to each of 2 servers: ");
             assert!(ran.err().contains(&said), "{}", ran.err());
             assert!(ran.err().contains("hint: ") && !ran.err().contains(SECRET), "{}", ran.err());
         }

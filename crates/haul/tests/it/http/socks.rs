@@ -162,7 +162,7 @@ fn a_proxy_that_cannot_be_used_is_named_without_its_password() {
     let session = Session::new();
     for (value, said) in [
         ("socks4://u:open-sesame@h", "--proxy names a SOCKS proxy of another version than 5"),
-        ("ftp://u:open-sesame@h", "--proxy names a proxy that is none of http, https, socks5"),
+        ("ftp://u:open-sesame@h", "--proxy names a proxy whose scheme is not http, https, socks5"),
         ("http://u:open-sesame@h/x", "--proxy is not the URL of a proxy"),
         ("socks5://open-sesame@h", "with a user or password that is empty or longer than 255"),
     ] {

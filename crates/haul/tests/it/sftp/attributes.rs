@@ -66,7 +66,8 @@ fn what_stays_private_where_modes_are_refused_is_reported() {
     let far = Far::on(Sshd::builder().line(line).start());
     far.session.write("src/d/large", content(2, 2 << 20));
     let ran = far.haul("cp src @/up").status(0);
-    let message = "they are not kept, and directories and large files stay private (0700, 0600)";
+    let message =
+        "they are not preserved, and directories and large files stay private (0700, 0600)";
     assert!(ran.err().contains(message), "{}", ran.err());
     for (path, wanted) in [("d/large", 0o600), ("d", 0o700)] {
         let found = fs::metadata(far.far("up/src").join(path)).unwrap().permissions().mode();

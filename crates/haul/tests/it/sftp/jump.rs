@@ -62,7 +62,7 @@ fn a_failure_at_a_jump_host_names_it_and_not_the_target() {
     let ran = ls(&session(&all, &all), &format!("{},{nobody}", place(&first))).status(1);
     let start = format!("haul: {}: cannot connect through a jump host (", place(&first));
     assert!(ran.err().starts_with(&start), "{}", ran.err());
-    ran.stderr_has(&hint(1)).stderr_has("does not reach 127.0.0.1");
+    ran.stderr_has(&hint(1)).stderr_has("cannot connect to 127.0.0.1");
     // With one there is no number.
     let ran = ls(&session(&all, &[&goal]), &place(&first)).status(1);
     ran.stderr_has(&format!("\nhint: this is the jump host on the way to {}\n", place(&goal)));

@@ -1,0 +1,83 @@
+//! Looks at many destinations at once: what is there decides what each file needs, and on a disk the way to a
+//! thread and back takes longer than looking.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use haul_storage::{Entry, ErrorKind, Medium, Result};
+use tokio::sync::mpsc;
+
+use crate::context::Context;
+use crate::plan::{Item, There};
+
+/// Files of a batch.
+const BATCH: usize = 128;
+
+/// Batches in flight.
+const AT_ONCE: usize = 4;
+
+/// Hands the items on in their order, with what is at their destinations where a look is worth it. A batch is
+/// whatever has been planned: no item waits for others.
+pub async fn look_together(
+    context: &Context,
+    mut items: mpsc::Receiver<Item>,
+    looked: mpsc::Sender<Item>,
+) {
+    let mut batches = FuturesOrdered::new();
+    let mut received = Vec::with_capacity(BATCH);
+    let mut ready: VecDeque<Item> = VecDeque::new();
+    let mut more = true;
+    while more || !batches.is_empty() || !ready.is_empty() {
+        let wanted = more && batches.len() < AT_ONCE;
+        tokio::select! {
+            biased;
+            () = context.cancel.cancelled() => return,
+            permit = looked.reserve(), if !ready.is_empty() => {
+                let Ok(permit) = permit else { return };
+                if let Some(item) = ready.pop_front() {
+                    permit.send(item);
+                }
+            }
+            Some(batch) = batches.next(), if ready.is_empty() && !batches.is_empty() => ready = batch,
+            count = items.recv_many(&mut received, BATCH), if wanted => {
+                more = count > 0;
+                if more {
+                    batches.push_back(look(std::mem::take(&mut received)));
+                    received.reserve(BATCH);
+                }
+            }
+        }
+    }
+}
+
+async fn look(mut items: Vec<Item>) -> VecDeque<Item> {
+    let is_worth_it = |item: &Item| {
+        let is_disk = item.job.job.destination.capabilities().medium == Medium::Disk;
+        is_disk && item.source.is_file() && matches!(item.there, There::Unknown)
+    };
+    let mut rest = &mut items[..];
+    while let Some(first) = rest.iter().position(is_worth_it) {
+        let job = Arc::clone(&rest[first].job);
+        let same_job = |item: &Item| Arc::ptr_eq(&item.job, &job) && is_worth_it(item);
+        let length = rest[first..].iter().take_while(|item| same_job(item)).count();
+        let (batch, after) = rest[first..].split_at_mut(length);
+        let paths = batch.iter().map(|item| item.destination.clone()).collect();
+        let outcomes = job.job.destination.stat_many(paths).await;
+        for (item, outcome) in batch.iter_mut().zip(outcomes) {
+            item.there = there(outcome);
+        }
+        rest = after;
+    }
+    items.into()
+}
+
+/// What a look says. A failure is reported by the look that follows for the file itself.
+fn there(outcome: Result<Entry>) -> There {
+    match outcome {
+        Ok(entry) => There::Found(Box::new(entry)),
+        Err(error) if error.kind() == ErrorKind::NotFound => There::Nothing,
+        Err(_) => There::Unknown,
+    }
+}
