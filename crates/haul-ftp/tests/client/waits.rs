@@ -68,7 +68,7 @@ fn all() -> Vec<Silence> {
         silent_at("RETR", Doing::Read, "data of RETR /up/f"),
         silent_at("226", Doing::Read, "reply to RETR"),
         silent_at("LIST", Doing::List, "reply to LIST"),
-        silent_at("STOR", Doing::Write, "room for more of STOR /up/.g.haul-part"),
+        silent_at("STOR", Doing::Write, "send buffer space for STOR /up/.g.haul-part"),
         silent_at("226", Doing::WriteSmall, "reply to STOR"),
         silent_at("DELE", Doing::Remove, "reply to DELE"),
     ]

@@ -724,7 +724,7 @@ async fn a_server_that_says_nothing_is_reported_with_what_is_expected() {
     while wait.what == "connection" {
         wait = reported.recv().await.unwrap();
     }
-    assert_eq!(wait.what, "answer to OPTIONS /dav/");
+    assert_eq!(wait.what, "response to OPTIONS /dav/");
     assert_eq!(wait.host, format!("127.0.0.1:{}", url.origin.port()));
     opening.abort();
 }
