@@ -109,13 +109,21 @@ async fn run(host: &Arc<FtpHost>, doing: Doing) -> Result<()> {
     }
 }
 
+/// What takes longer is not reported at all.
+const NEVER: Duration = Duration::from_secs(60);
+
 async fn reported(of: &mut UnboundedReceiver<Wait>, what: &str) -> Wait {
+    let mut others = Vec::new();
     loop {
         // On a busy machine other waits may be long as well.
-        let wait = of.recv().await.unwrap();
+        let Ok(wait) = timeout(NEVER, of.recv()).await else {
+            panic!("{what}: not reported; reported are {others:?}");
+        };
+        let wait = wait.unwrap();
         if wait.what == what {
             return wait;
         }
+        others.push(wait.what);
     }
 }
 

@@ -49,25 +49,33 @@ type Trap = (&'static str, &'static str, Reply);
 fn all() -> Vec<(Doing, Trap, &'static str)> {
     let (silent, endless) = (Reply::Silent, |status| Reply::Endless(status, Vec::new()));
     vec![
-        (Doing::Open, ("OPTIONS", "/dav/", silent.clone()), "answer to OPTIONS /dav/"),
-        (Doing::List, ("PROPFIND", "/dav/", silent.clone()), "answer to PROPFIND /dav/"),
-        (Doing::List, ("PROPFIND", "/dav/", endless(207)), "rest of the answer to PROPFIND /dav/"),
-        (Doing::Read, ("GET", "/dav/f", silent.clone()), "answer to GET /dav/f"),
-        (Doing::Read, ("GET", "/dav/f", endless(200)), "rest of the answer to GET /dav/f"),
-        (Doing::WriteSmall, ("PUT", "/dav/f", silent.clone()), "answer to PUT /dav/f"),
-        (Doing::Write, ("PUT", PART, silent.clone()), "answer to PUT /dav/.f.haul-part"),
-        (Doing::Write, ("PUT", PART, Reply::Unread), "room for more of PUT /dav/.f.haul-part"),
-        (Doing::Write, ("MOVE", PART, silent.clone()), "answer to MOVE /dav/.f.haul-part"),
-        (Doing::Remove, ("DELETE", "/dav/f", silent.clone()), "answer to DELETE /dav/f"),
-        (Doing::Remove, ("DELETE", "/dav/f", endless(207)), "rest of the answer to DELETE /dav/f"),
-        (Doing::Rename, ("MOVE", "/dav/f", silent.clone()), "answer to MOVE /dav/f"),
-        (Doing::Rename, ("MOVE", "/dav/f", endless(207)), "rest of the answer to MOVE /dav/f"),
-        (Doing::MakeDirectory, ("MKCOL", "/dav/d/", silent.clone()), "answer to MKCOL /dav/d/"),
-        (Doing::SetTime, ("PROPPATCH", "/dav/f", silent), "answer to PROPPATCH /dav/f"),
+        (Doing::Open, ("OPTIONS", "/dav/", silent.clone()), "response to OPTIONS /dav/"),
+        (Doing::List, ("PROPFIND", "/dav/", silent.clone()), "response to PROPFIND /dav/"),
+        (
+            Doing::List,
+            ("PROPFIND", "/dav/", endless(207)),
+            "rest of the response to PROPFIND /dav/",
+        ),
+        (Doing::Read, ("GET", "/dav/f", silent.clone()), "response to GET /dav/f"),
+        (Doing::Read, ("GET", "/dav/f", endless(200)), "rest of the response to GET /dav/f"),
+        (Doing::WriteSmall, ("PUT", "/dav/f", silent.clone()), "response to PUT /dav/f"),
+        (Doing::Write, ("PUT", PART, silent.clone()), "response to PUT /dav/.f.haul-part"),
+        (Doing::Write, ("PUT", PART, Reply::Unread), "send buffer space for PUT /dav/.f.haul-part"),
+        (Doing::Write, ("MOVE", PART, silent.clone()), "response to MOVE /dav/.f.haul-part"),
+        (Doing::Remove, ("DELETE", "/dav/f", silent.clone()), "response to DELETE /dav/f"),
+        (
+            Doing::Remove,
+            ("DELETE", "/dav/f", endless(207)),
+            "rest of the response to DELETE /dav/f",
+        ),
+        (Doing::Rename, ("MOVE", "/dav/f", silent.clone()), "response to MOVE /dav/f"),
+        (Doing::Rename, ("MOVE", "/dav/f", endless(207)), "rest of the response to MOVE /dav/f"),
+        (Doing::MakeDirectory, ("MKCOL", "/dav/d/", silent.clone()), "response to MKCOL /dav/d/"),
+        (Doing::SetTime, ("PROPPATCH", "/dav/f", silent), "response to PROPPATCH /dav/f"),
         (
             Doing::SetTime,
             ("PROPPATCH", "/dav/f", endless(207)),
-            "rest of the answer to PROPPATCH /dav/f",
+            "rest of the response to PROPPATCH /dav/f",
         ),
     ]
 }
@@ -133,13 +141,21 @@ async fn run(url: &str, waits: Waits, doing: Doing) -> Result<()> {
     }
 }
 
+/// What takes longer is not reported at all.
+const NEVER: Duration = Duration::from_secs(60);
+
 async fn reported(of: &mut UnboundedReceiver<Wait>, what: &str) -> Wait {
+    let mut others = Vec::new();
     loop {
         // On a busy machine other waits may be long as well.
-        let wait = of.recv().await.unwrap();
+        let Ok(wait) = timeout(NEVER, of.recv()).await else {
+            panic!("{what}: not reported; reported are {others:?}");
+        };
+        let wait = wait.unwrap();
         if wait.what == what {
             return wait;
         }
+        others.push(wait.what);
     }
 }
 
