@@ -40,6 +40,17 @@ pub enum There {
     Found(Box<Entry>),
 }
 
+/// What a look says. A failure is met by the look that follows for the entry itself.
+impl From<Result<Entry>> for There {
+    fn from(outcome: Result<Entry>) -> Self {
+        match outcome {
+            Ok(entry) => Self::Found(Box::new(entry)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Self::Nothing,
+            Err(_) => Self::Unknown,
+        }
+    }
+}
+
 impl There {
     /// Of an entry of a directory that may have been made by this run.
     pub fn in_directory(is_fresh: bool) -> Self {

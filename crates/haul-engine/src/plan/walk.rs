@@ -3,7 +3,7 @@
 //! What waits is directories only, and of these not many: when more than [`PENDING`] wait, listings
 //! stand still until some have been visited. So the memory of a walk does not grow with the tree.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,6 +26,9 @@ use crate::job::NumberedJob;
 /// Directories that may wait to be visited before listings stand still.
 const PENDING: usize = 4096;
 
+/// Directories whose destinations are looked at in one job.
+const LOOKED_AHEAD: usize = 128;
+
 /// Twins that may wait before it is looked which of them can be copied.
 const TWINS: usize = 4096;
 
@@ -47,8 +50,8 @@ struct Entered {
 struct Visit {
     source: Entry,
     destination: RelPath,
-    /// Whether the directory above was made by this run.
-    fresh: bool,
+    /// What is there.
+    there: There,
     parent: Option<Arc<Directory>>,
     /// Its directory of the destination, if that is ready already.
     entered: Option<Entered>,
@@ -126,7 +129,7 @@ pub async fn walk(
     let visit = Visit {
         source: root,
         destination: job.job.destination_path.clone(),
-        fresh: false,
+        there: There::Unknown,
         parent: None,
         entered: None,
         on_volume: true,
@@ -157,15 +160,19 @@ pub async fn walk(
 impl Walk<'_> {
     async fn run(&self) {
         let source = &self.job.job.source;
-        let at_once = match source.capabilities().medium {
-            // One after the other, so that the files of a directory come together: two threads that
-            // make files in one directory wait for each other.
-            Medium::Disk => 1,
-            Medium::Link => 16,
-        };
+        let is_disk = source.capabilities().medium == Medium::Disk;
         let mut running = FuturesUnordered::new();
         loop {
+            let at_once = match self.context.was_fresh(self.job.index) {
+                _ if !is_disk => 16,
+                // Most files are there already, and one directory is listed while another is compared.
+                Some(false) => 2,
+                // One after the other, so that the files of a directory come together: two threads that
+                // make files in one directory wait for each other.
+                _ => 1,
+            };
             while running.len() < at_once + self.suspended.load(Ordering::Relaxed) {
+                self.look_ahead().await;
                 let Some(visit) = self.pop() else { break };
                 running.push(Box::pin(async move {
                     let source = visit.source.path.clone();
@@ -180,6 +187,34 @@ impl Walk<'_> {
             tokio::select! {
                 _ = running.next() => {}
                 () = self.changed.notified() => {}
+            }
+        }
+    }
+
+    /// Looks at the destinations of the directories that are visited next, many in one job of the disk.
+    async fn look_ahead(&self) {
+        let storage = &self.job.job.destination;
+        if storage.capabilities().medium != Medium::Disk {
+            return;
+        }
+        let is_unknown = |visit: &Visit| matches!(visit.there, There::Unknown);
+        let paths: Vec<RelPath> = {
+            let pending = lock(&self.pending);
+            if pending.last().is_none_or(|next| !is_unknown(next)) {
+                return;
+            }
+            let next =
+                pending.iter().rev().take(LOOKED_AHEAD).take_while(|visit| is_unknown(visit));
+            next.map(|visit| visit.destination.clone()).collect()
+        };
+        let outcomes = storage.stat_many(paths.clone()).await;
+        // Others may have joined meanwhile.
+        let mut found: HashMap<_, _> = paths.into_iter().zip(outcomes).collect();
+        for visit in lock(&self.pending).iter_mut().rev().take(2 * LOOKED_AHEAD) {
+            if let Some(outcome) = found.remove(&visit.destination)
+                && is_unknown(visit)
+            {
+                visit.there = There::from(outcome);
             }
         }
     }
@@ -201,12 +236,12 @@ impl Walk<'_> {
     }
 
     async fn visit(&self, visit: Visit) -> Result<()> {
-        let Visit { source, destination, fresh, parent, entered, on_volume } = visit;
+        let Visit { source, destination, there, parent, entered, on_volume } = visit;
         let source_path = source.path.clone();
         let is_mount = is_mount(self.device, &source);
         let entered = match entered {
             Some(entered) => Ok(Some(entered)),
-            None => self.enter(&destination, fresh, source.mode).await,
+            None => self.enter(&destination, there, source.mode).await,
         };
         lock(&self.entering).remove(&destination);
         self.entered.notify_waiters();
@@ -310,7 +345,7 @@ impl Walk<'_> {
     async fn enter(
         &self,
         destination: &RelPath,
-        parent_fresh: bool,
+        there: There,
         mode: Option<u32>,
     ) -> Result<Option<Entered>> {
         let storage = &self.job.job.destination;
@@ -320,20 +355,22 @@ impl Walk<'_> {
         let private = mode.filter(|_| gets_mode).map(|_| PRIVATE);
         let made = |fresh| Entered { fresh, restore: None };
         let settings = &self.context.settings;
-        let found = if settings.existing_only {
-            storage.find(destination).await?
-        } else if settings.dry_run {
-            if parent_fresh { None } else { storage.find(destination).await? }
-        } else {
-            match storage.create_dir_as(destination, private).await {
-                Ok(()) => {
-                    self.context.tally.directory();
-                    return Ok(Some(made(true)));
+        let makes_none = settings.existing_only || settings.dry_run;
+        let found = match there {
+            There::Found(entry) => Some(*entry),
+            There::Nothing if makes_none => None,
+            There::Unknown if makes_none => storage.find(destination).await?,
+            There::Nothing | There::Unknown => {
+                match storage.create_dir_as(destination, private).await {
+                    Ok(()) => {
+                        self.context.tally.directory();
+                        return Ok(Some(made(true)));
+                    }
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                        Some(storage.stat(destination).await?)
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    Some(storage.stat(destination).await?)
-                }
-                Err(error) => return Err(error),
             }
         };
         match found {
@@ -432,9 +469,9 @@ impl Walk<'_> {
                 );
                 return true;
             }
-            let parent = Some(Arc::clone(directory));
+            let (parent, there) = (Some(Arc::clone(directory)), There::in_directory(fresh));
             let (entered, on_volume) = (None, is_new);
-            let visit = Visit { source: entry, destination, fresh, parent, entered, on_volume };
+            let visit = Visit { source: entry, destination, there, parent, entered, on_volume };
             lock(&self.pending).push(visit);
             return true;
         }
@@ -520,7 +557,8 @@ impl Walk<'_> {
             pending.extract_if(.., is_new).collect()
         };
         for mut visit in waiting {
-            match self.enter(&visit.destination, visit.fresh, visit.source.mode).await {
+            let there = std::mem::replace(&mut visit.there, There::Unknown);
+            match self.enter(&visit.destination, there, visit.source.mode).await {
                 Ok(None) => {}
                 Ok(entered) => {
                     visit.entered = entered;

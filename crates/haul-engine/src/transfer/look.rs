@@ -2,11 +2,12 @@
 //! thread and back takes longer than looking.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use haul_storage::{Entry, ErrorKind, Medium, Result};
+use haul_storage::Medium;
 use tokio::sync::mpsc;
 
 use crate::context::Context;
@@ -29,16 +30,15 @@ pub async fn look_together(
     let mut received = Vec::with_capacity(BATCH);
     let mut ready: VecDeque<Item> = VecDeque::new();
     let mut more = true;
+    let mut cancelled = pin!(context.cancel.cancelled());
     while more || !batches.is_empty() || !ready.is_empty() {
         let wanted = more && batches.len() < AT_ONCE;
         tokio::select! {
             biased;
-            () = context.cancel.cancelled() => return,
-            permit = looked.reserve(), if !ready.is_empty() => {
-                let Ok(permit) = permit else { return };
-                if let Some(item) = ready.pop_front() {
-                    permit.send(item);
-                }
+            () = &mut cancelled => return,
+            permits = looked.reserve_many(ready.len()), if !ready.is_empty() => {
+                let Ok(permits) = permits else { return };
+                permits.zip(ready.drain(..)).for_each(|(permit, item)| permit.send(item));
             }
             Some(batch) = batches.next(), if ready.is_empty() && !batches.is_empty() => ready = batch,
             count = items.recv_many(&mut received, BATCH), if wanted => {
@@ -66,18 +66,9 @@ async fn look(mut items: Vec<Item>) -> VecDeque<Item> {
         let paths = batch.iter().map(|item| item.destination.clone()).collect();
         let outcomes = job.job.destination.stat_many(paths).await;
         for (item, outcome) in batch.iter_mut().zip(outcomes) {
-            item.there = there(outcome);
+            item.there = There::from(outcome);
         }
         rest = after;
     }
     items.into()
-}
-
-/// What a look says. A failure is reported by the look that follows for the file itself.
-fn there(outcome: Result<Entry>) -> There {
-    match outcome {
-        Ok(entry) => There::Found(Box::new(entry)),
-        Err(error) if error.kind() == ErrorKind::NotFound => There::Nothing,
-        Err(_) => There::Unknown,
-    }
 }

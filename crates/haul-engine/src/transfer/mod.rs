@@ -20,6 +20,7 @@ mod times;
 mod verify;
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -172,6 +173,7 @@ async fn move_items(context: &Context, mut items: mpsc::Receiver<Item>) {
     let mut received = Vec::with_capacity(small::BATCH_FILES);
     let mut waiting = VecDeque::new();
     let mut more = true;
+    let mut cancelled = pin!(context.cancel.cancelled());
     while more || !running.is_empty() {
         while running.len() < context.flow.decision().files.max(1) {
             let Some(piece) = waiting.pop_front() else { break };
@@ -184,7 +186,7 @@ async fn move_items(context: &Context, mut items: mpsc::Receiver<Item>) {
                 more = count > 0;
                 waiting.extend(pieces(context, received.drain(..)));
             },
-            () = context.cancel.cancelled(), if more => {
+            () = &mut cancelled, if more => {
                 more = false;
                 waiting.clear();
                 items.close();

@@ -193,7 +193,7 @@ async fn what_a_server_refuses_is_remembered_until_it_does_not_any_more() {
     write(&first, "a", 7, old_and_private()).await;
     write(&first, "b", 2000, old_and_private()).await;
     assert!(!first.capabilities().times);
-    let message = "the server does not let modes and times be set; they are not kept, and directories and \
+    let message = "the server does not set modes and times; they are not preserved, and directories and \
                    large files stay private (0700, 0600)";
     assert_eq!(heard.try_iter().collect::<Vec<_>>(), [message]);
     assert_eq!(remembered(), 1);

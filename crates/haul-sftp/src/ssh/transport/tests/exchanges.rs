@@ -150,7 +150,7 @@ async fn a_guess_that_is_wrong_is_passed_over_and_nothing_else() {
 #[tokio::test]
 async fn a_server_without_the_private_half_of_its_key_is_refused() {
     let text = refused(Plan { forged: true, ..Plan::default() }).await;
-    assert!(text.contains("private half"), "{text}");
+    assert!(text.contains("does not hold the private key"), "{text}");
 }
 
 #[tokio::test]
