@@ -2,6 +2,7 @@
 //! knows of a connection, how many connections a server takes, and who is waited for.
 
 mod admission;
+mod authority;
 mod dial;
 mod pace;
 mod receive_budget;
@@ -10,18 +11,21 @@ mod secret;
 mod socks;
 #[cfg(target_os = "linux")]
 mod tcp;
+mod tcp_info;
 pub mod tls;
 mod waits;
 mod window;
 
 pub use admission::{Admission, Admitted};
-pub use dial::{DialOptions, Dialled, Family, Reach, dial, with_port};
+pub use authority::with_port;
+pub use dial::{DialOptions, Dialled, Family, Reach, dial};
 pub use pace::Pace;
 pub use receive_budget::{BudgetShare, ReceiveBudget, TELLS_WHAT_CAME};
-pub use rtt::{Direction, Hold, RttGauge, RttSample, queueing};
+pub use rtt::{Hold, RttGauge, RttSample, queueing};
 pub use secret::{
     MOST_TYPED, Nobody, PasswordSource, Prompter, Secret, TRY_AGAIN, secret_variables,
 };
 pub use socks::Socks5;
+pub use tcp_info::Direction;
 pub use waits::{HostWaits, Pause, REPORTED_AFTER, SILENCE, Wait, Waits};
 pub use window::receive_at_most;
