@@ -6,6 +6,8 @@
 //! of this process (`tun`). Everything ends with the [`Network`], and with the process.
 
 mod direction;
+mod ends;
+mod error;
 mod namespace;
 mod netem;
 mod packet;
@@ -17,6 +19,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 pub use direction::Counters;
+use ends::Ends;
+pub use error::LinkError;
 pub use namespace::Namespace;
 use netem::Netem;
 pub use netem::available as netem_available;
@@ -200,60 +204,3 @@ impl FromStr for Means {
         }
     }
 }
-
-/// Devices and addresses of one link: 10.99.N.1 and fd99:N::1 the client, .2 and ::2 the server.
-#[derive(Debug)]
-struct Ends {
-    index: u8,
-    client_device: String,
-    server_device: String,
-}
-
-impl Ends {
-    fn new(index: usize) -> Result<Self, LinkError> {
-        let index = u8::try_from(index)
-            .map_err(|_| LinkError::new("making a network", &"it has 256 servers at most"))?;
-        Ok(Self { index, client_device: format!("link{index}"), server_device: "link0".to_owned() })
-    }
-
-    fn address(&self, host: u8) -> Ipv4Addr {
-        Ipv4Addr::new(10, 99, self.index, host)
-    }
-
-    fn address6(&self, host: u16) -> Ipv6Addr {
-        Ipv6Addr::new(0xfd99, u16::from(self.index), 0, 0, 0, 0, 0, host)
-    }
-
-    fn configure(&self, client: &Namespace, server: &Namespace) -> Result<(), LinkError> {
-        let sides = [(client, &self.client_device, 1), (server, &self.server_device, 2)];
-        for (namespace, device, host) in sides {
-            let address = format!("{}/24", self.address(host));
-            let address6 = format!("{}/64", self.address6(u16::from(host)));
-            namespace.ip(&["address", "add", &address, "dev", device])?;
-            namespace.ip(&["-6", "address", "add", &address6, "dev", device, "nodad"])?;
-            namespace.ip(&["link", "set", device, "up", "mtu", "1500", "txqueuelen", "10000"])?;
-        }
-        Ok(())
-    }
-}
-
-/// Why a link could not be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinkError {
-    what: String,
-    cause: String,
-}
-
-impl LinkError {
-    pub(crate) fn new(what: impl Into<String>, cause: &(impl fmt::Display + ?Sized)) -> Self {
-        Self { what: what.into(), cause: cause.to_string() }
-    }
-}
-
-impl fmt::Display for LinkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.cause)
-    }
-}
-
-impl std::error::Error for LinkError {}

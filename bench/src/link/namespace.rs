@@ -12,7 +12,7 @@ use std::thread;
 
 use rustix::thread::UnshareFlags;
 
-use super::LinkError;
+use super::error::LinkError;
 use crate::sys;
 
 /// A network stack of its own, `lo` up.

@@ -9,8 +9,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::{Ends, LinkError, LinkSpec, Namespace};
-use crate::link::spec::MTU;
+use super::ends::Ends;
+use super::error::LinkError;
+use super::namespace::Namespace;
+use super::spec::{LinkSpec, MTU};
 
 /// Both ends, and the thread that changes them where they do. Dropped, it stops.
 #[derive(Debug)]

@@ -12,8 +12,11 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::direction::{Counters, Direction, Nanos, Settings};
+use super::ends::Ends;
+use super::error::LinkError;
+use super::namespace::Namespace;
 use super::packet::{LARGEST, Wire};
-use super::{Ends, LinkError, LinkSpec, Namespace};
+use super::spec::LinkSpec;
 use crate::sys;
 
 /// Packets read in a row before those that have arrived are delivered.

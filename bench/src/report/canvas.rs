@@ -13,7 +13,7 @@ use plotters::element::Text;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontDesc, FontFamily, FontStyle, ShapeStyle, TextStyle};
 
-use super::html::escaped;
+use super::markup::escaped;
 use super::palette::{self, Ink};
 
 /// Units of the drawing a CSS pixel.

@@ -5,7 +5,7 @@
 
 use crate::record::{Measure, Scenario};
 
-use super::html::escaped;
+use super::markup::escaped;
 use super::results::{Results, ScenarioResults};
 use super::row::Row;
 use super::units;

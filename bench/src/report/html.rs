@@ -3,6 +3,7 @@
 //! The page follows the reader's light or dark setting, and only tables scroll sideways, each in a
 //! box of its own. All that came from results is escaped.
 
+use super::markup::{escaped, identifier};
 use super::overview;
 use super::palette::Palette;
 use super::plots;
@@ -27,27 +28,6 @@ pub fn html(results: &Results) -> String {
          <title>haul: measurements</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
          <h1>Measurements of haul beside its peers</h1>\n{sections}</main>\n</body>\n</html>\n"
     )
-}
-
-/// What a link to a scenario names.
-pub(super) fn identifier(section: usize, scenario: usize) -> String {
-    format!("s{}-{}", section + 1, scenario + 1)
-}
-
-/// Text that cannot be taken for markup, within elements and within quoted attributes.
-pub(super) fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }
 
 fn section_html(place: usize, section: &Section, palette: &Palette) -> String {

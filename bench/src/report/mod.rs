@@ -12,6 +12,7 @@ mod chart;
 mod html;
 mod lines;
 mod markdown;
+mod markup;
 mod overview;
 mod palette;
 mod plots;

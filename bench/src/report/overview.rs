@@ -1,6 +1,6 @@
 //! The page's head of each section: machine, list of contents, and one table of all scenarios.
 
-use super::html::{escaped, identifier};
+use super::markup::{escaped, identifier};
 use super::palette::Palette;
 use super::results::{ScenarioResults, Section};
 use super::row::Row;

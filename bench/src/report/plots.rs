@@ -8,8 +8,8 @@ use crate::stats::Summary;
 
 use super::bars::{Bar, BarPlot};
 use super::canvas::PlotError;
-use super::html::escaped;
 use super::lines::{Line, LinePlot, Panel};
+use super::markup::escaped;
 use super::palette::{Ink, Palette};
 use super::results::ScenarioResults;
 use super::row::Row;

@@ -8,6 +8,7 @@ mod job;
 mod mount;
 mod progress;
 mod sampler;
+mod settings;
 mod stage;
 
 use std::collections::HashSet;
@@ -18,28 +19,13 @@ use std::time::Duration;
 
 use job::{Job, Measured, Order};
 use rustix::process::Signal;
+pub use settings::Settings;
 use stage::Stage;
 
-use crate::link::Means;
 use crate::machine;
 use crate::record::{self, Measure, Outcome, Record, Run};
 use crate::scenario::{Direction, Scenario, Storage};
 use crate::tools::{Found, Tool, Tools, Use};
-
-/// What a benchmark is to do.
-#[derive(Debug)]
-pub struct Settings {
-    /// An empty directory, which the guard removes.
-    pub work: PathBuf,
-    /// Where results are appended.
-    pub results: PathBuf,
-    /// The haul that is measured, for scenarios in which it is the server.
-    pub haul: PathBuf,
-    /// Counted runs of each tool, where they are to be others than the scenario's.
-    pub rounds: Option<u32>,
-    /// How links are made; none where no scenario has one.
-    pub means: Option<Means>,
-}
 
 /// How a benchmark went.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

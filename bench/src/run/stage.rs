@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, mount};
 
-use super::{Settings, fresh};
+use super::fresh;
+use super::settings::Settings;
 use crate::data::Dataset;
 use crate::link::{self, Means, Namespace, Network, Passed};
 use crate::record;

@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::{Place, Recipe, clients, program, tls};
+use super::recipe::{Place, Recipe, program};
+use super::{clients, tls};
 
 const PORT: u16 = 8081;
 const TLS_PORT: u16 = 8444;

@@ -4,7 +4,8 @@
 use std::io;
 use std::process::Command;
 
-use super::{Place, Recipe, clients, keys, tls};
+use super::recipe::{Place, Recipe};
+use super::{clients, keys, tls};
 
 const SFTP_PORT: u16 = 2223;
 const DAV_PORT: u16 = 8082;

@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{Place, clients};
+use super::clients;
+use super::recipe::Place;
 use crate::command::must_run;
 
 /// Files of a server, and variables of clients.

@@ -9,23 +9,23 @@ mod clients;
 mod haul;
 mod keys;
 mod nginx;
+mod recipe;
 mod sshd;
 mod tls;
 mod vsftpd;
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+pub(crate) use recipe::Place;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::link::Namespace;
 use crate::scenario::Protocol;
-use crate::tools::on_path;
 
 /// How long a server may take to listen, or to end.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -39,32 +39,6 @@ pub(crate) struct Server {
     /// What stands before a path of `root` in the client's eyes: empty, or `root` itself for SFTP.
     prefix: String,
     log: PathBuf,
-}
-
-/// Where a server runs and what it may use.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
-    /// Its network.
-    pub(crate) namespace: &'a Namespace,
-    /// Its address there.
-    pub(crate) address: Ipv4Addr,
-    /// What it serves.
-    pub(crate) root: &'a Path,
-    /// For configuration, keys, logs.
-    pub(crate) private: &'a Path,
-    /// The haul that is measured, which may be the server too.
-    pub(crate) haul: &'a Path,
-}
-
-/// What a protocol's module gives: how to start, and what clients have to know.
-struct Recipe {
-    command: Command,
-    port: u16,
-    /// Variables besides HOST, PORT and URL.
-    variables: Vec<(&'static str, String)>,
-    /// Scheme of URLs.
-    scheme: &'static str,
-    prefix: String,
 }
 
 impl Server {
@@ -151,11 +125,4 @@ impl Drop for Server {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-/// A program of a server, or how to get it.
-fn program(name: &str, package: &str) -> io::Result<PathBuf> {
-    on_path(name).ok_or_else(|| {
-        io::Error::other(format!("{name} is not installed (apt-get install {package})"))
-    })
 }

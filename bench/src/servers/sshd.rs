@@ -3,7 +3,8 @@
 use std::fs;
 use std::io;
 
-use super::{Place, Recipe, keys, program};
+use super::keys;
+use super::recipe::{Place, Recipe, program};
 
 const PORT: u16 = 2222;
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{Place, program};
+use super::recipe::{Place, program};
 use crate::command::must_run;
 
 /// Certificate and key of a server, and the authority that clients are to trust.

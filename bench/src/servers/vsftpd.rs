@@ -3,7 +3,8 @@
 use std::fs;
 use std::io;
 
-use super::{Place, Recipe, clients, program, tls};
+use super::recipe::{Place, Recipe, program};
+use super::{clients, tls};
 use crate::command::must_run;
 
 const PORT: u16 = 2121;

@@ -25,11 +25,14 @@ pub struct Builder {
     rules: Rules,
 }
 
-impl Builder {
-    pub(crate) const fn new(server: SocketAddr) -> Self {
-        Self { server, ipv6: false, line_capacity: LINE_CAPACITY, rules: Rules::new(0) }
+impl FaultProxy {
+    /// Begins a proxy that forwards to `server`.
+    pub const fn to(server: SocketAddr) -> Builder {
+        Builder { server, ipv6: false, line_capacity: LINE_CAPACITY, rules: Rules::new(0) }
     }
+}
 
+impl Builder {
     /// Listens on `::1` instead of 127.0.0.1. The server may be of either kind.
     pub const fn on_ipv6(mut self) -> Self {
         self.ipv6 = true;

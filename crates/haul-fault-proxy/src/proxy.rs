@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::builder::Builder;
 use crate::rules::Effect;
 use crate::shared::Shared;
 use crate::{Connections, Direction, Fault, Fired, RuleId, Stats};
@@ -26,11 +25,6 @@ pub struct FaultProxy {
 }
 
 impl FaultProxy {
-    /// Begins a proxy that forwards to `server`.
-    pub const fn to(server: SocketAddr) -> Builder {
-        Builder::new(server)
-    }
-
     pub(crate) const fn new(
         address: SocketAddr,
         shared: Arc<Shared>,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use haul_storage::{Block, CommitOptions, CreateOptions, Metadata, RelPath, Result, WorkPool};
 
-use crate::metadata::mode_of;
 use crate::read::LocalReader;
+use crate::stat::mode_of;
 use crate::volume::{Volume, umask};
 use crate::write::Part;
 

@@ -11,7 +11,7 @@ use haul_storage::{Entry, EntryStream, Error, ErrorKind, RelPath, Result, WorkPo
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::metadata::entry;
+use crate::stat::entry;
 use crate::volume::Volume;
 
 /// Entries in a batch: enough that the hop to a disk thread costs nothing beside them.

@@ -1,16 +1,12 @@
-//! Between `struct stat` and haul's vocabulary, and setting what a copy should keep.
+//! Reading and setting what a copy should keep: owner, mode, times, extended attributes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use haul_storage::{
-    Capabilities, Entry, EntryKind, ErrorKind, FileId, Identity, Metadata, RelPath, Result,
-    SpecialKind, Timestamp, Xattrs,
-};
-use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid,
-};
+use haul_storage::{Capabilities, ErrorKind, Metadata, RelPath, Result, Timestamp, Xattrs};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, Uid};
 use rustix::io::{Errno, Result as SysResult};
 
+use crate::stat::{metadata_of, mode_of, permissions};
 use crate::statfs::left_out;
 use crate::volume::Volume;
 use crate::xattrs::{Holder, has_acl};
@@ -19,106 +15,6 @@ use crate::xattrs::{Holder, has_acl};
 const SET_ID: u32 = 0o6000;
 
 const OWNER_CHANGES: u32 = 0o600;
-
-/// Describes `name` in `directory` without following it.
-pub(crate) fn entry(path: RelPath, directory: impl AsFd, name: &[u8]) -> SysResult<Entry> {
-    let stat = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    let (kind, size) = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => (EntryKind::File, size_of(&stat)),
-        FileType::Directory => (EntryKind::Directory, 0),
-        FileType::Symlink => {
-            let target = rustix::fs::readlinkat(&directory, name, Vec::new())?;
-            (EntryKind::Symlink(target.into_bytes()), 0)
-        }
-        other => (EntryKind::Special(kind_of(other)), 0),
-    };
-    let is_link = matches!(kind, EntryKind::Symlink(_));
-    Ok(Entry {
-        path,
-        kind,
-        size,
-        modified: Some(modified_of(&stat)),
-        // A link's bits mean nothing and cannot be set.
-        mode: (!is_link).then(|| mode_of(&stat)),
-        owner: Some((stat.st_uid, stat.st_gid)),
-        id: Some(id_of(&stat)),
-        links: widened(stat.st_nlink),
-        tag: None,
-    })
-}
-
-/// Which version of a file it is. The change time is left out: it moves with a chmod or a further
-/// hard link, which do not change what is read.
-pub(crate) fn identity_of(stat: &Stat) -> Identity {
-    Identity {
-        size: size_of(stat),
-        modified: Some(modified_of(stat)),
-        id: Some(id_of(stat)),
-        tag: None,
-    }
-}
-
-/// Everything of `stat` that can be set on a copy.
-pub(crate) fn metadata_of(stat: &Stat) -> Metadata {
-    Metadata {
-        mode: Some(mode_of(stat)),
-        modified: Some(modified_of(stat)),
-        owner: Some((stat.st_uid, stat.st_gid)),
-        xattrs: None,
-    }
-}
-
-pub(crate) fn kind_of(kind: FileType) -> SpecialKind {
-    match kind {
-        FileType::Fifo => SpecialKind::Fifo,
-        FileType::Socket => SpecialKind::Socket,
-        FileType::BlockDevice => SpecialKind::BlockDevice,
-        FileType::CharacterDevice => SpecialKind::CharDevice,
-        _ => SpecialKind::Unknown,
-    }
-}
-
-pub(crate) fn size_of(stat: &Stat) -> u64 {
-    u64::try_from(stat.st_size).unwrap_or(0)
-}
-
-pub(crate) fn mode_of(stat: &Stat) -> u32 {
-    u32_of(stat.st_mode) & 0o7777
-}
-
-/// Permission bits as the system has them; its type has 16 or 32 bits.
-pub(crate) fn permissions(mode: u32) -> Mode {
-    Mode::from_raw_mode((mode & 0o7777) as rustix::fs::RawMode)
-}
-
-pub(crate) fn u32_of(bits: impl Into<u32>) -> u32 {
-    bits.into()
-}
-
-/// A device number is only compared; some systems have it signed.
-#[cfg(target_os = "linux")]
-fn device_of(stat: &Stat) -> u64 {
-    widened(stat.st_dev)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn device_of(stat: &Stat) -> u64 {
-    u64::from(stat.st_dev.cast_unsigned())
-}
-
-pub(crate) fn id_of(stat: &Stat) -> FileId {
-    FileId { device: device_of(stat), inode: stat.st_ino }
-}
-
-/// Fields of `struct stat` are 32 or 64 bits wide, depending on the machine.
-pub(crate) fn widened(number: impl Into<u64>) -> u64 {
-    number.into()
-}
-
-fn modified_of(stat: &Stat) -> Timestamp {
-    let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
-    Timestamp { seconds: stat.st_mtime, nanos }
-}
 
 /// Sets the modification time, and the access time to now. File systems on libfuse 2 (exfat-fuse,
 /// fusefat, and others that do not set `utime_omit_ok`) ignore a request that has only one of the two, and

@@ -16,7 +16,7 @@ use haul_storage::{
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-use crate::metadata::{identity_of, metadata_of, size_of};
+use crate::stat::{identity_of, metadata_of, size_of};
 use crate::volume::Volume;
 
 /// Below this length a file is read ahead well enough by itself, and advice is only a call more.

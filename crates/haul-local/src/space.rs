@@ -3,7 +3,7 @@
 use haul_storage::{RelPath, Result, Space, Volume as SharedBy};
 use rustix::fs::{AtFlags, fstat, fstatvfs, statat};
 
-use crate::metadata::id_of;
+use crate::stat::id_of;
 use crate::volume::Volume;
 
 /// The unit of `st_blocks` on every system, whatever the file system has.

@@ -14,10 +14,10 @@ use haul_storage::{
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::LocalOptions;
 use crate::dir::{Directory, Tree, below_root};
-use crate::metadata::{entry, kind_of, permissions, u32_of};
+use crate::options::LocalOptions;
 use crate::platform::Platform;
+use crate::stat::{entry, kind_of, permissions, u32_of};
 
 #[derive(Debug)]
 pub(crate) struct Volume {

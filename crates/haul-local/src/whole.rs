@@ -15,7 +15,8 @@ use rustix::fs::{AtFlags, FlockOperation};
 use rustix::io::Errno;
 
 use crate::dir::below_root;
-use crate::metadata::{apply, identity_of, metadata_of, permissions, size_of};
+use crate::metadata::apply;
+use crate::stat::{identity_of, metadata_of, permissions, size_of};
 use crate::statfs::left_out;
 use crate::volume::{Volume, temporary_name};
 use crate::write::{Part, sync_directory, write_all};

@@ -20,8 +20,9 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::{Errno, Result as SysResult};
 
 use crate::dir::{Directory, below_root};
-use crate::metadata::{apply, id_of, mode_of, permissions, size_of, widened};
+use crate::metadata::apply;
 use crate::read::LocalReader;
+use crate::stat::{id_of, mode_of, permissions, size_of, widened};
 use crate::statfs::left_out;
 use crate::volume::{Volume, temporary_name};
 

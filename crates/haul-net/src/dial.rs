@@ -12,6 +12,7 @@ use haul_storage::{Error, ErrorKind, Result, Retry, io_cause};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::authority::with_port;
 use super::socks::{Socks5, Target};
 
 /// "Connection Attempt Delay" of RFC 8305, 5.
@@ -139,12 +140,6 @@ async fn through(proxy: &Socks5, host: &str, port: u16, options: &DialOptions) -
         }
     }
     Err(failure.unwrap_or_else(|| Error::new(ErrorKind::Unreachable, "connect")))
-}
-
-/// `host:port`, an IPv6 address in its brackets.
-pub fn with_port(host: &str, port: u16) -> String {
-    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    if port == 0 { host } else { format!("{host}:{port}") }
 }
 
 async fn addresses(host: &str, port: u16, family: Family) -> io::Result<Vec<SocketAddr>> {

@@ -1,27 +1,33 @@
 //! What haul's backends share of the network: reaching a host, TLS, passwords, what the kernel
-//! knows of a connection, how many connections a server takes, and who is waited for.
+//! knows of a connection, who is waited for, and what servers have in common.
 
-mod admission;
+mod authority;
 mod dial;
 mod pace;
 mod receive_budget;
 mod rtt;
 mod secret;
+mod server;
 mod socks;
 #[cfg(target_os = "linux")]
 mod tcp;
+mod tcp_info;
 pub mod tls;
 mod waits;
 mod window;
 
-pub use admission::{Admission, Admitted};
-pub use dial::{DialOptions, Dialled, Family, Reach, dial, with_port};
+pub use authority::with_port;
+pub use dial::{DialOptions, Dialled, Family, Reach, dial};
 pub use pace::Pace;
 pub use receive_budget::{BudgetShare, ReceiveBudget, TELLS_WHAT_CAME};
-pub use rtt::{Direction, Hold, RttGauge, RttSample, queueing};
+pub use rtt::{Hold, RttGauge, RttSample, queueing};
 pub use secret::{
     MOST_TYPED, Nobody, PasswordSource, Prompter, Secret, TRY_AGAIN, secret_variables,
 };
+pub use server::{Admission, Admitted, ClientEvent, Observer, Running, Stopper};
+#[cfg(target_os = "linux")]
+pub use server::{Jail, PATH_MAX, proc_path};
 pub use socks::Socks5;
+pub use tcp_info::Direction;
 pub use waits::{HostWaits, Pause, REPORTED_AFTER, SILENCE, Wait, Waits};
 pub use window::receive_at_most;

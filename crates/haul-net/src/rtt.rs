@@ -14,6 +14,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use super::tcp_info::{Direction, TcpInfo};
+
 /// Reads the round trips of one connection, for as long as that is open.
 #[derive(Debug)]
 pub struct RttGauge {
@@ -22,15 +24,6 @@ pub struct RttGauge {
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux is asked"))]
     direction: Direction,
     last: Mutex<Option<Mean>>,
-}
-
-/// Which way the bytes of a connection go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// To the far end, or both ways.
-    Out,
-    /// From the far end only.
-    In,
 }
 
 /// A second descriptor of a socket. Whoever ends the connection drops it as well: the far end
@@ -125,16 +118,6 @@ impl RttGauge {
         #[cfg(not(target_os = "linux"))]
         None
     }
-}
-
-/// What the kernel tells.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TcpInfo {
-    pub(crate) shortest_us: u32,
-    pub(crate) mean_us: u32,
-    /// Packets of ours that have arrived.
-    pub(crate) delivered: u32,
-    pub(crate) idle_ms: u32,
 }
 
 impl Mean {

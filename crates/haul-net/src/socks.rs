@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use haul_storage::{Error, ErrorKind, Result, Retry};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::dial::with_port;
+use super::authority::with_port;
 use super::secret::Secret;
 
 const VERSION: u8 = 5;

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::rtt::{Direction, TcpInfo};
+use crate::tcp_info::{Direction, TcpInfo};
 
 /// Where fields are in `struct tcp_info` (linux/tcp.h), which only ever grows at its end.
 const LAST_DATA_SENT_MS: usize = 44;

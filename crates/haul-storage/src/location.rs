@@ -34,8 +34,6 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::RelPath;
-
 /// The protocol of a location on another machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scheme {
@@ -146,26 +144,6 @@ impl fmt::Display for LocationError {
 impl std::error::Error for LocationError {}
 
 impl Location {
-    /// Parses any of the forms above.
-    pub fn parse(argument: impl AsRef<OsStr>) -> Result<Self, LocationError> {
-        parse::location(argument.as_ref())
-    }
-
-    /// `name:path` read as scp's `host:path`; every other form stays as it is.
-    #[must_use]
-    pub fn as_ssh_host(self) -> Self {
-        match self {
-            Self::Named { name, path } => {
-                let scheme = Scheme::Sftp;
-                // That it can be converted was seen when it was parsed.
-                let host = parse::ascii_host(&name).unwrap_or(name);
-                let (user, port, query, written) = (None, None, None, None);
-                Self::Remote { scheme, user, host, port, path, query, written }
-            }
-            other => other,
-        }
-    }
-
     /// Whether it is written with a slash at the end: "what is in it" for a source, "into it" for a
     /// destination.
     pub fn has_trailing_slash(&self) -> bool {
@@ -256,11 +234,6 @@ impl Location {
 
     fn is_sftp(&self) -> bool {
         matches!(self, Self::Remote { scheme: Scheme::Sftp, .. })
-    }
-
-    /// This location with `path` below it, for people to read.
-    pub fn display<'a>(&'a self, path: &'a RelPath) -> impl fmt::Display + 'a {
-        display::Below { location: self, path }
     }
 }
 

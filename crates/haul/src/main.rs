@@ -21,6 +21,7 @@ mod moment;
 mod options;
 mod output;
 mod plan;
+mod profiles;
 mod report;
 mod settings;
 mod signals;

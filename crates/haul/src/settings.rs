@@ -18,7 +18,8 @@ use crate::config::Config;
 use crate::done::Done;
 use crate::filter::{NameList, Rule, Rules};
 use crate::options::{DigestArg, ManifestArg, Options, PreserveArg, ProgressArg, SplitArg};
-use crate::units::{Count, OrAuto, SizeIn, Switch};
+use crate::profiles::{BUILT_IN_PROFILES, built_in};
+use crate::units::{Count, SizeIn, Switch};
 
 /// Everything about a transfer besides what goes where.
 #[derive(Debug)]
@@ -215,9 +216,6 @@ fn layer(
     Ok((options, window_profile))
 }
 
-/// The names of the built-in profiles.
-pub(crate) const BUILT_IN_PROFILES: [&str; 3] = ["safe", "default", "aggressive"];
-
 /// The profile of a transfer that names none: that of the configuration, if it is there, and the built-in one below.
 pub(crate) fn usual_profile(config: &Config) -> (Option<&str>, &str) {
     let name = config.defaults.profile.as_deref().unwrap_or("default");
@@ -234,32 +232,6 @@ fn base_of<'a>(name: &'a str, config: &'a Config) -> &'a str {
             None => "default",
         },
         None => name,
-    }
-}
-
-/// The built-in profiles; `haul cp --help` describes them.
-pub(crate) fn built_in(name: &str) -> Option<(WindowProfile, Options)> {
-    let options = Options::default();
-    match name {
-        "safe" => Some((
-            WindowProfile::Safe,
-            Options {
-                retries: Some(Count(10)),
-                verify: Some(Switch(true)),
-                fsync: Some(Switch(true)),
-                ..options
-            },
-        )),
-        "default" => Some((WindowProfile::Default, options)),
-        "aggressive" => Some((
-            WindowProfile::Aggressive,
-            Options {
-                files: Some(OrAuto(Some(Count(64)))),
-                memory: Some(SizeIn(1 << 30)),
-                ..options
-            },
-        )),
-        _ => None,
     }
 }
 

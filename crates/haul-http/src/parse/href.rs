@@ -10,16 +10,14 @@
 //! What a link could do to leave the directory is an error and never corrected.
 
 mod encoding;
+mod error;
 mod origin;
 mod url;
 
 pub use encoding::{decode, decode_name, encode_path};
+pub use error::{HrefError, LONGEST};
 pub use origin::{Origin, WebScheme};
 pub use url::Url;
-
-/// The longest link that is looked at. Servers refuse requests of some 8 KiB (RFC 9112, section 3
-/// recommends to take 8000 bytes); a path of 4096 bytes is three times as long encoded.
-pub const LONGEST: usize = 16 * 1024;
 
 /// The directory that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,47 +40,6 @@ pub enum Target {
         /// Whether the link ends with a slash, as those of directories do.
         slash: bool,
     },
-}
-
-/// Why a link is not followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum HrefError {
-    /// There is nothing in it.
-    #[error("an empty link")]
-    Empty,
-    /// Longer than [`LONGEST`].
-    #[error("a link of more than {LONGEST} bytes")]
-    TooLong,
-    /// It has control characters, or a `%` without two digits.
-    #[error("a malformed link")]
-    Malformed,
-    /// A host, port or scheme other than that of the directory.
-    #[error("a link to another server")]
-    OtherServer,
-    /// A scheme other than http and https, or none where one is needed.
-    #[error("a link that is not http or https")]
-    Scheme,
-    /// A user or password in it.
-    #[error("a link with credentials in it")]
-    Credentials,
-    /// A query or a fragment, which no file has.
-    #[error("a link with a query or fragment")]
-    Query,
-    /// Somewhere else on the same server.
-    #[error("a link to outside of the directory")]
-    Outside,
-    /// `..`, encoded or not.
-    #[error("a link with '..' in it")]
-    DotDot,
-    /// A `/` within a name, encoded.
-    #[error("a name with an encoded '/' in it")]
-    Separator,
-    /// A NUL byte in a name.
-    #[error("a name with a NUL byte in it")]
-    Nul,
-    /// Below a directory in the directory.
-    #[error("a link to deeper within the directory")]
-    Deeper,
 }
 
 impl Base {

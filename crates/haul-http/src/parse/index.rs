@@ -29,13 +29,10 @@ use haul_storage::Timestamp;
 use super::dates;
 use super::href::{Base, HrefError, Target, resolve};
 use html::{Html, Piece, Tag};
+pub use recognise::PREFIX;
 
 /// The longest page that is read: some 200 000 entries.
 pub const LONGEST: usize = 32 << 20;
-
-/// How much of a page [`is_index`] wants to see, if there is as much. rclone's has 10 KiB of style
-/// before anything can be told.
-pub const PREFIX: usize = 64 << 10;
 
 /// Text behind a link that is looked at for a size.
 const TEXT_MAX: usize = 256;

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use haul_net::Running;
 use http_body_util::BodyExt;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -15,7 +16,6 @@ use rustix::net::sockopt::{set_socket_keepalive, set_tcp_user_timeout};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -36,7 +36,7 @@ pub(super) async fn serve(
     served: Arc<Served>,
     socket: TcpStream,
     client: Arc<Client>,
-    mut stop: watch::Receiver<bool>,
+    mut server: Running,
 ) {
     let visitor = Visitor::new(served.observer.clone(), client.from);
     if set(&socket).is_err() {
@@ -44,19 +44,19 @@ pub(super) async fn serve(
         return;
     }
     let Some(tls) = &served.tls else {
-        return speak_http1(&served, socket, client, stop).await;
+        return speak_http1(&served, socket, client, server).await;
     };
     let spoken = tokio::select! {
         spoken = timeout(limits::HANDSHAKE, tls.accept(socket)) => spoken,
-        _ = stop.wait_for(|is_stopping| *is_stopping) => return,
+        () = server.stopped() => return,
     };
     let Ok(Ok(mut stream)) = spoken else { return visitor.speaks_no_tls() };
     let (_, session) = stream.get_mut();
     session.set_buffer_limit(Some(limits::BLOCK));
     if session.alpn_protocol() == Some(b"h2") {
-        speak_http2(&served, stream, client, stop).await;
+        speak_http2(&served, stream, client, server).await;
     } else {
-        speak_http1(&served, stream, client, stop).await;
+        speak_http1(&served, stream, client, server).await;
     }
 }
 
@@ -76,7 +76,7 @@ async fn speak_http1(
     served: &Arc<Served>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send,
     client: Arc<Client>,
-    stop: watch::Receiver<bool>,
+    server: Running,
 ) {
     let service = service_fn(|request| {
         let (served, client) = (Arc::clone(served), Arc::clone(&client));
@@ -90,14 +90,14 @@ async fn speak_http1(
         // Who has asked may say that it asks no more, and still wants the answer.
         .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
-    drive(connection, stop, pending(), |connection| connection.graceful_shutdown()).await;
+    drive(connection, server, pending(), |connection| connection.graceful_shutdown()).await;
 }
 
 async fn speak_http2(
     served: &Arc<Served>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send,
     client: Arc<Client>,
-    stop: watch::Receiver<bool>,
+    server: Running,
 ) {
     // Each answer has one as well, until all of it is sent.
     let open = Arc::new(AtomicUsize::new(0));
@@ -125,7 +125,7 @@ async fn speak_http2(
         .initial_connection_window_size(limits::CONNECTION_WINDOW)
         .max_send_buf_size(limits::BLOCK)
         .serve_connection(TokioIo::new(stream), service);
-    drive(connection, stop, idle(&open), |connection| connection.graceful_shutdown()).await;
+    drive(connection, server, idle(&open), |connection| connection.graceful_shutdown()).await;
 }
 
 /// Waits until nothing has been asked for a while, nor anything is being answered: then nobody else has
@@ -145,7 +145,7 @@ async fn idle(open: &Arc<AtomicUsize>) {
 /// Runs a connection. When the server stops, what is under way may end, within a time.
 async fn drive<C: Future>(
     connection: C,
-    mut stop: watch::Receiver<bool>,
+    mut server: Running,
     idle: impl Future<Output = ()>,
     end: impl FnOnce(Pin<&mut C>),
 ) {
@@ -153,7 +153,7 @@ async fn drive<C: Future>(
     tokio::select! {
         // However it ended, the client knows more about it.
         _ = connection.as_mut() => return,
-        _ = stop.wait_for(|is_stopping| *is_stopping) => {}
+        () = server.stopped() => {}
         () = idle => {}
     }
     end(connection.as_mut());

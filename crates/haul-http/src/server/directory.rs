@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use haul_net::Jail;
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, statat};
 use rustix::io::{Errno, Result};
 
 use super::described::Described;
-use super::jail::Jail;
 use super::limits;
 use super::share::Share;
 

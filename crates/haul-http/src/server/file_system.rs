@@ -18,9 +18,8 @@ use tokio::task::spawn_blocking;
 use super::described::Described;
 use super::directory::{Entry, Links, Listing};
 use super::instead::Instead;
-use super::jail::trimmed;
 use super::part::{copy, copy_link, finish, is_link, rename_new, rename_over};
-use super::properties::is_within;
+use super::paths::{is_within, trimmed};
 use super::refusal::fs_error;
 use super::share::Share;
 use super::upload::{Upload, Written};
@@ -90,6 +89,8 @@ impl Files {
         follow: bool,
     ) -> FsFuture<'a, Box<dyn DavMetaData>> {
         self.run(path, move |share, path| {
+            // With a slash at its end a link is followed.
+            let path = if follow { path } else { trimmed(path) };
             let described = Described::new(&share.jail.stat(path, follow)?);
             Ok(Box::new(described) as Box<dyn DavMetaData>)
         })

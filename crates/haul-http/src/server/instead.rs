@@ -10,9 +10,8 @@ use http::StatusCode;
 use rustix::fs::{AtFlags, FileType, renameat, statat};
 use rustix::io::Errno;
 
-use super::jail::trimmed;
 use super::part::{part_beside, remove_all, rename_over};
-use super::properties::is_within;
+use super::paths::{is_within, trimmed};
 use super::refusal;
 use super::share::Share;
 

@@ -3,9 +3,6 @@
 
 use std::time::Duration;
 
-/// The longest path: the kernel's `PATH_MAX`.
-pub(super) const PATH: usize = 4096;
-
 /// Bytes of a request's head.
 pub(super) const HEAD: usize = 64 << 10;
 

@@ -9,9 +9,8 @@ use dav_server::davpath::DavPath;
 use dav_server::ls::{DavLock, DavLockSystem, LsFuture};
 use xmltree::{Element, EmitterConfig};
 
-use super::jail::trimmed;
 use super::limits;
-use super::properties::is_within;
+use super::paths::{is_within, trimmed};
 use super::xml::escaped;
 
 /// All locks of a server. Clones are the same.

@@ -11,7 +11,7 @@
 //!
 //! - `gate` decides who may ask at all: `names` whether it was this server that was meant, `credentials`
 //!   and `failures` whether the password is right and how often it was not.
-//! - `jail` is the only way into the directory; `file_system`, `upload`, `part` and `instead` do in it what the crate
+//! - [`Jail`](haul_net::Jail) is the only way into the directory; `file_system`, `upload`, `part` and `instead` do in it what the crate
 //!   `dav-server` wants done, `locks` and `properties` remember what files cannot hold.
 //! - `download` and `file_body` send files; `conditions` are the headers that ask "only if" and "only
 //!   these bytes"; `page` is a directory for people, `propfind` for programs.
@@ -32,13 +32,13 @@ mod file_system;
 mod gate;
 mod handler;
 mod instead;
-mod jail;
 mod limits;
 mod locks;
 mod media_type;
 mod names;
 mod page;
 mod part;
+mod paths;
 mod properties;
 mod propfind;
 mod proppatch;

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use dav_server::fs::OpenOptions;
+use haul_net::Jail;
 use haul_storage::{is_moving_name, is_part_name, temporary_name};
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid,
@@ -18,7 +19,7 @@ use rustix::fs::{
 use rustix::io::{Errno, Result};
 
 use super::described::Described;
-use super::jail::{Jail, trimmed};
+use super::paths::trimmed;
 
 const PRIVATE: Mode = Mode::from_raw_mode(0o600);
 

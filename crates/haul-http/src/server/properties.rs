@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::jail::trimmed;
 use super::limits;
+use super::paths::{is_within, trimmed};
 use super::xml::Name;
 
 /// Properties of files, by their paths.
@@ -133,12 +133,6 @@ impl Kept {
         let paths = paths.take_while(|candidate| candidate.starts_with(path));
         paths.filter(|candidate| is_within(candidate, path)).cloned().collect()
     }
-}
-
-/// Whether a path is another one or below it; neither has a slash at its end.
-pub(super) fn is_within(path: &[u8], directory: &[u8]) -> bool {
-    directory == b"/"
-        || path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 fn weight(path: &[u8], set: &Set) -> usize {

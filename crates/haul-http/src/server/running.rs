@@ -4,14 +4,10 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use haul_net::Admission;
+use haul_net::{Admission, Running, Stopper};
 use haul_storage::{Error, ErrorKind, Result};
-use tokio::net::TcpListener;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::client::Client;
@@ -24,9 +20,6 @@ use super::names::Names;
 use super::share::Share;
 use super::tls::ServerTls;
 use super::visitor::{ClientAction, ClientEvent, Observer};
-
-/// How long nothing is accepted after that failed: mostly there are no descriptors left.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections at once, if nothing is said.
 const CONNECTIONS: usize = 256;
@@ -53,9 +46,7 @@ pub struct DavServerBuilder {
 pub struct DavServer {
     address: SocketAddr,
     fingerprint: Option<String>,
-    stop: watch::Sender<bool>,
-    /// Closed when the last connection has ended.
-    connections: UnboundedReceiver<()>,
+    stopper: Stopper,
 }
 
 impl DavServer {
@@ -92,21 +83,14 @@ impl DavServer {
     }
 
     /// Lets what is under way end, within two seconds, and returns when the last client is gone.
-    pub async fn stop(mut self) {
-        self.stop.send_replace(true);
-        while self.connections.recv().await.is_some() {}
+    pub async fn stop(self) {
+        self.stopper.stop().await;
     }
 }
 
 impl fmt::Debug for DavServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DavServer({})", self.url())
-    }
-}
-
-impl Drop for DavServer {
-    fn drop(&mut self) {
-        self.stop.send_replace(true);
     }
 }
 
@@ -203,10 +187,9 @@ impl DavServerBuilder {
             tls: self.tls.map(|tls| TlsAcceptor::from(tls.config)),
             observer: self.observer,
         });
-        let (stop, stopping) = watch::channel(false);
-        let (alive, connections) = unbounded_channel();
-        tokio::spawn(accept(listener, served, admission, stopping, alive));
-        Ok(DavServer { address, fingerprint, stop, connections })
+        let (stopper, running) = Stopper::new();
+        tokio::spawn(accept(listener, served, admission, running));
+        Ok(DavServer { address, fingerprint, stopper })
     }
 }
 
@@ -215,33 +198,20 @@ async fn accept(
     listener: TcpListener,
     served: Arc<Served>,
     admission: Arc<Admission>,
-    stopping: watch::Receiver<bool>,
-    alive: UnboundedSender<()>,
+    running: Running,
 ) {
-    let mut stop = stopping.clone();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stop.wait_for(|is_stopping| *is_stopping) => return,
-        };
-        let Ok((socket, from)) = accepted else {
-            sleep(PAUSE).await;
-            continue;
-        };
-        let Some(admitted) = admission.enter(from.ip()) else {
-            if served.tls.is_none() {
-                // Whether it arrives is the client's loss.
-                drop(socket.try_write(TOO_MANY));
-            }
-            served.observer.tell(from, ClientAction::TurnedAway);
-            continue;
-        };
+    let of_connections = running.clone();
+    let serve = |socket, from, admitted| {
         let client = Client::new(from, admitted);
-        let connection = connection::serve(Arc::clone(&served), socket, client, stopping.clone());
-        let alive = alive.clone();
-        tokio::spawn(async move {
-            connection.await;
-            drop(alive);
-        });
-    }
+        let running = of_connections.clone();
+        tokio::spawn(connection::serve(Arc::clone(&served), socket, client, running));
+    };
+    let turn_away = |socket: TcpStream, from| {
+        if served.tls.is_none() {
+            // Whether it arrives is the client's loss.
+            drop(socket.try_write(TOO_MANY));
+        }
+        served.observer.tell(from, ClientAction::TurnedAway);
+    };
+    running.accept(listener, &admission, serve, turn_away).await;
 }

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
+use haul_net::Jail;
 use haul_storage::{BufferPool, Error, Result, WorkPool};
 use tokio::sync::Semaphore;
 
-use super::jail::Jail;
 use super::limits;
 use super::locks::Locks;
 use super::properties::Properties;

@@ -1,7 +1,5 @@
-//! What is to be told about a client: that it came, what it asked for, that it went. The server keeps no
-//! log; it tells an observer, from whichever thread it happens on.
+//! What is to be told about a client: that it came, what it asked for, that it went.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +8,10 @@ use std::time::{Duration, Instant};
 use http::{Method, StatusCode};
 
 /// Something about a client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientEvent {
-    /// Where it comes from.
-    pub address: SocketAddr,
-    /// What it did, or what was done to it.
-    pub action: ClientAction,
-}
+pub type ClientEvent = haul_net::ClientEvent<ClientAction>;
+
+/// Who is told about clients.
+pub(super) type Observer = haul_net::Observer<ClientAction>;
 
 /// What happened. Names come from the client as they are: nothing is escaped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,34 +47,6 @@ pub enum ClientAction {
         /// How long it was connected.
         after: Duration,
     },
-}
-
-/// Who is told. It must not block: the server's threads call it.
-#[derive(Clone)]
-pub(super) struct Observer(Arc<dyn Fn(ClientEvent) + Send + Sync>);
-
-impl Observer {
-    pub(super) fn new(told: impl Fn(ClientEvent) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(told))
-    }
-
-    /// Tells it.
-    pub(super) fn tell(&self, address: SocketAddr, action: ClientAction) {
-        (self.0)(ClientEvent { address, action });
-    }
-}
-
-impl Default for Observer {
-    /// Nobody.
-    fn default() -> Self {
-        Self::new(drop)
-    }
-}
-
-impl fmt::Debug for Observer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Observer")
-    }
 }
 
 /// A client that is there. However its connection ends, that is told.

@@ -14,9 +14,9 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, Result};
 
-use super::Platform;
+use super::calls::Platform;
 use super::portable::{rename_by_link, walk};
-use crate::metadata::permissions;
+use crate::stat::permissions;
 use crate::statfs::FileSystem;
 
 #[derive(Debug, Default)]

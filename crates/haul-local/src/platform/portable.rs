@@ -8,7 +8,7 @@ use haul_storage::Range;
 use rustix::fs::{AtFlags, Mode, OFlags, linkat, openat, renameat, statat, unlinkat};
 use rustix::io::{Errno, Result};
 
-use super::Platform;
+use super::calls::Platform;
 use crate::statfs::FileSystem;
 
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
-use haul_net::Admitted;
+use haul_net::{Admitted, Running};
 use russh::keys::{Algorithm, PublicKey};
 use russh::server::{
     Auth, ChannelOpenHandle, Config, Handle, Handler, Msg, PublicKeyOffer, Session,
@@ -15,7 +15,7 @@ use russh::server::{
 };
 use russh::{Channel, ChannelId, ChannelMsg, ChannelOpenFailure, ChannelReadHalf, Disconnect, Pty};
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::answers::{Closed, Outgoing};
@@ -67,7 +67,7 @@ pub(super) struct Arrival {
 pub(super) async fn serve(
     served: Arc<Served>,
     Arrival { socket, from, admitted }: Arrival,
-    mut stop: watch::Receiver<bool>,
+    mut server: Running,
 ) -> std::io::Result<()> {
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
@@ -97,7 +97,7 @@ pub(super) async fn serve(
             visitor.too_late();
             return Ok(());
         }
-        _ = stop.wait_for(|is_stopping| *is_stopping) => return Ok(()),
+        () = server.stopped() => return Ok(()),
     };
     let handle = running.handle();
     let mut is_checked = false;
@@ -113,7 +113,7 @@ pub(super) async fn serve(
                 }
                 is_checked = true;
             }
-            _ = stop.wait_for(|is_stopping| *is_stopping) => break,
+            () = server.stopped() => break,
         }
     }
     let farewell = async {

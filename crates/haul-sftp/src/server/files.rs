@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
+use haul_net::{Jail, proc_path};
 use haul_storage::{Block, BufferPool};
 use rustix::fs::{
     Advice, AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, StatVfs as SystemStatVfs,
@@ -14,7 +15,6 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, IoSlice, pread, pwrite, pwritev};
 
-use super::jail::{Jail, proc_path};
 use super::listing;
 use super::status::Refusal;
 use crate::codec::{Attrs, DATA_HEAD, Name, OpenFlags, Response, StatVfs, data_head};
@@ -61,7 +61,7 @@ impl Open {
         how.set(OFlags::TRUNC, flags.has(OpenFlags::TRUNCATE));
         how.set(OFlags::APPEND, flags.has(OpenFlags::APPEND));
         // A pipe without a writer must not hold up a disk thread, nor a terminal become ours.
-        let file = jail.resolve(path, how | OFlags::NONBLOCK | OFlags::NOCTTY, mode)?;
+        let file = jail.open_as(path, how | OFlags::NONBLOCK | OFlags::NOCTTY, mode)?;
         match FileType::from_raw_mode(fstat(&file)?.st_mode) {
             FileType::RegularFile => {}
             FileType::Directory => return Err(Errno::ISDIR.into()),
@@ -76,7 +76,7 @@ impl Open {
 
     /// Opens a directory for listing.
     pub(super) fn directory(jail: &Jail, path: &[u8]) -> Result<Self> {
-        let file = jail.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
+        let file = jail.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         Ok(Self::Directory(Mutex::new(Dir::new(file)?)))
     }
 

@@ -10,9 +10,6 @@ pub(super) const PACKET: u32 = OPENSSH_PACKET_MAX;
 /// for its head.
 pub(super) const PAYLOAD: u32 = OPENSSH_PACKET_MAX - 1024;
 
-/// The longest path: the kernel's `PATH_MAX`.
-pub(super) const PATH: usize = 4096;
-
 /// Requests of a session that are not answered. OpenSSH's client has 64, sshfs and haul some
 /// hundreds; who has more does not read its answers and is cut.
 pub(super) const REQUESTS: usize = 16_384;

@@ -3,6 +3,7 @@
 
 use std::os::fd::AsFd;
 
+use haul_net::Jail;
 use rustix::fs::{
     AtFlags, FileType, RenameFlags, linkat, mkdirat, renameat, renameat_with, statat, symlinkat,
     unlinkat,
@@ -10,7 +11,6 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::files::{permissions, set_named, stat_vfs, stat_vfs_response};
-use super::jail::Jail;
 use super::listing::{attrs, path_only};
 use super::status::{Refusal, ok, said};
 use crate::codec::{Extended, Request, Response, Status};

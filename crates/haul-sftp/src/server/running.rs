@@ -5,7 +5,6 @@
 //! goes to the one that has fewest.
 
 use std::fmt;
-use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdTcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,14 +12,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
-use haul_net::Admission;
+use haul_net::{Admission, Running, Stopper};
 use haul_storage::{Error, ErrorKind, Result};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 
 use super::connection::{self, Arrival, Served};
 use super::credentials::Credentials;
@@ -32,9 +30,6 @@ use super::visitor::{ClientAction, ClientEvent, Observer};
 /// Connections beyond one for each session: clients that open one and then another. Who has not logged
 /// in may have as many, or three quarters of all if that is more.
 const SPARE_CONNECTIONS: usize = 32;
-
-/// How long nothing is accepted after that failed: mostly there are no descriptors left.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a client may take to log in. sshd allows two minutes (`LoginGraceTime`), within which
 /// somebody types; here most have a key.
@@ -60,9 +55,7 @@ pub struct SftpServer {
     address: SocketAddr,
     fingerprint: String,
     public_key: String,
-    stop: watch::Sender<bool>,
-    /// Closed when the last thread has ended.
-    threads: UnboundedReceiver<()>,
+    stopper: Stopper,
 }
 
 impl SftpServer {
@@ -96,21 +89,14 @@ impl SftpServer {
     }
 
     /// Tells all clients, and returns when the last is gone, or was cut because it did not go.
-    pub async fn stop(mut self) {
-        self.stop.send_replace(true);
-        while self.threads.recv().await.is_some() {}
+    pub async fn stop(self) {
+        self.stopper.stop().await;
     }
 }
 
 impl fmt::Debug for SftpServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SftpServer({})", self.address)
-    }
-}
-
-impl Drop for SftpServer {
-    fn drop(&mut self) {
-        self.stop.send_replace(true);
     }
 }
 
@@ -207,34 +193,28 @@ impl SftpServerBuilder {
             login_grace: self.login_grace,
             observer: self.observer,
         });
-        let (stop, stopping) = watch::channel(false);
-        let threads = start(&served, listener, &stopping)?;
+        let (stopper, running) = Stopper::new();
+        start(&served, listener, &running)?;
         Ok(SftpServer {
             address,
             fingerprint: host_key.fingerprint(),
             public_key: host_key.public_line()?,
-            stop,
-            threads,
+            stopper,
         })
     }
 }
 
-/// Starts the threads; the result is closed when all have ended.
-fn start(
-    served: &Arc<Served>,
-    listener: StdTcpListener,
-    stopping: &watch::Receiver<bool>,
-) -> Result<UnboundedReceiver<()>> {
+/// Starts the threads.
+fn start(served: &Arc<Served>, listener: StdTcpListener, running: &Running) -> Result<()> {
     let failed = |error| Error::from_io("start a thread", error);
-    let (alive, threads) = unbounded_channel();
     let mut workers = Vec::new();
     let count = available_parallelism().map_or(2, usize::from).clamp(1, THREADS);
     let spawn = |work: Box<dyn FnOnce(Runtime) + Send>| {
         let runtime = RuntimeBuilder::new_current_thread().enable_all().build().map_err(failed)?;
-        let alive: UnboundedSender<()> = alive.clone();
+        let running = running.clone();
         let run = move || {
             work(runtime);
-            drop(alive);
+            drop(running);
         };
         thread::Builder::new().name("haul-sftp".to_owned()).spawn(run).map_err(failed)
     };
@@ -243,7 +223,7 @@ fn start(
         let load = Arc::new(AtomicUsize::new(0));
         let worker = Worker {
             served: Arc::clone(served),
-            stopping: stopping.clone(),
+            running: running.clone(),
             load: Arc::clone(&load),
         };
         spawn(Box::new(move |runtime| runtime.block_on(worker.run(arrivals))))?;
@@ -251,11 +231,11 @@ fn start(
     }
     let most = served.share.options.sessions.saturating_add(SPARE_CONNECTIONS);
     let admission = Admission::new(most, SPARE_CONNECTIONS.max(most - most / 4));
-    let (observer, stopping) = (served.observer.clone(), stopping.clone());
+    let (observer, running) = (served.observer.clone(), running.clone());
     spawn(Box::new(move |runtime| {
-        runtime.block_on(accept(listener, workers, &admission, observer, stopping));
+        runtime.block_on(accept(listener, workers, &admission, observer, running));
     }))?;
-    Ok(threads)
+    Ok(())
 }
 
 /// Accepts connections and gives each to the thread that has fewest.
@@ -264,39 +244,30 @@ async fn accept(
     workers: Vec<(Arc<AtomicUsize>, UnboundedSender<Arrival>)>,
     admission: &Arc<Admission>,
     observer: Observer,
-    mut stopping: watch::Receiver<bool>,
+    running: Running,
 ) {
     let Ok(listener) = TcpListener::from_std(listener) else { return };
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stopping.wait_for(|is_stopping| *is_stopping) => return,
-        };
-        let accepted = accepted.and_then(|(socket, from)| Ok((socket.into_std()?, from)));
-        let Ok((mut socket, from)) = accepted else {
-            sleep(PAUSE).await;
-            continue;
-        };
-        let Some(admitted) = admission.enter(from.ip()) else {
-            // RFC 4253, section 4.2, lets a server say something before its version. Whether it
-            // arrives is the client's loss.
-            drop(socket.write_all(b"haul: too many connections; try again later\r\n"));
-            observer.tell(from, ClientAction::TurnedAway);
-            continue;
-        };
-        if let Some((load, worker)) =
-            workers.iter().min_by_key(|(load, _)| load.load(Ordering::Relaxed))
-        {
+    let serve = |socket: TcpStream, from, admitted| {
+        let least = workers.iter().min_by_key(|(load, _)| load.load(Ordering::Relaxed));
+        // A socket that fails before it is used is a client that is gone.
+        if let (Some((load, worker)), Ok(socket)) = (least, socket.into_std()) {
             load.fetch_add(1, Ordering::Relaxed);
             // A thread ends only when the server stops.
             drop(worker.send(Arrival { socket, from, admitted }));
         }
-    }
+    };
+    let turn_away = |socket: TcpStream, from| {
+        // RFC 4253, section 4.2, lets a server say something before its version. Whether it
+        // arrives is the client's loss.
+        drop(socket.try_write(b"haul: too many connections; try again later\r\n"));
+        observer.tell(from, ClientAction::TurnedAway);
+    };
+    running.accept(listener, admission, serve, turn_away).await;
 }
 
 struct Worker {
     served: Arc<Served>,
-    stopping: watch::Receiver<bool>,
+    running: Running,
     /// How many connections it has.
     load: Arc<AtomicUsize>,
 }
@@ -304,12 +275,12 @@ struct Worker {
 impl Worker {
     async fn run(self, mut arrivals: UnboundedReceiver<Arrival>) {
         let mut connections = JoinSet::new();
-        let mut stopping = self.stopping.clone();
+        let mut running = self.running.clone();
         loop {
             tokio::select! {
                 Some(arrival) = arrivals.recv() => {
                     let served = Arc::clone(&self.served);
-                    let connection = connection::serve(served, arrival, self.stopping.clone());
+                    let connection = connection::serve(served, arrival, self.running.clone());
                     let load = Loaded(Arc::clone(&self.load));
                     connections.spawn(async move {
                         // A socket that fails before it is used is a client that is gone.
@@ -318,7 +289,7 @@ impl Worker {
                     });
                 }
                 Some(_) = connections.join_next() => {}
-                _ = stopping.wait_for(|is_stopping| *is_stopping) => break,
+                () = running.stopped() => break,
             }
         }
         while connections.join_next().await.is_some() {}

@@ -43,7 +43,7 @@ use crate::codec::{CodecError, DATA_HEAD, Deframer, Extended, Frame, Request, Re
 const LISTING: usize = limits::ENTRIES * 700;
 
 /// The most that an answer with a path takes: the path, twice, and numbers.
-const NAMED: usize = 2 * limits::PATH + 64;
+const NAMED: usize = 2 * haul_net::PATH_MAX + 64;
 
 /// How long a session that is cut may take to hand on the answers that it has.
 const FAREWELL: Duration = Duration::from_secs(1);

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 
+use haul_net::Jail;
 use haul_storage::{BufferPool, Error, Result, WorkPool};
 
-use super::jail::Jail;
 use super::limits;
 use crate::codec::DATA_HEAD;
 

@@ -66,30 +66,6 @@ struct Span {
 }
 
 impl HostList {
-    /// Parses one list.
-    pub fn parse(text: &str) -> Result<Self, HostListError> {
-        parse::list(text)
-    }
-
-    /// Parses a file of lists, one a line; blank lines and what follows a `#` do not count.
-    pub fn parse_lines(text: &str) -> Result<Self, HostListError> {
-        let mut all = Self::default();
-        for (index, line) in text.lines().enumerate() {
-            let list = line.split_once('#').map_or(line, |(list, _)| list).trim();
-            if list.is_empty() {
-                continue;
-            }
-            let numbered = |error: HostListError| HostListError { line: Some(index + 1), ..error };
-            let list = Self::parse(list).map_err(numbered)?;
-            all.count += list.count;
-            all.terms.extend(list.terms);
-            if all.count > MOST_HOSTS {
-                return Err(numbered(HostListError::new(line, 0, parse::TOO_MANY)));
-            }
-        }
-        Ok(all)
-    }
-
     /// How many hosts there are, those that are in it twice counted twice; at most [`MOST_HOSTS`].
     pub const fn len(&self) -> u64 {
         self.count

@@ -2,7 +2,7 @@
 
 use super::{HostList, HostListError, LONGEST_HOST, MOST_HOSTS, Part, Span, Term};
 
-pub(super) const TOO_MANY: &str = "more than 65 536 hosts";
+const TOO_MANY: &str = "more than 65 536 hosts";
 const NO_HOST: &str = "a host is missing here";
 const NO_NUMBER: &str = "a number is missing here";
 const UNCLOSED: &str = "'[' without ']'";
@@ -10,7 +10,33 @@ const UNCLOSED: &str = "'[' without ']'";
 /// Numbers with more digits would not fit into 64 bits.
 const MOST_DIGITS: usize = 18;
 
-pub(super) fn list(text: &str) -> Result<HostList, HostListError> {
+impl HostList {
+    /// Parses one list.
+    pub fn parse(text: &str) -> Result<Self, HostListError> {
+        list(text)
+    }
+
+    /// Parses a file of lists, one a line; blank lines and what follows a `#` do not count.
+    pub fn parse_lines(text: &str) -> Result<Self, HostListError> {
+        let mut all = Self::default();
+        for (index, line) in text.lines().enumerate() {
+            let list = line.split_once('#').map_or(line, |(list, _)| list).trim();
+            if list.is_empty() {
+                continue;
+            }
+            let numbered = |error: HostListError| HostListError { line: Some(index + 1), ..error };
+            let list = Self::parse(list).map_err(numbered)?;
+            all.count += list.count;
+            all.terms.extend(list.terms);
+            if all.count > MOST_HOSTS {
+                return Err(numbered(HostListError::new(line, 0, TOO_MANY)));
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn list(text: &str) -> Result<HostList, HostListError> {
     let mut parser = Parser { text, at: 0 };
     let mut list = HostList::default();
     loop {

@@ -6,9 +6,16 @@ use super::Location;
 use super::parse::{looks_like_ticket, shown_of_ticket, split_scheme, split_scp};
 use crate::{RelPath, text};
 
-pub(super) struct Below<'a> {
-    pub(super) location: &'a Location,
-    pub(super) path: &'a RelPath,
+impl Location {
+    /// This location with `path` below it, for people to read.
+    pub fn display<'a>(&'a self, path: &'a RelPath) -> impl fmt::Display + 'a {
+        Below { location: self, path }
+    }
+}
+
+struct Below<'a> {
+    location: &'a Location,
+    path: &'a RelPath,
 }
 
 impl fmt::Display for Below<'_> {

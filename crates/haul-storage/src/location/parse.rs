@@ -9,7 +9,32 @@ use super::{Location, LocationError, Scheme};
 /// What was parsed, or the cause in fixed words.
 type Parsed<T> = Result<T, &'static str>;
 
-pub(super) fn location(argument: &OsStr) -> Result<Location, LocationError> {
+impl Location {
+    /// Parses any of the forms that the module's head lists.
+    ///
+    /// # Errors
+    /// The argument has none of them, or a part that a location of that form cannot have.
+    pub fn parse(argument: impl AsRef<OsStr>) -> Result<Self, LocationError> {
+        location(argument.as_ref())
+    }
+
+    /// `name:path` read as scp's `host:path`; every other form stays as it is.
+    #[must_use]
+    pub fn as_ssh_host(self) -> Self {
+        match self {
+            Self::Named { name, path } => {
+                let scheme = Scheme::Sftp;
+                // That it can be converted was seen when it was parsed.
+                let host = ascii_host(&name).unwrap_or(name);
+                let (user, port, query, written) = (None, None, None, None);
+                Self::Remote { scheme, user, host, port, path, query, written }
+            }
+            other => other,
+        }
+    }
+}
+
+fn location(argument: &OsStr) -> Result<Location, LocationError> {
     if argument.is_empty() {
         return Err(LocationError { text: String::new(), cause: "is empty" });
     }
@@ -206,7 +231,7 @@ fn parse_port(text: Option<&str>) -> Parsed<Option<u16>> {
 }
 
 /// A host name as DNS knows it; ASCII stays as it is, in whatever letters.
-pub(super) fn ascii_host(host: &str) -> Parsed<String> {
+fn ascii_host(host: &str) -> Parsed<String> {
     check_host(host)?;
     if host.is_ascii() {
         return Ok(host.to_owned());

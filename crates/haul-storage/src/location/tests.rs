@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStringExt;
 use proptest::prelude::*;
 
 use super::*;
+use crate::RelPath;
 
 const TICKET: &str = "haul1abcdefghijklmnopqrstuvwxyz234567";
 

@@ -20,6 +20,18 @@ pub struct Builder {
     options: Options,
 }
 
+impl MemoryStorage {
+    /// An empty storage that can do everything and has no link before it.
+    pub fn new() -> Arc<Self> {
+        Builder::default().build()
+    }
+
+    /// An empty storage with other properties.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
 impl Default for Builder {
     fn default() -> Self {
         Self {

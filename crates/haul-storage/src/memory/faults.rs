@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::lock;
+use super::lock::lock;
 use crate::{ErrorKind, RelPath, Retry};
 
 /// A call of one of the traits. A stream counts as one call, when it is first polled.
@@ -254,7 +254,7 @@ impl When {
     /// # Panics
     /// If it is no [`RelPath`].
     pub fn path(mut self, path: impl AsRef<[u8]>) -> Self {
-        self.path = Some(super::path(path));
+        self.path = Some(super::path::path(path));
         self
     }
 

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::data::Data;
+use super::lock::lock;
+use super::path::path;
 use super::tree::{Content, Node, Refusal, Tree};
-use super::{MemoryStorage, Pattern, lock, path};
+use super::{MemoryStorage, Pattern};
 use crate::{Block, Entry, EntryKind, Metadata, Range, RelPath, SpecialKind, Timestamp, part_name};
 
 impl MemoryStorage {
@@ -18,7 +20,7 @@ impl MemoryStorage {
     pub fn add_file(&self, at: impl AsRef<[u8]>, content: impl AsRef<[u8]>) {
         let mut data = Data::new();
         let block = Block::from(Bytes::copy_from_slice(content.as_ref()));
-        check(&path(&at), data.write(0, &block).map_err(super::storage::not_the_pattern));
+        check(&path(&at), data.write(0, &block).map_err(Refusal::not_the_pattern));
         self.add(&path(at), Content::File(data));
     }
 
@@ -35,7 +37,7 @@ impl MemoryStorage {
         data.resize(size);
         for (offset, piece) in pieces {
             let block = Block::from(Bytes::copy_from_slice(piece));
-            check(&path(&at), data.write(*offset, &block).map_err(super::storage::not_the_pattern));
+            check(&path(&at), data.write(*offset, &block).map_err(Refusal::not_the_pattern));
         }
         self.add(&path(at), Content::File(data));
     }
@@ -82,9 +84,7 @@ impl MemoryStorage {
     /// Changes a file in place, as a program does that writes to it: whoever reads it sees that.
     pub fn overwrite(&self, at: impl AsRef<[u8]>, offset: u64, content: impl AsRef<[u8]>) {
         let block = Block::from(Bytes::copy_from_slice(content.as_ref()));
-        self.alter(&path(at), |data| {
-            data.write(offset, &block).map_err(super::storage::not_the_pattern)
-        });
+        self.alter(&path(at), |data| data.write(offset, &block).map_err(Refusal::not_the_pattern));
     }
 
     /// Cuts or lengthens a file in place.

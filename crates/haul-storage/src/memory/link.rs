@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio::time::{Instant, sleep_until};
 
-use super::lock;
+use super::lock::lock;
 use crate::LinkStatus;
 
 /// What link to simulate.

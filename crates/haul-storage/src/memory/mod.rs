@@ -9,7 +9,7 @@
 //! - move files of many GiB that nobody stores ([`Pattern`]),
 //! - look at everything from behind: see `inspect.rs`.
 //!
-//! Rooms: `tree` has names and nodes, `data` the content of a file, `storage`, `read` and `write`
+//! Files: `tree` has names and nodes, `data` the content of a file, `storage`, `read` and `write`
 //! implement the traits, `shared` leads every call through `faults` and `link`.
 
 mod builder;
@@ -17,6 +17,8 @@ mod data;
 mod faults;
 mod inspect;
 mod link;
+mod lock;
+mod path;
 mod pattern;
 mod read;
 mod shared;
@@ -24,9 +26,7 @@ mod storage;
 mod tree;
 mod write;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use crate::RelPath;
+use std::sync::Arc;
 
 pub use builder::Builder;
 pub use faults::{Faults, Operation, When};
@@ -40,16 +40,6 @@ pub struct MemoryStorage {
 }
 
 impl MemoryStorage {
-    /// An empty storage that can do everything and has no link before it.
-    pub fn new() -> Arc<Self> {
-        Builder::default().build()
-    }
-
-    /// An empty storage with other properties.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
     /// To order faults and to count calls.
     pub fn faults(&self) -> &Faults {
         &self.shared.faults
@@ -58,18 +48,6 @@ impl MemoryStorage {
     /// What went over the simulated link; nothing without one.
     pub fn traffic(&self) -> LinkTraffic {
         self.shared.link.as_ref().map(|link| link.traffic()).unwrap_or_default()
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A path given by a test.
-fn path(bytes: impl AsRef<[u8]>) -> RelPath {
-    match RelPath::parse(&bytes) {
-        Ok(path) => path,
-        Err(error) => panic!("the path {:?} {error}", bytes.as_ref().escape_ascii().to_string()),
     }
 }
 

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use super::data::Data;
 use super::faults::{Change, Failure, Verdict};
 use super::link::{Link, Refused};
+use super::lock::lock;
 use super::tree::{Content, Node, Refusal, Seen, Tree};
-use super::{Faults, Operation, Pattern, lock};
+use super::{Faults, Operation, Pattern};
 use crate::{Capabilities, Entry, Error, ErrorKind, Identity, Location, Metadata, RelPath, Result};
 
 #[derive(Debug)]

@@ -6,11 +6,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream;
 
+use super::lock::lock;
 use super::read::MemoryReader;
 use super::shared::Shared;
 use super::tree::{Content, Node, Refusal, Tree};
 use super::write::MemoryWriter;
-use super::{MemoryStorage, Operation, lock};
+use super::{MemoryStorage, Operation};
 use crate::{
     Block, Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, ErrorKind, LinkKind,
     LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result, SmallFile, Space,
@@ -238,16 +239,11 @@ fn write_whole(
     let size = block.len() as u64;
     shared.room(&tree, size, size)?;
     let mut data = shared.new_data(path);
-    data.write(0, block).map_err(not_the_pattern)?;
+    data.write(0, block).map_err(Refusal::not_the_pattern)?;
     let node = tree.node(Content::File(data));
     tree.attach(path, Arc::clone(&node), options.replace)?;
     node.lock().set(&options.metadata, &shared.capabilities);
     Ok(())
-}
-
-pub(super) fn not_the_pattern(offset: u64) -> Refusal {
-    let cause = format!("byte {offset} is not that of the expected pattern");
-    Refusal { kind: ErrorKind::Corrupt, cause }
 }
 
 /// The regular file at `path`.

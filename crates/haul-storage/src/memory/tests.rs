@@ -5,10 +5,11 @@ use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt};
 use tokio::time::Instant;
 
+use super::path::path;
 use super::*;
 use crate::{
-    Block, CommitOptions, CreateOptions, ErrorKind, Metadata, Range, Result, Storage, StorageExt,
-    Writes,
+    Block, CommitOptions, CreateOptions, ErrorKind, Metadata, Range, RelPath, Result, Storage,
+    StorageExt, Writes,
 };
 
 const MIB: u64 = 1 << 20;

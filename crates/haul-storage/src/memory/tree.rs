@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::data::Data;
-use super::lock;
+use super::lock::lock;
 use crate::{
     Capabilities, Entry, EntryKind, ErrorKind, FileId, KeptTimes, Metadata, RelPath, SpecialKind,
     Timestamp, UNKNOWN_SIZE,
@@ -23,6 +23,12 @@ pub(super) struct Refusal {
 impl Refusal {
     pub(super) fn new(kind: ErrorKind, cause: &str) -> Self {
         Self { kind, cause: cause.to_owned() }
+    }
+
+    /// The byte at `offset` is not that of the content that the storage was told to expect.
+    pub(super) fn not_the_pattern(offset: u64) -> Self {
+        let cause = format!("byte {offset} is not that of the expected pattern");
+        Self { kind: ErrorKind::Corrupt, cause }
     }
 }
 

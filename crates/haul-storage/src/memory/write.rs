@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 
+use super::Operation;
+use super::lock::lock;
 use super::read::MemoryReader;
 use super::shared::Shared;
-use super::storage::not_the_pattern;
 use super::tree::{Content, Node, Refusal, Tree};
-use super::{Operation, lock};
 use crate::{
     Block, CommitOptions, CreateOptions, ErrorKind, Range, ReadAt, RelPath, Result, WriteAt,
     Writes, journal_name, part_name,
@@ -113,7 +113,7 @@ impl MemoryWriter {
             self.node.lock().data()?.resize(offset);
             *next = Range::new(range.end(), 0);
         }
-        self.node.lock().data()?.write(offset, block).map_err(not_the_pattern)
+        self.node.lock().data()?.write(offset, block).map_err(Refusal::not_the_pattern)
     }
 
     fn finish(&self, size: u64, options: &CommitOptions) -> Result<(), Refusal> {

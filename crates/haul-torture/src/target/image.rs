@@ -5,8 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::keeps::Keeps;
 use super::local::{mount, on};
-use super::{Guard, Keeps, Made, Site, Target, is_root};
+use super::ready::{Guard, Made, Site, Target, is_root};
 use crate::at;
 use crate::names::Alphabet;
 

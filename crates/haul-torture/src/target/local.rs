@@ -4,8 +4,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::{Guard, Keeps, Made, Site, Target, is_root, unix_features};
+use super::keeps::Keeps;
+use super::ready::{Guard, Made, Site, Target, is_root};
 use crate::at;
+use crate::grow::Features;
+use crate::names::Alphabet;
 
 /// The file system of the working directory.
 pub(super) fn disk(site: &Site<'_>) -> io::Result<Made> {
@@ -69,4 +72,24 @@ fn takes_xattrs(directory: &Path) -> io::Result<bool> {
     let taken = rustix::fs::lsetxattr(directory, "user.try", b"1", flags).is_ok();
     fs::remove_dir(directory).map_err(|error| at("removing", directory, &error))?;
     Ok(taken)
+}
+
+/// Everything that a file system of Unix can hold.
+fn unix_features() -> Features {
+    Features {
+        alphabet: Alphabet::Bytes,
+        like_own: true,
+        modes: true,
+        owners: is_root(),
+        set_id: true,
+        locked: is_root(),
+        symlinks: true,
+        hard_links: true,
+        xattrs: true,
+        specials: true,
+        in_place: true,
+        alike: true,
+        far_times: true,
+        largest: u64::MAX,
+    }
 }

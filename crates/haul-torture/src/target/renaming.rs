@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::image::find;
+use super::keeps::Keeps;
 use super::local::on;
-use super::{Guard, Keeps, Made, Site, Target, is_root};
+use super::ready::{Guard, Made, Site, Target, is_root};
 use crate::at;
 use crate::names::Alphabet;
 

@@ -9,8 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::image::find;
+use super::keeps::Keeps;
 use super::local::on;
-use super::{Guard, Keeps, Made, Site, Target, is_root};
+use super::ready::{Guard, Made, Site, Target, is_root};
 use crate::at;
 use crate::grow::Features;
 

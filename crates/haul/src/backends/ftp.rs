@@ -8,11 +8,11 @@ use haul_http::client::Proxies;
 use haul_net::{PasswordSource, Waits};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Scheme};
 
-use super::Place;
-use super::http::{INSECURE, tls_options};
+use super::place::{Place, at_root, rel_path, split};
 use super::secrets::Secrets;
-use super::sftp::{at_root, journals, rel_path, split};
+use super::state::journals;
 use super::threads::LaneThreads;
+use super::tls::{INSECURE, tls_options};
 use crate::args::RemoteArgs;
 use crate::output::{Printer, human};
 use crate::terminal::Terminal;

@@ -13,21 +13,18 @@ use haul_http::client::{
 use haul_http::parse::href::{decode, encode_path};
 use haul_http::parse::netrc::Netrc;
 use haul_http::parse::{Origin, Url, WebScheme};
-use haul_net::tls::{Identity, TlsOptions};
 use haul_net::{PasswordSource, Waits};
 use haul_storage::{Error, ErrorKind, Location, ReadAt as _, RelPath, Result, Scheme};
 
-use super::Place;
 use super::headers::CookieFiles;
+use super::place::{Place, at_root, rel_path};
 use super::secrets::Secrets;
-use super::sftp::{at_root, journals, rel_path};
+use super::state::journals;
 use super::threads::LaneThreads;
-use crate::args::{RemoteArgs, TlsArgs};
+use super::tls::{INSECURE, tls_options};
+use crate::args::RemoteArgs;
 use crate::output::{Printer, human};
 use crate::terminal::Terminal;
-
-pub(super) const INSECURE: &str =
-    "--insecure: the server is not verified, and anyone on the path can read and change everything";
 
 /// What files that were opened may keep in memory until they are read, all together.
 const BEGINNINGS_MOST: u64 = 32 << 20;
@@ -338,14 +335,6 @@ fn parts(location: &Location) -> Result<(HostKey, Url)> {
 
 fn is_dav(location: &Location) -> bool {
     matches!(location, Location::Remote { scheme: Scheme::Dav | Scheme::Davs, .. })
-}
-
-pub(super) fn tls_options(tls: &TlsArgs) -> TlsOptions {
-    let identity = tls.certificate.clone().map(|certificate| Identity {
-        key: tls.key.clone().unwrap_or_else(|| certificate.clone()),
-        certificate,
-    });
-    TlsOptions { authorities: tls.authorities.clone(), insecure: tls.insecure, identity }
 }
 
 /// The directory of an encoded path, with its slash, and the name in it.

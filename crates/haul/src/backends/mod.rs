@@ -9,10 +9,13 @@ mod ftp;
 mod headers;
 mod http;
 mod mirrors;
+mod place;
 mod remotes;
 mod secrets;
 mod sftp;
+mod state;
 mod threads;
+mod tls;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -32,6 +35,8 @@ use haul_storage::{
 };
 
 pub(crate) use self::http::netrc_of;
+pub(crate) use self::place::Place;
+use self::place::invalid;
 use self::remotes::Remotes;
 pub(crate) use self::secrets::secret_of;
 pub(crate) use self::sftp::settings_of;
@@ -53,21 +58,6 @@ pub(crate) fn expected_lanes(settings: &haul_engine::Settings) -> usize {
         WindowProfile::Aggressive => MOST_LANES,
     });
     lanes.min(MOST_LANES)
-}
-
-/// Something in an opened storage.
-#[derive(Debug, Clone)]
-pub(crate) struct Place {
-    /// The storage.
-    pub(crate) storage: Arc<dyn Storage>,
-    /// Where in it.
-    pub(crate) path: RelPath,
-    /// Whether a directory is there.
-    pub(crate) is_directory: bool,
-    /// Whether anything is there.
-    pub(crate) exists: bool,
-    /// The canonical path, if it is on a disk of this machine.
-    pub(crate) local: Option<PathBuf>,
 }
 
 /// Opens storages, each directory once, and their threads: some that read and some that write.
@@ -485,10 +475,6 @@ fn name_of(path: &Path, location: &Location) -> Result<RelPath> {
 
 fn at(location: &Location, operation: &'static str, error: io::Error) -> Error {
     Error::from_io(operation, error).at(location)
-}
-
-fn invalid(location: &Location, error: haul_storage::RelPathError) -> Error {
-    Error::new(ErrorKind::InvalidInput, "open").at(location).because(format!("the name {error}"))
 }
 
 /// What a remote is without a path below it.

@@ -9,10 +9,10 @@ use haul_http::parse::proxy;
 use haul_net::Waits;
 use haul_storage::{Error, ErrorKind, Location, Result, Scheme};
 
-use super::Place;
 use super::ftp::FtpPlaces;
 use super::headers::{self, CookieFiles};
 use super::http::HttpPlaces;
+use super::place::Place;
 use super::secrets::Secrets;
 use super::sftp::SftpPlaces;
 use super::threads::LaneThreads;

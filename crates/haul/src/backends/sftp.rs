@@ -1,9 +1,8 @@
 //! Places on SFTP servers. One host is one set of lanes, however many locations are on it.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{env, fs};
 
 use haul_net::Waits;
 use haul_sftp::codec::FileKind;
@@ -11,8 +10,9 @@ use haul_sftp::ssh::{ConfigFile, PasswordSource, Pins, Setting, SshHost, SshOpti
 use haul_sftp::{Nearest, SftpHost, SftpStorage, SshDial};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage};
 
-use super::Place;
+use super::place::{Place, at_root, rel_path, split};
 use super::secrets::Secrets;
+use super::state::{journals, state};
 use super::threads::LaneThreads;
 use crate::args::RemoteArgs;
 use crate::output::{Printer, human};
@@ -231,42 +231,4 @@ pub(crate) fn settings_of(
     remote: &RemoteArgs,
 ) -> Result<Vec<Setting>> {
     describe(user, host, port, &options_of(remote, &Waits::default()))
-}
-
-/// Where journals of uploads lie. Without a home there is none, and uploads are not continued.
-pub(super) fn journals() -> Option<PathBuf> {
-    let directory = state("journals")?;
-    fs::create_dir_all(&directory).ok()?;
-    Some(directory)
-}
-
-/// A directory of haul's in the XDG state directory, which need not be there.
-fn state(name: &str) -> Option<PathBuf> {
-    let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".local/state"));
-    Some(state.or_else(home)?.join("haul").join(name))
-}
-
-/// The location of a storage's root, for people.
-pub(super) fn at_root(location: &Location, root: &[u8]) -> Location {
-    let mut at = location.clone();
-    if let Location::Remote { path, written, .. } = &mut at {
-        *path = root.to_owned();
-        *written = None;
-    }
-    at
-}
-
-/// The directory of an absolute path, and the name in it.
-pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-    (&path[..slash.max(1)], &path[(slash + 1).min(path.len())..])
-}
-
-pub(super) fn rel_path(location: &Location, names: &[&[u8]]) -> Result<RelPath> {
-    let mut path = RelPath::root();
-    for name in names {
-        path = path.join(name).map_err(|error| super::invalid(location, error))?;
-    }
-    Ok(path)
 }

@@ -15,10 +15,10 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer, ValueDeserializer};
 
+use super::contents::{Config, Entry, Remote};
 use super::fault::{Fault, Section, did_you_mean};
-use super::{Config, Entry, Remote};
 use crate::options::Options;
-use crate::settings::BUILT_IN_PROFILES;
+use crate::profiles::BUILT_IN_PROFILES;
 
 /// The tables at the top.
 const TABLES: [&str; 3] = ["defaults", "profile", "remote"];

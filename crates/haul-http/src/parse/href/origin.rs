@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::HrefError;
+use super::error::HrefError;
 
 /// With or without TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::encoding::encode_target;
-use super::{HrefError, LONGEST, Origin, WebScheme};
+use super::error::{HrefError, LONGEST};
+use super::origin::{Origin, WebScheme};
 
 /// An absolute `http` or `https` URL without user and fragment.
 ///

@@ -5,8 +5,11 @@
 //! has its links followed instead of being saved, so each of these is narrow.
 
 use super::super::href::{Base, Target, resolve};
-use super::PREFIX;
 use super::html::{self, Html, Piece, Tag};
+
+/// How much of a page [`is_index`] wants to see, if there is as much. rclone's has 10 KiB of style
+/// before anything can be told.
+pub const PREFIX: usize = 64 << 10;
 
 /// Titles of listings, whatever the path. With the slash: a document can be about an index of something.
 const TITLES: [&str; 3] = ["index of /", "directory listing for /", "directory: /"];

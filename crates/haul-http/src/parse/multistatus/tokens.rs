@@ -5,7 +5,7 @@
 
 use quick_xml::parser::{ElementParser, Parser};
 
-use super::MultistatusError;
+use super::limits::MultistatusError;
 
 /// A piece of the document, without the signs around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,10 @@ use quick_xml::escape::{resolve_xml_entity, unescape_with};
 use quick_xml::events::BytesStart;
 use quick_xml::name::{NamespaceResolver, QName, ResolveResult};
 
+use super::limits::{Limits, MultistatusError};
+use super::resource::Resource;
 use super::tokens::Token;
-use super::{Limits, MultistatusError, Resource};
+
 use crate::parse::dates;
 
 /// What an open element is.

@@ -3,7 +3,18 @@
 
 use std::path::PathBuf;
 
-use super::reader::Query;
+/// Who asks, and for which host.
+#[derive(Debug, Clone)]
+pub struct Query {
+    /// The host as the user wrote it.
+    pub host: String,
+    /// The name of the local user.
+    pub local_user: String,
+    /// The local user's home directory.
+    pub home: PathBuf,
+    /// This machine's name.
+    pub local_host: String,
+}
 
 /// The local user and machine, asking for `host`.
 pub fn query(host: &str) -> Query {

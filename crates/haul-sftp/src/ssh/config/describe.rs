@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use haul_storage::Result;
 
+pub use super::origin::Origin;
 use super::world::RealWorld;
 use super::{HostConfig, Route, StrictHostKeys, account, finish, gather, refused};
 use crate::ssh::options::SshOptions;
@@ -18,26 +19,6 @@ pub struct Setting {
     pub value: String,
     /// Who says so.
     pub origin: Origin,
-}
-
-/// Where a setting comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// It was passed in: the location has it.
-    Given,
-    /// An option of the command line.
-    CommandLine,
-    /// A line of a file in the format of ssh_config(5).
-    File {
-        /// The file.
-        path: PathBuf,
-        /// From 1.
-        line: usize,
-    },
-    /// A variable of the environment.
-    Environment(&'static str),
-    /// Nobody says anything else.
-    Default,
 }
 
 /// The settings of a host that decide where a connection goes and who signs in.

@@ -13,6 +13,7 @@ mod expand;
 mod guard;
 pub mod jump;
 mod lexer;
+mod origin;
 mod reader;
 mod settings;
 mod world;
@@ -23,12 +24,13 @@ use std::time::Duration;
 use haul_net::Family;
 use haul_storage::{Error, ErrorKind, Result};
 
-use self::describe::Origin;
+use self::account::Query;
 pub use self::jump::Hop;
-use self::reader::{Query, Reader, World};
+use self::origin::Origin;
+use self::reader::Reader;
 pub use self::settings::StrictHostKeys;
 use self::settings::{Canonicalize, Proxy, Settings};
-use self::world::RealWorld;
+use self::world::{RealWorld, World};
 use super::choice;
 use super::options::{ConfigFile, SshOptions};
 

@@ -8,47 +8,20 @@
 //! It does no input or output itself: files, globs and commands of `Match exec` go through a
 //! [`World`], which tests replace.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use haul_storage::{Error, ErrorKind, Result};
 
-use super::describe::Origin;
+use super::account::Query;
 use super::expand::Tokens;
 use super::lexer::{self, Line};
+use super::origin::Origin;
 use super::settings::{Refusal, Settings};
+use super::world::World;
 use crate::ssh::pattern;
 
 /// How deep files may include each other, as in OpenSSH.
 const MAX_DEPTH: usize = 16;
-
-/// What the reader needs from outside.
-pub trait World {
-    /// The text of a file. `guarded`: it is refused if somebody else could have written it.
-    ///
-    /// # Errors
-    /// Those of the operating system.
-    fn read(&self, path: &Path, guarded: bool) -> io::Result<String>;
-    /// The files that a glob pattern names, sorted.
-    fn glob(&self, pattern: &str) -> Vec<PathBuf>;
-    /// Whether a command line ends with status 0.
-    fn succeeds(&self, command: &str) -> bool;
-    /// Whether a host name has an address.
-    fn resolves(&self, name: &str) -> bool;
-}
-
-/// Who asks, and for which host.
-#[derive(Debug, Clone)]
-pub struct Query {
-    /// The host as the user wrote it.
-    pub host: String,
-    /// The name of the local user.
-    pub local_user: String,
-    /// The local user's home directory.
-    pub home: PathBuf,
-    /// This machine's name.
-    pub local_host: String,
-}
 
 /// One reading of all files for one host.
 #[derive(Debug)]

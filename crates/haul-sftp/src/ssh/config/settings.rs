@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use haul_net::Family;
 
+use super::account::Query;
 use super::expand::Tokens;
 use super::lexer::Line;
-use super::reader::Query;
 
 /// What has been set so far; `None` is not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

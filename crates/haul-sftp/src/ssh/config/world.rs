@@ -1,4 +1,4 @@
-//! The files and commands that a configuration is made of: the real ones.
+//! The files and commands that a configuration is made of.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,7 +7,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::guard;
-use super::reader::World;
+
+/// What the reader needs from outside.
+pub trait World {
+    /// The text of a file. `guarded`: it is refused if somebody else could have written it.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn read(&self, path: &Path, guarded: bool) -> io::Result<String>;
+    /// The files that a glob pattern names, sorted.
+    fn glob(&self, pattern: &str) -> Vec<PathBuf>;
+    /// Whether a command line ends with status 0.
+    fn succeeds(&self, command: &str) -> bool;
+    /// Whether a host name has an address.
+    fn resolves(&self, name: &str) -> bool;
+}
 
 /// The file system and the shell.
 #[derive(Debug)]

@@ -488,7 +488,7 @@ impl Outgoing {
             }
             let mut output = connection.output();
             if let Err(end) = output.renew_keys(&connection.offer, connection.rekey) {
-                return Err(end.during(&connection.state, "write to the channel"));
+                return Err(end.during(connection.state.location(), "write to the channel"));
             }
             if output.is_full() {
                 return Ok(Next::Output);

@@ -4,7 +4,7 @@
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
 use super::end::{End, violation};
-use super::packet::PACKET_MAX;
+use super::wire::PACKET_MAX;
 
 /// Output that is made room for at a time.
 const STEP: usize = 4096;

@@ -4,8 +4,6 @@ use std::io;
 
 use haul_storage::{Error, ErrorKind, Retry};
 
-use super::state::State;
-
 /// How a connection ended.
 #[derive(Debug)]
 pub enum End {
@@ -76,9 +74,10 @@ impl End {
         }
     }
 
-    /// The error of a connection that ended before keys were exchanged.
-    pub fn before_keys(&self, state: &State) -> Error {
-        let error = |kind| state.error(kind, "connect").because(self.reason());
+    /// The error of a connection to `location` that ended before keys were exchanged.
+    pub fn before_keys(&self, location: &str) -> Error {
+        let of = |kind, operation| Error::new(kind, operation).at(location);
+        let error = |kind| of(kind, "connect").because(self.reason());
         match self {
             // The server said why: what it cannot negotiate, it never will.
             Self::Farewell { fatal: true, .. }
@@ -86,43 +85,37 @@ impl End {
             | Self::NoCommon { .. }
             | Self::Violation(_) => error(ErrorKind::Protocol),
             Self::Farewell { .. } => error(ErrorKind::Busy),
-            Self::Closed => state.error(ErrorKind::Busy, "connect").because(
+            Self::Closed => of(ErrorKind::Busy, "connect").because(
                 "the server closed the connection before the key exchange; it may have too many \
                  unauthenticated connections (MaxStartups)",
             ),
-            Self::Broken(cause) if was_cut(cause) => {
-                state.error(ErrorKind::Busy, "connect").because(format!(
-                    "the server closed the connection before the key exchange ({cause})"
-                ))
-            }
-            Self::Broken(cause) => {
-                state.error(ErrorKind::Unreachable, "connect").because(cause.to_string())
-            }
+            Self::Broken(cause) if was_cut(cause) => of(ErrorKind::Busy, "connect").because(
+                format!("the server closed the connection before the key exchange ({cause})"),
+            ),
+            Self::Broken(cause) => of(ErrorKind::Unreachable, "connect").because(cause.to_string()),
             Self::Refused(error) => error.again(),
-            Self::WrongSignature => state
-                .error(ErrorKind::Unauthenticated, "verify the host key")
+            Self::WrongSignature => of(ErrorKind::Unauthenticated, "verify the host key")
                 .because(self.reason())
                 .with_retry(Retry::Never),
             Self::Silent | Self::Unexpected | Self::GivenUp => error(ErrorKind::Unreachable),
         }
     }
 
-    /// The error of a connection that ended in the midst of something.
-    pub fn during(&self, state: &State, operation: &'static str) -> Error {
+    /// The error of a connection to `location` that ended in the midst of something.
+    pub fn during(&self, location: &str, operation: &'static str) -> Error {
+        let of = |kind| Error::new(kind, operation).at(location);
         match self {
-            Self::Farewell { .. } if operation == "authenticate" => state
-                .error(ErrorKind::Unauthenticated, operation)
-                .because(self.reason())
-                .with_retry(Retry::Never),
+            Self::Farewell { .. } if operation == "authenticate" => {
+                of(ErrorKind::Unauthenticated).because(self.reason()).with_retry(Retry::Never)
+            }
             Self::Violation(_) | Self::NoCommon { .. } => {
-                state.error(ErrorKind::Protocol, operation).because(self.reason())
+                of(ErrorKind::Protocol).because(self.reason())
             }
             Self::Refused(error) => error.again(),
-            Self::WrongSignature => state
-                .error(ErrorKind::Unauthenticated, operation)
-                .because(self.reason())
-                .with_retry(Retry::Never),
-            _ => state.error(ErrorKind::Unreachable, operation).because(self.reason()),
+            Self::WrongSignature => {
+                of(ErrorKind::Unauthenticated).because(self.reason()).with_retry(Retry::Never)
+            }
+            _ => of(ErrorKind::Unreachable).because(self.reason()),
         }
     }
 }

@@ -18,8 +18,9 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::RttSample;
-use super::channel::{Event, Line, data, subsystem_request};
+use super::channel::{data, subsystem_request};
 use super::connection::Connection;
+use super::early::{EARLY, Early};
 use super::end::End;
 use super::session::{Knife, Opened, Session, is_openssh, register, session_channel};
 use super::state::{Phase, visible};
@@ -31,10 +32,6 @@ use crate::ssh::options::Secret;
 /// How long a server is given for its EXT_INFO to be read, which it sends together with the end of
 /// the key exchange (RFC 8308, 2.4).
 const EXTENSIONS: Duration = Duration::from_millis(20);
-
-/// The most that is sent on a channel before it is confirmed. OpenSSH's window is 2 MiB by then;
-/// this much fits into the first flight of a TCP connection.
-pub const EARLY: usize = 8 << 10;
 
 /// How RSA keys sign (RFC 8332), best first.
 pub const RSA_SIGNATURES: [(&str, Option<HashAlg>); 3] = [
@@ -104,19 +101,6 @@ enum Ahead {
     /// OpenSSH gives the first channel the number 0, handles what comes in order, and answers what
     /// comes too early with UNIMPLEMENTED.
     Everything,
-}
-
-/// The channel that is wanted once the server lets us in.
-#[derive(Debug)]
-pub struct Early {
-    /// What is asked for on it.
-    pub subsystem: String,
-    /// What is sent on it first.
-    pub first: Bytes,
-    /// The channel, once it was asked for.
-    pub sent: Option<(Arc<Line>, mpsc::UnboundedReceiver<Event>)>,
-    /// Whether request and first bytes were sent as well.
-    pub guessed: bool,
 }
 
 /// A connection to a host that is who it should be, and that does not know who we are.
@@ -406,7 +390,8 @@ impl Handshake {
     }
 
     fn understood(&self, answer: &[u8]) -> Result<Answer> {
-        read_answer(answer).map_err(|end| end.during(&self.connection.state, "authenticate"))
+        read_answer(answer)
+            .map_err(|end| end.during(self.connection.state.location(), "authenticate"))
     }
 }
 

@@ -18,6 +18,7 @@ mod channel;
 mod cipher;
 mod compression;
 mod connection;
+mod early;
 mod end;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -155,7 +156,7 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     let expected = opening.memory.expected(opening.rtt).await;
     connection
         .greet(IDENTIFICATION, expected.guess.as_ref())
-        .map_err(|end| end.before_keys(state))?;
+        .map_err(|end| end.before_keys(state.location()))?;
     let (answers, heard) = mpsc::channel(ANSWERS);
     let host = Host {
         judge: opening.judge,
@@ -182,7 +183,7 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
         if matches!(end, End::Unexpected) {
             opening.memory.surprised();
         }
-        return Err(end.before_keys(state));
+        return Err(end.before_keys(state.location()));
     }
     // Versions and algorithms cross each other; then the keys, if they were not sent as well.
     opening.round_trips.add(if expected.guess.is_some() { 1 } else { 2 });

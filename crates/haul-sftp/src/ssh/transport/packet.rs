@@ -13,10 +13,7 @@ use std::time::{Duration, Instant};
 use super::cipher::{Cipher, LENGTH};
 use super::compression::{Deflate, Inflate};
 use super::end::{End, violation};
-
-/// The longest packet that is taken, and the longest message after it is decompressed: what OpenSSH
-/// takes.
-pub const PACKET_MAX: usize = 256 << 10;
+use super::wire::PACKET_MAX;
 
 /// Bytes of padding at least.
 const PADDING: usize = 4;

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::channel::{Channel, Event, Line, PACKET, WINDOW};
 use super::connection::{Connection, Entry};
-use super::handshake::{EARLY, Early};
+use super::early::{EARLY, Early};
 use super::link::{Link, Sink, Source};
 use super::state::printable;
 use super::wire::{Put, message};

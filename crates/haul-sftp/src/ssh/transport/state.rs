@@ -112,7 +112,7 @@ impl State {
 
     /// The error of a connection that has ended in the midst of something.
     pub fn lost(&self, operation: &'static str) -> Error {
-        self.end.get().unwrap_or(&End::GivenUp).during(self, operation)
+        self.end.get().unwrap_or(&End::GivenUp).during(&self.location, operation)
     }
 
     /// Somebody is being asked something until what is given is dropped.

@@ -3,6 +3,10 @@
 
 use super::end::{End, violation};
 
+/// The longest packet that is taken, and the longest message after it is decompressed: what OpenSSH
+/// takes.
+pub const PACKET_MAX: usize = 256 << 10;
+
 /// Numbers of messages (RFC 4250, 4.1; RFC 8308).
 pub mod message {
     pub const DISCONNECT: u8 = 1;

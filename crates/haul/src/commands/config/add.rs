@@ -9,8 +9,9 @@ use std::path::Path;
 use haul_http::parse::href::encode_path;
 use haul_storage::{Error, Location, Scheme};
 
-use super::Person;
 use super::connect::{connect, locate};
+use super::file;
+use super::person::Person;
 use crate::args::{ConfigAddArgs, ProtocolArg};
 use crate::backends::{Places, location_of, settings_of};
 use crate::config::edit::{self, NewRemote};
@@ -24,8 +25,8 @@ pub(super) async fn run(
     named: Option<&Path>,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let place = super::the_place(named)?;
-    let (text, config) = super::text(&place)?;
+    let place = file::the_place(named)?;
+    let (text, config) = file::text(&place)?;
     let name = &args.name;
     let usage = |cause: String| Stop::Usage(format!("'{}': {cause}", name.escape_debug()));
     check_name(name).map_err(usage)?;

@@ -5,6 +5,7 @@ use std::path::Path;
 use futures_util::{StreamExt as _, stream};
 
 use super::connect::{connect, locate};
+use super::file;
 use crate::args::ConfigCheckArgs;
 use crate::backends::Places;
 use crate::config::Config;
@@ -20,9 +21,9 @@ pub(super) async fn run(
     named: Option<&Path>,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let place = super::the_place(named)?;
+    let place = file::the_place(named)?;
     let (config, faults) = Config::examine(&place);
-    faults.iter().for_each(|fault| super::print(fault, printer));
+    faults.iter().for_each(|fault| file::print(fault, printer));
     let unreachable = if args.connect { remotes(args, &config, printer).await? } else { 0 };
     let (remotes, profiles) = (config.remote.len(), config.profile.len());
     let file = place.path.display();

@@ -12,7 +12,8 @@ use tempfile::{NamedTempFile, TempPath};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 
-use super::Person;
+use super::file;
+use super::person::Person;
 use crate::config::{Config, content, replace};
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
@@ -34,7 +35,7 @@ const TEMPLATE: &str = "\
 
 /// Runs it.
 pub(super) async fn run(named: Option<&Path>, printer: &Printer) -> Result<Exit, Stop> {
-    let place = super::the_place(named)?;
+    let place = file::the_place(named)?;
     let before = content(&place.path)?;
     let shown = before.as_deref().unwrap_or(TEMPLATE.as_bytes());
     let copy = copy_of(shown).map_err(|error| Error::from_io("copy the configuration", error))?;
@@ -68,7 +69,7 @@ pub(super) async fn run(named: Option<&Path>, printer: &Printer) -> Result<Exit,
             printer.note(format!("{}: written", place.path.display()));
             return Ok(Exit::Done);
         }
-        faults.iter().for_each(|fault| super::print(fault, printer));
+        faults.iter().for_each(|fault| file::print(fault, printer));
         if !is_text {
             let error = Error::new(ErrorKind::InvalidInput, "read").at(place.path.display());
             printer.failure(&error.because("it is not UTF-8"));

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use haul_storage::{Error, ErrorKind};
 
+use super::file;
 use crate::args::ConfigRemoveArgs;
 use crate::config::{edit, replace};
 use crate::exit::{Exit, Stop};
@@ -15,8 +16,8 @@ pub(super) fn run(
     named: Option<&Path>,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let place = super::the_place(named)?;
-    let (text, config) = super::text(&place)?;
+    let place = file::the_place(named)?;
+    let (text, config) = file::text(&place)?;
     config.named(&args.name).map_err(Stop::Usage)?;
     let text = text.unwrap_or_default();
     let edited = edit::without_remote(&text, &args.name).map_err(|cause| {

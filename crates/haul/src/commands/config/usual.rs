@@ -53,7 +53,8 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
     use crate::config::{Config, option_names};
-    use crate::settings::{BUILT_IN_PROFILES, built_in, resolve};
+    use crate::profiles::{BUILT_IN_PROFILES, built_in};
+    use crate::settings::resolve;
 
     fn text(values: Values) -> String {
         let line = |(name, value): &(&str, &str)| format!("{name} = \"{value}\"\n");

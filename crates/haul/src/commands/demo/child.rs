@@ -11,7 +11,7 @@ use std::time::Duration;
 use haul_storage::{Error, ErrorKind};
 use serde_json::Value;
 
-use super::interrupted;
+use super::interrupt::interrupted;
 use crate::exit::Stop;
 use crate::output::Printer;
 use crate::signals::Signals;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use haul_storage::{Error, ErrorKind};
 
-use super::interrupted;
+use super::interrupt::interrupted;
 use crate::exit::Stop;
 use crate::signals::Signals;
 

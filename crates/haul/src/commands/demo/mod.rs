@@ -13,6 +13,7 @@
 mod child;
 mod compare;
 mod far;
+mod interrupt;
 mod tree;
 mod workspace;
 
@@ -20,7 +21,6 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use haul_storage::{Error, ErrorKind};
 use serde::Serialize;
 
 use crate::args::DemoArgs;
@@ -255,9 +255,4 @@ impl Demo<'_> {
         }
         self.printer.flush();
     }
-}
-
-/// The error of a step that was stopped by a signal; nobody gets to see it.
-fn interrupted() -> Stop {
-    Error::new(ErrorKind::Interrupted, "go on").into()
 }

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use haul_http::server::{ClientAction, ClientEvent, Credentials, DavServer, ServerTls};
 use serde::Serialize;
 
+use super::given::{asked, kept, own_name, resolved};
 use super::log::{Log, Told};
-use super::{asked, kept, own_name, resolved};
 use crate::args::ServeDavArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;

@@ -11,8 +11,8 @@ use haul_sftp::server::{
 };
 use serde::Serialize;
 
+use super::given::{asked, kept, own_name, resolved};
 use super::log::{Log, Told};
-use super::{asked, kept, own_name, resolved};
 use crate::args::ServeSftpArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;

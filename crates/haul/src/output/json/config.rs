@@ -1,72 +1,10 @@
 //! Events of `haul config`.
 
 use haul_storage::Error;
-use serde::Serialize;
 
-use super::{ErrorFields, Event, PathFields};
+use super::event::{ConnectionFields, Event, FaultFields, PlaceFields, RemoteFields};
+use super::values::ErrorFields;
 use crate::config::Fault;
-
-/// A remote of the configuration.
-#[derive(Debug, Serialize)]
-pub(crate) struct RemoteFields<'a> {
-    name: &'a str,
-    location: String,
-    file: String,
-    line: usize,
-}
-
-/// A setting, and where it comes from.
-#[derive(Debug, Serialize)]
-pub(crate) struct SettingFields<'a> {
-    /// `defaults`, `profile.NAME`, `remote.NAME` or `null`.
-    pub(crate) section: Option<String>,
-    pub(crate) name: &'a str,
-    /// `null` if it could be a secret.
-    pub(crate) value: Option<&'a str>,
-    /// `file`, `ssh_config`, `environment`, `command_line`, `profile` or `default`.
-    pub(crate) source: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) line: Option<usize>,
-    /// The variable, the option, or the built-in profile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) of: Option<&'a str>,
-}
-
-/// The configuration file.
-#[derive(Debug, Serialize)]
-pub(crate) struct PlaceFields<'a> {
-    #[serde(flatten)]
-    path: PathFields<'a>,
-    exists: bool,
-}
-
-/// A fault of the configuration.
-#[derive(Debug, Serialize)]
-pub(crate) struct FaultFields<'a> {
-    file: String,
-    line: Option<usize>,
-    section: Option<String>,
-    remote: Option<&'a str>,
-    key: Option<&'a str>,
-    message: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<&'a str>,
-}
-
-/// How connecting to a remote ended.
-#[derive(Debug, Serialize)]
-pub(crate) struct ConnectionFields<'a> {
-    pub(crate) remote: &'a str,
-    pub(crate) location: String,
-    pub(crate) connected: bool,
-    /// Whether there is anything at its path; `null` if that is not known.
-    pub(crate) exists: Option<bool>,
-    pub(crate) seconds: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<ErrorFields<'a>>,
-}
 
 impl<'a> Event<'a> {
     /// A remote, and the line of its header.

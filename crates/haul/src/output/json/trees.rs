@@ -4,46 +4,9 @@ use std::time::Duration;
 
 use haul_engine::tree::{Comparison, Totals};
 use haul_storage::{Entry, RelPath};
-use serde::Serialize;
 
-use super::{Event, PathFields, kind_of};
-
-/// Something that was removed.
-#[derive(Debug, Serialize)]
-pub(crate) struct RemovedFields<'a> {
-    #[serde(flatten)]
-    path: PathFields<'a>,
-    kind: &'static str,
-    dry_run: bool,
-}
-
-/// What a directory holds.
-#[derive(Debug, Serialize)]
-pub(crate) struct UsageFields<'a> {
-    #[serde(flatten)]
-    path: PathFields<'a>,
-    bytes: u64,
-    files: u64,
-    directories: u64,
-    others: u64,
-    /// Files whose size their server does not report.
-    unknown: u64,
-}
-
-/// A name that differs between two trees.
-#[derive(Debug, Serialize)]
-pub(crate) struct DifferenceFields<'a> {
-    #[serde(flatten)]
-    path: PathFields<'a>,
-    /// `differs`, `missing` or `extra`.
-    what: &'static str,
-    /// Of what one side lacks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kind: Option<&'static str>,
-    /// What differs: `size`, `time`, `content`, `kind` or `target`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-}
+use super::event::{DifferenceFields, Event, RemovedFields, UsageFields};
+use super::values::kind_of;
 
 impl<'a> Event<'a> {
     /// An entry that was removed, or would be.

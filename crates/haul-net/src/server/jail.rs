@@ -12,24 +12,28 @@ use haul_storage::{Error, ErrorKind};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat};
 use rustix::io::{Errno, Result};
 
-use super::limits;
+/// The longest path: the kernel's `PATH_MAX`.
+pub const PATH_MAX: usize = 4096;
 
 /// How often a path is resolved again when renames elsewhere made the kernel give up.
 const RACES: usize = 16;
 
 /// A directory below which every path of a client is.
 #[derive(Debug)]
-pub(super) struct Jail {
+pub struct Jail {
     root: OwnedFd,
 }
 
 impl Jail {
     /// Opens the directory.
-    pub(super) fn open(directory: &Path) -> haul_storage::Result<Self> {
+    ///
+    /// # Errors
+    /// It is none, or the system has no `openat2`.
+    pub fn open(directory: &Path) -> haul_storage::Result<Self> {
         let failed = |errno: Errno| Error::from_io("serve", errno.into()).at(directory.display());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let jail = Self { root: openat(CWD, directory, flags, Mode::empty()).map_err(failed)? };
-        match jail.resolve(b"/", OFlags::PATH, 0) {
+        match jail.resolve(b"/", OFlags::PATH) {
             Ok(_) => Ok(jail),
             Err(Errno::NOSYS | Errno::PERM) => {
                 Err(Error::new(ErrorKind::Unsupported, "serve").at(directory.display()).because(
@@ -40,11 +44,23 @@ impl Jail {
         }
     }
 
-    /// Opens what a path names, following links that stay inside.
-    pub(super) fn resolve(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<OwnedFd> {
-        if path.len() > limits::PATH {
+    /// Opens what a path names, following links that stay inside. Nothing is made.
+    ///
+    /// # Errors
+    /// Those of `openat2`.
+    pub fn resolve(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
+        self.open_as(path, flags, 0)
+    }
+
+    /// The same with the permissions `mode` for a file that `flags` have made.
+    ///
+    /// # Errors
+    /// Those of `openat2`.
+    pub fn open_as(&self, path: &[u8], flags: OFlags, mode: u32) -> Result<OwnedFd> {
+        if path.len() > PATH_MAX {
             return Err(Errno::NAMETOOLONG);
         }
+        // `dav-server` knows the parent of what is at the top by no name.
         let path = if path.is_empty() { b"." } else { path };
         let mode = Mode::from_raw_mode(mode & 0o7777);
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
@@ -57,31 +73,44 @@ impl Jail {
         Err(Errno::AGAIN)
     }
 
-    /// A descriptor that stands for what a path names; a link itself if `follow` is not set.
-    pub(super) fn locate(&self, path: &[u8], follow: bool) -> Result<OwnedFd> {
+    /// A descriptor that stands for what a path names; a link itself if `follow` is not set, unless the path ends
+    /// with a slash: then the kernel follows even so.
+    ///
+    /// # Errors
+    /// Those of `openat2`.
+    pub fn locate(&self, path: &[u8], follow: bool) -> Result<OwnedFd> {
         let nofollow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-        self.resolve(path, OFlags::PATH | nofollow, 0)
+        self.resolve(path, OFlags::PATH | nofollow)
     }
 
-    /// What is at a path.
-    pub(super) fn stat(&self, path: &[u8], follow: bool) -> Result<Stat> {
+    /// What is at a path; a link as [`Jail::locate`] takes it.
+    ///
+    /// # Errors
+    /// Those of `openat2`.
+    pub fn stat(&self, path: &[u8], follow: bool) -> Result<Stat> {
         fstat(self.locate(path, follow)?)
     }
 
     /// The directory of a path's last component, and that component. `BUSY` if it has none that
     /// could be made, removed or renamed (`/`, `.`, `..`).
-    pub(super) fn parent<'a>(&self, path: &'a [u8]) -> Result<(OwnedFd, &'a [u8])> {
+    ///
+    /// # Errors
+    /// Those of `openat2`, and `BUSY`.
+    pub fn parent<'a>(&self, path: &'a [u8]) -> Result<(OwnedFd, &'a [u8])> {
         let (directory, name) = split(path);
         if matches!(name, b"" | b"." | b"..") {
             return Err(Errno::BUSY);
         }
-        let directory = self.resolve(directory, OFlags::PATH | OFlags::DIRECTORY, 0)?;
+        let directory = self.resolve(directory, OFlags::PATH | OFlags::DIRECTORY)?;
         Ok((directory, name))
     }
 
     /// A path without links, `.` and `..`, as the client sees it. Its last component need not
     /// exist.
-    pub(super) fn canonical(&self, path: &[u8]) -> Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// Those of `openat2`; `ACCESS` if it is no longer inside.
+    pub fn canonical(&self, path: &[u8]) -> Result<Vec<u8>> {
         match self.locate(path, true) {
             Ok(found) => self.name_of(found.as_fd()),
             Err(Errno::NOENT) => {
@@ -102,7 +131,10 @@ impl Jail {
 
     /// What a link says. One that says where the served directory lies on this machine is told as
     /// the client sees it.
-    pub(super) fn link_target(&self, path: &[u8]) -> Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// `INVAL` if it is no link; those of `openat2` and `readlinkat`.
+    pub fn link_target(&self, path: &[u8]) -> Result<Vec<u8>> {
         let link = self.locate(path, false)?;
         // Nothing but a link has a target; for anything else this is EINVAL, or ENOENT on an
         // empty path.
@@ -122,7 +154,7 @@ impl Jail {
 }
 
 /// A path by which calls that know no descriptors reach exactly what one stands for.
-pub(super) fn proc_path(found: impl AsFd) -> String {
+pub fn proc_path(found: impl AsFd) -> String {
     format!("/proc/self/fd/{}", found.as_fd().as_raw_fd())
 }
 

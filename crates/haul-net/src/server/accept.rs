@@ -1,0 +1,128 @@
+//! The life of a server: it accepts connections until it is stopped, and has ended with the last of them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::admission::{Admission, Admitted};
+
+/// How long nothing is accepted after that failed: mostly there are no descriptors left.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Stops a server. Dropping it stops the server without waiting.
+#[derive(Debug)]
+pub struct Stopper {
+    stop: watch::Sender<bool>,
+    /// Closed when the last [`Running`] is gone.
+    ended: UnboundedReceiver<()>,
+}
+
+/// Held by each thread and connection of a server as long as it runs.
+#[derive(Debug, Clone)]
+pub struct Running {
+    stopping: watch::Receiver<bool>,
+    _alive: UnboundedSender<()>,
+}
+
+impl Stopper {
+    /// Of a server that begins.
+    pub fn new() -> (Self, Running) {
+        let (stop, stopping) = watch::channel(false);
+        let (alive, ended) = unbounded_channel();
+        (Self { stop, ended }, Running { stopping, _alive: alive })
+    }
+
+    /// Tells everything that runs to end, and returns when it has.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        while self.ended.recv().await.is_some() {}
+    }
+}
+
+impl Drop for Stopper {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+impl Running {
+    /// Waits until the server is stopped.
+    pub async fn stopped(&mut self) {
+        // Without a stopper it is stopped, too.
+        let _ = self.stopping.wait_for(|is_stopping| *is_stopping).await;
+    }
+
+    /// Accepts connections until the server is stopped. Those for which there is a place are given to `serve`, the
+    /// others to `turn_away`; neither may block.
+    pub async fn accept(
+        mut self,
+        listener: TcpListener,
+        admission: &Arc<Admission>,
+        mut serve: impl FnMut(TcpStream, SocketAddr, Admitted),
+        mut turn_away: impl FnMut(TcpStream, SocketAddr),
+    ) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = self.stopped() => return,
+            };
+            let Ok((socket, from)) = accepted else {
+                sleep(PAUSE).await;
+                continue;
+            };
+            match admission.enter(from.ip()) {
+                Some(admitted) => serve(socket, from, admitted),
+                None => turn_away(socket, from),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::Mutex;
+
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_has_ended_when_its_last_connection_has() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stopper, running) = Stopper::new();
+        let admission = Admission::new(1, 1);
+        let places = Arc::new(Mutex::new(Vec::new()));
+        let (held, of_connection) = (Arc::clone(&places), running.clone());
+        let accepting = tokio::spawn(async move {
+            let serve = |socket, _, admitted| {
+                let mut running = of_connection.clone();
+                held.lock().unwrap().push(tokio::spawn(async move {
+                    running.stopped().await;
+                    drop((socket, admitted));
+                }));
+            };
+            running.accept(listener, &admission, serve, |socket, _| drop(socket)).await;
+        });
+        let mut first = TcpStream::connect(address).await.unwrap();
+        let mut second = TcpStream::connect(address).await.unwrap();
+        assert_eq!(second.read(&mut [0]).await.unwrap(), 0, "there is no place for it");
+        stopper.stop().await;
+        assert_eq!(first.read(&mut [0]).await.unwrap(), 0);
+        accepting.await.unwrap();
+        assert_eq!(places.lock().unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_server_whose_stopper_is_dropped_is_stopped() {
+        let (stopper, mut running) = Stopper::new();
+        drop(stopper);
+        running.stopped().await;
+    }
+}

@@ -1,0 +1,51 @@
+//! Something in an opened storage, and the names on the way to it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use haul_storage::{Error, ErrorKind, Location, RelPath, RelPathError, Result, Storage};
+
+/// Something in an opened storage.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// The storage.
+    pub(crate) storage: Arc<dyn Storage>,
+    /// Where in it.
+    pub(crate) path: RelPath,
+    /// Whether a directory is there.
+    pub(crate) is_directory: bool,
+    /// Whether anything is there.
+    pub(crate) exists: bool,
+    /// The canonical path, if it is on a disk of this machine.
+    pub(crate) local: Option<PathBuf>,
+}
+
+/// The location of a storage's root, for people.
+pub(super) fn at_root(location: &Location, root: &[u8]) -> Location {
+    let mut at = location.clone();
+    if let Location::Remote { path, written, .. } = &mut at {
+        *path = root.to_owned();
+        *written = None;
+    }
+    at
+}
+
+/// The directory of an absolute path, and the name in it.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    (&path[..slash.max(1)], &path[(slash + 1).min(path.len())..])
+}
+
+/// The path of `names` below the root of a storage.
+pub(super) fn rel_path(location: &Location, names: &[&[u8]]) -> Result<RelPath> {
+    let mut path = RelPath::root();
+    for name in names {
+        path = path.join(name).map_err(|error| invalid(location, error))?;
+    }
+    Ok(path)
+}
+
+/// A name that cannot be part of a path.
+pub(super) fn invalid(location: &Location, error: RelPathError) -> Error {
+    Error::new(ErrorKind::InvalidInput, "open").at(location).because(format!("the name {error}"))
+}

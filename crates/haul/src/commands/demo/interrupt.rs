@@ -1,0 +1,10 @@
+//! A step that a signal has stopped.
+
+use haul_storage::{Error, ErrorKind};
+
+use crate::exit::Stop;
+
+/// The error of a step that was stopped by a signal; nobody gets to see it.
+pub(super) fn interrupted() -> Stop {
+    Error::new(ErrorKind::Interrupted, "go on").into()
+}
