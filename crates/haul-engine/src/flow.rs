@@ -104,6 +104,12 @@ impl Flow {
         self.started.elapsed()
     }
 
+    /// When it is so long since the start of the transfer; a day from now at the latest.
+    pub fn at(&self, time: Duration) -> Instant {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        self.started + time.min(self.now() + DAY)
+    }
+
     /// What the window says now.
     pub fn decision(&self) -> Decision {
         self.lock().decision
@@ -139,21 +145,34 @@ impl Flow {
 
     /// Waits until there is room for `bytes` more, whatever the limit of the rate.
     pub async fn room(self: &Arc<Self>, bytes: u64) -> Permit {
-        let waiting = {
+        let mut queued = {
             let mut state = self.lock();
-            if state.waiting.is_empty() && state.fits(bytes) {
-                state.grant(bytes);
-                None
-            } else {
-                let (granted, receiver) = oneshot::channel();
-                state.waiting.push_back(Waiter { bytes, granted });
-                Some(Queued { flow: self, bytes, receiver })
+            if let Some(permit) = self.try_grant(&mut state, bytes) {
+                return permit;
             }
+            let (granted, receiver) = oneshot::channel();
+            state.waiting.push_back(Waiter { bytes, granted });
+            Queued { flow: self, bytes, receiver }
         };
-        if let Some(mut queued) = waiting {
-            // The sender is dropped only after granting, or with the flow that `self` keeps.
-            drop((&mut queued.receiver).await);
-        }
+        // The sender is dropped only after granting, or with the flow that `self` keeps.
+        drop((&mut queued.receiver).await);
+        self.permit(bytes)
+    }
+
+    /// [`Flow::room`], if it need not be waited for.
+    pub fn try_room(self: &Arc<Self>, bytes: u64) -> Option<Permit> {
+        self.try_grant(&mut self.lock(), bytes)
+    }
+
+    fn try_grant(self: &Arc<Self>, state: &mut State, bytes: u64) -> Option<Permit> {
+        let is_free = state.waiting.is_empty() && state.fits(bytes);
+        is_free.then(|| {
+            state.grant(bytes);
+            self.permit(bytes)
+        })
+    }
+
+    fn permit(self: &Arc<Self>, bytes: u64) -> Permit {
         Permit { flow: Arc::clone(self), in_flight: bytes, held: bytes }
     }
 
@@ -161,21 +180,24 @@ impl Flow {
     /// being written) that those may be waiting for who have the room.
     pub fn overdraw(self: &Arc<Self>, bytes: u64) -> Permit {
         self.lock().grant(bytes);
-        Permit { flow: Arc::clone(self), in_flight: bytes, held: bytes }
+        self.permit(bytes)
     }
 
     /// Waits as long as the limit of the rate wants it for `bytes`.
     pub async fn keep_limit(&self, bytes: u64) {
-        let pause = {
-            let now = self.now();
-            self.lock().limiter.as_mut().map(|limiter| limiter.take(now, bytes))
-        };
-        if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
+        if let Some(pause) = self.pay(bytes) {
             sleep(pause).await;
         }
     }
 
-    /// `bytes` that [`Flow::keep_limit`] waited for do not move after all.
+    /// Counts `bytes` against the limit of the rate; how long to wait before they may move, if at all.
+    pub fn pay(&self, bytes: u64) -> Option<Duration> {
+        let now = self.now();
+        let pause = self.lock().limiter.as_mut().map(|limiter| limiter.take(now, bytes));
+        pause.filter(|pause| !pause.is_zero())
+    }
+
+    /// `bytes` that were counted by [`Flow::pay`] do not move after all.
     pub fn give_back(&self, bytes: u64) {
         if let Some(limiter) = &mut self.lock().limiter {
             limiter.give_back(bytes);
@@ -245,6 +267,13 @@ impl Flow {
     pub fn link(&self) -> (LinkStatus, usize) {
         let state = self.lock();
         (state.link, state.most_lanes)
+    }
+
+    /// Bytes in flight, and bytes held.
+    #[cfg(test)]
+    pub fn counted(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.in_flight, state.held)
     }
 
     fn with_window(&self, change: impl FnOnce(&mut Window)) {
@@ -391,6 +420,12 @@ impl Permit {
     /// Bytes that may still arrive.
     pub const fn left(&self) -> u64 {
         self.in_flight
+    }
+
+    /// Bytes that are held.
+    #[cfg(test)]
+    pub const fn held(&self) -> u64 {
+        self.held
     }
 
     /// `bytes` have arrived and are no longer in flight.

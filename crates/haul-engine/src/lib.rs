@@ -33,7 +33,6 @@ mod retry;
 mod room;
 mod schedule;
 mod selection;
-mod sequence;
 mod settings;
 mod tally;
 mod transfer;

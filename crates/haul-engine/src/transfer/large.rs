@@ -1,42 +1,30 @@
 //! Large files: by ranges, several at once, with a part file and a journal.
 
 use std::path::PathBuf;
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::future::{BoxFuture, Fuse, FusedFuture, FutureExt};
-use futures_util::stream::FuturesUnordered;
-use haul_storage::{Error, ErrorKind, Medium, Range, ReadAt, Result, UNKNOWN_SIZE, WriteAt};
-use tokio::sync::{Notify, SemaphorePermit};
-use tokio::time::{sleep, timeout};
+use haul_storage::{Error, ErrorKind, Medium, ReadAt, Result, UNKNOWN_SIZE, WriteAt, Writes};
+use tokio::sync::SemaphorePermit;
+use tokio::time::timeout;
 
 use super::backup;
 use super::bytes::digest_range;
 use super::expected;
 use super::file::{Moved, commit_options, current};
+use super::motion::{Driver, Ends, FileInMotion, Mode, Reads, Shared};
 use super::open::{Opened, journal_from, open};
-use super::progress::FileProgress;
-use super::range::{FileInMotion, Reads, Wanted};
 use super::stream;
 use super::verify::{read_back, read_named};
-use crate::Cancel;
 use crate::context::Context;
 use crate::digest::{Digest, FileHasher};
-use crate::flow::Permit;
 use crate::journal::Journal;
 use crate::plan::Item;
 use crate::ranges::RangeSet;
-use crate::schedule::Schedule;
 
-/// A hole shorter than this is copied as zeros rather than looked after.
-const LEAST_HOLE: u64 = 64 << 10;
 /// How long an interrupted copy waits for its disk.
 const DURABLE_WITHIN: Duration = Duration::from_secs(5);
-/// So often it is looked whether a lane has come to be free that takes over a part of a long read.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Moves a file by ranges. On failure the part file and its journal stay for a later run, unless
 /// the source has changed.
@@ -110,55 +98,58 @@ async fn move_opened(
     context: &Context,
     item: &Item,
     opened: Opened,
-    counted: &AtomicU64,
+    counted: &Arc<AtomicU64>,
     slot: SemaphorePermit<'_>,
 ) -> Result<Option<Digest>> {
     let Opened { reader, writer, identity, written, journal, journal_path } = opened;
-    let job = &item.job.job;
-    let writes = job.destination.capabilities().writes;
-    let kind = expected::digest_kind(context, item);
-    let hasher = kind.map(|kind| FileHasher::new(kind, context.pool.clone()));
+    let (source, destination) =
+        (item.job.job.source.capabilities(), item.job.job.destination.capabilities());
+    let settings = &context.settings;
+    let digest = expected::digest_kind(context, item);
     let resumed_bytes = written.total();
-    let direct = hasher.is_none()
-        && context.settings.bandwidth_limit.is_none()
-        && job.destination.capabilities().server_copy
-        && job.source.capabilities().medium == job.destination.capabilities().medium;
-    let keeps = !context.flow.has_links() && identity.size < journal_from(context);
-    let progress = FileProgress::new(journal, keeps, context.flow.decision().window_bytes);
-    let file = FileInMotion {
-        context,
+    let mode = Mode {
+        reads: Reads::from(source, &*reader),
+        destination: destination.medium,
+        writes_in_order: destination.writes == Writes::InOrder,
+        write_bytes: destination.write_bytes,
+        digest,
+        direct: digest.is_none()
+            && settings.bandwidth_limit.is_none()
+            && destination.server_copy
+            && source.medium == destination.medium,
+        journal: journal.is_some(),
+        keeps_permits: !context.flow.has_links() && identity.size < journal_from(context),
+        retries: (settings.retries, settings.retry_pause),
+    };
+    let ends = Ends {
+        reader,
+        reads: mode.reads,
+        writer,
+        hasher: digest.map(|kind| FileHasher::new(kind, context.pool.clone())),
+        journal: journal.map(|journal| Arc::new(Mutex::new(journal))),
         source_name: item.job.source_name(&item.source.path),
         destination_name: item.job.destination_name(&item.destination),
-        reader: Arc::clone(&reader),
-        writer: Arc::clone(&writer),
-        destination_medium: job.destination.capabilities().medium,
-        write_bytes: job.destination.capabilities().write_bytes,
-        reads: Reads::from(job.source.capabilities(), &*reader),
-        sequence: FileInMotion::sequence_for(writes, &written),
-        hasher,
-        schedule: Mutex::new(Schedule::default()),
-        progress,
-        counted,
-        direct: AtomicBool::new(direct),
-        taken: Notify::new(),
-        stopped: Cancel::default(),
     };
-    // A writer that takes bytes in order needs the zeros of holes too.
-    let ignore_holes = file.sequence.is_some();
-    let holes = HoleFinder::new(&*reader, identity.size, written.clone(), ignore_holes);
+    let shared = Shared {
+        flow: Arc::clone(&context.flow),
+        tally: Arc::clone(&context.tally),
+        long_reads: context.long_reads.clone(),
+    };
+    let file = FileInMotion::new(shared, mode, identity.size, written.clone(), Arc::clone(counted));
+    let driver = Driver::new(context, ends, file, slot);
     // What an earlier run left passes through the digest too, while the rest is moved.
-    let (moved, rehashed) = tokio::join!(move_ranges(&file, holes, slot), rehash(&file, &written));
+    let (moved, rehashed) = tokio::join!(driver.run(), rehash(&driver, context, &written));
     moved?;
     rehashed?;
     if context.cancel.is_cancelled() {
         return Err(Error::new(ErrorKind::Interrupted, "copy"));
     }
-    let (reader, writer) = (&*reader, &*writer);
-    let whole = Whole { reader, writer, bytes: identity.size, resumed_bytes };
-    let digest = finish(context, item, &whole, file.hasher.as_ref()).await?;
+    let Ends { reader, writer, hasher, destination_name, .. } = driver.ends();
+    let whole = Whole { reader: &**reader, writer: &**writer, bytes: identity.size, resumed_bytes };
+    let digest = finish(context, item, &whole, hasher.as_ref()).await?;
     remove_journal(context, journal_path)
         .await
-        .map_err(|error| Error::from_io("remove the journal", error).at(&file.destination_name))?;
+        .map_err(|error| Error::from_io("remove the journal", error).at(destination_name))?;
     Ok(digest)
 }
 
@@ -216,182 +207,18 @@ pub async fn finish(
     Ok(digest)
 }
 
-/// Moves everything that is missing; on the first error lets what is in the making end, because
-/// writes that were handed to a thread cannot be called back. Over a link the file gives its slot back
-/// when little is left of it, so that the next one is open when the link has room for it.
-async fn move_ranges(
-    file: &FileInMotion<'_>,
-    mut holes: HoleFinder<'_>,
-    slot: SemaphorePermit<'_>,
-) -> Result<()> {
-    let mut slot = Some(slot);
-    let flow = &file.context.flow;
-    let mut ranges = FuturesUnordered::new();
-    let mut failure = None;
-    let mut wants_lane = None;
-    let has_room = AtomicBool::new(false);
-    // A request for a permit keeps its place in the queue from one turn of the loop to the next.
-    let mut permit = pin!(Fuse::terminated());
-    loop {
-        if failure.is_none() && !file.is_stopped() {
-            match holes.feed(file).await {
-                // A digest in order takes the zeros only when all before them has passed, so they
-                // have to wait beside the ranges.
-                Ok(found) => ranges.extend(found.into_iter().map(|hole| file.hole(hole).boxed())),
-                Err(error) => {
-                    file.stopped.cancel();
-                    failure = Some(error);
-                }
-            }
-        }
-        if flow.has_links() && holes.left(file) < flow.decision().window_bytes {
-            slot = None;
-        }
-        let wanted = failure.is_none() && !file.is_stopped() && file.schedule().has_unassigned();
-        if wanted
-            && ranges.is_empty()
-            && let Err(error) = file.record_all().await
-        {
-            file.stopped.cancel();
-            failure.get_or_insert(error);
-            continue;
-        }
-        if !wanted {
-            permit.set(Fuse::terminated());
-            wants_lane = None;
-        } else if permit.is_terminated() {
-            let next = file.next_range(ranges.len());
-            wants_lane =
-                if next.is_none() { wants_lane.or_else(|| file.wants_lane()) } else { None };
-            if let Some(next) = next {
-                has_room.store(false, Ordering::Relaxed);
-                let has_room = &has_room;
-                permit.set(
-                    async move {
-                        let granted = flow.room(next.held).await;
-                        has_room.store(true, Ordering::Relaxed);
-                        flow.keep_limit(next.held).await;
-                        (next, granted)
-                    }
-                    .fuse(),
-                );
-            }
-        }
-        if !wanted && ranges.is_empty() {
-            break;
-        }
-        tokio::select! {
-            biased;
-            Some(ended) = ranges.next(), if !ranges.is_empty() => {
-                if let Err(error) = ended {
-                    file.stopped.cancel();
-                    failure.get_or_insert(error);
-                }
-                if let Some(stolen) = file.steal(ranges.len()) {
-                    ranges.push(file.stolen(stolen));
-                }
-            }
-            (next, granted) = &mut permit, if wanted => begin(file, &mut ranges, next, granted),
-            Some((next, granted)) = file.must_go_on(&has_room), if wanted && ranges.is_empty() => {
-                permit.set(Fuse::terminated());
-                begin(file, &mut ranges, next, granted);
-            }
-            () = file.context.cancel.cancelled(), if wanted => {}
-            () = sleep(LOOK), if file.looks_for_lanes() => {
-                if let Some(stolen) = file.steal(ranges.len()) {
-                    ranges.push(file.stolen(stolen));
-                }
-            }
-        }
-    }
-    drop(slot);
-    failure.map_or(Ok(()), Err)
-}
-
-/// Begins with the next range, if there is one left.
-fn begin<'a>(
-    file: &'a FileInMotion<'_>,
-    ranges: &mut FuturesUnordered<BoxFuture<'a, Result<()>>>,
-    next: Wanted,
-    mut permit: Permit,
-) {
-    let assigned = file.schedule().next(next.bytes);
-    let flow = &file.context.flow;
-    if let Some(assigned) = assigned {
-        // The range may be shorter than what was waited for; the permit with it.
-        let unused = permit.left().saturating_sub(assigned.range.len());
-        if flow.limit_bytes().is_some() {
-            flow.give_back(unused.min(next.held.saturating_sub(next.unpaid)));
-        }
-        drop(permit.split(unused));
-        let moved = async move {
-            let _counted = next.counted;
-            let unpaid = next.unpaid.min(permit.left());
-            file.unless_stopped(file.context.flow.keep_limit(unpaid)).await;
-            file.move_range(assigned, permit).await
-        };
-        ranges.push(moved.boxed());
-    }
-}
-
 /// Feeds what an earlier run left in the part file to the digest.
-async fn rehash(file: &FileInMotion<'_>, written: &RangeSet) -> Result<()> {
-    let Some(hasher) = file.hasher.as_ref().filter(|_| !written.is_empty()) else { return Ok(()) };
-    let part = file.writer.reopen(false).await?;
+async fn rehash(driver: &Driver<'_>, context: &Context, written: &RangeSet) -> Result<()> {
+    let Ends { writer, hasher, destination_name, .. } = driver.ends();
+    let Some(hasher) = hasher.as_ref().filter(|_| !written.is_empty()) else { return Ok(()) };
+    let part = writer.reopen(false).await?;
     for range in written.iter() {
-        let feed = digest_range(file.context, &*part, hasher, range);
-        let Some(fed) = file.unless_stopped(feed).await else { return Ok(()) };
+        let feed = digest_range(context, &*part, hasher, range);
+        let Some(fed) = driver.unless_stopped(feed).await else { return Ok(()) };
         if let Err(error) = fed {
-            file.stopped.cancel();
-            return Err(error.at(&file.destination_name));
+            driver.stop(None);
+            return Err(error.at(destination_name));
         }
     }
     Ok(())
-}
-
-/// Finds what is data and what is hole, a stretch at a time, and puts the data that is missing on
-/// the schedule.
-struct HoleFinder<'a> {
-    reader: &'a dyn ReadAt,
-    size: u64,
-    at: u64,
-    written: RangeSet,
-    ignore_holes: bool,
-}
-
-impl<'a> HoleFinder<'a> {
-    fn new(reader: &'a dyn ReadAt, size: u64, written: RangeSet, ignore_holes: bool) -> Self {
-        Self { reader, size, at: 0, written, ignore_holes }
-    }
-
-    /// Bytes that are not handed out yet, at most.
-    fn left(&self, file: &FileInMotion<'_>) -> u64 {
-        (self.size - self.at.min(self.size)) + file.schedule().unassigned()
-    }
-
-    /// Goes on until there is something to hand out, or the end. Gives the holes before that which
-    /// an earlier run has not passed already.
-    async fn feed(&mut self, file: &FileInMotion<'_>) -> Result<Vec<Range>> {
-        let mut holes = Vec::new();
-        while self.at < self.size && !file.schedule().has_unassigned() {
-            let data = if self.ignore_holes {
-                Range::between(self.at, self.size)
-            } else {
-                let found = self.reader.next_data(self.at).await?;
-                found.unwrap_or(Range::new(self.size, 0))
-            };
-            let start = if data.start() < self.at.saturating_add(LEAST_HOLE) {
-                self.at
-            } else {
-                data.start().min(self.size)
-            };
-            holes.extend(self.written.gaps(Range::between(self.at, start)));
-            let data = Range::between(start, data.end().min(self.size));
-            for gap in self.written.gaps(data) {
-                file.schedule().add(gap);
-            }
-            self.at = data.end();
-        }
-        Ok(holes)
-    }
 }

@@ -9,7 +9,7 @@ use haul_storage::{
 };
 
 use super::listed;
-use super::range::Reads;
+use super::motion::Reads;
 use crate::context::Context;
 use crate::journal::{Journal, Loaded};
 use crate::plan::Item;

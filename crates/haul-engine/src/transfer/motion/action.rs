@@ -1,0 +1,78 @@
+//! What the driver of a file is to do next.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use haul_storage::{Block, BlockStream, Range};
+
+use crate::ranges::RangeSet;
+
+/// Who waits for room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asker {
+    /// The file, for its next range.
+    File,
+    /// A range in flight.
+    Range(u64),
+}
+
+/// The next thing to do. Each is answered by the input named, but `Wait` and `Done`.
+#[derive(Debug)]
+pub enum Action {
+    /// Find the first data at or after an offset: `on_data`.
+    FindData(u64),
+    /// Feed the zeros of a hole to the digest: `on_zeros`.
+    Zeros(Range),
+    /// Wait for room for so many bytes, unless that is withdrawn meanwhile: `on_room`.
+    Room(Asker, u64),
+    /// Copy a range without its bytes passing through here: `on_copied` or `on_failed`.
+    Copy(u64, Range),
+    /// Read the next block of a range: `on_block`, `on_failed`, or `on_withdrawn`.
+    Read(Reading),
+    /// Write or hash a block, or both at once: `on_written`, `on_hashed`.
+    Write(Writing),
+    /// Append ranges to the journal: `on_recorded`.
+    Record(RangeSet),
+    /// Let the next file begin: little is left of this one. No input follows.
+    FreeSlot,
+    /// Nothing, until this time or until an input comes.
+    Wait(Option<Duration>),
+    /// Nothing more.
+    Done,
+}
+
+/// The read of a block.
+pub struct Reading {
+    /// The range in flight.
+    pub id: u64,
+    /// What is wanted of it.
+    pub range: Range,
+    /// Where it ends; may come nearer.
+    pub end: Arc<AtomicU64>,
+    /// Bytes that are worth a write: blocks are put together until they are so many.
+    pub least: u64,
+    /// The rest of an earlier read of this range; otherwise one begins.
+    pub blocks: Option<BlockStream>,
+}
+
+impl std::fmt::Debug for Reading {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reading({} {})", self.id, self.range)
+    }
+}
+
+/// A block that is in hand.
+#[derive(Debug)]
+pub struct Writing {
+    /// The range in flight.
+    pub id: u64,
+    /// Where it belongs.
+    pub offset: u64,
+    /// Its bytes.
+    pub block: Block,
+    /// Whether to write it.
+    pub write: bool,
+    /// Whether to hash it.
+    pub hash: bool,
+}

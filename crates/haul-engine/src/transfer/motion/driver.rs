@@ -1,0 +1,338 @@
+//! Does what a file in motion asks for: reads, hashes, writes, records, and waits.
+//!
+//! A worker takes one action after the other for as long as there is one, so a block that was read is written
+//! by the worker that has read it, and nothing is spawned or allocated for it. What more there is to do at
+//! once gets further workers.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::join;
+use futures_util::stream::FuturesUnordered;
+use haul_storage::{Block, BlockStream, Error, ErrorKind, Range, ReadAt, Result, Retry, WriteAt};
+use tokio::sync::{Notify, SemaphorePermit};
+use tokio::time::sleep;
+
+use super::action::{Action, Asker, Reading, Writing};
+use super::blocks::Came;
+use super::file::FileInMotion;
+use super::mode::Reads;
+use crate::Cancel;
+use crate::context::Context;
+use crate::digest::FileHasher;
+use crate::journal::Journal;
+use crate::ranges::RangeSet;
+
+/// Both ends of a file, and what its bytes pass on the way.
+pub struct Ends {
+    /// The source, and how it is read.
+    pub reader: Arc<dyn ReadAt>,
+    /// How that is read.
+    pub reads: Reads,
+    /// The destination.
+    pub writer: Arc<dyn WriteAt>,
+    /// Makes the digest, if one is asked for.
+    pub hasher: Option<FileHasher>,
+    /// Where what has arrived is recorded.
+    pub journal: Option<Arc<Mutex<Journal>>>,
+    /// The source, for people.
+    pub source_name: String,
+    /// The destination, for people.
+    pub destination_name: String,
+}
+
+/// Drives one file.
+pub struct Driver<'a> {
+    context: &'a Context,
+    ends: Ends,
+    file: Mutex<FileInMotion>,
+    /// Among the large files of the transfer.
+    slot: Mutex<Option<SemaphorePermit<'a>>>,
+    /// Something that is waited for may be withdrawn.
+    withdrew: Notify,
+    /// The file came to an end early.
+    stopped: Cancel,
+}
+
+impl<'a> Driver<'a> {
+    /// A driver of `file` between `ends`; `slot` is given back when the next file may begin.
+    pub fn new(
+        context: &'a Context,
+        ends: Ends,
+        file: FileInMotion,
+        slot: SemaphorePermit<'a>,
+    ) -> Self {
+        Self {
+            context,
+            ends,
+            file: Mutex::new(file),
+            slot: Mutex::new(Some(slot)),
+            withdrew: Notify::new(),
+            stopped: Cancel::default(),
+        }
+    }
+
+    /// What the bytes pass.
+    pub const fn ends(&self) -> &Ends {
+        &self.ends
+    }
+
+    /// Moves everything that is missing; on the first error lets what is in flight end, because
+    /// writes that were handed to a thread cannot be called back.
+    pub async fn run(&self) -> Result<()> {
+        let mut workers = FuturesUnordered::new();
+        let mut cancelled = pin!(self.context.cancel.cancelled());
+        let mut is_cancelled = false;
+        let mut alarm = pin!(sleep(Duration::ZERO));
+        poll_fn(|task: &mut TaskContext<'_>| {
+            loop {
+                while let Poll::Ready(Some(())) = workers.poll_next_unpin(task) {}
+                if !is_cancelled && cancelled.as_mut().poll(task).is_ready() {
+                    is_cancelled = true;
+                    self.stop(None);
+                }
+                match self.poll() {
+                    Action::Done => return Poll::Ready(()),
+                    Action::Wait(None) => return Poll::Pending,
+                    Action::Wait(Some(until)) => {
+                        let until = self.context.flow.at(until);
+                        if alarm.deadline() != until {
+                            alarm.as_mut().reset(until);
+                        }
+                        if alarm.as_mut().poll(task).is_pending() {
+                            return Poll::Pending;
+                        }
+                    }
+                    action => workers.push(self.work(action)),
+                }
+            }
+        })
+        .await;
+        self.free_slot();
+        self.file().take_failure().map_or(Ok(()), Err)
+    }
+
+    /// Lets what is in flight end, because of an error of something that is done beside.
+    pub fn stop(&self, error: Option<Error>) {
+        let now = self.context.flow.now();
+        let mut file = self.file();
+        file.stop(error, now);
+        self.after_input(&mut file);
+    }
+
+    /// Does what waits for other ranges of the file, unless the ranges come to an end: then those
+    /// may never arrive. `None` in that case.
+    pub async fn unless_stopped<T>(&self, waiting: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = waiting => Some(done),
+            () = self.stopped.cancelled() => None,
+            () = self.context.cancel.cancelled() => None,
+        }
+    }
+
+    fn poll(&self) -> Action {
+        let now = self.context.flow.now();
+        let mut file = self.file();
+        let action = file.poll(now);
+        self.after_input(&mut file);
+        action
+    }
+
+    /// Hands something in.
+    fn input(&self, input: impl FnOnce(&mut FileInMotion, Duration)) {
+        let now = self.context.flow.now();
+        let mut file = self.file();
+        input(&mut file, now);
+        self.after_input(&mut file);
+    }
+
+    fn after_input(&self, file: &mut FileInMotion) {
+        if file.take_withdrew() {
+            self.withdrew.notify_waiters();
+            if file.is_stopped() {
+                self.stopped.cancel();
+            }
+        }
+    }
+
+    fn file(&self) -> MutexGuard<'_, FileInMotion> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn work(&self, mut action: Action) {
+        loop {
+            match action {
+                Action::FindData(from) => {
+                    let found = self.ends.reader.next_data(from).await;
+                    self.input(|file, now| file.on_data(found, now));
+                }
+                Action::Zeros(hole) => {
+                    let hashed = self.hash_zeros(hole).await;
+                    self.input(|file, now| file.on_zeros(hole, hashed, now));
+                }
+                Action::Room(asker, bytes) => self.room(asker, bytes).await,
+                Action::Copy(id, range) => self.copy(id, range).await,
+                Action::Read(reading) => self.read(reading).await,
+                Action::Write(writing) => self.write(writing).await,
+                Action::Record(ranges) => {
+                    let recorded = self.record(ranges).await;
+                    self.input(|file, now| file.on_recorded(recorded, now));
+                }
+                Action::FreeSlot => self.free_slot(),
+                Action::Wait(_) | Action::Done => return,
+            }
+            action = self.poll();
+        }
+    }
+
+    async fn hash_zeros(&self, hole: Range) -> Result<()> {
+        let Some(hasher) = &self.ends.hasher else { return Ok(()) };
+        self.unless_stopped(hasher.zeros(hole.start(), hole.len())).await.unwrap_or(Ok(()))
+    }
+
+    async fn room(&self, asker: Asker, bytes: u64) {
+        let room = self.context.flow.room(bytes);
+        let granted = self.unless_withdrawn(room, |file| file.wants_room(asker)).await;
+        if let Some(permit) = granted {
+            self.input(|file, now| file.on_room(asker, permit, now));
+        }
+    }
+
+    async fn copy(&self, id: u64, range: Range) {
+        match self.ends.writer.copy_from(&*self.ends.reader, range).await {
+            Ok(copied) => {
+                let copied = copied.then_some(range);
+                self.input(|file, now| file.on_copied(id, copied, now));
+            }
+            Err(error) => self.failed_to_read(id, error),
+        }
+    }
+
+    async fn read(&self, reading: Reading) {
+        let Reading { id, range, end, least, blocks } = reading;
+        let mut blocks = blocks.unwrap_or_else(|| self.ends.reader.read_until(range, &end));
+        let next = self.unless_withdrawn(blocks.next(), |file| file.wants_bytes(id)).await;
+        let block = match next {
+            None => return self.input(|file, now| file.on_withdrawn(id, now)),
+            Some(None) => return self.failed_to_read(id, self.ended_early(range)),
+            Some(Some(Err(error))) => return self.failed_to_read(id, error),
+            Some(Some(Ok(block))) => block,
+        };
+        let at = self.context.flow.now();
+        let (block, failure) = self.gather(block, range, least, &mut blocks).await;
+        let failure = failure.map(|error| self.read_error(error));
+        let came = Came { block, at, failure, rest: blocks };
+        self.input(|file, now| file.on_block(id, came, now));
+    }
+
+    /// Adds what comes next to a block until a write is worth it. What fails then fails after it was
+    /// written.
+    async fn gather(
+        &self,
+        mut block: Block,
+        wanted: Range,
+        least: u64,
+        blocks: &mut BlockStream,
+    ) -> (Block, Option<Error>) {
+        while (block.len() as u64) < least && !self.is_stopped() {
+            match blocks.next().await {
+                Some(Ok(more)) => block.append(more),
+                Some(Err(error)) => return (block, Some(error)),
+                None => {
+                    let rest = wanted.split_at(block.len() as u64).1;
+                    return (block, Some(self.ended_early(rest)));
+                }
+            }
+        }
+        (block, None)
+    }
+
+    async fn write(&self, writing: Writing) {
+        let Writing { id, offset, block, write, hash } = writing;
+        let hashed = block.clone();
+        let write = async {
+            if write {
+                let written = self.ends.writer.write_at(offset, block).await;
+                let written = written.map_err(|error| error.at(&self.ends.destination_name));
+                self.input(|file, now| file.on_written(id, offset, written, now));
+            }
+        };
+        let hash = async {
+            if let Some(hasher) = self.ends.hasher.as_ref().filter(|_| hash) {
+                let update = hasher.update(offset, hashed);
+                let hashed = self.unless_stopped(update).await.unwrap_or(Ok(()));
+                let hashed = hashed.map_err(|error| error.at(&self.ends.source_name));
+                self.input(|file, now| file.on_hashed(id, offset, hashed, now));
+            }
+        };
+        // In this order: a write that fails stops the hashing in the same turn.
+        join(write, hash).await;
+    }
+
+    async fn record(&self, ranges: RangeSet) -> Result<()> {
+        let Some(journal) = self.ends.journal.clone() else { return Ok(()) };
+        let append = move || {
+            let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
+            journal.append(ranges.iter())
+        };
+        let recorded = self.context.pool.run(append).await;
+        recorded.map_err(|error| {
+            Error::from_io("write the journal", error).at(&self.ends.destination_name)
+        })
+    }
+
+    /// Waits for something unless that is withdrawn: `None` then.
+    async fn unless_withdrawn<T>(
+        &self,
+        coming: impl Future<Output = T>,
+        is_wanted: impl Fn(&FileInMotion) -> bool,
+    ) -> Option<T> {
+        let mut coming = pin!(coming);
+        loop {
+            let withdrew = self.withdrew.notified();
+            if !is_wanted(&self.file()) {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                came = &mut coming => return Some(came),
+                () = withdrew => {}
+            }
+        }
+    }
+
+    fn free_slot(&self) {
+        drop(self.slot.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.is_cancelled() || self.context.cancel.is_cancelled()
+    }
+
+    fn failed_to_read(&self, id: u64, error: Error) {
+        let error = self.read_error(error);
+        self.input(|file, now| file.on_failed(id, error, now));
+    }
+
+    fn read_error(&self, error: Error) -> Error {
+        let error = error.at(&self.ends.source_name);
+        if self.ends.reads != Reads::Whole && !self.ends.reader.is_ranged() {
+            // What has arrived stays; the file is opened anew and streamed.
+            return error.with_retry(Retry::FromStart);
+        }
+        error
+    }
+
+    fn ended_early(&self, wanted: Range) -> Error {
+        Error::new(ErrorKind::Changed, "read").at(&self.ends.source_name).because(format!(
+            "it ends at byte {} of {} while being read",
+            wanted.start(),
+            self.ends.reader.identity().size
+        ))
+    }
+}

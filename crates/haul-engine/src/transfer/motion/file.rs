@@ -1,0 +1,548 @@
+//! The file: which range begins next, who takes over from whom, and when it is done. What becomes of a
+//! range once it has begun is in `blocks`.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use haul_storage::{Error, Medium, Range, Result};
+
+use super::action::{Action, Asker};
+use super::holes::{Found, Holes};
+use super::mode::{Mode, Reads};
+use super::range::{MovingRange, State};
+use super::records::Records;
+use crate::flow::{Flow, Permit};
+use crate::long::{self, Counted, LongReads};
+use crate::ranges::RangeSet;
+use crate::retry::Retries;
+use crate::schedule::{Assignment, Schedule};
+use crate::tally::Tally;
+
+/// What is in memory at once of a source that cannot be read by ranges: it streams through.
+const HELD_MOST: u64 = 8 << 20;
+
+/// Nothing shorter is taken away from the lane that has it.
+const LEAST_STEAL: u64 = 512 << 10;
+
+/// Round trips until a long read that begins is as fast as the others.
+const LONG_READ_BEGINS: u32 = 6;
+
+/// What a file that is being written in order goes on with when there is no room for more.
+const LEAST_STEP: u64 = 512 << 10;
+
+/// So often it is looked whether a lane has come to be free that takes over a part of a long read.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What the files of a transfer share.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    /// The gate that every range passes.
+    pub flow: Arc<Flow>,
+    /// Counts what has arrived.
+    pub tally: Arc<Tally>,
+    /// Reads of sources of which each is dear to begin.
+    pub long_reads: LongReads,
+}
+
+/// A file that is moved by ranges.
+pub struct FileInMotion {
+    pub(super) shared: Shared,
+    pub(super) mode: Mode,
+    pub(super) schedule: Schedule,
+    holes: Holes,
+    pub(super) records: Records,
+    pub(super) ranges: BTreeMap<u64, MovingRange>,
+    /// Where the next write has to begin, if the destination takes bytes in order.
+    pub(super) next_write: Option<u64>,
+    /// Blocks that wait for their turn to be written: offset, and the range that they are of.
+    pub(super) turns: BTreeMap<u64, u64>,
+    /// Actions that are due.
+    pub(super) ready: VecDeque<Action>,
+    pub(super) timers: BTreeSet<(Duration, Timer)>,
+    room: FileRoom,
+    /// The file has bytes left to hand out and no lane for them.
+    wants_lane: Option<Counted>,
+    /// What is being done for the file and none of its ranges.
+    pub(super) operations: usize,
+    /// Bytes of this file in the tally's count of bytes done.
+    pub(super) counted: Arc<AtomicU64>,
+    flags: Flags,
+    /// Why it was stopped, if not from outside.
+    failure: Option<Error>,
+}
+
+#[derive(Debug, Default)]
+struct Flags {
+    /// The next data is being found.
+    is_finding: bool,
+    /// There is a timer to look for a free lane.
+    looks: bool,
+    /// The next file may begin.
+    has_no_slot: bool,
+    /// Something has changed on which depends what begins next.
+    is_due: bool,
+    /// What an action in flight waits for may be withdrawn.
+    withdrew: bool,
+    /// Ranges in flight end early.
+    is_stopped: bool,
+}
+
+/// What happens at a given time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// The limit of the rate lets the next range begin.
+    Begin,
+    /// If the file still waits for room it goes on without.
+    GoOn,
+    /// A lane may have become free.
+    Look,
+    /// A range goes on.
+    Range(u64),
+    /// A block of a range is written again.
+    Write(u64, u64),
+}
+
+/// Room for the next range.
+#[derive(Debug)]
+enum FileRoom {
+    None,
+    Waits(Wanted),
+    /// The limit of the rate is waited for.
+    Pays(Wanted, Permit),
+}
+
+/// What the next range should be like.
+#[derive(Debug)]
+struct Wanted {
+    /// Its length.
+    bytes: u64,
+    /// For how many bytes of it a permit is needed to begin with.
+    held: u64,
+    /// What the limit of the rate has not been asked for yet.
+    unpaid: u64,
+    /// It counts as a long read from now on.
+    counted: Option<Counted>,
+}
+
+impl FileInMotion {
+    /// A file of `size` bytes, of which an earlier run has `written` some. `counted` counts what of it has
+    /// reached the destination.
+    pub fn new(
+        shared: Shared,
+        mode: Mode,
+        size: u64,
+        written: RangeSet,
+        counted: Arc<AtomicU64>,
+    ) -> Self {
+        let window_bytes = shared.flow.decision().window_bytes;
+        // What an earlier run has written, from the first byte on, has passed already.
+        let passed = written.iter().next().filter(|first| first.start() == 0);
+        let passed = passed.map_or(0, Range::end);
+        Self {
+            records: Records::new(mode.journal, mode.keeps_permits, window_bytes),
+            next_write: mode.writes_in_order.then_some(passed),
+            shared,
+            mode,
+            schedule: Schedule::default(),
+            holes: Holes::new(size, written),
+            ranges: BTreeMap::new(),
+            turns: BTreeMap::new(),
+            ready: VecDeque::new(),
+            timers: BTreeSet::new(),
+            room: FileRoom::None,
+            wants_lane: None,
+            operations: 0,
+            counted,
+            flags: Flags { is_due: true, ..Flags::default() },
+            failure: None,
+        }
+    }
+
+    /// What to do next at `now`, a time of the transfer. To be called until it gives `Wait` or `Done`, and again
+    /// after each input.
+    pub fn poll(&mut self, now: Duration) -> Action {
+        while let Some((at, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, timer));
+            self.on_timer(timer, now);
+        }
+        loop {
+            if let Some(action) = self.ready.pop_front() {
+                return action;
+            }
+            if !std::mem::take(&mut self.flags.is_due) {
+                break;
+            }
+            self.begin_next(now);
+        }
+        if self.is_done() {
+            return Action::Done;
+        }
+        if !self.flags.looks && self.looks_for_lanes() {
+            self.flags.looks = true;
+            self.timers.insert((now + LOOK, Timer::Look));
+        }
+        Action::Wait(self.timers.first().map(|(at, _)| *at))
+    }
+
+    /// Why the file has failed, if it has, once it is done.
+    pub fn take_failure(&mut self) -> Option<Error> {
+        self.failure.take()
+    }
+
+    /// Lets what is in flight come to an end, because of an error or from outside.
+    pub fn stop(&mut self, error: Option<Error>, now: Duration) {
+        if self.failure.is_none() {
+            self.failure = error;
+        }
+        if !std::mem::replace(&mut self.flags.is_stopped, true) {
+            (self.flags.is_due, self.flags.withdrew) = (true, true);
+            self.stop_ranges(now);
+        }
+    }
+
+    /// Whether ranges come to an end.
+    pub const fn is_stopped(&self) -> bool {
+        self.flags.is_stopped
+    }
+
+    /// Whether anything may have been withdrawn since this was called last.
+    pub const fn take_withdrew(&mut self) -> bool {
+        std::mem::replace(&mut self.flags.withdrew, false)
+    }
+
+    /// Whether room is still waited for.
+    pub fn wants_room(&self, asker: Asker) -> bool {
+        match asker {
+            Asker::File => matches!(self.room, FileRoom::Waits(_)),
+            Asker::Range(id) => self
+                .ranges
+                .get(&id)
+                .is_some_and(|range| matches!(range.state, State::FirstRoom | State::MoreRoom)),
+        }
+    }
+
+    /// Whether anything of range `id` is still to be read.
+    pub fn wants_bytes(&self, id: u64) -> bool {
+        !self.schedule.wanted(id).is_empty()
+    }
+
+    /// There is room. It is given back if it is not waited for any more.
+    pub fn on_room(&mut self, asker: Asker, permit: Permit, now: Duration) {
+        match asker {
+            Asker::File => match std::mem::replace(&mut self.room, FileRoom::None) {
+                FileRoom::Waits(wanted) => self.on_next_room(wanted, permit, now),
+                other => self.room = other,
+            },
+            Asker::Range(id) => self.on_range_room(id, permit, now),
+        }
+    }
+
+    /// The next data was found; `None` if only hole is left.
+    pub fn on_data(&mut self, found: Result<Option<Range>>, now: Duration) {
+        self.operations -= 1;
+        (self.flags.is_finding, self.flags.is_due) = (false, true);
+        match found {
+            Ok(data) => {
+                let found = self.holes.on_data(data);
+                self.on_found(found);
+            }
+            Err(error) => self.stop(Some(error), now),
+        }
+    }
+
+    /// The zeros of a hole are hashed.
+    pub fn on_zeros(&mut self, hole: Range, hashed: Result<()>, now: Duration) {
+        self.operations -= 1;
+        match hashed {
+            Ok(()) => self.passed_hole(hole),
+            Err(error) => self.stop(Some(error), now),
+        }
+    }
+
+    /// The last record was written.
+    pub fn on_recorded(&mut self, recorded: Result<()>, now: Duration) {
+        self.operations -= 1;
+        self.flags.is_due = true;
+        if let Some(next) = self.records.on_recorded() {
+            self.record(next);
+        }
+        if let Err(error) = recorded {
+            self.stop(Some(error), now);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let has_more = self.schedule.has_unassigned() || self.holes.next().is_some();
+        self.ranges.is_empty() && self.operations == 0 && (self.is_stopped() || !has_more)
+    }
+
+    fn on_timer(&mut self, timer: Timer, now: Duration) {
+        match timer {
+            Timer::Begin => match std::mem::replace(&mut self.room, FileRoom::None) {
+                FileRoom::Pays(wanted, permit) => self.begin(wanted, permit, now),
+                other => self.room = other,
+            },
+            Timer::GoOn if self.must_go_on() => {
+                self.withdraw_room();
+                let permit = self.shared.flow.overdraw(LEAST_STEP);
+                let (bytes, held, unpaid) = (LEAST_STEP, LEAST_STEP, LEAST_STEP);
+                self.begin(Wanted { bytes, held, unpaid, counted: None }, permit, now);
+            }
+            Timer::GoOn => {}
+            Timer::Look => {
+                (self.flags.looks, self.flags.is_due) = (false, true);
+                if self.looks_for_lanes() {
+                    self.steal(now);
+                }
+            }
+            Timer::Range(id) => self.on_range_time(id, now),
+            Timer::Write(id, offset) => self.write_again(id, offset),
+        }
+    }
+
+    /// Begins with as many ranges as there is room for.
+    fn begin_next(&mut self, now: Duration) {
+        if self.is_stopped() {
+            self.withdraw_room();
+            self.wants_lane = None;
+            return;
+        }
+        self.find_data();
+        self.free_slot();
+        if !self.schedule.has_unassigned() {
+            self.withdraw_room();
+            self.wants_lane = None;
+            return;
+        }
+        if self.ranges.is_empty()
+            && let Some(ranges) = self.records.flush()
+        {
+            // Nothing is in flight that would fill the record, and it may be what the room is full of.
+            self.record(ranges);
+        }
+        while matches!(self.room, FileRoom::None) && self.schedule.has_unassigned() {
+            let Some(wanted) = self.next_range() else {
+                let wants = || self.shared.long_reads.want();
+                let is_long = self.mode.reads == Reads::Long && !self.mode.is_in_order();
+                self.wants_lane = self.wants_lane.take().or_else(|| is_long.then(wants));
+                break;
+            };
+            self.wants_lane = None;
+            match self.shared.flow.try_room(wanted.held) {
+                Some(permit) => self.on_next_room(wanted, permit, now),
+                None => {
+                    self.ready.push_back(Action::Room(Asker::File, wanted.held));
+                    self.room = FileRoom::Waits(wanted);
+                }
+            }
+        }
+        if self.must_go_on() {
+            // Once it is clear that no room has come meanwhile.
+            self.timers.insert((now, Timer::GoOn));
+        }
+    }
+
+    fn find_data(&mut self) {
+        while !self.schedule.has_unassigned() && !self.flags.is_finding {
+            let Some(from) = self.holes.next() else { return };
+            if self.mode.writes_in_order {
+                // A writer that takes bytes in order needs the zeros of holes too.
+                let found = self.holes.ignore();
+                self.on_found(found);
+            } else {
+                self.flags.is_finding = true;
+                self.operations += 1;
+                self.ready.push_back(Action::FindData(from));
+            }
+        }
+    }
+
+    fn on_found(&mut self, found: Found) {
+        found.data.into_iter().for_each(|data| self.schedule.add(data));
+        for hole in found.holes {
+            if self.mode.digest.is_some() {
+                // A digest in order takes the zeros only when all before them has passed, so they
+                // have to wait beside the ranges.
+                self.operations += 1;
+                self.ready.push_back(Action::Zeros(hole));
+            } else {
+                self.passed_hole(hole);
+            }
+        }
+    }
+
+    /// A hole needs no bytes moved, but the tally its length.
+    fn passed_hole(&self, hole: Range) {
+        self.counted.fetch_add(hole.len(), Ordering::Relaxed);
+        self.shared.tally.skipped_hole(hole.len());
+    }
+
+    /// Over a link the file gives its slot back when little is left of it, so that the next one is open when
+    /// the link has room for it.
+    fn free_slot(&mut self) {
+        let flow = &self.shared.flow;
+        let left = self.holes.left() + self.schedule.unassigned();
+        let is_last = flow.has_links() && left < flow.decision().window_bytes;
+        if is_last && !std::mem::replace(&mut self.flags.has_no_slot, true) {
+            self.ready.push_back(Action::FreeSlot);
+        }
+    }
+
+    /// What an action waits for is not wanted any more.
+    pub(super) const fn withdraw(&mut self) {
+        self.flags.withdrew = true;
+    }
+
+    /// What begins next may have changed.
+    pub(super) const fn be_due(&mut self) {
+        self.flags.is_due = true;
+    }
+
+    fn withdraw_room(&mut self) {
+        self.flags.withdrew |= matches!(self.room, FileRoom::Waits(_));
+        self.room = FileRoom::None;
+    }
+
+    pub(super) fn record(&mut self, ranges: RangeSet) {
+        self.operations += 1;
+        self.ready.push_back(Action::Record(ranges));
+    }
+
+    /// What the next range should be like; `None` if there are enough in flight.
+    fn next_range(&self) -> Option<Wanted> {
+        let flow = &self.shared.flow;
+        let mut bytes = flow.range_bytes(self.shared.tally.remaining());
+        // Nothing is waited for that is not there to be moved.
+        let unassigned = self.schedule.unassigned();
+        let limit = flow.limit_bytes().map(|limit| limit.min(unassigned).max(1));
+        bytes = bytes.min(limit.unwrap_or(u64::MAX));
+        match self.mode.reads {
+            Reads::Ranges => {
+                // Bytes that do not pass through here need no buffers, and the call should be worth
+                // its way to a thread.
+                let bytes = if self.mode.direct { bytes.saturating_mul(4) } else { bytes };
+                Some(Wanted { bytes, held: bytes, unpaid: 0, counted: None })
+            }
+            Reads::Long => {
+                let free = self.lanes_for_long_reads();
+                if free == 0 {
+                    return None;
+                }
+                let share = if self.mode.is_in_order() {
+                    unassigned
+                } else {
+                    let remaining = self.shared.tally.known_remaining();
+                    long::share(unassigned, remaining, flow.decision().lanes, free)
+                };
+                let counted = Some(self.shared.long_reads.begin());
+                Some(Wanted { bytes: share.max(bytes), held: bytes, unpaid: 0, counted })
+            }
+            Reads::Whole => self.ranges.is_empty().then_some(Wanted {
+                bytes: u64::MAX,
+                held: limit.map_or(HELD_MOST, |limit| limit.min(HELD_MOST)),
+                unpaid: 0,
+                counted: None,
+            }),
+        }
+    }
+
+    /// How many more long ranges may begin: one on each lane, if they may arrive in any order.
+    fn lanes_for_long_reads(&self) -> usize {
+        if self.mode.is_in_order() && !self.ranges.is_empty() {
+            return 0;
+        }
+        self.shared.long_reads.free(self.shared.flow.decision().lanes)
+    }
+
+    fn on_next_room(&mut self, wanted: Wanted, permit: Permit, now: Duration) {
+        match self.shared.flow.pay(wanted.held) {
+            None => self.begin(wanted, permit, now),
+            Some(pause) => {
+                self.timers.insert((now.saturating_add(pause), Timer::Begin));
+                self.room = FileRoom::Pays(wanted, permit);
+            }
+        }
+    }
+
+    /// Begins with the next range.
+    fn begin(&mut self, wanted: Wanted, mut permit: Permit, now: Duration) {
+        self.flags.is_due = true;
+        let Some(assigned) = self.schedule.next(wanted.bytes) else { return };
+        // The range may be shorter than what was waited for; the permit with it.
+        let unused = permit.left().saturating_sub(assigned.range.len());
+        self.shared.flow.give_back(unused.min(wanted.held.saturating_sub(wanted.unpaid)));
+        drop(permit.split(unused));
+        let unpaid = wanted.unpaid.min(permit.left());
+        let mut range = self.range(assigned, State::PaysFirst);
+        (range.permit, range.counted) = (Some(permit), wanted.counted);
+        self.ranges.insert(assigned.id, range);
+        self.pay_then_go_on(assigned.id, unpaid, now);
+    }
+
+    fn range(&self, assigned: Assignment, state: State) -> MovingRange {
+        MovingRange::new(assigned, state, self.retries(assigned.range.start()))
+    }
+
+    pub(super) fn retries(&self, salt: u64) -> Retries {
+        let (most, pause) = self.mode.retries;
+        Retries::new(most, pause.max(Duration::from_millis(1)), salt)
+    }
+
+    /// Whether to begin without room: the file has nothing in flight and holds what others may be waiting
+    /// for, the lane of one that is written in order over a link, or the permits of one that keeps them until its
+    /// end (a short file with holes, which has several ranges). Deadlock otherwise.
+    fn must_go_on(&self) -> bool {
+        let is_idle = self.ranges.is_empty() && !self.records.is_recording() && !self.is_stopped();
+        let has_begun = self.counted.load(Ordering::Relaxed) > 0;
+        let over_lane = self.mode.writes_in_order && self.mode.destination == Medium::Link;
+        is_idle
+            && has_begun
+            && (over_lane || self.mode.keeps_permits)
+            && self.schedule.has_unassigned()
+            && !matches!(self.room, FileRoom::Pays(..))
+    }
+
+    /// Whether to look now and then for something to steal, and not only when a range has ended: a lane may
+    /// have become free meanwhile, or all ranges that are left may be stuck.
+    fn looks_for_lanes(&self) -> bool {
+        match self.mode.reads {
+            Reads::Long => true,
+            Reads::Ranges => {
+                let is_handed_out = !self.mode.direct && !self.schedule.has_unassigned();
+                is_handed_out && self.shared.flow.has_lanes()
+            }
+            Reads::Whole => false,
+        }
+    }
+
+    /// When all is handed out and there is room for more, a free lane takes over what waits longest behind
+    /// others, or half of what the slowest has left.
+    pub(super) fn steal(&mut self, now: Duration) {
+        let Shared { flow, long_reads, .. } = &self.shared;
+        let has_lanes = self.mode.reads != Reads::Whole && flow.has_lanes();
+        let may_steal = has_lanes && !self.mode.is_in_order() && !self.mode.direct;
+        if !may_steal || self.is_stopped() || self.schedule.has_unassigned() {
+            return;
+        }
+        let is_long = self.mode.reads == Reads::Long;
+        if is_long && (self.lanes_for_long_reads() == 0 || long_reads.are_wanted()) {
+            return;
+        }
+        // It should be worth the round trips of its beginning.
+        let begins = if is_long { flow.bytes_a_lane(LONG_READ_BEGINS) } else { 0 };
+        if !flow.has_room(LEAST_STEAL) {
+            return;
+        }
+        let Some(stolen) = self.schedule.steal(begins.max(LEAST_STEAL), now) else { return };
+        let (bytes, counted) = match is_long {
+            true => (flow.range_bytes(stolen.range.len()), Some(long_reads.begin())),
+            false => (u64::MAX, None),
+        };
+        self.flags.withdrew = true;
+        let range = MovingRange { counted, ..self.range(stolen, State::FirstRoom) };
+        self.ranges.insert(stolen.id, range);
+        self.want_room(stolen.id, bytes.min(stolen.range.len()), now);
+    }
+}

@@ -1,0 +1,91 @@
+//! What has reached the part file and is not in the journal yet, with its permits.
+//!
+//! Records are written by the mebibyte: one for every block would cost as much as the blocks. Until
+//! its record is written a block keeps its permit, so that what a killed run has to repeat is never
+//! more than one window. A file too short for a journal keeps all its permits until it has its
+//! name; between disks, where the window stands still, there is room for that.
+
+use haul_storage::Range;
+
+use crate::flow::Permit;
+use crate::ranges::RangeSet;
+
+/// Bytes that are recorded together.
+const RECORD_BYTES: u64 = 1 << 20;
+
+/// Remembers what has reached the part file. One record is written at a time.
+#[derive(Debug)]
+pub struct Records {
+    journal: bool,
+    keeps_permits: bool,
+    /// How many bytes may wait to be recorded.
+    record_bytes: u64,
+    pending: RangeSet,
+    pending_bytes: u64,
+    permits: Vec<Permit>,
+    /// The permits of the record that is being written.
+    recording: Option<Vec<Permit>>,
+}
+
+impl Records {
+    /// For a journal, or without one, when the permits may be kept until the end. At most an eighth of
+    /// `window_bytes` wait for their record.
+    pub fn new(journal: bool, keeps_permits: bool, window_bytes: u64) -> Self {
+        Self {
+            journal,
+            keeps_permits,
+            record_bytes: RECORD_BYTES.min(window_bytes / 8),
+            pending: RangeSet::new(),
+            pending_bytes: 0,
+            permits: Vec::new(),
+            recording: None,
+        }
+    }
+
+    /// `range` has reached the part file. Gives what is to be recorded now, if it is enough.
+    pub fn add(&mut self, range: Range, permit: Permit) -> Option<RangeSet> {
+        if !self.journal {
+            if self.keeps_permits {
+                self.permits.push(permit);
+            } else {
+                permit.consumed();
+            }
+            return None;
+        }
+        self.pending.insert(range);
+        self.pending_bytes += range.len();
+        self.permits.push(permit);
+        self.due()
+    }
+
+    /// Gives all that waits, whatever its length.
+    pub fn flush(&mut self) -> Option<RangeSet> {
+        if self.recording.is_some() || self.pending.is_empty() {
+            return None;
+        }
+        self.recording = Some(std::mem::take(&mut self.permits));
+        self.pending_bytes = 0;
+        Some(std::mem::take(&mut self.pending))
+    }
+
+    /// The last record was written. Gives the next, if there is enough for one.
+    pub fn on_recorded(&mut self) -> Option<RangeSet> {
+        self.recording.take().into_iter().flatten().for_each(Permit::consumed);
+        self.due()
+    }
+
+    /// Whether a record is being written.
+    pub const fn is_recording(&self) -> bool {
+        self.recording.is_some()
+    }
+
+    /// Bytes of the permits that are kept until the end.
+    #[cfg(test)]
+    pub fn kept(&self) -> u64 {
+        self.permits.iter().map(Permit::held).sum()
+    }
+
+    fn due(&mut self) -> Option<RangeSet> {
+        if self.pending_bytes < self.record_bytes { None } else { self.flush() }
+    }
+}

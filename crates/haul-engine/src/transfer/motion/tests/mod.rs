@@ -1,0 +1,173 @@
+//! Files in motion in virtual time, over storages that fail, stall and reorder. Each case checks at every
+//! step that bytes are written exactly once, in order where that is needed, and that in the end nothing is
+//! missing, in flight, or held.
+
+mod world;
+
+use std::time::Duration;
+
+use haul_storage::{DigestKind, ErrorKind, Medium, Range};
+use proptest::prelude::*;
+
+use super::Reads;
+use crate::ranges::RangeSet;
+use world::{Case, DIGESTS};
+
+const KIB: u64 = 1 << 10;
+
+fn reads() -> impl Strategy<Value = Reads> {
+    prop::sample::select(vec![Reads::Ranges, Reads::Long, Reads::Whole])
+}
+
+/// Pieces of a file, all of them long enough for a hole.
+fn pieces(size: u64) -> impl Strategy<Value = RangeSet> {
+    let piece = (0..=size, 64 * KIB..400 * KIB);
+    prop::collection::vec(piece, 0..4).prop_map(move |pieces| {
+        let mut set = RangeSet::new();
+        for (start, length) in pieces {
+            let range = Range::new(start, length).intersection(Range::new(0, size));
+            if range.len() >= 64 * KIB {
+                set.insert(range);
+            }
+        }
+        set
+    })
+}
+
+prop_compose! {
+    fn cases()(size in 0..3000 * KIB)(
+        size in Just(size),
+        seed in any::<u64>(),
+        reads in reads(),
+        (to_link, in_order, journal, keeps, direct) in any::<(bool, bool, bool, bool, bool)>(),
+        digest in prop::sample::select(DIGESTS.to_vec()),
+        holes in pieces(size),
+        written in pieces(size),
+        window in prop::sample::select(vec![64 * KIB, 300 * KIB, 1024 * KIB, 8192 * KIB]),
+        limit in prop::option::weighted(0.2, 100_000u64..4_000_000),
+        write_bytes in prop::sample::select(vec![1, 40 * KIB, 256 * KIB]),
+        has_lanes in any::<bool>(),
+        failing in prop::sample::select(vec![0, 0, 3, 20]),
+    ) -> Case {
+        let mut case = Case::new(seed, size, reads);
+        case.mode.destination = if to_link { Medium::Link } else { Medium::Disk };
+        case.mode.writes_in_order = in_order;
+        case.mode.digest = digest;
+        case.mode.journal = journal;
+        case.mode.keeps_permits = keeps && !journal && !has_lanes && size <= window;
+        case.mode.direct = direct && digest.is_none() && limit.is_none() && !in_order;
+        case.mode.write_bytes = write_bytes;
+        case.written = written;
+        if in_order {
+            // What came in order has no gaps.
+            let first = case.written.iter().next().map_or(0, |first| first.len());
+            case.written = RangeSet::new();
+            case.written.insert(Range::new(0, first));
+        }
+        for hole in holes.iter() {
+            for hole in case.written.gaps(hole).into_iter().filter(|hole| hole.len() >= 64 * KIB) {
+                case.holes.insert(hole);
+            }
+        }
+        (case.window, case.bandwidth_limit, case.has_lanes) = (window, limit, has_lanes);
+        case.failing = failing;
+        case
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn every_byte_arrives_once_whatever_fails(case in cases()) {
+        let outcome = case.run();
+        prop_assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+    }
+
+    #[test]
+    fn a_file_that_is_stopped_lets_what_is_in_flight_end(case in cases(), millis in 0u64..300) {
+        let case = Case { stops_at: Some(Duration::from_millis(millis)), ..case };
+        let may_fail = case.failing > 0;
+        let failure = case.run().failure;
+        prop_assert!(failure.is_none() || may_fail, "{failure:?}");
+    }
+
+    #[test]
+    fn a_write_that_fails_for_good_ends_the_file(case in cases(), at in any::<prop::sample::Index>()) {
+        let mut passed = case.written.clone();
+        case.holes.iter().filter(|_| !case.mode.writes_in_order).for_each(|hole| passed.insert(hole));
+        let missing = passed.gaps(Range::new(0, case.size));
+        prop_assume!(!missing.is_empty());
+        let bad = missing[at.index(missing.len())];
+        let mut case = Case { bad_byte: Some(bad.start()), ..case };
+        case.mode.direct = false;
+        let failure = case.run().failure.map(|error| error.kind());
+        prop_assert_eq!(failure, Some(ErrorKind::NoSpace));
+    }
+
+    /// Over a link with several lanes.
+    #[test]
+    fn a_range_on_a_lane_that_stalls_is_taken_over(
+        seed in any::<u64>(),
+        size in 1000 * KIB..6000 * KIB,
+        failing in prop::sample::select(vec![0, 5]),
+        to_link in any::<bool>(),
+    ) {
+        let mut case = Case::new(seed, size, Reads::Ranges);
+        case.mode.destination = if to_link { Medium::Link } else { Medium::Disk };
+        case.mode.digest = Some(DigestKind::Blake3);
+        (case.has_lanes, case.window) = (true, 8192 * KIB);
+        (case.failing, case.stalling) = (failing, 10);
+        let outcome = case.run();
+        prop_assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+    }
+
+    /// The lane that it holds may be what others wait for who have all the room.
+    #[test]
+    fn a_file_in_order_over_a_link_goes_on_without_room(case in cases()) {
+        let mut case = Case { is_starved: true, ..case };
+        (case.mode.writes_in_order, case.mode.destination) = (true, Medium::Link);
+        (case.mode.keeps_permits, case.mode.direct) = (false, false);
+        (case.holes, case.written) = (RangeSet::new(), RangeSet::new());
+        let outcome = case.run();
+        prop_assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+    }
+
+    #[test]
+    fn a_file_that_keeps_its_permits_goes_on_without_room(case in cases()) {
+        let mut case = Case { is_starved: true, has_lanes: false, ..case };
+        (case.mode.journal, case.mode.keeps_permits) = (false, true);
+        let outcome = case.run();
+        prop_assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+    }
+}
+
+#[test]
+fn the_half_of_a_long_read_is_taken_over_by_a_free_lane() {
+    let mut case = Case::new(7, 64 << 20, Reads::Long);
+    (case.has_lanes, case.window) = (true, 16 << 20);
+    let outcome = case.run();
+    assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+    assert!(outcome.read < 68 << 20, "{} bytes were read", outcome.read);
+}
+
+#[test]
+fn a_stalled_range_is_withdrawn_and_read_by_another() {
+    let mut withdrawn = 0;
+    for seed in 0..20 {
+        let mut case = Case::new(seed, 4 << 20, Reads::Ranges);
+        (case.has_lanes, case.window, case.stalling) = (true, 8 << 20, 10);
+        withdrawn += case.run().taken_over;
+    }
+    assert!(withdrawn > 20, "{withdrawn}");
+}
+
+#[test]
+fn a_rate_is_kept_in_virtual_time() {
+    for reads in [Reads::Ranges, Reads::Long, Reads::Whole] {
+        let mut case = Case::new(3, 8 << 20, reads);
+        (case.bandwidth_limit, case.late) = (Some(1 << 20), 0);
+        let seconds = case.run().elapsed.as_secs_f64();
+        assert!((7.0..11.0).contains(&seconds), "{reads:?}: {seconds} s");
+    }
+}

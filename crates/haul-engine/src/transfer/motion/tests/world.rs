@@ -1,0 +1,479 @@
+//! Two storages that fail, stall and reorder, and a driver of them in virtual time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
+use haul_storage::memory::{MemoryStorage, SimulatedLink};
+use haul_storage::{
+    Block, DigestKind, Error, ErrorKind, Medium, Range, RelPath, Result, Retry, Storage,
+};
+use tokio::time::sleep_until;
+
+use crate::flow::{Flow, Permit};
+use crate::links::Links;
+use crate::long::LongReads;
+use crate::ranges::RangeSet;
+use crate::tally::Tally;
+use crate::transfer::motion::action::{Action, Asker, Reading, Writing};
+use crate::transfer::motion::blocks::Came;
+use crate::transfer::motion::{FileInMotion, Mode, Shared};
+use crate::{Auto, EventSink, Job, Settings};
+
+/// Nothing takes so long that does not stand still.
+const ENDLESS: Duration = Duration::from_secs(100_000);
+
+/// What a file meets.
+#[derive(Debug, Clone)]
+pub struct Case {
+    pub seed: u64,
+    pub size: u64,
+    pub mode: Mode,
+    /// Where the holes are.
+    pub holes: RangeSet,
+    /// What an earlier run has written.
+    pub written: RangeSet,
+    pub window: u64,
+    pub bandwidth_limit: Option<u64>,
+    /// Whether there is a link with several lanes.
+    pub has_lanes: bool,
+    /// Of so many in a hundred reads, writes and copies.
+    pub failing: u64,
+    /// So many in a hundred take so long that all others overtake them.
+    pub late: u64,
+    /// Of so many in a hundred reads no more comes. They have to be taken over.
+    pub stalling: u64,
+    /// Another file takes all room as soon as this one has begun, and never gives it back.
+    pub is_starved: bool,
+    /// It is stopped then.
+    pub stops_at: Option<Duration>,
+    /// The write of this byte fails for good.
+    pub bad_byte: Option<u64>,
+}
+
+impl Case {
+    /// A file of a disk that is copied to another.
+    pub fn new(seed: u64, size: u64, reads: super::Reads) -> Self {
+        Self {
+            seed,
+            size,
+            mode: Mode {
+                reads,
+                destination: Medium::Disk,
+                writes_in_order: false,
+                write_bytes: 1,
+                digest: None,
+                direct: false,
+                journal: false,
+                keeps_permits: false,
+                retries: (1000, Duration::from_millis(1)),
+            },
+            holes: RangeSet::new(),
+            written: RangeSet::new(),
+            window: 1 << 20,
+            bandwidth_limit: None,
+            has_lanes: false,
+            failing: 0,
+            late: 5,
+            stalling: 0,
+            is_starved: false,
+            stops_at: None,
+            bad_byte: None,
+        }
+    }
+
+    /// Runs it to its end, and checks every step.
+    pub fn run(self) -> Outcome {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build();
+        runtime.unwrap().block_on(async { World::new(self).await.run().await })
+    }
+}
+
+/// How a file ended.
+#[derive(Debug)]
+pub struct Outcome {
+    pub failure: Option<Error>,
+    pub elapsed: Duration,
+    /// Reads that were withdrawn.
+    pub taken_over: usize,
+    pub retries: usize,
+    /// Bytes that were read, whatever became of them.
+    pub read: u64,
+}
+
+enum Event {
+    Came(u64, Result<Came>),
+    Copied(u64, Result<Option<Range>>),
+    Written(u64, Range, Result<()>),
+    Hashed(u64, Range),
+    Zeros(Range),
+    Data(Option<Range>),
+    Recorded,
+    Stop,
+}
+
+pub struct World {
+    case: Case,
+    file: FileInMotion,
+    flow: Arc<Flow>,
+    tally: Arc<Tally>,
+    counted: Arc<AtomicU64>,
+    random: u64,
+    events: BTreeMap<(Duration, u64), Event>,
+    number: u64,
+    rooms: Vec<(Asker, BoxFuture<'static, Permit>)>,
+    /// Reads in flight that nothing comes of any more.
+    stalled: Vec<u64>,
+    /// How far the stream of a range has come.
+    streams: HashMap<u64, Range>,
+    written: RangeSet,
+    hashed: RangeSet,
+    recorded: RangeSet,
+    others: Vec<Permit>,
+    outcome: Outcome,
+}
+
+impl World {
+    async fn new(case: Case) -> Self {
+        let settings = Settings {
+            lanes: Auto::Fixed(4),
+            window: Auto::Fixed(case.window),
+            chunk: Auto::Fixed(64 << 10),
+            bandwidth_limit: case.bandwidth_limit,
+            ..Settings::default()
+        };
+        let (near, far) = (MemoryStorage::new(), MemoryStorage::builder());
+        let far = far.with_link(SimulatedLink::new(Duration::from_millis(10), 10 << 20)).build();
+        let (source, destination) = match case.mode.destination {
+            Medium::Disk => (Arc::clone(&far), near),
+            Medium::Link => (near, Arc::clone(&far)),
+        };
+        let root = RelPath::parse("").unwrap();
+        let job = Job {
+            source: source as Arc<dyn Storage>,
+            source_path: root.clone(),
+            destination: destination as Arc<dyn Storage>,
+            destination_path: root,
+            expected: None,
+        };
+        let links = if case.has_lanes { Links::of(&[job]) } else { Links::default() };
+        let flow = Flow::new(&settings, links, case.mode.destination == Medium::Link);
+        while case.has_lanes && !flow.has_lanes() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            flow.tick();
+        }
+        let tally = Arc::new(Tally::new(EventSink::new(|_| ())));
+        tally.plan_file(case.size);
+        tally.planned();
+        tally.resumed(case.written.total());
+        let counted = Arc::new(AtomicU64::new(case.written.total()));
+        let shared = Shared {
+            flow: Arc::clone(&flow),
+            tally: Arc::clone(&tally),
+            long_reads: LongReads::default(),
+        };
+        let (mode, written) = (case.mode.clone(), case.written.clone());
+        let file = FileInMotion::new(shared, mode, case.size, written, Arc::clone(&counted));
+        let mut world = Self {
+            random: case.seed,
+            file,
+            flow,
+            tally,
+            counted,
+            events: BTreeMap::new(),
+            number: 0,
+            rooms: Vec::new(),
+            stalled: Vec::new(),
+            streams: HashMap::new(),
+            written: case.written.clone(),
+            hashed: case.written.clone(),
+            recorded: RangeSet::new(),
+            others: Vec::new(),
+            outcome: Outcome {
+                failure: None,
+                elapsed: Duration::ZERO,
+                taken_over: 0,
+                retries: 0,
+                read: 0,
+            },
+            case,
+        };
+        if let Some(at) = world.case.stops_at {
+            world.after(at, Event::Stop);
+        }
+        world
+    }
+
+    async fn run(mut self) -> Outcome {
+        let begun = self.flow.now();
+        loop {
+            let now = self.flow.now();
+            assert!(now < ENDLESS, "it stands still: {:?}", self.case);
+            let action = self.file.poll(now);
+            self.withdraw(now);
+            match action {
+                Action::Done => break,
+                Action::Wait(until) => self.wait(until).await,
+                action => self.begin(action, now),
+            }
+        }
+        self.outcome.elapsed = self.flow.now() - begun;
+        self.outcome.failure = self.file.take_failure();
+        self.check_end();
+        self.outcome
+    }
+
+    /// Lets the next thing happen.
+    async fn wait(&mut self, until: Option<Duration>) {
+        let now = self.flow.now();
+        for at in 0..self.rooms.len() {
+            if let Some(permit) = (&mut self.rooms[at].1).now_or_never() {
+                let (asker, _) = self.rooms.swap_remove(at);
+                return self.file.on_room(asker, permit, now);
+            }
+        }
+        if self.case.is_starved && self.counted.load(Ordering::Relaxed) > 0 {
+            while let Some(permit) = self.flow.try_room(64 << 10) {
+                self.others.push(permit);
+            }
+        }
+        let next = self.events.first_key_value().map(|((at, _), _)| *at);
+        let wake = until.into_iter().chain(next).min();
+        let wake = wake.unwrap_or_else(|| panic!("nothing is waited for: {:?}", self.case));
+        sleep_until(self.flow.at(wake)).await;
+        if let Some(entry) = self.events.first_entry().filter(|entry| entry.key().0 <= wake) {
+            let event = entry.remove();
+            let now = self.flow.now();
+            self.happen(event, now);
+        }
+    }
+
+    fn happen(&mut self, event: Event, now: Duration) {
+        match event {
+            Event::Came(id, Ok(came)) => {
+                self.outcome.read += came.block.len() as u64;
+                self.file.on_block(id, came, now);
+            }
+            Event::Came(id, Err(error)) | Event::Copied(id, Err(error)) => {
+                self.file.on_failed(id, error, now);
+            }
+            Event::Copied(id, Ok(copied)) => {
+                copied.into_iter().for_each(|copied| insert_once(&mut self.written, copied));
+                self.file.on_copied(id, copied, now);
+            }
+            Event::Written(id, range, written) => {
+                if written.is_ok() {
+                    if self.case.mode.writes_in_order {
+                        let passed = self.written.first().map_or(0, Range::end);
+                        assert_eq!(passed, range.start(), "out of order");
+                    }
+                    insert_once(&mut self.written, range);
+                }
+                self.file.on_written(id, range.start(), written, now);
+            }
+            Event::Hashed(id, range) => self.file.on_hashed(id, range.start(), Ok(()), now),
+            Event::Zeros(hole) => self.file.on_zeros(hole, Ok(()), now),
+            Event::Data(data) => self.file.on_data(Ok(data), now),
+            Event::Recorded => self.file.on_recorded(Ok(()), now),
+            Event::Stop => self.file.stop(None, now),
+        }
+    }
+
+    /// What is not wanted any more is not waited for.
+    fn withdraw(&mut self, now: Duration) {
+        if !self.file.take_withdrew() {
+            return;
+        }
+        self.rooms.retain(|(asker, _)| self.file.wants_room(*asker));
+        let reads = self.events.iter().filter_map(|(key, event)| match event {
+            Event::Came(id, _) => Some((Some(*key), *id)),
+            _ => None,
+        });
+        let stalled = self.stalled.iter().map(|id| (None, *id));
+        let reads: Vec<_> = reads.chain(stalled).collect();
+        for (key, id) in reads {
+            if !self.file.wants_bytes(id) {
+                key.into_iter().for_each(|key| _ = self.events.remove(&key));
+                self.stalled.retain(|stalled| *stalled != id);
+                self.outcome.taken_over += 1;
+                self.file.on_withdrawn(id, now);
+            } else if key.is_none() && self.file.is_stopped() {
+                // A driver waits for reads that are in flight; they end at last.
+                self.stalled.retain(|stalled| *stalled != id);
+                self.after(Duration::from_secs(60), Event::Came(id, Err(unreachable_error())));
+            }
+        }
+    }
+
+    fn begin(&mut self, action: Action, now: Duration) {
+        match action {
+            Action::FindData(from) => {
+                let data = self.case.holes.gaps(Range::between(from, self.case.size));
+                self.soon(Event::Data(data.first().copied()));
+            }
+            Action::Zeros(hole) => {
+                insert_once(&mut self.hashed, hole);
+                self.soon(Event::Zeros(hole));
+            }
+            Action::Room(asker, bytes) => {
+                if self.file.wants_room(asker) {
+                    let flow = Arc::clone(&self.flow);
+                    let room = async move { flow.room(bytes).await };
+                    self.rooms.push((asker, room.boxed()));
+                }
+            }
+            Action::Copy(id, range) => {
+                let copied = match self.chance(self.case.failing) {
+                    true => Err(unreachable_error()),
+                    false => Ok((!self.chance(10)).then_some(range)),
+                };
+                self.soon(Event::Copied(id, copied));
+            }
+            Action::Read(reading) => self.begin_read(reading, now),
+            Action::Write(writing) => self.begin_write(&writing),
+            Action::Record(ranges) => {
+                for range in ranges.iter() {
+                    assert!(self.written.gaps(range).is_empty(), "recorded before it was written");
+                    insert_once(&mut self.recorded, range);
+                }
+                self.soon(Event::Recorded);
+            }
+            Action::FreeSlot => {}
+            Action::Wait(_) | Action::Done => unreachable!("not begun"),
+        }
+    }
+
+    fn begin_read(&mut self, reading: Reading, now: Duration) {
+        let Reading { id, range, least, blocks, .. } = reading;
+        if !self.file.wants_bytes(id) {
+            return self.file.on_withdrawn(id, now);
+        }
+        if blocks.is_none() {
+            self.streams.insert(id, range);
+        }
+        let left = self.streams[&id];
+        assert_eq!(left.start(), range.start(), "what comes is not what is wanted");
+        // One range has to be moved before it is known how long one takes.
+        let may_stall = self.written.total() > self.case.size / 4;
+        if may_stall && self.chance(self.case.stalling) {
+            return self.stalled.push(id);
+        }
+        if self.chance(self.case.failing) {
+            return self.soon(Event::Came(id, Err(unreachable_error())));
+        }
+        let tears = self.chance(self.case.failing);
+        let length = if tears { 1 } else { least } + self.below(96 << 10);
+        let (came, rest) = left.split_at(length);
+        self.streams.insert(id, rest);
+        let failure = (tears && came.len() < least).then(unreachable_error);
+        let came = Came { block: content(came), at: now, failure, rest: stream::empty().boxed() };
+        self.soon(Event::Came(id, Ok(came)));
+    }
+
+    fn begin_write(&mut self, writing: &Writing) {
+        let Writing { id, offset, block, write, hash } = writing;
+        let range = Range::new(*offset, block.len() as u64);
+        assert_eq!(*block, content(range), "other bytes than are at {range}");
+        if *hash {
+            insert_once(&mut self.hashed, range);
+            self.soon(Event::Hashed(*id, range));
+        }
+        if *write {
+            let is_bad =
+                self.case.bad_byte.is_some_and(|bad| bad >= range.start() && bad < range.end());
+            let written = if is_bad {
+                Err(Error::new(ErrorKind::NoSpace, "write"))
+            } else if self.chance(self.case.failing) {
+                Err(unreachable_error())
+            } else {
+                Ok(())
+            };
+            self.outcome.retries += usize::from(written.is_err());
+            self.soon(Event::Written(*id, range, written));
+        }
+    }
+
+    fn check_end(&mut self) {
+        let case = &self.case;
+        let in_flight = self.events.values().filter(|event| !matches!(event, Event::Stop)).count();
+        assert_eq!(
+            (in_flight, self.stalled.len()),
+            (0, 0),
+            "it is done and something is in flight"
+        );
+        let all = Range::new(0, case.size);
+        let mut passed = self.written.clone();
+        if !case.mode.writes_in_order {
+            case.holes.iter().for_each(|hole| passed.insert(hole));
+        }
+        let is_whole = passed.gaps(all).is_empty();
+        if self.outcome.failure.is_none() && !self.file.is_stopped() {
+            assert!(is_whole, "{:?} is missing: {case:?}", passed.gaps(all));
+            assert_eq!(self.counted.load(Ordering::Relaxed), case.size, "{case:?}");
+            assert_eq!(self.tally.remaining(), 0, "{case:?}");
+            let hashed = if case.mode.digest.is_some() { case.size } else { case.written.total() };
+            assert_eq!(self.hashed.total(), hashed, "{case:?}");
+        }
+        assert!(self.counted.load(Ordering::Relaxed) <= case.size);
+        assert!(self.written.total() <= case.size);
+        if case.mode.journal {
+            let moved = self.written.total() - case.written.total();
+            assert!(moved - self.recorded.total() <= 1 << 20, "too little is recorded");
+        } else {
+            assert!(self.recorded.is_empty());
+        }
+        self.rooms.clear();
+        self.others.clear();
+        let (in_flight, held) = self.flow.counted();
+        let kept = self.file.records.kept();
+        assert_eq!((in_flight, held), (0, kept), "permits are not given back: {case:?}");
+    }
+
+    fn soon(&mut self, event: Event) {
+        let most = if self.chance(self.case.late) { 3_000_000 } else { 20_000 };
+        let micros = self.below(most);
+        self.after(Duration::from_micros(micros), event);
+    }
+
+    fn after(&mut self, pause: Duration, event: Event) {
+        self.number += 1;
+        self.events.insert((self.flow.now() + pause, self.number), event);
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        percent > 0 && self.below(100) < percent
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.random >> 33) % most
+    }
+}
+
+fn unreachable_error() -> Error {
+    Error::new(ErrorKind::Unreachable, "read").with_retry(Retry::Later)
+}
+
+#[track_caller]
+fn insert_once(set: &mut RangeSet, range: Range) {
+    assert_eq!(set.gaps(range), [range], "some of {range} twice");
+    set.insert(range);
+}
+
+/// What a file holds there: no two places that are near each other have the same.
+fn content(range: Range) -> Block {
+    const PERIOD: u64 = 251;
+    static PATTERN: LazyLock<Bytes> =
+        LazyLock::new(|| (0..PERIOD * 5000).map(|at| (at % PERIOD) as u8).collect());
+    let start = (range.start() % PERIOD) as usize;
+    PATTERN.slice(start..start + range.len() as usize).into()
+}
+
+/// A digest is made of what passes.
+pub const DIGESTS: [Option<DigestKind>; 3] =
+    [None, Some(DigestKind::Blake3), Some(DigestKind::Sha256)];
