@@ -11,7 +11,7 @@ use haul_storage::{Block, Error, ErrorKind, Range, Result, WorkPool};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
-use super::hasher::{ZEROS, fed_twice, misfed, missing};
+use super::feeding::{ZEROS, fed_twice, misfed, missing};
 
 /// After so many bytes (5 ms) another file gets its turn on the thread.
 const TURN: u64 = 8 << 20;

@@ -19,7 +19,7 @@ use blake3::{CHUNK_LEN, Hasher};
 use bytes::Bytes;
 use haul_storage::{Range, Result};
 
-use super::hasher::{ZEROS, fed_twice, misfed, missing};
+use super::feeding::{ZEROS, fed_twice, misfed, missing};
 
 const CHUNK: u64 = CHUNK_LEN as u64;
 

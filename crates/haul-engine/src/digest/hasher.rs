@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use haul_storage::{Block, DigestKind, Error, ErrorKind, Range, Result, WorkPool};
+use haul_storage::{Block, DigestKind, Range, Result, WorkPool};
 
 use super::Digest;
 use super::chain::Chain;
+use super::feeding::misfed;
 use super::forest::{Forest, Subtrees};
 
 /// Blocks up to this long are hashed where they are: 64 KiB take 11 µs with BLAKE3 and 45 µs with
@@ -18,9 +19,6 @@ const INLINE_MAX: u64 = 64 << 10;
 /// A hole is hashed in stretches of this length (a power of two): about 3 ms of BLAKE3, so that
 /// several threads can share it and a file that is given up does not keep them long.
 const HOLE_STRETCH: u64 = 16 << 20;
-
-/// Zeros for holes: enough for the widest SIMD, small enough for a core's cache.
-pub(super) static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Makes the digest of one file from its blocks. Made for being shared by many tasks.
 ///
@@ -140,19 +138,6 @@ impl fmt::Debug for FileHasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FileHasher({})", self.kind().name())
     }
-}
-
-/// The error of a feeding or finishing that does not fit what was fed before.
-pub(super) fn misfed(cause: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, "hash").because(cause)
-}
-
-pub(super) fn fed_twice(range: Range) -> Error {
-    misfed(format!("some of bytes {range} were fed before"))
-}
-
-pub(super) fn missing(range: Range) -> Error {
-    misfed(format!("bytes {range} were never fed"))
 }
 
 fn plant(forest: &Mutex<Forest>, subtrees: Subtrees) -> Result<()> {

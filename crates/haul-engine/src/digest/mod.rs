@@ -15,6 +15,7 @@
 //! as the bare function. The `sha2` crate, ring and OpenSSL differ by less than 5 %.
 
 mod chain;
+mod feeding;
 mod forest;
 mod hasher;
 
