@@ -10,7 +10,7 @@ use haul_storage::{
 };
 use tokio::sync::Semaphore;
 
-use super::{Hear, VerifyEvent, VerifyOptions};
+use super::event::{Hear, VerifyEvent, VerifyOptions};
 use crate::digest::{Digest, FileHasher};
 use crate::manifest::{LineError, Listed, listed_path};
 use crate::retry::Retries;

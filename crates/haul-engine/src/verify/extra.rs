@@ -7,7 +7,7 @@ use std::iter::Peekable;
 use futures_util::StreamExt;
 use haul_storage::{Entry, EntryStream, Error, RelPath, Result, Storage, is_part_name};
 
-use super::{Hear, VerifyEvent, VerifyOptions};
+use super::event::{Hear, VerifyEvent, VerifyOptions};
 use crate::manifest::sorter::{Sorted, Sorter};
 use crate::manifest::{DEFAULT_NAMES, ManifestReader};
 
