@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Limits;
+use super::limits::Limits;
 use crate::WindowProfile;
 
 /// No profile and no storage goes beyond this many lanes.

@@ -20,6 +20,7 @@
 mod bounds;
 mod files;
 mod lanes;
+mod limits;
 mod meter;
 mod path;
 mod samples;
@@ -31,7 +32,6 @@ use std::time::Duration;
 
 use haul_storage::{ErrorKind, LinkStatus};
 
-use crate::{Auto, Settings, WindowProfile};
 use bounds::Bounds;
 use files::Files;
 use lanes::Lanes;
@@ -39,6 +39,8 @@ use meter::Meter;
 use path::{Finding, Path};
 use search::{LONG_PATH, Search, View};
 use slow_lanes::SlowLanes;
+
+pub use limits::Limits;
 
 /// Round trip assumed until one is measured: that of a short path, so that nothing is opened in
 /// bulk without a reason.
@@ -49,46 +51,6 @@ const BACK_OFF_PAUSE: Duration = Duration::from_secs(1);
 
 /// After this long without an error the ranges may grow back by a factor of two.
 const RANGE_RECOVERY: Duration = Duration::from_secs(60);
-
-/// What the window may not go beyond. A fixed number is taken as it is and not searched for.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Lanes open at once. A fixed number still gives way to a server that refuses.
-    pub lanes: Auto<usize>,
-    /// Bytes in flight; a fixed number is cut to `memory`.
-    pub window: Auto<u64>,
-    /// Bytes of a range.
-    pub chunk: Auto<u64>,
-    /// Files in flight at once.
-    pub files: Auto<usize>,
-    /// The most bytes in flight, whatever else is said. Less than 64 KiB counts as 64 KiB.
-    pub memory: u64,
-    /// The most lanes that the storage can have; 0 counts as 1, and 64 is the most.
-    pub max_lanes: usize,
-    /// How boldly to open.
-    pub profile: WindowProfile,
-}
-
-impl Limits {
-    /// Those of a transfer, on storages that can have `max_lanes` lanes; `None` is 64.
-    pub fn of(settings: &Settings, max_lanes: Option<usize>) -> Self {
-        Self {
-            lanes: settings.lanes,
-            window: settings.window,
-            chunk: settings.chunk,
-            files: settings.files,
-            memory: settings.memory,
-            max_lanes: max_lanes.unwrap_or(64),
-            profile: settings.profile,
-        }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self::of(&Settings::default(), None)
-    }
-}
 
 /// What the driver is to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,12 +22,12 @@
 //! time) is longer than its round trip, and the quotient is remembered as `stretch`.
 
 mod opening;
+mod phase;
 mod trial;
 
 use std::time::Duration;
 
-use opening::Opening;
-use trial::{Change, Trial};
+use phase::{Change, Opening, Phase};
 
 use super::bounds::{Bounds, ENDS_DELAY, FIRST_WINDOW};
 use super::lanes::Lanes;
@@ -163,13 +163,6 @@ pub(in crate::window) struct Search {
     futile_lane_trials: u32,
     /// Rounds say nothing about the lanes, and somebody else judges them.
     leaves_lanes: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Phase {
-    Opening(Opening),
-    Cruise,
-    Trial(Trial),
 }
 
 impl Search {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Change, GROWTH, HEADROOM_ELSEWHERE, LONG_PATH, Phase, Search, THIN_LANE_BYTES, View};
+use super::phase::{Change, Opening, Phase};
+use super::{GROWTH, HEADROOM_ELSEWHERE, LONG_PATH, Search, THIN_LANE_BYTES, View};
 use crate::window::bounds::{Bounds, LANE_BYTES, SLOW_LANE};
 use crate::window::lanes::Lanes;
 
@@ -28,20 +29,6 @@ const RAMPING_GAIN: f64 = 8.0;
 
 /// So many BDPs in flight cannot all be on the path: the path has room for 2, if its queue holds one.
 const UNEXPLAINED: f64 = 2.5;
-
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Opening {
-    /// Goodput of the last round that had grown.
-    pub(super) mark: f64,
-    /// Rounds since.
-    pub(super) flat: u32,
-    /// The highest mean of [`FLAT_ROUNDS`] rounds.
-    pub(super) best: f64,
-    /// Whether it was tried if bytes in flight are only asked for; and with which window and
-    /// goodput, while that trial goes on.
-    pub(super) stretched: bool,
-    pub(super) stretches: Option<(u64, f64)>,
-}
 
 impl Search {
     pub(super) fn open(

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::{GROWTH, LONG_PATH, Phase, Search, THIN_LANE_BYTES, View, rounds_of};
+use super::phase::{Change, Phase, Trial};
+use super::{GROWTH, LONG_PATH, Search, THIN_LANE_BYTES, View, rounds_of};
 use crate::window::bounds::{Bounds, LANE_BYTES};
 use crate::window::lanes::Lanes;
 
@@ -40,33 +41,6 @@ const FIRST_LANE_TRIAL: Duration = Duration::from_secs(2);
 /// Pause after a trial of lanes that brought nothing; doubles each time, up to 16 times.
 const LANE_TRIAL_PAUSE: Duration = Duration::from_secs(60);
 const MOST_LANE_DOUBLINGS: u32 = 4;
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Trial {
-    pub(super) change: Change,
-    pub(super) window_before: u64,
-    pub(super) goodput_before: f64,
-    /// Data that was asked for before the change arrives until then, and ...
-    pub(super) ripe: Duration,
-    /// ... as long as so many bytes are to come.
-    pub(super) to_come: f64,
-    pub(super) sum: f64,
-    pub(super) rounds: u32,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
-    /// From the opening's window to the settled one.
-    Settle,
-    /// Goodput fell: a window for what is left of it.
-    Shrink,
-    /// Now and then: is there more to have?
-    Wider,
-    /// Now and then, if the window is larger than the round trip explains: is it still needed?
-    Narrower,
-    /// More lanes than these.
-    Lanes(usize),
-}
 
 impl Search {
     pub(super) fn try_lanes(
