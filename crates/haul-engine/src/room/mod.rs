@@ -11,6 +11,7 @@
 //! transfer that fits is never refused. Where the file system may store less than a file's length, or copies may share
 //! their space, there is a warning, or nothing. A transfer that is stopped leaves what is complete, and part files.
 
+mod file;
 mod ledger;
 mod named;
 mod need;
@@ -24,12 +25,14 @@ use haul_storage::{Entry, Error, ErrorKind, Medium, RelPath, Result, Space, Stor
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
+pub use file::{There, stored};
 pub use ledger::Ledger;
 pub use named::part_bytes;
-pub use need::{Need, There};
+pub use need::Need;
 
 use crate::tally::Tally;
 use crate::{Cancel, Job, Settings};
+use file::data_bytes;
 use ledger::Slot;
 
 /// Shorter files do not wait until it is known what the sources need.
@@ -37,9 +40,6 @@ const GATED: u64 = 1 << 20;
 
 /// More jobs are not compared with each other.
 const APART: usize = 1000;
-
-/// More ranges of data in a file are not added up.
-const DATA_RANGES: usize = 4096;
 
 /// How long files wait for a server that does not say how much is free.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -504,40 +504,6 @@ impl Target {
     fn name(&self) -> String {
         self.storage.location().display(&self.path).to_string()
     }
-}
-
-/// The bytes of a file without its holes; 0 if that is not known.
-async fn data_bytes(job: &Job, entry: &Entry) -> u64 {
-    let Some(bytes) = entry.known_size() else { return 0 };
-    // Small files are written whole, zeros too.
-    if job.source.capabilities().medium == Medium::Disk
-        && bytes > job.source.capabilities().whole_limit
-        && let Ok(Some(allocated)) = job.source.allocated(&entry.path).await
-    {
-        // Space that was allocated ahead of writing is copied as a hole.
-        let data = if allocated > 0 { data_ranges(job, entry).await.ok() } else { None };
-        return bytes.min(allocated).min(data.unwrap_or(allocated));
-    }
-    bytes
-}
-
-/// The bytes of a file that are data; of very many ranges those of the first.
-async fn data_ranges(job: &Job, entry: &Entry) -> Result<u64> {
-    let reader = job.source.open(&entry.path).await?;
-    let (mut sum, mut at) = (0, 0);
-    for _ in 0..DATA_RANGES {
-        let Some(data) = reader.next_data(at).await? else { break };
-        sum += data.len();
-        at = data.end();
-    }
-    Ok(sum)
-}
-
-/// The bytes that a copy of a file takes at least: without holes, and as one name of several.
-pub async fn stored(settings: &Settings, job: &Job, entry: &Entry) -> u64 {
-    let bytes = data_bytes(job, entry).await;
-    let linked = settings.preserve.hard_links && job.destination.capabilities().hard_links;
-    if linked { bytes / entry.links.max(1) } else { bytes }
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use haul_storage::{
     Entry, ErrorKind, Location, Medium, RelPath, Result, Space, Storage, StorageExt, part_name,
 };
 
-use super::need::{Need, There};
-use super::stored;
+use super::file::{There, stored};
+use super::need::Need;
 use crate::{Job, Settings};
 
 /// More sources are not looked at before anything is copied; the count sees to them.

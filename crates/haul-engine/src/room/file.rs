@@ -1,0 +1,156 @@
+//! What one file is going to take.
+
+use haul_storage::{Entry, Medium, Result};
+
+use super::need::Need;
+use crate::{Job, Overwrite, Settings};
+
+/// More ranges of data in a file are not added up.
+const DATA_RANGES: usize = 4096;
+
+/// What is known of the destination of a file.
+#[derive(Debug, Clone, Copy)]
+pub struct There<'a> {
+    /// What has its name.
+    pub existing: Option<&'a Entry>,
+    /// Bytes that its part file takes up: an earlier run's, or this one's.
+    pub part_bytes: u64,
+    /// Unit in which files get space.
+    pub block: u64,
+}
+
+impl Need {
+    /// The need of a file that takes up `stored` bytes; `None` if it cannot be told, because there is something in the
+    /// way that will be removed.
+    pub fn of(settings: &Settings, file: &Entry, stored: u64, there: There<'_>) -> Option<Self> {
+        let left = i128::from(stored) - i128::from(there.part_bytes);
+        let Some(existing) = there.existing else {
+            let sum = if settings.existing_only { 0 } else { left };
+            return Some(Self { sum, least_old: None });
+        };
+        if existing.is_dir() {
+            return (!settings.delete).then(Self::default);
+        }
+        let old = match existing.known_size() {
+            _ if settings.backup.is_some() || !existing.is_file() => 0,
+            Some(size) => size.checked_next_multiple_of(there.block.max(1)).unwrap_or(size),
+            None => return None,
+        };
+        let differs = !existing.is_file() || existing.size != file.size;
+        let is_replaced = match settings.overwrite {
+            Overwrite::Always => Some(true),
+            Overwrite::Never => Some(false),
+            Overwrite::Different if differs => Some(true),
+            Overwrite::Different | Overwrite::Newer => None,
+        };
+        let sum = left - i128::from(old);
+        Some(match is_replaced {
+            Some(true) => Self { sum, least_old: Some(old) },
+            Some(false) => Self::default(),
+            // Its time or its content decides. If it is replaced by less, space is freed.
+            None if existing.size == file.size => Self::default(),
+            None => Self { sum: sum.min(0), least_old: None },
+        })
+    }
+}
+
+/// The bytes of a file without its holes; 0 if that is not known.
+pub async fn data_bytes(job: &Job, entry: &Entry) -> u64 {
+    let Some(bytes) = entry.known_size() else { return 0 };
+    // Small files are written whole, zeros too.
+    if job.source.capabilities().medium == Medium::Disk
+        && bytes > job.source.capabilities().whole_limit
+        && let Ok(Some(allocated)) = job.source.allocated(&entry.path).await
+    {
+        // Space that was allocated ahead of writing is copied as a hole.
+        let data = if allocated > 0 { data_ranges(job, entry).await.ok() } else { None };
+        return bytes.min(allocated).min(data.unwrap_or(allocated));
+    }
+    bytes
+}
+
+/// The bytes of a file that are data; of very many ranges those of the first.
+async fn data_ranges(job: &Job, entry: &Entry) -> Result<u64> {
+    let reader = job.source.open(&entry.path).await?;
+    let (mut sum, mut at) = (0, 0);
+    for _ in 0..DATA_RANGES {
+        let Some(data) = reader.next_data(at).await? else { break };
+        sum += data.len();
+        at = data.end();
+    }
+    Ok(sum)
+}
+
+/// The bytes that a copy of a file takes at least: without holes, and as one name of several.
+pub async fn stored(settings: &Settings, job: &Job, entry: &Entry) -> u64 {
+    let bytes = data_bytes(job, entry).await;
+    let linked = settings.preserve.hard_links && job.destination.capabilities().hard_links;
+    if linked { bytes / entry.links.max(1) } else { bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use haul_storage::{EntryKind, RelPath};
+
+    use super::*;
+
+    fn file(size: u64) -> Entry {
+        Entry::new(RelPath::root(), EntryKind::File, size)
+    }
+
+    fn need(overwrite: Overwrite, bytes: u64, old: Option<u64>) -> Need {
+        let settings = Settings { overwrite, ..Settings::default() };
+        let existing = old.map(file);
+        let there = There { existing: existing.as_ref(), part_bytes: 0, block: 1 };
+        Need::of(&settings, &file(bytes), bytes, there).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_needs_both_versions_until_the_new_one_is_complete() {
+        let one = need(Overwrite::Different, 100, Some(90));
+        assert_eq!(one.bytes(), 100);
+        let mut all = one;
+        all.add(need(Overwrite::Different, 100, Some(40)));
+        // 10 + 60 more in the end, and the shorter old one is there until then.
+        assert_eq!(all.bytes(), 110);
+        all.add(need(Overwrite::Different, 0, Some(1000)));
+        assert_eq!(all.bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_unchanged_or_left_alone_needs_nothing() {
+        assert_eq!(need(Overwrite::Different, 100, Some(100)).bytes(), 0);
+        assert_eq!(need(Overwrite::Never, 100, Some(10)).bytes(), 0);
+        assert_eq!(need(Overwrite::Newer, 100, Some(10)).bytes(), 0);
+        assert_eq!(need(Overwrite::Always, 100, Some(100)).bytes(), 100);
+        assert_eq!(need(Overwrite::Different, 100, None).bytes(), 100);
+    }
+
+    #[test]
+    fn a_part_file_has_its_space_already() {
+        let there = There { existing: None, part_bytes: 70, block: 4096 };
+        assert_eq!(Need::of(&Settings::default(), &file(100), 100, there).unwrap().bytes(), 30);
+    }
+
+    #[test]
+    fn a_directory_that_will_be_removed_frees_an_unknown_amount() {
+        let directory = Entry::new(RelPath::root(), EntryKind::Directory, 0);
+        let there = There { existing: Some(&directory), part_bytes: 0, block: 1 };
+        let settings = Settings { delete: true, ..Settings::default() };
+        assert_eq!(Need::of(&settings, &file(100), 100, there), None);
+        let need = Need::of(&Settings::default(), &file(100), 100, there);
+        assert_eq!(need, Some(Need::default()));
+    }
+
+    /// A rerun was refused, because the data was compared with the old length.
+    #[test]
+    fn a_file_with_holes_that_is_there_needs_nothing() {
+        for overwrite in [Overwrite::Different, Overwrite::Newer] {
+            let settings = Settings { overwrite, ..Settings::default() };
+            let existing = file(100);
+            let there = There { existing: Some(&existing), part_bytes: 0, block: 1 };
+            let need = Need::of(&settings, &file(100), 60, there);
+            assert_eq!(need, Some(Need::default()), "{overwrite:?}");
+        }
+    }
+}
