@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use haul_storage::{Error, ErrorKind, RelPath, Result, Storage, StorageExt};
 
 use crate::job::NumberedJob;
-use crate::plan::{Sibling, fold};
+use crate::plan::fold;
 use crate::{Filter, Job};
 
 /// The jobs of a run by their destinations.
@@ -20,6 +20,15 @@ pub struct Destinations {
     by_path: HashMap<RelPath, Vec<usize>>,
     /// By the directories that they go into, and their names as the least discerning destination sees them.
     by_folded: HashMap<RelPath, HashMap<Vec<u8>, Vec<usize>>>,
+}
+
+/// Another name of the source, and where it goes.
+#[derive(Debug, Clone)]
+pub struct Sibling {
+    /// The source, for people.
+    pub source: String,
+    /// Where it goes.
+    pub destination: RelPath,
 }
 
 impl Destinations {

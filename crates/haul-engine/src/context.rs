@@ -17,11 +17,11 @@ use crate::digest::Digest;
 use crate::ends::Ends;
 use crate::flow::Flow;
 use crate::job::NumberedJob;
+use crate::kept_times::LearntTimes;
 use crate::links::Links;
 use crate::long::LongReads;
 use crate::room::Room;
 use crate::tally::Tally;
-use crate::transfer::LearntTimes;
 use crate::{Cancel, Job, Settings};
 
 /// One running transfer.

@@ -20,6 +20,7 @@ pub mod fan;
 mod flow;
 mod job;
 pub mod journal;
+mod kept_times;
 mod limiter;
 mod links;
 mod long;

@@ -16,7 +16,7 @@ use haul_storage::{Entry, ErrorKind, Medium, RelPath, Result, is_part_name, part
 use tokio::time::sleep;
 
 use super::folded::{FoldedNames, fold};
-use super::walk::is_mount;
+use super::mount::is_mount;
 use crate::Job;
 use crate::context::Context;
 use crate::room::{Need, There, part_bytes, stored};

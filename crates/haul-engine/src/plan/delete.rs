@@ -19,7 +19,7 @@ use haul_storage::{
 };
 
 use super::folded::fold;
-use super::walk::is_mount;
+use super::mount::is_mount;
 use crate::context::Context;
 use crate::job::NumberedJob;
 use crate::transfer::{is_backup, take_away};

@@ -9,7 +9,8 @@ use futures_util::{StreamExt, stream};
 use haul_storage::{Entry, Error, ErrorKind, RelPath, Result, StorageExt};
 
 use super::directory::Directory;
-use super::twins::{self, Sibling};
+use super::twins;
+use crate::collision::Sibling;
 use crate::context::Context;
 use crate::job::NumberedJob;
 

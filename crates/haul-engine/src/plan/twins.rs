@@ -13,17 +13,9 @@ use haul_storage::{Entry, Error, ErrorKind, RelPath, Result, Storage, StorageExt
 
 use super::delete::is_same;
 use super::folded::fold;
+use crate::collision::Sibling;
 use crate::context::Context;
 use crate::job::NumberedJob;
-
-/// Another name of the source, and where it goes.
-#[derive(Debug, Clone)]
-pub struct Sibling {
-    /// The source, for people.
-    pub source: String,
-    /// Where it goes.
-    pub destination: RelPath,
-}
 
 /// All names of the source that may be the same as one of `twins`, which go into directory `destination`: of
 /// the source directory `source`, and of the earlier sources that share the destination. By folded name.

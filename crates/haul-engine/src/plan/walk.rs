@@ -18,8 +18,9 @@ use tokio::sync::{Notify, mpsc};
 use super::delete::{replace_with_directory, writable};
 use super::directory::{Directory, Finish};
 use super::folded::{FoldedNames, fold};
+use super::item::{Item, There};
+use super::mount::is_mount;
 use super::settle::{Group, Twin};
-use super::{Item, There};
 use crate::context::Context;
 use crate::job::NumberedJob;
 
@@ -101,12 +102,6 @@ struct Walk<'a> {
     /// What waits because of its name.
     twins: Mutex<Vec<Twin>>,
     settling: tokio::sync::Mutex<()>,
-}
-
-/// Whether another file system than `device` is mounted at an entry; without `device` it does not matter.
-pub fn is_mount(device: Option<u64>, entry: &Entry) -> bool {
-    let other = entry.id.map(|id| id.device).filter(|_| entry.is_dir());
-    device.zip(other).is_some_and(|(device, other)| device != other)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -7,7 +7,6 @@ use haul_storage::{
     Capabilities, Entry, Error, ErrorKind, LinkKind, RelPath, Result, Storage, StorageExt,
 };
 
-use super::file::refuses_links;
 use crate::Backup;
 use crate::context::Context;
 use crate::job::NumberedJob;
@@ -116,6 +115,19 @@ impl Backup {
         let below = parent.components().skip(base);
         below.into_iter().try_fold(directory.clone(), |path, name| path.join(name))?.join(name)
     }
+}
+
+/// Whether a hard link is what cannot be had, so that a copy can take its place: the file has too many names, or
+/// the file system or server has no links, or a rule against this one.
+pub const fn refuses_links(kind: ErrorKind) -> bool {
+    !matches!(
+        kind,
+        ErrorKind::Interrupted
+            | ErrorKind::Unreachable
+            | ErrorKind::Unauthenticated
+            | ErrorKind::Busy
+            | ErrorKind::NoSpace
+    )
 }
 
 #[cfg(test)]

@@ -3,27 +3,24 @@
 use std::borrow::Cow;
 
 use haul_storage::{
-    CommitOptions, DigestKind, Entry, EntryKind, Error, ErrorKind, Identity, KeptTimes, LinkKind,
-    Medium, Metadata, RelPath, Result, Retry, StorageExt, Timestamp, Xattrs, journal_name,
-    part_name,
+    DigestKind, Entry, EntryKind, Error, ErrorKind, Identity, KeptTimes, LinkKind, Medium,
+    Metadata, RelPath, Result, Retry, StorageExt, Timestamp, Xattrs, journal_name, part_name,
 };
 
 use super::compare::{Verdict, verdict};
 use super::moved::{Copy, remove_source};
+use super::outcome::{Moved, current, is_small, keeps_mode, keeps_out, planned, say};
 use super::{backup, bytes, expected, large, link, listed, open, small, times};
 use crate::context::{Context, Name};
 use crate::digest::Digest;
 use crate::mirror::MirrorStorage;
 use crate::plan::{Item, There};
 use crate::retry::Retries;
-use crate::{Action, Compare, CurrentFile, FileEvent, Overwrite, Reason};
+use crate::{Action, Compare, Overwrite, Reason};
 
 /// How often a file is started anew because it changed while it was read, or what was written of it is
 /// lost.
 const ANEW: u32 = 3;
-
-/// Permission bits by which all users can read a file.
-const OTHERS_READ: u32 = 0o044;
 
 /// Does whatever the item needs. Its event is sent here; a failure is the caller's to report.
 pub async fn move_any(context: &Context, item: &Item) -> Result<()> {
@@ -37,25 +34,6 @@ pub async fn move_any(context: &Context, item: &Item) -> Result<()> {
         }
         EntryKind::Directory => Err(Error::new(ErrorKind::IsADirectory, "copy")),
     }
-}
-
-/// How the bytes of a file came to their destination.
-#[derive(Debug, Clone, Default)]
-pub struct Moved {
-    /// Its length.
-    pub bytes: u64,
-    /// Its digest, if one was asked for.
-    pub digest: Option<Digest>,
-    /// What an earlier run had left.
-    pub resumed_bytes: u64,
-    /// What was counted as moved or resumed before the end.
-    pub counted_bytes: u64,
-    /// Why it was copied.
-    pub reason: Option<Reason>,
-    /// Which version of the source it is, if it was read.
-    pub identity: Option<Identity>,
-    /// Whether what was there before is not readable by all users, and its mode may have stayed.
-    pub is_private: bool,
 }
 
 async fn move_file(context: &Context, item: &Item) -> Result<()> {
@@ -139,7 +117,7 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
     // What was left alone may be anything, and then no further name is linked to it.
     let is_other = verdict == Some(Verdict::Leave)
         && existing.is_some_and(|there| {
-            let kept = context.times.kept(item, &there);
+            let kept = context.times.kept(&item.job, &there);
             let how = (Overwrite::Different, Compare::SizeAndTime);
             judge_by(how, item, &item.source, &there, kept) != Verdict::Keep
         });
@@ -183,19 +161,6 @@ impl From<Verdict> for Judged {
     }
 }
 
-/// Whether a hard link is what cannot be had, so that a copy can take its place: the file has too many names, or
-/// the file system or server has no links, or a rule against this one.
-pub const fn refuses_links(kind: ErrorKind) -> bool {
-    !matches!(
-        kind,
-        ErrorKind::Interrupted
-            | ErrorKind::Unreachable
-            | ErrorKind::Unauthenticated
-            | ErrorKind::Busy
-            | ErrorKind::NoSpace
-    )
-}
-
 /// Makes a further name of a file that is at the destination under `target`. An `Err` within is a refusal: the
 /// file can still be copied.
 async fn link_name(
@@ -226,7 +191,7 @@ async fn link_name(
             _ => linking.await,
         };
         match linked {
-            Err(error) if refuses_links(error.kind()) => return Ok(Err(error)),
+            Err(error) if backup::refuses_links(error.kind()) => return Ok(Err(error)),
             outcome => outcome?,
         }
         // A killed run may have begun to copy this name, because it met the others later.
@@ -313,7 +278,7 @@ async fn judge_by_source(context: &Context, item: &Item, existing: &Entry) -> Re
             times::find_out(context, item, existing).await?
         }
         Overwrite::Newer => times::find_out(context, item, existing).await?,
-        _ => context.times.kept(item, existing),
+        _ => context.times.kept(&item.job, existing),
     };
     let how = (overwrite, compare);
     let listed = judge_by(how, item, &item.source, existing, kept);
@@ -520,78 +485,4 @@ async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
             }
         }
     }
-}
-
-/// A file that begins.
-pub fn current(item: &Item) -> CurrentFile {
-    CurrentFile {
-        job: item.job.index,
-        path: item.destination.clone(),
-        size: item.source.known_size(),
-        bytes: 0,
-        bytes_per_second: 0,
-    }
-}
-
-/// The length that a file is planned with.
-fn planned(item: &Item) -> u64 {
-    item.source.known_size().unwrap_or(0)
-}
-
-/// Small files go whole, in as few steps as the storages allow.
-pub fn is_small(context: &Context, item: &Item) -> bool {
-    let job = &item.job.job;
-    let limit = |storage: &dyn haul_storage::Storage| storage.capabilities().whole_limit;
-    let limit = limit(&*job.source).min(limit(&*job.destination));
-    item.source.size <= limit.min(context.settings.memory / 8) && !context.settings.verify
-}
-
-/// How the file is to appear under its name.
-pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> CommitOptions {
-    let can = item.job.job.destination.capabilities();
-    let time = found.modified;
-    let metadata = context.wanted_metadata(found, &item.job, &item.destination, false);
-    if let Some((time, becomes)) = time.zip(metadata.modified).filter(|(time, set)| time != set) {
-        let name = item.job.destination_name(&item.destination);
-        context.times.say_lost(context, name, time, becomes);
-    }
-    CommitOptions {
-        metadata,
-        replace: context.settings.overwrite != Overwrite::Never,
-        sync: context.settings.sync && can.sync,
-    }
-}
-
-/// Whether the source of an item is not readable by all users, or is in a directory that not all can enter and that
-/// is copied as well.
-fn is_private(context: &Context, item: &Item) -> bool {
-    let mode = context.changed_mode(item.source.mode, false);
-    mode.is_some_and(|mode| mode & OTHERS_READ != OTHERS_READ)
-        || item.directory.as_ref().is_some_and(|above| above.is_private())
-}
-
-/// Whether what is there is not readable by all users, and its mode stays.
-fn keeps_mode(context: &Context, existing: Option<&Entry>) -> bool {
-    !context.settings.preserve.mode && existing.is_some_and(keeps_out)
-}
-
-/// Whether the mode of a file keeps some users from reading it.
-fn keeps_out(entry: &Entry) -> bool {
-    entry.mode.is_some_and(|mode| mode & OTHERS_READ != OTHERS_READ)
-}
-
-/// Says that an item is done.
-pub fn say(context: &Context, item: &Item, action: Action, moved: &Moved) {
-    let event = FileEvent {
-        job: item.job.index,
-        path: item.destination.clone(),
-        bytes: moved.bytes,
-        action,
-        reason: moved.reason,
-        resumed_bytes: moved.resumed_bytes,
-        digest: moved.digest,
-        private: moved.is_private || is_private(context, item),
-        dry_run: context.settings.dry_run,
-    };
-    context.tally.file(event, moved.counted_bytes);
 }

@@ -5,18 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use haul_storage::{Error, ErrorKind, Medium, ReadAt, Result, UNKNOWN_SIZE, WriteAt, Writes};
+use haul_storage::{Error, ErrorKind, Medium, Result, UNKNOWN_SIZE, WriteAt, Writes};
 use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
 
-use super::backup;
 use super::bytes::digest_range;
 use super::expected;
-use super::file::{Moved, commit_options, current};
+use super::finish::{Whole, finish};
 use super::motion::{Driver, Ends, FileInMotion, Mode, Reads, Shared};
 use super::open::{Opened, journal_from, open};
+use super::outcome::{Moved, current};
 use super::stream;
-use super::verify::{read_back, read_named};
 use crate::context::Context;
 use crate::digest::{Digest, FileHasher};
 use crate::journal::Journal;
@@ -150,60 +149,6 @@ async fn move_opened(
     remove_journal(context, journal_path)
         .await
         .map_err(|error| Error::from_io("remove the journal", error).at(destination_name))?;
-    Ok(digest)
-}
-
-/// A file of which all bytes have been written.
-pub struct Whole<'a> {
-    /// Where they came from.
-    pub reader: &'a dyn ReadAt,
-    /// Where they are.
-    pub writer: &'a dyn WriteAt,
-    /// How many they are.
-    pub bytes: u64,
-    /// How many of them an earlier run has left.
-    pub resumed_bytes: u64,
-}
-
-/// Gives a file its name, unless the source has changed meanwhile.
-pub async fn finish(
-    context: &Context,
-    item: &Item,
-    whole: &Whole<'_>,
-    hasher: Option<&FileHasher>,
-) -> Result<Option<Digest>> {
-    let Whole { reader, writer, bytes, resumed_bytes } = *whole;
-    let identity = reader.identity();
-    let destination_name = || item.job.destination_name(&item.destination);
-    let now = reader.recheck().await?;
-    if now != *identity {
-        return Err(Error::new(ErrorKind::Changed, "copy")
-            .because(format!("it changed while being read: {identity} became {now}")));
-    }
-    let digest = match hasher {
-        Some(hasher) => Some(hasher.finish(bytes).await?),
-        None => None,
-    };
-    expected::check(item, digest, resumed_bytes)?;
-    let mut unverified = digest.filter(|_| context.settings.verify);
-    if let Some(digest) = unverified {
-        let read = read_back(context, writer, bytes, digest).await;
-        let done = read.map_err(|error| error.at(destination_name()))?;
-        unverified = unverified.filter(|_| !done);
-    }
-    let mut metadata = item.source.metadata();
-    if context.settings.preserve.xattrs {
-        metadata.xattrs = reader.metadata().await?.xattrs;
-    }
-    metadata.modified = identity.modified;
-    let options = commit_options(context, item, metadata);
-    let committed = backup::around(context, item, writer.commit(bytes, &options)).await;
-    committed.map_err(|error| error.at(destination_name()))?;
-    if let Some(digest) = unverified {
-        let storage = &*item.job.job.destination;
-        let read = read_named(context, storage, &item.destination, bytes, digest).await;
-        read.map_err(|error| error.at(destination_name()))?;
-    }
     Ok(digest)
 }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use haul_storage::{Result, SmallFile, Storage};
 
-use super::file::{Moved, commit_options, is_small, say};
-use super::times::is_unusual;
+use super::outcome::{Moved, commit_options, is_small, say};
 use super::{backup, expected, listed};
 use crate::context::Context;
 use crate::digest::Digest;
+use crate::kept_times::is_unusual;
 use crate::plan::Item;
 use crate::{Action, Reason};
 

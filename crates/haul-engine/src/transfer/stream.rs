@@ -15,10 +15,10 @@ use haul_storage::{
 };
 
 use super::expected;
-use super::file::Moved;
-use super::large::{Whole, finish};
+use super::finish::{Whole, finish};
 use super::listed;
 use super::open::create;
+use super::outcome::Moved;
 use crate::context::Context;
 use crate::current::Shown;
 use crate::digest::FileHasher;

@@ -21,7 +21,7 @@ use crate::ranges::RangeSet;
 use crate::tally::Tally;
 use crate::transfer::motion::action::{Action, Asker, Reading, Writing};
 use crate::transfer::motion::blocks::Came;
-use crate::transfer::motion::{FileInMotion, Mode, Shared};
+use crate::transfer::motion::{FileInMotion, Mode, Reads, Shared};
 use crate::{Auto, EventSink, Job, Settings};
 
 /// Nothing takes so long that does not stand still.
@@ -57,7 +57,7 @@ pub struct Case {
 
 impl Case {
     /// A file of a disk that is copied to another.
-    pub fn new(seed: u64, size: u64, reads: super::Reads) -> Self {
+    pub fn new(seed: u64, size: u64, reads: Reads) -> Self {
         Self {
             seed,
             size,
