@@ -100,9 +100,11 @@ impl Links {
 
     /// What the path looks like now; `None` between disks.
     pub fn status(&self) -> Option<LinkStatus> {
-        let all = |links: &[Arc<dyn Storage>]| links.iter().map(|link| link.link()).reduce(beside);
+        let all = |links: &[Arc<dyn Storage>]| {
+            links.iter().map(|link| link.link()).reduce(LinkStatus::beside)
+        };
         match (all(&self.sources), all(&self.destinations)) {
-            (Some(source), Some(destination)) => Some(behind(source, destination)),
+            (Some(source), Some(destination)) => Some(source.behind(destination)),
             (one, other) => one.or(other),
         }
     }
@@ -140,59 +142,4 @@ fn host_of(storage: &Arc<dyn Storage>) -> Host {
 
 fn address(storage: &Arc<dyn Storage>) -> usize {
     Arc::as_ptr(storage).cast::<()>() as usize
-}
-
-/// Hosts side by side: bytes may come from any of them, so the farthest decides, and there is a queue on the path if
-/// there is one on each.
-pub fn beside(a: LinkStatus, b: LinkStatus) -> LinkStatus {
-    LinkStatus {
-        open: a.open.max(b.open),
-        opening: a.opening.max(b.opening),
-        refused: a.refused + b.refused,
-        rtt: a.rtt.max(b.rtt),
-        connect: a.connect.max(b.connect),
-        queueing: match (a.queueing, b.queueing) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (one, other) => one.or(other),
-        },
-    }
-}
-
-/// One link behind the other: the one with fewer lanes decides, and both round trips count.
-fn behind(a: LinkStatus, b: LinkStatus) -> LinkStatus {
-    LinkStatus {
-        open: a.open.min(b.open),
-        opening: a.opening.max(b.opening),
-        refused: a.refused + b.refused,
-        rtt: match (a.rtt, b.rtt) {
-            (Some(a), Some(b)) => Some(a + b),
-            (one, other) => one.or(other),
-        },
-        connect: a.connect.max(b.connect),
-        queueing: a.queueing.max(b.queueing),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn far(rtt_ms: u64, open: usize, queueing_ms: Option<u64>) -> LinkStatus {
-        LinkStatus {
-            open,
-            rtt: Some(Duration::from_millis(rtt_ms)),
-            queueing: queueing_ms.map(Duration::from_millis),
-            ..LinkStatus::default()
-        }
-    }
-
-    /// The RTT of a host counted once for each of its files.
-    #[test]
-    fn round_trips_add_up_only_along_the_path() {
-        let sources = beside(far(20, 4, Some(5)), far(50, 1, Some(0)));
-        assert_eq!(sources, far(50, 4, Some(0)));
-        assert_eq!(behind(sources, far(7, 2, None)), far(57, 2, Some(0)));
-    }
 }

@@ -19,6 +19,7 @@ mod location;
 mod part;
 mod path;
 mod range;
+mod read_only;
 mod space;
 mod storage;
 pub mod text;
@@ -43,6 +44,7 @@ pub use part::{
 };
 pub use path::{RelPath, RelPathError};
 pub use range::Range;
+pub use read_only::ReadOnly;
 pub use space::{Space, Volume};
 pub use storage::{
     BlockStream, CommitOptions, CreateOptions, EntryStream, LinkKind, LinkStatus, Lock, ReadAt,

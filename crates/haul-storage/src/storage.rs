@@ -268,6 +268,41 @@ pub struct LinkStatus {
     pub queueing: Option<Duration>,
 }
 
+impl LinkStatus {
+    /// Of hosts side by side: bytes may come from any of them, so the farthest decides, and there is a queue on the
+    /// path if there is one on each.
+    #[must_use]
+    pub fn beside(self, other: Self) -> Self {
+        Self {
+            open: self.open.max(other.open),
+            opening: self.opening.max(other.opening),
+            refused: self.refused + other.refused,
+            rtt: self.rtt.max(other.rtt),
+            connect: self.connect.max(other.connect),
+            queueing: match (self.queueing, other.queueing) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            },
+        }
+    }
+
+    /// Of one link behind the other: the one with fewer lanes decides, and both round trips count.
+    #[must_use]
+    pub fn behind(self, other: Self) -> Self {
+        Self {
+            open: self.open.min(other.open),
+            opening: self.opening.max(other.opening),
+            refused: self.refused + other.refused,
+            rtt: match (self.rtt, other.rtt) {
+                (Some(one), Some(other)) => Some(one + other),
+                (one, other) => one.or(other),
+            },
+            connect: self.connect.max(other.connect),
+            queueing: self.queueing.max(other.queueing),
+        }
+    }
+}
+
 /// Keeps other runs out until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
@@ -392,3 +427,25 @@ pub trait StorageExt: Storage {
 }
 
 impl<T: Storage + ?Sized> StorageExt for T {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn far(rtt_ms: u64, open: usize, queueing_ms: Option<u64>) -> LinkStatus {
+        LinkStatus {
+            open,
+            rtt: Some(Duration::from_millis(rtt_ms)),
+            queueing: queueing_ms.map(Duration::from_millis),
+            ..LinkStatus::default()
+        }
+    }
+
+    /// The RTT of a host counted once for each of its files.
+    #[test]
+    fn round_trips_add_up_only_along_the_path() {
+        let sources = far(20, 4, Some(5)).beside(far(50, 1, Some(0)));
+        assert_eq!(sources, far(50, 4, Some(0)));
+        assert_eq!(sources.behind(far(7, 2, None)), far(57, 2, Some(0)));
+    }
+}

@@ -9,9 +9,10 @@ use haul_storage::{Error, Result, WorkPool};
 use tokio::time::{Instant, sleep};
 
 use super::event::{FanEvent, FanSink, FanSummary, HostEnd, HostOutcome};
+use super::seat::Seat;
 use super::seats::MOST_SEATS;
 use super::store::Store;
-use super::view::{Seat, Sources};
+use super::view::Sources;
 use crate::retry::Retries;
 use crate::transfer::transfer_on;
 use crate::{Cancel, Event, EventSink, Filter, Job, Phase, Progress, Settings, Summary};

@@ -25,6 +25,7 @@ mod memo;
 mod meter;
 mod pace;
 mod reader;
+mod seat;
 mod seats;
 mod shelf;
 mod store;

@@ -11,9 +11,9 @@ use haul_storage::{
 };
 
 use super::memo::Key;
+use super::seat::Seat;
 use super::shelf::{Blocks, Found, Read};
 use super::store::{OpenFile, Store};
-use super::view::Seat;
 
 /// What is about to be read, as far as that is known: blocks of a disk have this length.
 const NEXT_BYTES: u64 = 256 << 10;

@@ -7,8 +7,9 @@ use haul_storage::memory::{MemoryStorage, Operation};
 use haul_storage::{ErrorKind, Range, ReadAt, RelPath, Storage, StorageExt};
 use proptest::prelude::*;
 
+use super::seat::Seat;
 use super::store::Store;
-use super::view::{Seat, Sources};
+use super::view::Sources;
 
 struct Hosts {
     source: Arc<MemoryStorage>,

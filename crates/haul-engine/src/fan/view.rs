@@ -6,50 +6,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use haul_storage::{
-    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Space, Storage,
-    UNKNOWN_SIZE, Whole, WriteAt,
+    Capabilities, Entry, EntryStream, LinkStatus, Location, Metadata, ReadAt, ReadOnly, RelPath,
+    Result, Space, Storage, UNKNOWN_SIZE, Whole,
 };
 
 use tokio::sync::OwnedMutexGuard;
 
 use super::memo::{Asked, Key};
 use super::reader::SharedReader;
+use super::seat::Seat;
 use super::store::{Store, Wanted};
-
-/// A host's place at the store; it is free again when the last view is dropped.
-#[derive(Debug)]
-pub struct Seat {
-    store: Arc<Store>,
-    number: usize,
-}
-
-impl Seat {
-    /// Takes a seat; `None` if all are taken.
-    pub fn take(store: &Arc<Store>) -> Option<Arc<Self>> {
-        let number = store.sit()?;
-        Some(Arc::new(Self { store: Arc::clone(store), number }))
-    }
-
-    /// Where it is.
-    pub fn store(&self) -> &Store {
-        &self.store
-    }
-
-    /// Which it is.
-    pub const fn number(&self) -> usize {
-        self.number
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.store.leave(self.number);
-    }
-}
 
 /// The sources that hosts share, each once.
 #[derive(Debug, Default)]
@@ -200,7 +168,12 @@ fn entry_bytes(entry: &Entry) -> u64 {
 }
 
 #[async_trait]
-impl Storage for View {
+impl ReadOnly for View {
+    /// The others would read something else.
+    fn why_read_only(&self) -> &'static str {
+        "it is the source of a copy to many hosts"
+    }
+
     fn location(&self) -> &Location {
         self.storage().location()
     }
@@ -257,7 +230,7 @@ impl Storage for View {
                         // What has no end that is known is not shared: each host reads for itself.
                         return Ok(reader);
                     }
-                    let ranged = self.capabilities().ranged_reads && reader.is_ranged();
+                    let ranged = self.storage().capabilities().ranged_reads && reader.is_ranged();
                     promise.kept();
                     let seat = self.seat.number();
                     break self.store().put_file(key.clone(), seat, reader, ranged);
@@ -310,46 +283,10 @@ impl Storage for View {
         for (path, outcome) in paths.iter().zip(outcomes) {
             all.push(match outcome {
                 Some(outcome) => outcome,
-                None => self.read_whole(path, limit).await,
+                None => ReadOnly::read_whole(self, path, limit).await,
             });
         }
         all
-    }
-
-    async fn create_dir_as(&self, path: &RelPath, _: Option<u32>) -> Result<()> {
-        self.refuse("create directory", path)
-    }
-
-    async fn create_link(&self, path: &RelPath, _: &LinkKind, _: bool) -> Result<()> {
-        self.refuse("create link", path)
-    }
-
-    async fn remove(&self, path: &RelPath) -> Result<()> {
-        self.refuse("remove", path)
-    }
-
-    async fn rename(&self, from: &RelPath, _: &RelPath) -> Result<()> {
-        self.refuse("rename", from)
-    }
-
-    async fn copy(&self, from: &RelPath, _: &RelPath) -> Result<()> {
-        self.refuse("copy", from)
-    }
-
-    async fn set_metadata(&self, path: &RelPath, _: &Metadata) -> Result<()> {
-        self.refuse("set metadata", path)
-    }
-
-    async fn create(&self, path: &RelPath, _: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
-        self.refuse("create", path)
-    }
-
-    async fn write_whole(&self, path: &RelPath, _: Bytes, _: &CommitOptions) -> Result<()> {
-        self.refuse("write", path)
-    }
-
-    async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
-        files.iter().map(|file| self.refuse("write", &file.path)).collect()
     }
 
     async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
@@ -358,18 +295,5 @@ impl Storage for View {
 
     async fn allocated(&self, path: &RelPath) -> Result<Option<u64>> {
         self.storage().allocated(path).await
-    }
-
-    async fn lock(&self, path: &RelPath) -> Result<Lock> {
-        self.storage().lock(path).await
-    }
-}
-
-impl View {
-    /// What is read for many is not written: the others would read something else.
-    fn refuse<T>(&self, operation: &'static str, path: &RelPath) -> Result<T> {
-        Err(Error::new(ErrorKind::Unsupported, operation)
-            .at(self.location().display(path))
-            .because("it is the source of a copy to many hosts"))
     }
 }

@@ -14,48 +14,27 @@
 //! The storage lies over storages of any kind. It holds one file, can only be read, and belongs to one transfer.
 
 mod choice;
+mod grace;
 mod reader;
+mod shared;
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use haul_storage::{
-    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, Identity,
-    KeptTimes, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result,
-    Retry, SmallFile, Storage, StorageExt, UNKNOWN_SIZE, Whole, WriteAt, Writes,
+    Capabilities, Entry, EntryStream, Error, ErrorKind, Identity, KeptTimes, LinkStatus, Location,
+    Medium, Metadata, ReadAt, ReadOnly, RelPath, Result, Retry, Space, Storage, StorageExt,
+    UNKNOWN_SIZE, Whole, Writes,
 };
-use tokio::time::{Instant, sleep_until};
 
-use self::choice::{Choice, Failed};
+use self::choice::Failed;
 use self::reader::MirrorReader;
-use crate::links::beside;
+use self::shared::{Shared, may_pass};
 
-/// How long the other mirrors may take when the first one has answered: so much, and so many times what that took.
-const GRACE: Duration = Duration::from_secs(1);
-const GRACE_FACTOR: u32 = 4;
-const GRACE_MOST: Duration = Duration::from_secs(10);
-/// How often it is looked whether the grace is extended.
-const GRACE_LOOK: Duration = Duration::from_millis(100);
-
-/// Reports that a mirror is not used: where it is, and why.
-type Warn = dyn Fn(&str, &str) + Send + Sync;
-
-/// One place that holds the file.
-#[derive(Debug, Clone)]
-pub struct Mirror {
-    /// Where it is, for people.
-    pub name: String,
-    /// The storage.
-    pub storage: Arc<dyn Storage>,
-    /// The file in it.
-    pub path: RelPath,
-}
+pub use self::grace::{too_late, within_grace, within_grace_unless};
+pub use self::shared::Mirror;
 
 /// A storage with one file, which several places hold.
 pub struct MirrorStorage {
@@ -66,13 +45,6 @@ pub struct MirrorStorage {
     is_proven: bool,
     shared: Arc<Shared>,
     trial: Mutex<Trial>,
-}
-
-/// What the storage and its readers share.
-struct Shared {
-    choice: Mutex<Choice>,
-    started: Instant,
-    warn: Box<Warn>,
 }
 
 /// After a wrong digest: one mirror at a time.
@@ -99,11 +71,7 @@ impl MirrorStorage {
         warn: impl Fn(&str, &str) + Send + Sync + 'static,
     ) -> Arc<Self> {
         let capabilities = capabilities(&mirrors);
-        let shared = Shared {
-            choice: Mutex::new(Choice::new(mirrors.len())),
-            started: Instant::now(),
-            warn: Box::new(warn),
-        };
+        let shared = Shared::new(mirrors.len(), warn);
         Arc::new(Self {
             location,
             path,
@@ -240,12 +208,6 @@ impl MirrorStorage {
         Err(Error::new(ErrorKind::NotFound, operation).at(self.location.display(path)))
     }
 
-    fn refuse<T>(&self, operation: &'static str, path: &RelPath) -> Result<T> {
-        Err(Error::new(ErrorKind::Unsupported, operation)
-            .at(self.location.display(path))
-            .because("mirrors of a file can only be read"))
-    }
-
     fn nothing_left(&self, operation: &'static str) -> Error {
         let error = Error::new(ErrorKind::Unreachable, operation);
         error.at(self.location.display(&self.path)).because("no mirror is left")
@@ -253,20 +215,6 @@ impl MirrorStorage {
 
     fn trial(&self) -> MutexGuard<'_, Trial> {
         self.trial.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Shared {
-    fn now(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    fn choice(&self) -> MutexGuard<'_, Choice> {
-        self.choice.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn warn(&self, mirror: &Mirror, cause: &str) {
-        (self.warn)(&mirror.name, &format!("this mirror is not used: {cause}"));
     }
 }
 
@@ -323,56 +271,12 @@ fn difference(first: &Identity, other: &Identity, step_ns: Option<u64>) -> Optio
     Some(format!("it was modified {}, but {}", at(here), at(there)))
 }
 
-/// What of several things is there in time: all that are ready within a grace after the first success. `Err(None)` is
-/// what took too long. The outcomes are in the order of `all`.
-pub async fn within_grace<T>(
-    all: Vec<impl Future<Output = Result<T>>>,
-) -> Vec<Result<T, Option<Error>>> {
-    within_grace_unless(|| false, all).await
-}
-
-/// The same, but the grace does not end while `is_held`, nor in the second after that.
-pub async fn within_grace_unless<T>(
-    is_held: impl Fn() -> bool,
-    all: Vec<impl Future<Output = Result<T>>>,
-) -> Vec<Result<T, Option<Error>>> {
-    let mut outcomes: Vec<_> = all.iter().map(|_| Err(None)).collect();
-    let numbered = all.into_iter().enumerate().map(async |(index, one)| (index, one.await));
-    let mut running: FuturesUnordered<_> = numbered.collect();
-    let (began, mut until) = (Instant::now(), None::<Instant>);
-    loop {
-        let next = match until {
-            None => running.next().await,
-            Some(end) => tokio::select! {
-                biased;
-                next = running.next() => next,
-                () = sleep_until(end.min(Instant::now() + GRACE_LOOK)) => {
-                    let now = Instant::now();
-                    if is_held() {
-                        until = Some(end.max(now + GRACE));
-                    } else if now >= end {
-                        return outcomes;
-                    }
-                    continue;
-                }
-            },
-        };
-        let Some((index, outcome)) = next else { return outcomes };
-        if outcome.is_ok() {
-            let grace = (GRACE + began.elapsed() * GRACE_FACTOR).min(GRACE_MOST);
-            until.get_or_insert_with(|| Instant::now() + grace);
-        }
-        outcomes[index] = outcome.map_err(Some);
-    }
-}
-
-/// What is said of a mirror that took longer than the grace.
-pub fn too_late() -> String {
-    "it did not respond in time after the first mirror".to_owned()
-}
-
 #[async_trait]
-impl Storage for MirrorStorage {
+impl ReadOnly for MirrorStorage {
+    fn why_read_only(&self) -> &'static str {
+        "mirrors of a file can only be read"
+    }
+
     fn location(&self) -> &Location {
         &self.location
     }
@@ -386,7 +290,7 @@ impl Storage for MirrorStorage {
     }
 
     fn link(&self) -> LinkStatus {
-        self.storages().map(|storage| storage.link()).reduce(beside).unwrap_or_default()
+        self.storages().map(|storage| storage.link()).reduce(LinkStatus::beside).unwrap_or_default()
     }
 
     async fn stat(&self, path: &RelPath) -> Result<Entry> {
@@ -427,7 +331,7 @@ impl Storage for MirrorStorage {
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
-        Ok(self.stat(path).await?.metadata())
+        Ok(ReadOnly::stat(self, path).await?.metadata())
     }
 
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
@@ -493,44 +397,12 @@ impl Storage for MirrorStorage {
         self.read_each(paths, limit).await
     }
 
-    async fn create_dir_as(&self, path: &RelPath, _: Option<u32>) -> Result<()> {
-        self.refuse("create directory", path)
+    async fn space(&self, _: &RelPath) -> Result<Option<Space>> {
+        Ok(None)
     }
 
-    async fn create_link(&self, path: &RelPath, _: &LinkKind, _: bool) -> Result<()> {
-        self.refuse("create link", path)
-    }
-
-    async fn remove(&self, path: &RelPath) -> Result<()> {
-        self.refuse("remove", path)
-    }
-
-    async fn rename(&self, from: &RelPath, _: &RelPath) -> Result<()> {
-        self.refuse("rename", from)
-    }
-
-    async fn copy(&self, from: &RelPath, _: &RelPath) -> Result<()> {
-        self.refuse("copy", from)
-    }
-
-    async fn set_metadata(&self, path: &RelPath, _: &Metadata) -> Result<()> {
-        self.refuse("set metadata", path)
-    }
-
-    async fn create(&self, path: &RelPath, _: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
-        self.refuse("create", path)
-    }
-
-    async fn write_whole(&self, path: &RelPath, _: Bytes, _: &CommitOptions) -> Result<()> {
-        self.refuse("write", path)
-    }
-
-    async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
-        files.iter().map(|file| self.refuse("write", &file.path)).collect()
-    }
-
-    async fn lock(&self, path: &RelPath) -> Result<Lock> {
-        self.refuse("lock", path)
+    async fn allocated(&self, _: &RelPath) -> Result<Option<u64>> {
+        Ok(None)
     }
 }
 
@@ -538,17 +410,6 @@ impl fmt::Debug for MirrorStorage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MirrorStorage").field("mirrors", &self.mirrors).finish_non_exhaustive()
     }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("choice", &self.choice).finish_non_exhaustive()
-    }
-}
-
-/// Whether a failure of a mirror may pass.
-fn may_pass(error: &Error) -> bool {
-    error.retry() == Retry::Later
 }
 
 #[cfg(test)]
@@ -560,20 +421,6 @@ mod tests {
     fn identity(size: u64, seconds: Option<i64>, tag: Option<&str>) -> Identity {
         let modified = seconds.map(|seconds| Timestamp { seconds, nanos: 7 });
         Identity { size, modified, id: None, tag: tag.map(str::to_owned) }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_question_that_is_open_does_not_use_up_the_grace() {
-        let began = Instant::now();
-        let after = async |seconds| {
-            tokio::time::sleep(Duration::from_secs(seconds)).await;
-            Ok(seconds)
-        };
-        let outcomes = within_grace(vec![after(0), after(21)]).await;
-        assert!(matches!(outcomes[..], [Ok(0), Err(None)]));
-        let is_open = || began.elapsed() < Duration::from_secs(23);
-        let outcomes = within_grace_unless(is_open, vec![after(0), after(21), after(60)]).await;
-        assert!(matches!(outcomes[..], [Ok(0), Ok(21), Err(None)]));
     }
 
     #[test]

@@ -18,7 +18,8 @@ use haul_storage::{
 use tokio::time::timeout;
 
 use super::choice::Failed;
-use super::{Mirror, Shared, may_pass, within_grace};
+use super::grace::within_grace;
+use super::shared::{Mirror, Shared, may_pass};
 
 /// A mirror that sends nothing for so long is stalled, and so is one without connections after a shorter time.
 const STALLED: Duration = Duration::from_secs(10);

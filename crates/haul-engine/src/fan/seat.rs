@@ -1,0 +1,36 @@
+//! A host's place at the store.
+
+use std::sync::Arc;
+
+use super::store::Store;
+
+/// A host's place at the store; it is free again when the last view is dropped.
+#[derive(Debug)]
+pub struct Seat {
+    store: Arc<Store>,
+    number: usize,
+}
+
+impl Seat {
+    /// Takes a seat; `None` if all are taken.
+    pub fn take(store: &Arc<Store>) -> Option<Arc<Self>> {
+        let number = store.sit()?;
+        Some(Arc::new(Self { store: Arc::clone(store), number }))
+    }
+
+    /// Where it is.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Which it is.
+    pub const fn number(&self) -> usize {
+        self.number
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.store.leave(self.number);
+    }
+}
