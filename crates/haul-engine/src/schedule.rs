@@ -211,6 +211,14 @@ impl Schedule {
         }
     }
 
+    /// There is nothing behind what assignment `id` has moved: the file ends there.
+    pub fn end_at(&mut self, id: u64) {
+        if let Some(active) = self.active.get_mut(&id) {
+            active.end = active.at;
+            self.missing.remove(Range::between(active.at, u64::MAX));
+        }
+    }
+
     fn assign(&mut self, range: Range) -> Assignment {
         self.last_id += 1;
         let id = self.last_id;

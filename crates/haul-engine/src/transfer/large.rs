@@ -12,10 +12,10 @@ use tokio::time::timeout;
 use super::bytes::digest_range;
 use super::expected;
 use super::finish::{Whole, finish};
+use super::listed;
 use super::motion::{Driver, Ends, FileInMotion, Mode, Reads, Shared};
 use super::open::{Opened, journal_from, open};
 use super::outcome::{Moved, current};
-use super::stream;
 use crate::context::Context;
 use crate::digest::{Digest, FileHasher};
 use crate::journal::Journal;
@@ -35,24 +35,21 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
     }
     let shown = context.current.begin(|| current(item));
     let reader = item.job.job.source.open(&item.source.path).await?;
-    if reader.identity().size == UNKNOWN_SIZE {
-        return stream::move_to_the_end(context, item, &*reader, &shown).await;
-    }
     let opened = open(context, item, reader).await?;
     // What the link is like is known since it was opened, and how long ranges are depends on it.
     context.flow.tick();
     let writer = Arc::clone(&opened.writer);
     let journal_path = opened.journal_path.clone();
     let resumed_bytes = opened.written.total();
-    let bytes = opened.identity.size;
     context.tally.resumed(resumed_bytes);
     let counted = Arc::new(AtomicU64::new(resumed_bytes));
     shown.counts(&counted);
     let identity = opened.identity.clone();
     match move_opened(context, item, opened, &counted, slot).await {
         Ok(digest) => {
-            let counted_bytes = counted.load(Ordering::Relaxed);
-            let identity = Some(identity);
+            // All of it, as what is left of a file is either moved or a hole.
+            let bytes = counted.load(Ordering::Relaxed);
+            let (counted_bytes, identity) = (bytes, Some(identity));
             Ok(Moved { bytes, digest, resumed_bytes, counted_bytes, identity, ..Moved::default() })
         }
         Err(error) => {
@@ -106,13 +103,16 @@ async fn move_opened(
     let settings = &context.settings;
     let digest = expected::digest_kind(context, item);
     let resumed_bytes = written.total();
+    let is_endless = identity.size == UNKNOWN_SIZE;
     let mode = Mode {
-        reads: Reads::from(source, &*reader),
+        reads: if is_endless { Reads::Whole } else { Reads::from(source, &*reader) },
+        is_endless,
         destination: destination.medium,
         writes_in_order: destination.writes == Writes::InOrder,
         write_bytes: destination.write_bytes,
         digest,
         direct: digest.is_none()
+            && !is_endless
             && settings.bandwidth_limit.is_none()
             && destination.server_copy
             && source.medium == destination.medium,
@@ -144,7 +144,9 @@ async fn move_opened(
         return Err(Error::new(ErrorKind::Interrupted, "copy"));
     }
     let Ends { reader, writer, hasher, destination_name, .. } = driver.ends();
-    let whole = Whole { reader: &**reader, writer: &**writer, bytes: identity.size, resumed_bytes };
+    let bytes = counted.load(Ordering::Relaxed);
+    listed::check(item, bytes)?;
+    let whole = Whole { reader: &**reader, writer: &**writer, bytes, resumed_bytes };
     let digest = finish(context, item, &whole, hasher.as_ref()).await?;
     remove_journal(context, journal_path)
         .await

@@ -16,7 +16,6 @@ mod open;
 mod outcome;
 mod queue;
 mod small;
-mod stream;
 mod times;
 mod verify;
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use haul_storage::{
-    CreateOptions, Error, ErrorKind, Identity, Medium, Range, ReadAt, Result, Retry, WriteAt,
-    Writes,
+    CreateOptions, Error, ErrorKind, Identity, Medium, Range, ReadAt, Result, Retry, UNKNOWN_SIZE,
+    WriteAt, Writes,
 };
 
 use super::listed;
@@ -42,6 +42,12 @@ pub struct Opened {
 pub async fn open(context: &Context, item: &Item, reader: Arc<dyn ReadAt>) -> Result<Opened> {
     let identity = reader.identity().clone();
     listed::check(item, identity.size)?;
+    if identity.size == UNKNOWN_SIZE {
+        // It has no ranges and no journal.
+        let writer = create(item, &CreateOptions::default()).await?;
+        let (written, journal, journal_path) = (RangeSet::new(), None, None);
+        return Ok(Opened { reader, writer, identity, written, journal, journal_path });
+    }
     let journal_from = journal_from(context);
     let has_journal = identity.size >= journal_from && identity.tells_versions_apart();
     // Looked for also where it cannot be continued, so that this is said.
@@ -108,7 +114,7 @@ pub fn journal_from(context: &Context) -> u64 {
 }
 
 /// Starts a part file.
-pub async fn create(item: &Item, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
+async fn create(item: &Item, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
     let created = item.job.job.destination.create(&item.destination, options).await;
     created.map_err(|error| {
         let error = error.at(item.job.destination_name(&item.destination));

@@ -28,7 +28,7 @@ pub enum Action {
     Room(Asker, u64),
     /// Copy a range without its bytes passing through here: `on_copied` or `on_failed`.
     Copy(u64, Range),
-    /// Read the next block of a range: `on_block`, `on_failed`, or `on_withdrawn`.
+    /// Read the next block of a range: `on_block`, `on_end`, `on_failed`, or `on_withdrawn`.
     Read(Reading),
     /// Write or hash a block, or both at once: `on_written`, `on_hashed`.
     Write(Writing),

@@ -73,6 +73,12 @@ impl FileInMotion {
         self.end_attempt(id, Some(error), now);
     }
 
+    /// The file ends where range `id` has come to.
+    pub fn on_end(&mut self, id: u64, now: Duration) {
+        self.schedule.end_at(id);
+        self.end_attempt(id, None, now);
+    }
+
     /// `copied` was copied without passing through here, or cannot be.
     pub fn on_copied(&mut self, id: u64, copied: Option<Range>, now: Duration) {
         let Some(range) = self.ranges.get_mut(&id) else { return };
@@ -378,13 +384,14 @@ impl FileInMotion {
         let is_stopped = self.is_stopped();
         let Some(range) = self.ranges.get_mut(&id) else { return };
         let Some(error) = range.failure.take() else {
-            if self.mode.destination == Medium::Link && !is_stopped {
+            let is_due = self.mode.destination == Medium::Link || self.mode.is_endless;
+            if is_due && !is_stopped {
                 let Attempt { issued, first, first_byte, .. } = range.attempt;
                 self.shared.flow.completed(issued, first_byte, at.saturating_sub(first));
             }
             return self.end(id, now);
         };
-        let error = if is_stopped {
+        let error = if is_stopped || self.mode.is_endless {
             error
         } else {
             self.shared.flow.failed(error.kind());

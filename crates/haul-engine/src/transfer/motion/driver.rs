@@ -13,7 +13,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::join;
 use futures_util::stream::FuturesUnordered;
-use haul_storage::{Block, BlockStream, Error, ErrorKind, Range, ReadAt, Result, Retry, WriteAt};
+use haul_storage::{
+    Block, BlockStream, Error, ErrorKind, Range, ReadAt, Result, Retry, UNKNOWN_SIZE, WriteAt,
+};
 use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::sleep;
 
@@ -219,11 +221,19 @@ impl<'a> Driver<'a> {
         let next = self.unless_withdrawn(blocks.next(), |file| file.wants_bytes(id)).await;
         let block = match next {
             None => return self.input(|file, now| file.on_withdrawn(id, now)),
+            Some(None) if self.ends.reader.identity().size == UNKNOWN_SIZE => {
+                return self.input(|file, now| file.on_end(id, now));
+            }
             Some(None) => return self.failed_to_read(id, self.ended_early(range)),
             Some(Some(Err(error))) => return self.failed_to_read(id, error),
             Some(Some(Ok(block))) => block,
         };
         let at = self.context.flow.now();
+        if self.ends.reader.identity().size == UNKNOWN_SIZE
+            && let Err(error) = self.context.room.more(block.len() as u64).await
+        {
+            return self.failed_to_read(id, error);
+        }
         let (block, failure) = self.gather(block, range, least, &mut blocks).await;
         let failure = failure.map(|error| self.read_error(error));
         let came = Came { block, at, failure, rest: blocks };

@@ -347,7 +347,7 @@ impl FileInMotion {
     fn find_data(&mut self) {
         while !self.schedule.has_unassigned() && !self.flags.is_finding {
             let Some(from) = self.holes.next() else { return };
-            if self.mode.writes_in_order {
+            if self.mode.writes_in_order || self.mode.is_endless {
                 // A writer that takes bytes in order needs the zeros of holes too.
                 let found = self.holes.ignore();
                 self.on_found(found);

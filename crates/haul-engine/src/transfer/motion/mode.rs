@@ -34,6 +34,8 @@ pub struct Mode {
     pub reads: Reads,
     /// What lies before the destination.
     pub destination: Medium,
+    /// Whether its length is not known before its end: it is one read, which begins anew when it breaks.
+    pub is_endless: bool,
     /// Whether the destination takes bytes from the first to the last only.
     pub writes_in_order: bool,
     /// Bytes that are worth a write.

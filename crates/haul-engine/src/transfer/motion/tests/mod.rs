@@ -6,7 +6,7 @@ mod world;
 
 use std::time::Duration;
 
-use haul_storage::{DigestKind, ErrorKind, Medium, Range};
+use haul_storage::{DigestKind, ErrorKind, Medium, Range, Retry};
 use proptest::prelude::*;
 
 use super::Reads;
@@ -47,7 +47,7 @@ prop_compose! {
         limit in prop::option::weighted(0.2, 100_000u64..4_000_000),
         write_bytes in prop::sample::select(vec![1, 40 * KIB, 256 * KIB]),
         has_lanes in any::<bool>(),
-        failing in prop::sample::select(vec![0, 0, 3, 20]),
+        (failing, is_endless) in (prop::sample::select(vec![0, 0, 3, 20]), prop::bool::weighted(0.1)),
     ) -> Case {
         let mut case = Case::new(seed, size, reads);
         case.mode.destination = if to_link { Medium::Link } else { Medium::Disk };
@@ -71,6 +71,12 @@ prop_compose! {
         }
         (case.window, case.bandwidth_limit, case.has_lanes) = (window, limit, has_lanes);
         case.failing = failing;
+        if is_endless {
+            case.mode.reads = Reads::Whole;
+            (case.mode.is_endless, case.mode.direct, case.mode.journal) = (true, false, false);
+            // Nothing of it is retried, so nothing of it fails here.
+            (case.holes, case.written, case.failing) = (RangeSet::new(), RangeSet::new(), 0);
+        }
         case
     }
 }
@@ -140,6 +146,14 @@ proptest! {
         let outcome = case.run();
         prop_assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
     }
+}
+
+#[test]
+fn a_file_of_unknown_length_ends_when_its_stream_breaks() {
+    let mut case = Case::new(5, 8 << 20, Reads::Whole);
+    (case.mode.is_endless, case.failing) = (true, 20);
+    let failure = case.run().failure.map(|error| error.retry());
+    assert_eq!(failure, Some(Retry::Later), "it is begun anew");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use haul_storage::memory::{MemoryStorage, SimulatedLink};
 use haul_storage::{
     Block, DigestKind, Error, ErrorKind, Medium, Range, RelPath, Result, Retry, Storage,
+    UNKNOWN_SIZE,
 };
 use tokio::time::sleep_until;
 
@@ -63,6 +64,7 @@ impl Case {
             size,
             mode: Mode {
                 reads,
+                is_endless: false,
                 destination: Medium::Disk,
                 writes_in_order: false,
                 write_bytes: 1,
@@ -108,6 +110,7 @@ pub struct Outcome {
 
 enum Event {
     Came(u64, Result<Came>),
+    End(u64),
     Copied(u64, Result<Option<Range>>),
     Written(u64, Range, Result<()>),
     Hashed(u64, Range),
@@ -178,7 +181,8 @@ impl World {
             long_reads: LongReads::default(),
         };
         let (mode, written) = (case.mode.clone(), case.written.clone());
-        let file = FileInMotion::new(shared, mode, case.size, written, Arc::clone(&counted));
+        let size = if mode.is_endless { UNKNOWN_SIZE } else { case.size };
+        let file = FileInMotion::new(shared, mode, size, written, Arc::clone(&counted));
         let mut world = Self {
             random: case.seed,
             file,
@@ -262,6 +266,7 @@ impl World {
             Event::Came(id, Err(error)) | Event::Copied(id, Err(error)) => {
                 self.file.on_failed(id, error, now);
             }
+            Event::End(id) => self.file.on_end(id, now),
             Event::Copied(id, Ok(copied)) => {
                 copied.into_iter().for_each(|copied| insert_once(&mut self.written, copied));
                 self.file.on_copied(id, copied, now);
@@ -291,7 +296,7 @@ impl World {
         }
         self.rooms.retain(|(asker, _)| self.file.wants_room(*asker));
         let reads = self.events.iter().filter_map(|(key, event)| match event {
-            Event::Came(id, _) => Some((Some(*key), *id)),
+            Event::Came(id, _) | Event::End(id) => Some((Some(*key), *id)),
             _ => None,
         });
         let stalled = self.stalled.iter().map(|id| (None, *id));
@@ -357,7 +362,11 @@ impl World {
             self.streams.insert(id, range);
         }
         let left = self.streams[&id];
+        let left = Range::between(left.start(), left.end().min(self.case.size));
         assert_eq!(left.start(), range.start(), "what comes is not what is wanted");
+        if left.is_empty() {
+            return self.soon(Event::End(id));
+        }
         // One range has to be moved before it is known how long one takes.
         let may_stall = self.written.total() > self.case.size / 4;
         if may_stall && self.chance(self.case.stalling) {
