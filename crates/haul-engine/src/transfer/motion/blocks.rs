@@ -2,7 +2,7 @@
 //! retried from where it stands.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use haul_storage::{Block, BlockStream, Error, Medium, Range, Result, Retry};
@@ -205,8 +205,9 @@ impl FileInMotion {
             return self.end(id, now);
         }
         let Some(range) = self.ranges.get_mut(&id) else { return };
-        let end = Arc::new(AtomicU64::new(wanted.end()));
-        range.attempt = Attempt { issued: now, first: wanted.start(), first_byte: None, end };
+        range.attempt.end.store(wanted.end(), Ordering::Relaxed);
+        let attempt = &mut range.attempt;
+        (attempt.issued, attempt.first, attempt.first_byte) = (now, wanted.start(), None);
         if self.mode.direct {
             range.state = State::Copying;
             self.ready.push_back(Action::Copy(id, wanted));
@@ -331,7 +332,7 @@ impl FileInMotion {
         in_hand.write = Write::InFlight;
         let block = in_hand.block.clone();
         let writing = Writing { id, offset, block, write: true, hash: false };
-        self.ready.push_back(Action::Write(writing));
+        self.ready.push_front(Action::Write(writing));
     }
 
     /// Lets the block at `offset` of range `id` go once it is written and hashed.
