@@ -97,34 +97,13 @@ async fn move_opened(
     counted: &Arc<AtomicU64>,
     slot: SemaphorePermit<'_>,
 ) -> Result<Option<Digest>> {
+    let (mode, resumed_bytes) = (mode(context, item, &opened), opened.written.total());
     let Opened { reader, writer, identity, written, journal, journal_path } = opened;
-    let (source, destination) =
-        (item.job.job.source.capabilities(), item.job.job.destination.capabilities());
-    let settings = &context.settings;
-    let digest = expected::digest_kind(context, item);
-    let resumed_bytes = written.total();
-    let is_endless = identity.size == UNKNOWN_SIZE;
-    let mode = Mode {
-        reads: if is_endless { Reads::Whole } else { Reads::from(source, &*reader) },
-        is_endless,
-        destination: destination.medium,
-        writes_in_order: destination.writes == Writes::InOrder,
-        write_bytes: destination.write_bytes,
-        digest,
-        direct: digest.is_none()
-            && !is_endless
-            && settings.bandwidth_limit.is_none()
-            && destination.server_copy
-            && source.medium == destination.medium,
-        journal: journal.is_some(),
-        keeps_permits: !context.flow.has_links() && identity.size < journal_from(context),
-        retries: (settings.retries, settings.retry_pause),
-    };
     let ends = Ends {
         reader,
         reads: mode.reads,
         writer,
-        hasher: digest.map(|kind| FileHasher::new(kind, context.pool.clone())),
+        hasher: mode.digest.map(|kind| FileHasher::new(kind, context.pool.clone())),
         journal: journal.map(|journal| Arc::new(Mutex::new(journal))),
         source_name: item.job.source_name(&item.source.path),
         destination_name: item.job.destination_name(&item.destination),
@@ -152,6 +131,30 @@ async fn move_opened(
         .await
         .map_err(|error| Error::from_io("remove the journal", error).at(destination_name))?;
     Ok(digest)
+}
+
+fn mode(context: &Context, item: &Item, opened: &Opened) -> Mode {
+    let (source, destination) =
+        (item.job.job.source.capabilities(), item.job.job.destination.capabilities());
+    let settings = &context.settings;
+    let digest = expected::digest_kind(context, item);
+    let is_endless = opened.identity.size == UNKNOWN_SIZE;
+    Mode {
+        reads: if is_endless { Reads::Whole } else { Reads::from(source, &*opened.reader) },
+        is_endless,
+        destination: destination.medium,
+        writes_in_order: destination.writes == Writes::InOrder,
+        write_bytes: destination.write_bytes,
+        digest,
+        direct: digest.is_none()
+            && !is_endless
+            && settings.bandwidth_limit.is_none()
+            && destination.server_copy
+            && source.medium == destination.medium,
+        journal: opened.journal.is_some(),
+        keeps_permits: !context.flow.has_links() && opened.identity.size < journal_from(context),
+        retries: (settings.retries, settings.retry_pause),
+    }
 }
 
 /// Feeds what an earlier run left in the part file to the digest.
