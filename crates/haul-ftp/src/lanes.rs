@@ -1,37 +1,25 @@
-//! The lanes to one host: as many as the window wishes for, opened side by side in the background; a
-//! lost one is replaced.
+//! The lanes to one host. A lane does one thing at a time, so whoever needs one takes it, and gives it back.
 //!
-//! A lane does one thing at a time, so whoever needs one takes it out of the pool and gives it back;
-//! who waits gets one in turn. Downloads and uploads have as many as are wished for; a command takes
-//! any that is free. So that nothing waits for itself (a copy from a host to the same host, a look at
-//! a file while another one is written), each of the three can always have one, and a lane whose
-//! holder does nothing with it does not count.
+//! Downloads and uploads have as many as are wished for; a command takes any that is free. So that nothing waits
+//! for itself (a copy from a host to the same host, a look at a file while another one is written), each of the
+//! three can always have one, and a lane whose holder does nothing with it does not count.
 
-use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use haul_net::RttGauge;
+use haul_net::pool::{self, Connect, LONG_RTT, Supply};
 use haul_storage::{Error, ErrorKind, LinkStatus, Result};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::learnt::Learnt;
 use crate::login::{Login, Opened};
 use crate::server::Server;
 use crate::session::Session;
-
-/// Lanes in the making.
-const MAKING: usize = 8;
-
-/// From this round trip on a transfer opens lanes side by side from the beginning.
-const LONG_RTT: Duration = Duration::from_millis(20);
-
-/// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
-const PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// So long a download may stand still in case somebody goes on with it. Servers end what stands for
 /// minutes.
@@ -46,60 +34,43 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A round trip that was seen no longer ago tells what the queue is now.
 const RECENT: Duration = Duration::from_millis(500);
 
-/// What a lane is taken for.
+/// What a lane is taken for, each in a queue of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+enum Purpose {
     Command,
     Read,
     Write,
+    /// Replies that nobody waits for have to be read first. There is no queue for that.
+    CatchUp,
 }
+
+const PURPOSES: [Purpose; pool::QUEUES] = [Purpose::Command, Purpose::Read, Purpose::Write];
 
 /// The lanes to one host.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    login: Login,
-    runtime: Handle,
-    state: Mutex<State>,
-    this: Weak<Self>,
+    login: Arc<Login>,
+    pool: Arc<pool::Lanes<Opener>>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    idle: Vec<Session>,
-    /// By purpose.
-    taken: [usize; 3],
-    /// Lanes whose holder does nothing with them, by purpose.
-    stalled: [usize; 3],
-    /// Lanes that are catching up with their answers.
-    behind: usize,
-    making: usize,
-    wished: usize,
-    expected: usize,
-    waiting: VecDeque<Waiting>,
-    refused: usize,
-    refused_in_a_row: u32,
-    paused_until: Option<Instant>,
-    rtt: Option<Duration>,
-    connect: Option<Duration>,
-    gauges: Vec<Weak<RttGauge>>,
-    /// The last download that was left standing was of no use.
-    stood_in_vain: bool,
-}
-
+/// A lane that is taken; it goes back when it is dropped.
 #[derive(Debug)]
-struct Waiting {
+pub(crate) struct Lane {
+    /// Only dropping takes it.
+    session: Option<Session>,
     purpose: Purpose,
-    /// Which opening of a file it is going to read, and from where.
-    at: Option<(u64, u64)>,
-    sender: oneshot::Sender<Result<Lane>>,
+    is_stalled: bool,
+    pool: Arc<pool::Lanes<Opener>>,
 }
 
 impl Lanes {
     /// No lane yet. All that lanes do, encryption above all, is done on `runtime`.
     pub(crate) fn new(login: Login, runtime: Handle) -> Arc<Self> {
+        let login = Arc::new(login);
         // Of several lanes those that receive more than they were asked for are in the way of the others.
-        let state = Mutex::new(State { wished: 1, stood_in_vain: true, ..State::default() });
-        Arc::new_cyclic(|this| Self { login, runtime, state, this: this.clone() })
+        let (idle, uses, stood_in_vain) = (Vec::new(), Uses::default(), true);
+        let opener = Opener { login: Arc::clone(&login), idle, uses, rtt: None, stood_in_vain };
+        Arc::new(Self { login, pool: pool::Lanes::new(opener, runtime) })
     }
 
     /// The host as errors name it.
@@ -108,7 +79,7 @@ impl Lanes {
     }
 
     /// What the server turned out to do and not to do.
-    pub(crate) const fn learnt(&self) -> &Arc<Learnt> {
+    pub(crate) fn learnt(&self) -> &Arc<Learnt> {
         self.login.learnt()
     }
 
@@ -119,59 +90,44 @@ impl Lanes {
 
     /// Wishes for `lanes` lanes.
     pub(crate) fn wish(&self, lanes: usize) {
-        {
-            let mut state = self.lock();
-            let long = state.rtt.is_some_and(|time| time >= LONG_RTT);
-            let least = if long { state.expected } else { 1 };
-            state.wished = lanes.max(least).max(1);
-        }
-        self.serve();
+        self.pool.wish(lanes);
     }
 
     /// Says that much is going to be moved, and over `lanes` lanes at least where the path is long.
     pub(crate) fn expect(&self, lanes: usize) {
-        self.lock().expected = lanes.min(MAKING);
+        self.pool.with(|_, _, supply| supply.expect(lanes));
     }
 
     /// What the link looks like.
     pub(crate) fn status(&self) -> LinkStatus {
-        self.serve();
-        let mut state = self.lock();
-        let mut seen = self.known_server().map_or(Vec::new(), |server| server.in_use.round_trips());
-        if seen.is_empty() {
-            // Nothing is sent over a control connection while a file goes over its data connection.
-            state.gauges.retain(|gauge| gauge.strong_count() > 0);
-            let control = state.gauges.iter().filter_map(|gauge| gauge.upgrade()?.round_trips());
-            seen.extend(control);
-        }
-        let at_present = seen.iter().filter_map(|seen| seen.at_present(RECENT));
-        let shortest = seen.iter().map(|seen| seen.shortest).min();
-        let rtt = shortest.into_iter().chain(state.rtt).min();
-        LinkStatus {
-            open: state.open(),
-            opening: state.making,
-            refused: state.refused,
-            rtt,
-            connect: state.connect,
-            queueing: haul_net::queueing(at_present, rtt),
-        }
+        self.pool.tend();
+        self.pool.with(|opener, gauges, supply| {
+            let mut seen =
+                self.known_server().map_or(Vec::new(), |server| server.in_use.round_trips());
+            if seen.is_empty() {
+                // Nothing is sent over a control connection while a file goes over its data connection.
+                seen.extend(gauges.iter().filter_map(|gauge| gauge.round_trips()));
+            }
+            let at_present = seen.iter().filter_map(|seen| seen.at_present(RECENT));
+            let shortest = seen.iter().map(|seen| seen.shortest).min();
+            supply.status(gauges.len(), shortest.into_iter().chain(opener.rtt).min(), at_present)
+        })
     }
 
     /// Whether there ever was a lane.
     pub(crate) fn have_been_open(&self) -> bool {
-        self.lock().connect.is_some()
+        self.pool.with(|_, _, supply| supply.has_been_open())
     }
 
     /// Whether a download that has come to the end of its range is to be left standing: the next range
     /// often begins there where there is one lane. Where there are several it was worth it last time.
     pub(crate) fn leave_standing(&self) -> bool {
-        let state = self.lock();
-        state.wished == 1 || !state.stood_in_vain
+        self.pool.with(|opener, _, supply| supply.wished() == 1 || !opener.stood_in_vain)
     }
 
     /// Runs something beside.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(work);
+        self.pool.spawn(work);
     }
 
     /// A lane for a moment.
@@ -191,248 +147,102 @@ impl Lanes {
     }
 
     async fn take(&self, purpose: Purpose, at: Option<(u64, u64)>) -> Result<Lane> {
-        let (sender, mut receiver) = oneshot::channel();
-        self.lock().waiting.push_back(Waiting { purpose, at, sender });
-        self.serve();
-        loop {
-            match timeout(PATIENCE, &mut receiver).await {
-                Ok(Ok(outcome)) => return outcome,
-                // The sender is given up only with the lanes themselves.
-                Ok(Err(_)) => return Err(Error::new(ErrorKind::Interrupted, "connect")),
-                Err(_) if self.lock().is_hopeless(purpose) => {
-                    return Err(Error::new(ErrorKind::Busy, "connect").at(self.host()).because(
-                        "the server accepts no further connection, and all open ones are in use",
-                    ));
-                }
-                Err(_) => self.serve(),
+        let since = Instant::now();
+        let taken = self.pool.take_turn(purpose as usize, |opener, _, supply| {
+            let session = opener.take(purpose, at, supply);
+            let is_hopeless = supply.is_refused() && opener.is_hopeless(purpose);
+            if session.is_none() && is_hopeless && since.elapsed() >= PATIENCE {
+                let error = Error::new(ErrorKind::Busy, "connect").at(self.host());
+                return Some(Err(error.because(
+                    "the server accepts no further connection, and all open ones are in use",
+                )));
             }
-        }
-    }
-
-    /// Gives lanes to those who wait, and makes what is missing.
-    fn serve(&self) {
-        loop {
-            let mut unwanted = Vec::new();
-            {
-                let mut state = self.lock();
-                self.hand_out(&mut state, &mut unwanted);
-                self.tend(&mut state);
-            }
-            // What nobody waits for any longer goes back to the pool, which needs the lock.
-            if unwanted.is_empty() {
-                return;
-            }
-        }
-    }
-
-    fn hand_out(&self, state: &mut State, unwanted: &mut Vec<Lane>) {
-        let Some(this) = self.this.upgrade() else { return };
-        let mut at = 0;
-        while let Some(waiting) = state.waiting.get(at) {
-            if waiting.sender.is_closed() {
-                state.waiting.remove(at);
-                continue;
-            }
-            let purpose = waiting.purpose;
-            let found = state.may_have(purpose).then(|| state.pick(at)).flatten();
-            let Some(session) = found else {
-                at += 1;
-                continue;
-            };
-            state.taken[purpose as usize] += 1;
-            let lane =
-                Lane { session: Some(session), purpose, stalled: false, lanes: Arc::clone(&this) };
-            if let Some(waiting) = state.waiting.remove(at)
-                && let Err(Ok(lane)) = waiting.sender.send(Ok(lane))
-            {
-                unwanted.push(lane);
-            }
-        }
-    }
-
-    /// Closes what is too much, makes what is missing.
-    fn tend(&self, state: &mut State) {
-        while state.open() > state.wished && state.waiting.is_empty() && !state.idle.is_empty() {
-            // The one that was given back first has been idle for the longest.
-            state.idle.remove(0);
-        }
-        let paused = state.paused_until.is_some_and(|until| until > Instant::now());
-        while !paused && state.making < MAKING && state.needs_more() {
-            let Some(this) = self.this.upgrade() else { return };
-            state.making += 1;
-            self.runtime.spawn(this.open_one());
-        }
-    }
-
-    async fn open_one(self: Arc<Self>) {
-        let began = Instant::now();
-        let opened = self.login.open().await;
-        let mut failed = Vec::new();
-        {
-            let mut state = self.lock();
-            state.making -= 1;
-            match opened {
-                Ok(Opened { session, rtt }) => {
-                    state.refused_in_a_row = 0;
-                    state.connect.get_or_insert(began.elapsed());
-                    let shortest = state.rtt.map_or(rtt, |seen| seen.min(rtt));
-                    state.rtt = Some(shortest);
-                    if shortest >= LONG_RTT {
-                        state.wished = state.wished.max(state.expected);
-                    }
-                    state.gauges.push(Arc::downgrade(session.gauge()));
-                    state.idle.push(session);
-                }
-                Err(error) => {
-                    let pause = state.refuse();
-                    // Lanes that nobody uses any more end at once, not after the pause.
-                    let this = self.this.clone();
-                    self.spawn(async move {
-                        sleep(pause).await;
-                        if let Some(this) = this.upgrade() {
-                            this.serve();
-                        }
-                    });
-                    if state.open() + state.making == 0 {
-                        failed.extend(state.waiting.drain(..));
-                        // Who asks next finds out anew.
-                        state.paused_until = None;
-                    }
-                    for waiting in failed.drain(..) {
-                        // Whoever no longer waits has no need of it.
-                        drop(waiting.sender.send(Err(error.again())));
-                    }
-                }
-            }
-        }
-        self.serve();
-    }
-
-    /// Takes a lane back.
-    fn give_back(&self, mut session: Session, purpose: Purpose, stalled: bool) {
-        {
-            let mut state = self.lock();
-            state.taken[purpose as usize] -= 1;
-            if stalled {
-                state.stalled[purpose as usize] -= 1;
-            }
-            if session.control.is_broken() {
-                state.refused += 1;
-            } else if session.is_worn_out() {
-                // It is replaced, and nothing was wrong with it.
-            } else if session.is_usable() {
-                let stands = session.parked_for().is_some();
-                state.idle.push(session);
-                if stands {
-                    self.end_standing();
-                }
-            } else {
-                state.behind += 1;
-                let this = self.this.clone();
-                self.spawn(async move {
-                    let caught_up = timeout(CATCH_UP, async {
-                        while !session.control.is_in_step() && !session.control.is_broken() {
-                            drop(session.control.last_reply().await);
-                        }
-                    });
-                    let in_time = caught_up.await.is_ok();
-                    let Some(this) = this.upgrade() else { return };
-                    {
-                        let mut state = this.lock();
-                        state.behind -= 1;
-                        if in_time && session.control.is_in_step() {
-                            state.idle.push(session);
-                        } else {
-                            state.refused += 1;
-                        }
-                    }
-                    this.serve();
-                });
-            }
-        }
-        self.serve();
-    }
-
-    /// Ends downloads that stand for too long, a while from now.
-    fn end_standing(&self) {
-        let this = self.this.clone();
-        self.spawn(async move {
-            sleep(STANDS).await;
-            while let Some(mut lane) = this.upgrade().and_then(|this| this.standing()) {
-                // If it fails the lane is broken and not given back.
-                drop(lane.unpark().await);
-            }
+            session.map(Ok)
         });
-    }
-
-    fn standing(self: Arc<Self>) -> Option<Lane> {
-        let session = {
-            let mut state = self.lock();
-            let old = |session: &Session| session.parked_for().is_some_and(|time| time >= STANDS);
-            let at = state.idle.iter().position(old)?;
-            state.taken[Purpose::Command as usize] += 1;
-            state.idle.remove(at)
-        };
-        Some(Lane {
-            session: Some(session),
-            purpose: Purpose::Command,
-            stalled: false,
-            lanes: self,
-        })
-    }
-
-    fn stall(&self, purpose: Purpose, stalls: bool) {
-        {
-            let stalled = &mut self.lock().stalled[purpose as usize];
-            *stalled = if stalls { *stalled + 1 } else { stalled.saturating_sub(1) };
-        }
-        self.serve();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let (session, pool) = (Some(taken.await??), Arc::clone(&self.pool));
+        Ok(Lane { session, purpose, is_stalled: false, pool })
     }
 }
 
-impl State {
-    fn open(&self) -> usize {
-        self.idle.len() + self.taken.iter().sum::<usize>() + self.behind
+/// What lanes are used for, by purpose.
+#[derive(Debug, Default)]
+struct Uses {
+    taken: [usize; pool::QUEUES + 1],
+    /// Lanes whose holder does nothing with them.
+    stalled: [usize; pool::QUEUES + 1],
+}
+
+impl Uses {
+    /// Whether one more lane may be used for that, of so many that are wished for.
+    fn may_have(&self, purpose: Purpose, wished: usize) -> bool {
+        let most = wished + self.stalled[purpose as usize];
+        purpose == Purpose::Command || self.taken[purpose as usize] < most
     }
 
-    /// Whether one more lane may be used for that.
-    fn may_have(&self, purpose: Purpose) -> bool {
-        let taken = self.taken[purpose as usize];
-        let most = self.wished + self.stalled[purpose as usize];
-        purpose == Purpose::Command || taken < most.max(1)
+    /// Whether the first task that waits for that may have one of the idle lanes, and leaves one to each of
+    /// those before it.
+    fn is_next(&self, purpose: Purpose, waiting: &[usize], wished: usize, idle: usize) -> bool {
+        let before = waiting.iter().take_while(|queue| **queue != purpose as usize);
+        let before = before.filter(|queue| self.may_have(PURPOSES[**queue], wished)).count();
+        self.may_have(purpose, wished) && before < idle
     }
 
     /// How many lanes there may be for the sake of somebody who wants one for that.
-    fn most_for(&self, purpose: Purpose) -> usize {
+    fn most_for(&self, purpose: Purpose, wished: usize) -> usize {
         let stalled: usize = self.stalled.iter().sum();
         let others = if self.taken[purpose as usize] == 0 {
-            self.taken.iter().filter(|taken| **taken > 0).count()
+            let others = &self.taken[..pool::QUEUES];
+            others.iter().filter(|taken| **taken > 0).count()
         } else {
             0
         };
-        self.wished + stalled + others
+        wished + stalled + others
     }
 
-    /// Whether a lane is to be made: because somebody waits, or, once there is one, because it is
-    /// wished for.
-    fn needs_more(&self) -> bool {
-        let total = self.open() + self.making;
-        let spare = self.making + self.behind;
-        let in_need = self.waiting.iter().filter(|waiting| {
-            !waiting.sender.is_closed()
-                && self.may_have(waiting.purpose)
-                && total < self.most_for(waiting.purpose)
-        });
-        in_need.count() > spare || (self.connect.is_some() && total > 0 && total < self.wished)
+    /// How many lanes are missing for the tasks that wait, while so many are open and opening.
+    fn missing(&self, waiting: &[usize], wished: usize, open: usize, opening: usize) -> usize {
+        let spare = opening + self.taken[Purpose::CatchUp as usize];
+        let in_need = |there: usize| {
+            let in_need = |queue: &&usize| {
+                let purpose = PURPOSES[**queue];
+                self.may_have(purpose, wished) && there < self.most_for(purpose, wished)
+            };
+            waiting.iter().filter(in_need).count()
+        };
+        let is_missing = |more: &usize| in_need(open + opening + more) > spare + more;
+        (0..waiting.len()).take_while(is_missing).count()
+    }
+}
+
+/// Opens lanes, and says who may have which.
+#[derive(Debug)]
+struct Opener {
+    login: Arc<Login>,
+    /// In the order in which they were given back.
+    idle: Vec<Session>,
+    uses: Uses,
+    /// The shortest round trip of a handshake.
+    rtt: Option<Duration>,
+    /// The last download that was left standing was of no use.
+    stood_in_vain: bool,
+}
+
+impl Opener {
+    /// Takes the idle lane that suits best, if it is the turn of the first task that waits for that.
+    fn take(
+        &mut self,
+        purpose: Purpose,
+        at: Option<(u64, u64)>,
+        supply: &mut Supply,
+    ) -> Option<Session> {
+        let (waiting, wished) = (supply.waiting(), supply.wished());
+        let is_next = self.uses.is_next(purpose, &waiting, wished, self.idle.len());
+        let session = is_next.then(|| self.best(at, supply)).flatten()?;
+        self.uses.taken[purpose as usize] += 1;
+        Some(session)
     }
 
-    /// Takes the idle lane that suits best.
-    fn pick(&mut self, waiting: usize) -> Option<Session> {
-        let at = self.waiting.get(waiting).and_then(|waiting| waiting.at);
+    fn best(&mut self, at: Option<(u64, u64)>, supply: &mut Supply) -> Option<Session> {
         let stands_there = |session: &Session| {
             at.is_some_and(|(opening, offset)| session.is_parked_at(opening, offset))
         };
@@ -440,53 +250,128 @@ impl State {
             self.stood_in_vain = false;
             return Some(self.idle.remove(found));
         }
-        loop {
-            let free = self.idle.iter().rposition(|session| session.parked_for().is_none());
-            let Some(free) = free else { break };
+        while let Some(free) = self.idle.iter().rposition(|session| session.parked_for().is_none())
+        {
             let mut session = self.idle.remove(free);
             if !session.control.has_ended() {
                 return Some(session);
             }
-            self.refused += 1;
+            supply.on_lost(1);
         }
         self.stood_in_vain |= at.is_some() && !self.idle.is_empty();
         (!self.idle.is_empty()).then(|| self.idle.remove(0))
     }
 
-    /// Notes a refusal; gives the pause after it.
-    fn refuse(&mut self) -> Duration {
-        self.refused += 1;
-        self.refused_in_a_row += 1;
-        let factor = 1u32 << (self.refused_in_a_row - 1).min(5);
-        let pause = (PAUSE * factor).min(LONGEST_PAUSE);
-        self.paused_until = Some(Instant::now() + pause);
-        pause
+    /// Whether, if no lane comes, none that is used for something else needs to come back.
+    fn is_hopeless(&self, purpose: Purpose) -> bool {
+        self.uses.taken[purpose as usize] == 0 && self.idle.is_empty()
     }
 
-    /// Whether waiting longer is of no use: no lane is coming, and none that is used for something
-    /// else needs to come back.
-    fn is_hopeless(&self, purpose: Purpose) -> bool {
-        self.refused_in_a_row > 0 && self.taken[purpose as usize] == 0 && self.idle.is_empty()
+    /// Takes a lane back.
+    fn give_back(
+        &mut self,
+        (session, purpose, is_stalled): (Session, Purpose, bool),
+        pool: &Arc<pool::Lanes<Self>>,
+        supply: &mut Supply,
+    ) {
+        self.uses.taken[purpose as usize] -= 1;
+        self.uses.stalled[purpose as usize] -= usize::from(is_stalled);
+        if session.control.is_broken() {
+            supply.on_lost(1);
+        } else if session.is_worn_out() {
+            // It is replaced, and nothing was wrong with it.
+        } else if session.is_usable() {
+            if session.parked_for().is_some() {
+                pool.spawn(end_standing(Arc::downgrade(pool)));
+            }
+            self.idle.push(session);
+        } else {
+            self.uses.taken[Purpose::CatchUp as usize] += 1;
+            pool.spawn(catch_up(session, Arc::downgrade(pool)));
+        }
     }
 }
 
-/// A lane that is taken; it goes back when it is dropped.
-#[derive(Debug)]
-pub(crate) struct Lane {
-    /// Only dropping takes it.
-    session: Option<Session>,
-    purpose: Purpose,
-    stalled: bool,
-    lanes: Arc<Lanes>,
+impl Connect for Opener {
+    type Connection = Opened;
+    /// What a session has as long as there is one.
+    type Lane = RttGauge;
+
+    const MOST_OPENING: usize = 8;
+
+    fn connect(
+        &mut self,
+        _: &Arc<pool::Lanes<Self>>,
+    ) -> BoxFuture<'static, Result<Option<Opened>>> {
+        let login = Arc::clone(&self.login);
+        Box::pin(async move { login.open().await.map(Some) })
+    }
+
+    fn start(&mut self, opened: Opened, supply: &mut Supply, _: &Arc<Notify>) -> Arc<RttGauge> {
+        let Opened { session, rtt } = opened;
+        let shortest = self.rtt.map_or(rtt, |seen| seen.min(rtt));
+        self.rtt = Some(shortest);
+        supply.on_path(shortest >= LONG_RTT);
+        // The server has let it log in.
+        supply.on_taken_in();
+        let gauge = Arc::clone(session.gauge());
+        self.idle.push(session);
+        gauge
+    }
+
+    fn review(&mut self, gauges: &mut Vec<Arc<RttGauge>>, supply: &mut Supply) -> usize {
+        gauges.retain(|gauge| Arc::strong_count(gauge) > 1);
+        while gauges.len() > supply.wished() && !supply.is_waited_for() && !self.idle.is_empty() {
+            // The one that was given back first has been idle for the longest.
+            let closed = self.idle.remove(0);
+            gauges.retain(|gauge| !Arc::ptr_eq(gauge, closed.gauge()));
+        }
+        let (waiting, wished) = (supply.waiting(), supply.wished());
+        self.uses.missing(&waiting, wished, gauges.len(), supply.opening())
+    }
+}
+
+/// Reads the replies that nobody waits for any more.
+async fn catch_up(mut session: Session, pool: Weak<pool::Lanes<Opener>>) {
+    let caught_up = timeout(CATCH_UP, async {
+        while !session.control.is_in_step() && !session.control.is_broken() {
+            drop(session.control.last_reply().await);
+        }
+    });
+    if caught_up.await.is_err() {
+        session.control.break_off();
+    }
+    let Some(pool) = pool.upgrade() else { return };
+    drop(Lane { session: Some(session), purpose: Purpose::CatchUp, is_stalled: false, pool });
+}
+
+/// Ends downloads that stand for too long, a while from now.
+async fn end_standing(pool: Weak<pool::Lanes<Opener>>) {
+    sleep(STANDS).await;
+    while let Some(pool) = pool.upgrade() {
+        let old = |session: &Session| session.parked_for().is_some_and(|time| time >= STANDS);
+        let session = pool.with(|opener, _, _| {
+            let at = opener.idle.iter().position(old)?;
+            opener.uses.taken[Purpose::Command as usize] += 1;
+            Some(opener.idle.remove(at))
+        });
+        let Some(session) = session else { return };
+        let (session, purpose) = (Some(session), Purpose::Command);
+        let mut lane = Lane { session, purpose, is_stalled: false, pool };
+        // If it fails the lane is broken and not given back.
+        drop(lane.unpark().await);
+    }
 }
 
 impl Lane {
     /// Says whether the holder does nothing with it.
     pub(crate) fn stall(&mut self, stalls: bool) {
-        if self.stalled != stalls {
-            self.stalled = stalls;
-            self.lanes.stall(self.purpose, stalls);
-        }
+        let was_stalled = std::mem::replace(&mut self.is_stalled, stalls);
+        self.pool.with(|opener, _, _| {
+            let stalled = &mut opener.uses.stalled[self.purpose as usize];
+            *stalled = *stalled + usize::from(stalls) - usize::from(was_stalled);
+        });
+        self.pool.tend();
     }
 }
 
@@ -509,7 +394,54 @@ impl DerefMut for Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            self.lanes.give_back(session, self.purpose, self.stalled);
+            let taken = (session, self.purpose, self.is_stalled);
+            self.pool.with(|opener, _, supply| opener.give_back(taken, &self.pool, supply));
+            self.pool.tend();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [usize; 3] = [0, 1, 2];
+
+    #[test]
+    fn each_purpose_gets_a_lane_whatever_the_others_hold() {
+        for purpose in PURPOSES {
+            let waiting = [purpose as usize];
+            let mut uses = Uses { taken: [1, 1, 1, 0], ..Uses::default() };
+            assert_eq!(uses.missing(&waiting, 1, 3, 0), 0, "{purpose:?}");
+            uses.taken[purpose as usize] = 0;
+            assert_eq!(uses.missing(&waiting, 1, 2, 0), 1, "{purpose:?}");
+            assert_eq!(uses.missing(&waiting, 1, 2, 1), 0, "{purpose:?}: it is being opened");
+        }
+        assert_eq!(Uses::default().missing(&ALL, 1, 0, 0), 1, "one serves them in turn");
+    }
+
+    #[test]
+    fn a_lane_whose_holder_does_nothing_with_it_does_not_count() {
+        let mut uses = Uses { taken: [0, 2, 0, 0], ..Uses::default() };
+        assert!(!uses.may_have(Purpose::Read, 2));
+        assert_eq!(uses.missing(&[1], 2, 2, 0), 0);
+        uses.stalled[1] = 1;
+        assert!(uses.may_have(Purpose::Read, 2));
+        assert_eq!(uses.missing(&[1], 2, 2, 0), 1);
+    }
+
+    #[test]
+    fn a_lane_that_catches_up_is_not_replaced() {
+        let uses = Uses { taken: [0, 0, 0, 1], ..Uses::default() };
+        assert_eq!(uses.missing(&[0], 2, 1, 0), 0);
+    }
+
+    #[test]
+    fn an_idle_lane_is_left_to_the_task_that_has_waited_longer() {
+        let uses = Uses { taken: [0, 1, 0, 0], ..Uses::default() };
+        assert!(uses.is_next(Purpose::Command, &[0, 2], 1, 1));
+        assert!(!uses.is_next(Purpose::Write, &[0, 2], 1, 1));
+        assert!(uses.is_next(Purpose::Write, &[0, 2], 1, 2));
+        assert!(uses.is_next(Purpose::Write, &[1, 2], 1, 1), "a further read may have none");
     }
 }

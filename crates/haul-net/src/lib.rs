@@ -1,9 +1,10 @@
 //! What haul's backends share of the network: reaching a host, TLS, passwords, what the kernel
-//! knows of a connection, who is waited for, and what servers have in common.
+//! knows of a connection, pools of lanes, who is waited for, and what servers have in common.
 
 mod authority;
 mod dial;
 mod pace;
+pub mod pool;
 mod receive_budget;
 mod rtt;
 mod secret;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use haul_net::pool::SharedLane;
 use haul_storage::{Error, ErrorKind, Identity, Range, RelPath, Result};
 use tokio::sync::{OnceCell, SetError};
 use tokio::time::sleep;

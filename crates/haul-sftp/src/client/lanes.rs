@@ -1,13 +1,12 @@
-//! The sessions to one host: as many as the window wishes for, opened side by side in the
-//! background, at most [`MAKING`] at a time; a lost one is replaced.
-//!
-//! Everything that is asked goes to the open lane that is least loaded. When there is
-//! none, whoever asks waits for the first; when that cannot be opened, the error is theirs.
+//! The sessions to one host, and what new ones are asked with their greeting.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::future::{BoxFuture, Either, select};
+use haul_net::pool::{self, Connect, LONG_RTT, SharedLane, Supply, WhenFull, close_excess};
 use haul_storage::{Error, ErrorKind, LinkStatus, Result};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -17,55 +16,24 @@ use super::patience::Patience;
 use super::prefetch;
 use super::session::{Room, Session};
 use crate::codec::Request;
-use crate::transport::Dial;
-
-/// Lanes in the making. sshd refuses connections at random above ten that have not authenticated
-/// (MaxStartups 10:30:100), and others may be connecting, too.
-const MAKING: usize = 8;
-
-/// From this round trip on a transfer opens lanes side by side from the beginning.
-const LONG_RTT: Duration = Duration::from_millis(20);
-
-/// While lanes are being opened none is given more than this, in thousandths of what it carries in
-/// two round trips: the first one would have everything, and take long for it.
-const ENOUGH: u64 = 2000;
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+use crate::transport::{Channel, Dial};
 
 /// A file that was opened no longer ago is what a new lane is needed for.
 const LATELY: Duration = Duration::from_secs(2);
-
-/// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
-const PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The lanes to one host.
 #[derive(Debug)]
 pub(super) struct Lanes {
     dial: Arc<dyn Dial>,
-    runtime: Handle,
-    patience: Patience,
-    state: Mutex<State>,
-    changed: Notify,
-    this: Weak<Self>,
+    pool: Arc<pool::Lanes<Opener>>,
 }
 
+/// Opens lanes, and tells them what they are going to be asked.
 #[derive(Debug)]
-struct State {
-    open: Vec<Arc<Session>>,
-    making: usize,
-    wished: usize,
-    /// Lanes that a transfer will want over a long path, whatever the window says before it has
-    /// measured anything; 0 if nothing is known of a transfer.
-    expected: usize,
-    /// The path is long: what is expected is wished for.
-    long: bool,
-    refused: usize,
-    refused_in_a_row: u32,
-    paused_until: Option<Instant>,
-    /// Why the last of those that were being made could not be opened, while there is none.
-    failure: Option<Failure>,
+struct Opener {
+    dial: Arc<dyn Dial>,
+    patience: Patience,
     round_trips: u32,
-    connect: Option<Duration>,
     /// What the first lane is going to be asked.
     prefetched: Vec<Request>,
     /// The lane that was asked that, and whether it is being made.
@@ -86,42 +54,28 @@ struct Ahead {
     piece: Option<u64>,
 }
 
+/// A channel, and what was asked on it with the greeting.
 #[derive(Debug)]
-struct Failure {
-    /// It is the outcome for all who have waited since before.
-    at: Instant,
-    error: Error,
+struct Greeted {
+    channel: Channel,
+    prefetched: Vec<Request>,
+    leads: bool,
 }
 
 impl Lanes {
     /// No lane yet. All that lanes do, encryption above all, is done on `runtime`.
     pub(super) fn new(dial: Arc<dyn Dial>, runtime: Handle) -> Arc<Self> {
-        let patience = Patience::new(dial.waits());
-        Arc::new_cyclic(|this| Self {
-            dial,
-            patience,
-            runtime,
-            state: Mutex::new(State {
-                open: Vec::new(),
-                making: 0,
-                wished: 1,
-                expected: 0,
-                long: false,
-                refused: 0,
-                refused_in_a_row: 0,
-                paused_until: None,
-                failure: None,
-                round_trips: 0,
-                connect: None,
-                prefetched: Vec::new(),
-                lead: Weak::new(),
-                leading: false,
-                opened: None,
-                resolved: None,
-            }),
-            changed: Notify::new(),
-            this: this.clone(),
-        })
+        let opener = Opener {
+            dial: Arc::clone(&dial),
+            patience: Patience::new(dial.waits()),
+            round_trips: 0,
+            prefetched: Vec::new(),
+            lead: Weak::new(),
+            leading: false,
+            opened: None,
+            resolved: None,
+        };
+        Arc::new(Self { dial, pool: pool::Lanes::new(opener, runtime) })
     }
 
     /// The host as errors name it.
@@ -132,112 +86,78 @@ impl Lanes {
     /// Wishes for `lanes` lanes; those that are too many are closed once nothing is under way on
     /// them.
     pub(super) fn wish(&self, lanes: usize) {
-        let mut state = self.lock();
-        let least = if state.long { state.expected } else { 1 };
-        state.wished = lanes.max(least).max(1);
-        self.tend(&mut state);
+        self.pool.wish(lanes);
     }
 
     /// Says that much is going to be moved, and over `lanes` lanes at least where the path is long:
     /// there they are opened side by side from the beginning, because each takes as long as the
     /// first.
     pub(super) fn expect(&self, lanes: usize) {
-        self.lock().expected = lanes.min(MAKING);
+        self.pool.with(|_, _, supply| supply.expect(lanes));
     }
 
     /// What the link looks like.
     pub(super) fn status(&self) -> LinkStatus {
-        let mut state = self.lock();
-        self.tend(&mut state);
-        let rtt = state.open.iter().filter_map(|lane| lane.rtt()).min();
-        let at_present = state.open.iter().filter_map(|lane| lane.at_present());
-        LinkStatus {
-            open: state.open.len(),
-            opening: state.making,
-            refused: state.refused,
-            rtt,
-            connect: state.connect,
-            queueing: haul_net::queueing(at_present, rtt),
-        }
+        self.pool.status()
     }
 
     /// Round trips that connecting the first lane took.
     pub(super) fn round_trips(&self) -> u32 {
-        self.lock().round_trips
+        self.pool.with(|opener, _, _| opener.round_trips)
     }
 
     /// Whether there ever was a lane.
     pub(super) fn have_been_open(&self) -> bool {
-        self.lock().connect.is_some()
+        self.pool.with(|_, _, supply| supply.has_been_open())
     }
 
     /// The lane with the least to do, for `bytes` that are going to be moved on it; opens one if
     /// there is none.
     pub(super) async fn choose(&self, bytes: u64) -> Result<Room> {
-        let since = Instant::now();
-        loop {
-            let changed = self.changed.notified();
-            {
-                let mut state = self.lock();
-                self.tend(&mut state);
-                let least = state.open.iter().min_by_key(|lane| lane.load());
-                let more_come = state.making > 0;
-                if let Some(least) = least.filter(|lane| !more_come || lane.load() < ENOUGH) {
-                    return Ok(least.reserve(bytes));
-                }
-                if let Some(failure) = state.failure.as_ref().filter(|it| it.at >= since) {
-                    return Err(failure.error.again().at(self.dial.host()));
-                }
-                if state.making == 0 {
-                    self.make(&mut state);
-                    if state.expected > 1 && !state.long {
-                        self.make_side_by_side();
-                    }
-                }
-            }
-            // What lanes have carried is not announced.
-            drop(timeout(LOOK_AGAIN, changed).await);
-        }
+        let chosen = self.pool.choose(WhenFull::WaitForNew, |lane| lane.reserve(bytes)).await;
+        chosen.map_err(|error| error.at(self.dial.host()))
     }
 
     /// All open lanes but the one that is chosen next, if nothing is under way on any; else none.
     pub(super) fn others_idle(&self) -> Vec<Arc<Session>> {
-        let state = self.lock();
-        let busy = state.open.iter().any(|lane| lane.outstanding() > prefetch::PIECE);
-        state.open.iter().skip(1).filter(|_| !busy).cloned().collect()
+        self.pool.with(|_, open, _| {
+            let busy = open.iter().any(|lane| lane.outstanding() > prefetch::PIECE);
+            open.iter().skip(1).filter(|_| !busy).cloned().collect()
+        })
     }
 
     /// Runs something beside the lanes.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(work);
+        self.pool.spawn(work);
     }
 
     /// Says what the first lane is going to be asked, so that it goes with the greeting. Nothing to
     /// do where there is a lane, or one is being made.
     pub(super) fn prefetch(&self, questions: Vec<Request>) {
-        let mut state = self.lock();
-        if state.open.is_empty() && state.making == 0 {
-            state.prefetched = questions;
-        }
+        self.pool.with(|opener, open, supply| {
+            if open.is_empty() && supply.opening() == 0 {
+                opener.prefetched = questions;
+            }
+        });
     }
 
     /// The same for a path that is going to be looked at, and copied if much is going to be moved:
     /// then the other lanes are asked for a part of it, too, in case it is a file.
     pub(super) fn prefetch_source(&self, asked: &Bytes) {
-        let mut questions = prefetch::of_source(asked);
-        {
-            let mut state = self.lock();
+        self.pool.with(|opener, open, supply| {
+            if !open.is_empty() || supply.opening() > 0 {
+                return;
+            }
+            opener.prefetched = prefetch::of_source(asked);
             let is_directory = asked.ends_with(b"/");
-            let much = state.expected > 1 && !is_directory;
-            if state.open.is_empty() && state.making == 0 && much {
+            if supply.expected() > 1 && !is_directory {
                 let file = prefetch::of_file(asked);
-                questions.extend(file.iter().cloned());
-                questions.push(prefetch::of_piece(0));
-                state.opened =
+                opener.prefetched.extend(file.iter().cloned());
+                opener.prefetched.push(prefetch::of_piece(0));
+                opener.opened =
                     Some(Ahead { since: Instant::now(), questions: file, piece: Some(1) });
             }
-        }
-        self.prefetch(questions);
+        });
     }
 
     /// The lane that was asked something with its greeting, if it opens soon after the first; else
@@ -246,19 +166,12 @@ impl Lanes {
     pub(super) async fn lead(&self) -> Result<Arc<Session>> {
         let first = self.choose(0).await?;
         let worth = 2 * first.rtt().unwrap_or_default();
-        let lead = async {
-            loop {
-                let changed = self.changed.notified();
-                {
-                    let state = self.lock();
-                    let lead = state.lead.upgrade().filter(|lead| !lead.is_ended());
-                    if lead.is_some() || !state.leading {
-                        return lead;
-                    }
-                }
-                changed.await;
-            }
-        };
+        let lead = self.pool.changed_to(|| {
+            self.pool.with(|opener, _, _| {
+                let lead = opener.lead.upgrade().filter(|lead| !lead.is_ended());
+                (lead.is_some() || !opener.leading).then_some(lead)
+            })
+        });
         let lead = timeout(worth, lead).await.ok().flatten();
         Ok(lead.unwrap_or_else(|| Arc::clone(&first)))
     }
@@ -268,7 +181,8 @@ impl Lanes {
         if self.ahead(&request).is_some() {
             return;
         }
-        let least = self.lock().open.iter().min_by_key(|lane| lane.load()).cloned();
+        let least =
+            self.pool.with(|_, open, _| open.iter().min_by_key(|lane| lane.load()).cloned());
         if let Some(lane) = least.filter(|lane| !lane.is_ended()) {
             lane.prefetch(request);
         }
@@ -276,54 +190,45 @@ impl Lanes {
 
     /// A lane that was asked this early.
     pub(super) fn ahead(&self, request: &Request) -> Option<Arc<Session>> {
-        let state = self.lock();
-        let lanes = state.lead.upgrade().into_iter().chain(state.open.iter().cloned());
-        lanes.into_iter().find(|lane| !lane.is_ended() && lane.has_prefetched(request))
+        self.pool.with(|opener, open, _| {
+            let mut lanes = opener.lead.upgrade().into_iter().chain(open.iter().cloned());
+            lanes.find(|lane| !lane.is_ended() && lane.has_prefetched(request))
+        })
     }
 
     /// Says where a path of a user's leads to: what was asked of it is an answer for that.
     pub(super) fn resolved(&self, asked: Bytes, path: Bytes) {
-        let mut state = self.lock();
-        for lane in &state.open {
-            lane.same_as_prefetched(|early| prefetch::resolved(early, &asked, &path));
-        }
-        state.resolved = Some((asked, path));
+        self.pool.with(|opener, open, _| {
+            for lane in open {
+                lane.same_as_prefetched(|early| prefetch::resolved(early, &asked, &path));
+            }
+            opener.resolved = Some((asked, path));
+        });
     }
 
     /// Says what every lane is going to be asked that is being made now.
     pub(super) fn prefetch_on_new(&self, questions: Vec<Request>) {
-        self.lock().opened = Some(Ahead { since: Instant::now(), questions, piece: None });
+        let ahead = Ahead { since: Instant::now(), questions, piece: None };
+        self.pool.with(|opener, _, _| opener.opened = Some(ahead));
     }
 
     /// A file is closed: what opens it on lanes that are being made, or has opened it there for
     /// nobody yet, is given up.
     pub(super) fn give_up(&self, questions: &[Request]) {
-        let mut state = self.lock();
-        drop(state.opened.take_if(|ahead| ahead.questions == questions));
-        let lanes = state.open.clone();
-        drop(state);
+        let lanes = self.pool.with(|opener, open, _| {
+            drop(opener.opened.take_if(|ahead| ahead.questions == questions));
+            open.to_vec()
+        });
         for lane in lanes {
             questions.iter().for_each(|question| drop(lane.prefetched(question)));
         }
     }
 
-    fn opened_lately(&self) -> Vec<Request> {
-        let mut state = self.lock();
-        let lately = state.opened.take_if(|ahead| ahead.since.elapsed() > LATELY);
-        drop(lately);
-        let Some(ahead) = &mut state.opened else { return Vec::new() };
-        let mut questions = ahead.questions.clone();
-        if let Some(piece) = &mut ahead.piece {
-            questions.push(prefetch::of_piece(*piece));
-            *piece += 1;
-        }
-        questions
-    }
-
     /// One more lane, which is not among those that are shared.
     pub(super) async fn open_own(&self) -> Result<Arc<Session>> {
-        let (dial, patience) = (Arc::clone(&self.dial), self.patience.clone());
-        let opening = self.runtime.spawn(async move {
+        let dial = Arc::clone(&self.dial);
+        let patience = self.pool.with(|opener, _, _| opener.patience.clone());
+        let opening = self.pool.spawn(async move {
             let channel = dial.dial(&|server: &str| Session::first(server, &[])).await?;
             Ok(Arc::new(Session::start(channel, &dial.host(), patience, Vec::new())))
         });
@@ -332,122 +237,109 @@ impl Lanes {
             Err(error.at(self.dial.host()).with_source(failed))
         })
     }
+}
 
-    /// Forgets lanes that have ended, closes what is too much, makes what is missing.
-    fn tend(&self, state: &mut State) {
-        let before = state.open.len();
-        state.open.retain(|lane| !lane.is_ended());
-        let lost = before - state.open.len();
-        if lost > 0 {
-            state.refused += lost;
-        }
-        while state.open.len() > state.wished {
-            let Some(idle) = state.open.iter().rposition(|lane| lane.outstanding() == 0) else {
-                break;
-            };
-            state.open.remove(idle);
-        }
-        let paused = state.paused_until.is_some_and(|until| until > Instant::now());
-        // The first lane opens when somebody needs it, and the others are worth it only then. While there is
-        // none and one was refused, those that are being made are waited for, or nobody is ever told.
-        let is_hopeful = state.making > 0 && state.refused_in_a_row == 0;
-        let begun = !state.open.is_empty() || is_hopeful;
-        while begun
-            && !paused
-            && state.making < MAKING
-            && state.open.len() + state.making < state.wished
-        {
-            self.make(state);
-        }
-    }
+impl Connect for Opener {
+    type Connection = Greeted;
+    type Lane = Session;
 
-    fn make(&self, state: &mut State) {
-        let Some(this) = self.this.upgrade() else { return };
-        state.making += 1;
-        let prefetched = std::mem::take(&mut state.prefetched);
-        state.leading |= !prefetched.is_empty();
-        self.runtime.spawn(async move { this.open_one(prefetched).await });
-    }
+    /// sshd refuses connections at random above ten that have not authenticated (MaxStartups 10:30:100), and
+    /// others may be connecting, too.
+    const MOST_OPENING: usize = 8;
 
-    /// Waits for the first round trip of the first lane, and makes the others if it is long.
-    fn make_side_by_side(&self) {
-        let Some(this) = self.this.upgrade() else { return };
-        let since = Instant::now();
-        self.runtime.spawn(async move {
-            let Some(rtt) = this.dial.first_rtt().await else { return };
-            let mut state = this.lock();
-            let has_failed = state.failure.as_ref().is_some_and(|it| it.at >= since);
-            if rtt >= LONG_RTT && !has_failed {
-                state.long = true;
-                state.wished = state.wished.max(state.expected);
-                this.tend(&mut state);
-            }
-        });
-    }
-
-    async fn open_one(self: Arc<Self>, prefetched: Vec<Request>) {
-        let began = Instant::now();
+    fn connect(
+        &mut self,
+        lanes: &Arc<pool::Lanes<Self>>,
+    ) -> BoxFuture<'static, Result<Option<Greeted>>> {
+        let prefetched = std::mem::take(&mut self.prefetched);
         let leads = !prefetched.is_empty();
-        let asked = Arc::new(Mutex::new(prefetched));
-        let (this, early) = (Arc::downgrade(&self), Arc::clone(&asked));
-        let first = move |server: &str| {
-            let mut early = early.lock().unwrap_or_else(PoisonError::into_inner);
-            if early.is_empty() {
-                *early = this.upgrade().map(|this| this.opened_lately()).unwrap_or_default();
+        self.leading |= leads;
+        let (dial, lanes) = (Arc::clone(&self.dial), Arc::clone(lanes));
+        Box::pin(async move {
+            let greeted = greet(dial.as_ref(), &lanes, prefetched, leads).await;
+            if leads && greeted.is_err() {
+                lanes.with(|opener, _, _| opener.leading = false);
             }
-            Session::first(server, &early)
-        };
-        let dialled = self.dial.dial(&first).await;
-        let prefetched = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut state = self.lock();
-        state.making -= 1;
-        state.leading &= !leads;
-        match dialled {
-            Ok(channel) => {
-                let early = prefetched.clone();
-                let patience = self.patience.clone();
-                let session = Session::start(channel, &self.dial.host(), patience, prefetched);
-                state.refused_in_a_row = 0;
-                state.failure = None;
-                state.connect.get_or_insert(began.elapsed());
-                if state.round_trips == 0 {
-                    state.round_trips = session.round_trips;
-                }
-                if let Some((asked, path)) = &state.resolved {
-                    session.same_as_prefetched(|early| prefetch::resolved(early, asked, path));
-                }
-                if !leads && !state.wants(&early) {
-                    for question in state.as_resolved(&early) {
-                        drop(session.prefetched(&question));
-                    }
-                }
-                let session = Arc::new(session);
-                if leads {
-                    state.lead = Arc::downgrade(&session);
-                }
-                state.open.push(session);
-            }
-            Err(error) => {
-                state.refused += 1;
-                state.refused_in_a_row += 1;
-                let factor = 1u32 << (state.refused_in_a_row - 1).min(5);
-                let pause = (PAUSE * factor).min(LONGEST_PAUSE);
-                state.paused_until = Some(Instant::now() + pause);
-                if state.open.is_empty() && state.making == 0 {
-                    state.failure = Some(Failure { at: Instant::now(), error });
-                }
-            }
-        }
-        drop(state);
-        self.changed.notify_waiters();
+            greeted.map(Some)
+        })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn start(&mut self, greeted: Greeted, supply: &mut Supply, _: &Arc<Notify>) -> Arc<Session> {
+        // The server has let it log in.
+        supply.on_taken_in();
+        let Greeted { channel, prefetched, leads } = greeted;
+        let (host, patience) = (self.dial.host(), self.patience.clone());
+        let session = Session::start(channel, &host, patience, prefetched.clone());
+        if self.round_trips == 0 {
+            self.round_trips = session.round_trips;
+        }
+        if let Some((asked, path)) = &self.resolved {
+            session.same_as_prefetched(|early| prefetch::resolved(early, asked, path));
+        }
+        if !leads && !self.wants(&prefetched) {
+            for question in self.as_resolved(&prefetched) {
+                drop(session.prefetched(&question));
+            }
+        }
+        let session = Arc::new(session);
+        if leads {
+            (self.lead, self.leading) = (Arc::downgrade(&session), false);
+        }
+        session
+    }
+
+    fn review(&mut self, lanes: &mut Vec<Arc<Session>>, supply: &mut Supply) -> usize {
+        let lost = lanes.extract_if(.., |lane| lane.is_ended()).count();
+        supply.on_lost(lost);
+        close_excess(lanes, supply.wished());
+        0
     }
 }
 
-impl State {
+/// Opens a channel on which `prefetched` is asked with the greeting, or if that is nothing what was opened
+/// lately.
+async fn greet(
+    dial: &dyn Dial,
+    lanes: &Arc<pool::Lanes<Opener>>,
+    prefetched: Vec<Request>,
+    leads: bool,
+) -> Result<Greeted> {
+    let prefetched = Arc::new(Mutex::new(prefetched));
+    let (pool, early) = (Arc::clone(lanes), Arc::clone(&prefetched));
+    let first = move |server: &str| {
+        let mut early = early.lock().unwrap_or_else(PoisonError::into_inner);
+        if early.is_empty() {
+            *early = pool.with(|opener, _, _| opener.opened_lately());
+        }
+        Session::first(server, &early)
+    };
+    // Over a long path the other lanes are opened as soon as that is known.
+    let measured = pin!(async {
+        if let Some(rtt) = dial.first_rtt().await {
+            lanes.with(|_, _, supply| supply.on_path(rtt >= LONG_RTT));
+            lanes.tend();
+        }
+    });
+    let channel = match select(measured, dial.dial(&first)).await {
+        Either::Left(((), dialling)) => dialling.await?,
+        Either::Right((dialled, _)) => dialled?,
+    };
+    let mut prefetched = prefetched.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(Greeted { channel, prefetched: std::mem::take(&mut *prefetched), leads })
+}
+
+impl Opener {
+    fn opened_lately(&mut self) -> Vec<Request> {
+        drop(self.opened.take_if(|ahead| ahead.since.elapsed() > LATELY));
+        let Some(ahead) = &mut self.opened else { return Vec::new() };
+        let mut questions = ahead.questions.clone();
+        if let Some(piece) = &mut ahead.piece {
+            questions.push(prefetch::of_piece(*piece));
+            *piece += 1;
+        }
+        questions
+    }
+
     /// Whether the file is still open that a new lane was told to open.
     fn wants(&self, early: &[Request]) -> bool {
         let Some(ahead) = &self.opened else { return false };

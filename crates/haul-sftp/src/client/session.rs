@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use haul_net::pool::SharedLane;
 use haul_net::{Pace, RttGauge};
 use haul_storage::{Block, Error, ErrorKind, Range, Result};
 use tokio::sync::oneshot::error::TryRecvError;
@@ -245,30 +246,6 @@ impl Session {
         }
     }
 
-    /// Bytes that were asked for or sent and not yet answered.
-    pub(super) fn outstanding(&self) -> u64 {
-        self.shared.outstanding.load(Ordering::Relaxed)
-    }
-
-    /// How busy the lane is, in thousandths of what it can carry in a round trip. A lane that has
-    /// just opened can carry little, and what is put on it holds up the rest.
-    pub(super) fn load(&self) -> u64 {
-        self.outstanding() * 1000 / self.shared.allowance.load(Ordering::Relaxed)
-    }
-
-    /// The shortest round trip seen.
-    pub(super) fn rtt(&self) -> Option<Duration> {
-        match self.shared.round_trip_ns.load(Ordering::Relaxed) {
-            u64::MAX => None,
-            nanos => Some(Duration::from_nanos(nanos)),
-        }
-    }
-
-    /// The round trip of packets at present, if some were sent of late.
-    pub(super) fn at_present(&self) -> Option<Duration> {
-        self.gauge.as_ref()?.round_trips()?.at_present(RECENT)
-    }
-
     /// Whether nothing can be asked any more.
     pub(super) fn is_ended(&self) -> bool {
         self.shared.lock().ended.is_some()
@@ -277,6 +254,28 @@ impl Session {
     /// Whether both are the same session.
     pub(super) fn id(&self) -> usize {
         Arc::as_ptr(&self.shared).addr()
+    }
+}
+
+impl SharedLane for Session {
+    /// A lane that has just opened can carry little, and what is put on it holds up the rest.
+    fn load(&self) -> u64 {
+        self.outstanding() * 1000 / self.shared.allowance.load(Ordering::Relaxed)
+    }
+
+    fn outstanding(&self) -> u64 {
+        self.shared.outstanding.load(Ordering::Relaxed)
+    }
+
+    fn rtt(&self) -> Option<Duration> {
+        match self.shared.round_trip_ns.load(Ordering::Relaxed) {
+            u64::MAX => None,
+            nanos => Some(Duration::from_nanos(nanos)),
+        }
+    }
+
+    fn at_present(&self) -> Option<Duration> {
+        self.gauge.as_ref()?.round_trips()?.at_present(RECENT)
     }
 }
 

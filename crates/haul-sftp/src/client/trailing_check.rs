@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use haul_net::pool::SharedLane;
 use haul_storage::Result;
 use tokio::task::JoinHandle;
 
