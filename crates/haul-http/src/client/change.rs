@@ -12,11 +12,11 @@ use haul_storage::{Entry, Error, ErrorKind, Metadata, RelPath, Result, Retry, Ti
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 
-use super::answer::Answer;
 use super::dav::{self, method};
 use super::error;
 use super::exchange::Ask;
 use super::quirks::{KEPT_TIMES, Times};
+use super::response::Response;
 use super::storage::{Inner, Manner};
 use crate::parse::href::{Base, resolve_path};
 use crate::parse::{Limits, Multistatus, Target, Url};
@@ -200,7 +200,7 @@ impl Inner {
         if answer.status != StatusCode::MULTI_STATUS {
             let error = error::of_status(answer.status, operation, &answer.url);
             let done = answer.status.is_success();
-            answer.drain().await;
+            drop(answer);
             return if done { Ok(()) } else { Err(error) };
         }
         match failed_part(&mut answer, operation).await? {
@@ -255,7 +255,7 @@ impl Inner {
             return Ok((failed.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), answer.url.clone()));
         }
         let url = answer.url.clone();
-        answer.drain().await;
+        drop(answer);
         Ok((status, url))
     }
 
@@ -271,7 +271,7 @@ impl Inner {
         let ask = dav::propfind(url, "1", "remove");
         let mut answer = self.exchange().patiently(&ask).await?;
         if matches!(answer.status.as_u16(), 400 | 404 | 410) {
-            answer.drain().await;
+            drop(answer);
             return Ok(Inside::Nothing);
         }
         dav::expect_multistatus(&answer, "remove")?;
@@ -286,7 +286,7 @@ impl Inner {
             for resource in resources {
                 if resolve_path(&base, resource.href.as_bytes()) != Ok(Target::This) {
                     // Whatever it is.
-                    answer.drain().await;
+                    drop(answer);
                     return Ok(Inside::Something);
                 }
                 itself = Some(resource);
@@ -311,7 +311,7 @@ enum Inside {
 }
 
 /// The first status in a multistatus that is no success.
-async fn failed_part(answer: &mut Answer, operation: &'static str) -> Result<Option<StatusCode>> {
+async fn failed_part(answer: &mut Response, operation: &'static str) -> Result<Option<StatusCode>> {
     let body = answer.whole(operation, WHY_MOST).await?;
     let resources = dav::parse(&body);
     let resources = resources.map_err(|error| dav::malformed(&answer.url, operation, error))?;

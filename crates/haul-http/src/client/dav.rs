@@ -4,9 +4,9 @@ use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath, Result};
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 
-use super::answer::Answer;
 use super::error;
 use super::exchange::{Ask, Exchange};
+use super::response::Response;
 use crate::parse::{Limits, Multistatus, MultistatusError, Resource, Url};
 
 /// How deep a question goes.
@@ -84,7 +84,7 @@ pub async fn quota(exchange: &Exchange, url: Url) -> Result<Option<Seen>> {
 async fn seen(exchange: &Exchange, ask: &Ask, operation: &'static str) -> Result<Option<Seen>> {
     let mut answer = exchange.patiently(ask).await?;
     if is_nothing(answer.status) {
-        answer.drain().await;
+        drop(answer);
         return Ok(None);
     }
     expect_multistatus(&answer, operation)?;
@@ -114,7 +114,7 @@ fn is_nothing(status: StatusCode) -> bool {
 ///
 /// # Errors
 /// It is something else.
-pub fn expect_multistatus(answer: &Answer, operation: &'static str) -> Result<()> {
+pub fn expect_multistatus(answer: &Response, operation: &'static str) -> Result<()> {
     match answer.status {
         StatusCode::MULTI_STATUS => Ok(()),
         status if status.is_success() => Err(no_webdav(answer, operation)),
@@ -125,10 +125,9 @@ pub fn expect_multistatus(answer: &Answer, operation: &'static str) -> Result<()
     }
 }
 
-fn no_webdav(answer: &Answer, operation: &'static str) -> Error {
+fn no_webdav(answer: &Response, operation: &'static str) -> Error {
     Error::new(ErrorKind::Unsupported, operation).at(&answer.url).because(format!(
-        "the server does not support WebDAV at this URL (PROPFIND returned \
-                          {})",
+        "the server does not support WebDAV at this URL (PROPFIND returned {})",
         answer.status
     ))
 }

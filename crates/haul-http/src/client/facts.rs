@@ -10,8 +10,8 @@ use http::header::{
 };
 use http::{HeaderValue, StatusCode};
 
-use super::answer::Head;
 use super::error;
+use super::head::Head;
 use crate::parse::href::decode;
 use crate::parse::{Coding, Url};
 use crate::parse::{dates, disposition, ranges, ranges::ContentRange};

@@ -18,14 +18,15 @@ use haul_storage::{
 use http::StatusCode;
 use http::header::CONTENT_DISPOSITION;
 
-use super::answer::{Answer, Head};
+use super::body::{Body, Prefetched};
 use super::error;
 use super::exchange::Exchange;
 use super::facts::{Facts, check_part};
+use super::head::Head;
 use super::pipes::PIECE;
 use super::reading::Reading;
-use super::remote::{Remote, part, source_of, whole};
-use super::source::{Early, Kept, Source};
+use super::remote::{Remote, decoded, part, whole};
+use super::response::Response;
 use super::trailing_check::{self, TrailingCheck};
 use crate::parse::Url;
 
@@ -55,7 +56,7 @@ pub enum Opened {
     /// A file.
     File(HttpFile),
     /// A page that may be a listing: the answer, and where its body begins.
-    Page(Answer),
+    Page(Response),
     /// A file that is sent encoded, and its name does not say that it is stored so.
     Encoded {
         /// Its length as it is sent.
@@ -111,7 +112,7 @@ impl HttpFile {
         // how much.
         if answer.status == StatusCode::RANGE_NOT_SATISFIABLE || is_part_of_unsaid(&answer) {
             drop(exchange.prefetched(url));
-            answer.drain().await;
+            drop(answer);
             let answer = exchange.patiently(&whole(url)).await?;
             return Self::opened(exchange, url, answer, page, codings, false).await;
         }
@@ -122,7 +123,7 @@ impl HttpFile {
     async fn opened(
         exchange: &Arc<Exchange>,
         url: &Url,
-        mut answer: Answer,
+        answer: Response,
         page: bool,
         codings: Codings,
         is_refusal: bool,
@@ -134,7 +135,7 @@ impl HttpFile {
         }
         if !answer.status.is_success() {
             let error = error::of_status(answer.status, "open", &answer.url);
-            answer.drain().await;
+            drop(answer);
             return Err(error);
         }
         let found = answer.url.clone();
@@ -149,14 +150,14 @@ impl HttpFile {
             && !answer.headers.contains_key(CONTENT_DISPOSITION)
             && is_no_page(url)
         {
-            answer.drain().await;
+            drop(answer);
             return Err(error::page_of_sign_in(url, &found));
         }
         let facts = Facts::of(&answer, "open")?;
         let partial = answer.status == StatusCode::PARTIAL_CONTENT;
-        let decoded = codings != Codings::Stored && !facts.is_as_stored([url, &found]);
-        if decoded && codings == Codings::ByName {
-            answer.drain().await;
+        let is_decoded = codings != Codings::Stored && !facts.is_as_stored([url, &found]);
+        if is_decoded && codings == Codings::ByName {
+            drop(answer);
             return Ok(Opened::Encoded { sent_bytes: facts.size });
         }
         if partial && facts.size.is_none() {
@@ -164,21 +165,20 @@ impl HttpFile {
                 .at(url)
                 .because("the server sends only ranges of it, without the total size"));
         }
-        let mut size = facts.size.filter(|_| !decoded);
+        let mut size = facts.size.filter(|_| !is_decoded);
         if let (true, Some(size)) = (partial, size) {
             check_part(&answer, Range::new(0, FIRST.min(size)), &facts)?;
         }
-        let says_its_length = answer.length().is_some();
-        let mut source = if partial {
-            Source::Early(Early::read(answer))
-        } else {
+        let alone = answer.is_until_close();
+        // What is asked for first fits into the window of its connection, which is free when it has come.
+        if !partial {
             answer.hold();
-            source_of(answer, &facts, decoded)?
-        };
+        }
+        let mut response = decoded(answer, &facts, is_decoded)?;
         let mut ahead = Block::new();
         if size.is_none() {
             while ahead.len() < UNSAID_MOST {
-                let Some(bytes) = source.next().await? else {
+                let Some(bytes) = response.next("read").await? else {
                     size = Some(ahead.len() as u64);
                     break;
                 };
@@ -187,13 +187,13 @@ impl HttpFile {
         }
         let end =
             if partial { FIRST.min(size.unwrap_or(FIRST)) } else { size.unwrap_or(UNKNOWN_SIZE) };
-        let mut kept = vec![Kept { source, range: Range::new(0, end), ahead }];
+        let body = Body { response, range: Range::new(0, end), ahead };
+        let mut all = vec![Prefetched::Body(body)];
         if let (true, Some(size)) = (partial, size) {
             let end_of = |range: Range| range.end().min(size);
-            for (range, part) in prefetched {
+            for (range, pending) in prefetched {
                 let range = Range::between(range.start().min(size), end_of(range));
-                let source = Source::Foreseen(part, found.clone());
-                kept.push(Kept { source, range, ahead: Block::new() });
+                all.push(Prefetched::Pending(range, pending));
             }
         }
         let identity = Identity { size: size.unwrap_or(UNKNOWN_SIZE), ..facts.identity() };
@@ -203,13 +203,13 @@ impl HttpFile {
             exchange: Arc::clone(exchange),
             url: url.clone(),
             found: Mutex::new(found),
-            ranged: AtomicBool::new(ranged && !decoded),
+            ranged: AtomicBool::new(ranged && !is_decoded),
             parts: AtomicU64::new(0),
-            alone: AtomicBool::new(!says_its_length),
+            alone: AtomicBool::new(alone),
             facts,
             size,
-            decoded,
-            kept: Mutex::new(kept),
+            decoded: is_decoded,
+            prefetched: Mutex::new(all),
             behind: TrailingCheck::default(),
             best: AtomicU64::new(0),
         };
@@ -243,7 +243,7 @@ impl HttpFile {
 
     /// Forgets what opening it has brought along, which is memory, or a waiting lane: a later read sends a new request.
     pub fn forget_beginning(&self) {
-        self.inner.forget_kept();
+        self.inner.forget_prefetched();
     }
 
     /// Bytes in memory, or to come, that opening it has brought along.
@@ -291,14 +291,14 @@ impl ReadAt for HttpFile {
 
     async fn recheck(&self) -> Result<Identity> {
         let inner = &self.inner;
-        let patience = inner.exchange.pipes(&inner.found().origin).patience();
+        let patience = inner.exchange.transport().pipes(&inner.found().origin).patience();
         let seen = inner.behind.facts(patience).await;
         if seen.is_some_and(|all| all.iter().all(|now| inner.facts.differs(now).is_none())) {
             return Ok(self.identity.clone());
         }
         let answer = inner.exchange.patiently(&trailing_check::question(&inner.found())).await?;
         if !answer.status.is_success() {
-            answer.drain().await;
+            drop(answer);
         } else if inner.other_version(&answer)?.is_none() {
             return Ok(self.identity.clone());
         }
@@ -314,7 +314,7 @@ impl ReadAt for HttpFile {
             return Err(error::of_status(answer.status, "access", &answer.url));
         }
         let other = inner.other_version(&answer)?;
-        answer.drain().await;
+        drop(answer);
         Ok(other.unwrap_or_else(|| self.identity.clone()))
     }
 

@@ -40,17 +40,17 @@ impl HttpHost {
 
     /// Says how many lanes a transfer will want over a long path.
     pub fn expect(&self, lanes: usize) {
-        self.exchange.expect(lanes);
+        self.exchange.transport().expect(lanes);
     }
 
     /// What the link looks like.
     pub fn link(&self) -> LinkStatus {
-        self.exchange.status(&self.origin)
+        self.exchange.transport().status(&self.origin)
     }
 
     /// Wishes for lanes.
     pub fn wish(&self, lanes: usize) {
-        self.exchange.wish(lanes);
+        self.exchange.transport().wish(lanes);
     }
 
     /// The cookies of this host, and of those that it has redirected to.
@@ -90,7 +90,7 @@ impl HttpHost {
         let answer = self.exchange.patiently(&ask).await?;
         let headers =
             if answer.status.is_success() { answer.headers.clone() } else { <_>::default() };
-        answer.drain().await;
+        drop(answer);
         Ok(headers)
     }
 

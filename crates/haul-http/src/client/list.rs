@@ -12,9 +12,9 @@ use futures_util::{StreamExt, stream};
 use haul_storage::{Entry, EntryStream, Error, ErrorKind, RelPath, Result, Retry};
 use tokio::time::sleep;
 
-use super::answer::Answer;
 use super::dav;
 use super::error;
+use super::response::Response;
 use super::storage::{Inner, Manner};
 use crate::parse::href::{Base, resolve_path};
 use crate::parse::{Limits, Multistatus, Resource, Target};
@@ -73,7 +73,7 @@ async fn apart<T: Send + 'static>(
 /// Asks for a directory; the answer is on its way.
 async fn open(inner: &Inner, path: &RelPath) -> Result<Current> {
     let ask = dav::propfind(inner.directory_url(path), "1", "list");
-    let mut answer = inner.exchange().patiently(&ask).await?;
+    let answer = inner.exchange().patiently(&ask).await?;
     // For as long as there is no room for more entries.
     answer.hold();
     let failed = match dav::expect_multistatus(&answer, "list") {
@@ -86,7 +86,7 @@ async fn open(inner: &Inner, path: &RelPath) -> Result<Current> {
         }
         Err(error) => error,
     };
-    answer.drain().await;
+    drop(answer);
     // With a slash behind its name a file is nothing to most servers, and nonsense to Apache.
     let at = |kind| Error::new(kind, "list").at(inner.location.display(path));
     match inner.look_by_properties(path, "list").await {
@@ -108,7 +108,7 @@ struct Listing {
 }
 
 struct Current {
-    answer: Answer,
+    answer: Response,
     base: Base,
     parser: Multistatus,
 }

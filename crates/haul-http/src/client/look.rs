@@ -9,12 +9,12 @@ use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath, Result, UNKNOWN_
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Method};
 
-use super::answer::Head;
 use super::dav::{self, Seen};
 use super::error;
 use super::exchange::Ask;
 use super::facts::Facts;
 use super::file::{Codings, HttpFile, Opened};
+use super::head::Head;
 use super::host::HttpHost;
 use super::list::index;
 use super::page_cache::Page;

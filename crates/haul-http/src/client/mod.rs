@@ -6,7 +6,6 @@
 //!    └ HttpStorage: stat, list, open → HttpFile, create → Upload
 //! ```
 
-mod answer;
 mod ask;
 mod auth;
 mod body;
@@ -20,30 +19,40 @@ mod error;
 mod exchange;
 mod facts;
 mod file;
+mod following;
+mod framing;
+mod head;
 mod headers;
 mod host;
 mod jar;
-mod lanes;
+mod leases;
 mod list;
+mod load;
 mod look;
 mod moving;
 mod options;
 mod page_cache;
+mod pauses;
+mod payload;
 mod pipe;
 mod pipes;
 mod privacy;
 mod proxy;
+mod queued;
 mod quirks;
+mod reader;
 mod reading;
 mod remote;
-mod sending;
+mod response;
 mod signing;
-mod source;
 mod space;
 mod speed;
 mod storage;
 mod trailing_check;
+mod transport;
 mod upload;
+mod walks;
+mod writer;
 
 pub use file::HttpFile;
 pub use headers::{HeaderError, Headers};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::answer::Head;
+use super::head::Head;
 use crate::parse::Url;
 
 /// What is older is asked for anew.

@@ -12,10 +12,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use super::body::Payload;
 use super::connect::Connector;
 use super::facts::bytes_of;
-use super::pipe::{ENOUGH, Part, Pipe};
+use super::pipe::{ENOUGH, Pipe};
+use super::reader::Surroundings;
+use super::response::Pending;
 use super::speed::{AT_ONCE, ENOUGH_FOR_SLOW, JUDGED_AFTER, Speed};
 use crate::parse::{Origin, Url};
 
@@ -101,9 +102,9 @@ struct State {
 #[derive(Debug)]
 struct Prefetch {
     url: Url,
-    request: Request<Payload>,
+    request: Request<()>,
     since: Instant,
-    parts: Vec<(Range, Part)>,
+    parts: Vec<(Range, Pending)>,
 }
 
 impl Pipes {
@@ -133,13 +134,13 @@ impl Pipes {
     }
 
     /// Says what new lanes are to ask for at once: one piece of a file each, from the second on.
-    pub fn prefetch(&self, url: Url, request: Request<Payload>) {
+    pub fn prefetch(&self, url: Url, request: Request<()>) {
         let since = Instant::now();
         self.lock().prefetch = Some(Prefetch { url, request, since, parts: Vec::new() });
     }
 
     /// The pieces of a file that have been asked for, in order.
-    pub fn prefetched(&self, url: &Url) -> Vec<(Range, Part)> {
+    pub fn prefetched(&self, url: &Url) -> Vec<(Range, Pending)> {
         let prefetch = self.lock().prefetch.take();
         prefetch
             .filter(|prefetch| prefetch.url == *url)
@@ -189,11 +190,11 @@ impl Pipes {
     /// No lane is open and none can be opened.
     pub async fn ask(
         &self,
-        request: &Request<Payload>,
+        request: &Request<()>,
         url: &Url,
         expected: u64,
         body: &Block,
-    ) -> Result<(Part, Arc<Pipe>)> {
+    ) -> Result<(Pending, Arc<Pipe>)> {
         let failures = self.lock().failures;
         loop {
             let changed = self.changed.notified();
@@ -222,7 +223,7 @@ impl Pipes {
     }
 
     /// Asks behind everything that has been asked on the lanes that are open.
-    pub fn ask_on_all(&self, request: &Request<Payload>, url: &Url) -> Vec<Part> {
+    pub fn ask_on_all(&self, request: &Request<()>, url: &Url) -> Vec<Pending> {
         let open = self.lock().open.clone();
         open.iter().map(|lane| lane.ask(request, url, 0, &Block::new())).collect()
     }
@@ -290,10 +291,10 @@ impl Pipes {
                 }
                 state.failure = None;
                 state.connect.get_or_insert(began.elapsed());
-                let waits = self.connector.waits(&self.origin);
-                let changed = Arc::clone(&self.changed);
-                let buffers = self.buffers.clone();
-                let pipe = Pipe::start(connected, buffers, waits, changed, &self.runtime);
+                let (buffers, changed) = (self.buffers.clone(), Arc::clone(&self.changed));
+                let host = self.connector.host(&self.origin);
+                let around = Surroundings { buffers, changed, host };
+                let pipe = Pipe::start(connected, around, &self.runtime);
                 state.ask_ahead(&pipe);
                 state.open.push(Arc::new(pipe));
             }

@@ -271,7 +271,7 @@ impl Inner {
                     codings = Codings::by_length(self.listed_size(path).await, sent_bytes);
                 }
                 Ok(Opened::Page(answer)) => {
-                    answer.drain().await;
+                    drop(answer);
                     let error = Error::new(ErrorKind::IsADirectory, "open");
                     return Err(error.at(self.location.display(path)));
                 }
@@ -401,7 +401,7 @@ impl Storage for HttpStorage {
         let mut answer = self.inner.exchange().patiently(&ask).await?;
         if !answer.status.is_success() {
             let error = error::of_status(answer.status, "read", &answer.url);
-            answer.drain().await;
+            drop(answer);
             return Err(self.inner.why_unreadable(error, path).await);
         }
         if answer.url.path().ends_with('/') {
@@ -409,7 +409,7 @@ impl Storage for HttpStorage {
         }
         let mut facts = Facts::of(&answer, "read")?;
         if !facts.is_as_stored([&ask.url, &answer.url]) {
-            answer.drain().await;
+            drop(answer);
             return self.inner.read_encoded(path, limit).await;
         }
         let longer = || self.inner.longer(path, limit);

@@ -15,13 +15,14 @@ use tokio::time::timeout;
 
 use super::exchange::{Ask, Exchange};
 use super::facts::Facts;
-use super::pipe::{Part, Pipe};
+use super::pipe::Pipe;
+use super::response::Pending;
 use crate::parse::Url;
 
 /// The questions, once the last part of a file has been asked for.
 #[derive(Debug, Default)]
 pub struct TrailingCheck {
-    asked: Mutex<Option<Vec<Part>>>,
+    asked: Mutex<Option<Vec<Pending>>>,
 }
 
 impl TrailingCheck {
@@ -51,14 +52,14 @@ impl TrailingCheck {
         timeout(patience, responses(questions)).await.ok().flatten()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<Part>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Pending>>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn responses(questions: Vec<Part>) -> Option<Vec<Facts>> {
+async fn responses(questions: Vec<Pending>) -> Option<Vec<Facts>> {
     let mut all = Vec::with_capacity(questions.len());
-    for mut question in questions {
+    for question in questions {
         let head = question.head().await.ok()?;
         if !head.status.is_success() {
             return None;

@@ -6,8 +6,8 @@ use futures_util::{StreamExt, stream};
 use haul_storage::{Entry, EntryKind, EntryStream, Error, ErrorKind, RelPath, Result};
 use http::header::CONTENT_TYPE;
 
-use super::super::answer::Head;
 use super::super::error;
+use super::super::head::Head;
 use super::super::page_cache::Page;
 use super::super::remote::whole;
 use super::super::storage::Inner;
@@ -82,7 +82,7 @@ async fn fetch(inner: &Inner, url: &Url) -> Result<Page> {
     let mut answer = inner.exchange().patiently(&ask).await?;
     if !answer.status.is_success() {
         let error = error::of_status(answer.status, "list", &answer.url);
-        answer.drain().await;
+        drop(answer);
         return Err(error);
     }
     let body = answer.whole("list", index::LONGEST).await?;

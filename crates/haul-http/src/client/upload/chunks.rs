@@ -231,7 +231,7 @@ impl ChunkUpload {
 async fn put(inner: Arc<Inner>, ask: Ask, room: OwnedSemaphorePermit) -> Result<()> {
     let answer = inner.exchange().patiently(&ask).await?;
     let (status, url) = (answer.status, answer.url.clone());
-    answer.drain().await;
+    drop(answer);
     drop(room);
     if status.is_success() { Ok(()) } else { Err(error::of_status(status, ask.operation, &url)) }
 }

@@ -18,7 +18,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use super::super::error;
 use super::super::exchange::Ask;
 use super::super::file::{Codings, HttpFile, Opened};
-use super::super::pipe::Broken;
+use super::super::head::Broken;
 use super::super::quirks::Partial;
 use super::super::storage::Inner;
 use super::stream::StreamUpload;
@@ -133,20 +133,20 @@ impl RangeUpload {
         let exchange = self.inner.exchange();
         let mut tries = 0;
         loop {
-            let (mut answer, lane) = exchange.part(ask, 0).await?;
+            let (answer, lane) = exchange.part(ask, 0).await?;
             match answer.head().await {
                 Ok(head) if is_written(head.status) => return Ok(true),
                 // As many lanes as there are now are too many, but others go on.
                 Ok(head) if matches!(head.status.as_u16(), 429 | 503) => {
                     exchange.busy(&head);
-                    let others = exchange.pipes(&ask.url.origin).refused(&lane);
+                    let others = exchange.transport().pipes(&ask.url.origin).refused(&lane);
                     if !others || tries >= TRIES {
                         return Err(error::of_status(head.status, "write", &ask.url));
                     }
                 }
                 // Servers end a connection after so many requests.
-                Err(Broken::Lost) if tries < TRIES => {}
-                Ok(_) | Err(Broken::Lost | Broken::Unreadable(_)) => return Ok(false),
+                Err(Broken::Lost { .. }) if tries < TRIES => {}
+                Ok(_) | Err(Broken::Lost { .. } | Broken::Unreadable(_)) => return Ok(false),
                 Err(broken) => return Err(error::of_broken(&broken, "write", &ask.url)),
             }
             tries += 1;

@@ -1,7 +1,7 @@
 //! A file that is written from its first byte to its last, by one PUT.
 //!
 //! ```text
-//! write_at → a few pieces that wait → Payload::Stream → lane      (a task of its own)
+//! write_at → a few pieces that wait → Stream → connection     (a task of its own)
 //!                                                    ↘ answer: at commit, or early, if it is a refusal
 //! ```
 //!
@@ -24,13 +24,13 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::super::body::{Payload, Stream};
 use super::super::error;
 use super::super::exchange::Ask;
+use super::super::payload::Stream;
 use super::super::storage::Inner;
 use crate::parse::Url;
 
-/// Pieces that wait to be sent. With those of hyper and of the kernel that is enough for a lane.
+/// Pieces that wait to be sent. With those of the kernel that is enough for a lane.
 const WAITING: usize = 2;
 
 /// A server may have to copy or scan what it has got before it answers.
@@ -87,10 +87,7 @@ impl StreamUpload {
         }
         let (sender, receiver) = mpsc::channel(WAITING);
         let ask = Ask::new(Method::PUT, self.inner.url(&self.target), "write");
-        let body = match self.length {
-            Some(0) => Payload::Empty,
-            length => Payload::Stream(Stream::new(receiver, length)),
-        };
+        let body = (self.length != Some(0)).then(|| Stream::new(receiver, self.length));
         sending.pieces = Some(sender);
         sending.put = Some(tokio::spawn(put(Arc::clone(&self.inner), ask, body)));
     }
@@ -135,7 +132,7 @@ impl StreamUpload {
     }
 
     fn waits(&self) -> HostWaits {
-        let lanes = self.inner.exchange().lanes(&self.inner.root.origin);
+        let lanes = self.inner.exchange().transport().leases(&self.inner.root.origin);
         lanes.waits().clone()
     }
 
@@ -213,7 +210,7 @@ impl StreamUpload {
     }
 }
 
-async fn put(inner: Arc<Inner>, ask: Ask, body: Payload) -> Result<()> {
+async fn put(inner: Arc<Inner>, ask: Ask, body: Option<Stream>) -> Result<()> {
     let answer = inner.exchange().upload(&ask, body).await?;
     let (status, url) = (answer.status, answer.url.clone());
     if !status.is_success() {
@@ -230,7 +227,7 @@ async fn put(inner: Arc<Inner>, ask: Ask, body: Payload) -> Result<()> {
         }
         return Err(error::of_status(status, "write", &url));
     }
-    answer.drain().await;
+    drop(answer);
     Ok(())
 }
 
