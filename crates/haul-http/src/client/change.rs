@@ -15,17 +15,14 @@ use http::{HeaderValue, StatusCode};
 use super::dav::{self, method};
 use super::error;
 use super::exchange::Ask;
+use super::inner::{Inner, Manner};
 use super::quirks::{KEPT_TIMES, Times};
 use super::response::Response;
-use super::storage::{Inner, Manner};
 use crate::parse::href::{Base, resolve_path};
 use crate::parse::{Limits, Multistatus, Target, Url};
 
 /// An answer that says why something failed is not longer.
 const WHY_MOST: usize = 1 << 20;
-
-/// A server may have to copy a file to move it.
-pub const MOVED: Duration = Duration::from_secs(600);
 
 impl Inner {
     pub(super) async fn make_dir(&self, path: &RelPath) -> Result<()> {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use haul_net::Prompter;
 use haul_storage::{Block, Error, ErrorKind, Range, Result};
 use http::header::{
@@ -131,7 +132,7 @@ impl Exchange {
     /// Asks, or sends something small, behind what was asked before, so that any number of questions is
     /// under way on few lanes. `None` if it has to be asked alone: it was not simply answered, by a body
     /// of `most` bytes at most.
-    pub async fn among_others(&self, ask: &Ask, most: u64) -> Option<(Head, Vec<u8>)> {
+    pub async fn among_others(&self, ask: &Ask, most: u64) -> Option<Response> {
         let alone = self.alone_in_a_row.load(Ordering::Relaxed);
         if alone >= ALONE_IN_A_ROW && !alone.is_multiple_of(ASKED_AGAIN) {
             self.alone_in_a_row.fetch_add(1, Ordering::Relaxed);
@@ -145,7 +146,7 @@ impl Exchange {
         answer
     }
 
-    async fn simply_answered(&self, ask: &Ask, most: u64) -> Option<(Head, Vec<u8>)> {
+    async fn simply_answered(&self, ask: &Ask, most: u64) -> Option<Response> {
         // Whatever goes wrong here is met again, and told, where it is asked alone.
         let mut lost = 0;
         let mut response = loop {
@@ -172,13 +173,13 @@ impl Exchange {
         let has_no_body = matches!(ask.method, Method::HEAD | Method::PUT)
             || head.status == StatusCode::NO_CONTENT;
         if has_no_body {
-            return Some((head, Vec::new()));
+            return Some(Response::whole_of(head, Bytes::new()));
         }
         if head.length().is_some_and(|length| length > most) {
             return None;
         }
         let bytes = response.whole(ask.operation, usize::try_from(most).ok()?).await.ok()?;
-        Some((head, bytes))
+        Some(Response::whole_of(head, bytes.into()))
     }
 
     /// Asks behind what has been asked on a lane, or on all that are open.

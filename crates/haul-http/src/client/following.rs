@@ -59,6 +59,17 @@ impl Exchange {
         }
     }
 
+    /// Asks for something of `most` bytes behind what was asked before, and alone if it is not simply answered there.
+    ///
+    /// # Errors
+    /// As [`Exchange::patiently`].
+    pub async fn small(&self, ask: &Ask, most: u64) -> Result<Response> {
+        match self.among_others(ask, most).await {
+            Some(response) => Ok(response),
+            None => self.patiently(ask).await,
+        }
+    }
+
     /// Asks once. Redirects are followed, and challenges answered.
     ///
     /// Many requests may be redirected to one server that signs in, at the beginning or when a cookie has expired. One
@@ -156,8 +167,8 @@ fn redirect(answer: &Head, ask: &Ask) -> Result<Option<Url>> {
     };
     if next.origin != answer.url.origin && !is_safe(&ask.method) {
         let cause = format!(
-            "the server redirects to {next}; what changes something is asked only of the server that \
-             was named"
+            "the server redirects to {next}; requests that change data go only to the server \
+             that was named"
         );
         return Err(Error::new(ErrorKind::PermissionDenied, ask.operation)
             .at(&ask.url)

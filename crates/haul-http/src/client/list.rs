@@ -1,6 +1,7 @@
 //! What is in a directory: by PROPFIND from a WebDAV server, as the answer comes, and from pages of
 //! links from others ([`index`]).
 
+mod apart;
 pub(super) mod index;
 
 use std::collections::HashMap;
@@ -12,10 +13,11 @@ use futures_util::{StreamExt, stream};
 use haul_storage::{Entry, EntryStream, Error, ErrorKind, RelPath, Result, Retry};
 use tokio::time::sleep;
 
+use self::apart::{ASKED, apart};
 use super::dav;
 use super::error;
+use super::inner::{Inner, Manner};
 use super::response::Response;
-use super::storage::{Inner, Manner};
 use crate::parse::href::{Base, resolve_path};
 use crate::parse::{Limits, Multistatus, Resource, Target};
 
@@ -26,9 +28,6 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// So many names of a directory are remembered, to tell those that come twice, and those that came
 /// before the connection was lost.
 const REMEMBERED: usize = 1 << 18;
-
-/// Files whose length has to be asked for, at once.
-const ASKED: usize = 32;
 
 impl Inner {
     pub(super) async fn list(self: Arc<Self>, path: &RelPath) -> Result<EntryStream> {
@@ -58,16 +57,6 @@ impl Inner {
         let looks = paths.into_iter().map(async |path| self.look_by_head(&path).await);
         stream::iter(looks).buffer_unordered(ASKED).collect().await
     }
-}
-
-/// Does something as a task of its own. Who lists many directories at once does not go on with one
-/// while there is no room for its entries: a lane that it is given then would be nobody's.
-async fn apart<T: Send + 'static>(
-    work: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    tokio::spawn(work)
-        .await
-        .unwrap_or_else(|failed| Err(Error::new(ErrorKind::Other, "list").with_source(failed)))
 }
 
 /// Asks for a directory; the answer is on its way.

@@ -41,6 +41,7 @@ pub struct Load {
 }
 
 impl Load {
+    /// Nothing has been requested.
     pub fn new() -> Self {
         Self {
             outstanding: AtomicU64::new(0),
@@ -60,15 +61,18 @@ impl Load {
         self.outstanding() * 1000 / self.allowance.load(Ordering::Relaxed)
     }
 
+    /// Bytes that were asked for and have not arrived.
     pub fn outstanding(&self) -> u64 {
         self.outstanding.load(Ordering::Relaxed)
     }
 
+    /// For how long nothing has been outstanding.
     pub fn idle_for(&self) -> Duration {
         let since = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
         if self.outstanding() == 0 { since.elapsed() } else { Duration::ZERO }
     }
 
+    /// Bytes of bodies that have arrived.
     pub fn arrived(&self) -> u64 {
         self.arrived.load(Ordering::Relaxed)
     }
@@ -92,26 +96,30 @@ impl Load {
         }
     }
 
+    /// Whether anything has been answered. Servers that have too many connections close those that
+    /// they have just accepted.
     pub fn has_answered(&self) -> bool {
         self.answered.load(Ordering::Relaxed)
     }
 
     /// No more requests are to be made.
-    pub fn end(&self) {
+    pub fn retire(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
 
+    /// Whether no more requests can be made.
     pub fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
             || self.asked.load(Ordering::Relaxed) >= self.most_asked.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection now.
+    /// Ends the connection, whatever was requested on it: that is lost.
     pub fn abandon(&self) {
-        self.end();
+        self.retire();
         self.abandoned.notify_one();
     }
 
+    /// Waits until the connection is to be ended.
     pub async fn abandoned(&self) {
         self.abandoned.notified().await;
     }
@@ -124,10 +132,12 @@ pub struct Outstanding<'a> {
 }
 
 impl<'a> Outstanding<'a> {
+    /// So many bytes.
     pub const fn new(load: &'a Load, bytes: u64) -> Self {
         Self { load, bytes }
     }
 
+    /// So many of them have arrived.
     pub fn arrived(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -153,6 +163,7 @@ pub struct Meter {
 }
 
 impl Meter {
+    /// Of a connection with this round trip.
     pub fn new(rtt: Duration) -> Self {
         Self { pace: Pace::new(), most: 0, began: Instant::now(), rtt }
     }

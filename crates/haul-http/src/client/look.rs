@@ -16,9 +16,9 @@ use super::facts::Facts;
 use super::file::{Codings, HttpFile, Opened};
 use super::head::Head;
 use super::host::HttpHost;
+use super::inner::{Inner, Manner};
 use super::list::index;
 use super::page_cache::Page;
-use super::storage::{Inner, Manner};
 use crate::parse::Url;
 use crate::parse::href::decode_name;
 use crate::parse::index as pages;
@@ -111,7 +111,7 @@ impl HttpHost {
     /// What was asked ahead of it, as if it were a file, is not asked of further lanes.
     fn directory(&self, url: &Url, seen: &Seen) -> Found {
         drop(self.exchange().prefetched(url));
-        Found::Directory(with_slash(&seen.url))
+        Found::Directory(seen.url.as_directory())
     }
 
     /// The directory nearest to a URL that is to be written.
@@ -154,7 +154,7 @@ impl HttpHost {
             match seen {
                 Ok(Some(seen)) if seen.resource.collection => {
                     rest.reverse();
-                    let directory = with_slash(&seen.url);
+                    let directory = seen.url.as_directory();
                     self.check_no_file(url, &directory, &rest).await?;
                     return Ok(Nearest { directory, rest, is_file: false });
                 }
@@ -197,13 +197,6 @@ impl HttpHost {
 
 fn nothing(operation: &'static str, url: &Url) -> Error {
     Error::new(ErrorKind::NotFound, operation).at(url)
-}
-
-/// A directory as it is asked for.
-pub fn with_slash(url: &Url) -> Url {
-    let path = url.path();
-    let slash = if path.ends_with('/') { "" } else { "/" };
-    url.with_path(&format!("{path}{slash}"))
 }
 
 /// The directory above, and the name in it; `None` of the root.
@@ -272,15 +265,7 @@ impl Inner {
     pub(super) async fn look_by_head(&self, path: &RelPath) -> Result<Entry> {
         let mut ask = Ask::new(Method::HEAD, self.url(path), "access");
         ask = ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        if let Some((head, _)) = self.exchange().among_others(&ask, 0).await
-            && let Ok(facts) = Facts::of(&head, "access")
-            && facts.size.is_some()
-            && facts.is_as_stored([&ask.url, &head.url])
-            && !head.url.path().ends_with('/')
-        {
-            return Ok(facts.entry(path));
-        }
-        let answer = self.exchange().patiently(&ask).await?;
+        let answer = self.exchange().small(&ask, 0).await?;
         if !answer.status.is_success() {
             return Err(error::of_status(answer.status, "access", &answer.url));
         }
@@ -294,5 +279,19 @@ impl Inner {
             entry.size = UNKNOWN_SIZE;
         }
         Ok(entry)
+    }
+
+    /// That what `path` would be in is a directory.
+    pub(super) async fn check_parent(&self, path: &RelPath, operation: &'static str) -> Result<()> {
+        let Some(parent) = path.parent() else { return Ok(()) };
+        if self.directories.has(&parent) || !self.quirks.moves {
+            return Ok(());
+        }
+        let kind = match self.look_by_properties(&parent, operation).await? {
+            Some(entry) if entry.is_dir() => return Ok(()),
+            Some(_) => ErrorKind::NotADirectory,
+            None => ErrorKind::NotFound,
+        };
+        Err(Error::new(kind, operation).at(self.location.display(&parent)))
     }
 }

@@ -11,6 +11,7 @@
 //! Whoever asks alone has the connection for that time, and nothing is sent behind it: a body that is sent as it
 //! comes, a response that may be long, what must not be sent twice.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,6 @@ use tokio::sync::oneshot;
 
 use super::connect::{Connected, Link};
 use super::head::Broken;
-pub use super::load::ENOUGH;
 use super::load::Load;
 use super::queued::{Alone, Queued, as_sent};
 use super::reader::{Reader, Surroundings};
@@ -42,6 +42,14 @@ pub struct Pipe {
     gauge: Option<RttGauge>,
     rtt: Duration,
     opened: Instant,
+}
+
+impl Deref for Pipe {
+    type Target = Load;
+
+    fn deref(&self) -> &Load {
+        &self.load
+    }
 }
 
 impl Pipe {
@@ -110,50 +118,9 @@ impl Pipe {
         pending
     }
 
-    /// How busy the lane is, in thousandths of what it can carry in a round trip.
-    pub fn load(&self) -> u64 {
-        self.load.load()
-    }
-
-    /// Bytes that were asked for and have not arrived.
-    pub fn outstanding(&self) -> u64 {
-        self.load.outstanding()
-    }
-
-    /// For how long nothing has been outstanding.
-    pub fn idle_for(&self) -> Duration {
-        self.load.idle_for()
-    }
-
-    /// Bytes of bodies that have arrived.
-    pub fn arrived(&self) -> u64 {
-        self.load.arrived()
-    }
-
-    /// Whether nothing can be asked any more.
-    pub fn is_ended(&self) -> bool {
-        self.load.is_ended() || self.queue.is_closed()
-    }
-
-    /// Whether anything has been answered. Servers that have too many connections close those that
-    /// they have just accepted.
-    pub fn has_answered(&self) -> bool {
-        self.load.has_answered()
-    }
-
     /// When it was opened.
     pub const fn opened(&self) -> Instant {
         self.opened
-    }
-
-    /// Nothing more is to be asked.
-    pub fn retire(&self) {
-        self.load.end();
-    }
-
-    /// Ends the connection, whatever was asked on it: that is lost.
-    pub fn abandon(&self) {
-        self.load.abandon();
     }
 
     /// The shortest round trip seen.

@@ -14,7 +14,8 @@ use tokio::time::{sleep, timeout};
 
 use super::connect::Connector;
 use super::facts::bytes_of;
-use super::pipe::{ENOUGH, Pipe};
+use super::load::ENOUGH;
+use super::pipe::Pipe;
 use super::reader::Surroundings;
 use super::response::Pending;
 use super::speed::{AT_ONCE, ENOUGH_FOR_SLOW, JUDGED_AFTER, Speed};

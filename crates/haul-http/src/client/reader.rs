@@ -125,7 +125,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             });
             self.around.changed.notify_waiters();
             if !goes_on {
-                load.end();
+                load.retire();
                 // What has the connection for it alone learns it before the next request.
                 if let Some(alone) = &queued.alone {
                     alone.owner.done(false, None);
@@ -133,7 +133,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 break;
             }
         }
-        load.end();
+        load.retire();
         answered.close();
         while let Some(queued) = answered.recv().await {
             load.forget(queued.expected);
@@ -181,7 +181,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             let is_kept = is_end == Ok(true) && body.is_sent().await && framing.keeps_open();
             if let (Ok(true), Some(alone)) = (is_end, &body.queued.alone) {
                 if !is_kept {
-                    load.end();
+                    load.retire();
                 }
                 alone.owner.done(is_kept, keep_alive);
             }

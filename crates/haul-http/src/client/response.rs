@@ -176,6 +176,17 @@ impl Deref for Response {
 }
 
 impl Response {
+    /// One that has come as a whole.
+    pub fn whole_of(head: Head, body: Bytes) -> Self {
+        let (sink, Pending { pieces, window, owner, .. }) = response(head.url.clone(), None);
+        if !body.is_empty() {
+            sink.body(body);
+        }
+        sink.end();
+        let (head, is_continued, is_ended, decoder) = (Box::new(head), false, false, None);
+        Self { head, is_continued, pieces, window, owner, is_ended, decoder }
+    }
+
     /// The same with a body that is decoded.
     ///
     /// # Errors
@@ -259,7 +270,8 @@ impl Response {
     /// # Errors
     /// `Protocol` if it is longer than `most` bytes.
     pub async fn whole(&mut self, operation: &'static str, most: usize) -> Result<Vec<u8>> {
-        let mut whole = Vec::new();
+        let length = self.length().and_then(|length| usize::try_from(length).ok());
+        let mut whole = Vec::with_capacity(length.unwrap_or_default().min(most));
         while let Some(bytes) = self.next(operation).await? {
             if whole.len() + bytes.len() > most {
                 return Err(Error::new(ErrorKind::Protocol, operation)

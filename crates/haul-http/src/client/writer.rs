@@ -33,6 +33,7 @@ pub async fn run<W: AsyncWrite + Unpin>(
         () = send_all(&mut stream, &mut queued, &written, load) => false,
     };
     // Whoever makes a request from now on learns it at once.
+    load.retire();
     queued.close();
     while let Some(queued) = queued.recv().await {
         queued.sink.fail(Broken::Lost { is_sent: false });

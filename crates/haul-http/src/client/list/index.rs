@@ -8,10 +8,10 @@ use http::header::CONTENT_TYPE;
 
 use super::super::error;
 use super::super::head::Head;
+use super::super::inner::Inner;
 use super::super::page_cache::Page;
 use super::super::remote::whole;
-use super::super::storage::Inner;
-use super::{ASKED, apart};
+use super::apart::{ASKED, apart};
 use crate::parse::Url;
 use crate::parse::href::Base;
 use crate::parse::index::{self, Index, Listed};

@@ -110,7 +110,7 @@ impl Owner for Test {
     fn hold(&self) {}
 
     fn done(&self, is_kept: bool, _keep_alive: Option<Duration>) {
-        let _ = self.0.send(is_kept);
+        drop(self.0.send(is_kept));
     }
 }
 
@@ -152,7 +152,7 @@ async fn a_body_that_nobody_takes_is_not_read_and_all_of_it_comes_later() {
         server.write_all(b"0\r\n\r\n").await.unwrap();
         server
     });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    sleep(Duration::from_millis(300)).await;
     // What the system takes of it is a part of that.
     let waiting = pipe.arrived();
     assert!((512 << 10..2 << 20).contains(&waiting), "{waiting} bytes wait");

@@ -28,8 +28,8 @@ use tokio::time::{Instant, sleep};
 use super::super::dav::{self, DESTINATION, OVERWRITE, method};
 use super::super::error;
 use super::super::exchange::Ask;
+use super::super::inner::Inner;
 use super::super::quirks::KEPT_TIMES;
-use super::super::storage::Inner;
 use super::whole::OC_MTIME;
 use crate::parse::Url;
 

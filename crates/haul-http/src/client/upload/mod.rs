@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use haul_storage::{CreateOptions, RelPath, Result, Retry, WriteAt};
 
-use super::storage::Inner;
+use super::inner::Inner;
 pub use whole::write_whole;
 
 /// Starts, or continues, a part file.

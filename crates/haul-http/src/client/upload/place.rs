@@ -14,7 +14,7 @@ use http::Method;
 use tokio::time::sleep;
 
 use super::super::exchange::Ask;
-use super::super::storage::Inner;
+use super::super::inner::Inner;
 
 /// How long a server may take to notice that an upload was cut off.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);

@@ -19,8 +19,8 @@ use super::super::error;
 use super::super::exchange::Ask;
 use super::super::file::{Codings, HttpFile, Opened};
 use super::super::head::Broken;
+use super::super::inner::Inner;
 use super::super::quirks::Partial;
-use super::super::storage::Inner;
 use super::stream::StreamUpload;
 
 const UPDATE_RANGE: HeaderName = HeaderName::from_static("x-update-range");

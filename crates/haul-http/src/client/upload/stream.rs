@@ -26,8 +26,8 @@ use tokio::time::sleep;
 
 use super::super::error;
 use super::super::exchange::Ask;
+use super::super::inner::Inner;
 use super::super::payload::Stream;
-use super::super::storage::Inner;
 use crate::parse::Url;
 
 /// Pieces that wait to be sent. With those of the kernel that is enough for a lane.

@@ -9,8 +9,8 @@ use http::header::IF_NONE_MATCH;
 use http::{HeaderName, HeaderValue, Method};
 
 use super::super::exchange::Ask;
+use super::super::inner::Inner;
 use super::super::quirks::KEPT_TIMES;
-use super::super::storage::Inner;
 
 /// A page that says that all went well is not longer.
 const ANSWER_MOST: u64 = 64 << 10;
