@@ -2,7 +2,7 @@
 //! (RFC 9110, 10.1.1).
 //!
 //! It costs a round trip, so it is asked only as long as nothing as large was taken, and not of a server
-//! that does not answer it. A refusal comes back as the answer to the upload, of which nothing was sent.
+//! that does not response it. A refusal comes back as the answer to the upload, of which nothing was sent.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -37,7 +37,7 @@ impl Continues {
         !known.ignores && length >= LARGE && length > known.taken
     }
 
-    /// Remembers an answer; `said` whether the server had said that it wants the file.
+    /// Remembers a response; `said` whether the server had said that it wants the file.
     pub fn answered(
         &self,
         origin: &Origin,

@@ -25,7 +25,8 @@ pub fn of_status(status: StatusCode, operation: &'static str, url: &Url) -> Erro
         200..=399 => Kind::Protocol,
         _ => Kind::Other,
     };
-    let error = Error::new(kind, operation).at(url).because(format!("the server returned {status}"));
+    let error =
+        Error::new(kind, operation).at(url).because(format!("the server returned {status}"));
     // Somebody holds a lock on it (RFC 4918, 11.3); waiting for people helps nobody.
     if status.as_u16() == 423 { error.with_retry(Retry::Never) } else { error }
 }
@@ -41,9 +42,7 @@ pub fn of_broken(broken: &Broken, operation: &'static str, url: &Url) -> Error {
             let words = format!("the response makes no progress: {bytes} bytes in {seconds} s");
             (ErrorKind::Unreachable, words)
         }
-        Broken::Within(how) => {
-            (ErrorKind::Unreachable, format!("the response ended early: {how}"))
-        }
+        Broken::Within(how) => (ErrorKind::Unreachable, format!("the response ended early: {how}")),
         Broken::Unreadable(how) => {
             (ErrorKind::Protocol, format!("the response is malformed: {how}"))
         }

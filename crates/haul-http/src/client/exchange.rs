@@ -15,10 +15,9 @@ use http::header::{
     AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, PROXY_AUTHORIZATION, TRANSFER_ENCODING,
     USER_AGENT,
 };
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use tokio::runtime::Handle;
 
-pub use super::ask::Ask;
 use super::auth::Said;
 use super::connect::Connector;
 use super::continues::Continues;
@@ -27,12 +26,13 @@ use super::head::{Broken, Head};
 use super::headers::Headers;
 use super::jar::Jar;
 use super::options::HttpOptions;
-use super::page_cache::Kept;
+use super::page_cache::PageCache;
 use super::pauses::Pauses;
 use super::payload::Stream;
 use super::pipe::Pipe;
 use super::privacy::Privacy;
 use super::proxy;
+use super::request::Request;
 use super::response::{Owner, Pending, Response};
 use super::signing::SignIns;
 use super::transport::Transport;
@@ -78,7 +78,7 @@ pub struct Exchange {
     alone_in_a_row: AtomicU32,
     continues: Continues,
     /// The page of a directory that nobody has listed yet.
-    pub kept: Kept,
+    pub pages: PageCache,
 }
 
 impl Exchange {
@@ -106,7 +106,7 @@ impl Exchange {
             unranged: Mutex::default(),
             alone_in_a_row: AtomicU32::new(0),
             continues: Continues::default(),
-            kept: Kept::default(),
+            pages: PageCache::default(),
         })
     }
 
@@ -120,25 +120,25 @@ impl Exchange {
     ///
     /// # Errors
     /// No lane is open and none can be opened.
-    pub async fn part(&self, ask: &Ask, expected: u64) -> Result<(Pending, Arc<Pipe>)> {
-        let origin = &ask.url.origin;
-        self.wait_while_quiet(&ask.url, ask.operation).await?;
+    pub async fn part(&self, request: &Request, expected: u64) -> Result<(Pending, Arc<Pipe>)> {
+        let origin = &request.url.origin;
+        self.wait_while_quiet(&request.url, request.operation).await?;
         let pipes = self.transport.pipes_of_parts(origin);
-        let said = self.sign_ins.first(&ask.method, &ask.url).await?;
-        let request = self.request(ask, &ask.url, said.as_ref(), None)?;
-        pipes.ask(&request, &ask.url, expected, &ask.body).await
+        let said = self.sign_ins.first(&request.method, &request.url).await?;
+        let head = self.head(request, &request.url, said.as_ref(), None)?;
+        pipes.ask(&head, &request.url, expected, &request.body).await
     }
 
     /// Asks, or sends something small, behind what was asked before, so that any number of questions is
     /// under way on few lanes. `None` if it has to be asked alone: it was not simply answered, by a body
     /// of `most` bytes at most.
-    pub async fn among_others(&self, ask: &Ask, most: u64) -> Option<Response> {
+    pub async fn among_others(&self, request: &Request, most: u64) -> Option<Response> {
         let alone = self.alone_in_a_row.load(Ordering::Relaxed);
         if alone >= ALONE_IN_A_ROW && !alone.is_multiple_of(ASKED_AGAIN) {
             self.alone_in_a_row.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        let answer = self.simply_answered(ask, most).await;
+        let answer = self.simply_answered(request, most).await;
         match answer {
             Some(_) => self.alone_in_a_row.store(0, Ordering::Relaxed),
             None => _ = self.alone_in_a_row.fetch_add(1, Ordering::Relaxed),
@@ -146,11 +146,11 @@ impl Exchange {
         answer
     }
 
-    async fn simply_answered(&self, ask: &Ask, most: u64) -> Option<Response> {
+    async fn simply_answered(&self, request: &Request, most: u64) -> Option<Response> {
         // Whatever goes wrong here is met again, and told, where it is asked alone.
         let mut lost = 0;
         let mut response = loop {
-            let (pending, _) = self.part(ask, SMALL).await.ok()?;
+            let (pending, _) = self.part(request, SMALL).await.ok()?;
             match pending.head().await {
                 Ok(response) => {
                     self.jar.learn(&response);
@@ -161,7 +161,7 @@ impl Exchange {
                 Err(_) => return None,
             }
         };
-        let is_done = match ask.method {
+        let is_done = match request.method {
             Method::PUT => matches!(response.status.as_u16(), 200 | 201 | 204),
             _ => response.status == StatusCode::OK,
         };
@@ -170,7 +170,7 @@ impl Exchange {
         }
         let head = Head::clone(&response);
         // What a server says of a file that it has taken is nobody's business, and need not end.
-        let has_no_body = matches!(ask.method, Method::HEAD | Method::PUT)
+        let has_no_body = matches!(request.method, Method::HEAD | Method::PUT)
             || head.status == StatusCode::NO_CONTENT;
         if has_no_body {
             return Some(Response::whole_of(head, Bytes::new()));
@@ -178,29 +178,29 @@ impl Exchange {
         if head.length().is_some_and(|length| length > most) {
             return None;
         }
-        let bytes = response.whole(ask.operation, usize::try_from(most).ok()?).await.ok()?;
+        let bytes = response.whole(request.operation, usize::try_from(most).ok()?).await.ok()?;
         Some(Response::whole_of(head, bytes.into()))
     }
 
     /// Asks behind what has been asked on a lane, or on all that are open.
-    pub async fn behind(&self, ask: &Ask, lane: Option<&Pipe>) -> Result<Vec<Pending>> {
-        let said = self.sign_ins.first(&ask.method, &ask.url).await?;
-        let request = self.request(ask, &ask.url, said.as_ref(), None)?;
+    pub async fn behind(&self, request: &Request, lane: Option<&Pipe>) -> Result<Vec<Pending>> {
+        let said = self.sign_ins.first(&request.method, &request.url).await?;
+        let head = self.head(request, &request.url, said.as_ref(), None)?;
         Ok(match lane {
-            Some(lane) => vec![lane.ask(&request, &ask.url, 0, &Block::new())],
-            None => self.transport.pipes(&ask.url.origin).ask_on_all(&request, &ask.url),
+            Some(lane) => vec![lane.ask(&head, &request.url, 0, &Block::new())],
+            None => self.transport.pipes(&request.url.origin).ask_on_all(&head, &request.url),
         })
     }
 
     /// Asks for the beginning of a file on every lane that is going to be opened, in case it is a file
     /// that can be read by parts.
-    pub fn prefetch(&self, ask: &Ask) {
+    pub fn prefetch(&self, request: &Request) {
         if self.transport.expected() <= 1 || self.sign_ins.is_needed() {
             return;
         }
-        let url = &ask.url;
-        if let Ok(request) = self.request(ask, url, None, None) {
-            self.transport.pipes(&url.origin).prefetch(url.clone(), request);
+        let url = &request.url;
+        if let Ok(head) = self.head(request, url, None, None) {
+            self.transport.pipes(&url.origin).prefetch(url.clone(), head);
         }
     }
 
@@ -238,28 +238,28 @@ impl Exchange {
     ///
     /// # Errors
     /// As [`Exchange::patiently`].
-    pub async fn upload(&self, ask: &Ask, mut body: Option<Stream>) -> Result<Response> {
-        let origin = &ask.url.origin;
-        self.wait_while_quiet(&ask.url, ask.operation).await?;
+    pub async fn upload(&self, request: &Request, mut body: Option<Stream>) -> Result<Response> {
+        let origin = &request.url.origin;
+        self.wait_while_quiet(&request.url, request.operation).await?;
         // Before there is a lane: who finds out what to say may need that.
-        let said = self.sign_ins.first(&ask.method, &ask.url).await?;
+        let said = self.sign_ins.first(&request.method, &request.url).await?;
         let leases = self.transport.leases(origin);
         let lease = leases.lease().await?;
         // It has the lane for as long as it likes.
         lease.hold();
         let length = body.as_ref().map(Stream::left);
         let expects = length.is_some_and(|length| self.continues.is_asked(origin, length));
-        let mut request = self.request(ask, &ask.url, said.as_ref(), body.as_ref())?;
+        let mut head = self.head(request, &request.url, said.as_ref(), body.as_ref())?;
         if let Some(body) = body.as_mut().filter(|_| expects) {
             let rtt = leases.status().rtt.unwrap_or_default();
             body.expects = Some(PATIENCE_WITH_EXPECT + 2 * rtt);
-            request.headers_mut().insert(EXPECT, HeaderValue::from_static("100-continue"));
+            head.headers_mut().insert(EXPECT, HeaderValue::from_static("100-continue"));
         }
         // How long it may take is the business of whoever sends the body.
-        let pending = lease.ask(&request, &ask.url, &Block::new(), None, body)?;
+        let pending = lease.ask(&head, &request.url, &Block::new(), None, body)?;
         let response = pending.head().await;
-        let response =
-            response.map_err(|broken| error::of_broken(&broken, ask.operation, &ask.url))?;
+        let response = response
+            .map_err(|broken| error::of_broken(&broken, request.operation, &request.url))?;
         if let Some(length) = length {
             let (said, status) = (response.is_continued(), response.status);
             self.continues.answered(origin, length, expects, said, status);
@@ -271,47 +271,53 @@ impl Exchange {
     ///
     /// # Errors
     /// Nobody answers.
-    pub(super) async fn send(&self, ask: &Ask, url: &Url, said: Option<&Said>) -> Result<Response> {
-        self.wait_while_quiet(url, ask.operation).await?;
+    pub(super) async fn send(
+        &self,
+        request: &Request,
+        url: &Url,
+        said: Option<&Said>,
+    ) -> Result<Response> {
+        self.wait_while_quiet(url, request.operation).await?;
         let leases = self.transport.leases(&url.origin);
         loop {
             let lease = leases.lease().await?;
             let used = lease.is_used();
-            let request = self.request(ask, url, said, None)?;
-            let limit = ask.limit(leases.waits().silence());
-            let pending = lease.ask(&request, url, &ask.body, Some(limit), None)?;
+            let head = self.head(request, url, said, None)?;
+            let limit = request.limit(leases.waits().silence());
+            let pending = lease.ask(&head, url, &request.body, Some(limit), None)?;
             match pending.head().await {
                 Ok(response) => return Ok(self.noticed(response)),
                 // The server closed a connection that it thought idle.
                 Err(Broken::Lost { is_sent: false }) if used => {}
-                Err(Broken::Lost { .. } | Broken::Within(_)) if used && ask.is_repeatable() => {}
-                Err(broken) => return Err(error::of_broken(&broken, ask.operation, url)),
+                Err(Broken::Lost { .. } | Broken::Within(_)) if used && request.is_repeatable() => {
+                }
+                Err(broken) => return Err(error::of_broken(&broken, request.operation, url)),
             }
         }
     }
 
     /// The head of a request whose body is that of `ask`, or `stream`.
-    fn request(
+    fn head(
         &self,
-        ask: &Ask,
+        request: &Request,
         url: &Url,
         said: Option<&Said>,
         stream: Option<&Stream>,
-    ) -> Result<Request<()>> {
+    ) -> Result<http::Request<()>> {
         let host = HeaderValue::try_from(url.origin.authority());
         let proxy = self.connector.proxy_of_plain(&url.origin)?;
-        // A proxy has to be told whom to ask (RFC 9112, 3.2.2).
+        // A proxy has to be told whom to request (RFC 9112, 3.2.2).
         let target = match proxy {
             Some(_) => url.absolute(),
             None => url.target().to_owned(),
         };
-        let request = Request::builder().method(&ask.method).uri(target).body(());
-        let (Ok(host), Ok(mut request)) = (host, request) else {
-            return Err(Error::new(ErrorKind::InvalidInput, ask.operation)
+        let head = http::Request::builder().method(&request.method).uri(target).body(());
+        let (Ok(host), Ok(mut head)) = (host, head) else {
+            return Err(Error::new(ErrorKind::InvalidInput, request.operation)
                 .at(url)
                 .because("this URL does not fit into an HTTP request"));
         };
-        let headers = request.headers_mut();
+        let headers = head.headers_mut();
         // What else is set goes before what the user gives.
         if self.sign_ins.is_home(&url.origin) {
             headers.extend(self.headers.fields().clone());
@@ -324,7 +330,7 @@ impl Exchange {
         if let Some(cookies) = self.jar.header(url, is_private) {
             headers.insert(COOKIE, cookies);
         }
-        for (name, value) in &ask.headers {
+        for (name, value) in &request.headers {
             headers.insert(name, value.clone());
         }
         match stream.map(Stream::left) {
@@ -333,8 +339,8 @@ impl Exchange {
             }
             Some(Some(length)) => _ = headers.insert(CONTENT_LENGTH, HeaderValue::from(length)),
             // nginx fails when it is not said that a file is empty.
-            None if !ask.body.is_empty() || ask.method == Method::PUT => {
-                headers.insert(CONTENT_LENGTH, HeaderValue::from(ask.body.len()));
+            None if !request.body.is_empty() || request.method == Method::PUT => {
+                headers.insert(CONTENT_LENGTH, HeaderValue::from(request.body.len()));
             }
             None => {}
         }
@@ -346,7 +352,7 @@ impl Exchange {
         if let Some(said) = said {
             headers.insert(AUTHORIZATION, said.value.clone());
         }
-        Ok(request)
+        Ok(head)
     }
 
     /// Remembers the cookies of a response, and what it says of the server's load.

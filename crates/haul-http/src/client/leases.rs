@@ -32,7 +32,7 @@ const LONG_RTT: Duration = Duration::from_millis(20);
 /// From this round trip on all lanes that a transfer will want are opened at once.
 pub const LONGEST_RTT: Duration = Duration::from_millis(300);
 
-/// After so long, and so much longer, without an answer the round trip is taken for this. A lane that begins
+/// After so long, and so much longer, without a response the round trip is taken for this. A lane that begins
 /// then does not begin a round trip later.
 const GUESSES: [(Duration, Duration); 3] = [
     (LONG_RTT, LONG_RTT),

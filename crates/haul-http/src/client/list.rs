@@ -1,4 +1,4 @@
-//! What is in a directory: by PROPFIND from a WebDAV server, as the answer comes, and from pages of
+//! What is in a directory: by PROPFIND from a WebDAV server, as the response comes, and from pages of
 //! links from others ([`index`]).
 
 mod apart;
@@ -59,23 +59,23 @@ impl Inner {
     }
 }
 
-/// Asks for a directory; the answer is on its way.
+/// Asks for a directory; the response is on its way.
 async fn open(inner: &Inner, path: &RelPath) -> Result<Current> {
-    let ask = dav::propfind(inner.directory_url(path), "1", "list");
-    let answer = inner.exchange().patiently(&ask).await?;
+    let request = dav::propfind(inner.directory_url(path), "1", "list");
+    let response = inner.exchange().patiently(&request).await?;
     // For as long as there is no room for more entries.
-    answer.hold();
-    let failed = match dav::expect_multistatus(&answer, "list") {
+    response.hold();
+    let failed = match dav::expect_multistatus(&response, "list") {
         Ok(()) => {
-            let base = Base::from_url(&answer.url).map_err(|error| {
+            let base = Base::from_url(&response.url).map_err(|error| {
                 let error = error.to_string();
-                Error::new(ErrorKind::Protocol, "list").at(&answer.url).because(error)
+                Error::new(ErrorKind::Protocol, "list").at(&response.url).because(error)
             })?;
-            return Ok(Current { answer, base, parser: Multistatus::new(Limits::default()) });
+            return Ok(Current { response, base, parser: Multistatus::new(Limits::default()) });
         }
         Err(error) => error,
     };
-    drop(answer);
+    drop(response);
     // With a slash behind its name a file is nothing to most servers, and nonsense to Apache.
     let at = |kind| Error::new(kind, "list").at(inner.location.display(path));
     match inner.look_by_properties(path, "list").await {
@@ -97,7 +97,7 @@ struct Listing {
 }
 
 struct Current {
-    answer: Response,
+    response: Response,
     base: Base,
     parser: Multistatus,
 }
@@ -116,11 +116,11 @@ impl Listing {
     async fn next(&mut self) -> Option<Vec<Result<Vec<Entry>>>> {
         loop {
             let current = self.current.as_mut()?;
-            let resources = match current.answer.next("list").await {
+            let resources = match current.response.next("list").await {
                 Ok(Some(bytes)) => current.parser.push(&bytes),
                 Ok(None) => {
-                    let Current { answer, parser, .. } = self.current.take()?;
-                    let error = dav::malformed(&answer.url, "list", parser.finish().err()?);
+                    let Current { response, parser, .. } = self.current.take()?;
+                    let error = dav::malformed(&response.url, "list", parser.finish().err()?);
                     // rclone ends a listing so when a file is just being made.
                     match self.begin_anew(error.with_retry(Retry::Later)).await {
                         Ok(()) => continue,
@@ -135,7 +135,7 @@ impl Listing {
             let resources = match resources {
                 Ok(resources) => resources,
                 Err(error) => {
-                    let error = dav::malformed(&current.answer.url, "list", error);
+                    let error = dav::malformed(&current.response.url, "list", error);
                     return Some(self.end(error));
                 }
             };
@@ -201,7 +201,7 @@ impl Listing {
         if target == Ok(Target::This)
             && let Some(status) = dav::failure(resource)
         {
-            return Err(error::of_status(status, "list", &current.answer.url));
+            return Err(error::of_status(status, "list", &current.response.url));
         }
         let name = match target {
             Ok(Target::This) if resource.collection || resource.status.is_some() => {

@@ -11,7 +11,6 @@ use http::{HeaderValue, Method};
 
 use super::dav::{self, Seen};
 use super::error;
-use super::exchange::Ask;
 use super::facts::Facts;
 use super::file::{Codings, HttpFile, Opened};
 use super::head::Head;
@@ -19,6 +18,7 @@ use super::host::HttpHost;
 use super::inner::{Inner, Manner};
 use super::list::index;
 use super::page_cache::Page;
+use super::request::Request;
 use crate::parse::Url;
 use crate::parse::href::decode_name;
 use crate::parse::index as pages;
@@ -51,13 +51,13 @@ impl HttpHost {
     pub async fn find(&self, url: &Url) -> Result<Found> {
         match HttpFile::open(self.exchange(), url, true).await? {
             Opened::File(file) => Ok(Found::File(Box::new(file))),
-            Opened::Page(mut answer) => {
+            Opened::Page(mut response) => {
                 drop(self.exchange().prefetched(url));
-                let directory = answer.url.with_path(answer.url.path());
-                let head = Head::clone(&answer);
+                let directory = response.url.with_path(response.url.path());
+                let head = Head::clone(&response);
                 // What goes wrong with it is met again, and told, by whoever lists it.
-                if let Ok(body) = answer.whole("open", pages::LONGEST).await {
-                    self.exchange().kept.keep(directory.clone(), Page { head, body: body.into() });
+                if let Ok(body) = response.whole("open", pages::LONGEST).await {
+                    self.exchange().pages.keep(directory.clone(), Page { head, body: body.into() });
                 }
                 Ok(Found::Directory(directory))
             }
@@ -227,7 +227,7 @@ impl Inner {
         }
     }
 
-    /// The length of a file as it is listed, if that is exact and can be found out. Errors are no answer
+    /// The length of a file as it is listed, if that is exact and can be found out. Errors are no response
     /// here: whoever opens the file meets them.
     pub(super) async fn listed_size(&self, path: &RelPath) -> Option<u64> {
         match self.manner {
@@ -263,18 +263,18 @@ impl Inner {
     }
 
     pub(super) async fn look_by_head(&self, path: &RelPath) -> Result<Entry> {
-        let mut ask = Ask::new(Method::HEAD, self.url(path), "access");
-        ask = ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let answer = self.exchange().small(&ask, 0).await?;
-        if !answer.status.is_success() {
-            return Err(error::of_status(answer.status, "access", &answer.url));
+        let mut request = Request::new(Method::HEAD, self.url(path), "access");
+        request = request.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let response = self.exchange().small(&request, 0).await?;
+        if !response.status.is_success() {
+            return Err(error::of_status(response.status, "access", &response.url));
         }
-        if answer.url.path().ends_with('/') {
+        if response.url.path().ends_with('/') {
             return Ok(Entry::new(path.clone(), EntryKind::Directory, 0));
         }
-        let facts = Facts::of(&answer, "access")?;
+        let facts = Facts::of(&response, "access")?;
         let mut entry = facts.entry(path);
-        if !facts.is_as_stored([&ask.url, &answer.url]) {
+        if !facts.is_as_stored([&request.url, &response.url]) {
             // How long it is when it is decoded is known at its end.
             entry.size = UNKNOWN_SIZE;
         }

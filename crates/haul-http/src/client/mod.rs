@@ -1,12 +1,14 @@
 //! The client: from a URL to files that are read by ranges and written by streams.
 //!
 //! ```text
-//! HttpHost ── exchange (sign-in, redirects, what may be asked again) ── lanes (connections) ── connect
-//!    │                                                                                  (TCP, proxy, TLS)
-//!    └ HttpStorage: stat, list, open → HttpFile, create → Upload
+//! HttpStorage: stat, list, open → HttpFile, create → Upload
+//!    │
+//! following (redirects, sign-in, what is sent again) → exchange (which connection, which header fields)
+//!    │
+//! transport ┬ leases (one request at a time)       ┐
+//!           └ pipes  (any number, pipelined)       ┴→ connect (TCP, proxy, TLS) → pipe: writer, reader → Response
 //! ```
 
-mod ask;
 mod auth;
 mod body;
 mod change;
@@ -45,6 +47,7 @@ mod quirks;
 mod reader;
 mod reading;
 mod remote;
+mod request;
 mod response;
 mod signing;
 mod space;

@@ -7,9 +7,9 @@ use http::{HeaderValue, StatusCode};
 
 use super::dav::{DESTINATION, OVERWRITE, method};
 use super::error;
-use super::exchange::Ask;
 use super::inner::Inner;
 use super::moving::Form;
+use super::request::Request;
 use crate::parse::{Url, WebScheme};
 
 /// A server may have to copy a file to move it.
@@ -45,11 +45,11 @@ impl Inner {
                 let error = Error::new(ErrorKind::InvalidInput, operation);
                 error.at(&target).because("its URL is no URL")
             })?;
-            let mut ask = Ask::new(method(name), from.clone(), operation)
+            let mut request = Request::new(method(name), from.clone(), operation)
                 .with(DESTINATION, destination)
                 .with(OVERWRITE, HeaderValue::from_static(overwrite));
-            ask.patience = Some(MOVED);
-            let (status, url) = self.told(&ask).await?;
+            request.patience = Some(MOVED);
+            let (status, url) = self.told(&request).await?;
             if status.is_success() {
                 self.moving.is_taken(*form);
                 return Ok(());

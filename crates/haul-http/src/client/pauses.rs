@@ -59,7 +59,12 @@ impl Pauses {
             return Err(too_long(pause, operation, url));
         }
         if let Some(pause) = until.map(|until| until.saturating_duration_since(Instant::now())) {
-            waits.watch(|| "end of the pause that the server requested (Retry-After)".to_owned(), sleep(pause)).await;
+            waits
+                .watch(
+                    || "end of the pause that the server requested (Retry-After)".to_owned(),
+                    sleep(pause),
+                )
+                .await;
         }
         Ok(())
     }

@@ -203,7 +203,7 @@ impl Pipes {
                 let mut state = self.lock();
                 self.tend(&mut state);
                 let least = state.open.iter().min_by_key(|lane| lane.load());
-                // What is sent is announced by its answer alone: nothing is known of it meanwhile.
+                // What is sent is announced by its response alone: nothing is known of it meanwhile.
                 let is_sent = !body.is_empty() && state.making == 0;
                 if let Some(least) = least.filter(|lane| is_sent || lane.load() < ENOUGH) {
                     return Ok((least.ask(request, url, expected, body), Arc::clone(least)));

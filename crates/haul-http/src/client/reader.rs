@@ -17,12 +17,12 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::ask::SLOWEST;
 use super::connect::Host;
 use super::framing::{Event, Framing};
 use super::head::{Broken, Head};
 use super::load::{Load, Meter, Outstanding};
 use super::queued::Queued;
+use super::request::SLOWEST;
 use crate::parse::keep_alive;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -178,8 +178,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             let (pieces, is_end) = self.here(&mut framing);
             let is_end = is_end.as_ref().copied();
             // Whoever takes the end finds the connection free for the next request.
-            let is_kept = is_end == Ok(true) && body.is_sent().await && framing.keeps_open();
+            let mut is_kept = is_end == Ok(true) && body.is_sent().await && framing.keeps_open();
             if let (Ok(true), Some(alone)) = (is_end, &body.queued.alone) {
+                // What comes behind it would be taken for the next response.
+                is_kept &= self.ahead.is_empty();
                 if !is_kept {
                     load.retire();
                 }

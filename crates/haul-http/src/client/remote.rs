@@ -10,10 +10,11 @@ use http::{HeaderValue, Method, StatusCode};
 
 use super::body::{Body, Prefetched};
 use super::error;
-use super::exchange::{Ask, Exchange, LOST_MOST};
+use super::exchange::{Exchange, LOST_MOST};
 use super::facts::{Facts, bytes_of, check_part};
 use super::following::may_pass;
 use super::head::{Broken, Head};
+use super::request::Request;
 use super::response::Response;
 use super::trailing_check::TrailingCheck;
 use crate::parse::Url;
@@ -48,10 +49,10 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Which version an answer is of, if it is another one than is being read. Where it says less than
+    /// Which version a response is of, if it is another one than is being read. Where it says less than
     /// what is known there is less to compare.
-    pub(super) fn other_version(&self, answer: &Head) -> Result<Option<Identity>> {
-        let mut now = Facts::of(answer, "access")?;
+    pub(super) fn other_version(&self, response: &Head) -> Result<Option<Identity>> {
+        let mut now = Facts::of(response, "access")?;
         now.size = now.size.or(self.facts.size);
         now.modified = now.modified.or(self.facts.modified);
         now.tag = now.tag.or_else(|| self.facts.tag.clone());
@@ -68,8 +69,8 @@ impl Remote {
                 return self.ask_alone(range).await;
             }
             let found = self.found();
-            let ask = part(&found, range, self.facts.if_range());
-            let (pending, lane) = self.exchange.part(&ask, range.len()).await?;
+            let request = part(&found, range, self.facts.if_range());
+            let (pending, lane) = self.exchange.part(&request, range.len()).await?;
             let is_last = Some(range.end()) == self.facts.size;
             self.behind.part_asked(&self.exchange, &found, &lane, is_last).await?;
             let response = match pending.head().await {
@@ -115,11 +116,11 @@ impl Remote {
 
     /// Checks a part. A server that sends the whole file instead, and no part between that and the last
     /// time that it did, has no parts of this file; it is read from its beginning from then on.
-    fn check_part(&self, answer: &Head, range: Range) -> Result<()> {
-        let outcome = check_part(answer, range, &self.facts);
+    fn check_part(&self, response: &Head, range: Range) -> Result<()> {
+        let outcome = check_part(response, range, &self.facts);
         match &outcome {
             Ok(()) => _ = self.parts.fetch_add(1, Ordering::Relaxed),
-            Err(error) if answer.status == StatusCode::OK && error.retry() == Retry::Later => {
+            Err(error) if response.status == StatusCode::OK && error.retry() == Retry::Later => {
                 if self.parts.swap(0, Ordering::Relaxed) == 0 {
                     self.ranged.store(false, Ordering::Relaxed);
                     self.exchange.refuses_ranges(&self.url);
@@ -132,15 +133,15 @@ impl Remote {
 
     /// Asks the server that the user knows.
     async fn ask_alone(&self, range: Range) -> Result<Body> {
-        let ask = part(&self.url, range, self.facts.if_range());
-        let answer = self.exchange.once(&ask).await?;
-        if may_pass(answer.status) {
-            let error = error::of_status(answer.status, "read", &answer.url);
+        let request = part(&self.url, range, self.facts.if_range());
+        let response = self.exchange.once(&request).await?;
+        if may_pass(response.status) {
+            let error = error::of_status(response.status, "read", &response.url);
             return Err(error);
         }
-        self.check_part(&answer, range)?;
-        *self.lock_found() = answer.url.clone();
-        Ok(Body::new(answer, range))
+        self.check_part(&response, range)?;
+        *self.lock_found() = response.url.clone();
+        Ok(Body::new(response, range))
     }
 
     /// The piece that was prefetched and begins at `start`, and where the last of those ends that follow
@@ -184,19 +185,19 @@ impl Remote {
 
     /// From a server that sends only whole files: what is before the range is read and thrown away.
     async fn pass_over(&self, range: Range) -> Result<Body> {
-        let answer = self.exchange.once(&whole(&self.found())).await?;
-        if !answer.status.is_success() {
-            return Err(error::of_status(answer.status, "read", &answer.url));
+        let response = self.exchange.once(&whole(&self.found())).await?;
+        if !response.status.is_success() {
+            return Err(error::of_status(response.status, "read", &response.url));
         }
-        let now = Facts::of(&answer, "read")?;
-        self.facts.check_coding(&now, &answer.url)?;
+        let now = Facts::of(&response, "read")?;
+        self.facts.check_coding(&now, &response.url)?;
         if let Some(how) = self.facts.differs(&now) {
             return Err(Error::new(ErrorKind::Changed, "read")
-                .at(&answer.url)
+                .at(&response.url)
                 .because(format!("it has changed: {how}")));
         }
-        answer.hold();
-        let mut response = decoded(answer, &now, self.decoded)?;
+        response.hold();
+        let mut response = decoded(response, &now, self.decoded)?;
         let mut at = 0;
         let mut ahead = Block::new();
         while at < range.start() {
@@ -247,15 +248,15 @@ impl Remote {
     }
 }
 /// A part of a file, if it is still the version that is known.
-pub fn part(url: &Url, range: Range, version: Option<HeaderValue>) -> Ask {
-    let ask = whole(url);
-    let ask = match HeaderValue::try_from(bytes_of(range)) {
-        Ok(bytes) => ask.with(RANGE, bytes),
-        Err(_) => ask,
+pub fn part(url: &Url, range: Range, version: Option<HeaderValue>) -> Request {
+    let request = whole(url);
+    let request = match HeaderValue::try_from(bytes_of(range)) {
+        Ok(bytes) => request.with(RANGE, bytes),
+        Err(_) => request,
     };
     match version {
-        Some(version) => ask.with(IF_RANGE, version),
-        None => ask,
+        Some(version) => request.with(IF_RANGE, version),
+        None => request,
     }
 }
 
@@ -268,7 +269,7 @@ pub fn decoded(response: Response, facts: &Facts, decoded: bool) -> Result<Respo
 }
 
 /// All of a file, as it is.
-pub fn whole(url: &Url) -> Ask {
-    let ask = Ask::new(Method::GET, url.clone(), "read");
-    ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+pub fn whole(url: &Url) -> Request {
+    let request = Request::new(Method::GET, url.clone(), "read");
+    request.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
 }

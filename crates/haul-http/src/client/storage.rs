@@ -78,7 +78,7 @@ impl HttpStorage {
             if let Some(file) = file {
                 let url = self.inner.url(&file.path);
                 return match HttpFile::open(self.inner.exchange(), &url, true).await {
-                    // A file that fits into one answer may be sent whole for all that.
+                    // A file that fits into one response may be sent whole for all that.
                     Ok(Opened::File(file)) => {
                         Some(file.is_ranged() || file.facts().ranged == Some(true))
                     }
@@ -178,8 +178,8 @@ impl Inner {
                 Ok(Opened::Encoded { sent_bytes }) => {
                     codings = Codings::by_length(self.listed_size(path).await, sent_bytes);
                 }
-                Ok(Opened::Page(answer)) => {
-                    drop(answer);
+                Ok(Opened::Page(response)) => {
+                    drop(response);
                     let error = Error::new(ErrorKind::IsADirectory, "open");
                     return Err(error.at(self.location.display(path)));
                 }
@@ -297,20 +297,20 @@ impl Storage for HttpStorage {
         if let Some(file) = opened.filter(|file| file.identity().size <= limit) {
             return file.whole().await;
         }
-        let ask = whole(&self.inner.url(path));
+        let request = whole(&self.inner.url(path));
         let at = || self.inner.location.display(path);
-        let mut answer = self.inner.exchange().small(&ask, limit).await?;
-        if !answer.status.is_success() {
-            let error = error::of_status(answer.status, "read", &answer.url);
-            drop(answer);
+        let mut response = self.inner.exchange().small(&request, limit).await?;
+        if !response.status.is_success() {
+            let error = error::of_status(response.status, "read", &response.url);
+            drop(response);
             return Err(self.inner.why_unreadable(error, path).await);
         }
-        if answer.url.path().ends_with('/') {
+        if response.url.path().ends_with('/') {
             return Err(Error::new(ErrorKind::IsADirectory, "read").at(at()));
         }
-        let mut facts = Facts::of(&answer, "read")?;
-        if !facts.is_as_stored([&ask.url, &answer.url]) {
-            drop(answer);
+        let mut facts = Facts::of(&response, "read")?;
+        if !facts.is_as_stored([&request.url, &response.url]) {
+            drop(response);
             return self.inner.read_encoded(path, limit).await;
         }
         let longer = || self.inner.longer(path, limit);
@@ -318,7 +318,7 @@ impl Storage for HttpStorage {
             return Err(longer());
         }
         let mut bytes = Vec::new();
-        while let Some(next) = answer.next("read").await? {
+        while let Some(next) = response.next("read").await? {
             if (bytes.len() + next.len()) as u64 > limit {
                 return Err(longer());
             }

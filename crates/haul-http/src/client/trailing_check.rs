@@ -13,9 +13,10 @@ use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Method};
 use tokio::time::timeout;
 
-use super::exchange::{Ask, Exchange};
+use super::exchange::Exchange;
 use super::facts::Facts;
 use super::pipe::Pipe;
+use super::request::Request;
 use super::response::Pending;
 use crate::parse::Url;
 
@@ -70,7 +71,7 @@ async fn responses(questions: Vec<Pending>) -> Option<Vec<Facts>> {
 }
 
 /// A request for what a file is like, without its bytes.
-pub fn question(url: &Url) -> Ask {
-    let ask = Ask::new(Method::HEAD, url.clone(), "access");
-    ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+pub fn question(url: &Url) -> Request {
+    let request = Request::new(Method::HEAD, url.clone(), "access");
+    request.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
 }

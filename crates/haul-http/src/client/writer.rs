@@ -88,16 +88,20 @@ async fn send_all<W: AsyncWrite + Unpin>(
     }
 }
 
-/// A body that is sent behind its head.
+/// A body whose end the reader has to know of: no request may be sent behind one that is not at its end.
 struct Announced {
-    stream: Stream,
+    /// What is sent behind the head and what is in memory.
+    stream: Option<Stream>,
     is_wanted: oneshot::Receiver<()>,
     is_sent: oneshot::Sender<()>,
 }
 
-/// Takes the body of a request that is sent as it comes.
+/// Takes the body of a request that has the connection for itself.
 fn announced(request: &mut Queued) -> Option<Announced> {
-    let stream = request.alone.as_mut()?.stream.take()?;
+    let stream = request.alone.as_mut()?.stream.take();
+    if stream.is_none() && request.sent == 0 {
+        return None;
+    }
     let (wanted, is_wanted) = oneshot::channel();
     let (sent, is_sent) = oneshot::channel();
     request.sending = Some(Sending { wanted: Some(wanted), is_sent });
@@ -105,37 +109,51 @@ fn announced(request: &mut Queued) -> Option<Announced> {
 }
 
 impl Announced {
-    /// Sends it. Whether that was all of it.
+    /// Sends what is left of it. Whether that was all of it.
     async fn send<W: AsyncWrite + Unpin>(
-        mut self,
+        self,
         to: &mut W,
         buffer: &mut Buffer,
     ) -> io::Result<bool> {
-        if let Some(longest) = self.stream.expects {
-            // Servers that know nothing of it say nothing (RFC 9110, 10.1.1).
-            drop(timeout(longest, self.is_wanted).await);
+        if let Some(mut stream) = self.stream {
+            if let Some(longest) = stream.expects {
+                // Servers that know nothing of it say nothing (RFC 9110, 10.1.1).
+                drop(timeout(longest, self.is_wanted).await);
+            }
+            if !send_stream(&mut stream, to, buffer).await? {
+                return Ok(false);
+            }
         }
-        let in_chunks = self.stream.left().is_none();
-        loop {
-            let Ok(piece) = self.stream.next().await else { return Ok(false) };
-            let is_last = piece.is_none();
-            match (piece, in_chunks) {
-                (Some(piece), false) => buffer.push(piece),
-                (None, false) => {}
-                (Some(piece), true) => {
-                    buffer.push(format!("{:x}\r\n", piece.len()).into());
-                    buffer.push(piece);
-                    buffer.push(Bytes::from_static(b"\r\n"));
-                }
-                (None, true) => buffer.push(Bytes::from_static(b"0\r\n\r\n")),
+        // The response may have ended before.
+        let _ = self.is_sent.send(());
+        Ok(true)
+    }
+}
+
+/// Sends what comes, to its end. `false` if it was abandoned before.
+async fn send_stream<W: AsyncWrite + Unpin>(
+    stream: &mut Stream,
+    to: &mut W,
+    buffer: &mut Buffer,
+) -> io::Result<bool> {
+    let in_chunks = stream.left().is_none();
+    loop {
+        let Ok(piece) = stream.next().await else { return Ok(false) };
+        let is_last = piece.is_none();
+        match (piece, in_chunks) {
+            (Some(piece), false) => buffer.push(piece),
+            (None, false) => {}
+            (Some(piece), true) => {
+                buffer.push(format!("{:x}\r\n", piece.len()).into());
+                buffer.push(piece);
+                buffer.push(Bytes::from_static(b"\r\n"));
             }
-            to.write_all_buf(buffer).await?;
-            to.flush().await?;
-            if is_last {
-                // The response may have ended before.
-                let _ = self.is_sent.send(());
-                return Ok(true);
-            }
+            (None, true) => buffer.push(Bytes::from_static(b"0\r\n\r\n")),
+        }
+        to.write_all_buf(buffer).await?;
+        to.flush().await?;
+        if is_last {
+            return Ok(true);
         }
     }
 }
