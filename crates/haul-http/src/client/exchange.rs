@@ -333,16 +333,17 @@ impl Exchange {
         for (name, value) in &request.headers {
             headers.insert(name, value.clone());
         }
-        match stream.map(Stream::left) {
-            Some(None) => {
-                _ = headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"))
-            }
-            Some(Some(length)) => _ = headers.insert(CONTENT_LENGTH, HeaderValue::from(length)),
+        let in_memory = request.body.len() as u64;
+        let length = match stream {
+            Some(stream) => stream.left(),
             // nginx fails when it is not said that a file is empty.
-            None if !request.body.is_empty() || request.method == Method::PUT => {
-                headers.insert(CONTENT_LENGTH, HeaderValue::from(request.body.len()));
-            }
-            None => {}
+            None if in_memory > 0 || request.method == Method::PUT => Some(in_memory),
+            None => None,
+        };
+        if let Some(length) = length {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        } else if stream.is_some() {
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         if let Some(proxy) = &proxy
             && let Some(value) = proxy::authorization(proxy)?

@@ -124,7 +124,7 @@ fn what_never_ends_is_unreadable() {
     ];
     for text in heads {
         let read = read(text.as_bytes().chunks(500), false);
-        assert!(matches!(read.broken, Some(Broken::Unreadable(_))), "{:.60}", text);
+        assert!(matches!(read.broken, Some(Broken::Unreadable(_))), "{text:.60}");
     }
 }
 
