@@ -238,3 +238,32 @@ async fn a_body_that_nobody_wants_is_passed_over_or_ends_the_connection() {
         assert_eq!(done, is_kept, "{fields} {body}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_body_comes_as_it_was_sent_however_fast_it_is_taken() {
+    const SENT: usize = (48 << 20) + 12_345;
+    let sent: Bytes = (0..SENT).map(|at| (at / 251) as u8).collect::<Vec<_>>().into();
+    for pause in [Duration::ZERO, Duration::from_millis(2)] {
+        let (pipe, mut server, url) = pipe().await;
+        let (pending, mut done) = alone(&pipe, &url, None);
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {SENT}\r\n\r\n");
+        let body = sent.clone();
+        let sending = tokio::spawn(async move {
+            server.write_all(head.as_bytes()).await.unwrap();
+            server.write_all(&body).await.unwrap();
+            server
+        });
+        let mut response = pending.head().await.unwrap();
+        let mut received = 0;
+        while let Some(bytes) = response.next("read").await.unwrap() {
+            assert!(sent[received..].starts_with(&bytes), "other bytes at {received}");
+            received += bytes.len();
+            let waiting = pipe.arrived() - received as u64;
+            assert!(waiting <= 1 << 20, "{waiting} bytes wait");
+            tokio::time::sleep(pause).await;
+        }
+        assert_eq!(received, SENT);
+        assert!(done.recv().await.unwrap(), "the connection can be used again");
+        drop(sending.await.unwrap());
+    }
+}
