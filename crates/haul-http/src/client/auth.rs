@@ -21,7 +21,7 @@ use http::header::WWW_AUTHENTICATE;
 use http::{HeaderValue, Method};
 use zeroize::Zeroizing;
 
-use super::answer::Head;
+use super::head::Head;
 use super::options::HttpOptions;
 use crate::parse::challenge::{self, Challenge};
 use crate::parse::digest::DigestSession;

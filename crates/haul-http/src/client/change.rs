@@ -12,20 +12,17 @@ use haul_storage::{Entry, Error, ErrorKind, Metadata, RelPath, Result, Retry, Ti
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 
-use super::answer::Answer;
 use super::dav::{self, method};
 use super::error;
-use super::exchange::Ask;
+use super::inner::{Inner, Manner};
 use super::quirks::{KEPT_TIMES, Times};
-use super::storage::{Inner, Manner};
+use super::request::Request;
+use super::response::Response;
 use crate::parse::href::{Base, resolve_path};
 use crate::parse::{Limits, Multistatus, Target, Url};
 
-/// An answer that says why something failed is not longer.
+/// A response that says why something failed is not longer.
 const WHY_MOST: usize = 1 << 20;
-
-/// A server may have to copy a file to move it.
-pub const MOVED: Duration = Duration::from_secs(600);
 
 impl Inner {
     pub(super) async fn make_dir(&self, path: &RelPath) -> Result<()> {
@@ -41,8 +38,8 @@ impl Inner {
         if there.is_some() {
             return Err(at(ErrorKind::AlreadyExists));
         }
-        let ask = Ask::new(method("MKCOL"), self.directory_url(path), "create directory");
-        match self.tell(&ask).await {
+        let request = Request::new(method("MKCOL"), self.directory_url(path), "create directory");
+        match self.tell(&request).await {
             Ok(()) => {
                 self.directories.learn(path.clone());
                 Ok(())
@@ -73,7 +70,7 @@ impl Inner {
             Inside::IsEmpty => self.directory_url(path),
         };
         self.directories.forget(path);
-        match self.tell(&Ask::new(http::Method::DELETE, url, "remove")).await {
+        match self.tell(&Request::new(http::Method::DELETE, url, "remove")).await {
             Err(error) => Err(error.at(self.location.display(path))),
             Ok(()) => Ok(()),
         }
@@ -193,19 +190,19 @@ impl Inner {
     pub(super) async fn set_time(&self, path: &RelPath, time: Timestamp) -> Result<()> {
         let operation = "set the time";
         let Some(times) = self.quirks.times else { return Ok(()) };
-        let mut ask = Ask::new(method("PROPPATCH"), self.url(path), operation)
+        let mut request = Request::new(method("PROPPATCH"), self.url(path), operation)
             .with(CONTENT_TYPE, HeaderValue::from_static("application/xml; charset=utf-8"));
-        ask.body.push(time_patch(times, time).into());
-        let mut answer = self.exchange().patiently(&ask).await?;
-        if answer.status != StatusCode::MULTI_STATUS {
-            let error = error::of_status(answer.status, operation, &answer.url);
-            let done = answer.status.is_success();
-            answer.drain().await;
+        request.body.push(time_patch(times, time).into());
+        let mut response = self.exchange().patiently(&request).await?;
+        if response.status != StatusCode::MULTI_STATUS {
+            let error = error::of_status(response.status, operation, &response.url);
+            let done = response.status.is_success();
+            drop(response);
             return if done { Ok(()) } else { Err(error) };
         }
-        match failed_part(&mut answer, operation).await? {
+        match failed_part(&mut response, operation).await? {
             None => Ok(()),
-            Some(status) => Err(error::of_status(status, operation, &answer.url)),
+            Some(status) => Err(error::of_status(status, operation, &response.url)),
         }
     }
 
@@ -239,23 +236,23 @@ impl Inner {
     }
 
     /// Asks for something to be done, and that it was done.
-    pub(super) async fn tell(&self, ask: &Ask) -> Result<()> {
-        let (status, url) = self.told(ask).await?;
-        let refused = || error::of_status(status, ask.operation, &url);
+    pub(super) async fn tell(&self, request: &Request) -> Result<()> {
+        let (status, url) = self.told(request).await?;
+        let refused = || error::of_status(status, request.operation, &url);
         if status.is_success() { Ok(()) } else { Err(refused()) }
     }
 
     /// What is answered to that, and by whom; of several things the one that was not done.
-    pub(super) async fn told(&self, ask: &Ask) -> Result<(StatusCode, Url)> {
-        let mut answer = self.exchange().once(ask).await?;
-        let status = answer.status;
+    pub(super) async fn told(&self, request: &Request) -> Result<(StatusCode, Url)> {
+        let mut response = self.exchange().once(request).await?;
+        let status = response.status;
         if status == StatusCode::MULTI_STATUS {
             // Something of it was not done.
-            let failed = failed_part(&mut answer, ask.operation).await?;
-            return Ok((failed.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), answer.url.clone()));
+            let failed = failed_part(&mut response, request.operation).await?;
+            return Ok((failed.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), response.url.clone()));
         }
-        let url = answer.url.clone();
-        answer.drain().await;
+        let url = response.url.clone();
+        drop(response);
         Ok((status, url))
     }
 
@@ -268,31 +265,31 @@ impl Inner {
     }
 
     async fn what_is_in(&self, url: Url) -> Result<Inside> {
-        let ask = dav::propfind(url, "1", "remove");
-        let mut answer = self.exchange().patiently(&ask).await?;
-        if matches!(answer.status.as_u16(), 400 | 404 | 410) {
-            answer.drain().await;
+        let request = dav::propfind(url, "1", "remove");
+        let mut response = self.exchange().patiently(&request).await?;
+        if matches!(response.status.as_u16(), 400 | 404 | 410) {
+            drop(response);
             return Ok(Inside::Nothing);
         }
-        dav::expect_multistatus(&answer, "remove")?;
-        let base = Base::from_url(&answer.url).map_err(|error| {
-            Error::new(ErrorKind::Protocol, "remove").at(&answer.url).because(error.to_string())
+        dav::expect_multistatus(&response, "remove")?;
+        let base = Base::from_url(&response.url).map_err(|error| {
+            Error::new(ErrorKind::Protocol, "remove").at(&response.url).because(error.to_string())
         })?;
         let mut parser = Multistatus::new(Limits::default());
         let mut itself = None;
-        while let Some(bytes) = answer.next("remove").await? {
+        while let Some(bytes) = response.next("remove").await? {
             let resources = parser.push(&bytes);
-            let resources = resources.map_err(|e| dav::malformed(&answer.url, "remove", e))?;
+            let resources = resources.map_err(|e| dav::malformed(&response.url, "remove", e))?;
             for resource in resources {
                 if resolve_path(&base, resource.href.as_bytes()) != Ok(Target::This) {
                     // Whatever it is.
-                    answer.drain().await;
+                    drop(response);
                     return Ok(Inside::Something);
                 }
                 itself = Some(resource);
             }
         }
-        parser.finish().map_err(|error| dav::malformed(&answer.url, "remove", error))?;
+        parser.finish().map_err(|error| dav::malformed(&response.url, "remove", error))?;
         Ok(match itself {
             Some(resource) if matches!(resource.failure(), Some(404 | 410)) => Inside::Nothing,
             Some(resource) if resource.collection => Inside::IsEmpty,
@@ -311,10 +308,13 @@ enum Inside {
 }
 
 /// The first status in a multistatus that is no success.
-async fn failed_part(answer: &mut Answer, operation: &'static str) -> Result<Option<StatusCode>> {
-    let body = answer.whole(operation, WHY_MOST).await?;
+async fn failed_part(
+    response: &mut Response,
+    operation: &'static str,
+) -> Result<Option<StatusCode>> {
+    let body = response.whole(operation, WHY_MOST).await?;
     let resources = dav::parse(&body);
-    let resources = resources.map_err(|error| dav::malformed(&answer.url, operation, error))?;
+    let resources = resources.map_err(|error| dav::malformed(&response.url, operation, error))?;
     let statuses = resources.iter().flat_map(|found| [found.status, found.property_status]);
     let mut statuses = statuses.flatten().filter_map(|status| StatusCode::from_u16(status).ok());
     Ok(statuses.find(|status| !status.is_success()))

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,25 +15,18 @@ use haul_net::{
     with_port,
 };
 use haul_storage::{Error, ErrorKind, Result};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::body::Payload;
 use super::options::HttpOptions;
 use super::proxy::{Proxies, tunnel};
 use crate::parse::proxy::{Protocol, Proxy};
 use crate::parse::{Origin, WebScheme};
-
-/// The most that is read at once; hyper finds how much is worth it.
-const READ_MOST: usize = 512 << 10;
 
 /// Makes connections, all with the same idea of whom to trust.
 #[derive(Debug)]
@@ -42,8 +36,16 @@ pub struct Connector {
     tls: Mutex<Option<Arc<ClientConfig>>>,
     waits: Waits,
     reach: Reach,
-    hosts: Mutex<HashMap<Origin, HostWaits>>,
-    runtime: Handle,
+    hosts: Mutex<HashMap<Origin, Host>>,
+}
+
+/// What all connections to a server share.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// The waits for it.
+    pub waits: HostWaits,
+    /// Whether a body of it has not ended that nobody wanted.
+    pub endless: Arc<AtomicBool>,
 }
 
 /// A connection that bytes go through.
@@ -58,19 +60,27 @@ pub struct Connected<T> {
 }
 
 impl Connector {
-    /// Connections are kept going on `runtime`.
-    pub fn new(options: &HttpOptions, runtime: Handle) -> Self {
+    /// As the user says.
+    pub fn new(options: &HttpOptions) -> Self {
         let (waits, reach) = (options.waits.clone(), options.reach);
         let (options, proxies) = (options.tls.clone(), options.proxies.clone());
         let (tls, hosts) = (Mutex::default(), Mutex::default());
-        Self { options, proxies, tls, waits, reach, hosts, runtime }
+        Self { options, proxies, tls, waits, reach, hosts }
+    }
+
+    /// What is known of a server.
+    pub fn host(&self, origin: &Origin) -> Host {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Host {
+            waits: self.waits.of(with_port(origin.host(), origin.port())),
+            endless: Arc::default(),
+        };
+        hosts.entry(origin.clone()).or_insert_with(new).clone()
     }
 
     /// The waits for a server.
     pub fn waits(&self, origin: &Origin) -> HostWaits {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        let waits = hosts.entry(origin.clone());
-        waits.or_insert_with(|| self.waits.of(with_port(origin.host(), origin.port()))).clone()
+        self.host(origin).waits
     }
 
     /// The proxy that has to be told with each request whom to ask: the HTTP proxy of a server without TLS.
@@ -84,26 +94,7 @@ impl Connector {
         Ok(self.proxies.of(origin)?.filter(|proxy| proxy.protocol == Protocol::Http))
     }
 
-    /// Connects, for requests one after the other. `dialled` learns the round trip as soon as it is
-    /// known.
-    pub async fn connect(
-        &self,
-        origin: &Origin,
-        dialled: impl FnOnce(Duration) + Send,
-    ) -> Result<Connected<SendRequest<Payload>>> {
-        let Connected { stream, rtt, gauge } = self.reach(origin, dialled).await?;
-        let mut builder = http1::Builder::new();
-        builder.max_buf_size(READ_MOST);
-        let shaken = builder.handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = shaken.map_err(|error| {
-            Error::new(ErrorKind::Unreachable, "connect").at(origin).with_source(error)
-        })?;
-        // What ends a connection is told to whoever has a request on it.
-        self.runtime.spawn(async move { drop(connection.await) });
-        Ok(Connected { stream: sender, rtt, gauge })
-    }
-
-    /// Connects, and says nothing yet.
+    /// Connects, and says nothing yet. `dialled` learns the round trip as soon as it is known.
     pub async fn reach(
         &self,
         origin: &Origin,

@@ -2,17 +2,13 @@
 //! (RFC 9110, 10.1.1).
 //!
 //! It costs a round trip, so it is asked only as long as nothing as large was taken, and not of a server
-//! that does not answer it. A refusal comes back as the answer to the upload, of which nothing was sent.
+//! that does not response it. A refusal comes back as the answer to the upload, of which nothing was sent.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use http::header::EXPECT;
-use http::{HeaderValue, Request, StatusCode};
-use tokio::sync::oneshot;
+use http::StatusCode;
 
-use super::body::Payload;
 use crate::parse::Origin;
 
 /// What is shorter is sent sooner than asked for (curl asks from here on, too).
@@ -41,7 +37,7 @@ impl Continues {
         !known.ignores && length >= LARGE && length > known.taken
     }
 
-    /// Remembers an answer; `said` whether the server had said that it wants the file.
+    /// Remembers a response; `said` whether the server had said that it wants the file.
     pub fn answered(
         &self,
         origin: &Origin,
@@ -63,23 +59,6 @@ impl Continues {
     fn lock(&self) -> MutexGuard<'_, HashMap<Origin, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Asks in the head of `request`. `say` is told when the server wants the body; gives whether it was.
-pub fn ask(request: &mut Request<Payload>, say: oneshot::Sender<()>) -> Arc<AtomicBool> {
-    request.headers_mut().insert(EXPECT, HeaderValue::from_static("100-continue"));
-    let said = Arc::new(AtomicBool::new(false));
-    let (say, told) = (Mutex::new(Some(say)), Arc::clone(&said));
-    hyper::ext::on_informational(request, move |answer| {
-        if answer.status() == StatusCode::CONTINUE
-            && let Some(say) = say.lock().unwrap_or_else(PoisonError::into_inner).take()
-        {
-            told.store(true, Ordering::Relaxed);
-            // The body may have been given up.
-            let _ = say.send(());
-        }
-    });
-    said
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@ use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath, Result};
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 
-use super::answer::Answer;
 use super::error;
-use super::exchange::{Ask, Exchange};
+use super::exchange::Exchange;
+use super::request::Request;
+use super::response::Response;
 use crate::parse::{Limits, Multistatus, MultistatusError, Resource, Url};
 
 /// How deep a question goes.
@@ -42,7 +43,7 @@ pub struct Seen {
 }
 
 /// `PROPFIND` of a thing alone ("0"), or with what is in it ("1").
-pub fn propfind(url: Url, depth: &'static str, operation: &'static str) -> Ask {
+pub fn propfind(url: Url, depth: &'static str, operation: &'static str) -> Request {
     propfind_of(PROPERTIES, url, depth, operation)
 }
 
@@ -51,12 +52,12 @@ fn propfind_of(
     url: Url,
     depth: &'static str,
     operation: &'static str,
-) -> Ask {
-    let mut ask = Ask::new(method("PROPFIND"), url, operation)
+) -> Request {
+    let mut request = Request::new(method("PROPFIND"), url, operation)
         .with(DEPTH, HeaderValue::from_static(depth))
         .with(CONTENT_TYPE, HeaderValue::from_static("application/xml; charset=utf-8"));
-    ask.body.push(properties.into());
-    ask
+    request.body.push(properties.into());
+    request
 }
 
 /// A method that has no name in `http`. All that are used are made of letters.
@@ -81,21 +82,25 @@ pub async fn quota(exchange: &Exchange, url: Url) -> Result<Option<Seen>> {
     seen(exchange, &propfind_of(QUOTA, url, "0", OPERATION), OPERATION).await
 }
 
-async fn seen(exchange: &Exchange, ask: &Ask, operation: &'static str) -> Result<Option<Seen>> {
-    let mut answer = exchange.patiently(ask).await?;
-    if is_nothing(answer.status) {
-        answer.drain().await;
+async fn seen(
+    exchange: &Exchange,
+    request: &Request,
+    operation: &'static str,
+) -> Result<Option<Seen>> {
+    let mut response = exchange.patiently(request).await?;
+    if is_nothing(response.status) {
+        drop(response);
         return Ok(None);
     }
-    expect_multistatus(&answer, operation)?;
-    let body = answer.whole(operation, ONE_MOST).await?;
-    let resources = parse(&body).map_err(|error| malformed(&answer.url, operation, error))?;
+    expect_multistatus(&response, operation)?;
+    let body = response.whole(operation, ONE_MOST).await?;
+    let resources = parse(&body).map_err(|error| malformed(&response.url, operation, error))?;
     // A list without anything in it is how some servers say that nothing is there.
     let Some(resource) = resources.into_iter().next() else { return Ok(None) };
     match failure(&resource) {
         Some(status) if is_nothing(status) => Ok(None),
-        Some(status) => Err(error::of_status(status, operation, &answer.url)),
-        None => Ok(Some(Seen { resource, url: answer.url.clone() })),
+        Some(status) => Err(error::of_status(status, operation, &response.url)),
+        None => Ok(Some(Seen { resource, url: response.url.clone() })),
     }
 }
 
@@ -110,30 +115,29 @@ fn is_nothing(status: StatusCode) -> bool {
     matches!(status.as_u16(), 400 | 404 | 409 | 410)
 }
 
-/// That an answer is a list of properties.
+/// That a response is a list of properties.
 ///
 /// # Errors
 /// It is something else.
-pub fn expect_multistatus(answer: &Answer, operation: &'static str) -> Result<()> {
-    match answer.status {
+pub fn expect_multistatus(response: &Response, operation: &'static str) -> Result<()> {
+    match response.status {
         StatusCode::MULTI_STATUS => Ok(()),
-        status if status.is_success() => Err(no_webdav(answer, operation)),
+        status if status.is_success() => Err(no_webdav(response, operation)),
         StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
-            Err(no_webdav(answer, operation))
+            Err(no_webdav(response, operation))
         }
-        status => Err(error::of_status(status, operation, &answer.url)),
+        status => Err(error::of_status(status, operation, &response.url)),
     }
 }
 
-fn no_webdav(answer: &Answer, operation: &'static str) -> Error {
-    Error::new(ErrorKind::Unsupported, operation).at(&answer.url).because(format!(
-        "the server does not support WebDAV at this URL (PROPFIND returned \
-                          {})",
-        answer.status
+fn no_webdav(response: &Response, operation: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, operation).at(&response.url).because(format!(
+        "the server does not support WebDAV at this URL (PROPFIND returned {})",
+        response.status
     ))
 }
 
-/// An answer that is no multistatus.
+/// A response that is no multistatus.
 pub fn malformed(url: &Url, operation: &'static str, error: MultistatusError) -> Error {
     Error::new(ErrorKind::Protocol, operation).at(url).because(error.to_string())
 }

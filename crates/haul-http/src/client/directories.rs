@@ -6,9 +6,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use haul_storage::{Error, ErrorKind, RelPath, Result};
-
-use super::storage::Inner;
+use haul_storage::RelPath;
 
 /// As many directories are remembered; beyond that all are asked for anew.
 const MOST: usize = 16_384;
@@ -44,21 +42,5 @@ impl Directories {
 
     fn lock(&self) -> MutexGuard<'_, HashSet<RelPath>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Inner {
-    /// That what `path` would be in is a directory.
-    pub(super) async fn check_parent(&self, path: &RelPath, operation: &'static str) -> Result<()> {
-        let Some(parent) = path.parent() else { return Ok(()) };
-        if self.directories.has(&parent) || !self.quirks.moves {
-            return Ok(());
-        }
-        let kind = match self.look_by_properties(&parent, operation).await? {
-            Some(entry) if entry.is_dir() => return Ok(()),
-            Some(_) => ErrorKind::NotADirectory,
-            None => ErrorKind::NotFound,
-        };
-        Err(Error::new(kind, operation).at(self.location.display(&parent)))
     }
 }

@@ -3,7 +3,7 @@
 use haul_storage::{Error, ErrorKind, Retry};
 use http::StatusCode;
 
-use super::pipe::Broken;
+use super::head::Broken;
 use crate::parse::Url;
 
 /// What a status means that is no success.
@@ -31,37 +31,23 @@ pub fn of_status(status: StatusCode, operation: &'static str, url: &Url) -> Erro
     if status.as_u16() == 423 { error.with_retry(Retry::Never) } else { error }
 }
 
-/// What it means that hyper gave up.
-pub fn of_hyper(error: &hyper::Error, operation: &'static str, url: &Url) -> Error {
-    let kind = if error.is_parse() { ErrorKind::Protocol } else { ErrorKind::Unreachable };
-    let words = in_words(error);
-    Error::new(kind, operation).at(url).because(words)
-}
-
-/// What it means that an answer ended too early.
+/// What it means that a response ended too early.
 pub fn of_broken(broken: &Broken, operation: &'static str, url: &Url) -> Error {
     let (kind, words) = match broken {
-        Broken::Lost => (ErrorKind::Unreachable, "the connection ended".to_owned()),
+        Broken::Lost { .. } => (ErrorKind::Unreachable, "the connection ended".to_owned()),
+        Broken::Silent(time) => {
+            (ErrorKind::Unreachable, format!("no data for {} s", time.as_secs()))
+        }
+        Broken::Endless { bytes, seconds } => {
+            let words = format!("the response makes no progress: {bytes} bytes in {seconds} s");
+            (ErrorKind::Unreachable, words)
+        }
         Broken::Within(how) => (ErrorKind::Unreachable, format!("the response ended early: {how}")),
         Broken::Unreadable(how) => {
             (ErrorKind::Protocol, format!("the response is malformed: {how}"))
         }
     };
     Error::new(kind, operation).at(url).because(words)
-}
-
-/// The error and what is underneath, once each.
-fn in_words(error: &hyper::Error) -> String {
-    let mut words = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        let next = error.to_string();
-        if !words.contains(&next) {
-            words = format!("{words}: {next}");
-        }
-        source = error.source();
-    }
-    words
 }
 
 /// A redirect led to a web page instead of a file.
@@ -77,18 +63,4 @@ pub fn page_of_sign_in(url: &Url, found: &Url) -> Error {
             "if that is a login page, add a line to ~/.netrc (machine {host} login USER password \
              PASSWORD), or pass the cookies of a logged-in browser with --load-cookies FILE"
         ))
-}
-
-/// Nothing came for too long.
-pub fn silent(operation: &'static str, url: &Url, seconds: u64) -> Error {
-    Error::new(ErrorKind::Unreachable, operation)
-        .at(url)
-        .because(format!("no data for {seconds} s"))
-}
-
-/// What comes is so little that it will never end.
-pub fn endless(operation: &'static str, url: &Url, bytes: u64, seconds: u64) -> Error {
-    Error::new(ErrorKind::Unreachable, operation)
-        .at(url)
-        .because(format!("the response makes no progress: {bytes} bytes in {seconds} s"))
 }

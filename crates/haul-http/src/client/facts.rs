@@ -1,4 +1,4 @@
-//! What the head of an answer says of a file, and whether it is an answer to what was asked.
+//! What the head of a response says of a file, and whether it is a response to what was asked.
 
 use haul_storage::{
     Entry, EntryKind, Error, ErrorKind, Identity, Range, RelPath, Result, Retry, Timestamp,
@@ -10,8 +10,8 @@ use http::header::{
 };
 use http::{HeaderValue, StatusCode};
 
-use super::answer::Head;
 use super::error;
+use super::head::Head;
 use crate::parse::href::decode;
 use crate::parse::{Coding, Url};
 use crate::parse::{dates, disposition, ranges, ranges::ContentRange};
@@ -42,23 +42,23 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// What an answer that is a success says.
+    /// What a response that is a success says.
     ///
     /// # Errors
     /// It is bytes of an unknown part.
-    pub fn of(answer: &Head, operation: &'static str) -> Result<Self> {
+    pub fn of(response: &Head, operation: &'static str) -> Result<Self> {
         let wrong = |cause: String| {
-            Error::new(ErrorKind::Protocol, operation).at(&answer.url).because(cause)
+            Error::new(ErrorKind::Protocol, operation).at(&response.url).because(cause)
         };
-        let accepts = answer.header(&ACCEPT_RANGES).and_then(ranges::accepts_bytes);
-        let (size, ranged) = if answer.status == StatusCode::PARTIAL_CONTENT {
-            let range = content_range(answer).map_err(wrong)?;
+        let accepts = response.header(&ACCEPT_RANGES).and_then(ranges::accepts_bytes);
+        let (size, ranged) = if response.status == StatusCode::PARTIAL_CONTENT {
+            let range = content_range(response).map_err(wrong)?;
             (range.total(), Some(true))
         } else {
-            (answer.length(), accepts)
+            (response.length(), accepts)
         };
-        let modified = answer.header(&LAST_MODIFIED).and_then(dates::parse);
-        let now = answer.header(&DATE).and_then(dates::parse);
+        let modified = response.header(&LAST_MODIFIED).and_then(dates::parse);
+        let now = response.header(&DATE).and_then(dates::parse);
         let settled = modified.zip(now).is_some_and(|(modified, now)| {
             modified.seconds.saturating_add(SETTLED_SECONDS) <= now.seconds
         });
@@ -66,14 +66,14 @@ impl Facts {
             size,
             modified,
             settled,
-            tag: text(answer, &ETAG),
+            tag: text(response, &ETAG),
             ranged,
-            coding: answer.header(&CONTENT_ENCODING).and_then(Coding::parse),
-            suggested_name: answer
+            coding: response.header(&CONTENT_ENCODING).and_then(Coding::parse),
+            suggested_name: response
                 .headers
                 .get(CONTENT_DISPOSITION)
                 .and_then(|value| disposition::file_name(value.as_bytes())),
-            last_modified: answer.headers.get(LAST_MODIFIED).cloned(),
+            last_modified: response.headers.get(LAST_MODIFIED).cloned(),
         })
     }
 
@@ -147,12 +147,12 @@ impl Facts {
 }
 
 impl Facts {
-    /// How an answer is encoded, if the version that is being read is not.
+    /// How a response is encoded, if the version that is being read is not.
     fn other_coding<'a>(&self, now: &'a Self) -> Option<&'a str> {
         now.coding.as_ref().filter(|_| now.coding != self.coding).map(Coding::name)
     }
 
-    /// Checks that an answer is encoded as the version that is being read.
+    /// Checks that a response is encoded as the version that is being read.
     ///
     /// # Errors
     /// `Protocol` if not.
@@ -170,18 +170,18 @@ pub fn bytes_of(range: Range) -> String {
     format!("bytes={}-{}", range.start(), range.end().saturating_sub(1))
 }
 
-/// Checks that an answer is the part of the file that was asked for, of the version that is being
+/// Checks that a response is the part of the file that was asked for, of the version that is being
 /// read. `asked` is cut at the end of the file.
 ///
 /// # Errors
 /// `Changed` if the file is another one by now; `Protocol` if the server answers something else.
-pub fn check_part(answer: &Head, asked: Range, version: &Facts) -> Result<()> {
-    let url = &answer.url;
+pub fn check_part(response: &Head, asked: Range, version: &Facts) -> Result<()> {
+    let url = &response.url;
     let wrong = |cause: String| Error::new(ErrorKind::Protocol, "read").at(url).because(cause);
-    match answer.status {
+    match response.status {
         StatusCode::PARTIAL_CONTENT => {}
         StatusCode::OK => {
-            let now = Facts::of(answer, "read")?;
+            let now = Facts::of(response, "read")?;
             version.check_coding(&now, url)?;
             return Err(match version.differs(&now) {
                 Some(how) => changed(url, &how),
@@ -195,12 +195,12 @@ pub fn check_part(answer: &Head, asked: Range, version: &Facts) -> Result<()> {
         }
         status => return Err(error::of_status(status, "read", url)),
     }
-    let now = Facts::of(answer, "read")?;
+    let now = Facts::of(response, "read")?;
     version.check_coding(&now, url)?;
     if let Some(how) = version.differs(&now) {
         return Err(changed(url, &how));
     }
-    let found = content_range(answer).map_err(wrong)?;
+    let found = content_range(response).map_err(wrong)?;
     let ContentRange::Bytes { first, last, .. } = found else {
         return Err(wrong(
             "the server sent a range that its Content-Range calls \
@@ -215,7 +215,7 @@ pub fn check_part(answer: &Head, asked: Range, version: &Facts) -> Result<()> {
             asked.end() - 1
         )));
     }
-    match answer.length() {
+    match response.length() {
         Some(length) if length != asked.len() => Err(wrong(format!(
             "the server announced {length} bytes for a range of \
                                {}",
@@ -225,8 +225,8 @@ pub fn check_part(answer: &Head, asked: Range, version: &Facts) -> Result<()> {
     }
 }
 
-fn content_range(answer: &Head) -> Result<ContentRange, String> {
-    let value = answer.header(&CONTENT_RANGE);
+fn content_range(response: &Head) -> Result<ContentRange, String> {
+    let value = response.header(&CONTENT_RANGE);
     let value = value.ok_or("the server sent a partial response without Content-Range")?;
     ContentRange::parse(value).map_err(|error| format!("{error}: '{}'", value.escape_debug()))
 }
@@ -235,8 +235,8 @@ fn changed(url: &Url, how: &str) -> Error {
     Error::new(ErrorKind::Changed, "read").at(url).because(format!("it has changed: {how}"))
 }
 
-fn text(answer: &Head, name: &HeaderName) -> Option<String> {
-    answer.header(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+fn text(response: &Head, name: &HeaderName) -> Option<String> {
+    response.header(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 fn shown(value: &HeaderValue) -> String {

@@ -18,14 +18,15 @@ use haul_storage::{
 use http::StatusCode;
 use http::header::CONTENT_DISPOSITION;
 
-use super::answer::{Answer, Head};
+use super::body::{Body, Prefetched};
 use super::error;
 use super::exchange::Exchange;
 use super::facts::{Facts, check_part};
+use super::head::Head;
 use super::pipes::PIECE;
 use super::reading::Reading;
-use super::remote::{Remote, part, source_of, whole};
-use super::source::{Early, Kept, Source};
+use super::remote::{Remote, decoded, part, whole};
+use super::response::Response;
 use super::trailing_check::{self, TrailingCheck};
 use crate::parse::Url;
 
@@ -54,8 +55,8 @@ pub struct HttpFile {
 pub enum Opened {
     /// A file.
     File(HttpFile),
-    /// A page that may be a listing: the answer, and where its body begins.
-    Page(Answer),
+    /// A page that may be a listing: the response, and where its body begins.
+    Page(Response),
     /// A file that is sent encoded, and its name does not say that it is stored so.
     Encoded {
         /// Its length as it is sent.
@@ -95,13 +96,13 @@ impl HttpFile {
     ) -> Result<Opened> {
         // What is decoded has no parts: they would be parts of what is sent.
         if codings == Codings::Decoded || !exchange.may_have_ranges(url) {
-            let answer = exchange.patiently(&whole(url)).await?;
-            return Self::opened(exchange, url, answer, page, codings, true).await;
+            let response = exchange.patiently(&whole(url)).await?;
+            return Self::opened(exchange, url, response, page, codings, true).await;
         }
-        let ask = part(url, Range::new(0, FIRST), None);
-        exchange.prefetch(&ask);
-        let answer = match exchange.patiently(&ask).await {
-            Ok(answer) => answer,
+        let request = part(url, Range::new(0, FIRST), None);
+        exchange.prefetch(&request);
+        let response = match exchange.patiently(&request).await {
+            Ok(response) => response,
             Err(error) => {
                 drop(exchange.prefetched(url));
                 return Err(error);
@@ -109,54 +110,54 @@ impl HttpFile {
         };
         // Nothing to ask a part of: it is empty, or was at that moment. Or it is a part of who knows
         // how much.
-        if answer.status == StatusCode::RANGE_NOT_SATISFIABLE || is_part_of_unsaid(&answer) {
+        if response.status == StatusCode::RANGE_NOT_SATISFIABLE || is_part_of_unsaid(&response) {
             drop(exchange.prefetched(url));
-            answer.drain().await;
-            let answer = exchange.patiently(&whole(url)).await?;
-            return Self::opened(exchange, url, answer, page, codings, false).await;
+            drop(response);
+            let response = exchange.patiently(&whole(url)).await?;
+            return Self::opened(exchange, url, response, page, codings, false).await;
         }
-        Self::opened(exchange, url, answer, page, codings, true).await
+        Self::opened(exchange, url, response, page, codings, true).await
     }
 
     /// `is_refusal`: a whole file is the answer to the question for a part.
     async fn opened(
         exchange: &Arc<Exchange>,
         url: &Url,
-        mut answer: Answer,
+        response: Response,
         page: bool,
         codings: Codings,
         is_refusal: bool,
     ) -> Result<Opened> {
-        // Unless the answer is a part they are whole files, which nobody wants.
+        // Unless the response is a part they are whole files, which nobody wants.
         let mut prefetched = exchange.prefetched(url);
-        if answer.url != *url {
+        if response.url != *url {
             prefetched.clear();
         }
-        if !answer.status.is_success() {
-            let error = error::of_status(answer.status, "open", &answer.url);
-            answer.drain().await;
+        if !response.status.is_success() {
+            let error = error::of_status(response.status, "open", &response.url);
+            drop(response);
             return Err(error);
         }
-        let found = answer.url.clone();
-        let html = answer
+        let found = response.url.clone();
+        let html = response
             .header(&http::header::CONTENT_TYPE)
             .is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/html"));
         if page && html && found.path().ends_with('/') {
-            return Ok(Opened::Page(answer));
+            return Ok(Opened::Page(response));
         }
         if html
             && found != *url
-            && !answer.headers.contains_key(CONTENT_DISPOSITION)
+            && !response.headers.contains_key(CONTENT_DISPOSITION)
             && is_no_page(url)
         {
-            answer.drain().await;
+            drop(response);
             return Err(error::page_of_sign_in(url, &found));
         }
-        let facts = Facts::of(&answer, "open")?;
-        let partial = answer.status == StatusCode::PARTIAL_CONTENT;
-        let decoded = codings != Codings::Stored && !facts.is_as_stored([url, &found]);
-        if decoded && codings == Codings::ByName {
-            answer.drain().await;
+        let facts = Facts::of(&response, "open")?;
+        let partial = response.status == StatusCode::PARTIAL_CONTENT;
+        let is_decoded = codings != Codings::Stored && !facts.is_as_stored([url, &found]);
+        if is_decoded && codings == Codings::ByName {
+            drop(response);
             return Ok(Opened::Encoded { sent_bytes: facts.size });
         }
         if partial && facts.size.is_none() {
@@ -164,21 +165,20 @@ impl HttpFile {
                 .at(url)
                 .because("the server sends only ranges of it, without the total size"));
         }
-        let mut size = facts.size.filter(|_| !decoded);
+        let mut size = facts.size.filter(|_| !is_decoded);
         if let (true, Some(size)) = (partial, size) {
-            check_part(&answer, Range::new(0, FIRST.min(size)), &facts)?;
+            check_part(&response, Range::new(0, FIRST.min(size)), &facts)?;
         }
-        let says_its_length = answer.length().is_some();
-        let mut source = if partial {
-            Source::Early(Early::read(answer))
-        } else {
-            answer.hold();
-            source_of(answer, &facts, decoded)?
-        };
+        let alone = response.is_until_close();
+        // What is asked for first fits into the window of its connection, which is free when it has come.
+        if !partial {
+            response.hold();
+        }
+        let mut response = decoded(response, &facts, is_decoded)?;
         let mut ahead = Block::new();
         if size.is_none() {
             while ahead.len() < UNSAID_MOST {
-                let Some(bytes) = source.next().await? else {
+                let Some(bytes) = response.next("read").await? else {
                     size = Some(ahead.len() as u64);
                     break;
                 };
@@ -187,29 +187,29 @@ impl HttpFile {
         }
         let end =
             if partial { FIRST.min(size.unwrap_or(FIRST)) } else { size.unwrap_or(UNKNOWN_SIZE) };
-        let mut kept = vec![Kept { source, range: Range::new(0, end), ahead }];
+        let body = Body { response, range: Range::new(0, end), ahead };
+        let mut all = vec![Prefetched::Body(body)];
         if let (true, Some(size)) = (partial, size) {
             let end_of = |range: Range| range.end().min(size);
-            for (range, part) in prefetched {
+            for (range, pending) in prefetched {
                 let range = Range::between(range.start().min(size), end_of(range));
-                let source = Source::Foreseen(part, found.clone());
-                kept.push(Kept { source, range, ahead: Block::new() });
+                all.push(Prefetched::Pending(range, pending));
             }
         }
         let identity = Identity { size: size.unwrap_or(UNKNOWN_SIZE), ..facts.identity() };
-        // One refusal is an answer for the file, whatever the server says of itself.
+        // One refusal is a response for the file, whatever the server says of itself.
         let ranged = partial || !is_refusal && facts.ranged == Some(true) && facts.size.is_some();
         let inner = Remote {
             exchange: Arc::clone(exchange),
             url: url.clone(),
             found: Mutex::new(found),
-            ranged: AtomicBool::new(ranged && !decoded),
+            ranged: AtomicBool::new(ranged && !is_decoded),
             parts: AtomicU64::new(0),
-            alone: AtomicBool::new(!says_its_length),
+            alone: AtomicBool::new(alone),
             facts,
             size,
-            decoded,
-            kept: Mutex::new(kept),
+            decoded: is_decoded,
+            prefetched: Mutex::new(all),
             behind: TrailingCheck::default(),
             best: AtomicU64::new(0),
         };
@@ -243,7 +243,7 @@ impl HttpFile {
 
     /// Forgets what opening it has brought along, which is memory, or a waiting lane: a later read sends a new request.
     pub fn forget_beginning(&self) {
-        self.inner.forget_kept();
+        self.inner.forget_prefetched();
     }
 
     /// Bytes in memory, or to come, that opening it has brought along.
@@ -291,30 +291,30 @@ impl ReadAt for HttpFile {
 
     async fn recheck(&self) -> Result<Identity> {
         let inner = &self.inner;
-        let patience = inner.exchange.pipes(&inner.found().origin).patience();
+        let patience = inner.exchange.transport().pipes(&inner.found().origin).patience();
         let seen = inner.behind.facts(patience).await;
         if seen.is_some_and(|all| all.iter().all(|now| inner.facts.differs(now).is_none())) {
             return Ok(self.identity.clone());
         }
-        let answer = inner.exchange.patiently(&trailing_check::question(&inner.found())).await?;
-        if !answer.status.is_success() {
-            answer.drain().await;
-        } else if inner.other_version(&answer)?.is_none() {
+        let response = inner.exchange.patiently(&trailing_check::question(&inner.found())).await?;
+        if !response.status.is_success() {
+            drop(response);
+        } else if inner.other_version(&response)?.is_none() {
             return Ok(self.identity.clone());
         }
         // A URL that is signed for GET alone, one that has expired, a server that answers HEAD as it
         // pleases: what counts is what can be read at the place that the user knows.
-        let ask = match self.identity.size {
+        let request = match self.identity.size {
             0 | UNKNOWN_SIZE => whole(&inner.url),
             _ if inner.decoded => whole(&inner.url),
             _ => part(&inner.url, Range::new(0, 1), None),
         };
-        let answer = inner.exchange.patiently(&ask).await?;
-        if !answer.status.is_success() {
-            return Err(error::of_status(answer.status, "access", &answer.url));
+        let response = inner.exchange.patiently(&request).await?;
+        if !response.status.is_success() {
+            return Err(error::of_status(response.status, "access", &response.url));
         }
-        let other = inner.other_version(&answer)?;
-        answer.drain().await;
+        let other = inner.other_version(&response)?;
+        drop(response);
         Ok(other.unwrap_or_else(|| self.identity.clone()))
     }
 
@@ -337,10 +337,10 @@ impl ReadAt for HttpFile {
     }
 }
 
-/// Whether an answer is a part of a file whose length is not said (`bytes 0-99/*`).
-fn is_part_of_unsaid(answer: &Head) -> bool {
-    answer.status == StatusCode::PARTIAL_CONTENT
-        && Facts::of(answer, "open").is_ok_and(|facts| facts.size.is_none())
+/// Whether a response is a part of a file whose length is not said (`bytes 0-99/*`).
+fn is_part_of_unsaid(response: &Head) -> bool {
+    response.status == StatusCode::PARTIAL_CONTENT
+        && Facts::of(response, "open").is_ok_and(|facts| facts.size.is_none())
 }
 
 /// Whether a URL is that of a file which is no web page, by the end of its name.

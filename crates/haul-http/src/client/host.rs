@@ -7,8 +7,9 @@ use haul_storage::{LinkStatus, Result};
 use http::{HeaderMap, Method};
 use tokio::runtime::Handle;
 
-use super::exchange::{Ask, Exchange};
+use super::exchange::Exchange;
 use super::options::HttpOptions;
+use super::request::Request;
 use crate::parse::{Cookie, Origin, Url};
 
 /// A host that is spoken to over HTTP, as one user.
@@ -40,17 +41,17 @@ impl HttpHost {
 
     /// Says how many lanes a transfer will want over a long path.
     pub fn expect(&self, lanes: usize) {
-        self.exchange.expect(lanes);
+        self.exchange.transport().expect(lanes);
     }
 
     /// What the link looks like.
     pub fn link(&self) -> LinkStatus {
-        self.exchange.status(&self.origin)
+        self.exchange.transport().status(&self.origin)
     }
 
     /// Wishes for lanes.
     pub fn wish(&self, lanes: usize) {
-        self.exchange.wish(lanes);
+        self.exchange.transport().wish(lanes);
     }
 
     /// The cookies of this host, and of those that it has redirected to.
@@ -86,11 +87,11 @@ impl HttpHost {
     }
 
     async fn options(&self, url: &Url) -> Result<HeaderMap> {
-        let ask = Ask::new(Method::OPTIONS, url.with_path(url.path()), "open");
-        let answer = self.exchange.patiently(&ask).await?;
+        let request = Request::new(Method::OPTIONS, url.with_path(url.path()), "open");
+        let response = self.exchange.patiently(&request).await?;
         let headers =
-            if answer.status.is_success() { answer.headers.clone() } else { <_>::default() };
-        answer.drain().await;
+            if response.status.is_success() { response.headers.clone() } else { <_>::default() };
+        drop(response);
         Ok(headers)
     }
 

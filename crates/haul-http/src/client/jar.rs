@@ -11,7 +11,7 @@ use http::HeaderValue;
 use http::header::SET_COOKIE;
 use zeroize::Zeroizing;
 
-use super::answer::Head;
+use super::head::Head;
 use crate::parse::Url;
 use crate::parse::cookies::Cookie;
 

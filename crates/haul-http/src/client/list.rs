@@ -1,6 +1,7 @@
-//! What is in a directory: by PROPFIND from a WebDAV server, as the answer comes, and from pages of
+//! What is in a directory: by PROPFIND from a WebDAV server, as the response comes, and from pages of
 //! links from others ([`index`]).
 
+mod apart;
 pub(super) mod index;
 
 use std::collections::HashMap;
@@ -12,10 +13,11 @@ use futures_util::{StreamExt, stream};
 use haul_storage::{Entry, EntryStream, Error, ErrorKind, RelPath, Result, Retry};
 use tokio::time::sleep;
 
-use super::answer::Answer;
+use self::apart::{ASKED, apart};
 use super::dav;
 use super::error;
-use super::storage::{Inner, Manner};
+use super::inner::{Inner, Manner};
+use super::response::Response;
 use crate::parse::href::{Base, resolve_path};
 use crate::parse::{Limits, Multistatus, Resource, Target};
 
@@ -26,9 +28,6 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// So many names of a directory are remembered, to tell those that come twice, and those that came
 /// before the connection was lost.
 const REMEMBERED: usize = 1 << 18;
-
-/// Files whose length has to be asked for, at once.
-const ASKED: usize = 32;
 
 impl Inner {
     pub(super) async fn list(self: Arc<Self>, path: &RelPath) -> Result<EntryStream> {
@@ -60,33 +59,23 @@ impl Inner {
     }
 }
 
-/// Does something as a task of its own. Who lists many directories at once does not go on with one
-/// while there is no room for its entries: a lane that it is given then would be nobody's.
-async fn apart<T: Send + 'static>(
-    work: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    tokio::spawn(work)
-        .await
-        .unwrap_or_else(|failed| Err(Error::new(ErrorKind::Other, "list").with_source(failed)))
-}
-
-/// Asks for a directory; the answer is on its way.
+/// Asks for a directory; the response is on its way.
 async fn open(inner: &Inner, path: &RelPath) -> Result<Current> {
-    let ask = dav::propfind(inner.directory_url(path), "1", "list");
-    let mut answer = inner.exchange().patiently(&ask).await?;
+    let request = dav::propfind(inner.directory_url(path), "1", "list");
+    let response = inner.exchange().patiently(&request).await?;
     // For as long as there is no room for more entries.
-    answer.hold();
-    let failed = match dav::expect_multistatus(&answer, "list") {
+    response.hold();
+    let failed = match dav::expect_multistatus(&response, "list") {
         Ok(()) => {
-            let base = Base::from_url(&answer.url).map_err(|error| {
+            let base = Base::from_url(&response.url).map_err(|error| {
                 let error = error.to_string();
-                Error::new(ErrorKind::Protocol, "list").at(&answer.url).because(error)
+                Error::new(ErrorKind::Protocol, "list").at(&response.url).because(error)
             })?;
-            return Ok(Current { answer, base, parser: Multistatus::new(Limits::default()) });
+            return Ok(Current { response, base, parser: Multistatus::new(Limits::default()) });
         }
         Err(error) => error,
     };
-    answer.drain().await;
+    drop(response);
     // With a slash behind its name a file is nothing to most servers, and nonsense to Apache.
     let at = |kind| Error::new(kind, "list").at(inner.location.display(path));
     match inner.look_by_properties(path, "list").await {
@@ -108,7 +97,7 @@ struct Listing {
 }
 
 struct Current {
-    answer: Answer,
+    response: Response,
     base: Base,
     parser: Multistatus,
 }
@@ -127,11 +116,11 @@ impl Listing {
     async fn next(&mut self) -> Option<Vec<Result<Vec<Entry>>>> {
         loop {
             let current = self.current.as_mut()?;
-            let resources = match current.answer.next("list").await {
+            let resources = match current.response.next("list").await {
                 Ok(Some(bytes)) => current.parser.push(&bytes),
                 Ok(None) => {
-                    let Current { answer, parser, .. } = self.current.take()?;
-                    let error = dav::malformed(&answer.url, "list", parser.finish().err()?);
+                    let Current { response, parser, .. } = self.current.take()?;
+                    let error = dav::malformed(&response.url, "list", parser.finish().err()?);
                     // rclone ends a listing so when a file is just being made.
                     match self.begin_anew(error.with_retry(Retry::Later)).await {
                         Ok(()) => continue,
@@ -146,7 +135,7 @@ impl Listing {
             let resources = match resources {
                 Ok(resources) => resources,
                 Err(error) => {
-                    let error = dav::malformed(&current.answer.url, "list", error);
+                    let error = dav::malformed(&current.response.url, "list", error);
                     return Some(self.end(error));
                 }
             };
@@ -212,7 +201,7 @@ impl Listing {
         if target == Ok(Target::This)
             && let Some(status) = dav::failure(resource)
         {
-            return Err(error::of_status(status, "list", &current.answer.url));
+            return Err(error::of_status(status, "list", &current.response.url));
         }
         let name = match target {
             Ok(Target::This) if resource.collection || resource.status.is_some() => {

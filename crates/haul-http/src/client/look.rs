@@ -9,16 +9,16 @@ use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath, Result, UNKNOWN_
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Method};
 
-use super::answer::Head;
 use super::dav::{self, Seen};
 use super::error;
-use super::exchange::Ask;
 use super::facts::Facts;
 use super::file::{Codings, HttpFile, Opened};
+use super::head::Head;
 use super::host::HttpHost;
+use super::inner::{Inner, Manner};
 use super::list::index;
 use super::page_cache::Page;
-use super::storage::{Inner, Manner};
+use super::request::Request;
 use crate::parse::Url;
 use crate::parse::href::decode_name;
 use crate::parse::index as pages;
@@ -51,13 +51,13 @@ impl HttpHost {
     pub async fn find(&self, url: &Url) -> Result<Found> {
         match HttpFile::open(self.exchange(), url, true).await? {
             Opened::File(file) => Ok(Found::File(Box::new(file))),
-            Opened::Page(mut answer) => {
+            Opened::Page(mut response) => {
                 drop(self.exchange().prefetched(url));
-                let directory = answer.url.with_path(answer.url.path());
-                let head = Head::clone(&answer);
+                let directory = response.url.with_path(response.url.path());
+                let head = Head::clone(&response);
                 // What goes wrong with it is met again, and told, by whoever lists it.
-                if let Ok(body) = answer.whole("open", pages::LONGEST).await {
-                    self.exchange().kept.keep(directory.clone(), Page { head, body: body.into() });
+                if let Ok(body) = response.whole("open", pages::LONGEST).await {
+                    self.exchange().pages.keep(directory.clone(), Page { head, body: body.into() });
                 }
                 Ok(Found::Directory(directory))
             }
@@ -111,7 +111,7 @@ impl HttpHost {
     /// What was asked ahead of it, as if it were a file, is not asked of further lanes.
     fn directory(&self, url: &Url, seen: &Seen) -> Found {
         drop(self.exchange().prefetched(url));
-        Found::Directory(with_slash(&seen.url))
+        Found::Directory(seen.url.as_directory())
     }
 
     /// The directory nearest to a URL that is to be written.
@@ -154,7 +154,7 @@ impl HttpHost {
             match seen {
                 Ok(Some(seen)) if seen.resource.collection => {
                     rest.reverse();
-                    let directory = with_slash(&seen.url);
+                    let directory = seen.url.as_directory();
                     self.check_no_file(url, &directory, &rest).await?;
                     return Ok(Nearest { directory, rest, is_file: false });
                 }
@@ -199,13 +199,6 @@ fn nothing(operation: &'static str, url: &Url) -> Error {
     Error::new(ErrorKind::NotFound, operation).at(url)
 }
 
-/// A directory as it is asked for.
-pub fn with_slash(url: &Url) -> Url {
-    let path = url.path();
-    let slash = if path.ends_with('/') { "" } else { "/" };
-    url.with_path(&format!("{path}{slash}"))
-}
-
 /// The directory above, and the name in it; `None` of the root.
 fn parent(url: &Url) -> Option<(Url, Vec<u8>)> {
     let path = url.path().trim_end_matches('/');
@@ -234,7 +227,7 @@ impl Inner {
         }
     }
 
-    /// The length of a file as it is listed, if that is exact and can be found out. Errors are no answer
+    /// The length of a file as it is listed, if that is exact and can be found out. Errors are no response
     /// here: whoever opens the file meets them.
     pub(super) async fn listed_size(&self, path: &RelPath) -> Option<u64> {
         match self.manner {
@@ -270,29 +263,35 @@ impl Inner {
     }
 
     pub(super) async fn look_by_head(&self, path: &RelPath) -> Result<Entry> {
-        let mut ask = Ask::new(Method::HEAD, self.url(path), "access");
-        ask = ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        if let Some((head, _)) = self.exchange().among_others(&ask, 0).await
-            && let Ok(facts) = Facts::of(&head, "access")
-            && facts.size.is_some()
-            && facts.is_as_stored([&ask.url, &head.url])
-            && !head.url.path().ends_with('/')
-        {
-            return Ok(facts.entry(path));
+        let mut request = Request::new(Method::HEAD, self.url(path), "access");
+        request = request.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let response = self.exchange().small(&request, 0).await?;
+        if !response.status.is_success() {
+            return Err(error::of_status(response.status, "access", &response.url));
         }
-        let answer = self.exchange().patiently(&ask).await?;
-        if !answer.status.is_success() {
-            return Err(error::of_status(answer.status, "access", &answer.url));
-        }
-        if answer.url.path().ends_with('/') {
+        if response.url.path().ends_with('/') {
             return Ok(Entry::new(path.clone(), EntryKind::Directory, 0));
         }
-        let facts = Facts::of(&answer, "access")?;
+        let facts = Facts::of(&response, "access")?;
         let mut entry = facts.entry(path);
-        if !facts.is_as_stored([&ask.url, &answer.url]) {
+        if !facts.is_as_stored([&request.url, &response.url]) {
             // How long it is when it is decoded is known at its end.
             entry.size = UNKNOWN_SIZE;
         }
         Ok(entry)
+    }
+
+    /// That what `path` would be in is a directory.
+    pub(super) async fn check_parent(&self, path: &RelPath, operation: &'static str) -> Result<()> {
+        let Some(parent) = path.parent() else { return Ok(()) };
+        if self.directories.has(&parent) || !self.quirks.moves {
+            return Ok(());
+        }
+        let kind = match self.look_by_properties(&parent, operation).await? {
+            Some(entry) if entry.is_dir() => return Ok(()),
+            Some(_) => ErrorKind::NotADirectory,
+            None => ErrorKind::NotFound,
+        };
+        Err(Error::new(kind, operation).at(self.location.display(&parent)))
     }
 }

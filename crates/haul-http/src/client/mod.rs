@@ -1,13 +1,14 @@
 //! The client: from a URL to files that are read by ranges and written by streams.
 //!
 //! ```text
-//! HttpHost ── exchange (sign-in, redirects, what may be asked again) ── lanes (connections) ── connect
-//!    │                                                                                  (TCP, proxy, TLS)
-//!    └ HttpStorage: stat, list, open → HttpFile, create → Upload
+//! HttpStorage: stat, list, open → HttpFile, create → Upload
+//!    │
+//! following (redirects, sign-in, what is sent again) → exchange (which connection, which header fields)
+//!    │
+//! transport ┬ leases (one request at a time)       ┐
+//!           └ pipes  (any number, pipelined)       ┴→ connect (TCP, proxy, TLS) → pipe: writer, reader → Response
 //! ```
 
-mod answer;
-mod ask;
 mod auth;
 mod body;
 mod change;
@@ -20,30 +21,43 @@ mod error;
 mod exchange;
 mod facts;
 mod file;
+mod following;
+mod framing;
+mod head;
 mod headers;
 mod host;
+mod inner;
 mod jar;
-mod lanes;
+mod leases;
 mod list;
+mod load;
 mod look;
+mod moves;
 mod moving;
 mod options;
 mod page_cache;
+mod pauses;
+mod payload;
 mod pipe;
 mod pipes;
 mod privacy;
 mod proxy;
+mod queued;
 mod quirks;
+mod reader;
 mod reading;
 mod remote;
-mod sending;
+mod request;
+mod response;
 mod signing;
-mod source;
 mod space;
 mod speed;
 mod storage;
 mod trailing_check;
+mod transport;
 mod upload;
+mod walks;
+mod writer;
 
 pub use file::HttpFile;
 pub use headers::{HeaderError, Headers};

@@ -13,19 +13,12 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use haul_storage::{Entry, Error, ErrorKind, RelPath, Result, Retry};
-use http::{HeaderValue, StatusCode};
-
-use super::change::MOVED;
-use super::dav::{DESTINATION, OVERWRITE, method};
-use super::error;
-use super::exchange::Ask;
-use super::storage::Inner;
-use crate::parse::{Url, WebScheme};
+use haul_storage::RelPath;
+use http::StatusCode;
 
 /// How it is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+pub enum Form {
     /// The URL that was asked for.
     Url,
     /// Its path alone.
@@ -58,7 +51,8 @@ impl Moving {
         self.missing.load(Ordering::Relaxed) || self.refused().contains(path)
     }
 
-    fn refuses(&self, path: &RelPath, status: StatusCode) {
+    /// All forms were refused for `path`.
+    pub fn refuses(&self, path: &RelPath, status: StatusCode) {
         if matches!(status.as_u16(), 405 | 501) {
             self.missing.store(true, Ordering::Relaxed);
             return;
@@ -72,101 +66,30 @@ impl Moving {
 
     /// The server has taken `path` under its name. If it refused to move it there, it moves nothing.
     pub fn is_stored(&self, path: &RelPath) {
-        if self.refused().remove(path) && !self.proven.load(Ordering::Relaxed) {
+        if self.refused().remove(path) && !self.is_proven() {
             self.missing.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Whether a form is known to be taken.
+    pub fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::Relaxed)
     }
 
     fn refused(&self) -> MutexGuard<'_, HashSet<RelPath>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn forms(&self) -> &'static [Form] {
+    /// The forms that may be taken.
+    pub fn forms(&self) -> &'static [Form] {
         let first = usize::from(self.form.load(Ordering::Relaxed));
         FORMS.get(first..).unwrap_or_default()
     }
 
-    fn is_taken(&self, form: Form) {
+    /// The server has taken one.
+    pub fn is_taken(&self, form: Form) {
         let at = FORMS.iter().position(|known| *known == form).unwrap_or_default();
         self.form.store(u8::try_from(at).unwrap_or_default(), Ordering::Relaxed);
         self.proven.store(true, Ordering::Relaxed);
     }
-}
-
-impl Inner {
-    /// Whether `path` gets its name by MOVE.
-    pub(super) fn moves(&self, path: &RelPath) -> bool {
-        self.quirks.moves && !self.moving.is_refused(path)
-    }
-
-    /// Asks for a MOVE or COPY of `source` to `to`. `overwrite` is `T` or `F`.
-    ///
-    /// # Errors
-    /// `Unsupported` if the server takes no form of it; [`Moving::is_refused`] is true then for MOVE.
-    pub(super) async fn tell_where(
-        &self,
-        name: &'static str,
-        source: &Entry,
-        to: &RelPath,
-        overwrite: &'static str,
-    ) -> Result<()> {
-        let operation = if name == "MOVE" { "rename" } else { "copy" };
-        // nginx wants a slash behind both of them, or neither.
-        let (from, target) = match source.is_dir() {
-            true => (self.directory_url(&source.path), self.directory_url(to)),
-            false => (self.url(&source.path), self.url(to)),
-        };
-        let mut refused = None;
-        for form in self.moving.forms() {
-            let Some(text) = written(&target, *form) else { continue };
-            let destination = HeaderValue::try_from(text).map_err(|_| {
-                let error = Error::new(ErrorKind::InvalidInput, operation);
-                error.at(&target).because("its URL is no URL")
-            })?;
-            let mut ask = Ask::new(method(name), from.clone(), operation)
-                .with(DESTINATION, destination)
-                .with(OVERWRITE, HeaderValue::from_static(overwrite));
-            ask.patience = Some(MOVED);
-            let (status, url) = self.told(&ask).await?;
-            if status.is_success() {
-                self.moving.is_taken(*form);
-                return Ok(());
-            }
-            let error = error::of_status(status, operation, &url);
-            if self.moving.proven.load(Ordering::Relaxed) || !may_be_the_form(status) {
-                return Err(error);
-            }
-            refused.get_or_insert((status, error));
-        }
-        let at = || self.location.display(to);
-        let Some((status, error)) = refused else {
-            return Err(Error::new(ErrorKind::Unsupported, operation).at(at()));
-        };
-        // A proxy whose server is away says the same of everything.
-        if self.look_by_properties(&source.path, operation).await?.is_none() || name != "MOVE" {
-            return Err(error.at(at()));
-        }
-        self.moving.refuses(to, status);
-        Err(Error::new(ErrorKind::Unsupported, operation)
-            .at(at())
-            .because(format!("the server refuses to move files ({status})"))
-            .with_retry(Retry::FromStart))
-    }
-}
-
-/// A destination in one of its forms; `None` if that is the same as another one.
-fn written(target: &Url, form: Form) -> Option<String> {
-    match form {
-        Form::Url => Some(target.absolute()),
-        Form::Path => Some(target.path().to_owned()),
-        Form::Plain if target.origin.scheme() == WebScheme::Https => {
-            Some(target.absolute().replacen("https:", "http:", 1))
-        }
-        Form::Plain => None,
-    }
-}
-
-/// Whether a status may be about the way in which the destination is written.
-fn may_be_the_form(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 400 | 405 | 415 | 501 | 502)
 }

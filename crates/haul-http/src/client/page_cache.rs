@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::answer::Head;
+use super::head::Head;
 use crate::parse::Url;
 
 /// What is older is asked for anew.
@@ -18,7 +18,7 @@ const MOST: usize = 4;
 
 /// The pages, oldest first.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct PageCache {
     pages: Mutex<VecDeque<(Url, Instant, Page)>>,
 }
 
@@ -31,7 +31,7 @@ pub struct Page {
     pub body: Bytes,
 }
 
-impl Kept {
+impl PageCache {
     /// Keeps the page of a directory.
     pub fn keep(&self, directory: Url, page: Page) {
         let mut pages = self.lock();

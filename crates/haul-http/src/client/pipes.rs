@@ -14,10 +14,12 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::body::Payload;
 use super::connect::{Connected, Connector, Link};
 use super::facts::bytes_of;
-use super::pipe::{Part, Pipe};
+use super::load::Load;
+use super::pipe::Pipe;
+use super::reader::Surroundings;
+use super::response::Pending;
 use super::speed::{AT_ONCE, ENOUGH_FOR_SLOW, JUDGED_AFTER, Speed};
 use crate::parse::{Origin, Url};
 
@@ -80,9 +82,9 @@ struct Opener {
 #[derive(Debug)]
 struct Prefetch {
     url: Url,
-    request: Request<Payload>,
+    request: Request<()>,
     since: Instant,
-    parts: Vec<(Range, Part)>,
+    parts: Vec<(Range, Pending)>,
 }
 
 impl Pipes {
@@ -109,13 +111,13 @@ impl Pipes {
     }
 
     /// Says what new lanes are to ask for at once: one piece of a file each, from the second on.
-    pub fn prefetch(&self, url: Url, request: Request<Payload>) {
+    pub fn prefetch(&self, url: Url, request: Request<()>) {
         let prefetch = Prefetch { url, request, since: Instant::now(), parts: Vec::new() };
         self.pool.with(|opener, _, _| opener.prefetch = Some(prefetch));
     }
 
     /// The pieces of a file that have been asked for, in order.
-    pub fn prefetched(&self, url: &Url) -> Vec<(Range, Part)> {
+    pub fn prefetched(&self, url: &Url) -> Vec<(Range, Pending)> {
         let prefetch = self.pool.with(|opener, _, _| opener.prefetch.take());
         prefetch
             .filter(|prefetch| prefetch.url == *url)
@@ -154,11 +156,11 @@ impl Pipes {
     /// No lane is open and none can be opened.
     pub async fn ask(
         &self,
-        request: &Request<Payload>,
+        request: &Request<()>,
         url: &Url,
         expected: u64,
         body: &Block,
-    ) -> Result<(Part, Arc<Pipe>)> {
+    ) -> Result<(Pending, Arc<Pipe>)> {
         // What is sent is announced by its answer alone: nothing is known of it meanwhile.
         let when_full = if body.is_empty() { WhenFull::Wait } else { WhenFull::WaitForNew };
         let ask = |lane: &Arc<Pipe>| (lane.ask(request, url, expected, body), Arc::clone(lane));
@@ -166,7 +168,7 @@ impl Pipes {
     }
 
     /// Asks behind everything that has been asked on the lanes that are open.
-    pub fn ask_on_all(&self, request: &Request<Payload>, url: &Url) -> Vec<Part> {
+    pub fn ask_on_all(&self, request: &Request<()>, url: &Url) -> Vec<Pending> {
         let open = self.pool.with(|_, open, _| open.to_vec());
         open.iter().map(|lane| lane.ask(request, url, 0, &Block::new())).collect()
     }
@@ -225,9 +227,9 @@ impl Connect for Opener {
         if let Some(receive_budget) = receive_budget {
             connected.stream.feed(receive_budget);
         }
-        let waits = self.connector.waits(&self.origin);
         let (buffers, changed) = (self.buffers.clone(), Arc::clone(changed));
-        let pipe = Pipe::start(connected, buffers, waits, changed, &self.runtime);
+        let host = self.connector.host(&self.origin);
+        let pipe = Pipe::start(connected, Surroundings { buffers, changed, host }, &self.runtime);
         self.ask_ahead(&pipe);
         Arc::new(pipe)
     }
@@ -246,11 +248,11 @@ impl Connect for Opener {
 
 impl SharedLane for Pipe {
     fn load(&self) -> u64 {
-        self.load()
+        Load::load(self)
     }
 
     fn outstanding(&self) -> u64 {
-        self.outstanding()
+        Load::outstanding(self)
     }
 
     fn rtt(&self) -> Option<Duration> {

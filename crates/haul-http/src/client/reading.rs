@@ -12,8 +12,8 @@ use haul_storage::{Block, Error, ErrorKind, Range, Result};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use super::body::Body;
 use super::remote::Remote;
-use super::source::{Kept, Source, gather};
 
 /// Bytes of a block, if they come soon enough.
 const BLOCK: usize = 512 << 10;
@@ -32,7 +32,7 @@ const LEAST: u64 = 8 << 10;
 pub struct Reading {
     file: Arc<Remote>,
     wanted: Range,
-    current: Option<Kept>,
+    current: Option<Body>,
     watch: Watch,
     /// What comes after the current part, asked for meanwhile, in order.
     following: VecDeque<Following>,
@@ -40,7 +40,7 @@ pub struct Reading {
 
 struct Following {
     from: u64,
-    asking: JoinHandle<Result<Kept>>,
+    asking: JoinHandle<Result<Body>>,
 }
 
 impl Drop for Following {
@@ -78,14 +78,14 @@ impl Reading {
                     part
                 }
             };
-            let kept = self.current.insert(part);
-            block = std::mem::take(&mut kept.ahead);
+            let body = self.current.insert(part);
+            block = std::mem::take(&mut body.ahead);
             // A body whose length is not said may be longer than the part that it says it is.
-            let until = self.wanted.end().min(kept.range.end());
+            let until = self.wanted.end().min(body.range.end());
             let most = until.saturating_sub(self.wanted.start());
             let most = usize::try_from(most).unwrap_or(usize::MAX);
             if block.is_empty() {
-                let gathering = gather(&mut kept.source, &mut block, most.min(BLOCK));
+                let gathering = body.gather(&mut block, most.min(BLOCK));
                 let waited = timeout(self.watch.left(), gathering).await;
                 if waited.is_err() && block.is_empty() {
                     self.divide();
@@ -104,25 +104,21 @@ impl Reading {
         if self.watch.left().is_zero() {
             self.divide();
         }
-        let is_done = |kept: &mut Kept| self.wanted.start() >= kept.range.end();
-        if let Some(Kept { source: Source::Answer(answer), .. }) = self.current.take_if(is_done) {
-            // What says that a body in chunks has ended is still to come.
-            tokio::spawn(answer.drain());
-        }
+        self.current.take_if(|body| self.wanted.start() >= body.range.end());
         Ok(Some(block))
     }
 
     /// The current part has no more bytes.
     fn ended(&self) -> Result<Option<Block>> {
-        let Some(kept) = &self.current else { return Ok(None) };
+        let Some(body) = &self.current else { return Ok(None) };
         if self.file.size().is_none() {
             // That is its end: a body that is cut off is an error before.
             return Ok(None);
         }
-        Err(Error::new(ErrorKind::Unreachable, "read").at(kept.source.url()).because(format!(
+        Err(Error::new(ErrorKind::Unreachable, "read").at(&body.response.url).because(format!(
             "the response ended at byte {}, expected {}",
             self.wanted.start(),
-            kept.range.end()
+            body.range.end()
         )))
     }
 
@@ -131,18 +127,18 @@ impl Reading {
     fn divide(&mut self) {
         let rate = self.watch.bytes as f64 / self.watch.since.elapsed().as_secs_f64();
         (self.watch.since, self.watch.bytes) = (Instant::now(), 0);
-        let Some(kept) = &mut self.current else { return };
-        if !matches!(kept.source, Source::Part(..)) || !self.file.is_ranged() {
+        let Some(body) = &mut self.current else { return };
+        if !body.response.is_shared() || !self.file.is_ranged() {
             return;
         }
         let best = self.file.best_rate(rate);
-        let rest = Range::between(self.wanted.start(), kept.range.end().min(self.wanted.end()));
+        let rest = Range::between(self.wanted.start(), body.range.end().min(self.wanted.end()));
         if rest.len() < LEAST || rest.len() as f64 <= rate * LATE || !self.file.has_idle_lane() {
             return;
         }
         let stays = rest.len() as f64 * rate / (rate + best).max(1.0);
         let (stays, moved) = rest.split_at(stays as u64);
-        kept.range = Range::between(kept.range.start(), stays.end());
+        body.range = Range::between(body.range.start(), stays.end());
         self.following.push_front(Following {
             from: moved.start(),
             asking: tokio::spawn(Arc::clone(&self.file).ask(moved)),
@@ -154,7 +150,7 @@ impl Reading {
     }
 
     /// The part that begins where something is wanted.
-    async fn next_part(&mut self) -> Result<Kept> {
+    async fn next_part(&mut self) -> Result<Body> {
         let start = self.wanted.start();
         if self.following.front().is_some_and(|following| following.from == start)
             && let Some(mut following) = self.following.pop_front()
@@ -165,19 +161,19 @@ impl Reading {
             });
         }
         loop {
-            let (kept, until) = self.file.take_kept(start);
-            let Some(kept) = kept else { break };
-            // What was kept ends somewhere, and what comes then is asked for meanwhile.
+            let (prefetched, until) = self.file.take_prefetched(start);
+            let Some(prefetched) = prefetched else { break };
+            // What was prefetched ends somewhere, and what comes then is asked for meanwhile.
             let rest = Range::between(until, self.wanted.end());
             if !rest.is_empty() && self.file.is_ranged() && self.following.is_empty() {
                 let asking = tokio::spawn(Arc::clone(&self.file).ask(rest));
                 self.following.push_back(Following { from: rest.start(), asking });
             }
-            if let Some(kept) = Arc::clone(&self.file).looked_at(kept).await {
-                return Ok(kept);
+            if let Some(body) = Arc::clone(&self.file).looked_at(prefetched).await {
+                return Ok(body);
             }
             // It was not what it should have been: it is asked for as if it had never been.
-            self.file.forget_kept();
+            self.file.forget_prefetched();
             self.following.clear();
         }
         Arc::clone(&self.file).ask(self.wanted).await

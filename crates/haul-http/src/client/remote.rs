@@ -8,13 +8,14 @@ use haul_storage::{Block, Error, ErrorKind, Identity, Range, Result, Retry, UNKN
 use http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
 use http::{HeaderValue, Method, StatusCode};
 
-use super::answer::{Answer, Head};
-use super::decoded::Decoded;
+use super::body::{Body, Prefetched};
 use super::error;
-use super::exchange::{Ask, Exchange, LOST_MOST, may_pass};
+use super::exchange::{Exchange, LOST_MOST};
 use super::facts::{Facts, bytes_of, check_part};
-use super::pipe::Broken;
-use super::source::{Kept, Source};
+use super::following::may_pass;
+use super::head::{Broken, Head};
+use super::request::Request;
+use super::response::Response;
 use super::trailing_check::TrailingCheck;
 use crate::parse::Url;
 
@@ -37,27 +38,28 @@ pub struct Remote {
     pub(super) ranged: AtomicBool,
     /// Parts that came since the server last sent the whole file instead.
     pub(super) parts: AtomicU64,
-    /// The server does not say how long its answers are: they end with a chunk or the connection, and
-    /// none can be asked for behind another.
+    /// The server does not say how long its responses are: they end with the connection, and none can be asked
+    /// for behind another.
     pub(super) alone: AtomicBool,
-    pub(super) kept: Mutex<Vec<Kept>>,
+    /// What came with opening it.
+    pub(super) prefetched: Mutex<Vec<Prefetched>>,
     pub(super) behind: TrailingCheck,
     /// The most that a part has carried, in bytes per second.
     pub(super) best: AtomicU64,
 }
 
 impl Remote {
-    /// Which version an answer is of, if it is another one than is being read. Where it says less than
+    /// Which version a response is of, if it is another one than is being read. Where it says less than
     /// what is known there is less to compare.
-    pub(super) fn other_version(&self, answer: &Head) -> Result<Option<Identity>> {
-        let mut now = Facts::of(answer, "access")?;
+    pub(super) fn other_version(&self, response: &Head) -> Result<Option<Identity>> {
+        let mut now = Facts::of(response, "access")?;
         now.size = now.size.or(self.facts.size);
         now.modified = now.modified.or(self.facts.modified);
         now.tag = now.tag.or_else(|| self.facts.tag.clone());
         Ok(self.facts.differs(&now).map(|_| now.identity()))
     }
 
-    pub(super) async fn ask(self: Arc<Self>, range: Range) -> Result<Kept> {
+    pub(super) async fn ask(self: Arc<Self>, range: Range) -> Result<Body> {
         if !self.is_ranged() {
             return self.pass_over(range).await;
         }
@@ -67,43 +69,42 @@ impl Remote {
                 return self.ask_alone(range).await;
             }
             let found = self.found();
-            let ask = part(&found, range, self.facts.if_range());
-            let (mut part, lane) = self.exchange.part(&ask, range.len()).await?;
+            let request = part(&found, range, self.facts.if_range());
+            let (pending, lane) = self.exchange.part(&request, range.len()).await?;
             let is_last = Some(range.end()) == self.facts.size;
             self.behind.part_asked(&self.exchange, &found, &lane, is_last).await?;
-            let head = match part.head().await {
-                Ok(head) => head,
+            let response = match pending.head().await {
+                Ok(response) => response,
                 // Servers end a connection after so many requests (nginx 1000, Apache 100), or rest.
-                Err(Broken::Lost) if lost < LOST_MOST => {
+                Err(Broken::Lost { .. }) if lost < LOST_MOST => {
                     lost += 1;
                     continue;
                 }
                 Err(broken) => return Err(error::of_broken(&broken, "read", &found)),
             };
-            self.exchange.jar().learn(&head);
-            match head.status.as_u16() {
+            self.exchange.jar().learn(&response);
+            match response.status.as_u16() {
                 // As many lanes as there are now are too many, but others go on.
                 429 | 503 => {
-                    self.exchange.busy(&head);
+                    self.exchange.busy(&response);
                     refusals += 1;
-                    let others = self.exchange.pipes(&found.origin).refused(&lane);
+                    let others = self.exchange.transport().pipes(&found.origin).refused(&lane);
                     if !others || refusals > REFUSALS_MOST {
-                        return Err(error::of_status(head.status, "read", &found));
+                        return Err(error::of_status(response.status, "read", &found));
                     }
                 }
                 // Who we are, and where it is, is found out by a request of its own.
                 300..=399 | 401 | 403 | 404 | 407 | 410 => return self.ask_alone(range).await,
                 _ => {
-                    if may_pass(head.status) {
-                        return Err(error::of_status(head.status, "read", &found));
+                    if may_pass(response.status) {
+                        return Err(error::of_status(response.status, "read", &found));
                     }
-                    self.check_part(&head, range)?;
-                    if head.length().is_none() {
+                    self.check_part(&response, range)?;
+                    if response.is_until_close() {
                         self.alone.store(true, Ordering::Relaxed);
                         continue;
                     }
-                    let source = Source::Part(part, found);
-                    return Ok(Kept { source, range, ahead: Block::new() });
+                    return Ok(Body::new(response, range));
                 }
             }
         }
@@ -115,11 +116,11 @@ impl Remote {
 
     /// Checks a part. A server that sends the whole file instead, and no part between that and the last
     /// time that it did, has no parts of this file; it is read from its beginning from then on.
-    fn check_part(&self, answer: &Head, range: Range) -> Result<()> {
-        let outcome = check_part(answer, range, &self.facts);
+    fn check_part(&self, response: &Head, range: Range) -> Result<()> {
+        let outcome = check_part(response, range, &self.facts);
         match &outcome {
             Ok(()) => _ = self.parts.fetch_add(1, Ordering::Relaxed),
-            Err(error) if answer.status == StatusCode::OK && error.retry() == Retry::Later => {
+            Err(error) if response.status == StatusCode::OK && error.retry() == Retry::Later => {
                 if self.parts.swap(0, Ordering::Relaxed) == 0 {
                     self.ranged.store(false, Ordering::Relaxed);
                     self.exchange.refuses_ranges(&self.url);
@@ -131,75 +132,76 @@ impl Remote {
     }
 
     /// Asks the server that the user knows.
-    async fn ask_alone(&self, range: Range) -> Result<Kept> {
-        let ask = part(&self.url, range, self.facts.if_range());
-        let answer = self.exchange.once(&ask).await?;
-        if may_pass(answer.status) {
-            let error = error::of_status(answer.status, "read", &answer.url);
-            answer.drain().await;
+    async fn ask_alone(&self, range: Range) -> Result<Body> {
+        let request = part(&self.url, range, self.facts.if_range());
+        let response = self.exchange.once(&request).await?;
+        if may_pass(response.status) {
+            let error = error::of_status(response.status, "read", &response.url);
             return Err(error);
         }
-        self.check_part(&answer, range)?;
-        *self.lock_found() = answer.url.clone();
-        Ok(Kept { source: Source::Answer(answer), range, ahead: Block::new() })
+        self.check_part(&response, range)?;
+        *self.lock_found() = response.url.clone();
+        Ok(Body::new(response, range))
     }
 
-    /// The piece that was kept and begins at `start`, and where the last of those ends that follow
+    /// The piece that was prefetched and begins at `start`, and where the last of those ends that follow
     /// each other from there.
-    pub(super) fn take_kept(&self, start: u64) -> (Option<Kept>, u64) {
-        let mut all = self.kept();
-        let found = all.iter().position(|kept| kept.range.start() == start);
-        let kept = found.map(|at| all.remove(at)).filter(|kept| !kept.range.is_empty());
-        let mut until = kept.as_ref().map_or(start, |kept| kept.range.end());
-        while let Some(next) = all.iter().find(|kept| kept.range.start() == until) {
-            if next.range.is_empty() {
+    pub(super) fn take_prefetched(&self, start: u64) -> (Option<Prefetched>, u64) {
+        let mut all = self.prefetched();
+        let found = all.iter().position(|one| one.range().start() == start);
+        let taken = found.map(|at| all.remove(at)).filter(|one| !one.range().is_empty());
+        let mut until = taken.as_ref().map_or(start, |taken| taken.range().end());
+        while let Some(next) = all.iter().map(Prefetched::range).find(|next| next.start() == until)
+        {
+            if next.is_empty() {
                 break;
             }
-            until = next.range.end();
+            until = next.end();
         }
-        (kept, until)
+        (taken, until)
     }
 
-    pub(super) fn forget_kept(&self) {
-        self.kept().clear();
+    pub(super) fn forget_prefetched(&self) {
+        self.prefetched().clear();
     }
 
     /// Looks at the head of what was asked for before anything was known of the file.
-    pub(super) async fn looked_at(self: Arc<Self>, kept: Kept) -> Option<Kept> {
-        let Kept { source, range, ahead } = kept;
-        let Source::Foreseen(mut part, url) = source else {
-            return Some(Kept { source, range, ahead });
+    pub(super) async fn looked_at(self: Arc<Self>, prefetched: Prefetched) -> Option<Body> {
+        let (range, pending) = match prefetched {
+            Prefetched::Body(body) => return Some(body),
+            Prefetched::Pending(range, pending) => (range, pending),
         };
-        let head = match part.head().await {
+        let response = match pending.head().await {
             // Its lane has ended, and the others go on.
-            Err(Broken::Lost) => return self.ask(range).await.ok(),
-            head => head.ok()?,
+            Err(Broken::Lost { .. }) => return self.ask(range).await.ok(),
+            response => response.ok()?,
         };
-        // A pipe cannot tell where such an answer ends.
-        head.length()?;
-        check_part(&head, range, &self.facts).ok()?;
-        Some(Kept { source: Source::Part(part, url), range, ahead })
+        // Such a response is not read on a shared connection.
+        if response.is_until_close() || check_part(&response, range, &self.facts).is_err() {
+            return None;
+        }
+        Some(Body::new(response, range))
     }
 
     /// From a server that sends only whole files: what is before the range is read and thrown away.
-    async fn pass_over(&self, range: Range) -> Result<Kept> {
-        let mut answer = self.exchange.once(&whole(&self.found())).await?;
-        if !answer.status.is_success() {
-            return Err(error::of_status(answer.status, "read", &answer.url));
+    async fn pass_over(&self, range: Range) -> Result<Body> {
+        let response = self.exchange.once(&whole(&self.found())).await?;
+        if !response.status.is_success() {
+            return Err(error::of_status(response.status, "read", &response.url));
         }
-        let now = Facts::of(&answer, "read")?;
-        self.facts.check_coding(&now, &answer.url)?;
+        let now = Facts::of(&response, "read")?;
+        self.facts.check_coding(&now, &response.url)?;
         if let Some(how) = self.facts.differs(&now) {
             return Err(Error::new(ErrorKind::Changed, "read")
-                .at(&answer.url)
+                .at(&response.url)
                 .because(format!("it has changed: {how}")));
         }
-        answer.hold();
-        let mut source = source_of(answer, &now, self.decoded)?;
+        response.hold();
+        let mut response = decoded(response, &now, self.decoded)?;
         let mut at = 0;
         let mut ahead = Block::new();
         while at < range.start() {
-            let Some(bytes) = source.next().await? else { break };
+            let Some(bytes) = response.next("read").await? else { break };
             let end = at + bytes.len() as u64;
             if end > range.start() {
                 let skipped = usize::try_from(range.start() - at).unwrap_or(usize::MAX);
@@ -208,7 +210,7 @@ impl Remote {
             at = end;
         }
         let range = Range::between(range.start(), self.size.unwrap_or(UNKNOWN_SIZE));
-        Ok(Kept { source, range, ahead })
+        Ok(Body { response, range, ahead })
     }
 
     pub(super) fn found(&self) -> Url {
@@ -234,38 +236,40 @@ impl Remote {
 
     /// Whether a lane that parts are asked for on has nothing to do.
     pub(super) fn has_idle_lane(&self) -> bool {
-        self.exchange.pipes(&self.found().origin).has_idle()
+        self.exchange.transport().pipes(&self.found().origin).has_idle()
     }
 
     fn lock_found(&self) -> MutexGuard<'_, Url> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn prefetched(&self) -> MutexGuard<'_, Vec<Prefetched>> {
+        self.prefetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 /// A part of a file, if it is still the version that is known.
-pub fn part(url: &Url, range: Range, version: Option<HeaderValue>) -> Ask {
-    let ask = whole(url);
-    let ask = match HeaderValue::try_from(bytes_of(range)) {
-        Ok(bytes) => ask.with(RANGE, bytes),
-        Err(_) => ask,
+pub fn part(url: &Url, range: Range, version: Option<HeaderValue>) -> Request {
+    let request = whole(url);
+    let request = match HeaderValue::try_from(bytes_of(range)) {
+        Ok(bytes) => request.with(RANGE, bytes),
+        Err(_) => request,
     };
     match version {
-        Some(version) => ask.with(IF_RANGE, version),
-        None => ask,
+        Some(version) => request.with(IF_RANGE, version),
+        None => request,
     }
 }
-/// The body of an answer that is a whole file.
-pub fn source_of(answer: Answer, facts: &Facts, decoded: bool) -> Result<Source> {
+
+/// A response that is a whole file, `decoded` if that is wanted.
+pub fn decoded(response: Response, facts: &Facts, decoded: bool) -> Result<Response> {
     match facts.coding.as_ref().filter(|_| decoded) {
-        Some(coding) => Ok(Source::Decoded(Box::new(Decoded::new(answer, coding)?))),
-        None => Ok(Source::Answer(answer)),
+        Some(coding) => response.decoded(coding),
+        None => Ok(response),
     }
 }
+
 /// All of a file, as it is.
-pub fn whole(url: &Url) -> Ask {
-    let ask = Ask::new(Method::GET, url.clone(), "read");
-    ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+pub fn whole(url: &Url) -> Request {
+    let request = Request::new(Method::GET, url.clone(), "read");
+    request.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
 }

@@ -14,8 +14,8 @@ use haul_storage::{Error, ErrorKind, Result};
 use http::Method;
 use http::header::AUTHORIZATION;
 
-use super::answer::Head;
 use super::auth::{Said, SignIn, Trial};
+use super::head::Head;
 use super::options::HttpOptions;
 use super::privacy::Privacy;
 use crate::parse::netrc::Netrc;

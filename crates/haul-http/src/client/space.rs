@@ -3,7 +3,7 @@
 use haul_storage::{RelPath, Result, Space};
 
 use super::dav;
-use super::storage::{Inner, Manner};
+use super::inner::{Inner, Manner};
 
 /// The space where `path` is or would be; `None` if the server does not tell it. Each directory may have a quota of
 /// its own, so which of them share it is not known.

@@ -4,9 +4,8 @@
 //! own. A WebDAV storage leaves ETags out of identities, see [`super::dav::entry`]; they are still
 //! compared while a file is read.
 
-use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -19,60 +18,25 @@ use haul_storage::{
 
 use super::directories::Directories;
 use super::error;
-use super::exchange::Exchange;
 use super::facts::Facts;
 use super::file::{Codings, HttpFile, Opened};
 use super::host::HttpHost;
+use super::inner::{Files, Inner, Manner};
 use super::list::index;
-use super::look::with_slash;
 use super::moving::Moving;
 use super::quirks::{Quirks, of_web};
 use super::remote::whole;
 use super::space;
 use super::upload;
 use crate::parse::Url;
-use crate::parse::href::encode_path;
 
 /// Directories, one in the other, in which a file is looked for that says whether it has parts.
 const PROBED: usize = 4;
-
-/// What is at the other end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
-    /// Files that can be read, and pages that list them.
-    Web,
-    /// WebDAV (RFC 4918).
-    Dav,
-}
 
 /// A directory of a server.
 #[derive(Debug)]
 pub struct HttpStorage {
     pub(super) inner: Arc<Inner>,
-}
-
-/// What the storage and its listings share.
-#[derive(Debug)]
-pub struct Inner {
-    pub(super) host: Arc<HttpHost>,
-    pub(super) location: Location,
-    /// The directory; it ends with a slash.
-    pub(super) root: Url,
-    pub(super) manner: Manner,
-    pub(super) quirks: Quirks,
-    pub(super) capabilities: Capabilities,
-    /// Where the journals of uploads are, on this machine.
-    pub(super) journals: Option<PathBuf>,
-    /// What is known of its MOVE.
-    pub(super) moving: Moving,
-    /// Directories that are known to be there.
-    pub(super) directories: Directories,
-    /// Files that were opened when they were looked at, for who opens them next.
-    opened: Mutex<HashMap<RelPath, HttpFile>>,
-    /// URLs that are not what the path says: of what was given with a query.
-    given: Mutex<HashMap<RelPath, Url>>,
-    /// Files that the user named. To look at one of them again does not take the page of its directory.
-    named: Mutex<HashSet<RelPath>>,
 }
 
 impl HttpStorage {
@@ -114,7 +78,7 @@ impl HttpStorage {
             if let Some(file) = file {
                 let url = self.inner.url(&file.path);
                 return match HttpFile::open(self.inner.exchange(), &url, true).await {
-                    // A file that fits into one answer may be sent whole for all that.
+                    // A file that fits into one response may be sent whole for all that.
                     Ok(Opened::File(file)) => {
                         Some(file.is_ranged() || file.facts().ranged == Some(true))
                     }
@@ -162,9 +126,7 @@ impl HttpStorage {
                 journals,
                 moving: Moving::default(),
                 directories: Directories::default(),
-                opened: Mutex::default(),
-                given: Mutex::default(),
-                named: Mutex::default(),
+                files: Files::default(),
             }),
         })
     }
@@ -190,41 +152,6 @@ impl HttpStorage {
 }
 
 impl Inner {
-    pub(super) fn exchange(&self) -> &Arc<Exchange> {
-        self.host.exchange()
-    }
-
-    /// The URL of a file.
-    pub(super) fn url(&self, path: &RelPath) -> Url {
-        let usual = |root: &Url, below: &[u8]| {
-            let slash = if root.path().ends_with('/') { "" } else { "/" };
-            root.with_path(&format!("{}{slash}{}", root.path(), encode_path(below)))
-        };
-        let given = self.given();
-        if let Some(given) = given.get(path) {
-            return given.clone();
-        }
-        let above = |(at, _): &(&RelPath, &Url)| path.starts_with(at);
-        if let Some((at, root)) = given.iter().find(above) {
-            let below = &path.as_bytes()[at.as_bytes().len()..];
-            return usual(root, below.strip_prefix(b"/").unwrap_or(below));
-        }
-        usual(&self.root, path.as_bytes())
-    }
-
-    /// The URL of a directory, with the slash that makes it one.
-    pub(super) fn directory_url(&self, path: &RelPath) -> Url {
-        if path.is_root() {
-            return self.root.clone();
-        }
-        with_slash(&self.url(path))
-    }
-
-    /// An error that names the place as the user knows it.
-    pub(super) fn unsupported(&self, operation: &'static str, path: &RelPath) -> Error {
-        Error::new(ErrorKind::Unsupported, operation).at(self.location.display(path))
-    }
-
     /// What it means that a file cannot be read: rclone says 405 of directories.
     async fn why_unreadable(&self, error: Error, path: &RelPath) -> Error {
         let unclear = matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied);
@@ -239,25 +166,6 @@ impl Inner {
         error
     }
 
-    /// A file as the listings of its server know it.
-    fn as_listed(&self, file: HttpFile) -> HttpFile {
-        if self.manner == Manner::Dav { file.without_tag() } else { file }
-    }
-
-    fn opened(&self) -> MutexGuard<'_, HashMap<RelPath, HttpFile>> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn named(&self) -> MutexGuard<'_, HashSet<RelPath>> {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn given(&self) -> MutexGuard<'_, HashMap<RelPath, Url>> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Inner {
     /// Opens a file.
     async fn open_file(&self, path: &RelPath) -> Result<HttpFile> {
         let url = self.url(path);
@@ -270,8 +178,8 @@ impl Inner {
                 Ok(Opened::Encoded { sent_bytes }) => {
                     codings = Codings::by_length(self.listed_size(path).await, sent_bytes);
                 }
-                Ok(Opened::Page(answer)) => {
-                    answer.drain().await;
+                Ok(Opened::Page(response)) => {
+                    drop(response);
                     let error = Error::new(ErrorKind::IsADirectory, "open");
                     return Err(error.at(self.location.display(path)));
                 }
@@ -389,27 +297,20 @@ impl Storage for HttpStorage {
         if let Some(file) = opened.filter(|file| file.identity().size <= limit) {
             return file.whole().await;
         }
-        let ask = whole(&self.inner.url(path));
-        if let Some((head, bytes)) = self.inner.exchange().among_others(&ask, limit).await {
-            let facts = Facts::of(&head, "read")?;
-            if facts.is_as_stored([&ask.url, &head.url]) {
-                return Ok(self.inner.whole(&facts, bytes));
-            }
-            return self.inner.read_encoded(path, limit).await;
-        }
+        let request = whole(&self.inner.url(path));
         let at = || self.inner.location.display(path);
-        let mut answer = self.inner.exchange().patiently(&ask).await?;
-        if !answer.status.is_success() {
-            let error = error::of_status(answer.status, "read", &answer.url);
-            answer.drain().await;
+        let mut response = self.inner.exchange().small(&request, limit).await?;
+        if !response.status.is_success() {
+            let error = error::of_status(response.status, "read", &response.url);
+            drop(response);
             return Err(self.inner.why_unreadable(error, path).await);
         }
-        if answer.url.path().ends_with('/') {
+        if response.url.path().ends_with('/') {
             return Err(Error::new(ErrorKind::IsADirectory, "read").at(at()));
         }
-        let mut facts = Facts::of(&answer, "read")?;
-        if !facts.is_as_stored([&ask.url, &answer.url]) {
-            answer.drain().await;
+        let mut facts = Facts::of(&response, "read")?;
+        if !facts.is_as_stored([&request.url, &response.url]) {
+            drop(response);
             return self.inner.read_encoded(path, limit).await;
         }
         let longer = || self.inner.longer(path, limit);
@@ -417,7 +318,7 @@ impl Storage for HttpStorage {
             return Err(longer());
         }
         let mut bytes = Vec::new();
-        while let Some(next) = answer.next("read").await? {
+        while let Some(next) = response.next("read").await? {
             if (bytes.len() + next.len()) as u64 > limit {
                 return Err(longer());
             }

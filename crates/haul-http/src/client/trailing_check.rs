@@ -13,15 +13,17 @@ use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Method};
 use tokio::time::timeout;
 
-use super::exchange::{Ask, Exchange};
+use super::exchange::Exchange;
 use super::facts::Facts;
-use super::pipe::{Part, Pipe};
+use super::pipe::Pipe;
+use super::request::Request;
+use super::response::Pending;
 use crate::parse::Url;
 
 /// The questions, once the last part of a file has been asked for.
 #[derive(Debug, Default)]
 pub struct TrailingCheck {
-    asked: Mutex<Option<Vec<Part>>>,
+    asked: Mutex<Option<Vec<Pending>>>,
 }
 
 impl TrailingCheck {
@@ -51,14 +53,14 @@ impl TrailingCheck {
         timeout(patience, responses(questions)).await.ok().flatten()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<Part>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Pending>>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn responses(questions: Vec<Part>) -> Option<Vec<Facts>> {
+async fn responses(questions: Vec<Pending>) -> Option<Vec<Facts>> {
     let mut all = Vec::with_capacity(questions.len());
-    for mut question in questions {
+    for question in questions {
         let head = question.head().await.ok()?;
         if !head.status.is_success() {
             return None;
@@ -69,7 +71,7 @@ async fn responses(questions: Vec<Part>) -> Option<Vec<Facts>> {
 }
 
 /// A request for what a file is like, without its bytes.
-pub fn question(url: &Url) -> Ask {
-    let ask = Ask::new(Method::HEAD, url.clone(), "access");
-    ask.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+pub fn question(url: &Url) -> Request {
+    let request = Request::new(Method::HEAD, url.clone(), "access");
+    request.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
 }

@@ -6,12 +6,12 @@ use futures_util::{StreamExt, stream};
 use haul_storage::{Entry, EntryKind, EntryStream, Error, ErrorKind, RelPath, Result};
 use http::header::CONTENT_TYPE;
 
-use super::super::answer::Head;
 use super::super::error;
+use super::super::head::Head;
+use super::super::inner::Inner;
 use super::super::page_cache::Page;
 use super::super::remote::whole;
-use super::super::storage::Inner;
-use super::{ASKED, apart};
+use super::apart::{ASKED, apart};
 use crate::parse::Url;
 use crate::parse::href::Base;
 use crate::parse::index::{self, Index, Listed};
@@ -26,12 +26,12 @@ pub(in super::super) async fn list(
 ) -> Result<EntryStream> {
     let at = |kind| Error::new(kind, "list").at(inner.location.display(path));
     let url = inner.directory_url(path);
-    let page = match inner.exchange().kept.take(&url) {
+    let page = match inner.exchange().pages.take(&url) {
         Some(page) => page,
         None => fetch(&inner, &url).await?,
     };
     if keep {
-        inner.exchange().kept.keep(url, page.clone());
+        inner.exchange().pages.keep(url, page.clone());
     }
     let index = read(&inner, path, &page)?;
     let refused = (index.refused > 0).then(|| {
@@ -61,12 +61,12 @@ pub(in super::super) async fn listed_size(inner: &Inner, path: &RelPath) -> Opti
 /// What the page of a directory lists.
 fn read(inner: &Inner, path: &RelPath, page: &Page) -> Result<Index> {
     let at = |kind| Error::new(kind, "list").at(inner.location.display(path));
-    let Page { head: answer, body: page } = page;
-    if !answer.url.path().ends_with('/') {
+    let Page { head: response, body: page } = page;
+    if !response.url.path().ends_with('/') {
         return Err(at(ErrorKind::NotADirectory));
     }
-    let kind = answer.header(&CONTENT_TYPE).unwrap_or_default();
-    let base = Base::from_url(&answer.url).map_err(|error| error.to_string());
+    let kind = response.header(&CONTENT_TYPE).unwrap_or_default();
+    let base = Base::from_url(&response.url).map_err(|error| error.to_string());
     let base = base.map_err(|cause| at(ErrorKind::Protocol).because(cause))?;
     if !index::is_index(kind, &base, page) {
         return Err(at(ErrorKind::Unsupported)
@@ -77,16 +77,16 @@ fn read(inner: &Inner, path: &RelPath, page: &Page) -> Result<Index> {
 }
 
 async fn fetch(inner: &Inner, url: &Url) -> Result<Page> {
-    let mut ask = whole(url);
-    ask.operation = "list";
-    let mut answer = inner.exchange().patiently(&ask).await?;
-    if !answer.status.is_success() {
-        let error = error::of_status(answer.status, "list", &answer.url);
-        answer.drain().await;
+    let mut request = whole(url);
+    request.operation = "list";
+    let mut response = inner.exchange().patiently(&request).await?;
+    if !response.status.is_success() {
+        let error = error::of_status(response.status, "list", &response.url);
+        drop(response);
         return Err(error);
     }
-    let body = answer.whole("list", index::LONGEST).await?;
-    Ok(Page { head: Head::clone(&answer), body: body.into() })
+    let body = response.whole("list", index::LONGEST).await?;
+    Ok(Page { head: Head::clone(&response), body: body.into() })
 }
 
 async fn entry(inner: &Inner, directory: &RelPath, listed: Listed) -> Result<Entry> {

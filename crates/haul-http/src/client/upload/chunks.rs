@@ -27,9 +27,9 @@ use tokio::time::{Instant, sleep};
 
 use super::super::dav::{self, DESTINATION, OVERWRITE, method};
 use super::super::error;
-use super::super::exchange::Ask;
+use super::super::inner::Inner;
 use super::super::quirks::KEPT_TIMES;
-use super::super::storage::Inner;
+use super::super::request::Request;
 use super::whole::OC_MTIME;
 use crate::parse::Url;
 
@@ -46,7 +46,7 @@ const UNDER_WAY: u64 = 20 << 20;
 /// A server copies all pieces to put them together.
 const ASSEMBLED: Duration = Duration::from_secs(1800);
 
-/// Bytes of a second of that which has to be waited for unseen; how long after the answer was lost with
+/// Bytes of a second of that which has to be waited for unseen; how long after the response was lost with
 /// its connection; and how often somebody looks.
 const ASSEMBLED_PER_SECOND: u64 = 10 << 20;
 const LOST: Duration = Duration::from_secs(10);
@@ -98,7 +98,7 @@ impl ChunkUpload {
             let error = Error::new(ErrorKind::InvalidInput, "create");
             error.at(inner.location.display(path)).because("its URL is no URL")
         })?;
-        let make = Ask::new(method("MKCOL"), place.clone(), "create")
+        let make = Request::new(method("MKCOL"), place.clone(), "create")
             .with(DESTINATION, destination.clone());
         inner.tell(&make).await?;
         let piece = PIECE_LEAST.max(size.div_ceil(PIECES_MOST));
@@ -125,11 +125,11 @@ impl ChunkUpload {
         }
         sending.number += 1;
         let url = self.place.with_path(&format!("{}{:05}", self.place.path(), sending.number));
-        let mut ask = Ask::new(Method::PUT, url, "write")
+        let mut request = Request::new(Method::PUT, url, "write")
             .with(DESTINATION, self.destination.clone())
             .with(TOTAL, HeaderValue::from(self.size));
-        ask.body = piece;
-        sending.pieces.spawn(put(Arc::clone(&self.inner), ask, room));
+        request.body = piece;
+        sending.pieces.spawn(put(Arc::clone(&self.inner), request, room));
         Ok(())
     }
 
@@ -155,18 +155,18 @@ impl ChunkUpload {
             None => "F",
         };
         let url = self.place.with_path(&format!("{}.file", self.place.path()));
-        let mut ask = Ask::new(method("MOVE"), url, "commit")
+        let mut request = Request::new(method("MOVE"), url, "commit")
             .with(DESTINATION, self.destination.clone())
             .with(OVERWRITE, HeaderValue::from_static(overwrite))
             .with(TOTAL, HeaderValue::from(self.size));
         if let Some(time) = options.metadata.modified {
-            ask = ask.with(OC_MTIME, HeaderValue::from(KEPT_TIMES.kept(time).seconds));
+            request = request.with(OC_MTIME, HeaderValue::from(KEPT_TIMES.kept(time).seconds));
         }
-        ask.patience = Some(ASSEMBLED);
+        request.patience = Some(ASSEMBLED);
         let at = |error: Error| error.at(self.inner.location.display(&self.path));
         let mut is_lost = false;
         let (status, url) = loop {
-            match self.inner.told(&ask).await {
+            match self.inner.told(&request).await {
                 Ok((status, _)) if status.is_success() => return Ok(()),
                 Ok(said) => break said,
                 Err(error) if error.kind() == ErrorKind::Unreachable => {
@@ -176,7 +176,7 @@ impl ChunkUpload {
                     if is_lost {
                         return Err(at(error));
                     }
-                    // The question may have been lost as well as the answer. Many a server that is at it
+                    // The question may have been lost as well as the response. Many a server that is at it
                     // says that the file is locked.
                     is_lost = true;
                 }
@@ -201,7 +201,7 @@ impl ChunkUpload {
         Duration::from_secs(10 + self.size / ASSEMBLED_PER_SECOND).min(ASSEMBLED)
     }
 
-    /// Whether the answer was lost and the work was not: the pieces are gone, the file is there. While
+    /// Whether the response was lost and the work was not: the pieces are gone, the file is there. While
     /// the pieces are there the server may be at it, for so long.
     async fn is_assembled(&self, wait: Duration) -> bool {
         let until = Instant::now() + wait;
@@ -228,12 +228,16 @@ impl ChunkUpload {
     }
 }
 
-async fn put(inner: Arc<Inner>, ask: Ask, room: OwnedSemaphorePermit) -> Result<()> {
-    let answer = inner.exchange().patiently(&ask).await?;
-    let (status, url) = (answer.status, answer.url.clone());
-    answer.drain().await;
+async fn put(inner: Arc<Inner>, request: Request, room: OwnedSemaphorePermit) -> Result<()> {
+    let response = inner.exchange().patiently(&request).await?;
+    let (status, url) = (response.status, response.url.clone());
+    drop(response);
     drop(room);
-    if status.is_success() { Ok(()) } else { Err(error::of_status(status, ask.operation, &url)) }
+    if status.is_success() {
+        Ok(())
+    } else {
+        Err(error::of_status(status, request.operation, &url))
+    }
 }
 
 #[async_trait]
@@ -299,7 +303,7 @@ impl WriteAt for ChunkUpload {
 
     async fn abort(&self, _keep: bool) -> Result<()> {
         self.sending.lock().await.pieces.shutdown().await;
-        match self.inner.tell(&Ask::new(Method::DELETE, self.place.clone(), "remove")).await {
+        match self.inner.tell(&Request::new(Method::DELETE, self.place.clone(), "remove")).await {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }

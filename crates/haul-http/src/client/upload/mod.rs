@@ -11,7 +11,7 @@
 //! its name directly, and is there half when its upload breaks.
 //!
 //! Credentials are known before a body is sent, because the server has been asked something before. Whether a
-//! large upload would be refused is asked first (see [`super::continues`]); an answer that comes while the body
+//! large upload would be refused is asked first (see [`super::continues`]); a response that comes while the body
 //! is still being sent (413, 507) ends it at once.
 
 mod chunks;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use haul_storage::{CreateOptions, RelPath, Result, Retry, WriteAt};
 
-use super::storage::Inner;
+use super::inner::Inner;
 pub use whole::write_whole;
 
 /// Starts, or continues, a part file.

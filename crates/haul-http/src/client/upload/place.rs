@@ -13,8 +13,8 @@ use haul_storage::{
 use http::Method;
 use tokio::time::sleep;
 
-use super::super::exchange::Ask;
-use super::super::storage::Inner;
+use super::super::inner::Inner;
+use super::super::request::Request;
 
 /// How long a server may take to notice that an upload was cut off.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
@@ -88,7 +88,7 @@ impl Inner {
     pub(super) async fn remove_part(&self, part: &RelPath) -> Result<()> {
         let mut tries = 0;
         loop {
-            match self.tell(&Ask::new(Method::DELETE, self.url(part), "remove")).await {
+            match self.tell(&Request::new(Method::DELETE, self.url(part), "remove")).await {
                 Err(error) if error.kind() == ErrorKind::Busy && tries < BUSY_TRIES => {
                     tries += 1;
                     sleep(BUSY_PAUSE).await;

@@ -16,11 +16,11 @@ use http::header::{CONTENT_RANGE, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 
 use super::super::error;
-use super::super::exchange::Ask;
 use super::super::file::{Codings, HttpFile, Opened};
-use super::super::pipe::Broken;
+use super::super::head::Broken;
+use super::super::inner::Inner;
 use super::super::quirks::Partial;
-use super::super::storage::Inner;
+use super::super::request::Request;
 use super::stream::StreamUpload;
 
 const UPDATE_RANGE: HeaderName = HeaderName::from_static("x-update-range");
@@ -95,23 +95,24 @@ impl RangeUpload {
             HeaderValue::try_from(text)
                 .map_err(|error| Error::new(ErrorKind::InvalidInput, "write").with_source(error))
         };
-        let mut ask = match self.inner.quirks.partial {
-            Some(Partial::UpdateRange) => Ask::new(Method::PATCH, url, "write")
+        let mut request = match self.inner.quirks.partial {
+            Some(Partial::UpdateRange) => Request::new(Method::PATCH, url, "write")
                 .with(UPDATE_RANGE, range(format!("bytes={offset}-{last}"))?)
                 .with(CONTENT_TYPE, HeaderValue::from_static(UPDATE)),
-            _ => Ask::new(Method::PUT, url, "write")
+            _ => Request::new(Method::PUT, url, "write")
                 .with(CONTENT_RANGE, range(format!("bytes {offset}-{last}/*"))?),
         };
         // A server would make the file anew, with a hole for all that was written before.
-        ask = ask.with(IF_MATCH, HeaderValue::from_static("*"));
-        ask.body = block;
-        if self.send(&ask).await? {
+        request = request.with(IF_MATCH, HeaderValue::from_static("*"));
+        request.body = block;
+        if self.send(&request).await? {
             return Ok(());
         }
-        let told = self.inner.told(&ask).await.and_then(|(status, url)| match is_written(status) {
-            true => Ok(()),
-            false => Err(error::of_status(status, "write", &url)),
-        });
+        let told =
+            self.inner.told(&request).await.and_then(|(status, url)| match is_written(status) {
+                true => Ok(()),
+                false => Err(error::of_status(status, "write", &url)),
+            });
         told.map_err(|error| {
             let at = self.inner.location.display(&self.path);
             match error.kind() {
@@ -129,25 +130,25 @@ impl RangeUpload {
 
     /// Sends a part behind others on a lane. `false` if it has to be sent alone to learn why it is not
     /// taken.
-    async fn send(&self, ask: &Ask) -> Result<bool> {
+    async fn send(&self, request: &Request) -> Result<bool> {
         let exchange = self.inner.exchange();
         let mut tries = 0;
         loop {
-            let (mut answer, lane) = exchange.part(ask, 0).await?;
-            match answer.head().await {
+            let (response, lane) = exchange.part(request, 0).await?;
+            match response.head().await {
                 Ok(head) if is_written(head.status) => return Ok(true),
                 // As many lanes as there are now are too many, but others go on.
                 Ok(head) if matches!(head.status.as_u16(), 429 | 503) => {
                     exchange.busy(&head);
-                    let others = exchange.pipes(&ask.url.origin).refused(&lane);
+                    let others = exchange.transport().pipes(&request.url.origin).refused(&lane);
                     if !others || tries >= TRIES {
-                        return Err(error::of_status(head.status, "write", &ask.url));
+                        return Err(error::of_status(head.status, "write", &request.url));
                     }
                 }
                 // Servers end a connection after so many requests.
-                Err(Broken::Lost) if tries < TRIES => {}
-                Ok(_) | Err(Broken::Lost | Broken::Unreadable(_)) => return Ok(false),
-                Err(broken) => return Err(error::of_broken(&broken, "write", &ask.url)),
+                Err(Broken::Lost { .. }) if tries < TRIES => {}
+                Ok(_) | Err(Broken::Lost { .. } | Broken::Unreadable(_)) => return Ok(false),
+                Err(broken) => return Err(error::of_broken(&broken, "write", &request.url)),
             }
             tries += 1;
         }
@@ -204,7 +205,7 @@ async fn copy(file: &HttpFile, shorter: &StreamUpload, size: u64) -> Result<()> 
 
 /// Makes the part file of `path`, empty. `only_new`: if nothing is there; `false` if something is.
 async fn begin(inner: &Inner, path: &RelPath, part: &RelPath, only_new: bool) -> Result<bool> {
-    let mut empty = Ask::new(Method::PUT, inner.url(part), "create");
+    let mut empty = Request::new(Method::PUT, inner.url(part), "create");
     if only_new {
         empty = empty.with(IF_NONE_MATCH, HeaderValue::from_static("*"));
     }

@@ -1,7 +1,7 @@
 //! A file that is written from its first byte to its last, by one PUT.
 //!
 //! ```text
-//! write_at → a few pieces that wait → Payload::Stream → lane      (a task of its own)
+//! write_at → a few pieces that wait → Stream → connection     (a task of its own)
 //!                                                    ↘ answer: at commit, or early, if it is a refusal
 //! ```
 //!
@@ -24,13 +24,13 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::super::body::{Payload, Stream};
 use super::super::error;
-use super::super::exchange::Ask;
-use super::super::storage::Inner;
+use super::super::inner::Inner;
+use super::super::payload::Stream;
+use super::super::request::Request;
 use crate::parse::Url;
 
-/// Pieces that wait to be sent. With those of hyper and of the kernel that is enough for a lane.
+/// Pieces that wait to be sent. With those of the kernel that is enough for a lane.
 const WAITING: usize = 2;
 
 /// A server may have to copy or scan what it has got before it answers.
@@ -86,32 +86,29 @@ impl StreamUpload {
             return;
         }
         let (sender, receiver) = mpsc::channel(WAITING);
-        let ask = Ask::new(Method::PUT, self.inner.url(&self.target), "write");
-        let body = match self.length {
-            Some(0) => Payload::Empty,
-            length => Payload::Stream(Stream::new(receiver, length)),
-        };
+        let request = Request::new(Method::PUT, self.inner.url(&self.target), "write");
+        let body = (self.length != Some(0)).then(|| Stream::new(receiver, self.length));
         sending.pieces = Some(sender);
-        sending.put = Some(tokio::spawn(put(Arc::clone(&self.inner), ask, body)));
+        sending.put = Some(tokio::spawn(put(Arc::clone(&self.inner), request, body)));
     }
 
     async fn send(&self, sending: &mut Sending, piece: Bytes) -> Result<()> {
         self.begin(sending);
         let Some(pieces) = &sending.pieces else { return Err(self.lost("it has ended")) };
-        let Some(answer) = &mut sending.put else { return Err(self.lost("it has ended")) };
+        let Some(response) = &mut sending.put else { return Err(self.lost("it has ended")) };
         let length = piece.len() as u64;
         let waits = self.waits();
         let what = || format!("send buffer space for PUT {}", self.url().path());
         let ended = tokio::select! {
             biased;
-            ended = &mut *answer => Some(ended),
+            ended = &mut *response => Some(ended),
             sent = waits.within(ANSWERED, what, pieces.send(piece)) => match sent {
                 Some(Ok(())) => {
                     sending.written += length;
                     return Ok(());
                 }
-                // The body is no longer sent: the reason is the answer.
-                Some(Err(_)) => waits.within(ANSWERED, || self.answer(), answer).await,
+                // The body is no longer sent: the reason is the response.
+                Some(Err(_)) => waits.within(ANSWERED, || self.answer(), response).await,
                 None => None,
             },
         };
@@ -135,7 +132,7 @@ impl StreamUpload {
     }
 
     fn waits(&self) -> HostWaits {
-        let lanes = self.inner.exchange().lanes(&self.inner.root.origin);
+        let lanes = self.inner.exchange().transport().leases(&self.inner.root.origin);
         lanes.waits().clone()
     }
 
@@ -179,7 +176,7 @@ impl StreamUpload {
             .because(cause)
     }
 
-    /// Sends the end, and takes the answer.
+    /// Sends the end, and takes the response.
     async fn finish(&self, size: u64) -> Result<()> {
         let mut sending = self.sending.lock().await;
         self.begin(&mut sending);
@@ -203,8 +200,8 @@ impl StreamUpload {
                 return Err(self.stuck(&mut sending));
             }
         }
-        let Some(answer) = sending.put.take() else { return Err(self.lost("it has ended")) };
-        match self.waits().within(ANSWERED, || self.answer(), answer).await {
+        let Some(response) = sending.put.take() else { return Err(self.lost("it has ended")) };
+        match self.waits().within(ANSWERED, || self.answer(), response).await {
             Some(Ok(Ok(()))) => Ok(()),
             Some(Ok(Err(error))) => Err(self.explained(error).await),
             Some(Err(failed)) => Err(self.lost("the upload was stopped").with_source(failed)),
@@ -213,11 +210,11 @@ impl StreamUpload {
     }
 }
 
-async fn put(inner: Arc<Inner>, ask: Ask, body: Payload) -> Result<()> {
-    let answer = inner.exchange().upload(&ask, body).await?;
-    let (status, url) = (answer.status, answer.url.clone());
+async fn put(inner: Arc<Inner>, request: Request, body: Option<Stream>) -> Result<()> {
+    let response = inner.exchange().upload(&request, body).await?;
+    let (status, url) = (response.status, response.url.clone());
     if !status.is_success() {
-        // What is left of the body is not sent: the lane ends with the answer.
+        // What is left of the body is not sent: the lane ends with the response.
         if status == StatusCode::EXPECTATION_FAILED {
             // It is not asked another time whether the file is wanted.
             let error = Error::new(ErrorKind::Unreachable, "write").at(&url);
@@ -230,7 +227,7 @@ async fn put(inner: Arc<Inner>, ask: Ask, body: Payload) -> Result<()> {
         }
         return Err(error::of_status(status, "write", &url));
     }
-    answer.drain().await;
+    drop(response);
     Ok(())
 }
 

@@ -8,9 +8,9 @@ use haul_storage::{CommitOptions, Error, ErrorKind, RelPath, Result, Timestamp};
 use http::header::IF_NONE_MATCH;
 use http::{HeaderName, HeaderValue, Method};
 
-use super::super::exchange::Ask;
+use super::super::inner::Inner;
 use super::super::quirks::KEPT_TIMES;
-use super::super::storage::Inner;
+use super::super::request::Request;
 
 /// A page that says that all went well is not longer.
 const ANSWER_MOST: u64 = 64 << 10;
@@ -58,16 +58,16 @@ async fn put_directly(
     bytes: Bytes,
     options: &CommitOptions,
 ) -> Result<()> {
-    let mut ask = of_put(inner, path, bytes, options.metadata.modified);
+    let mut request = of_put(inner, path, bytes, options.metadata.modified);
     if !options.replace {
         if !inner.quirks.conditional && inner.look_by_properties(path, "write").await?.is_some() {
             return Err(
                 Error::new(ErrorKind::AlreadyExists, "write").at(inner.location.display(path))
             );
         }
-        ask = ask.with(IF_NONE_MATCH, HeaderValue::from_static("*"));
+        request = request.with(IF_NONE_MATCH, HeaderValue::from_static("*"));
     }
-    if let Err(error) = send(inner, &ask).await {
+    if let Err(error) = send(inner, &request).await {
         let error = inner.why_not(error, path).await;
         // To replace a file is what was asked for.
         let in_the_way = error.kind() == ErrorKind::AlreadyExists && options.replace;
@@ -94,18 +94,20 @@ async fn put(
 
 /// Sends a file among others, or by itself to learn why it is not taken. One that may not be sent a second
 /// time, should it not be known what became of the first, is sent by itself from the beginning.
-async fn send(inner: &Inner, ask: &Ask) -> Result<()> {
-    if ask.is_repeatable() && inner.exchange().among_others(ask, ANSWER_MOST).await.is_some() {
+async fn send(inner: &Inner, request: &Request) -> Result<()> {
+    if request.is_repeatable()
+        && inner.exchange().among_others(request, ANSWER_MOST).await.is_some()
+    {
         return Ok(());
     }
-    inner.tell(ask).await
+    inner.tell(request).await
 }
 
-fn of_put(inner: &Inner, path: &RelPath, bytes: Bytes, modified: Option<Timestamp>) -> Ask {
-    let mut ask = Ask::new(Method::PUT, inner.url(path), "write");
-    ask.body.push(bytes);
+fn of_put(inner: &Inner, path: &RelPath, bytes: Bytes, modified: Option<Timestamp>) -> Request {
+    let mut request = Request::new(Method::PUT, inner.url(path), "write");
+    request.body.push(bytes);
     if let (Some(time), Some(_)) = (modified, inner.quirks.times) {
-        ask = ask.with(OC_MTIME, HeaderValue::from(KEPT_TIMES.kept(time).seconds));
+        request = request.with(OC_MTIME, HeaderValue::from(KEPT_TIMES.kept(time).seconds));
     }
-    ask
+    request
 }

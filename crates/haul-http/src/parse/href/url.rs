@@ -104,6 +104,14 @@ impl Url {
         Self { origin: self.origin.clone(), target: encode_target(path) }
     }
 
+    /// The same path with the slash that makes it a directory, without a query.
+    #[must_use]
+    pub fn as_directory(&self) -> Self {
+        let path = self.path();
+        let slash = if path.ends_with('/') { "" } else { "/" };
+        self.with_path(&format!("{path}{slash}"))
+    }
+
     /// Path and query, for a request line.
     pub fn target(&self) -> &str {
         &self.target

@@ -13,7 +13,7 @@ pub const SLOWEST: u64 = 4096;
 
 /// What to ask, and of whom.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct Request {
     /// The method.
     pub method: Method,
     /// Whom, and for what.
@@ -28,7 +28,7 @@ pub struct Ask {
     pub operation: &'static str,
 }
 
-impl Ask {
+impl Request {
     /// Without header fields and body.
     pub fn new(method: Method, url: Url, operation: &'static str) -> Self {
         let (headers, body) = (HeaderMap::new(), Block::new());

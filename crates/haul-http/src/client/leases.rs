@@ -1,6 +1,5 @@
-//! The connections to one origin: as many as the window wishes for, opened side by side in the
-//! background. Each carries one request at a time, and whoever has something to ask waits for a lane
-//! that is free, first come, first served.
+//! The connections to one origin that carry one request at a time: as many as the window wishes for, opened side
+//! by side in the background. Whoever has something to ask waits for one that is free, first come, first served.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,16 +7,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use haul_net::{HostWaits, RttGauge};
-use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry};
-use hyper::client::conn::http1::SendRequest;
+use haul_net::HostWaits;
+use haul_storage::{Block, BufferPool, Error, ErrorKind, LinkStatus, Result, Retry};
+use http::Request;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
 
-use super::body::Payload;
 use super::connect::Connector;
-use crate::parse::Origin;
+use super::payload::Stream;
+use super::pipe::Pipe;
+use super::queued::Alone;
+use super::reader::Surroundings;
+use super::response::{Owner, Pending};
+use crate::parse::{Origin, Url};
 
 /// Lanes in the making: enough to open all that a long path needs at once.
 const MAKING: usize = 16;
@@ -29,7 +32,7 @@ const LONG_RTT: Duration = Duration::from_millis(20);
 /// From this round trip on all lanes that a transfer will want are opened at once.
 pub const LONGEST_RTT: Duration = Duration::from_millis(300);
 
-/// After so long, and so much longer, without an answer the round trip is taken for this. A lane that begins
+/// After so long, and so much longer, without a response the round trip is taken for this. A lane that begins
 /// then does not begin a round trip later.
 const GUESSES: [(Duration, Duration); 3] = [
     (LONG_RTT, LONG_RTT),
@@ -44,17 +47,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// So much before the server ends an idle lane it is no longer used, if that is not half of its time.
 const ENDS_BEFORE: Duration = Duration::from_secs(1);
 
-/// How old a round trip of a packet may be that is shown as that of now.
-const RECENT: Duration = Duration::from_millis(200);
-
 /// The lanes to one origin.
 #[derive(Debug)]
-pub struct Lanes {
+pub struct Leases {
     origin: Origin,
     connector: Arc<Connector>,
-    waits: HostWaits,
-    /// Whether a body has not ended that nobody wanted.
-    endless: AtomicBool,
+    around: Surroundings,
     runtime: Handle,
     state: Mutex<State>,
     this: Weak<Self>,
@@ -75,7 +73,8 @@ struct State {
     paused_until: Option<Instant>,
     rtt: Option<Duration>,
     connect: Option<Duration>,
-    gauges: Vec<Arc<Option<RttGauge>>>,
+    /// All of them, busy or not.
+    pipes: Vec<Weak<Pipe>>,
 }
 
 /// What is to be done once, over a long path.
@@ -90,9 +89,8 @@ impl fmt::Debug for WhenLong {
 
 /// A connection.
 #[derive(Debug)]
-pub struct Lane {
-    sender: SendRequest<Payload>,
-    _gauge: Arc<Option<RttGauge>>,
+struct Lane {
+    pipe: Arc<Pipe>,
     /// Whether it has answered before: a server may have closed it meanwhile.
     used: bool,
     /// When it is no longer used, if the server has said how long it keeps it when it is idle.
@@ -104,57 +102,39 @@ impl Lane {
     /// server is closing may have been done or not, and a file that was to get its name is looked at
     /// anew (seen with Apache, which keeps them for 5 s, over 200 ms: one upload of four).
     fn is_open(&self) -> bool {
-        !self.sender.is_closed() && self.ends.is_none_or(|ends| Instant::now() < ends)
+        !self.pipe.is_ended() && self.ends.is_none_or(|ends| Instant::now() < ends)
     }
 }
 
-/// A lane in the hands of whoever asks on it. Unless it is given back it is closed.
+/// A lane that is leased to a request, until the response has ended. It is closed if that never happens.
 #[derive(Debug)]
 pub struct Lease {
-    lane: Option<Lane>,
-    held: bool,
-    lanes: Arc<Lanes>,
+    lane: Mutex<Option<Lane>>,
+    held: AtomicBool,
+    used: bool,
+    leases: Arc<Leases>,
 }
 
-impl Lanes {
+impl Leases {
     /// No lane yet.
     pub fn new(origin: Origin, connector: Arc<Connector>, runtime: Handle) -> Arc<Self> {
         let state = Mutex::new(State { wished: 1, ..State::default() });
-        let (waits, endless) = (connector.waits(&origin), AtomicBool::new(false));
+        // Only what is asked for among others comes in blocks.
+        let (buffers, changed) = (BufferPool::new(0, 0), Arc::new(Notify::new()));
+        let around = Surroundings { buffers, changed, host: connector.host(&origin) };
         Arc::new_cyclic(|this| Self {
             origin,
             connector,
-            waits,
-            endless,
+            around,
             runtime,
             state,
             this: this.clone(),
         })
     }
 
-    /// Whom they lead to.
-    pub const fn origin(&self) -> &Origin {
-        &self.origin
-    }
-
     /// The waits for the server.
     pub const fn waits(&self) -> &HostWaits {
-        &self.waits
-    }
-
-    /// The shortest round trip of a handshake, once there was one.
-    pub fn rtt(&self) -> Option<Duration> {
-        self.lock().rtt
-    }
-
-    /// Whether the server is one whose bodies do not end where only the head matters.
-    pub fn is_endless(&self) -> bool {
-        self.endless.load(Ordering::Relaxed)
-    }
-
-    /// It is one from now on.
-    pub fn is_endless_from_now_on(&self) {
-        self.endless.store(true, Ordering::Relaxed);
+        &self.around.host.waits
     }
 
     /// Wishes for `lanes` lanes; those that are too many are closed once they are free.
@@ -194,12 +174,9 @@ impl Lanes {
     pub fn status(&self) -> LinkStatus {
         let mut state = self.lock();
         self.tend(&mut state);
-        let seen = state.gauges.iter().filter_map(|gauge| gauge.as_ref().as_ref()?.round_trips());
-        let (mut shortest, mut at_present) = (state.rtt, Vec::new());
-        for seen in seen {
-            shortest = Some(shortest.map_or(seen.shortest, |known| known.min(seen.shortest)));
-            at_present.extend(seen.at_present(RECENT));
-        }
+        let pipes: Vec<_> = state.pipes.iter().filter_map(Weak::upgrade).collect();
+        let shortest = pipes.iter().map(|pipe| pipe.rtt()).chain(state.rtt).min();
+        let at_present = pipes.iter().filter_map(|pipe| pipe.at_present());
         LinkStatus {
             open: state.open(),
             opening: state.making,
@@ -214,13 +191,13 @@ impl Lanes {
     ///
     /// # Errors
     /// None is open and none can be opened.
-    pub async fn lease(self: &Arc<Self>) -> Result<Lease> {
+    pub async fn lease(self: &Arc<Self>) -> Result<Arc<Lease>> {
         let waiting = {
             let mut state = self.lock();
             match state.take_idle() {
                 Some(lane) => {
                     state.busy += 1;
-                    return Ok(Lease { lane: Some(lane), held: false, lanes: Arc::clone(self) });
+                    return Ok(self.leased(lane));
                 }
                 None => {
                     let (sender, receiver) = oneshot::channel();
@@ -230,8 +207,12 @@ impl Lanes {
                 }
             }
         };
-        let lane = Waiting { lanes: self, receiver: waiting }.lane().await?;
-        Ok(Lease { lane: Some(lane), held: false, lanes: Arc::clone(self) })
+        Ok(self.leased(Waiting { leases: self, receiver: waiting }.lane().await?))
+    }
+
+    fn leased(self: &Arc<Self>, lane: Lane) -> Arc<Lease> {
+        let (used, held) = (lane.used, AtomicBool::new(false));
+        Arc::new(Lease { lane: Mutex::new(Some(lane)), held, used, leases: Arc::clone(self) })
     }
 
     /// The server has refused a request because there are too many: fewer lanes.
@@ -240,16 +221,10 @@ impl Lanes {
         state.refuse();
     }
 
-    /// Lanes that are open.
-    pub fn open(&self) -> usize {
-        self.lock().open()
-    }
-
     /// Makes what is missing.
     fn tend(&self, state: &mut State) {
         state.idle.retain(Lane::is_open);
-        // A lane that has gone has left its gauge.
-        state.gauges.retain(|gauge| Arc::strong_count(gauge) > 1);
+        state.pipes.retain(|pipe| pipe.strong_count() > 0);
         let paused = state.paused_until.is_some_and(|until| until > Instant::now());
         // As many as somebody waits for: most of what is moved goes through other connections.
         while state.making < state.waiting.len().min(MAKING)
@@ -268,18 +243,17 @@ impl Lanes {
     async fn make(self: Arc<Self>) {
         let began = Instant::now();
         let dialled = |rtt| self.dialled(rtt);
-        let connected = self.connector.connect(&self.origin, dialled).await;
+        let connected = self.connector.reach(&self.origin, dialled).await;
         let mut state = self.lock();
         state.making -= 1;
         match connected {
             Ok(connected) => {
                 state.refused_in_a_row = 0;
                 state.connect.get_or_insert(began.elapsed());
-                let gauge = Arc::new(connected.gauge);
-                state.gauges.push(Arc::clone(&gauge));
-                let lane =
-                    Lane { sender: connected.stream, _gauge: gauge, used: false, ends: None };
-                self.hand_out(&mut state, lane);
+                let pipe = Pipe::start(connected, self.around.clone(), &self.runtime);
+                let pipe = Arc::new(pipe);
+                state.pipes.push(Arc::downgrade(&pipe));
+                self.hand_out(&mut state, Lane { pipe, used: false, ends: None });
             }
             Err(error) => {
                 state.refuse();
@@ -321,6 +295,21 @@ impl Lanes {
         self.tend(state);
     }
 
+    fn returned(&self, lane: Lane) {
+        let mut state = self.lock();
+        state.busy -= 1;
+        if state.open() >= state.wished + state.held && state.waiting.is_empty() {
+            return;
+        }
+        self.hand_out(&mut state, lane);
+    }
+
+    fn lost(&self) {
+        let mut state = self.lock();
+        state.busy -= 1;
+        self.tend(&mut state);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -358,7 +347,7 @@ impl State {
 
 /// Waits for a lane. If it is dropped when the lane has come already, the lane goes to the next.
 struct Waiting<'a> {
-    lanes: &'a Lanes,
+    leases: &'a Leases,
     receiver: oneshot::Receiver<Result<Lane>>,
 }
 
@@ -375,96 +364,73 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.receiver.close();
         if let Ok(Ok(lane)) = self.receiver.try_recv() {
-            let mut state = self.lanes.lock();
+            let mut state = self.leases.lock();
             state.busy -= 1;
-            self.lanes.hand_out(&mut state, lane);
+            self.leases.hand_out(&mut state, lane);
         }
     }
 }
 
 impl Lease {
-    /// The connection.
-    pub fn sender(&mut self) -> Option<&mut SendRequest<Payload>> {
-        self.lane.as_mut().map(|lane| &mut lane.sender)
+    /// Sends a request. The response may take `limit` to begin, if that is limited; `stream` is sent behind what
+    /// is in memory.
+    pub fn ask(
+        self: &Arc<Self>,
+        request: &Request<()>,
+        url: &Url,
+        body: &Block,
+        limit: Option<Duration>,
+        stream: Option<Stream>,
+    ) -> Result<Pending> {
+        let pipe = self.lane().as_ref().map(|lane| Arc::clone(&lane.pipe));
+        let pipe = pipe.ok_or_else(|| Error::new(ErrorKind::Unreachable, "connect").at(url))?;
+        let owner = Arc::clone(self);
+        Ok(pipe.ask_alone(request, url, body, Alone { owner, limit, stream }))
     }
 
     /// Whether the lane has answered before, and so may be closed already at the other end.
-    pub fn is_used(&self) -> bool {
-        self.lane.as_ref().is_some_and(|lane| lane.used)
+    pub const fn is_used(&self) -> bool {
+        self.used
     }
 
-    /// The server has answered, and said for how long it keeps the lane when it is idle from now on.
-    pub fn is_kept(&mut self, kept: Option<Duration>) {
-        if let Some(lane) = &mut self.lane {
-            let used = kept.map(|kept| kept - ENDS_BEFORE.min(kept / 2));
-            lane.ends = used.and_then(|used| Instant::now().checked_add(used));
+    fn lane(&self) -> MutexGuard<'_, Option<Lane>> {
+        self.lane.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn release(&self) {
+        if self.held.swap(false, Ordering::Relaxed) {
+            self.leases.lock().held -= 1;
         }
     }
+}
 
-    /// The lanes that it is one of.
-    pub const fn lanes(&self) -> &Arc<Lanes> {
-        &self.lanes
-    }
-
-    /// Says that the lane is busy for as long as somebody else likes.
-    pub fn hold(&mut self) {
-        if !std::mem::replace(&mut self.held, true) {
-            let mut state = self.lanes.lock();
+impl Owner for Lease {
+    fn hold(&self) {
+        // A lane that is free again is nobody's to hold.
+        let lane = self.lane();
+        if lane.is_some() && !self.held.swap(true, Ordering::Relaxed) {
+            let mut state = self.leases.lock();
             state.held += 1;
             // There may be another one now for somebody who waits.
-            self.lanes.tend(&mut state);
+            self.leases.tend(&mut state);
         }
     }
 
-    fn release(&mut self) {
-        if std::mem::take(&mut self.held) {
-            self.lanes.lock().held -= 1;
-        }
-    }
-
-    /// All of the answer has been read: the lane is free for the next.
-    pub fn give_back(mut self) {
+    fn done(&self, is_kept: bool, keep_alive: Option<Duration>) {
+        let Some(mut lane) = self.lane().take() else { return };
         self.release();
-        let Some(mut lane) = self.lane.take() else { return };
-        lane.used = true;
-        let lanes = Arc::clone(&self.lanes);
-        if lane.sender.is_ready() {
-            return lanes.returned(lane);
+        if !is_kept {
+            return self.leases.lost();
         }
-        // The task of the connection has yet to notice that the answer has ended.
-        let runtime = lanes.runtime.clone();
-        runtime.spawn(async move {
-            if lane.sender.ready().await.is_ok() {
-                lanes.returned(lane);
-            } else {
-                lanes.lost();
-            }
-        });
+        lane.used = true;
+        let used = keep_alive.map(|kept| kept - ENDS_BEFORE.min(kept / 2));
+        lane.ends = used.and_then(|used| Instant::now().checked_add(used));
+        self.leases.returned(lane);
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.release();
-        if self.lane.take().is_some() {
-            self.lanes.lost();
-        }
-    }
-}
-
-impl Lanes {
-    fn returned(&self, lane: Lane) {
-        let mut state = self.lock();
-        state.busy -= 1;
-        if state.open() >= state.wished + state.held && state.waiting.is_empty() {
-            return;
-        }
-        self.hand_out(&mut state, lane);
-    }
-
-    fn lost(&self) {
-        let mut state = self.lock();
-        state.busy -= 1;
-        self.tend(&mut state);
+        self.done(false, None);
     }
 }

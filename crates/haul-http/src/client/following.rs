@@ -1,0 +1,189 @@
+//! Requests until they are answered: along redirects, signed where a server asks for it, and sent again when that
+//! can help.
+
+use std::time::{Duration, Instant};
+
+use haul_storage::{Error, ErrorKind, Result, Retry};
+use http::header::LOCATION;
+use http::{Method, StatusCode};
+use tokio::time::sleep;
+
+use super::error;
+use super::exchange::{Exchange, is_busy};
+use super::head::Head;
+use super::pauses::{LONGEST_WAIT, too_long, wanted_pause};
+use super::request::{Request, is_safe, repeatable};
+use super::response::Response;
+use crate::parse::{Origin, Url, WebScheme};
+
+/// As curl and browsers have it, more or less; a loop needs no more.
+const MOST_REDIRECTS: usize = 10;
+
+/// How often one request is asked again because another one has signed in meanwhile: cookies may be good for very few.
+const MOST_RESTARTS: usize = 3;
+
+/// So often one request may be refused for want of signing in: not at all, for a nonce that is too old,
+/// for what others have found out meanwhile.
+const MOST_CHALLENGES: usize = 8;
+
+/// How often a question without a body of its own is asked again.
+const TRIES: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(300);
+
+impl Exchange {
+    /// Asks, again if that may help. What the server says is a response, whatever it is.
+    ///
+    /// # Errors
+    /// Nobody answers, or the response cannot be followed.
+    pub async fn patiently(&self, request: &Request) -> Result<Response> {
+        let (mut tried, mut began) = (0, None);
+        loop {
+            let outcome = self.once(request).await;
+            tried += 1;
+            let again = match &outcome {
+                Ok(response) => may_pass(response.status),
+                Err(error) => error.retry() == Retry::Later,
+            };
+            if !again || tried >= TRIES {
+                return outcome;
+            }
+            if let Ok(response) = outcome {
+                let is_busy = is_busy(response.status);
+                let pause = if is_busy { wanted_pause(&response) } else { None };
+                let began = *began.get_or_insert_with(Instant::now);
+                if let Some(pause) = pause.filter(|pause| began.elapsed() + *pause > LONGEST_WAIT) {
+                    return Err(too_long(pause, request.operation, &response.url));
+                }
+            }
+            sleep(FIRST_PAUSE * (1 << (tried - 1))).await;
+        }
+    }
+
+    /// Asks for something of `most` bytes behind what was asked before, and alone if it is not simply answered there.
+    ///
+    /// # Errors
+    /// As [`Exchange::patiently`].
+    pub async fn small(&self, request: &Request, most: u64) -> Result<Response> {
+        match self.among_others(request, most).await {
+            Some(response) => Ok(response),
+            None => self.patiently(request).await,
+        }
+    }
+
+    /// Asks once. Redirects are followed, and challenges answered.
+    ///
+    /// Many requests may be redirected to one server that signs in, at the beginning or when a cookie has expired. One
+    /// of them follows; the others wait for it and are then asked again, with the cookies that it got.
+    ///
+    /// # Errors
+    /// As [`Exchange::patiently`].
+    pub async fn once(&self, request: &Request) -> Result<Response> {
+        let mut url = request.url.clone();
+        let (mut redirects, mut challenges) = (0, 0);
+        let (mut walk, mut restarts) = (None, 0);
+        let mut said = self.sign_ins.first(&request.method, &url).await?;
+        let mut trial = None;
+        loop {
+            let walks = self.walks.done();
+            let changes = self.jar().changes();
+            let response = self.send(request, &url, said.as_ref()).await?;
+            if response.status == StatusCode::UNAUTHORIZED {
+                challenges += 1;
+                if challenges > MOST_CHALLENGES {
+                    return Err(error::of_status(response.status, request.operation, &url));
+                }
+                let head = Head::clone(&response);
+                // Who tries a password may need the lane that this one has.
+                drop(response);
+                // Few are, and it is large.
+                trial = Box::pin(self.sign_ins.challenged(&head, said.as_ref(), trial)).await?;
+                said = match &trial {
+                    Some(trial) => Some(trial.said(&request.method, &url)?),
+                    None => self.sign_ins.known(&request.method, &url)?,
+                };
+                continue;
+            }
+            if said.is_some() {
+                self.sign_ins.accepted(&url.origin, trial.take());
+            }
+            let Some(next) = redirect(&response, request)? else {
+                if let Some(walk) = walk {
+                    self.walks.ended(walk, self.jar().changes());
+                }
+                return Ok(response);
+            };
+            redirects += 1;
+            // Who sets a cookie may lead to the same place, to see it.
+            let leads_nowhere = next == url && self.jar().changes() == changes;
+            if redirects > MOST_REDIRECTS || leads_nowhere {
+                return Err(Error::new(ErrorKind::Protocol, request.operation)
+                    .at(&request.url)
+                    .because(format!("too many redirects, the last to {next}")));
+            }
+            drop(response);
+            url = next;
+            if walk.is_none() && self.signs_in_with_cookies(&url.origin) {
+                let begun = self.walks.begin(&url.origin).await;
+                if restarts < MOST_RESTARTS && self.walks.done() != walks {
+                    restarts += 1;
+                    url = request.url.clone();
+                } else {
+                    walk = Some(begun.from(self.jar().changes()));
+                }
+            }
+            said = self.sign_ins.first(&request.method, &url).await?;
+        }
+    }
+
+    /// Whether a server that was redirected to signs in, and may set cookies that spare others the way there.
+    fn signs_in_with_cookies(&self, origin: &Origin) -> bool {
+        self.sign_ins.signs_for_others(origin) && self.walks.may_set_cookies(origin)
+    }
+}
+
+/// Whether a response may be another one a moment later.
+pub fn may_pass(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 408 | 425 | 429 | 500 | 502 | 503 | 504)
+}
+
+/// Where a request has to be sent instead, if that may be done.
+fn redirect(response: &Head, request: &Request) -> Result<Option<Url>> {
+    let follows = match response.status.as_u16() {
+        301 | 302 | 307 | 308 => true,
+        303 => request.method == Method::GET || request.method == Method::HEAD,
+        _ => false,
+    };
+    let Some(location) = response.header(&LOCATION).filter(|_| follows) else { return Ok(None) };
+    let next = response.url.join(location).map_err(|cause| {
+        Error::new(ErrorKind::Protocol, request.operation)
+            .at(&request.url)
+            .because(format!("the server redirects to an invalid location: {cause}"))
+    })?;
+    // A server behind a proxy that redirects to the slash of a directory does so to what it takes for
+    // its own name.
+    let next = match response.url.is_without_slash(&next) {
+        true => next.on(response.url.origin.clone()),
+        false => next,
+    };
+    if next.origin != response.url.origin && !is_safe(&request.method) {
+        let cause = format!(
+            "the server redirects to {next}; requests that change data go only to the server \
+             that was named"
+        );
+        return Err(Error::new(ErrorKind::PermissionDenied, request.operation)
+            .at(&request.url)
+            .because(cause));
+    }
+    let tls = |url: &Url| url.origin.scheme() == WebScheme::Https;
+    if tls(&response.url) && !tls(&next) {
+        return Err(Error::new(ErrorKind::PermissionDenied, request.operation)
+            .at(&request.url)
+            .because(format!("the server redirects from HTTPS to plain HTTP, to {next}")));
+    }
+    if repeatable(&request.method) || matches!(response.status.as_u16(), 307 | 308) {
+        return Ok(Some(next));
+    }
+    Err(Error::new(ErrorKind::Protocol, request.operation)
+        .at(&request.url)
+        .because(format!("the server redirects to {next}: use that location instead")))
+}

@@ -1,0 +1,277 @@
+//! Where a response begins, continues and ends in the bytes of a connection (RFC 9112), without I/O.
+//!
+//! ```text
+//! bytes → poll → Continue*, Head, Body*, End
+//! ```
+//!
+//! One [`Framing`] reads one response. What it does not take from the input belongs to the next one.
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName};
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use super::head::{Broken, Head};
+use crate::parse::{Url, length};
+
+/// The longest head that is read, and the longest trailer.
+const HEAD_MOST: usize = 64 << 10;
+const HEADERS_MOST: usize = 128;
+
+/// Provisional responses (1xx) before one that counts.
+const PROVISIONAL_MOST: usize = 64;
+
+/// The longest line that says how long a chunk is: its extensions are ignored.
+const CHUNK_LINE_MOST: usize = 4 << 10;
+
+/// What comes next in a response.
+#[derive(Debug)]
+pub enum Event {
+    /// A provisional response. Only `100 Continue` means anything here.
+    Provisional(StatusCode),
+    /// The head.
+    Head(Head),
+    /// Some of the body; never empty.
+    Body(Bytes),
+    /// All of it has come.
+    End,
+}
+
+/// A response that is being read.
+#[derive(Debug)]
+pub struct Framing {
+    url: Url,
+    /// Whether there is no body, whatever the head says (RFC 9110, 9.3.2).
+    is_to_head: bool,
+    state: State,
+    provisional: usize,
+    /// Whether the connection ends with the response.
+    closes: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Head,
+    /// So many bytes of the body are to come.
+    Sized(u64),
+    /// Until the connection ends.
+    UntilClose,
+    /// The line before a chunk.
+    ChunkLine,
+    Chunk(u64),
+    /// The line break behind a chunk.
+    ChunkEnd,
+    /// Fields behind the last chunk, of which so many bytes have come.
+    Trailer(usize),
+    Done,
+}
+
+impl Framing {
+    /// The response from `url`; `is_to_head` if the request was a HEAD.
+    pub const fn new(url: Url, is_to_head: bool) -> Self {
+        Self { url, is_to_head, state: State::Head, provisional: 0, closes: false }
+    }
+
+    /// Takes what comes next from the beginning of `input`; `None` if more bytes are needed.
+    ///
+    /// # Errors
+    /// `Unreadable` if this is no response.
+    pub fn poll(&mut self, input: &mut BytesMut) -> Result<Option<Event>, Broken> {
+        loop {
+            match self.state {
+                State::Head => return self.head(input),
+                State::Done => return Ok(Some(Event::End)),
+                State::Sized(left) | State::Chunk(left) => {
+                    if input.is_empty() {
+                        return Ok(None);
+                    }
+                    let most = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
+                    let bytes = input.split_to(most).freeze();
+                    self.took(bytes.len() as u64);
+                    return Ok(Some(Event::Body(bytes)));
+                }
+                State::UntilClose if input.is_empty() => return Ok(None),
+                State::UntilClose => return Ok(Some(Event::Body(input.split().freeze()))),
+                State::ChunkLine => match chunk_line(input)? {
+                    Some(0) => self.state = State::Trailer(0),
+                    Some(length) => self.state = State::Chunk(length),
+                    None => return Ok(None),
+                },
+                State::ChunkEnd => {
+                    if input.len() < 2 {
+                        return Ok(None);
+                    }
+                    if &input[..2] != b"\r\n" {
+                        return Err(unreadable("a chunk does not end where it should"));
+                    }
+                    input.advance(2);
+                    self.state = State::ChunkLine;
+                }
+                State::Trailer(before) => {
+                    let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
+                        let is_long = before + input.len() > HEAD_MOST;
+                        return if is_long {
+                            Err(unreadable("its trailer section is too long"))
+                        } else {
+                            Ok(None)
+                        };
+                    };
+                    let is_last = matches!(&input[..end], b"" | b"\r");
+                    input.advance(end + 1);
+                    let length = before + end + 1;
+                    if length > HEAD_MOST {
+                        return Err(unreadable("its trailer section is too long"));
+                    }
+                    self.state = if is_last { State::Done } else { State::Trailer(length) };
+                }
+            }
+        }
+    }
+
+    /// Bytes of the body that come next as they are, so that they can be read past [`Framing::poll`].
+    pub const fn plain(&self) -> u64 {
+        match self.state {
+            State::Sized(left) => left,
+            _ => 0,
+        }
+    }
+
+    /// So many of the [`Framing::plain`] bytes, or of a chunk, were taken.
+    pub fn took(&mut self, bytes: u64) {
+        self.state = match self.state {
+            State::Sized(left) if left <= bytes => State::Done,
+            State::Sized(left) => State::Sized(left - bytes),
+            State::Chunk(left) if left <= bytes => State::ChunkEnd,
+            State::Chunk(left) => State::Chunk(left - bytes),
+            state => state,
+        };
+    }
+
+    /// Bytes of the body that are still to come, if that is known.
+    pub const fn left(&self) -> Option<u64> {
+        match self.state {
+            State::Sized(left) => Some(left),
+            State::Done => Some(0),
+            _ => None,
+        }
+    }
+
+    /// Whether the body ends with the connection.
+    pub fn is_until_close(&self) -> bool {
+        self.state == State::UntilClose
+    }
+
+    /// The connection has ended. For a body without a length that is its end.
+    ///
+    /// # Errors
+    /// `Within` if more had to come.
+    pub fn on_close(&mut self) -> Result<(), Broken> {
+        match self.state {
+            State::UntilClose | State::Done => {
+                self.state = State::Done;
+                Ok(())
+            }
+            _ => Err(Broken::Within("the connection ended".to_owned())),
+        }
+    }
+
+    /// Whether the connection can be used again when this response has ended.
+    pub fn keeps_open(&self) -> bool {
+        self.state == State::Done && !self.closes
+    }
+
+    fn head(&mut self, input: &mut BytesMut) -> Result<Option<Event>, Broken> {
+        let Some((head, old)) = parse(input, &self.url)? else {
+            if input.len() >= HEAD_MOST {
+                return Err(unreadable("its header section is too long"));
+            }
+            return Ok(None);
+        };
+        if head.status.is_informational() {
+            self.provisional += 1;
+            if self.provisional > PROVISIONAL_MOST {
+                return Err(unreadable("it has too many 1xx responses"));
+            }
+            return Ok(Some(Event::Provisional(head.status)));
+        }
+        let body = body_of(&head)?;
+        self.state = if self.is_to_head { State::Done } else { body };
+        // HTTP/1.0 ends the connection with the response.
+        self.closes =
+            old || self.state == State::UntilClose || says(&head.headers, &CONNECTION, "close");
+        Ok(Some(Event::Head(head)))
+    }
+}
+
+fn unreadable(what: &str) -> Broken {
+    Broken::Unreadable(what.to_owned())
+}
+
+/// Takes a head from the beginning of `input`, if all of it is there, and whether it is one of HTTP/1.0.
+fn parse(input: &mut BytesMut, url: &Url) -> Result<Option<(Head, bool)>, Broken> {
+    let mut fields = [httparse::EMPTY_HEADER; HEADERS_MOST];
+    let mut response = httparse::Response::new(&mut fields);
+    let length = match response.parse(input) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(error) => return Err(Broken::Unreadable(error.to_string())),
+    };
+    let status = StatusCode::from_u16(response.code.unwrap_or_default());
+    let status = status.map_err(|_| unreadable("its status line is malformed"))?;
+    let mut headers = HeaderMap::new();
+    for field in response.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes());
+        let value = HeaderValue::from_bytes(field.value);
+        let (Ok(name), Ok(value)) = (name, value) else {
+            return Err(unreadable("a header field is malformed"));
+        };
+        headers.append(name, value);
+    }
+    let old = response.version != Some(1);
+    input.advance(length);
+    Ok(Some((Head { status, headers, url: url.clone() }, old)))
+}
+
+/// What follows a head (RFC 9112, 6.3).
+fn body_of(head: &Head) -> Result<State, Broken> {
+    if matches!(head.status.as_u16(), 204 | 304) {
+        return Ok(State::Done);
+    }
+    if head.is_coded() {
+        return Ok(if head.is_until_close() { State::UntilClose } else { State::ChunkLine });
+    }
+    let lengths = head.headers.get_all(CONTENT_LENGTH);
+    match length::parse(lengths.iter().map(HeaderValue::as_bytes)) {
+        Ok(Some(0)) => Ok(State::Done),
+        Ok(Some(length)) => Ok(State::Sized(length)),
+        Ok(None) => Ok(State::UntilClose),
+        Err(error) => Err(Broken::Unreadable(format!("it has {error}"))),
+    }
+}
+
+/// Takes the line before a chunk, if all of it is there: how long the chunk is.
+fn chunk_line(input: &mut BytesMut) -> Result<Option<u64>, Broken> {
+    // httparse takes an empty line for the last chunk.
+    if input.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) {
+        return Err(unreadable("a chunk size is malformed"));
+    }
+    match httparse::parse_chunk_size(input) {
+        Ok(httparse::Status::Complete((length, size))) => {
+            input.advance(length);
+            Ok(Some(size))
+        }
+        Ok(httparse::Status::Partial) if input.len() <= CHUNK_LINE_MOST => Ok(None),
+        Ok(httparse::Status::Partial) => Err(unreadable("a chunk extension is too long")),
+        Err(_) => Err(unreadable("a chunk size is malformed")),
+    }
+}
+
+/// Whether a field that is a list of words has this one.
+fn says(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
+    headers.get_all(name).iter().any(|value| {
+        let mut words = value.to_str().unwrap_or_default().split(',');
+        words.any(|found| found.trim().eq_ignore_ascii_case(word))
+    })
+}
+
+#[cfg(test)]
+mod tests;

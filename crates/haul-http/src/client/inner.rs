@@ -1,0 +1,109 @@
+//! What a storage, its listings and its uploads share.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use haul_storage::{Capabilities, Error, ErrorKind, Location, RelPath};
+
+use super::directories::Directories;
+use super::exchange::Exchange;
+use super::file::HttpFile;
+use super::host::HttpHost;
+use super::moving::Moving;
+use super::quirks::Quirks;
+use crate::parse::Url;
+use crate::parse::href::encode_path;
+
+/// What is at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// Files that can be read, and pages that list them.
+    Web,
+    /// WebDAV (RFC 4918).
+    Dav,
+}
+
+/// What the storage and its listings share.
+#[derive(Debug)]
+pub struct Inner {
+    pub(super) host: Arc<HttpHost>,
+    pub(super) location: Location,
+    /// The directory; it ends with a slash.
+    pub(super) root: Url,
+    pub(super) manner: Manner,
+    pub(super) quirks: Quirks,
+    pub(super) capabilities: Capabilities,
+    /// Where the journals of uploads are, on this machine.
+    pub(super) journals: Option<PathBuf>,
+    /// What is known of its MOVE.
+    pub(super) moving: Moving,
+    /// Directories that are known to be there.
+    pub(super) directories: Directories,
+    pub(super) files: Files,
+}
+
+/// What is known of some files.
+#[derive(Debug, Default)]
+pub struct Files {
+    /// Files that were opened when they were looked at, for who opens them next.
+    opened: Mutex<HashMap<RelPath, HttpFile>>,
+    /// URLs that are not what the path says: of what was given with a query.
+    given: Mutex<HashMap<RelPath, Url>>,
+    /// Files that the user named. To look at one of them again does not take the page of its directory.
+    named: Mutex<HashSet<RelPath>>,
+}
+
+impl Inner {
+    pub(super) fn exchange(&self) -> &Arc<Exchange> {
+        self.host.exchange()
+    }
+
+    /// The URL of a file.
+    pub(super) fn url(&self, path: &RelPath) -> Url {
+        let usual = |root: &Url, below: &[u8]| {
+            let slash = if root.path().ends_with('/') { "" } else { "/" };
+            root.with_path(&format!("{}{slash}{}", root.path(), encode_path(below)))
+        };
+        let given = self.given();
+        if let Some(given) = given.get(path) {
+            return given.clone();
+        }
+        let above = |(at, _): &(&RelPath, &Url)| path.starts_with(at);
+        if let Some((at, root)) = given.iter().find(above) {
+            let below = &path.as_bytes()[at.as_bytes().len()..];
+            return usual(root, below.strip_prefix(b"/").unwrap_or(below));
+        }
+        usual(&self.root, path.as_bytes())
+    }
+
+    /// The URL of a directory, with the slash that makes it one.
+    pub(super) fn directory_url(&self, path: &RelPath) -> Url {
+        if path.is_root() {
+            return self.root.clone();
+        }
+        self.url(path).as_directory()
+    }
+
+    /// An error that names the place as the user knows it.
+    pub(super) fn unsupported(&self, operation: &'static str, path: &RelPath) -> Error {
+        Error::new(ErrorKind::Unsupported, operation).at(self.location.display(path))
+    }
+
+    /// A file as the listings of its server know it.
+    pub(super) fn as_listed(&self, file: HttpFile) -> HttpFile {
+        if self.manner == Manner::Dav { file.without_tag() } else { file }
+    }
+
+    pub(super) fn opened(&self) -> MutexGuard<'_, HashMap<RelPath, HttpFile>> {
+        self.files.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn named(&self) -> MutexGuard<'_, HashSet<RelPath>> {
+        self.files.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn given(&self) -> MutexGuard<'_, HashMap<RelPath, Url>> {
+        self.files.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

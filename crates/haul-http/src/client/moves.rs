@@ -1,0 +1,94 @@
+//! MOVE and COPY, with their destination in whichever form the server takes.
+
+use std::time::Duration;
+
+use haul_storage::{Entry, Error, ErrorKind, RelPath, Result, Retry};
+use http::{HeaderValue, StatusCode};
+
+use super::dav::{DESTINATION, OVERWRITE, method};
+use super::error;
+use super::inner::Inner;
+use super::moving::Form;
+use super::request::Request;
+use crate::parse::{Url, WebScheme};
+
+/// A server may have to copy a file to move it.
+const MOVED: Duration = Duration::from_secs(600);
+
+impl Inner {
+    /// Whether `path` gets its name by MOVE.
+    pub(super) fn moves(&self, path: &RelPath) -> bool {
+        self.quirks.moves && !self.moving.is_refused(path)
+    }
+
+    /// Asks for a MOVE or COPY of `source` to `to`. `overwrite` is `T` or `F`.
+    ///
+    /// # Errors
+    /// `Unsupported` if the server takes no form of it; [`Moving::is_refused`] is true then for MOVE.
+    pub(super) async fn tell_where(
+        &self,
+        name: &'static str,
+        source: &Entry,
+        to: &RelPath,
+        overwrite: &'static str,
+    ) -> Result<()> {
+        let operation = if name == "MOVE" { "rename" } else { "copy" };
+        // nginx wants a slash behind both of them, or neither.
+        let (from, target) = match source.is_dir() {
+            true => (self.directory_url(&source.path), self.directory_url(to)),
+            false => (self.url(&source.path), self.url(to)),
+        };
+        let mut refused = None;
+        for form in self.moving.forms() {
+            let Some(text) = written(&target, *form) else { continue };
+            let destination = HeaderValue::try_from(text).map_err(|_| {
+                let error = Error::new(ErrorKind::InvalidInput, operation);
+                error.at(&target).because("its URL is no URL")
+            })?;
+            let mut request = Request::new(method(name), from.clone(), operation)
+                .with(DESTINATION, destination)
+                .with(OVERWRITE, HeaderValue::from_static(overwrite));
+            request.patience = Some(MOVED);
+            let (status, url) = self.told(&request).await?;
+            if status.is_success() {
+                self.moving.is_taken(*form);
+                return Ok(());
+            }
+            let error = error::of_status(status, operation, &url);
+            if self.moving.is_proven() || !may_be_the_form(status) {
+                return Err(error);
+            }
+            refused.get_or_insert((status, error));
+        }
+        let at = || self.location.display(to);
+        let Some((status, error)) = refused else {
+            return Err(Error::new(ErrorKind::Unsupported, operation).at(at()));
+        };
+        // A proxy whose server is away says the same of everything.
+        if self.look_by_properties(&source.path, operation).await?.is_none() || name != "MOVE" {
+            return Err(error.at(at()));
+        }
+        self.moving.refuses(to, status);
+        Err(Error::new(ErrorKind::Unsupported, operation)
+            .at(at())
+            .because(format!("the server refuses to move files ({status})"))
+            .with_retry(Retry::FromStart))
+    }
+}
+
+/// A destination in one of its forms; `None` if that is the same as another one.
+fn written(target: &Url, form: Form) -> Option<String> {
+    match form {
+        Form::Url => Some(target.absolute()),
+        Form::Path => Some(target.path().to_owned()),
+        Form::Plain if target.origin.scheme() == WebScheme::Https => {
+            Some(target.absolute().replacen("https:", "http:", 1))
+        }
+        Form::Plain => None,
+    }
+}
+
+/// Whether a status may be about the way in which the destination is written.
+fn may_be_the_form(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 400 | 405 | 415 | 501 | 502)
+}

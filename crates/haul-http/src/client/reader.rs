@@ -1,0 +1,421 @@
+//! Reads the responses on a connection in the order of their requests, and passes each on.
+//!
+//! On a connection that is shared it always reads on, whether anybody takes what has come or not, because one
+//! part may have to wait for another that comes behind it. How much can wait is bounded by what was asked for.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use haul_net::HostWaits;
+use haul_storage::BufferPool;
+use http::header::HeaderName;
+use http::{HeaderMap, StatusCode};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::connect::Host;
+use super::framing::{Event, Framing};
+use super::head::{Broken, Head};
+use super::load::{Load, Meter, Outstanding};
+use super::queued::Queued;
+use super::request::SLOWEST;
+use crate::parse::keep_alive;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+
+/// Bytes that are read at once: those of a head, and of a body as many as came last time, and more.
+const HEAD_READ: usize = 4 << 10;
+const READ_LEAST: usize = 16 << 10;
+const READ_MOST: usize = 256 << 10;
+
+/// Bytes of a block on a shared connection, if they come within [`GATHERED`]: a write to a disk is worth its
+/// way to a thread.
+const BLOCK: usize = 256 << 10;
+const GATHERED: Duration = Duration::from_millis(30);
+
+/// What nobody wants any more is read to its end if no more than this is left of it: a new connection costs
+/// more.
+const SKIPPED_MOST: u64 = 1 << 20;
+
+/// And if that takes no longer than this, or four round trips. There are servers whose bodies do not end where
+/// only the head matters.
+const SKIPPED_FOR: Duration = Duration::from_secs(1);
+
+/// The same once a body of that server has not ended.
+const SKIPPED_FOR_ENDLESS: Duration = Duration::from_millis(50);
+
+/// So long after a response it is waited until all of its request was sent, as it usually was.
+const SENT_WITHIN: Duration = Duration::from_millis(100);
+
+/// A body that has been waited for longer than this and brought fewer bytes a second is one that never
+/// ends. Time in which nobody reads it does not count.
+const ENDLESS_AFTER: Duration = Duration::from_secs(300);
+const ENDLESS_BELOW: u64 = 64;
+
+/// What a reader shares with others.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// Where blocks come from.
+    pub buffers: BufferPool,
+    /// Announces that the connection can carry more.
+    pub changed: Arc<Notify>,
+    /// The server.
+    pub host: Host,
+}
+
+/// The receiving side of a connection.
+pub struct Reader<R> {
+    stream: R,
+    ahead: BytesMut,
+    around: Surroundings,
+    load: Arc<Load>,
+    meter: Meter,
+    rtt: Duration,
+    /// Responses that have come.
+    number: u64,
+    /// How much the last read into `ahead` has brought.
+    last_read: usize,
+    /// Goes with the reader.
+    _is_read: oneshot::Sender<()>,
+}
+
+/// The body of a response that is being read.
+struct Receiving<'a> {
+    queued: &'a mut Queued,
+    left: Outstanding<'a>,
+    /// Bytes of the body that have come, and how long they were waited for.
+    received: u64,
+    waited: Duration,
+    /// Until when it is read since nobody wants it any more, and what had come of it then.
+    skipped: Option<(Instant, u64)>,
+    /// A shared connection passes on only what was asked for.
+    is_wanted: bool,
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    /// Nothing has been read. `is_read` ends with the reader.
+    pub fn new(
+        stream: R,
+        around: Surroundings,
+        load: Arc<Load>,
+        rtt: Duration,
+        is_read: oneshot::Sender<()>,
+    ) -> Self {
+        let (ahead, meter) = (BytesMut::new(), Meter::new(rtt));
+        let (number, last_read) = (0, 0);
+        Self { stream, ahead, around, load, meter, rtt, number, last_read, _is_read: is_read }
+    }
+
+    /// Reads the responses to what comes through `answered`, until the connection ends.
+    pub async fn run(mut self, mut answered: UnboundedReceiver<Queued>) {
+        let load = Arc::clone(&self.load);
+        while let Some(mut queued) = self.next(&mut answered).await {
+            let done = tokio::select! {
+                biased;
+                done = self.response(&mut queued, &load) => done,
+                () = load.abandoned() => Err(Broken::Lost { is_sent: true }),
+            };
+            let goes_on = done.unwrap_or_else(|broken| {
+                queued.sink.fail(broken);
+                false
+            });
+            self.around.changed.notify_waiters();
+            if !goes_on {
+                load.retire();
+                // What has the connection for it alone learns it before the next request.
+                if let Some(alone) = &queued.alone {
+                    alone.owner.done(false, None);
+                }
+                break;
+            }
+        }
+        load.retire();
+        answered.close();
+        while let Some(queued) = answered.recv().await {
+            load.forget(queued.expected);
+            queued.sink.fail(Broken::Lost { is_sent: true });
+        }
+    }
+
+    /// The next request, unless the connection ends while there is none.
+    async fn next(&mut self, answered: &mut UnboundedReceiver<Queued>) -> Option<Queued> {
+        if !self.ahead.is_empty() {
+            return answered.try_recv().ok();
+        }
+        self.ahead.reserve(HEAD_READ);
+        tokio::select! {
+            biased;
+            queued = answered.recv() => queued,
+            read = self.stream.read_buf(&mut self.ahead) => match read {
+                Ok(0) | Err(_) => None,
+                // A request is here before it is sent, so this is the response to none.
+                Ok(_) => answered.try_recv().ok(),
+            }
+        }
+    }
+
+    /// Passes a response on. Whether the connection goes on.
+    async fn response(&mut self, queued: &mut Queued, load: &Load) -> Result<bool, Broken> {
+        let left = Outstanding::new(load, queued.expected);
+        let mut framing = Framing::new(queued.url.clone(), queued.is_head());
+        let head = self.head(queued, &mut framing).await?;
+        self.number += 1;
+        load.answered(self.number, more_requests(&head.headers));
+        if queued.sent > 0 {
+            self.meter.sent(load, queued.sent);
+        }
+        let is_wanted = queued.alone.is_some()
+            || matches!(head.status, StatusCode::PARTIAL_CONTENT | StatusCode::OK);
+        let keep_alive = head.header(&KEEP_ALIVE).and_then(keep_alive::parse);
+        let (received, waited, skipped) = (0, Duration::ZERO, None);
+        let mut body = Receiving { queued, left, received, waited, skipped, is_wanted };
+        let mut head = Some(head);
+        loop {
+            let (pieces, is_end) = self.here(&mut framing);
+            let is_end = is_end.as_ref().copied();
+            // Whoever takes the end finds the connection free for the next request.
+            let mut is_kept = is_end == Ok(true) && body.is_sent().await && framing.keeps_open();
+            if let (Ok(true), Some(alone)) = (is_end, &body.queued.alone) {
+                // What comes behind it would be taken for the next response.
+                is_kept &= self.ahead.is_empty();
+                if !is_kept {
+                    load.retire();
+                }
+                alone.owner.done(is_kept, keep_alive);
+            }
+            if let Some(head) = head.take() {
+                body.queued.sink.head(head, body.queued.is_continued);
+            }
+            for piece in pieces {
+                self.pass_on(&mut body, piece);
+            }
+            if is_end.map_err(Clone::clone)? {
+                body.queued.sink.end();
+                return Ok(is_kept);
+            }
+            body.check(&framing)?;
+            if !self.more(&mut body, &mut framing).await? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The parts of the body that have come, and whether that is all.
+    fn here(&mut self, framing: &mut Framing) -> (Vec<Bytes>, Result<bool, Broken>) {
+        let mut pieces = Vec::new();
+        loop {
+            match framing.poll(&mut self.ahead) {
+                Ok(Some(Event::Body(bytes))) => pieces.push(bytes),
+                Ok(Some(Event::End)) => return (pieces, Ok(true)),
+                // There is one head, and it has come.
+                Ok(Some(Event::Provisional(_) | Event::Head(_))) => {}
+                Ok(None) => return (pieces, Ok(false)),
+                Err(broken) => return (pieces, Err(broken)),
+            }
+        }
+    }
+
+    fn pass_on(&mut self, body: &mut Receiving<'_>, bytes: Bytes) {
+        let arrived = bytes.len() as u64;
+        body.received += arrived;
+        body.left.arrived(arrived);
+        if self.meter.arrived(&self.load, arrived) {
+            self.around.changed.notify_waiters();
+        }
+        body.queued.sink.body(bytes);
+    }
+
+    /// Waits for more of a body. `false` if what is left of it is not worth that.
+    async fn more(
+        &mut self,
+        body: &mut Receiving<'_>,
+        framing: &mut Framing,
+    ) -> Result<bool, Broken> {
+        body.queued.sink.room().await;
+        if body.skipped.is_none() && (body.queued.sink.is_closed() || !body.is_wanted) {
+            // A request that was not sent to its end is none, and nothing can be sent behind it.
+            let is_cut = !body.is_sent().await;
+            if is_cut || framing.left().is_some_and(|left| left > SKIPPED_MOST) {
+                return Ok(false);
+            }
+            body.skipped = Some((Instant::now() + self.skipped_for(), body.received));
+        }
+        let began = Instant::now();
+        let is_shared = body.queued.alone.is_none();
+        match body.skipped {
+            Some((_, before)) if body.received - before > SKIPPED_MOST => return Ok(false),
+            Some((until, _)) => {
+                let Ok(read) = timeout_at(until, self.ahead(body.queued, framing)).await else {
+                    if framing.left().is_none() && body.received == 0 {
+                        self.around.host.endless.store(true, Ordering::Relaxed);
+                    }
+                    return Ok(false);
+                };
+                read?;
+            }
+            None if is_shared && framing.plain() > 0 => {
+                let bytes = self.block(body.queued, framing.plain()).await?;
+                framing.took(bytes.len() as u64);
+                self.pass_on(body, bytes);
+            }
+            None if is_shared => self.ahead(body.queued, framing).await?,
+            None => tokio::select! {
+                biased;
+                read = self.ahead(body.queued, framing) => read?,
+                () = body.queued.sink.closed() => {}
+            },
+        }
+        body.waited += began.elapsed();
+        Ok(true)
+    }
+
+    fn skipped_for(&self) -> Duration {
+        match self.around.host.endless.load(Ordering::Relaxed) {
+            true => SKIPPED_FOR_ENDLESS,
+            false => SKIPPED_FOR.max(4 * self.rtt),
+        }
+    }
+
+    /// Reads more of a response behind the bytes that have come.
+    async fn ahead(&mut self, queued: &Queued, framing: &mut Framing) -> Result<(), Broken> {
+        let left = framing.left().and_then(|left| usize::try_from(left).ok());
+        let most = left.unwrap_or(READ_MOST).clamp(1, READ_MOST);
+        self.ahead.reserve((2 * self.last_read).max(READ_LEAST).min(most));
+        let read = self.stream.read_buf(&mut self.ahead);
+        self.last_read = in_time(&self.around.host.waits, queued, read).await?;
+        if self.last_read == 0 { framing.on_close() } else { Ok(()) }
+    }
+
+    /// A block of a body of which `left` bytes are still to come.
+    async fn block(&mut self, queued: &Queued, left: u64) -> Result<Bytes, Broken> {
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        let mut buffer = self.around.buffers.take(left.min(BLOCK));
+        let space = buffer.as_mut_slice();
+        let (mut filled, mut first) = (0, None);
+        while filled < space.len() {
+            let read = self.stream.read(&mut space[filled..]);
+            let read = in_time(&self.around.host.waits, queued, read).await?;
+            if read == 0 {
+                return Err(Broken::Within("the connection ended".to_owned()));
+            }
+            filled += read;
+            let first = *first.get_or_insert_with(Instant::now);
+            if first.elapsed() > GATHERED {
+                break;
+            }
+        }
+        Ok(buffer.freeze(filled))
+    }
+
+    /// The head of the next response. Those of provisional ones (1xx) are passed over.
+    async fn head(&mut self, queued: &mut Queued, framing: &mut Framing) -> Result<Head, Broken> {
+        let limit = match &queued.alone {
+            Some(alone) => alone.limit,
+            None => {
+                Some(self.around.host.waits.silence() + Duration::from_secs(queued.sent / SLOWEST))
+            }
+        };
+        let waits = self.around.host.waits.clone();
+        let mut until = limit.map(|limit| Instant::now() + limit);
+        loop {
+            match framing.poll(&mut self.ahead)? {
+                Some(Event::Head(head)) => return Ok(head),
+                Some(Event::Provisional(status)) => {
+                    if status == StatusCode::CONTINUE {
+                        queued.is_continued = true;
+                        let sending = queued.sending.as_mut();
+                        if let Some(wanted) = sending.and_then(|sending| sending.wanted.take()) {
+                            // The body may have been abandoned.
+                            let _ = wanted.send(());
+                        }
+                    }
+                    until = limit.map(|limit| Instant::now() + limit);
+                    continue;
+                }
+                Some(Event::Body(_) | Event::End) | None => {}
+            }
+            let nothing_yet = self.ahead.is_empty();
+            self.ahead.reserve(HEAD_READ);
+            let read = self.stream.read_buf(&mut self.ahead);
+            let read = async {
+                let Some(until) = until else { return Some(read.await) };
+                let left = until.saturating_duration_since(Instant::now());
+                waits.within(left, || queued.answer(), read).await
+            };
+            let is_alone = queued.alone.is_some();
+            let read = tokio::select! {
+                biased;
+                read = read => read,
+                // What others wait for behind it is read all the same.
+                () = queued.sink.closed(), if is_alone => return Err(Broken::Lost { is_sent: true }),
+            };
+            match read {
+                Some(Ok(0) | Err(_)) if nothing_yet => return Err(Broken::Lost { is_sent: true }),
+                Some(Ok(0)) => return Err(Broken::Within("the connection ended".to_owned())),
+                // The rest of it follows at once.
+                Some(Ok(_)) if nothing_yet => {
+                    until = until.map(|_| Instant::now() + self.around.host.waits.silence());
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(Broken::Within(error.to_string())),
+                None => return Err(Broken::Silent(limit.unwrap_or_default())),
+            }
+        }
+    }
+}
+
+impl Receiving<'_> {
+    /// Whether all of the request was sent.
+    async fn is_sent(&mut self) -> bool {
+        let Some(sending) = &mut self.queued.sending else { return true };
+        let is_sent = matches!(timeout(SENT_WITHIN, &mut sending.is_sent).await, Ok(Ok(())));
+        if is_sent {
+            self.queued.sending = None;
+        }
+        is_sent
+    }
+
+    /// That a body behind which others wait ends, and is not longer than what was asked for; and that none trickles.
+    fn check(&self, framing: &Framing) -> Result<(), Broken> {
+        let Self { queued, received: bytes, .. } = self;
+        if queued.alone.is_none() {
+            let most = (queued.expected - queued.sent).saturating_add(SKIPPED_MOST);
+            if framing.is_until_close() {
+                return Err(Broken::Unreadable("its length is unknown".to_owned()));
+            }
+            if bytes.saturating_add(framing.left().unwrap_or_default()) > most {
+                // It is not kept for whoever may look at it later.
+                return Err(Broken::Unreadable("it is longer than the requested range".to_owned()));
+            }
+        }
+        let seconds = self.waited.as_secs();
+        if self.waited > ENDLESS_AFTER && *bytes < seconds * ENDLESS_BELOW {
+            return Err(Broken::Endless { bytes: *bytes, seconds });
+        }
+        Ok(())
+    }
+}
+
+/// Reads from a server that may be silent for a while.
+async fn in_time(
+    waits: &HostWaits,
+    queued: &Queued,
+    read: impl Future<Output = std::io::Result<usize>>,
+) -> Result<usize, Broken> {
+    let silence = waits.silence();
+    match waits.within(silence, || queued.rest(), read).await {
+        Some(Ok(length)) => Ok(length),
+        Some(Err(error)) => Err(Broken::Within(error.to_string())),
+        None => Err(Broken::Silent(silence)),
+    }
+}
+
+/// How many more requests the server takes on this connection (`Keep-Alive: timeout=5, max=99`).
+fn more_requests(headers: &HeaderMap) -> Option<u64> {
+    let said = headers.get(KEEP_ALIVE)?.to_str().ok()?;
+    said.split(',').find_map(|word| word.trim().strip_prefix("max=")?.parse().ok())
+}
