@@ -5,11 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use haul_net::Pace;
+use haul_net::pool::ENOUGH;
 use tokio::sync::Notify;
-
-/// No lane is given more than this, in thousandths of what it carries in two round trips: the first one would have
-/// everything, and on a slow path the slowest would have as much left at the end as the fastest had.
-pub const ENOUGH: u64 = 2000;
 
 /// What a new lane may be expected to carry in a round trip, and by how much more than it has carried.
 const FIRST_ALLOWANCE: u64 = 256 << 10;

@@ -1,5 +1,6 @@
 //! One server, as everything that asks it sees it: lanes, and what is known of it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry, part_name};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
-use super::attributes::Attributes;
+use super::attributes::{Attributes, Warn};
 use super::error;
 use super::lanes::Lanes;
 use super::patience::SILENCE;
@@ -101,8 +102,8 @@ impl SftpHost {
         }
         let session = self.lanes.lead().await?;
         let asked = self.asked(&session, path).await?;
-        let absolute = session.request_or_foreseen(&Request::Realpath(asked.clone()));
-        let there = session.request_or_foreseen(&Request::Stat(asked.clone()));
+        let absolute = session.request_or_prefetched(&Request::Realpath(asked.clone()));
+        let there = session.request_or_prefetched(&Request::Stat(asked.clone()));
         let absolute = absolute.answer().await?;
         let kind = self.kind("open", there.answer().await?, &asked)?;
         let path = match absolute {
@@ -140,11 +141,11 @@ impl SftpHost {
         let questions: Vec<_> = prefixes
             .iter()
             .map(|(prefix, _)| {
-                let absolute = session.request_or_foreseen(&Request::Realpath(prefix.clone()));
-                (absolute, session.request_or_foreseen(&Request::Stat(prefix.clone())))
+                let absolute = session.request_or_prefetched(&Request::Realpath(prefix.clone()));
+                (absolute, session.request_or_prefetched(&Request::Stat(prefix.clone())))
             })
             .collect();
-        let itself = session.request_or_foreseen(&Request::Lstat(asked.clone()));
+        let itself = session.request_or_prefetched(&Request::Lstat(asked.clone()));
         let mut nearest = None;
         let mut kind = None;
         for ((prefix, after), (absolute, there)) in prefixes.iter().zip(questions) {
@@ -365,6 +366,21 @@ fn names(path: &[u8]) -> Vec<Bytes> {
     let names = path.split(|byte| *byte == b'/');
     let names = names.filter(|name| !name.is_empty() && *name != b".");
     names.map(Bytes::copy_from_slice).collect()
+}
+
+impl SftpHost {
+    /// Remembers from one run to the next, in a file of its own in `directory`, which attributes the server
+    /// refuses to set. To be called before anything is opened.
+    pub fn remember_in(&self, directory: &Path) {
+        // The name of the file does not tell the host's.
+        let name = blake3::hash(self.name().as_bytes()).to_hex();
+        self.attributes.remember_in(directory.join(&name[..32]));
+    }
+
+    /// Passes warnings about the server to `warn`, each once.
+    pub fn warn_through(&self, warn: Warn) {
+        self.attributes.warn_through(warn);
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::directories::Directories;
 use super::entry;
 use super::error;
 use super::host::SftpHost;
-use super::write::part_of;
+use super::part_file::part_of;
 use crate::codec::{Attrs, Extended, Extensions, FileKind, Request, Response, StatVfs, name};
 
 /// What a storage and its files share.

@@ -17,8 +17,8 @@ use super::entry;
 use super::error;
 use super::host::Tries;
 use super::inner::Inner;
+use super::opening::{Lane, Opening};
 use super::prefetch::first_handle;
-use super::quirks::{Lane, Opening};
 use super::session::{Pending, Session};
 use crate::codec::{FileKind, Handle, Name, Names, Request, Response, Status};
 
@@ -91,7 +91,7 @@ async fn open_on(
     // What was listed ahead is of the directory that was opened ahead, and of none that is opened now.
     let opening = Request::Opendir(on_server.clone());
     // In this order: what is too old meanwhile is too old for both.
-    let names = session.foreseen_names();
+    let names = session.prefetched_names();
     let early = session.prefetched(&opening);
     let names = if early.is_some() { names.into() } else { VecDeque::new() };
     let open = early.unwrap_or_else(|| session.request(&opening));

@@ -13,23 +13,24 @@
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use haul_net::pool::SharedLane;
 use haul_net::{Pace, RttGauge};
-use haul_storage::{Block, Error, ErrorKind, Range, Result};
-use tokio::sync::oneshot::error::TryRecvError;
-use tokio::sync::{mpsc, oneshot, watch};
+use haul_storage::{Error, ErrorKind, Range, Result};
+use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use super::patience::{self, Patience, SILENCE, Silence, Subject};
+use super::patience::{self, Patience, SILENCE, Silence};
 use super::prefetch::{FRESH, Prefetch};
 use super::server::{Server, goes_early, is_eager, is_openssh};
+pub(super) use super::shared::Pending;
+use super::shared::{FIRST_ALLOWANCE, NAMES_MAX, Outbound, Shared, Waiting, nanos, protocol};
 use super::table::Table;
 use crate::codec::{
     Deframer, Extended, Extensions, Handle, Limits, OPENSSH_PACKET_MAX, Request, Response, VERSION,
@@ -40,16 +41,6 @@ use crate::transport::{Channel, Outgoing};
 /// The longest answer that is accepted: OpenSSH's longest packet, and room for servers that send
 /// what they are asked for without counting their own head.
 const ANSWER_MAX: u32 = OPENSSH_PACKET_MAX + 4096;
-
-/// The longest answer to READDIR that is accepted, and how much all of a lane may have that nobody has taken
-/// apart: AWS Transfer Family and others list a directory in one packet.
-const NAMES_MAX: u32 = 64 << 20;
-
-/// What a lane is trusted with, whatever it has carried.
-const FIRST_ALLOWANCE: u64 = 256 << 10;
-
-/// A lane that grows carries so many times what it carried in the last round trip: TCP's slow start.
-const GROWTH: u64 = 2;
 
 /// A round trip of packets is not older than this, or than two of them.
 const RECENT: Duration = Duration::from_millis(100);
@@ -68,45 +59,6 @@ pub(super) struct Session {
     prefetch: Arc<Prefetch<Pending>>,
     /// What the server says it is.
     pub(super) identification: String,
-}
-
-#[derive(Debug)]
-struct Shared {
-    host: String,
-    queue: mpsc::UnboundedSender<Outbound>,
-    next_id: AtomicU32,
-    waiting: Mutex<Waiting>,
-    outstanding: AtomicU64,
-    /// Bytes of long answers that nobody has taken.
-    names_held: AtomicU64,
-    /// Bytes that the lane may be expected to carry in a round trip.
-    allowance: AtomicU64,
-    /// Shortest time from a short question to its answer, in nanoseconds.
-    round_trip_ns: AtomicU64,
-    server: watch::Sender<Option<Arc<Server>>>,
-    table: Table,
-    silence: Silence,
-}
-
-/// Answers that are awaited; `Err` with the cause once the session has ended.
-#[derive(Debug)]
-struct Waiting {
-    by_id: HashMap<u32, Waiter>,
-    ended: Option<Ended>,
-    pace: Pace,
-}
-
-/// Why a session has ended.
-#[derive(Debug, Clone)]
-struct Ended {
-    kind: ErrorKind,
-    cause: String,
-}
-
-#[derive(Debug)]
-struct Outbound {
-    head: Bytes,
-    payload: Block,
 }
 
 impl Session {
@@ -174,7 +126,7 @@ impl Session {
 
     /// The same where an answer will do that was asked for a moment ago: not where somebody looks
     /// whether something has changed.
-    pub(super) fn request_or_foreseen(&self, request: &Request) -> Pending {
+    pub(super) fn request_or_prefetched(&self, request: &Request) -> Pending {
         self.prefetched(request).unwrap_or_else(|| self.request(request))
     }
 
@@ -184,7 +136,7 @@ impl Session {
     }
 
     /// The answers to early questions for names, whatever directory they are of.
-    pub(super) fn foreseen_names(&self) -> Vec<Pending> {
+    pub(super) fn prefetched_names(&self) -> Vec<Pending> {
         self.prefetch.take_names()
     }
 
@@ -310,225 +262,10 @@ impl Drop for Session {
     }
 }
 
-/// An answer that is on its way. Dropping it gives up the answer, not the request.
-#[derive(Debug)]
-pub(super) struct Pending {
-    shared: Arc<Shared>,
-    answer: oneshot::Receiver<Result<Response>>,
-    weight: u64,
-    subject: Subject,
-}
-
-/// Who waits for an answer, and since when if that tells the round trip.
-#[derive(Debug)]
-struct Waiter {
-    answer: oneshot::Sender<Result<Response>>,
-    asked: Option<Instant>,
-    weight: u64,
-    /// It opens something.
-    opens: bool,
-    /// For how long the lane may be silent meanwhile.
-    limit: Duration,
-}
-
-impl Pending {
-    /// Waits for the answer: until the lane has been silent for too long, which closes it.
-    pub(super) async fn answer(mut self) -> Result<Response> {
-        let Self { shared, answer, subject, .. } = &mut self;
-        let received = match answer.try_recv() {
-            Err(TryRecvError::Empty) => shared.awaited(|| subject.to_string(), answer).await?,
-            Ok(answer) => Ok(answer),
-            Err(TryRecvError::Closed) => return Err(shared.ended_error()),
-        };
-        match received {
-            Ok(answer) => {
-                self.shared.taken(&answer);
-                answer
-            }
-            Err(_) => Err(self.shared.ended_error()),
-        }
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        self.shared.outstanding.fetch_sub(self.weight, Ordering::Relaxed);
-        // From here on the reader closes what is opened for nobody; before, it has handed it over.
-        self.answer.close();
-        if let Ok(answer) = self.answer.try_recv() {
-            self.shared.taken(&answer);
-            if let Ok(Response::Handle(handle)) = answer {
-                self.shared.post(&Request::Close(handle));
-            }
-        }
-    }
-}
-
-impl Shared {
-    fn request(self: &Arc<Self>, request: &Request) -> Pending {
-        self.request_within(request, patience::limit(request))
-    }
-
-    /// Queues a request whose answer does not matter; nothing else gets more time because of it.
-    fn post(self: &Arc<Self>, request: &Request) {
-        drop(self.request_within(request, SILENCE));
-    }
-
-    fn request_within(self: &Arc<Self>, request: &Request, limit: Duration) -> Pending {
-        let (id, pending) = self.expect(request, limit, Some(Instant::now()));
-        let payload = request.payload().cloned().unwrap_or_default();
-        self.push(Outbound { head: request.encode(id), payload });
-        pending
-    }
-
-    /// Waits for the answer to a request without sending it. `sent`: when it was, if that is known.
-    fn expect(
-        self: &Arc<Self>,
-        request: &Request,
-        limit: Duration,
-        sent: Option<Instant>,
-    ) -> (u32, Pending) {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let (sender, answer) = oneshot::channel();
-        let weight = weight(request);
-        self.outstanding.fetch_add(weight, Ordering::Relaxed);
-        {
-            let mut waiting = self.lock();
-            // Where the session has ended the sender is dropped here, and its receiver says so.
-            if waiting.ended.is_none() {
-                let asked = sent.filter(|_| weight == 0);
-                let opens = self.table.asked(request);
-                self.silence.asked(limit);
-                waiting.by_id.insert(id, Waiter { answer: sender, asked, weight, opens, limit });
-            }
-        }
-        (id, Pending { shared: Arc::clone(self), answer, weight, subject: Subject::of(request) })
-    }
-
-    fn push(&self, outbound: Outbound) {
-        // The writer is gone only when the session has ended, which every answer says.
-        drop(self.queue.send(outbound));
-    }
-
-    /// Ends the session: everybody who waits is told why. Only the first cause counts.
-    fn end(&self, error: &Error) {
-        self.end_because(error.kind(), error.to_string());
-    }
-
-    fn end_because(&self, kind: ErrorKind, cause: String) {
-        let mut waiting = self.lock();
-        if waiting.ended.is_none() {
-            waiting.ended = Some(Ended { kind, cause });
-            for (_, waiter) in waiting.by_id.drain() {
-                self.silence.answered(waiter.limit);
-            }
-            drop(waiting);
-            // Wakes those who wait for the greeting.
-            self.server.send_modify(|server| {
-                server.get_or_insert_with(|| Arc::new(Server::unknown()));
-            });
-        }
-    }
-
-    /// Awaits something from the server. A lane that is silent for too long is closed.
-    async fn awaited<T>(
-        &self,
-        what: impl Fn() -> String,
-        future: impl Future<Output = T>,
-    ) -> Result<T> {
-        let longest = || self.lock().by_id.values().map(|waiter| waiter.limit).max();
-        let longest = || longest().unwrap_or(SILENCE);
-        self.silence.within(&what, longest, future).await.map_err(|limit| {
-            let silent = format!("the server was silent for {} s ({})", limit.as_secs(), what());
-            self.end_because(ErrorKind::Unreachable, silent);
-            self.ended_error()
-        })
-    }
-
-    fn ended_error(&self) -> Error {
-        let ended = self.lock().ended.clone();
-        let ended = ended.unwrap_or(Ended {
-            kind: ErrorKind::Unreachable,
-            cause: "the connection was closed".to_owned(),
-        });
-        Error::new(ended.kind, "ask").at(&self.host).because(ended.cause)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts a long answer; not more of them are held than [`NAMES_MAX`].
-    fn hold(&self, response: &Response) -> Result<()> {
-        let Response::ManyNames(names) = response else { return Ok(()) };
-        let held = names.held() as u64;
-        let all = self.names_held.fetch_add(held, Ordering::Relaxed) + held;
-        match all > u64::from(NAMES_MAX) {
-            true => Err(protocol(format!(
-                "{all} bytes of names at once, when {NAMES_MAX} are accepted"
-            ))),
-            false => Ok(()),
-        }
-    }
-
-    /// An answer is not held here any more.
-    fn taken(&self, answer: &Result<Response>) {
-        if let Ok(Response::ManyNames(names)) = answer {
-            self.names_held.fetch_sub(names.held() as u64, Ordering::Relaxed);
-        }
-    }
-
-    /// Hands an answer to who waits for it.
-    fn answer(self: &Arc<Self>, id: u32, response: Response) -> Result<()> {
-        let waiter = {
-            let mut waiting = self.lock();
-            let Some(waiter) = waiting.by_id.remove(&id) else {
-                return Err(protocol(format!("a response to the unknown request {id}")));
-            };
-            if waiter.weight > 0 {
-                let rtt = self.round_trip_ns.load(Ordering::Relaxed);
-                let carried = waiting.pace.carry(waiter.weight, Duration::from_nanos(rtt));
-                let allowance = FIRST_ALLOWANCE.max(GROWTH * carried);
-                self.allowance.store(allowance, Ordering::Relaxed);
-            }
-            waiter
-        };
-        self.silence.answered(waiter.limit);
-        if waiter.opens {
-            self.table.answered(&response);
-        }
-        if let Some(asked) = waiter.asked {
-            self.round_trip_ns.fetch_min(nanos(asked.elapsed()), Ordering::Relaxed);
-        }
-        self.hold(&response)?;
-        if let Err(unwanted) = waiter.answer.send(Ok(response)) {
-            self.taken(&unwanted);
-            // Whoever opened it does not want it any more.
-            if let Ok(Response::Handle(handle)) = unwanted {
-                self.post(&Request::Close(handle));
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Gives up what was asked early and nobody has wanted. What was opened is closed.
 async fn forget(prefetch: Arc<Prefetch<Pending>>) {
     sleep(FRESH + RECENT).await;
     prefetch.forget();
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Bytes of payload that a request moves.
-fn weight(request: &Request) -> u64 {
-    match request {
-        Request::Read { length, .. } => u64::from(*length),
-        Request::Write { data, .. } => data.len() as u64,
-        _ => 0,
-    }
 }
 
 async fn write(
@@ -640,10 +377,6 @@ async fn learn(shared: Arc<Shared>, extensions: Extensions, limits: Option<Pendi
         }
         unknown
     });
-}
-
-fn protocol(cause: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Protocol, "read a response").because(cause.to_string())
 }
 
 #[cfg(test)]

@@ -18,10 +18,11 @@ use super::error;
 use super::host::SftpHost;
 use super::inner::Inner;
 use super::list;
+use super::part_file::part_of;
 use super::read::SftpFile;
 use super::space;
 use super::whole;
-use super::write::{SftpUpload, part_of};
+use super::write::SftpUpload;
 use crate::codec::{Attrs, Extended, FileKind, OpenFlags, Request, Response, name};
 
 /// The mode of a file for which none is given.

@@ -12,9 +12,10 @@ use super::attributes;
 use super::entry;
 use super::error;
 use super::inner::Inner;
+use super::part_file::part_of;
 use super::read::SftpFile;
 use super::session::Session;
-use super::write::{open_part, part_of, sync};
+use super::write::{open_part, sync};
 use crate::codec::{Attrs, FileKind, Handle, OpenFlags, Request, Response, Status, name};
 
 /// Opens, reads, looks whether it changed, and closes: two round trips.

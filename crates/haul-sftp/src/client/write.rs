@@ -10,14 +10,16 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use haul_storage::{
     Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
-    WriteAt, Writes, part_name,
+    WriteAt, Writes,
 };
 
 use super::attributes;
 use super::error;
 use super::handles::Handles;
 use super::inner::Inner;
-use super::quirks::{Lane, may_be_too_many};
+use super::opening::Lane;
+use super::part_file::part_of;
+use super::quirks::may_be_too_many;
 use super::read::SftpFile;
 use super::session::{Room, Session};
 use crate::codec::{Attrs, Extended, FileKind, Handle, OpenFlags, Request, Response, Status, name};
@@ -423,12 +425,6 @@ async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<(Hand
         Ok(handle) => Ok((handle, false)),
         Err(second) => Err(if removed.is_ok() { second } else { first }),
     }
-}
-
-pub(super) fn part_of(path: &RelPath) -> Result<RelPath> {
-    path.with_name(part_name(path.name())).map_err(|error| {
-        Error::new(ErrorKind::InvalidInput, "create").because(format!("the name {error}"))
-    })
 }
 
 /// Makes what was written durable, where the server can.

@@ -3,7 +3,7 @@
 
 use haul_storage::{EntryKind, SpecialKind};
 
-use super::{Found, Line, fields, grouped, number};
+use super::line::{Found, Line, fields, grouped, number};
 
 /// From the beginning of `<DIR>` to the name.
 const COLUMN: usize = 15;

@@ -2,7 +2,7 @@
 
 use haul_storage::{EntryKind, SpecialKind};
 
-use super::{Found, Line, number};
+use super::line::{Found, Line, number};
 use crate::wire::parse_time;
 
 /// Reads a line with facts. `None`: it is none, or it describes the directory itself or the one

@@ -4,7 +4,7 @@
 
 use haul_storage::{EntryKind, SpecialKind};
 
-use super::{Found, Line, fields, is_digits, number};
+use super::line::{Found, Line, fields, is_digits, number};
 
 /// Reads a line; `None` if it is not one of these.
 pub(super) fn line(line: &[u8]) -> Option<Line<'_>> {

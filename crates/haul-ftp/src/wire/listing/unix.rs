@@ -8,7 +8,7 @@
 use haul_storage::{EntryKind, SpecialKind};
 
 use super::date::{self, Certainty};
-use super::{Found, Line, fields, grouped, number};
+use super::line::{Found, Line, fields, grouped, number};
 
 /// Reads a line; `None` if it is not one of these.
 pub(super) fn line(line: &[u8]) -> Option<Line<'_>> {

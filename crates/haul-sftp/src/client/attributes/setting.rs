@@ -1,0 +1,269 @@
+//! Setting attributes: with the file, alone where one is refused, and looked at afterwards where a server reports
+//! success and sets nothing ([`super::Attributes`]).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use haul_storage::{Error, ErrorKind, Metadata, Result};
+
+use super::{Part, SET_ID, SPECIAL, STEP, is_refusal, parts};
+use crate::client::entry;
+use crate::client::error;
+use crate::client::inner::Inner;
+use crate::client::session::{Pending, Session};
+use crate::codec::{Attrs, Extended, Handle, Request, Response, name};
+
+/// What is set on a new file.
+pub(in crate::client) fn of_new_file(inner: &Inner, metadata: &Metadata) -> Attrs {
+    let mut attrs = entry::attrs(metadata);
+    if attrs.owner.is_none() {
+        attrs.permissions = attrs.permissions.map(|mode| mode & !SET_ID);
+    }
+    if attrs.permissions.is_none() {
+        attrs.permissions = Some(inner.default_mode);
+    }
+    inner.host.attributes.limit(&mut attrs);
+    attrs
+}
+
+/// Gives a new file its owner where its mode lends the owner's rights, so that both are set, in that order, or
+/// neither. It takes a round trip.
+pub(in crate::client) async fn lend(
+    inner: &Inner,
+    session: &Session,
+    handle: &Handle,
+    attrs: &mut Attrs,
+) -> Result<()> {
+    let lends = attrs.permissions.is_some_and(|mode| mode & SET_ID != 0);
+    if !lends || attrs.owner.is_none() {
+        return Ok(());
+    }
+    let owner = Attrs { owner: attrs.owner.take(), ..Attrs::default() };
+    let owned = session.request(&Request::Fsetstat(handle.clone(), owner)).answer().await?;
+    if let Err(error) = error::done("set the owner", owned) {
+        if !is_refusal(&error) {
+            return Err(error);
+        }
+        attrs.permissions = attrs.permissions.map(|mode| mode & !SET_ID);
+        inner.host.attributes.learn(&[Part::Owner]);
+    }
+    Ok(())
+}
+
+/// Takes the answer to `attrs`, which were set on a file or directory of haul's own making that is `at` now.
+pub(in crate::client) async fn settle(
+    inner: &Inner,
+    outcome: Result<()>,
+    at: &Bytes,
+    attrs: &Attrs,
+) -> Result<()> {
+    match outcome {
+        Err(error) if is_refusal(&error) => {}
+        outcome => return outcome,
+    }
+    if inner.host.attributes.by_path.load(Ordering::Relaxed) {
+        let answer = inner.host.ask(&Request::Setstat(at.clone(), attrs.clone())).await?;
+        match error::done("set attributes", answer) {
+            Err(error) if is_refusal(&error) => {}
+            outcome => return outcome,
+        }
+    }
+    let alone = parts(attrs);
+    let tried =
+        alone.iter().map(async |(part, alone)| Ok((*part, try_alone(inner, at, alone).await?)));
+    let mut refused = Vec::new();
+    for outcome in join_all(tried).await {
+        let (part, is_set) = outcome?;
+        if !is_set {
+            refused.push(part);
+        }
+    }
+    let is_usual = attrs.permissions.is_none_or(|mode| mode & SPECIAL == 0);
+    if refused.is_empty() && is_usual {
+        inner.host.attributes.by_path.store(true, Ordering::Relaxed);
+    }
+    inner.host.attributes.learn(&refused);
+    Ok(())
+}
+
+/// Asks for attributes of a new file by its handle, where there is something to set and the server does that.
+pub(in crate::client) fn ask(
+    inner: &Inner,
+    session: &Session,
+    handle: &Handle,
+    attrs: &Attrs,
+) -> Option<Pending> {
+    let by_path = inner.host.attributes.by_path.load(Ordering::Relaxed);
+    let asks = *attrs != Attrs::default() && !by_path;
+    asks.then(|| session.request(&Request::Fsetstat(handle.clone(), attrs.clone())))
+}
+
+/// What became of [`ask`], for [`settle`].
+pub(in crate::client) async fn asked(pending: Option<Pending>, attrs: &Attrs) -> Result<()> {
+    match pending {
+        Some(pending) => error::done("set attributes", pending.answer().await?),
+        None if *attrs == Attrs::default() => Ok(()),
+        None => Err(Error::new(ErrorKind::Unsupported, "set attributes")),
+    }
+}
+
+/// Sets one attribute by path, as far as the server lets it. Whether it did.
+async fn try_alone(inner: &Inner, at: &Bytes, alone: &Attrs) -> Result<bool> {
+    let usual = alone.permissions.filter(|mode| mode & SPECIAL != 0).map(|mode| mode & !SPECIAL);
+    let usual = usual.map(|mode| Attrs { permissions: Some(mode), ..Attrs::default() });
+    for attrs in std::iter::once(alone).chain(&usual) {
+        let answer = inner.host.ask(&Request::Setstat(at.clone(), attrs.clone())).await?;
+        match error::done("set attributes", answer) {
+            Ok(()) => {
+                if attrs != alone {
+                    let message = "the server does not set set-ID and sticky bits";
+                    inner.host.attributes.warn(message);
+                }
+                return Ok(true);
+            }
+            Err(error) if is_refusal(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// Sets attributes of what is `at` a path, whoever made it. `made`: haul did, so a refusal is the server's way
+/// with all.
+pub(in crate::client) async fn set(
+    inner: &Inner,
+    at: &Bytes,
+    mut attrs: Attrs,
+    made: bool,
+) -> Result<()> {
+    inner.host.attributes.limit(&mut attrs);
+    if attrs.permissions.is_some_and(|mode| mode & SET_ID != 0) && attrs.owner.is_some() {
+        // A change of owner clears these bits.
+        let owner = Attrs { owner: attrs.owner.take(), ..Attrs::default() };
+        if !try_alone(inner, at, &owner).await? {
+            inner.host.attributes.learn(&[Part::Owner]);
+            attrs.permissions = attrs.permissions.map(|mode| mode & !SET_ID);
+        }
+    }
+    if attrs == Attrs::default() {
+        return Ok(());
+    }
+    let answer = inner.host.ask(&Request::Setstat(at.clone(), attrs.clone())).await?;
+    let outcome = error::done("set attributes", answer);
+    match &outcome {
+        Err(error) if made || error.kind() == ErrorKind::Unsupported => {
+            settle(inner, outcome, at, &attrs).await
+        }
+        // Whoever may not give a file away is not refused anything else.
+        Err(_) if attrs.owner.is_some() => {
+            let owner = Attrs { owner: attrs.owner.take(), ..Attrs::default() };
+            if attrs != Attrs::default() {
+                let answer = inner.host.ask(&Request::Setstat(at.clone(), attrs)).await?;
+                error::done("set attributes", answer)?;
+            }
+            settle(inner, outcome, at, &owner).await
+        }
+        _ => outcome,
+    }
+}
+
+/// Sets attributes of a link itself, where the server can and does.
+pub(in crate::client) async fn set_of_link(
+    inner: &Inner,
+    at: Bytes,
+    mut attrs: Attrs,
+) -> Result<()> {
+    inner.host.attributes.limit(&mut attrs);
+    if attrs == Attrs::default() || !inner.has(name::LSETSTAT) {
+        return Ok(());
+    }
+    let answer = inner.host.ask(&Request::Extended(Extended::Lsetstat(at, attrs))).await?;
+    match error::done("set attributes", answer) {
+        // Of a link they mean little.
+        Err(error) if is_refusal(&error) => {
+            inner.host.attributes.warn("the server does not set the attributes of symbolic links");
+            Ok(())
+        }
+        outcome => outcome,
+    }
+}
+
+/// The look that tells whether the times of `attrs` were set, where that is not known yet. To be asked for
+/// behind them.
+pub(in crate::client) fn look(inner: &Inner, handle: &Handle, attrs: &Attrs) -> Option<Request> {
+    let unknown = !inner.host.attributes.seen.load(Ordering::Relaxed);
+    (attrs.times.is_some() && unknown).then(|| Request::Fstat(handle.clone()))
+}
+
+/// Takes the answer to [`look`]: whether the times of `attrs` are there. If they are not, and are not at its
+/// path `at` either, the server says that it sets times and does not.
+pub(in crate::client) async fn see(
+    inner: &Inner,
+    seen: Result<Response>,
+    at: &Bytes,
+    attrs: &Attrs,
+) {
+    let Some((_, wanted)) = attrs.times else { return };
+    let is_there = |answer: &Result<Response>| match answer {
+        Ok(Response::Attrs(Attrs { times: Some((_, there)), .. })) => {
+            Some(there.abs_diff(wanted) < STEP)
+        }
+        // That tells nothing.
+        _ => None,
+    };
+    let mut kept = is_there(&seen);
+    if kept == Some(false) {
+        // Some servers look before they have done what came before, and some while the file is open give the
+        // time of its last write.
+        kept = is_there(&inner.host.ask(&Request::Lstat(at.clone())).await);
+    }
+    match kept {
+        Some(true) => inner.host.attributes.seen.store(true, Ordering::Relaxed),
+        Some(false) if !inner.host.attributes.has_no_times() => {
+            inner.host.attributes.learn(&[Part::Times]);
+        }
+        _ => {}
+    }
+}
+
+/// Tries anew on a new file what an earlier run was refused, and forgets the refusal if it can be done now;
+/// nobody waits for it. `mode`: the one that the file has. The next run counts on it: this one may have compared files by their sizes already.
+pub(in crate::client) fn try_again(inner: &Inner, session: &Session, handle: &Handle, mode: u32) {
+    let attributes = &inner.host.attributes;
+    if !attributes.recalled.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    let known = [(Part::Mode, attributes.has_no_mode()), (Part::Times, attributes.has_no_times())];
+    let known: Vec<_> = known.into_iter().filter_map(|(part, is)| is.then_some(part)).collect();
+    attributes.learn(&known);
+    // A time that the server would not give the file by itself; what is written next moves it on.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let time = u32::try_from(now).unwrap_or(u32::MAX).saturating_sub(10);
+    let attrs = |part: Part| match part {
+        Part::Times => Attrs { times: Some((time, time)), ..Attrs::default() },
+        Part::Mode | Part::Owner => Attrs { permissions: Some(mode), ..Attrs::default() },
+    };
+    let ask = |part, known: bool| {
+        known.then(|| session.request(&Request::Fsetstat(handle.clone(), attrs(part))))
+    };
+    let times = ask(Part::Times, attributes.has_no_times());
+    let mode = ask(Part::Mode, attributes.has_no_mode());
+    let look = session.request(&Request::Fstat(handle.clone()));
+    let host = Arc::clone(&inner.host);
+    inner.host.lanes.spawn(async move {
+        let mut granted = true;
+        for answer in [times, mode].into_iter().flatten() {
+            granted &= matches!(answer.answer().await.map(|it| error::done("try", it)), Ok(Ok(())));
+        }
+        let there = match look.answer().await {
+            Ok(Response::Attrs(attrs)) => attrs.times.map(|(_, modified)| modified),
+            _ => None,
+        };
+        if granted && (there == Some(time) || !host.attributes.has_no_times()) {
+            host.attributes.forget();
+        }
+    });
+}
