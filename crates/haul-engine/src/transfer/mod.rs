@@ -28,7 +28,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use haul_storage::{Error, ErrorKind, WorkPool};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 pub use backup::{is_backup, take_away};
 pub use compare::{Verdict, verdict};
@@ -42,6 +42,8 @@ use crate::{Cancel, EventSink, Job, Order, Phase, Settings, Summary};
 
 /// Items that may wait between the walk and the transfer.
 const PLANNED_AHEAD: usize = 512;
+/// How long an interrupted transfer goes on: what was written is made durable on a disk within 5 s.
+const GRACE: Duration = Duration::from_secs(8);
 /// How often the link is looked at.
 const TICK: Duration = Duration::from_millis(25);
 
@@ -79,10 +81,18 @@ pub async fn transfer_on(
         () = keep_time(&context) => {}
         () = context.room.watch(&named) => {}
         () = count_ahead(&context, &named) => {}
+        () = grace_over(&context) => {}
     }
     context.tally.progress(&context.flow, Some(Phase::Ended));
     let summary = context.tally.summary(&context.flow, cancel.is_cancelled());
     Summary { out_of_space: context.room.is_stopped(), ..summary }
+}
+
+/// Waits for an interruption, and then for as long as what is in flight may take. A server that sends nothing would
+/// otherwise keep an interrupted transfer waiting for its own time limit.
+async fn grace_over(context: &Context) {
+    context.cancel.cancelled().await;
+    sleep(GRACE).await;
 }
 
 /// Counts, if that is of use; never ends.

@@ -8,7 +8,7 @@ use crate::support::{job, job_at, path, run, run_until};
 use haul_engine::{
     Action, Cancel, DeleteLimit, Event, Filter, Overwrite, Owners, Preserve, Settings,
 };
-use haul_storage::memory::{MemoryStorage, Operation};
+use haul_storage::memory::{MemoryStorage, Operation, SimulatedLink};
 use haul_storage::{
     DigestKind, ErrorKind, LinkKind, Medium, Metadata, Retry, SpecialKind, Storage, Timestamp,
     Writes,
@@ -433,6 +433,49 @@ async fn cancelling_ends_soon_and_keeps_what_was_done() {
     again.assert_clean();
     assert!(again.summary.resumed_bytes > 0);
     assert!(destination.is_pattern("f", 64 << 20, 1));
+}
+
+/// An interrupted copy waited for 60 s for a server that sent nothing any more.
+#[tokio::test(start_paused = true)]
+async fn cancelling_ends_soon_whatever_a_storage_does_not_finish() {
+    let of_source = [
+        Operation::Stat,
+        Operation::List,
+        Operation::Open,
+        Operation::Read,
+        Operation::ReadWhole,
+        Operation::Recheck,
+    ];
+    let of_destination = [
+        Operation::CreateDir,
+        Operation::Create,
+        Operation::Write,
+        Operation::WriteWhole,
+        Operation::Commit,
+    ];
+    let sides = [(&of_source[..], true), (&of_destination[..], false)];
+    for (operation, is_source) in
+        sides.iter().flat_map(|(all, side)| all.iter().map(|one| (*one, *side)))
+    {
+        let link = SimulatedLink::new(Duration::from_millis(20), 10 << 20);
+        let source = MemoryStorage::builder().with_link(link).build();
+        let destination = MemoryStorage::new();
+        source.add_pattern_file("d/large", 4 << 20, 1);
+        source.add_pattern_file("d/small", 1000, 1);
+        let stalls = if is_source { &source } else { &destination };
+        stalls.faults().on(operation).stall();
+        let cancel = Cancel::default();
+        let begun = tokio::time::Instant::now();
+        let stop = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            cancel.cancel();
+        };
+        let running = run_until(job(&source, &destination), quick(), cancel.clone());
+        let (outcome, ()) = tokio::join!(running, stop);
+        assert!(outcome.summary.interrupted, "{operation:?}");
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(12), "{operation:?}: {took:?}");
+    }
 }
 
 #[tokio::test]

@@ -249,11 +249,12 @@ impl<'a> Driver<'a> {
         least: u64,
         blocks: &mut BlockStream,
     ) -> (Block, Option<Error>) {
-        while (block.len() as u64) < least && !self.is_stopped() {
-            match blocks.next().await {
-                Some(Ok(more)) => block.append(more),
-                Some(Err(error)) => return (block, Some(error)),
-                None => {
+        while (block.len() as u64) < least {
+            match self.unless_stopped(blocks.next()).await {
+                None => break,
+                Some(Some(Ok(more))) => block.append(more),
+                Some(Some(Err(error))) => return (block, Some(error)),
+                Some(None) => {
                     let rest = wanted.split_at(block.len() as u64).1;
                     return (block, Some(self.ended_early(rest)));
                 }
@@ -318,10 +319,6 @@ impl<'a> Driver<'a> {
 
     fn free_slot(&self) {
         drop(self.slot.lock().unwrap_or_else(PoisonError::into_inner).take());
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.stopped.is_cancelled() || self.context.cancel.is_cancelled()
     }
 
     fn failed_to_read(&self, id: u64, error: Error) {
