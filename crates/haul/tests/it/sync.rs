@@ -51,7 +51,7 @@ fn what_is_around_the_source_is_not_made_like_it() {
     let session = session().file("src/src/a", "inner");
     let run = session.haul("sync --delete src/src src").status(1);
     run.stderr_has("is a parent of the source, which --delete would remove");
-    session.haul("sync -n --delete src/src src").status(1).stderr_has("is around the source");
+    session.haul("sync -n --delete src/src src").status(1).stderr_has("is a parent of the source");
     assert_eq!((session.read("src/src/a"), session.read("src/d/b")), ("inner".into(), "b".into()));
     // What the filter leaves out stays, and so does the source in it.
     session.haul("sync -q --delete --exclude /src src/src src").status(0);
