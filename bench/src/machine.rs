@@ -1,4 +1,4 @@
-//! The machine, as far as figures depend on it.
+//! Describes the machine that a benchmark runs on, as far as results depend on it.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::link::Means;
 use crate::record::Machine;
 
-/// Describes this machine. It takes a second, in which it looks how busy it is.
+/// Describes this machine. Takes one second, because it measures the CPU load.
 pub fn describe(means: Option<Means>) -> io::Result<Machine> {
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?.as_secs();
     let processors = fs::read_to_string("/proc/cpuinfo")?;
@@ -31,7 +31,7 @@ pub fn describe(means: Option<Means>) -> io::Result<Machine> {
     })
 }
 
-/// Bytes of memory.
+/// Total memory in bytes.
 pub(crate) fn memory() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     text.lines()
@@ -42,13 +42,13 @@ pub(crate) fn memory() -> io::Result<u64> {
         .ok_or_else(|| io::Error::other("/proc/meminfo has no MemTotal"))
 }
 
-/// The kind of the file system that `path` is on, such as `ext4`.
+/// The type of the file system that contains `path`, such as `ext4`.
 pub(crate) fn file_system(path: &Path) -> io::Result<String> {
     let path = path.canonicalize()?;
     let table = fs::read_to_string("/proc/self/mountinfo")?;
     let mut best = (0, "unknown");
     for line in table.lines() {
-        // proc(5): the mount point is the fifth field, the kind the first after " - ".
+        // proc(5): the mount point is the fifth field, the type the first after " - ".
         let Some((mount, kind)) = line.split_once(" - ") else { continue };
         let Some(point) = mount.split(' ').nth(4) else { continue };
         let depth = Path::new(point).components().count();
@@ -59,17 +59,17 @@ pub(crate) fn file_system(path: &Path) -> io::Result<String> {
     Ok(best.1.to_owned())
 }
 
-/// A setting of the kernel, or `unknown` where it has none of that name.
+/// The value of a kernel setting; `unknown` if the kernel does not have it.
 fn setting(path: &str) -> String {
     fs::read_to_string(path).map_or("unknown".to_owned(), |text| text.trim().to_owned())
 }
 
-/// The last of three numbers; 0 where the kernel does not say.
+/// The maximum of a setting with minimum, default and maximum; 0 if the kernel does not have it.
 fn largest(path: &str) -> u64 {
     setting(path).split_ascii_whitespace().last().and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// The share of a second that all processors together were not idle.
+/// The share of CPU time, from 0 to 1, during which the processors were not idle, measured over one second.
 fn busy() -> io::Result<f64> {
     let times = || -> io::Result<(u64, u64)> {
         let text = fs::read_to_string("/proc/stat")?;

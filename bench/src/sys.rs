@@ -1,6 +1,6 @@
-//! The system calls that no safe wrapper covers, each with its argument.
+//! System calls without a safe wrapper, each with the argument for its safety.
 //!
-//! Everything else of this crate is safe code.
+//! The rest of this crate is safe code.
 #![expect(unsafe_code, reason = "system calls without a safe wrapper live here and nowhere else")]
 
 use std::fs::File;
@@ -22,8 +22,8 @@ struct InterfaceRequest {
     rest: [u8; 22],
 }
 
-/// `TUNSETIFF` and `TUNSETOFFLOAD`, linux/if_tun.h. Both are declared with `int` and take something
-/// else: a pointer to an `ifreq`, and a plain number.
+/// `TUNSETIFF` and `TUNSETOFFLOAD` of linux/if_tun.h. Both are declared with an integer type but take
+/// something else: a pointer to an `ifreq`, and a plain number.
 const TUNSETIFF: u32 = opcode::write::<i32>(b'T', 202) as u32;
 const TUNSETOFFLOAD: u32 = opcode::write::<u32>(b'T', 208) as u32;
 
@@ -31,14 +31,14 @@ const IFF_TUN: u16 = 0x0001;
 const IFF_NO_PI: u16 = 0x1000;
 const IFF_VNET_HDR: u16 = 0x4000;
 
-/// Checksums left to the other side, and TCP segments of IPv4 and IPv6 passed whole.
+/// Checksum offload, and segmentation offload for TCP over IPv4 and IPv6.
 const TUN_F_CSUM_TSO: usize = 0x01 | 0x02 | 0x04;
-/// UDP segments passed whole, since Linux 6.2.
+/// Segmentation offload for UDP over IPv4 and IPv6, since Linux 6.2.
 const TUN_F_USO: usize = 0x20 | 0x40;
 
-/// Makes `device`, an open `/dev/net/tun`, the TUN interface `name` of the calling thread's network
-/// namespace. Every packet has a `virtio_net_hdr` of 10 bytes before it. With `large_segments` the
-/// kernel hands over up to 64 KiB at once.
+/// Turns `device`, an open `/dev/net/tun`, into the TUN interface `name` in the calling thread's network
+/// namespace. A `virtio_net_hdr` of 10 bytes precedes every packet. With `large_segments` (TSO, USO) the
+/// kernel passes packets of up to 64 KiB.
 pub(crate) fn become_tun(device: &File, name: &str, large_segments: bool) -> io::Result<()> {
     let mut request = InterfaceRequest {
         name: [0; 16],
@@ -59,13 +59,13 @@ pub(crate) fn become_tun(device: &File, name: &str, large_segments: bool) -> io:
     if !large_segments {
         offload(0)?;
     } else if offload(TUN_F_CSUM_TSO | TUN_F_USO).is_err() {
-        // Older kernels know no segments of UDP.
+        // Kernels before 6.2 reject the flags for UDP.
         offload(TUN_F_CSUM_TSO)?;
     }
     Ok(())
 }
 
-/// Puts the calling thread into network and mount namespaces of its own, as `flags` says.
+/// Moves the calling thread into new namespaces, those named by `flags` (network, mount).
 pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
     // SAFETY: the unsafe flag of unshare is CLONE_FILES, which no caller passes: descriptors stay
     // shared between threads.
@@ -73,8 +73,8 @@ pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
     Ok(unsafe { unshare_unsafe(flags) }?)
 }
 
-/// Lets the process that `command` starts die with the thread that starts it, and begin in the
-/// network namespace `space`, where one is given. The descriptor must stay open until then.
+/// Makes the kernel kill the child of `command` when the thread that started it ends, and starts the
+/// child in the network namespace `space`, if given. The descriptor must stay open until the child runs.
 pub(crate) fn prepare(command: &mut Command, space: Option<BorrowedFd<'_>>) {
     let parent = rustix::process::getpid();
     let space = space.map(|space| space.as_raw_fd());
@@ -84,11 +84,11 @@ pub(crate) fn prepare(command: &mut Command, space: Option<BorrowedFd<'_>>) {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
             if rustix::process::getppid() != Some(parent) {
-                // The parent died before its death could be heard of.
+                // The parent died before the death signal was set up.
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             if let Some(space) = space {
-                // The caller keeps the namespace's descriptor open, and a fork has it too.
+                // The caller keeps the descriptor open, and the forked child inherits it.
                 let space = BorrowedFd::borrow_raw(space);
                 move_into_link_name_space(space, Some(LinkNameSpaceType::Network))?;
             }
@@ -97,23 +97,23 @@ pub(crate) fn prepare(command: &mut Command, space: Option<BorrowedFd<'_>>) {
     }
 }
 
-/// Puts the calling thread into the network namespace `space`.
+/// Moves the calling thread into the network namespace `space`.
 pub(crate) fn enter(space: impl AsFd) -> io::Result<()> {
     Ok(move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network))?)
 }
 
-/// What an ended process used, its waited-for children included.
+/// Resource usage of an ended process, including children that it waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Used {
-    /// Exit status, or the signal's number and 128 as shells count.
+    /// Exit status, or 128 plus the signal's number, as in shells.
     pub(crate) status: i32,
     /// User and system time.
     pub(crate) cpu: Duration,
-    /// Largest resident set of one of them, in bytes.
+    /// Largest resident set of any one of these processes, in bytes.
     pub(crate) peak_rss: u64,
 }
 
-/// Waits for a child that nothing else waits for.
+/// Waits for `child` to end and returns its resource usage. Nothing else may wait for this child.
 pub(crate) fn wait(child: Pid) -> io::Result<Used> {
     let mut status = 0;
     // SAFETY: `rusage` is a C struct of integers, for which zero is a value.
@@ -137,7 +137,7 @@ pub(crate) fn wait(child: Pid) -> io::Result<Used> {
     Ok(Used {
         status,
         cpu: time(usage.ru_utime) + time(usage.ru_stime),
-        // Linux counts kibibytes.
+        // Linux reports kibibytes.
         peak_rss: usage.ru_maxrss.unsigned_abs() * 1024,
     })
 }

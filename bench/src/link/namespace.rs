@@ -1,7 +1,7 @@
-//! A network namespace without a name: it lives as long as somebody holds it.
+//! An anonymous network namespace, which exists as long as a process or a file descriptor refers to it.
 //!
-//! Nothing is mounted below `/run/netns` and so nothing can be left there: when this process ends,
-//! however it ends, the kernel takes the namespace with it.
+//! Nothing is mounted below `/run/netns`, so nothing can be left there: however this process ends, the kernel
+//! removes the namespace.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,16 +15,19 @@ use rustix::thread::UnshareFlags;
 use super::error::LinkError;
 use crate::sys;
 
-/// A network stack of its own, `lo` up.
+/// A network namespace with only `lo`, which is up.
 #[derive(Debug)]
 pub struct Namespace {
     space: File,
 }
 
 impl Namespace {
-    /// Makes one. It needs root, or CAP_SYS_ADMIN.
+    /// Creates a namespace.
+    ///
+    /// # Errors
+    /// Fails without root or CAP_SYS_ADMIN.
     pub fn new() -> Result<Self, LinkError> {
-        let space = on_a_thread(|| {
+        let space = on_new_thread(|| {
             sys::unshare(UnshareFlags::NEWNET).map_err(|error| {
                 LinkError::new("making a network namespace (it needs root)", &error)
             })?;
@@ -36,7 +39,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Another hold of the same network stack.
+    /// Another handle of the same namespace.
     pub(super) fn try_clone(&self) -> Result<Self, LinkError> {
         let space = self.space.try_clone();
         space
@@ -44,33 +47,36 @@ impl Namespace {
             .map_err(|error| LinkError::new("cloning a descriptor of a network namespace", &error))
     }
 
-    /// A command that will run in it, and die with the thread that starts it.
+    /// A command that runs in the namespace, and is killed when the thread that started it ends.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         sys::prepare(&mut command, Some(self.space.as_fd()));
         command
     }
 
-    /// Runs `work` on a thread that is in it. Sockets made there stay in it.
+    /// Runs `work` on a new thread in the namespace. Sockets created there stay in the namespace.
+    ///
+    /// # Errors
+    /// Fails if the namespace cannot be entered.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LinkError> {
-        on_a_thread(|| {
+        on_new_thread(|| {
             sys::enter(&self.space)
                 .map_err(|error| LinkError::new("entering a network namespace", &error))?;
             Ok(work())
         })
     }
 
-    /// A path by which others can enter it (`nsenter --net=PATH`) while this process lives.
+    /// A path through which other processes can enter the namespace (`nsenter --net=PATH`) while this one runs.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.space.as_raw_fd()).into()
     }
 
-    /// Runs `ip ARGUMENTS` in it.
+    /// Runs `ip ARGUMENTS` in the namespace; see [`Self::run`].
     pub(super) fn ip(&self, arguments: &[&str]) -> Result<(), LinkError> {
         self.run("ip", arguments)
     }
 
-    /// Runs a tool in it that has to succeed.
+    /// Runs a program in the namespace. A failure exit status is an error with what the program printed.
     pub(super) fn run(&self, program: &str, arguments: &[&str]) -> Result<(), LinkError> {
         let what = || format!("{program} {}", arguments.join(" "));
         let output = self
@@ -82,8 +88,8 @@ impl Namespace {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        Err(LinkError::new(what(), &said.trim()))
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        Err(LinkError::new(what(), &stderr.trim()))
     }
 }
 
@@ -93,8 +99,8 @@ impl AsFd for Namespace {
     }
 }
 
-/// Namespaces belong to threads: the caller's stays what it was.
-fn on_a_thread<T: Send>(
+/// Runs `work` on a new thread. A network namespace is per thread, so the caller's does not change.
+fn on_new_thread<T: Send>(
     work: impl FnOnce() -> Result<T, LinkError> + Send,
 ) -> Result<T, LinkError> {
     thread::scope(|scope| match scope.spawn(work).join() {

@@ -1,8 +1,8 @@
-//! The paper that plots are drawn on: an SVG of the plotting crate, made fit for the page.
+//! The drawing area of plots: an SVG from the plotters crate, adapted for embedding in the page.
 //!
-//! A plot is drawn once for wide and once for narrow screens; the page shows the one that fits, so
-//! that letters have their proper size on both. Lengths are CSS pixels. The crate only knows whole
-//! units, so a pixel is two of them.
+//! Each plot is drawn twice, for wide and for narrow screens, and the page shows the one that fits, so that
+//! text has its proper size on both. Lengths are CSS pixels. plotters has integer coordinates, so one pixel
+//! is two drawing units.
 
 use std::io;
 
@@ -16,54 +16,54 @@ use plotters::style::{Color, FontDesc, FontFamily, FontStyle, ShapeStyle, TextSt
 use super::markup::escaped;
 use super::palette::{self, Ink};
 
-/// Units of the drawing a CSS pixel.
+/// Drawing units per CSS pixel.
 const UNITS: i32 = 2;
-/// The crate divides sizes of letters by this when it writes them.
-const LETTER: f64 = 1.24;
+/// plotters divides font sizes by this when it writes them.
+const FONT_SCALE: f64 = 1.24;
 
-/// Where a plot is drawn.
+/// The area of a plot.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// Why it could not be.
+/// An error of drawing a plot.
 pub(super) type PlotError = DrawingAreaErrorKind<io::Error>;
 
-/// A plot's width and the size of its letters.
+/// Width and font size of a plot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Geometry {
-    /// The page's class for it.
+    /// CSS class of the plot.
     class: &'static str,
     /// CSS pixels.
     width: i32,
-    /// CSS pixels.
+    /// Font size in CSS pixels.
     letters: i32,
-    /// Labels go above instead of beside.
+    /// Whether labels are above the bars instead of beside them.
     pub(super) narrow: bool,
 }
 
-/// For windows from 820 pixels, as the style sheet says; letters shrink with the plot to 10 pixels.
+/// For windows of at least 820 pixels (see the style sheet); the text shrinks with the plot, to 10 pixels.
 const WIDE: Geometry = Geometry { class: "wide", width: 1080, letters: 14, narrow: false };
-/// For telephones.
+/// For phones.
 const NARROW: Geometry = Geometry { class: "narrow", width: 360, letters: 12, narrow: true };
 
 impl Geometry {
-    /// Units of the drawing.
+    /// CSS pixels in drawing units.
     pub(super) fn px(self, pixels: i32) -> i32 {
         pixels * UNITS
     }
 
-    /// Units of the drawing.
+    /// The width in drawing units.
     pub(super) fn width(self) -> i32 {
         self.px(self.width)
     }
 
-    /// About as wide as this text: its letters are not known, so a little more rather than less.
+    /// The width of a text in drawing units, estimated generously because the font is not known.
     pub(super) fn text_width(self, text: &str) -> i32 {
         text.chars().count() as i32 * self.px(self.letters) * 6 / 10
     }
 
-    /// The style of a text at its place's given side.
+    /// A text style; `side` is the end of the text that is at its position.
     pub(super) fn text_style(self, ink: Ink, side: HPos, bold: bool) -> TextStyle<'static> {
         let style = if bold { FontStyle::Bold } else { FontStyle::Normal };
-        let size = f64::from(self.px(self.letters)) * LETTER;
+        let size = f64::from(self.px(self.letters)) * FONT_SCALE;
         TextStyle {
             font: FontDesc::new(FontFamily::SansSerif, size, style),
             color: ink.colour().to_backend_color(),
@@ -71,12 +71,12 @@ impl Geometry {
         }
     }
 
-    /// A line of so many CSS pixels.
+    /// A line of `pixels` CSS pixels in width.
     pub(super) fn line(self, ink: Ink, pixels: i32) -> ShapeStyle {
         ink.colour().stroke_width(self.px(pixels).unsigned_abs())
     }
 
-    /// Writes a text with the middle of its height at `at`.
+    /// Writes a text, vertically centred at `at`.
     pub(super) fn write(
         self,
         area: &Area,
@@ -88,7 +88,7 @@ impl Geometry {
     }
 }
 
-/// Draws a plot in both geometries: `draw` gets the area, and `height` says how many CSS pixels.
+/// Draws a plot in both geometries. `height` returns its height in CSS pixels.
 pub(super) fn both(
     title: &str,
     height: impl Fn(Geometry) -> i32,
@@ -108,7 +108,7 @@ pub(super) fn both(
     Ok(both)
 }
 
-/// Replaces the crate's opening tag, which fixes the size, and its colours, which fix light or dark.
+/// Replaces the opening tag of plotters, which fixes the size, and its colours, which suit only a light or a dark page.
 fn fit_for_page(svg: &str, title: &str, geometry: Geometry, size: (u32, u32)) -> String {
     let drawing = svg.split_once('>').map_or(svg, |(_, drawing)| drawing);
     let title = escaped(title);

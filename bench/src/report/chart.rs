@@ -1,7 +1,7 @@
-//! One picture for a README: the rates of several scenarios as bars, a group for each protocol.
+//! Bar chart (SVG) for a README: the rates of several scenarios, one group per protocol.
 //!
-//! Unlike the plots of the page it is a file of its own with fixed colours, since it is shown where no style
-//! sheet of ours applies.
+//! Unlike the plots of the report page it is a separate file with fixed colours, because it is shown where
+//! the report's style sheet does not apply.
 
 use crate::record::{Measure, Scenario};
 
@@ -10,9 +10,9 @@ use super::results::{Results, ScenarioResults};
 use super::row::Row;
 use super::units;
 
-/// All lengths are CSS pixels.
+/// Width of the chart. All lengths are CSS pixels.
 const WIDTH: f64 = 760.0;
-/// Where bars begin, and where one ends that is as long as the longest value or the limit.
+/// Left end of all bars, and right end of a bar for the largest value (the link's limit included).
 const BARS: f64 = 190.0;
 const BARS_END: f64 = 680.0;
 const ROW: f64 = 24.0;
@@ -32,10 +32,10 @@ const STYLE: &str = r##"
     .limit-label { font-size: 11px; fill: #cf222e; text-anchor: middle; }
   "##;
 
-/// Draws the transfers among the results as one SVG. All of them go in one direction over one link.
+/// Draws the transfers among the results as one SVG. All must have the same link and direction.
 ///
 /// # Errors
-/// There is nothing to draw, or the scenarios cannot be compared in one picture.
+/// If no transfer has a rate, or the scenarios differ in link or direction.
 pub fn chart(results: &Results) -> Result<String, String> {
     let groups = groups(results)?;
     let first = groups.first().ok_or("there is no transfer with a figure in these results")?;
@@ -67,7 +67,7 @@ pub fn chart(results: &Results) -> Result<String, String> {
     let bottom = y - GAP;
     if let Some(limit) = limit {
         let x = BARS + limit * scale;
-        // Over the bars, so that it is seen how far each is from it.
+        // Drawn over the bars, to show each bar's distance from the limit.
         line(
             &mut body,
             &format!(
@@ -97,14 +97,14 @@ struct Group<'a> {
     name: String,
     scenario: &'a Scenario,
     bars: Vec<Bar>,
-    /// Counted runs of each bar, the fewest.
+    /// The smallest number of valid runs among the bars.
     rounds: usize,
 }
 
 struct Bar {
     label: String,
     is_haul: bool,
-    /// MB/s.
+    /// Median rate in MB/s.
     rate: f64,
 }
 
@@ -148,7 +148,7 @@ fn group(results: &ScenarioResults) -> Option<Group<'_>> {
     (scenario.measure == Measure::Transfer).then_some(Group { name, scenario, bars, rounds })
 }
 
-/// As one would type it: `aria2 -x16`, but `rclone, best`.
+/// Tool and settings: options as typed (`aria2 -x16`), names after a comma (`rclone, best`).
 fn label(row: &Row) -> String {
     match row.settings.as_str() {
         "default" => row.tool.clone(),

@@ -1,11 +1,11 @@
-//! What all parts of the page need to write HTML.
+//! HTML helpers for all parts of the page.
 
-/// What a link to a scenario names.
+/// The `id` of a scenario, for links to it.
 pub(super) fn identifier(section: usize, scenario: usize) -> String {
     format!("s{}-{}", section + 1, scenario + 1)
 }
 
-/// Text that cannot be taken for markup, within elements and within quoted attributes.
+/// Escapes text for use in elements and quoted attributes.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,8 +1,7 @@
 //! Reads results files: JSON lines in, sections of scenarios with their rows out.
 //!
-//! Nothing is skipped and nothing guessed: a line that is torn, of an unknown kind, or out of place
-//! is an error with its file and number, because a report over half of the results would look like
-//! one over all of them.
+//! Nothing is skipped: a line that is truncated, of an unknown type or out of place is an error with its file and
+//! line number, because a report on half of the results would look like a complete one.
 
 use std::error::Error;
 use std::fmt;
@@ -11,34 +10,37 @@ use crate::record::{Machine, Outcome, Record, Run, Scenario};
 
 use super::row::{self, Row};
 
-/// All that a report shows.
+/// All results that a report shows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Results {
-    /// One for each benchmark, in the order in which they were read.
+    /// One section per benchmark, in the order in which they were read.
     pub sections: Vec<Section>,
 }
 
-/// What was measured on one machine in one benchmark.
+/// The results of one benchmark on one machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Section {
-    /// Where, and when it began.
+    /// The machine, and when the benchmark started.
     pub machine: Machine,
-    /// In the order in which they were measured.
+    /// The scenarios, in the order in which they were measured.
     pub scenarios: Vec<ScenarioResults>,
 }
 
-/// A scenario and what the tools made of it.
+/// A scenario and the results of each tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScenarioResults {
-    /// What was done.
+    /// The scenario.
     pub scenario: Scenario,
-    /// The fastest first, then those without a figure, missing tools last.
+    /// Fastest first, then failed runs without a figure, missing tools last.
     pub rows: Vec<Row>,
 }
 
 impl Results {
-    /// Reads (file name, text) one after another. A machine record begins a new section unless it
-    /// is one that was seen before.
+    /// Parses files, given as pairs of name and text, in order. A machine record starts a new section, or continues
+    /// the one with the same record.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
     pub fn read<'a>(
         files: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, ReadError> {
@@ -82,7 +84,7 @@ impl Section {
 #[derive(Debug)]
 pub struct ReadError {
     file: String,
-    /// Counted from 1.
+    /// Line number, from 1.
     line: usize,
     cause: Cause,
 }
@@ -130,7 +132,7 @@ impl Error for ReadError {
 #[derive(Default)]
 struct Reader {
     sections: Vec<Unsorted>,
-    /// Where the current file's records go.
+    /// Index of the section that records are added to; `None` before the first machine record of a file.
     section: Option<usize>,
 }
 
@@ -177,8 +179,7 @@ impl Unsorted {
         else {
             return Err(Cause::NoScenario(run.scenario));
         };
-        // A file given twice would count every measurement twice. That a tool is missing may be
-        // said as often as it was looked for.
+        // A file given twice would count every measurement twice. A missing tool may be recorded repeatedly.
         let twice = !matches!(run.outcome, Outcome::Missing { .. })
             && runs.iter().any(|other| {
                 (&other.tool, &other.settings, other.round) == (&run.tool, &run.settings, run.round)

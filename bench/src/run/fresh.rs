@@ -1,8 +1,7 @@
-//! A file system made anew for each run.
+//! Creates a new file system for each run.
 //!
-//! ext4 remembers for minutes which files were removed, and makes new ones up to ten times more slowly
-//! meanwhile; so what one run leaves behind would be in the figures of the next. The image is in
-//! memory, sparse, and gone with its run.
+//! After files were removed, ext4 creates new ones up to ten times more slowly for minutes, so one run would affect
+//! the results of the next. The image is a sparse file in memory, and is removed after the run.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -16,10 +15,10 @@ use crate::command::must_run;
 use crate::data::DataSpec;
 use crate::tools::on_path;
 
-/// What is told of results on such file systems.
+/// How reports describe these file systems.
 pub(super) const NAME: &str = "ext4, made for each run";
 
-/// Makes file systems, one at a time.
+/// Creates file systems, one at a time.
 #[derive(Debug)]
 pub(super) struct Maker {
     image: PathBuf,
@@ -27,7 +26,7 @@ pub(super) struct Maker {
     inodes: u64,
 }
 
-/// Whether this machine can: it takes root, mkfs.ext4 and loop devices.
+/// Whether this machine has what is needed: root, mkfs.ext4 and loop devices.
 pub(super) fn available() -> bool {
     rustix::process::geteuid().is_root()
         && on_path("mkfs.ext4").is_some()
@@ -35,20 +34,21 @@ pub(super) fn available() -> bool {
 }
 
 impl Maker {
-    /// For copies of `data`; `place` is a directory for the image.
+    /// Prepares file systems that are large enough for copies of `data`. Creates the directory `place` for the image,
+    /// and mounts a tmpfs on it.
     pub(super) fn new(place: &Path, data: &DataSpec) -> io::Result<Self> {
         fs::create_dir(place)?;
         let settings: Option<&CStr> = None;
         mount("tmpfs", place, "tmpfs", MountFlags::empty(), settings)?;
         Ok(Self {
             image: place.join("image"),
-            // Room for a part file beside each file, for tables and the journal.
+            // Space for a part file beside each file, for inode tables and the journal.
             bytes: data.total() * 2 + (u64::from(data.files) << 12) + (2 << 30),
             inodes: u64::from(data.files + data.directories) * 2 + 1000,
         })
     }
 
-    /// Makes one and mounts it on `point`.
+    /// Creates a file system and mounts it on `point`.
     pub(super) fn mount_on(&self, point: &Path) -> io::Result<()> {
         File::create(&self.image)?.set_len(self.bytes)?;
         let inodes = self.inodes.to_string();
@@ -61,7 +61,7 @@ impl Maker {
         fs::remove_dir(point.join("lost+found"))
     }
 
-    /// Takes it away again.
+    /// Unmounts the file system from `point` and removes it.
     pub(super) fn take_from(&self, point: &Path) -> io::Result<()> {
         unmount(point, UnmountFlags::empty())?;
         fs::remove_file(&self.image)

@@ -1,7 +1,7 @@
-//! Running scenarios: rounds that alternate between tools, each run checked and written down.
+//! Runs scenarios: rounds that alternate between tools; each run is verified and recorded.
 //!
-//! This is the worker under the [guard](crate::guard): what it starts and makes needs no other
-//! clearing up than that.
+//! This is the worker process under the [guard](crate::guard), which cleans up all processes, mounts
+//! and files that it leaves.
 
 mod fresh;
 mod job;
@@ -27,7 +27,7 @@ use crate::record::{self, Measure, Outcome, Record, Run};
 use crate::scenario::{Direction, Scenario, Storage};
 use crate::tools::{Found, Tool, Tools, Use};
 
-/// How a benchmark went.
+/// Number of runs by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Runs with the right result.
@@ -36,7 +36,10 @@ pub struct Tally {
     pub wrong: u32,
 }
 
-/// Runs `scenarios` one after another; `say` is told each result.
+/// Runs `scenarios` one after another and appends the records to the results file; `say` prints a line per run.
+///
+/// # Errors
+/// If a scenario cannot be set up or torn down, or a record cannot be written. A failed run is only counted.
 pub fn run(
     scenarios: &[&Scenario],
     tools: &Tools,
@@ -77,7 +80,7 @@ impl Log {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// One line, written whole.
+    /// Appends a record as one line, in a single write.
     fn write(&mut self, record: &Record) -> io::Result<()> {
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');
@@ -86,14 +89,14 @@ impl Log {
     }
 }
 
-/// One scenario being played.
+/// One scenario while it runs.
 struct Scene<'a> {
     scenario: &'a Scenario,
     settings: &'a Settings,
     log: &'a mut Log,
     say: &'a mut dyn FnMut(&str),
     tally: &'a mut Tally,
-    /// Tools and settings that took too long once and are not run again.
+    /// Tools and settings that once exceeded the time limit; they are not run again.
     stopped: HashSet<(String, String)>,
 }
 
@@ -114,7 +117,7 @@ impl Scene<'_> {
         let stage = match Stage::set_up(scenario, &work, self.settings) {
             Ok(stage) => stage,
             Err(error) => {
-                // A server that is not there is no reason not to measure with the others.
+                // Continue with other scenarios: their servers may be installed.
                 for (tool, _, used) in rows {
                     self.missing(tool, used, &error.to_string())?;
                 }
@@ -124,7 +127,7 @@ impl Scene<'_> {
         };
         let mut count = 0;
         for round in 0..=rounds {
-            // Every round begins with another one, so that none always follows the same.
+            // Each round starts with the next tool, so that none has a fixed place in the order.
             if !rows.is_empty() {
                 rows.rotate_left(1);
             }
@@ -142,7 +145,7 @@ impl Scene<'_> {
         tear_down(&work)
     }
 
-    /// One run, from a clean start to the line that is written down.
+    /// One run: a fresh home directory, the tool, the check of its result, and the record.
     fn one(
         &mut self,
         stage: &Stage,
@@ -153,7 +156,7 @@ impl Scene<'_> {
     ) -> io::Result<()> {
         let home = work.join("home");
         job::fresh_home(&home)?;
-        // What the run before has left to be written must not be paid by this one.
+        // Flush the previous run's dirty pages, so that this run does not pay for them.
         if self.scenario.storage != Storage::Ram {
             rustix::fs::syncfs(File::open(work)?)?;
             if self.in_page_cache()? {
@@ -264,13 +267,13 @@ impl Scene<'_> {
 }
 
 impl Scene<'_> {
-    /// Source and copy fit into memory, with room for everything else.
+    /// True if source and copy together take less than 90 % of memory.
     fn in_page_cache(&self) -> io::Result<bool> {
         Ok(self.scenario.data.total() * 2 < machine::memory()? / 10 * 9)
     }
 }
 
-/// Unmounts what is mounted in the stage and removes everything.
+/// Unmounts all file systems below `work` and removes it.
 fn tear_down(work: &Path) -> io::Result<()> {
     for mount in crate::mounts::mounts_in(work)?.iter().rev() {
         rustix::mount::unmount(mount, rustix::mount::UnmountFlags::DETACH)?;
@@ -316,7 +319,7 @@ fn fill_in(run: &mut Run, measured: &Measured, direction: Direction) {
     });
 }
 
-/// Why a command did not do what it was to do, as far as it says so itself.
+/// The failure that the command itself reported: a timeout or its exit status with its last words.
 fn failure(measured: &Measured, home: &Path) -> Option<Outcome> {
     if measured.too_long {
         let seconds = measured.time.as_secs();
@@ -329,8 +332,8 @@ fn failure(measured: &Measured, home: &Path) -> Option<Outcome> {
     Some(Outcome::Failed { cause: format!("exit status {status}: {}", job::last_words(home)) })
 }
 
-/// Reads a job's output up to its first bytes; then it is stopped. Whether they are the right ones is
-/// the third value.
+/// Reads the first bytes of a job's output, then kills the job. Returns the measurement, the time to
+/// the first byte (`None` if the job printed nothing), and whether the bytes are those of the file.
 fn first_byte(
     mut job: Job,
     stage: &Stage,
@@ -343,7 +346,7 @@ fn first_byte(
         let mut buffer = vec![0; 4096];
         let mut length = output.read(&mut buffer)?;
         let time = start.elapsed();
-        // A few more, to see that they are of the file and not of a message.
+        // Read up to 64 bytes, enough to tell the file's content from a message.
         while (1..64).contains(&length) {
             let more = output.read(&mut buffer[length..])?;
             if more == 0 {
@@ -361,7 +364,7 @@ fn first_byte(
     if bytes.is_empty() {
         return Ok((measured, None, false));
     }
-    // It was ended by us.
+    // The status is that of our SIGKILL.
     measured.status = 0;
     let mut expected = vec![0; bytes.len()];
     if let Some(name) = stage.data.names().next() {
@@ -370,7 +373,7 @@ fn first_byte(
     Ok((measured, Some(time), expected == bytes))
 }
 
-/// One run, for a person who waits.
+/// The line printed after a run.
 fn line(run: &Run, scenario: &Scenario) -> String {
     let name = match run.settings.as_str() {
         "default" => run.tool.clone(),

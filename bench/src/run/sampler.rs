@@ -1,4 +1,4 @@
-//! What can only be seen while a command runs: bytes on the wire over time, memory of its processes.
+//! Samples a running command: bytes on the wire over time, and the memory of its processes.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,11 @@ use crate::link::Passed;
 use crate::processes::{peak_rss, processes, tree};
 use crate::record::WireSample;
 
-/// Between two looks at the wire.
+/// Interval between samples of the wire.
 const WIRE: Duration = Duration::from_millis(100);
-/// Between two looks at all processes, which cost more.
+/// Interval between samples of the memory, longer because it lists all processes.
 const MEMORY: Duration = Duration::from_millis(300);
-/// Soon after the start, for commands that end soon.
+/// When the first samples are taken, early because the command may be short.
 const FIRST: Duration = Duration::from_millis(30);
 
 #[derive(Debug)]
@@ -23,35 +23,35 @@ pub(super) struct Sampler {
     samples: Samples,
 }
 
-/// What was seen.
+/// The samples taken.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
-    /// Since the start of the command; both ways.
+    /// Traffic since the start of the command, in both directions, with the time of the sample.
     pub(super) wire: Vec<(Duration, Passed)>,
-    /// Of the largest process; 0 when none was seen.
+    /// Peak resident memory of the largest process; 0 if no process was sampled.
     pub(super) peak_rss: u64,
 }
 
 impl Sampler {
-    /// Of process `root` and its children; `before` is what had passed before they started.
+    /// Samples process `root` and its descendants; `before` is the traffic before they started.
     pub(super) fn new(root: u32, before: Option<Passed>) -> Self {
         Self { root, before, next_wire: FIRST, next_memory: FIRST, samples: Samples::default() }
     }
 
-    /// How long nothing has to be looked at.
+    /// Time until the next sample is due.
     pub(super) fn pause(&self, start: Instant) -> Duration {
         self.next_wire.min(self.next_memory).saturating_sub(start.elapsed())
     }
 
-    /// Looks at what is due.
+    /// Takes the samples that are due.
     pub(super) fn sample(&mut self, start: Instant, wiring: &Wiring) {
         let now = start.elapsed();
         if now >= self.next_wire {
-            self.look_at_wire(now, wiring);
+            self.sample_wire(now, wiring);
             self.next_wire = now + WIRE;
         }
         if now >= self.next_memory {
-            // A list that cannot be read now can be in the next round.
+            // If the processes cannot be listed now, the next sample tries again.
             let tree = processes().map(|all| tree(&all, self.root)).unwrap_or_default();
             let largest = tree.iter().filter_map(|process| peak_rss(process.id)).max();
             self.samples.peak_rss = self.samples.peak_rss.max(largest.unwrap_or(0));
@@ -59,13 +59,13 @@ impl Sampler {
         }
     }
 
-    /// The last look, at the command's end.
+    /// Takes the last sample of the wire, at the end of the command.
     pub(super) fn end(mut self, end: Duration, wiring: &Wiring) -> Samples {
-        self.look_at_wire(end, wiring);
+        self.sample_wire(end, wiring);
         self.samples
     }
 
-    fn look_at_wire(&mut self, now: Duration, wiring: &Wiring) {
+    fn sample_wire(&mut self, now: Duration, wiring: &Wiring) {
         let Some((passed, before)) = wiring.passed().zip(self.before) else { return };
         let since = Passed {
             up: passed.up - before.up,
@@ -78,7 +78,7 @@ impl Sampler {
 }
 
 impl Samples {
-    /// The course of one way.
+    /// The bytes over time in one direction.
     pub(super) fn course(&self, way: impl Fn(&Passed) -> u64) -> Vec<WireSample> {
         let point = |(at, passed): &(Duration, Passed)| WireSample {
             at: (at.as_secs_f64() * 1e3).round() / 1e3,
@@ -87,7 +87,7 @@ impl Samples {
         self.wire.iter().map(point).collect()
     }
 
-    /// The counters at the end.
+    /// The traffic in the last sample.
     pub(super) fn last(&self) -> Option<Passed> {
         self.wire.last().map(|(_, passed)| *passed)
     }

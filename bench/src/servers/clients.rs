@@ -1,4 +1,4 @@
-//! Configuration that clients of several servers have in common.
+//! Client configuration that several servers need.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,5 @@
-//! What each server's module is given, and what it makes of it: a command that starts the server.
+//! Input and output of each server module: from a [`Place`] it builds a [`Recipe`], the command that
+//! starts the server.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -11,30 +12,33 @@ use crate::tools::on_path;
 /// Where a server runs and what it may use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
-    /// Its network.
+    /// Its network namespace.
     pub(crate) namespace: &'a Namespace,
-    /// Its address there.
+    /// Its address in that namespace.
     pub(crate) address: Ipv4Addr,
-    /// What it serves.
+    /// The directory that it serves.
     pub(crate) root: &'a Path,
-    /// For configuration, keys, logs.
+    /// Directory for its configuration, keys and logs.
     pub(crate) private: &'a Path,
-    /// The haul that is measured, which may be the server too.
+    /// The haul executable under test, which may also be the server.
     pub(crate) haul: &'a Path,
 }
 
-/// What a protocol's module gives: how to start, and what clients have to know.
+/// How to start a server, and the parameters that clients need.
 pub(super) struct Recipe {
     pub(super) command: Command,
     pub(super) port: u16,
-    /// Variables besides HOST, PORT and URL.
+    /// Variables for client commands besides HOST, PORT and URL.
     pub(super) variables: Vec<(&'static str, String)>,
-    /// Scheme of URLs.
+    /// Scheme of the server's URLs.
     pub(super) scheme: &'static str,
     pub(super) prefix: String,
 }
 
-/// A program of a server, or how to get it.
+/// Path of a server program.
+///
+/// # Errors
+/// If it is not installed; the message names the Debian package.
 pub(super) fn program(name: &str, package: &str) -> io::Result<PathBuf> {
     on_path(name).ok_or_else(|| {
         io::Error::other(format!("{name} is not installed (apt-get install {package})"))

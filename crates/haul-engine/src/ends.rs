@@ -1,11 +1,12 @@
-//! The roots that a run copies between on this machine, by their numbers: a directory can be reached under
-//! another path by a bind mount, and is then neither copied into itself nor removed as something extra.
+//! The local roots of a run, by device and inode number. A bind mount makes a directory reachable under another
+//! path; with these numbers it is neither copied into itself nor deleted as an extra entry.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use haul_storage::{Entry, FileId};
 
+/// File IDs of the source and destination roots of a run. Entries without an ID never match.
 #[derive(Debug, Default)]
 pub struct Ends {
     seen: Mutex<Seen>,
@@ -18,22 +19,22 @@ struct Seen {
 }
 
 impl Ends {
-    /// Notes the root of a source.
+    /// Records the root of a source.
     pub fn note_source(&self, root: &Entry) {
         self.lock().sources.extend(root.id);
     }
 
-    /// Notes the root of a destination.
+    /// Records the root of a destination.
     pub fn note_destination(&self, root: &Entry) {
         self.lock().destinations.extend(root.id);
     }
 
-    /// Whether this is the root of a source.
+    /// True if `entry` is the root of a source.
     pub fn is_source(&self, entry: &Entry) -> bool {
         entry.id.is_some_and(|id| self.lock().sources.contains(&id))
     }
 
-    /// Whether this is the root of a destination.
+    /// True if `entry` is the root of a destination.
     pub fn is_destination(&self, entry: &Entry) -> bool {
         entry.id.is_some_and(|id| self.lock().destinations.contains(&id))
     }

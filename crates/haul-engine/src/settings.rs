@@ -1,4 +1,4 @@
-//! What a transfer is asked to do, resolved: no strings, no defaults left to find.
+//! The resolved settings of a transfer: every option is parsed, every default is filled in.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use haul_storage::{DigestKind, RelPath};
 
 use crate::{Ledger, ModeChanges, Order, Selection};
 
-/// A number that the engine finds by measuring, unless it is given.
+/// A number that the engine determines by measuring, unless the caller fixes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Auto<T> {
-    /// The engine decides.
+    /// Determined by measuring.
     #[default]
     Auto,
-    /// This and nothing else.
+    /// Fixed by the caller.
     Fixed(T),
 }
 
 impl<T: Copy> Auto<T> {
-    /// The given number, if there is one.
+    /// The fixed number; `None` for [`Auto::Auto`].
     pub const fn fixed(self) -> Option<T> {
         match self {
             Self::Auto => None,
@@ -28,13 +28,13 @@ impl<T: Copy> Auto<T> {
     }
 }
 
-/// What to do with a file that is there already.
+/// What to do with a file that already exists at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overwrite {
-    /// Replace it if size or modification time differ, whichever is newer.
+    /// Replace it if it differs from the source (see [`Compare`]), even if it is newer.
     #[default]
     Different,
-    /// Leave it.
+    /// Keep it.
     Never,
     /// Replace it.
     Always,
@@ -42,7 +42,7 @@ pub enum Overwrite {
     Newer,
 }
 
-/// How [`Overwrite::Different`] finds out whether a file differs.
+/// How [`Overwrite::Different`] compares a file with its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compare {
     /// By size and modification time.
@@ -54,37 +54,37 @@ pub enum Compare {
     Content,
 }
 
-/// Where files go that are replaced or removed.
+/// Where the old versions of replaced and removed files are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backup {
-    /// Relative paths in `directory` are those below this one.
+    /// Paths in `directory` are relative to this directory.
     pub base: RelPath,
-    /// A directory of the destination, or beside the file.
+    /// A directory of the destination; `None` keeps the old version beside the file.
     pub directory: Option<RelPath>,
-    /// What is added to the name.
+    /// Appended to the file name.
     pub suffix: Vec<u8>,
 }
 
-/// An owner for all copies, in the place of the source's.
+/// Sets the owner of all copies instead of preserving the source's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangeOwner {
-    /// The user, or that of the source.
+    /// User ID; `None` preserves the source's.
     pub user: Option<u32>,
-    /// The group, or that of the source.
+    /// Group ID; `None` preserves the source's.
     pub group: Option<u32>,
-    /// User and group of this process, where the source has none.
+    /// User and group ID of this process, used where the source reports no owner.
     pub own: (u32, u32),
 }
 
 impl ChangeOwner {
-    /// The owner of a copy.
+    /// User and group ID of a copy; `found` is the owner of the source.
     pub(crate) fn apply(self, found: Option<(u32, u32)>) -> (u32, u32) {
         let (user, group) = found.unwrap_or(self.own);
         (self.user.unwrap_or(user), self.group.unwrap_or(group))
     }
 }
 
-/// What a copy keeps besides its bytes.
+/// Which metadata of the source is preserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preserve {
     /// Permission bits.
@@ -95,7 +95,7 @@ pub struct Preserve {
     pub owner: bool,
     /// Extended attributes.
     pub xattrs: bool,
-    /// Names of one file stay names of one file.
+    /// Hard links: several names of one source file become names of one copy.
     pub hard_links: bool,
 }
 
@@ -105,32 +105,32 @@ impl Default for Preserve {
     }
 }
 
-/// How much [`Settings::delete`] may remove.
+/// The most that [`Settings::delete`] may remove.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum DeleteLimit {
-    /// So many entries.
+    /// A number of entries.
     Entries(u64),
-    /// So many of a hundred entries of the destination.
+    /// A percentage of the entries of the destination.
     Percent(f64),
 }
 
-/// Which owners can be set on files of a disk.
+/// Which owners this process can set on local files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Owners {
-    /// Whichever; a refusal is a failure.
+    /// Any owner; if setting it fails, that is an error.
     #[default]
     Any,
-    /// Files belong to this user, and to one of these groups. Another owner is not set, which is a warning.
+    /// Only this user with one of these groups. Other owners are not set, with a warning.
     Own {
-        /// The user.
+        /// User ID.
         user: u32,
-        /// The groups that the user is in.
+        /// IDs of the groups that the user is a member of.
         groups: Vec<u32>,
     },
 }
 
 impl Owners {
-    /// What can be set of user and group.
+    /// The closest owner (user and group ID) that can be set; `None` if the group cannot.
     pub(crate) fn settable(&self, owner: (u32, u32)) -> Option<(u32, u32)> {
         match self {
             Self::Any => Some(owner),
@@ -139,32 +139,32 @@ impl Owners {
     }
 }
 
-/// How boldly the window opens.
+/// How fast the window grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WindowProfile {
-    /// Few lanes: shared or fragile servers.
+    /// Few lanes, for shared or fragile servers.
     Safe,
-    /// What suits most.
+    /// For most servers and paths.
     #[default]
     Default,
-    /// More lanes, sooner.
+    /// More lanes, opened earlier.
     Aggressive,
 }
 
-/// Says whether a path takes part. Called with the path below the source (bytes joined by `/`) and
-/// whether it is a directory; an excluded directory is not entered.
+/// Decides which paths are included. An excluded directory is not descended into.
 #[derive(Clone)]
-pub struct Filter(Arc<Judge>);
+pub struct Filter(Arc<Predicate>);
 
-type Judge = dyn Fn(&[u8], bool) -> bool + Send + Sync;
+type Predicate = dyn Fn(&[u8], bool) -> bool + Send + Sync;
 
 impl Filter {
-    /// A filter that asks `judge`.
-    pub fn new(judge: impl Fn(&[u8], bool) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(judge))
+    /// A filter that includes the paths for which `predicate` returns true. Its arguments are the path below the
+    /// source (names joined by `/`) and whether it is a directory.
+    pub fn new(predicate: impl Fn(&[u8], bool) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(predicate))
     }
 
-    /// Whether `path` takes part.
+    /// Whether `path` is included.
     pub fn takes(&self, path: &[u8], is_directory: bool) -> bool {
         (self.0)(path, is_directory)
     }
@@ -182,87 +182,87 @@ impl fmt::Debug for Filter {
     }
 }
 
-/// Everything a transfer needs to know besides what to move.
+/// All settings of a transfer; its jobs name the sources and destinations.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Lanes to a remote storage.
+    /// Lanes (connections) to a remote storage.
     pub lanes: Auto<usize>,
     /// Bytes in flight.
     pub window: Auto<u64>,
-    /// Bytes of a range (what one lane is handed at a time).
+    /// Length of a range (the part of a file that a lane transfers at a time), in bytes.
     pub chunk: Auto<u64>,
     /// Files in flight at once.
     pub files: Auto<usize>,
     /// Bytes of one read or write on a disk.
     pub block_size: u64,
-    /// Blocks between two stages of a disk copy.
+    /// Ranges that may be queued between reading and writing in a copy between disks.
     pub queue_size: usize,
-    /// The most bytes that may be in flight or waiting, whatever the window says.
+    /// Maximum bytes in flight or queued, regardless of the window.
     pub memory: u64,
-    /// Bytes per second, at most.
+    /// Maximum bytes per second.
     pub bandwidth_limit: Option<u64>,
-    /// How boldly the window opens.
+    /// How fast the window grows.
     pub profile: WindowProfile,
-    /// What to do with files that are there already.
+    /// What to do with files that already exist at the destination.
     pub overwrite: Overwrite,
-    /// How it is found out whether they differ.
+    /// How existing files are compared with their source.
     pub compare: Compare,
-    /// Make nothing that the destination does not have.
+    /// Create nothing that does not already exist at the destination.
     pub existing_only: bool,
-    /// Keep what is replaced or removed.
+    /// Keep the old versions of replaced and removed files.
     pub backup: Option<Backup>,
-    /// Remove each file of the source once its copy is complete. A file that the destination has already, as far as
-    /// size and time say, is compared by content first; what `overwrite` leaves alone stays.
+    /// Remove each source file once its copy is complete. An existing file of the same size and time is first compared
+    /// by content; source files that `overwrite` skips are not removed.
     pub remove_source: bool,
-    /// Continue part files of an earlier run.
+    /// Resume part files of an earlier run.
     pub resume: bool,
-    /// Digest made of every file on the way.
+    /// Digest to compute of each file while it is copied.
     pub digest: Option<DigestKind>,
-    /// Digest also the files that are skipped as unchanged (a manifest needs them).
+    /// Also compute the digest of files that are skipped as unchanged (a manifest needs them).
     pub digest_unchanged: bool,
-    /// Read back what was written and compare before it gets its name.
+    /// Read back each file and compare its digest, before it gets its name where the destination allows that.
     pub verify: bool,
-    /// What a copy keeps besides its bytes.
+    /// Which metadata of the source is preserved.
     pub preserve: Preserve,
-    /// Which owners can be set on files of a disk.
+    /// Which owners this process can set on local files.
     pub owners: Owners,
-    /// What is changed in the modes of the source.
+    /// Changes to the permission bits of the source.
     pub modes: ModeChanges,
-    /// What is changed in the owners of the source.
+    /// Changes to the owner of the source.
     pub change_owner: Option<ChangeOwner>,
-    /// Which paths take part.
+    /// Which paths are included.
     pub filter: Filter,
-    /// Which files take part, by size and time.
+    /// Which files are included, by size and time.
     pub selection: Selection,
-    /// Do not enter directories where another file system is mounted.
+    /// Do not descend into directories where another file system is mounted.
     pub one_file_system: bool,
-    /// Say what would be done, and do nothing.
+    /// Report what would be done, and change nothing.
     pub dry_run: bool,
-    /// Remove from the destination what the source does not have.
+    /// Remove entries from the destination that the source does not have.
     pub delete: bool,
-    /// Remove nothing at all if it would be more than this.
+    /// Remove nothing at all if more than this would be removed.
     pub delete_limit: Option<DeleteLimit>,
-    /// Remove also when the source has nothing in it.
+    /// Remove even if the source is empty.
     pub delete_from_empty: bool,
-    /// Remove also when a listing of the source failed.
+    /// Remove even if a listing of the source failed.
     pub ignore_errors: bool,
-    /// How often an operation that may succeed later is tried again.
+    /// How often to retry an operation after a transient failure.
     pub retries: u32,
-    /// The first pause before trying again; it doubles each time, with jitter.
+    /// The pause before the first retry; it doubles with each further one, with jitter.
     pub retry_pause: Duration,
     /// Make each file durable before it gets its name.
     pub sync: bool,
-    /// Copy nothing that is known not to fit, see [`haul_storage::Storage::space`].
+    /// Stop if the free space is known not to suffice, see [`haul_storage::Storage::space`].
     pub check_space: bool,
     /// Bytes that have to stay free at the destination.
     pub min_free: Option<u64>,
-    /// The transfers of a run that may write to one file system.
+    /// Space used by all transfers of a run, for those that write to the same file system.
     pub ledger: Ledger,
-    /// What is copied first.
+    /// The order in which files are copied; `None` is the order of the plan.
     pub order: Option<Order>,
     /// Send [`crate::Event::Current`] with each [`crate::Event::Progress`].
     pub shows_current: bool,
-    /// How often [`crate::Event::Progress`] is sent.
+    /// Interval at which [`crate::Event::Progress`] is sent.
     pub progress_interval: Duration,
     /// List the sources ahead of the plan, so that [`crate::Event::Progress`] has complete totals early.
     pub count_ahead: bool,
@@ -316,7 +316,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How files are compared. What is removed from the source has to be at the destination byte for byte.
+    /// How files are compared: by content if the source is removed, because the copy has to be identical then.
     pub(crate) fn compares(&self) -> Compare {
         if self.remove_source { Compare::Content } else { self.compare }
     }

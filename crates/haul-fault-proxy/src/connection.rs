@@ -1,7 +1,7 @@
-//! One client's connection from being accepted to being closed.
+//! State machine of one proxied connection, from accept to close.
 //!
-//! Stalled, or connecting to the server; then open, where `pair` moves the bytes; then perhaps
-//! draining: to be reset, but not before the receiver has the bytes that it is to get.
+//! Stalled, or connecting to the server; then open, where `pair` forwards the bytes; then possibly
+//! draining: it will be reset once the receiver has acknowledged all forwarded bytes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,15 +14,15 @@ use crate::shared::State;
 use crate::socket::{Side, connect, connected, unconfirmed};
 use crate::{ConnectionState, Direction};
 
-/// A receiver on the same machine confirms within 40 ms; so long is waited at most before the
-/// system is asked again whether it has, at first a fraction.
-const LONGEST_LOOK: Duration = Duration::from_millis(20);
-const FIRST_LOOK: Duration = Duration::from_millis(1);
+/// Longest and first interval between polls for unacknowledged bytes while draining; it doubles each
+/// time. A receiver on the same machine acknowledges within 40 ms (delayed ACK).
+const LONGEST_POLL: Duration = Duration::from_millis(20);
+const FIRST_POLL: Duration = Duration::from_millis(1);
 
-/// Where the system does not say whether the receiver has everything, it gets this long.
+/// How long to drain where the system does not report unacknowledged bytes.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// See the module.
+/// One client's connection and the one to the server; see the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Connection {
     number: u64,
@@ -39,18 +39,18 @@ enum Stage {
     Closed,
 }
 
-/// A reset that waits.
+/// A reset that waits until the receiver has all bytes.
 #[derive(Debug)]
 struct Drain {
     direction: Direction,
     began: Instant,
-    /// When to ask again, and after how long then.
-    look_at: Instant,
-    look_after: Duration,
+    /// Time of the next poll, and the interval after it.
+    poll_at: Instant,
+    poll_interval: Duration,
 }
 
 impl Connection {
-    /// One that was just accepted. The first step decides what becomes of it.
+    /// A connection that was just accepted. The first [`step`](Self::step) either stalls or connects it.
     pub(crate) fn new(number: u64, client: Side) -> Self {
         Self { number, stage: Stage::Stalled(client), wants: Wants::default() }
     }
@@ -59,7 +59,7 @@ impl Connection {
         matches!(self.stage, Stage::Closed)
     }
 
-    /// Both sockets, as far as there are.
+    /// The sockets to the client and to the server, as far as they exist.
     pub(crate) fn sides(&mut self) -> (Option<&mut Side>, Option<&mut Side>) {
         match &mut self.stage {
             Stage::Stalled(client) => (Some(client), None),
@@ -71,7 +71,7 @@ impl Connection {
         }
     }
 
-    /// Does what can be done now, and notes in `wants` what it waits for.
+    /// Makes all progress possible without blocking, and sets `wants` to the events that it waits for.
     pub(crate) fn step(&mut self, server: SocketAddr, state: &mut State, buffer: &mut [u8]) {
         self.wants = Wants::default();
         self.stage = match std::mem::replace(&mut self.stage, Stage::Closed) {
@@ -79,7 +79,7 @@ impl Connection {
             Stage::Connecting(client, server) => self.connecting(client, server, state),
             stage => stage,
         };
-        // A connection that is made just now opens in the same step.
+        // A connection established just now forwards bytes in the same step.
         self.stage = match std::mem::replace(&mut self.stage, Stage::Closed) {
             Stage::Open(pair) => self.open(pair, state, buffer),
             Stage::Draining(pair, drain) => self.draining(pair, drain, state),
@@ -87,7 +87,7 @@ impl Connection {
         };
     }
 
-    /// Resets both sides now, whatever is under way.
+    /// Resets both sides at once and discards the bytes in flight.
     pub(crate) fn cut(&mut self, state: &mut State) {
         self.close(ConnectionState::Cut, state);
     }
@@ -97,7 +97,7 @@ impl Connection {
         if matches!(stage, Stage::Closed) {
             return;
         }
-        // First the books, then the sockets: whoever notices finds it written.
+        // Update the stats before the sockets: a test that sees the reset reads consistent stats.
         state.record.closed(self.number, how);
         match stage {
             Stage::Stalled(client) => client.reset(),
@@ -112,7 +112,7 @@ impl Connection {
 
     fn stalled(&mut self, client: Side, server: SocketAddr, state: &mut State) -> Stage {
         if client.hung {
-            return self.give_up(Stage::Stalled(client), ConnectionState::Cut, state);
+            return self.close_from(Stage::Stalled(client), ConnectionState::Cut, state);
         }
         if state.rules.stalls(self.number) {
             self.wants.client = Some(PollFlags::empty());
@@ -137,10 +137,10 @@ impl Connection {
 
     fn unreachable(&mut self, stage: Stage, error: &io::Error, state: &mut State) -> Stage {
         state.record.failed(Some(self.number), "connect", error);
-        self.give_up(stage, ConnectionState::Unreachable, state)
+        self.close_from(stage, ConnectionState::Unreachable, state)
     }
 
-    fn give_up(&mut self, stage: Stage, how: ConnectionState, state: &mut State) -> Stage {
+    fn close_from(&mut self, stage: Stage, how: ConnectionState, state: &mut State) -> Stage {
         self.stage = stage;
         self.close(how, state);
         Stage::Closed
@@ -158,7 +158,7 @@ impl Connection {
             }
             Turn::Cut(direction) => {
                 let now = Instant::now();
-                let drain = Drain { direction, began: now, look_at: now, look_after: FIRST_LOOK };
+                let drain = Drain { direction, began: now, poll_at: now, poll_interval: FIRST_POLL };
                 self.draining(pair, drain, state)
             }
         }
@@ -168,19 +168,19 @@ impl Connection {
         let receiver = pair.receiver(drain.direction);
         let now = Instant::now();
         let done = receiver.hung
-            || (drain.look_at <= now
+            || (drain.poll_at <= now
                 && match unconfirmed(&receiver.socket) {
                     Some(bytes) => bytes == 0,
                     None => now.saturating_duration_since(drain.began) >= GRACE,
                 });
         if done {
-            return self.give_up(Stage::Draining(pair, drain), ConnectionState::Cut, state);
+            return self.close_from(Stage::Draining(pair, drain), ConnectionState::Cut, state);
         }
-        if drain.look_at <= now {
-            drain.look_at = now + drain.look_after;
-            drain.look_after = (drain.look_after * 2).min(LONGEST_LOOK);
+        if drain.poll_at <= now {
+            drain.poll_at = now + drain.poll_interval;
+            drain.poll_interval = (drain.poll_interval * 2).min(LONGEST_POLL);
         }
-        self.wants.wake(drain.look_at);
+        self.wants.wake(drain.poll_at);
         match drain.direction {
             Direction::ToServer => self.wants.server = Some(PollFlags::empty()),
             Direction::ToClient => self.wants.client = Some(PollFlags::empty()),

@@ -1,23 +1,23 @@
-//! The words for what goes wrong, with which connections, and in which direction.
+//! Faults, and the connections and directions that they apply to.
 //!
-//! They are plain values: a test makes them, `rules` keeps them, `flow` obeys them.
+//! These are plain values: a test creates them, `rules` stores them, `flow` applies them.
 
 use std::time::Duration;
 
-/// One of the two streams of bytes of a connection.
+/// One of the two byte streams of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
-    /// What the client sends.
+    /// From the client to the server.
     ToServer,
-    /// What the server sends.
+    /// From the server to the client.
     ToClient,
 }
 
 impl Direction {
-    /// Both, for loops.
+    /// Both directions.
     pub const BOTH: [Self; 2] = [Self::ToServer, Self::ToClient];
 
-    /// The other one.
+    /// The opposite direction.
     pub const fn reverse(self) -> Self {
         match self {
             Self::ToServer => Self::ToClient,
@@ -26,24 +26,24 @@ impl Direction {
     }
 }
 
-/// Which connections a fault is about. They are numbered from 1 in the order in which the proxy
-/// accepted them; those that it then refused have a number as well.
+/// The connections that a fault applies to. They are numbered from 1 in the order in which the proxy accepted
+/// them, including those that it then refused.
 ///
 /// The next connection is `Nth(proxy.stats().accepted + 1)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Connections {
-    /// Every one.
+    /// All connections.
     All,
-    /// This one only.
+    /// Only the connection with this number.
     Nth(u64),
-    /// The first so many.
+    /// The first N connections.
     First(u64),
-    /// This one and all after it.
+    /// The connection with this number and all later ones.
     From(u64),
 }
 
 impl Connections {
-    /// Whether connection `number` is one of them.
+    /// Whether connection `number` is included.
     pub const fn contains(self, number: u64) -> bool {
         match self {
             Self::All => true,
@@ -54,86 +54,83 @@ impl Connections {
     }
 }
 
-/// What happens to the bytes of a connection in one direction.
+/// A fault in one direction of a connection.
 ///
-/// Several faults hold at once: delays add up, bytes pass one rate after the other, of several cuts
-/// the one comes that is met first.
+/// Several faults can be active at once: delays add up, every rate limit applies, and of several cuts the first
+/// that is reached takes effect.
 ///
-/// **Offsets** count the bytes which the sending side has sent since the connection was made,
-/// whenever the fault was set. A fault is met when everything before its offset has left the proxy:
-/// offset 0 is met when the connection opens, and an offset beyond the end of the stream never is.
-/// If the offset has already passed when the fault is set, cuts, [`Truncate`](Self::Truncate),
-/// [`Discard`](Self::Discard) and [`Blackhole`](Self::Blackhole) act at once, and a
-/// [`Flip`](Self::Flip) never.
+/// **Offsets** count the bytes that the sender has sent since the connection was opened, regardless of when the
+/// fault was set. A fault takes effect when all bytes before its offset have left the proxy: for offset 0 when the
+/// connection opens, for an offset beyond the end of the stream never. If its offset has already passed when it is
+/// set, cuts, [`Truncate`](Self::Truncate), [`Discard`](Self::Discard) and [`Blackhole`](Self::Blackhole) take
+/// effect at once, and a [`Flip`](Self::Flip) never does.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
-    /// Everything, the end of the stream included, arrives later by `time` and something random
-    /// between nothing and `jitter`. Order and throughput stay: bytes are under way side by side.
+    /// Delays everything, including the end of the stream, by `time` and a random part of `jitter`. Order and
+    /// throughput are preserved, as on a link with this propagation delay.
     ///
-    /// When it is lifted, what is under way because of it arrives at once.
+    /// When the fault is lifted, the delayed bytes arrive at once.
     Delay {
-        /// One way.
+        /// One-way delay.
         time: Duration,
-        /// At most so much more, evenly distributed, by the seed of the proxy. One draw for what
-        /// is read from the socket at once, at most 64 KiB.
+        /// Maximum additional delay, uniformly distributed, from the seed of the proxy. It is drawn once for each
+        /// read from the socket (at most 64 KiB).
         jitter: Duration,
     },
-    /// A link of so many bytes per second for each connection. N bytes take no less than N seconds
-    /// divided by this, the first of them too. 0 lets nothing new in.
+    /// Limits each connection to this many bytes per second, without bursts: N bytes take at least N / rate seconds,
+    /// including the first byte. 0 accepts no more bytes.
     Rate(u64),
-    /// A link of so many bytes per second that all the connections of this rule share.
+    /// Limits all connections of the rule together to this many bytes per second.
     SharedRate(u64),
-    /// Both sides get a reset (RST) as soon as precisely so many bytes were delivered.
+    /// Resets both sides (RST) once exactly this many bytes were delivered.
     ///
-    /// Delivered is what the system of the receiving side has confirmed. While that side does not
-    /// read and its buffers are full, the cut waits. Bytes of the other direction that are still in
-    /// the proxy are lost.
+    /// Delivered bytes are those that the receiver's TCP has acknowledged. While the receiver does not read and its
+    /// buffers are full, the cut waits. Bytes of the other direction that are still in the proxy are lost.
     CutHard {
-        /// Bytes that are delivered before.
+        /// Bytes delivered before the cut.
         after: u64,
     },
-    /// Both sides get an orderly end (FIN) after precisely so many bytes. Whatever they send from
-    /// then on is read and dropped, and so are bytes of the other direction that are still in the
-    /// proxy. The connection counts as open until both sides have closed it.
+    /// Closes both sides (FIN) after exactly this many bytes. Bytes that arrive later, and bytes of the other
+    /// direction that are still in the proxy, are dropped. The connection counts as open until both sides have
+    /// closed it.
     CutSoft {
-        /// Bytes that are delivered before.
+        /// Bytes delivered before the cut.
         after: u64,
     },
-    /// The receiving side gets an orderly end (FIN) right after so many bytes: a clean short
-    /// answer. What the sending side sends beyond is read and dropped. The other direction goes on.
+    /// Ends the stream to the receiver (FIN) after this many bytes: a clean but short response. Further bytes of
+    /// the sender are read and dropped. The other direction continues.
     Truncate {
-        /// Bytes that are delivered before.
+        /// Bytes delivered before the end.
         after: u64,
     },
-    /// Bytes from this offset on are read and dropped, and nobody is told: the connection stays
-    /// open until the sending side ends it. If it is lifted, later bytes follow with a gap.
+    /// Silently drops all bytes from this offset on. The connection stays open until the sender closes it. When the
+    /// fault is lifted, later bytes are delivered after a gap.
     Discard {
         /// Offset of the first byte that is dropped.
         from: u64,
     },
-    /// Bytes from this offset on are not delivered, nor read from the sending side, which soon has
-    /// its buffers full: the network is gone. The connection stays open, and an end or a reset by
-    /// the sending side does not get through either. When it is lifted, everything arrives in
-    /// order and nothing is missing.
+    /// Stops delivering and reading bytes from this offset on, as if the network were gone, so that the sender's
+    /// buffers fill up. The connection stays open; a FIN or RST of the sender does not get through either. When the
+    /// fault is lifted, all bytes arrive in order.
     ///
-    /// With offset 0 it begins the moment it is set.
+    /// With offset 0 it takes effect as soon as it is set.
     Blackhole {
         /// Offset of the first byte that is held back.
         from: u64,
     },
-    /// One byte is changed.
+    /// Changes one byte.
     Flip {
-        /// Its offset.
+        /// Offset of the byte.
         at: u64,
-        /// What it is combined with by exclusive or. 0 changes nothing and does not count.
+        /// XORed with the byte. 0 changes nothing and is not counted.
         mask: u8,
     },
-    /// Every byte is changed with a probability. Which ones depends on the seed of the proxy, the
-    /// rule, the connection and the direction, and not on time.
+    /// Changes each byte with a probability. Which bytes depends on the seed of the proxy, the rule, the connection
+    /// and the direction, but not on timing.
     FlipRandomly {
         /// From 0 to 1.
         probability: f64,
-        /// What they are combined with by exclusive or. 0 changes nothing and does not count.
+        /// XORed with the bytes. 0 changes nothing and is not counted.
         mask: u8,
     },
 }
@@ -145,7 +142,7 @@ impl Fault {
     }
 }
 
-/// The name of something that was set, to lift it again or find it among what fired. Rules are
-/// numbered in the order in which they were set.
+/// Identifies a rule, to lift it or to find it among the injected faults. Rules are numbered in the order in which
+/// they were set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RuleId(pub(crate) u64);

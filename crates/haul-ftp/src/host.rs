@@ -1,7 +1,7 @@
-//! One server: its lanes, and where paths of users are on it.
+//! An FTP server: its lanes, and the mapping of paths in locations to paths on the server.
 //!
-//! A path of a location begins at the server's root, which is what the server shows as such. What
-//! follows `/~/` is below the directory where one is after logging in.
+//! A path of a location is relative to the root that the server shows. A path below `/~/` is relative to the
+//! login directory.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,59 +22,61 @@ use crate::server::Server;
 use crate::wire::listing::Found;
 use crate::wire::{Command, Reply};
 
-/// The pauses before what can be done twice is tried again when its lane is lost: at once, and then
-/// for as long as a server takes to be restarted.
+/// Pauses before the retries of an idempotent operation whose lane was lost: first none, altogether 15.75 s, about as
+/// long as a server takes to restart.
 const PAUSES_MS: [u64; 7] = [0, 250, 500, 1000, 2000, 4000, 8000];
 
-/// So many of these pauses, 7.75 s altogether, are made before there is a first lane.
-const AT_FIRST: usize = 6;
+/// Number of these pauses (7.75 s altogether) before the first lane has been opened.
+const PAUSES_BEFORE_FIRST_LANE: usize = 6;
 
-/// So long a file may still be written by somebody who was told to stop.
-const LETTING_GO: Duration = Duration::from_secs(10);
+/// How long to wait for an aborted writer to close its part file.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One server with its lanes. Several storages can be on it.
+/// A server with its lanes, shared by any number of storages.
 #[derive(Debug)]
 pub struct FtpHost {
     pub(crate) lanes: Arc<Lanes>,
+    /// Part files that are being written by this process.
     written: Mutex<HashSet<Vec<u8>>>,
-    let_go: Notify,
+    /// Notified when one of them is closed.
+    closed: Notify,
 }
 
-/// What is at a path.
+/// The type of the entry at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A file.
     File,
     /// A directory.
     Directory,
-    /// A link of which nobody knows where it leads, a device, a socket.
+    /// A link with an unknown target, a device or a socket.
     Other,
 }
 
-/// What a path of a location is on the server.
+/// A path of a location, resolved on the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// The path from the server's root, without `.`, `..` and slashes at its end.
+    /// The absolute path on the server, without `.`, `..` and trailing slashes.
     pub path: Bytes,
-    /// What is there, if anything is.
+    /// The type of the entry there; `None` if there is none.
     pub kind: Option<Kind>,
 }
 
-/// The directory nearest to a path, and what of the path is missing.
+/// The nearest existing directory of a path, and the rest of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nearest {
-    /// The directory, from the server's root.
+    /// The absolute path of the directory on the server.
     pub directory: Bytes,
-    /// The names below it, none if the path itself is that directory.
+    /// The remaining names below it; empty if the path itself is that directory.
     pub rest: Vec<Bytes>,
-    /// What is at the path, if anything is.
+    /// The type of the entry at the path; `None` if there is none.
     pub kind: Option<Kind>,
 }
 
 impl FtpHost {
-    /// A server; nothing is opened yet. `port` is 21 if it is not given, or 990 with implicit TLS.
-    /// Its lanes live on `runtime`, which should have threads of its own: encryption is work.
-    /// `prompter` is asked for a password that the options do not have.
+    /// A server; no connection is opened yet. The default `port` is 21, or 990 with implicit TLS. The lanes run on
+    /// `runtime`, which should have its own threads, because encryption takes CPU time. `prompter` provides a password
+    /// that is missing in `options`.
     pub fn new(
         host: impl Into<String>,
         port: Option<u16>,
@@ -83,27 +85,27 @@ impl FtpHost {
         runtime: Handle,
     ) -> Arc<Self> {
         let login = Login::new(host.into(), port, options, prompter);
-        let (written, let_go) = (Mutex::default(), Notify::new());
-        Arc::new(Self { lanes: Lanes::new(login, runtime), written, let_go })
+        let (written, closed) = (Mutex::default(), Notify::new());
+        Arc::new(Self { lanes: Lanes::new(login, runtime), written, closed })
     }
 
-    /// Says that much is going to be moved: where the path is long, `lanes` lanes (8 at most) are
-    /// opened side by side as soon as that is known.
+    /// Announces a large transfer: if the path is long, `lanes` lanes (at most 8) are opened concurrently as soon as
+    /// the RTT is known.
     pub fn expect(&self, lanes: usize) {
         self.lanes.expect(lanes);
     }
 
-    /// What it is called in errors.
+    /// The name of the server in errors.
     pub fn name(&self) -> String {
         self.lanes.host()
     }
 
-    /// What the link looks like.
+    /// The state of the link.
     pub fn link(&self) -> LinkStatus {
         self.lanes.status()
     }
 
-    /// Where a path of a location is on the server, and what is there.
+    /// Resolves a path of a location on the server.
     ///
     /// # Errors
     /// Those of connecting and logging in; `InvalidInput` for a path that cannot be sent.
@@ -114,12 +116,12 @@ impl FtpHost {
         Ok(Resolved { kind: found.as_ref().map(kind), path: path.into() })
     }
 
-    /// Where something is to be written: the directory nearest to `path` that is there. All
-    /// directories on the way are asked for at once.
+    /// Finds the nearest existing directory of a path that will be written. The requests for all its ancestors are
+    /// sent at once.
     ///
     /// # Errors
-    /// Those of [`FtpHost::resolve`]; `NotADirectory` if something on the way is a file; `NotFound` if
-    /// not even the server's root is a directory.
+    /// Those of [`FtpHost::resolve`]; `NotADirectory` if an ancestor is a file; `NotFound` if not even the root of the
+    /// server can be entered.
     pub async fn nearest(&self, path: &[u8]) -> Result<Nearest> {
         let server = self.server().await?;
         let path = absolute(&server.home, path);
@@ -130,7 +132,7 @@ impl FtpHost {
             commands.push(Command::new("CWD", above).map_err(|error| self.at(error, &path))?);
         }
         let replies = self.ask(&commands).await.map_err(|error| self.at(error, &path))?;
-        // What is above may be nobody's business; the last one that can be entered decides.
+        // The server may deny access to ancestors; the last directory that can be entered counts.
         let last = replies.iter().rposition(Reply::is_done);
         let Some(end) = last.map(|last| ends[last]) else {
             return Err(self.at(Error::new(ErrorKind::NotFound, "open"), &path));
@@ -156,7 +158,7 @@ impl FtpHost {
         Ok(Nearest { directory, rest, kind: found.as_ref().map(kind) })
     }
 
-    /// What the server can do.
+    /// The capabilities of the server; connects if they are not known yet.
     pub(crate) async fn server(&self) -> Result<Arc<Server>> {
         if let Some(known) = self.lanes.known_server() {
             return Ok(known);
@@ -171,7 +173,7 @@ impl FtpHost {
         }
     }
 
-    /// What is at a path of the server; `None` if nothing is.
+    /// Describes the entry at an absolute path of the server; `None` if there is none.
     pub(crate) async fn look(&self, path: &[u8]) -> Result<Option<Found>> {
         let mut tries = self.tries();
         loop {
@@ -187,7 +189,7 @@ impl FtpHost {
         look::look(&mut lane, path).await.map_err(|error| error.at(self.name()))
     }
 
-    /// Asks for what can be done twice; again if the lane is lost meanwhile.
+    /// Sends idempotent commands, again if the lane is lost.
     pub(crate) async fn ask(&self, commands: &[Command]) -> Result<Vec<Reply>> {
         let mut tries = self.tries();
         loop {
@@ -198,28 +200,31 @@ impl FtpHost {
         }
     }
 
-    /// Asks for something to be done, once.
+    /// Sends commands without retrying.
     pub(crate) async fn tell(&self, commands: &[Command]) -> Result<Vec<Reply>> {
         let mut lane: Lane = self.lanes.command().await?;
         lane.exchange(commands).await.map_err(|error| error.at(self.name()))
     }
 
-    /// Counts the tries of something that can be done twice.
+    /// A retry counter for an idempotent operation.
     pub(crate) fn tries(&self) -> Tries {
         let lessons = self.lanes.learnt().mark();
         Tries { lanes: Arc::clone(&self.lanes), failed: 0, tried: false, lessons }
     }
 
-    /// Keeps others of this process from writing a part file. One that was given up a moment ago is
-    /// still being closed, and is waited for.
+    /// Reserves a part file for one writer of this process. If an aborted writer still has it open, waits until it is
+    /// closed, for at most `CLOSE_TIMEOUT`.
+    ///
+    /// # Errors
+    /// `Busy` if the part file is still being written then.
     pub(crate) async fn begin_writing(self: &Arc<Self>, part: &[u8]) -> Result<Writing> {
-        let begun = timeout(LETTING_GO, async {
+        let begun = timeout(CLOSE_TIMEOUT, async {
             loop {
-                let let_go = self.let_go.notified();
+                let closed = self.closed.notified();
                 if self.written().insert(part.to_vec()) {
                     return;
                 }
-                let_go.await;
+                closed.await;
             }
         });
         begun.await.map_err(|_| {
@@ -228,7 +233,7 @@ impl FtpHost {
         Ok(Writing { host: Arc::clone(self), part: part.to_vec() })
     }
 
-    /// The same without waiting; `None` if somebody writes it.
+    /// Like [`Self::begin_writing`] without waiting; `None` if the part file is being written.
     pub(crate) fn try_begin_writing(self: &Arc<Self>, part: &[u8]) -> Option<Writing> {
         let begun = self.written().insert(part.to_vec());
         begun.then(|| Writing { host: Arc::clone(self), part: part.to_vec() })
@@ -243,7 +248,7 @@ impl FtpHost {
     }
 }
 
-/// A part file is being written until this is dropped.
+/// Reserves a part file for its writer until dropped.
 #[derive(Debug)]
 pub(crate) struct Writing {
     host: Arc<FtpHost>,
@@ -253,24 +258,27 @@ pub(crate) struct Writing {
 impl Drop for Writing {
     fn drop(&mut self) {
         self.host.written().remove(&self.part);
-        self.host.let_go.notify_waiters();
+        self.host.closed.notify_waiters();
     }
 }
 
-/// Counts how often something is tried that can be done twice.
+/// Decides about the retries of an idempotent operation.
 #[derive(Debug)]
 pub(crate) struct Tries {
     lanes: Arc<Lanes>,
+    /// Retries after a pause so far.
     failed: usize,
     tried: bool,
+    /// Quirks of the server that were known before the last try.
     lessons: u32,
 }
 
 impl Tries {
-    /// Whether to try again, after the pause that this takes: if the lane was lost or the server had
-    /// too much to do, and not for ever. A host to which there never was a lane is waited for only if it
-    /// says that it is busy: the connection of a command that has just ended may count there still. After
-    /// a lesson it goes on at once.
+    /// Decides whether to retry after `error`, and waits for the pause before the retry.
+    ///
+    /// Retries a limited number of times if the lane was lost or the server is busy. Before the first lane has been
+    /// opened, only a busy server is retried: it may still count the connections of an earlier command. If a quirk of
+    /// the server was learnt meanwhile, the retry is immediate and does not count.
     pub(crate) async fn again(&mut self, error: &Error) -> bool {
         self.tried = true;
         let lesson = self.lanes.learnt().since(&mut self.lessons);
@@ -282,7 +290,8 @@ impl Tries {
             ErrorKind::Unreachable => error.retry() == Retry::Later && self.lanes.have_been_open(),
             _ => false,
         };
-        let most = if self.lanes.have_been_open() { PAUSES_MS.len() } else { AT_FIRST };
+        let has_been_open = self.lanes.have_been_open();
+        let most = if has_been_open { PAUSES_MS.len() } else { PAUSES_BEFORE_FIRST_LANE };
         let pauses = &PAUSES_MS[..most];
         let Some(pause) = pauses.get(self.failed).filter(|_| passes) else { return false };
         self.failed += 1;
@@ -290,7 +299,7 @@ impl Tries {
         true
     }
 
-    /// Whether nothing has been tried before.
+    /// Whether this is the first try.
     pub(crate) const fn is_first(&self) -> bool {
         !self.tried
     }
@@ -304,7 +313,7 @@ const fn kind(found: &Found) -> Kind {
     }
 }
 
-/// A path of a location from the server's root, without `.`, `..` and needless slashes.
+/// The absolute path on the server of a path in a location, without `.`, `..` and superfluous slashes.
 fn absolute(home: &[u8], path: &[u8]) -> Vec<u8> {
     let below_home = match path {
         b"~" | b"/~" | b"" => Some(&b""[..]),
@@ -326,7 +335,7 @@ fn absolute(home: &[u8], path: &[u8]) -> Vec<u8> {
     [b"/", &names.join(&b'/')[..]].concat()
 }
 
-/// Where a path and all above it end, from the top.
+/// The end offsets of all ancestors of a path and of the path itself, from the root down.
 fn ends(path: &[u8]) -> Vec<usize> {
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     let mut ends: Vec<usize> = slashes.map(|(at, _)| at).collect();
@@ -341,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_begins_at_the_root_or_with_a_tilde_at_the_home() {
+    fn a_path_is_relative_to_the_root_or_with_a_tilde_to_the_login_directory() {
         for (written, on_server) in [
             ("/a/b", "/a/b"),
             ("/", "/"),
@@ -360,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn all_directories_on_the_way_are_known() {
+    fn a_path_is_split_into_all_its_ancestors() {
         assert_eq!(ends(b"/"), [0]);
         assert_eq!(ends(b"/a"), [0, 2]);
         assert_eq!(ends(b"/a/bc"), [0, 2, 5]);

@@ -1,4 +1,4 @@
-//! A directory on an FTP server as a storage.
+//! [`FtpStorage`]: the [`Storage`] implementation for a directory on an FTP server.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -21,22 +21,21 @@ use crate::whole;
 use crate::wire::{Command, Reply};
 use crate::write::FtpUpload;
 
-/// A file up to this length is moved whole: a range of it would cost as many round trips.
+/// Files up to this length (bytes) are transferred whole: a ranged read takes as many round trips.
 const WHOLE: u64 = 1 << 20;
 
-/// A directory on an FTP server.
+/// A [`Storage`] rooted at a directory of an FTP server.
 #[derive(Debug)]
 pub struct FtpStorage {
     inner: Arc<Inner>,
 }
 
 impl FtpStorage {
-    /// The directory `root` of a server, an absolute path ([`FtpHost::resolve`] gives one).
-    /// `journals` is a directory of this machine for the journals of uploads; without it an upload
-    /// that breaks is started anew.
+    /// Opens `root`, an absolute path on the server (see [`FtpHost::resolve`]). `journals` is a local
+    /// directory for upload journals; without it an interrupted upload starts over.
     ///
     /// # Errors
-    /// Those of connecting and logging in.
+    /// If connecting or logging in fails.
     pub async fn open(
         host: Arc<FtpHost>,
         location: Location,
@@ -92,7 +91,7 @@ impl FtpStorage {
         }))
     }
 
-    /// The server that it is on.
+    /// The server that holds the directory.
     pub fn host(&self) -> &Arc<FtpHost> {
         &self.inner.host
     }
@@ -153,7 +152,7 @@ impl Storage for FtpStorage {
         };
         let error = refused("create directory", &refusal);
         match inner.find(path).await? {
-            // It was made, and the lane was lost before that could be said.
+            // An earlier attempt created it, and the connection was lost before the reply arrived.
             Some(found) if found.is_dir() && !tries.is_first() => Ok(()),
             Some(_) => {
                 let there = Error::new(ErrorKind::AlreadyExists, error.operation());
@@ -180,7 +179,7 @@ impl Storage for FtpStorage {
         inner.forget(path);
         let mut tries = inner.host.tries();
         let replies = loop {
-            // What one of them can remove the other cannot.
+            // DELE removes files only and RMD directories only, so both are sent in one exchange.
             match inner.host.tell(&[file.clone(), directory.clone()]).await {
                 Err(error) if tries.again(&error).await => {}
                 outcome => break outcome.map_err(|error| inner.at(error, path))?,
@@ -190,7 +189,7 @@ impl Storage for FtpStorage {
             return Ok(());
         }
         match inner.find(path).await? {
-            // It was removed, and the lane was lost before that could be said.
+            // An earlier attempt removed it, and the connection was lost before the reply arrived.
             None if !tries.is_first() => Ok(()),
             None => Err(inner.at(Error::new(ErrorKind::NotFound, "remove"), path)),
             Some(found) => {
@@ -220,7 +219,7 @@ impl Storage for FtpStorage {
         }
         inner.check_parent(to).await?;
         inner.forget(from);
-        // A directory takes no place: rename(2) would let it take that of an empty one.
+        // A directory never replaces anything; rename(2) would let it replace an empty directory.
         let replace = inner.capabilities().rename && found.is_file();
         inner.take_name(&inner.on_server(from), to, replace || from == to).await
     }
@@ -240,7 +239,7 @@ impl Storage for FtpStorage {
         let Some(command) = inner.set_time(&on_server, metadata.modified)? else { return Ok(()) };
         let replies = inner.host.ask(&[command]).await.map_err(|error| inner.at(error, path))?;
         if found.is_dir() {
-            // Servers set the times of files; that of a directory is what some refuse.
+            // Some servers set times of files only, so a refusal for a directory is ignored.
             return Ok(());
         }
         let set = replies.iter().try_for_each(|reply| inner.time_was_set(reply));

@@ -1,4 +1,4 @@
-//! One connection, with TLS or without.
+//! A control or data connection, with or without TLS.
 
 use std::io;
 use std::pin::Pin;
@@ -19,16 +19,16 @@ use tokio_rustls::client::TlsStream;
 
 use crate::error::{broken, lost};
 
-/// How long a server may be silent, and where long waits for it are reported.
+/// The timeout of a connection, and where long waits are reported.
 #[derive(Debug, Clone)]
 pub(crate) struct Patience {
-    /// A connection fails when nothing is received on it, or taken from it, for this long.
+    /// A connection fails when no data moves in either direction for this long.
     pub(crate) silence: Duration,
     pub(crate) waits: HostWaits,
 }
 
 impl Patience {
-    /// Awaits what moves bytes on a connection; `what` is expected from the server.
+    /// Awaits an I/O operation on a connection, within the timeout. `what` describes what the server is to do.
     async fn within<T>(
         &self,
         operation: &'static str,
@@ -52,15 +52,15 @@ pub(crate) struct Stream {
     patience: Patience,
     /// The command whose data this connection carries; empty on a control connection.
     command: Arc<str>,
-    /// TLS was not ended before the connection was.
-    broke_off: bool,
-    /// What comes counts for how much may be under way.
-    feeder: Option<BudgetShare>,
-    /// Times the packets of a data connection in use.
+    /// The connection ended without a TLS `close_notify`.
+    is_truncated: bool,
+    /// This connection's share of the receive budget, which limits the bytes in flight.
+    share: Option<BudgetShare>,
+    /// Measures the RTT of a data connection in use.
     gauge: Option<(Arc<RttGauge>, Hold)>,
-    /// No more than this is wanted.
+    /// Maximum bytes that are still wanted.
     wanted: u64,
-    /// The far end was told to send no more than so much.
+    /// Whether the receive window is limited.
     limited: bool,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Stream {
 enum Link {
     Plain(TcpStream),
     Tls(Box<TlsStream<BufReader<TcpStream>>>),
-    /// None: there is nothing to come.
+    /// No connection: reads return the end at once.
     Nothing,
 }
 
@@ -82,8 +82,8 @@ impl Link {
     }
 }
 
-/// What the connections of one lane share: servers take a data connection for that of a control
-/// connection only if it resumes its session.
+/// The TLS configuration that the connections of one lane share. Servers accept a data connection only if it resumes
+/// the TLS session of the control connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Security {
     config: Arc<ClientConfig>,
@@ -91,15 +91,17 @@ pub(crate) struct Security {
 }
 
 impl Security {
-    /// With sessions of its own: a server may keep those of each control connection apart, and what
-    /// another one gave is worth nothing then.
+    /// A configuration with its own session cache: a server may accept only sessions of the same control connection.
     pub(crate) fn new(base: &ClientConfig, name: ServerName<'static>) -> Self {
         let mut config = base.clone();
         config.resumption = rustls::client::Resumption::in_memory_sessions(4);
         Self { config: Arc::new(config), name }
     }
 
-    /// Begins TLS, unless it is there.
+    /// Performs the TLS handshake, unless the stream already uses TLS.
+    ///
+    /// # Errors
+    /// `TimedOut` after the timeout of the connection; those of the handshake.
     pub(crate) async fn secure(&self, stream: Stream) -> io::Result<Stream> {
         let what = stream.handshake();
         let Link::Plain(plain) = stream.link else { return Ok(stream) };
@@ -124,7 +126,7 @@ impl Stream {
         Self::over(Link::Plain(stream), patience, command)
     }
 
-    /// What a server sends that says it is done before it has begun: an end.
+    /// An empty data stream, for a server that reports success without opening a data connection.
     pub(crate) fn nothing(patience: Patience) -> Self {
         Self::over(Link::Nothing, patience, Arc::from(""))
     }
@@ -134,15 +136,15 @@ impl Stream {
             link,
             patience,
             command,
-            broke_off: false,
-            feeder: None,
+            is_truncated: false,
+            share: None,
             gauge: None,
             wanted: u64::MAX,
             limited: false,
         }
     }
 
-    /// How long nothing at all may come or go.
+    /// How long no data may move in either direction.
     pub(crate) const fn silence(&self) -> Duration {
         self.patience.silence
     }
@@ -154,7 +156,7 @@ impl Stream {
         }
     }
 
-    /// Waits until something has come, or the end.
+    /// Waits until data or the end of the stream can be read.
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match self.link.socket() {
             Some(socket) => socket.readable().await,
@@ -162,17 +164,17 @@ impl Stream {
         }
     }
 
-    /// Whether it is encrypted.
+    /// Whether the connection uses TLS.
     pub(crate) const fn is_secure(&self) -> bool {
         matches!(self.link, Link::Tls(_))
     }
 
-    /// At its end: whether TLS said so. Without TLS nobody could.
+    /// At the end of the stream: whether it ended with a TLS `close_notify`; `None` without TLS.
     pub(crate) const fn ended_properly(&self) -> Option<bool> {
-        if self.is_secure() { Some(!self.broke_off) } else { None }
+        if self.is_secure() { Some(!self.is_truncated) } else { None }
     }
 
-    /// Reads data of the connection's command; 0 at the end.
+    /// Reads from a data connection; returns 0 at the end.
     pub(crate) async fn receive(
         &mut self,
         operation: &'static str,
@@ -183,7 +185,7 @@ impl Stream {
         patience.within(operation, what, self.read_buf(buffer)).await
     }
 
-    /// Reads what is expected on a control connection, as `what` names it; 0 at the end.
+    /// Reads from a control connection; returns 0 at the end. `what` describes the expected reply.
     pub(crate) async fn receive_reply(
         &mut self,
         operation: &'static str,
@@ -194,51 +196,52 @@ impl Stream {
         patience.within(operation, || what.to_owned(), self.read_buf(buffer)).await
     }
 
-    /// Says that no more than so many bytes of what comes are wanted. What else was sent until the
-    /// connection is closed would have come in vain.
+    /// Limits the receive window to the bytes that are still wanted, because everything sent beyond them until the
+    /// connection is closed would be wasted.
     pub(crate) const fn expect_at_most(&mut self, bytes: u64) {
         self.wanted = bytes;
     }
 
-    /// From now on, bytes received count toward this receive_budget.
+    /// Counts bytes received from now on toward this receive budget.
     pub(crate) fn feed(&mut self, receive_budget: Option<&Arc<ReceiveBudget>>) {
-        self.feeder = receive_budget
+        self.share = receive_budget
             .zip(self.link.socket())
             .map(|(receive_budget, socket)| receive_budget.feeder(socket));
     }
 
-    /// Times packets until the stream is dropped or [`Stream::rest`] is called; `None` where that cannot be done.
+    /// Measures the RTT until the stream is dropped or [`Stream::rest`] is called; `None` where that is not possible.
     pub(crate) fn measure(&mut self, direction: Direction) -> Option<&Arc<RttGauge>> {
         let (gauge, hold) = RttGauge::of_data(self.link.socket()?, direction).ok()?;
         let (gauge, _) = self.gauge.insert((Arc::new(gauge), hold));
         Some(gauge)
     }
 
-    /// From now on, bytes received count toward no receive_budget: the download is suspended.
+    /// Suspends a download: its bytes no longer count toward the receive budget, and the RTT is not measured.
     pub(crate) fn rest(&mut self) {
-        (self.feeder, self.gauge) = (None, None);
+        (self.share, self.gauge) = (None, None);
     }
 
-    /// Counts what came, and says how much more may be under way.
+    /// Counts received bytes, and adjusts the receive window.
     pub(crate) fn came(&mut self, bytes: u64) {
         let Some(socket) = self.link.socket() else { return };
-        let share = self.feeder.as_mut().and_then(|feeder| feeder.share(socket));
+        let share = self.share.as_mut().and_then(|share| share.share(socket));
         if self.wanted < u64::MAX {
             self.wanted = self.wanted.saturating_sub(bytes);
         }
         let most = share.unwrap_or(u64::MAX).min(self.wanted);
-        // What has been said holds until something else is.
+        // A limit stays in effect until it is replaced.
         let is_limit = most < u64::MAX;
         if !is_limit && !self.limited {
             return;
         }
-        // Where it cannot be said more comes, and is thrown away.
+        // If the window cannot be limited, more bytes than needed arrive and are discarded.
         if haul_net::receive_at_most(socket, most) {
             self.limited = is_limit;
         }
     }
 
-    /// Sends all of it. A slow connection may take its time, a dead one may not.
+    /// Sends all of `bytes`. The timeout starts anew with each write that makes progress, so only a connection that
+    /// accepts nothing fails.
     pub(crate) async fn send(&mut self, operation: &'static str, bytes: &[u8]) -> Result<()> {
         let (patience, command) = (self.patience.clone(), Arc::clone(&self.command));
         let what = || match &command[..] {
@@ -256,7 +259,7 @@ impl Stream {
         patience.within(operation, what, self.flush()).await
     }
 
-    /// Says that nothing more comes from here.
+    /// Closes the sending direction.
     pub(crate) async fn end(&mut self, operation: &'static str) -> Result<()> {
         let (patience, command) = (self.patience.clone(), Arc::clone(&self.command));
         let what = || format!("send buffer space for the end of {command}");
@@ -275,10 +278,10 @@ impl AsyncRead for Stream {
             Link::Nothing => Poll::Ready(Ok(())),
             Link::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             Link::Tls(stream) => match Pin::new(stream).poll_read(context, buffer) {
-                // Many servers end a data connection without saying so to TLS. Whether all has come
-                // the length tells, and the reply on the control connection.
+                // Many servers close a data connection without a TLS `close_notify`. The size and the reply on the
+                // control connection show whether the data is complete.
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    this.broke_off = true;
+                    this.is_truncated = true;
                     Poll::Ready(Ok(()))
                 }
                 other => other,

@@ -1,5 +1,5 @@
-//! What the client needs of whatever carries SFTP: bytes both ways. SSH is one, a pipe in a test
-//! another.
+//! The transport below the SFTP client: byte streams in both directions. Implementations are SSH, and
+//! pipes in tests.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -10,47 +10,50 @@ use futures_util::stream::BoxStream;
 use haul_net::{HostWaits, RttGauge};
 use haul_storage::Result;
 
-/// Gives what is sent first on a channel, of what the server says it is.
+/// Returns the first bytes to send on a channel, given the server's identification string.
 pub type First = dyn Fn(&str) -> Bytes + Send + Sync;
 
-/// Opens channels to one server.
+/// A connector that opens channels to one server.
 #[async_trait]
 pub trait Dial: Debug + Send + Sync {
-    /// Opens one more, independent of the others. What `first` gives is sent on it as early as that
-    /// is possible, before anything else.
+    /// Opens another independent channel. The bytes that `first` returns are sent on it as early as
+    /// possible, before anything else.
     async fn dial(&self, first: &First) -> Result<Channel>;
 
-    /// Waits until a round trip to the host is known: earlier than the first channel is open.
-    /// `None` if it cannot be told.
+    /// Waits for the first RTT measurement, available before the first channel is open. `None` if the
+    /// RTT cannot be measured.
     async fn first_rtt(&self) -> Option<Duration>;
 
-    /// The host as errors name it.
+    /// The host's name for error messages.
     fn host(&self) -> String;
 
-    /// Where long waits for the host are reported.
+    /// Where to report long waits for the host.
     fn waits(&self) -> HostWaits;
 }
 
-/// An open channel with an SFTP server at its other end. Dropping it closes it.
+/// An open channel to an SFTP server. Dropping it closes the channel.
 pub struct Channel {
-    /// What comes, in whatever pieces it comes; ends when the far end closes.
+    /// Received bytes, in pieces of any length; ends when the server closes the channel.
     pub incoming: BoxStream<'static, Result<Bytes>>,
-    /// Where to send.
+    /// The sending half.
     pub outgoing: Box<dyn Outgoing>,
-    /// What the server says it is (`SSH-2.0-OpenSSH_9.2p1`); empty if it does not say.
+    /// The server's identification (`SSH-2.0-OpenSSH_9.2p1`); empty if unknown.
     pub server: String,
-    /// The round trip as seen while connecting.
+    /// RTT measured while connecting.
     pub rtt: Option<Duration>,
-    /// Round trips that connecting took.
+    /// Number of round trips that connecting took.
     pub round_trips: u32,
-    /// Tells how full the way is, where that can be told.
+    /// Measures the RTT and so the queue on the path, where the system reports it.
     pub gauge: Option<RttGauge>,
 }
 
-/// The way out.
+/// The sending half of a channel.
 #[async_trait]
 pub trait Outgoing: Debug + Send + Sync {
-    /// Sends pieces one after the other; waits while the far end does not take them.
+    /// Sends the pieces in order; waits while the server's receive window is full.
+    ///
+    /// # Errors
+    /// If the channel or its connection has failed.
     async fn send(&self, pieces: &[Bytes]) -> Result<()>;
 }
 

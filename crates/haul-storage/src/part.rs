@@ -1,22 +1,21 @@
-//! Names that haul invents for what is not finished.
+//! Names of the temporary files that haul creates.
 //!
-//! Beside a file `NAME` there may be, each with a kind of its own as the last part of its name:
+//! Beside a file `NAME` there may be these files, each with its kind at the end of its name:
 //!
-//! | name | what it is |
+//! | name | content |
 //! |---|---|
-//! | `.NAME.haul-part` | the part file: what grows until it gets the name `NAME` |
-//! | `.NAME.haul-journal` | which ranges have reached the part file |
+//! | `.NAME.haul-part` | the part file, which is renamed to `NAME` when it is complete |
+//! | `.NAME.haul-journal` | the journal: which ranges of the part file have been written |
 //! | `.NAME.haul-rewrite` | a journal that is being rewritten |
 //! | `.NAME.haul-old` | the old version, set aside while the new one takes its place |
-//! | `.NAME.UNIQUE.haul-moving` | a file that was moved, in the moment before it is removed |
-//! | `.NAME.UNIQUE.haul-temp` | something quick that two tasks may be doing at once |
+//! | `.NAME.UNIQUE.haul-moving` | the source of a move, just before it is removed |
+//! | `.NAME.UNIQUE.haul-temp` | a short-lived file, of which several tasks may need one at once |
 //!
-//! No two files share an invented name: the last component is the kind, and what stands before it is
-//! the whole of `NAME`. Where that would be longer than 255 bytes (the limit of every common file
-//! system) the name is `.HEAD.HASH.haul-long-KIND`: HEAD is the beginning of `NAME`, cut between two
-//! characters, and HASH 128 bits of the BLAKE3 of all of it.
+//! Two files never share such a name, because it contains all of `NAME` before the kind. A name of more than
+//! 255 bytes (the limit of every common file system) is shortened to `.HEAD.HASH.haul-long-KIND`: HEAD is the
+//! start of `NAME`, cut between two characters, and HASH are 128 bits of the BLAKE3 hash of `NAME`.
 //!
-//! These names are reserved: nothing is copied from or to a name for which [`is_part_name`] holds.
+//! These names are reserved: nothing is copied from or to a name for which [`is_part_name`] is true.
 
 const NAME_MAX: usize = 255;
 const PART: &[u8] = b"part";
@@ -39,14 +38,13 @@ pub fn journal_name(name: &[u8]) -> Vec<u8> {
     decorated(name, b"", JOURNAL)
 }
 
-/// The name of a journal while it is rewritten, given the name of the journal: equally long.
+/// The name of a journal while it is rewritten, given the name of the journal. Both have the same length.
 pub fn rewritten_journal_name(journal: &[u8]) -> Vec<u8> {
     let stem = journal.strip_suffix(JOURNAL).unwrap_or(journal);
     [stem, REWRITE].concat()
 }
 
-/// The name of a journal that lies in a directory of this machine and belongs to a file elsewhere;
-/// `key` names that file and its server.
+/// The name of a local journal of a remote file; `key` identifies the file and its server.
 pub fn remote_journal_name(key: &[u8]) -> Vec<u8> {
     journal_name(hash(key).as_bytes())
 }
@@ -56,24 +54,22 @@ pub fn aside_name(name: &[u8]) -> Vec<u8> {
     decorated(name, b"", ASIDE)
 }
 
-/// The name of a file that was moved elsewhere, in the moment before it is removed. `unique` as for
-/// [`temporary_name`].
+/// The name of the source of a move, just before it is removed. `unique` is that of [`temporary_name`].
 pub fn moving_name(name: &[u8], unique: &str) -> Vec<u8> {
     decorated(name, unique.as_bytes(), MOVING)
 }
 
-/// Whether `name` is one of [`moving_name`], that of a finished file.
+/// Whether `name` was made by [`moving_name`]. Unlike the others, it is that of a complete file.
 pub fn is_moving_name(name: &[u8]) -> bool {
     is_part_name(name) && name.ends_with(MOVING)
 }
 
-/// A name for something short-lived beside `name`. `unique` (letters, digits and `-`) is what
-/// keeps two of them apart.
+/// The name of a short-lived file beside `name`. `unique` (letters, digits and `-`) distinguishes several of them.
 pub fn temporary_name(name: &[u8], unique: &str) -> Vec<u8> {
     decorated(name, unique.as_bytes(), TEMPORARY)
 }
 
-/// Whether `name` is one that haul gives to what is not finished.
+/// Whether `name` is reserved for temporary files of haul.
 pub fn is_part_name(name: &[u8]) -> bool {
     let Some(name) = name.strip_prefix(b".") else { return false };
     KINDS.iter().any(|kind| {
@@ -92,11 +88,11 @@ fn decorated(name: &[u8], unique: &[u8], kind: &[u8]) -> Vec<u8> {
     [b".", head(name, NAME_MAX - 1 - tail.len()), &tail].concat()
 }
 
-/// The beginning of a name, at most `most` bytes of it, for people to recognise. A character of
-/// UTF-8 is not cut: servers and file systems may refuse half of one.
+/// The start of a name, at most `most` bytes, so that users recognise the file. No UTF-8 character is cut, because
+/// servers and file systems may refuse invalid UTF-8.
 fn head(name: &[u8], most: usize) -> &[u8] {
     let mut end = most.min(name.len());
-    // A byte 10xxxxxx continues a character, which has at most four bytes.
+    // A byte 10xxxxxx continues a character, and a character has at most four bytes.
     let least = end.saturating_sub(3);
     while end > least && name.get(end).is_some_and(|byte| byte & 0xc0 == 0x80) {
         end -= 1;
@@ -104,8 +100,8 @@ fn head(name: &[u8], most: usize) -> &[u8] {
     &name[..end]
 }
 
-/// BLAKE3: stable across versions and machines, which a resume depends on, and two names with the
-/// same hash cannot be found on purpose either.
+/// 128 bits of the BLAKE3 hash in hexadecimal. It is stable across versions and machines, which resuming depends on,
+/// and nobody can find two names with the same hash.
 fn hash(bytes: &[u8]) -> String {
     let mut hex = blake3::hash(bytes).to_hex().to_string();
     hex.truncate(HASH_DIGITS);
@@ -117,7 +113,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Every name that haul may invent beside `name`.
+    /// Every reserved name that haul may use beside `name`.
     fn invented(name: &[u8]) -> Vec<Vec<u8>> {
         let journal = journal_name(name);
         let rewritten = rewritten_journal_name(&journal);
@@ -128,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_hidden_and_recognised() {
+    fn reserved_names_are_hidden_and_recognised() {
         assert_eq!(part_name(b"a.iso"), b".a.iso.haul-part");
         assert_eq!(journal_name(b"a.iso"), b".a.iso.haul-journal");
         assert_eq!(rewritten_journal_name(b".a.iso.haul-journal"), b".a.iso.haul-rewrite");
@@ -143,9 +139,9 @@ mod tests {
         assert_ne!(aside_name(b"x"), part_name(b"old-x"));
     }
 
-    /// A long name is cut and hashed; a file may be called like the outcome.
+    /// A file may have the same name as the shortened name of another file.
     #[test]
-    fn a_file_called_like_a_cut_name_has_names_of_its_own() {
+    fn a_file_named_like_a_shortened_name_has_other_reserved_names() {
         let long = [b'a'; 255];
         for cut in invented(&long) {
             for kind in KINDS {
@@ -179,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn two_names_never_share_an_invented_one(one in any_name(), other in any_name()) {
+        fn two_files_never_share_a_reserved_name(one in any_name(), other in any_name()) {
             prop_assume!(one != other);
             for name in invented(&one) {
                 prop_assert!(!invented(&other).contains(&name), "{}", name.escape_ascii());
@@ -187,7 +183,7 @@ mod tests {
         }
 
         #[test]
-        fn every_invented_name_is_recognised_and_fits(name in any_name()) {
+        fn every_reserved_name_is_recognised_and_fits(name in any_name()) {
             let names = invented(&name);
             for (at, invented) in names.iter().enumerate() {
                 prop_assert!(is_part_name(invented));

@@ -1,9 +1,11 @@
-//! The storage traits: one opened location, reading a file of it, writing a file of it.
+//! The storage traits: an opened location ([`Storage`]), a file opened for reading ([`ReadAt`]), and a file being
+//! written ([`WriteAt`]).
 //!
-//! They have no default methods, so that a backend cannot forget one, but for a hint (`prefetch`) and for what most
-//! storages cannot tell (`space`, `allocated`); conveniences are in [`StorageExt`]. Everything is positional and may be called many times at once. A future that is
-//! dropped stops what it stands for as soon as that is possible; nothing of it may appear under a
-//! final name.
+//! They have no default methods, so that a backend cannot forget one. Exceptions are the hint `prefetch`, and `space`
+//! and `allocated`, which most storages cannot implement. Conveniences are in [`StorageExt`].
+//!
+//! Reads and writes are positional, and all methods may be called concurrently. Dropping a future cancels its
+//! operation as soon as possible; a cancelled write never appears under its final name.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -23,83 +25,95 @@ use crate::{
     Result, Space,
 };
 
-/// Batches of entries as a listing gives them, in no particular order. An `Err` concerns one entry
-/// and the stream goes on, or it is the last item.
+/// Batches of directory entries, in no particular order. An `Err` either concerns one entry, and the stream
+/// continues, or it is the last item.
 pub type EntryStream = BoxStream<'static, Result<Vec<Entry>>>;
 
 /// Consecutive blocks of one range, in order.
 pub type BlockStream = BoxStream<'static, Result<Block>>;
 
-/// An opened location. Every path is below its root, and links in a path are not followed.
+/// An opened location. All paths are relative to its root, and symbolic links in a path are not followed.
 #[async_trait]
 pub trait Storage: Any + Debug + Send + Sync {
-    /// Where the root is.
+    /// The location of the root.
     fn location(&self) -> &Location;
 
-    /// What this storage can do.
+    /// The capabilities of this storage.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Wishes for `lanes` open lanes; the storage opens and closes them in the background, within
-    /// its limits. Nothing to do for a disk.
+    /// Sets the wished number of open lanes. The storage opens and closes lanes in the background, within its limits.
+    /// A disk ignores it.
     fn set_lanes(&self, lanes: usize);
 
-    /// What the link looks like now.
+    /// The current state of the link.
     fn link(&self) -> LinkStatus;
 
-    /// Describes one entry. A symbolic link is described, not followed.
+    /// Describes one entry, like `lstat`: a symbolic link is not followed.
+    ///
+    /// # Errors
+    /// `NotFound` if nothing exists at `path`.
     async fn stat(&self, path: &RelPath) -> Result<Entry>;
 
-    /// `stat` for several paths; the outcomes are in the order of `paths`. To a disk it is one job for all of them,
-    /// over a link they are in flight together.
+    /// `stat` for several paths; the results are in the order of `paths`. On a disk this is one job, over a link the
+    /// requests are in flight together.
     async fn stat_many(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>>;
 
-    /// Lists a directory, without `.` and `..`, and without names that [`RelPath`] refuses: such a
-    /// name is an `Err` item that names it.
+    /// Lists a directory, without `.` and `..`. A name that [`RelPath`] refuses is an `Err` item that contains it.
     async fn list(&self, path: &RelPath) -> Result<EntryStream>;
 
-    /// Makes one directory; its parent has to exist. `AlreadyExists` if anything is there. It has the
-    /// permission bits `mode` (or fewer) from its first moment where the storage has such bits, and
-    /// the usual ones with `None`.
+    /// Creates one directory. It is created with at most the permission bits `mode`, if the storage has permission
+    /// bits; `None` is the default of the storage.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if anything exists at `path`, `NotFound` if its parent does not exist.
     async fn create_dir_as(&self, path: &RelPath, mode: Option<u32>) -> Result<()>;
 
-    /// Makes a link. With `replace` it takes the place of a file or link of that name, in one step.
+    /// Creates a link. With `replace`, it atomically replaces a file or link at `path`.
     async fn create_link(&self, path: &RelPath, link: &LinkKind, replace: bool) -> Result<()>;
 
-    /// Removes a file, a link, or an empty directory (`NotEmpty` if it is not).
+    /// Removes a file, a link, or an empty directory.
+    ///
+    /// # Errors
+    /// `NotEmpty` for a directory that is not empty.
     async fn remove(&self, path: &RelPath) -> Result<()>;
 
-    /// Gives an entry another name, replacing a file of that name if `capabilities().rename`.
+    /// Renames an entry. Replaces a file at `to` if `capabilities().rename`.
     async fn rename(&self, from: &RelPath, to: &RelPath) -> Result<()>;
 
-    /// Copies a file within the storage without its bytes passing through here; `to` must not
-    /// exist. `Unsupported` without `capabilities().server_copy`.
+    /// Copies a file within the storage without transferring its bytes through this process. `to` must not exist.
+    ///
+    /// # Errors
+    /// `Unsupported` without `capabilities().server_copy`.
     async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()>;
 
-    /// Everything that can be set on a copy of the entry, extended attributes included.
+    /// All metadata that can be set on a copy of the entry, including extended attributes.
     async fn metadata(&self, path: &RelPath) -> Result<Metadata>;
 
-    /// Sets what is given and the storage is capable of; silently leaves out what it is not
-    /// (whoever asks sees that in the capabilities).
+    /// Sets metadata. Fields that the storage does not support according to its capabilities are silently ignored.
     async fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()>;
 
     /// Opens a file for reading.
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>>;
 
-    /// Says that `path` is going to be looked at, and unless the same file is there already, created.
-    /// What that needs to know may be asked for now. Nothing to do for a disk.
+    /// A hint that `path` will soon be passed to `stat`, and to `create` unless the same file exists. The storage may
+    /// send the necessary requests now. A disk ignores it.
     fn prefetch(&self, path: &RelPath) {
         let _ = path;
     }
 
-    /// Starts, or with `options.resume` continues, a part file for `path`. `Busy` if another run
-    /// holds it.
+    /// Creates a part file for `path`, or resumes an existing one with `options.resume`.
+    ///
+    /// # Errors
+    /// `Busy` if another run writes the part file.
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>>;
 
-    /// Reads a small file in one go: open, read, check that it did not change, close. `Changed` if
-    /// it is longer than `limit` bytes.
+    /// Reads a small file at once: opens it, reads it, checks that it did not change, and closes it.
+    ///
+    /// # Errors
+    /// `Changed` if the file is longer than `limit` bytes or changed meanwhile.
     async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole>;
 
-    /// Writes a small file in one go: it appears whole under its name or not at all.
+    /// Writes a small file atomically: it appears complete under its name or not at all.
     async fn write_whole(
         &self,
         path: &RelPath,
@@ -107,170 +121,172 @@ pub trait Storage: Any + Debug + Send + Sync {
         options: &CommitOptions,
     ) -> Result<()>;
 
-    /// `read_whole` for several files; the outcomes are in the order of `paths`. To a disk it is one
-    /// job for all of them, over a link they are in flight together.
+    /// `read_whole` for several files; the results are in the order of `paths`. On a disk this is one job, over a link
+    /// the requests are in flight together.
     async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>>;
 
-    /// `write_whole` for several files; the outcomes are in the order of `files`. Each file by
-    /// itself appears whole or not at all.
+    /// `write_whole` for several files; the results are in the order of `files`. Each file is written atomically, but
+    /// not all of them together.
     async fn write_many(&self, files: Vec<SmallFile>) -> Vec<Result<()>>;
 
-    /// The space where `path` is, or would be: that of the nearest directory that exists. `None` where it cannot be
-    /// told.
+    /// The free space of the file system that contains `path`, or its nearest existing ancestor. `None` if the storage
+    /// cannot determine it.
     async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
         let _ = path;
         Ok(None)
     }
 
-    /// Bytes that a file takes up, holes left out and reserved space included. `None` where it cannot be told.
+    /// Bytes allocated for a file, without holes but including reserved space. `None` if the storage cannot determine
+    /// it.
     async fn allocated(&self, path: &RelPath) -> Result<Option<u64>> {
         let _ = path;
         Ok(None)
     }
 
-    /// Keeps other runs of haul out of `path` (a file or a tree) until the lock is dropped. `Busy`
-    /// if another one is there, `Unsupported` without `capabilities().lock`.
+    /// Locks `path` (a file or a tree) against other runs of haul until the returned lock is dropped.
+    ///
+    /// # Errors
+    /// `Busy` if another run holds the lock, `Unsupported` without `capabilities().lock`.
     async fn lock(&self, path: &RelPath) -> Result<Lock>;
 }
 
 /// A file opened for reading.
 #[async_trait]
 pub trait ReadAt: Any + Debug + Send + Sync {
-    /// Which version was opened.
+    /// The version that was opened.
     fn identity(&self) -> &Identity;
 
-    /// Whether a read may start anywhere, where the storage has `ranged_reads`. A server may refuse that
-    /// for a single file, and may do so only when asked: the file is then read from its start.
+    /// Whether a read may start at any offset. Even with `ranged_reads`, a server may refuse ranges for a single file,
+    /// possibly only on the first request for one; the file is then read from its start.
     fn is_ranged(&self) -> bool;
 
-    /// What can be set on a copy, as of opening; extended attributes included.
+    /// The metadata that can be set on a copy, as of opening, including extended attributes.
     async fn metadata(&self) -> Result<Metadata>;
 
-    /// Which version is there now. If it differs from [`ReadAt::identity`], what was read may be a
-    /// mixture.
+    /// The current version of the file. If it differs from [`ReadAt::identity`], the data read may be a mixture of
+    /// both versions.
     async fn recheck(&self) -> Result<Identity>;
 
-    /// The bytes of a range, in consecutive blocks. Less than the range only at the end of the
-    /// file. Dropping the stream gives up what has not arrived.
+    /// Reads a range in consecutive blocks. The stream is shorter than the range only at the end of the file.
+    /// Dropping the stream cancels the rest of the read.
     fn read_at(&self, range: Range) -> BlockStream;
 
-    /// The same of a range whose end may come nearer meanwhile: nothing is wanted beyond `end`, and
-    /// what comes may end there. It is [`ReadAt::read_at`] where more than is wanted does not come
-    /// ([`Capabilities::long_reads`]).
+    /// Like [`ReadAt::read_at`], for a range whose end may be lowered while it is read: the stream may end at offset
+    /// `end`. Of use with [`Capabilities::long_reads`], where a server would otherwise send more than is needed; other
+    /// storages ignore `end`.
     fn read_until(&self, range: Range, end: &Arc<AtomicU64>) -> BlockStream;
 
-    /// The first stretch of data at or after `from`; `None` if there is only hole until the end.
-    /// A storage that knows nothing of holes gives all that is left.
+    /// The first range of data at or after `from`; `None` if only a hole is left. A storage without knowledge of holes
+    /// returns everything up to the end of the file.
     async fn next_data(&self, from: u64) -> Result<Option<Range>>;
 }
 
-/// A file that is being written. Until [`WriteAt::commit`] it is not under its name.
+/// A file that is being written. It gets its name on [`WriteAt::commit`].
 #[async_trait]
 pub trait WriteAt: Any + Debug + Send + Sync {
-    /// Whether a part file of an earlier run was found and kept.
+    /// Whether a part file of an earlier run is resumed.
     fn resumed(&self) -> bool;
 
-    /// Where on this machine a journal may lie beside the part file; `None` if the part file is not
-    /// on this machine.
+    /// The path of the journal beside the part file; `None` if the part file is not on this machine.
     fn journal_path(&self) -> Option<&Path>;
 
-    /// Writes a block. What is never written reads as zeros.
+    /// Writes a block. Ranges that are never written read as zeros.
     async fn write_at(&self, offset: u64, block: Block) -> Result<()>;
 
-    /// Copies a range of `source` to the same offset without its bytes passing through here, if
-    /// both are of a kind that can. `Ok(false)` means that it cannot be done and nothing was done.
+    /// Copies a range of `source` to the same offset without reading it into this process. Returns false, and writes
+    /// nothing, if that is not possible with this source.
     async fn copy_from(&self, source: &dyn ReadAt, range: Range) -> Result<bool>;
 
-    /// Makes what was written so far durable.
+    /// Makes everything written so far durable.
     async fn sync(&self) -> Result<()>;
 
-    /// Opens what was written for reading; with `uncached` from the medium instead of memory, as
-    /// far as the system allows.
+    /// Opens the part file for reading. With `uncached`, reads bypass the page cache as far as the system allows.
+    ///
+    /// # Errors
+    /// `Unsupported` if the file cannot be read before its commit.
     async fn reopen(&self, uncached: bool) -> Result<Arc<dyn ReadAt>>;
 
-    /// Gives the file its length, its metadata and its name, in one step as seen from outside.
+    /// Sets the length and metadata of the file and gives it its name. It never appears incomplete under its name.
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()>;
 
-    /// Gives up. With `keep` the part file stays for a later run to continue.
+    /// Stops writing. With `keep`, the part file stays, so that a later run can resume it; otherwise it is removed.
     async fn abort(&self, keep: bool) -> Result<()>;
 }
 
-/// What a link points to.
+/// The kind and target of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkKind {
-    /// A symbolic link to these bytes, whatever they mean.
+    /// A symbolic link with this target, which is not interpreted.
     Symbolic(Vec<u8>),
-    /// A further name of a file of this storage.
+    /// A hard link to a file of this storage.
     Hard(RelPath),
 }
 
-/// How to start a part file.
+/// Options for creating a part file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CreateOptions {
-    /// Continue an existing part file instead of emptying it.
+    /// Resume an existing part file instead of truncating it.
     pub resume: bool,
-    /// The length that the file will have, so that room can be reserved. It never counts as
-    /// progress.
+    /// The final length in bytes, for reserving space. Reserved space never counts as progress.
     pub size: Option<u64>,
-    /// Do not reserve room: the file has holes.
+    /// Do not reserve space, because the file has holes.
     pub sparse: bool,
 }
 
-/// How a file appears under its name.
+/// Options for giving a file its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitOptions {
-    /// What to set on it.
+    /// Metadata to set on the file.
     pub metadata: Metadata,
-    /// Take the place of a file of that name; otherwise `AlreadyExists`.
+    /// Replace an existing file of that name; without it, an existing file is an `AlreadyExists` error.
     pub replace: bool,
-    /// Make it durable before it appears.
+    /// Make the file durable before it gets its name.
     pub sync: bool,
 }
 
-/// A small file, read in one go.
+/// A small file that was read at once.
 #[derive(Debug, Clone)]
 pub struct Whole {
-    /// All its bytes.
+    /// The content.
     pub bytes: Bytes,
-    /// Which version it is.
+    /// The version that was read.
     pub identity: Identity,
-    /// What can be set on a copy, without extended attributes.
+    /// The metadata that can be set on a copy, without extended attributes.
     pub metadata: Metadata,
 }
 
-/// A small file that is to be written in one go.
+/// A small file to write at once.
 #[derive(Debug, Clone)]
 pub struct SmallFile {
-    /// Where.
+    /// Its path.
     pub path: RelPath,
-    /// All its bytes.
+    /// The content.
     pub bytes: Bytes,
-    /// How it appears.
+    /// Metadata, and whether to replace and sync.
     pub options: CommitOptions,
 }
 
-/// What a link looks like.
+/// The state of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkStatus {
     /// Lanes that are open.
     pub open: usize,
     /// Lanes that are being opened.
     pub opening: usize,
-    /// Lanes that were refused or lost since the beginning.
+    /// Lanes that have been refused or lost so far.
     pub refused: usize,
-    /// The shortest round trip seen; `None` before the first, and for a disk.
+    /// The shortest RTT measured; `None` before the first measurement, and for a disk.
     pub rtt: Option<Duration>,
     /// How long the first lane took to open.
     pub connect: Option<Duration>,
-    /// How much longer than [`Self::rtt`] one is at present, because packets wait in a queue
-    /// before the narrowest place of the path, or because the path has become longer; `None` where that
-    /// cannot be told.
+    /// How much the current RTT exceeds [`Self::rtt`], because packets queue before the bottleneck or the path has
+    /// become longer; `None` if it cannot be measured.
     pub queueing: Option<Duration>,
 }
 
 impl LinkStatus {
-    /// Of hosts side by side: bytes may come from any of them, so the farthest decides, and there is a queue on the
-    /// path if there is one on each.
+    /// The combined state of links to alternative hosts: bytes may come from any of them, so the longest RTT counts,
+    /// and the path has a queue only if each link has one.
     #[must_use]
     pub fn beside(self, other: Self) -> Self {
         Self {
@@ -286,7 +302,7 @@ impl LinkStatus {
         }
     }
 
-    /// Of one link behind the other: the one with fewer lanes decides, and both round trips count.
+    /// The combined state of two links in series: the one with fewer lanes decides, and the RTTs add up.
     #[must_use]
     pub fn behind(self, other: Self) -> Self {
         Self {
@@ -303,7 +319,7 @@ impl LinkStatus {
     }
 }
 
-/// Keeps other runs out until it is dropped.
+/// A lock against other runs of haul, released when dropped.
 #[derive(Debug)]
 pub struct Lock {
     _held: Box<dyn Held>,
@@ -313,7 +329,7 @@ trait Held: Debug + Send + Sync {}
 impl<T: Debug + Send + Sync> Held for T {}
 
 impl Lock {
-    /// A lock that lasts as long as `held` (an open file, say).
+    /// A lock that is released by dropping `held` (an open file, for example).
     pub fn new(held: impl Debug + Send + Sync + 'static) -> Self {
         Self { _held: Box::new(held) }
     }
@@ -322,7 +338,7 @@ impl Lock {
 /// Conveniences over any storage.
 #[async_trait]
 pub trait StorageExt: Storage {
-    /// `stat`, with "nothing there" as an answer.
+    /// `stat` that returns `None` instead of a `NotFound` error.
     async fn find(&self, path: &RelPath) -> Result<Option<Entry>> {
         match self.stat(path).await {
             Ok(entry) => Ok(Some(entry)),
@@ -331,15 +347,17 @@ pub trait StorageExt: Storage {
         }
     }
 
-    /// Makes one directory with the usual permission bits; see [`Storage::create_dir_as`].
+    /// Creates one directory with default permission bits; see [`Storage::create_dir_as`].
     async fn create_dir(&self, path: &RelPath) -> Result<()> {
         self.create_dir_as(path, None).await
     }
 
-    /// Makes a directory and those above it that are missing, up to the root. Whether the last one
-    /// was made now.
+    /// Creates a directory and its missing ancestors below the root. Returns whether the directory is new.
+    ///
+    /// # Errors
+    /// `NotADirectory` if an entry of another type is in the way.
     async fn create_dir_all(&self, path: &RelPath) -> Result<bool> {
-        // The root was opened as a directory.
+        // The root is an existing directory.
         if path.is_root() {
             return Ok(false);
         }
@@ -375,17 +393,17 @@ pub trait StorageExt: Storage {
         Ok(true)
     }
 
-    /// `stat_many` for storages that have no better way: all at once.
+    /// Implements `stat_many` by concurrent calls of `stat`.
     async fn stat_each(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
         join_all(paths.iter().map(|path| self.stat(path))).await
     }
 
-    /// `read_many` for storages that have no better way: all at once.
+    /// Implements `read_many` by concurrent calls of `read_whole`.
     async fn read_each(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {
         join_all(paths.iter().map(|path| self.read_whole(path, limit))).await
     }
 
-    /// `write_many` for storages that have no better way: all at once.
+    /// Implements `write_many` by concurrent calls of `write_whole`.
     async fn write_each(&self, files: Vec<SmallFile>) -> Vec<Result<()>> {
         let write = |file: SmallFile| async move {
             self.write_whole(&file.path, file.bytes, &file.options).await
@@ -393,7 +411,7 @@ pub trait StorageExt: Storage {
         join_all(files.into_iter().map(write)).await
     }
 
-    /// All entries of a directory in memory, sorted by name; the first error ends it.
+    /// Lists a directory into memory, sorted by path. Fails on the first error.
     async fn list_sorted(&self, path: &RelPath) -> Result<Vec<Entry>> {
         let mut stream = self.list(path).await?;
         let mut entries = Vec::new();
@@ -441,9 +459,9 @@ mod tests {
         }
     }
 
-    /// The RTT of a host counted once for each of its files.
+    /// The RTT of a host was counted once for each of its files.
     #[test]
-    fn round_trips_add_up_only_along_the_path() {
+    fn rtts_add_up_only_for_links_in_series() {
         let sources = far(20, 4, Some(5)).beside(far(50, 1, Some(0)));
         assert_eq!(sources, far(50, 4, Some(0)));
         assert_eq!(sources.behind(far(7, 2, None)), far(57, 2, Some(0)));

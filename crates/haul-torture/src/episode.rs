@@ -1,4 +1,7 @@
-//! Some steps one after the other on one target, from a seed.
+//! A random sequence of test steps on one target, reproducible from a seed.
+//!
+//! Each step changes the source (and sometimes the destination), runs haul with random options, possibly killed and
+//! repeated, and compares the destination with the model and with the result of rsync.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -23,42 +26,43 @@ use crate::run::{Kill, Programs, Ran};
 use crate::target::Target;
 use crate::tree::{Kind, Tree, base};
 
-/// The ordinary user of some steps. It needs no name.
+/// The unprivileged user of some steps. It need not exist in the user database.
 const USER: Runner = Runner { user: 12_345, group: 12_345 };
 
-/// Some steps.
+/// A random sequence of test steps.
 #[derive(Debug)]
 pub struct Episode<'a> {
-    /// Where the random numbers come from.
+    /// Seed of the random number generator.
     pub seed: u64,
-    /// Where copies go.
+    /// Source and destination of the copies.
     pub target: &'a Target,
-    /// What is run.
+    /// The programs to run.
     pub programs: &'a Programs,
-    /// What the steps so far have done.
+    /// Counters of the steps so far.
     pub counts: Counts,
-    /// How long a run took last; kills strike within that time.
+    /// Duration of the last run; kills happen within 1.25 times of it.
     typical: Duration,
+    /// The commands so far, if they are recorded.
     trace: Option<Vec<String>>,
 }
 
-/// What was done, for the record.
+/// Counters for the report.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counts {
-    /// Steps that were judged.
+    /// Steps that passed.
     pub steps: u64,
-    /// Runs that a signal ended.
+    /// Runs that were to be ended by a signal; some end before it.
     pub kills: u64,
-    /// Runs as an ordinary user.
+    /// Steps as an unprivileged user.
     pub users: u64,
     /// Files that had to be copied.
     pub copies: u64,
-    /// Steps that rsync did not get through.
+    /// Steps that could not be compared with rsync, because it gave up.
     pub without_oracle: u64,
 }
 
 impl Counts {
-    /// Adds those of another episode.
+    /// Adds the counters of another episode.
     pub fn add(&mut self, other: Self) {
         self.steps += other.steps;
         self.kills += other.kills;
@@ -68,37 +72,40 @@ impl Counts {
     }
 }
 
-/// What went wrong in a step.
+/// A failed step.
 #[derive(Debug)]
 pub struct Failure {
-    /// The step, from 1.
+    /// Number of the step, from 1.
     pub step: usize,
-    /// Everything that is needed to understand it.
+    /// The failure with its differences, commands and output.
     pub report: String,
 }
 
-/// How a step was judged.
+/// The result of a step; the error is the report.
 type Judged = Result<(), String>;
 
 impl<'a> Episode<'a> {
-    /// An episode that has not begun.
+    /// An episode without any steps so far.
     pub fn new(seed: u64, target: &'a Target, programs: &'a Programs) -> Self {
         let typical = Duration::from_millis(60);
         Self { seed, target, programs, counts: Counts::default(), typical, trace: None }
     }
 
-    /// Lets the episode remember what it does; see [`Episode::trace`].
+    /// Makes the episode record its commands; see [`Episode::trace`].
     #[must_use]
     pub fn traced(self) -> Self {
         Self { trace: Some(Vec::new()), ..self }
     }
 
-    /// The commands of all steps.
+    /// The recorded commands of all steps; empty without [`Episode::traced`].
     pub fn trace(&self) -> &[String] {
         self.trace.as_deref().unwrap_or_default()
     }
 
-    /// Runs `steps` steps, until one fails.
+    /// Grows a new source tree and runs `steps` steps on it, until one fails.
+    ///
+    /// # Errors
+    /// The outer error is one of the test machine, the inner one a failed step.
     pub fn run(&mut self, steps: usize) -> io::Result<Result<(), Failure>> {
         let mut chance = Chance::new(self.seed);
         for path in [&self.target.source, &self.target.destination, &self.target.oracle] {
@@ -144,7 +151,7 @@ impl<'a> Episode<'a> {
             me()
         };
         if options.form == Form::Into || as_user {
-            // `cp SOURCE DEST` is `DEST/src` only if DEST is a directory, which it becomes.
+            // `cp SOURCE DEST` copies to `DEST/src` only if DEST is an existing directory.
             self.prepare_destination(runner)?;
         }
         let mut step = Step {
@@ -190,8 +197,8 @@ impl<'a> Episode<'a> {
                 before.0.remove(&b"SHA256SUMS"[..]);
             }
             if chance.one_in(4) {
-                // What the killed runs have begun is of another version then, or of a file that is
-                // gone, whose part file nobody asks for any more.
+                // After this change, part files of the killed runs belong to another version of a file, or to one
+                // that was removed from the source, whose part file haul does not look for.
                 mutate(chance, &target.source, &features)?;
                 if as_user {
                     self.hand_over()?;
@@ -213,7 +220,7 @@ impl<'a> Episode<'a> {
         let target = self.target;
         let mut want = wanted(source, before, &step.options, &target.keeps, step.runner);
         if step.options.manifest && step.options.form != Form::Into {
-            // It comes into the root when that is finished.
+            // The manifest is written to the root directory after that was finished, which changes its time.
             if let Some(root) = want.tree.get_mut(&b""[..]) {
                 root.time = None;
             }
@@ -289,7 +296,8 @@ impl<'a> Episode<'a> {
         Ok(Ok(()))
     }
 
-    /// rsync has to make of a copy of the destination what the model says, but for its rules.
+    /// Runs rsync on a copy of the destination. The result has to match the model, except where a rule allows a
+    /// difference.
     fn judge_rsync(
         &mut self,
         step: &mut Step<'_>,
@@ -299,9 +307,9 @@ impl<'a> Episode<'a> {
         let target = self.target;
         let want = wanted(source, before, &step.options, &target.oracle_keeps, step.runner);
         let ran = step.rsync()?;
-        // 23 to 25: something could not be transferred, or vanished. All others say that rsync gave up half
-        // way, as rsync 3.5.0 does where something is in the way of a hard link. And it deletes nothing once it has
-        // taken a file for a directory, as it does where --ignore-existing keeps one in the way of a directory.
+        // 23 to 25: some files could not be transferred, or vanished. With any other failure rsync gave up half way, as
+        // rsync 3.5.0 does if an entry is in the way of a hard link. It also deletes nothing after it has treated a
+        // file as a directory, which happens if --ignore-existing keeps a file in the place of a directory.
         let gave_up = ran.errors.contains("opendir") && ran.errors.contains("Not a directory");
         if gave_up || !matches!(ran.status, Some(0 | 23..=25)) {
             self.counts.without_oracle += 1;
@@ -316,18 +324,18 @@ impl<'a> Episode<'a> {
         Ok(Err(step.report(what, &found, &ran, Some((source, before)))))
     }
 
-    /// Changes the destination behind haul's back.
+    /// Changes the destination between two runs of haul.
     fn disturb(&self, chance: &mut Chance) -> io::Result<()> {
         let is_directory = fs::symlink_metadata(&self.target.destination)?.is_dir();
         if !is_directory {
             return Ok(());
         }
-        // There haul's own names are what a killed run left, which the next one removes.
+        // At the destination, haul takes files with its reserved names for leftovers of a killed run, and removes them.
         let features = Features { like_own: false, ..self.target.features };
         mutate(chance, &self.target.destination, &features)
     }
 
-    /// Gives source and destination to the ordinary user, who can read all of it.
+    /// Changes the owner of source and destination to the unprivileged user, and makes everything readable for it.
     fn hand_over(&self) -> io::Result<()> {
         for root in [&self.target.source, &self.target.destination] {
             if !root.exists() {
@@ -358,7 +366,7 @@ impl<'a> Episode<'a> {
         Ok(())
     }
 
-    /// Makes the copy of the destination that rsync works on.
+    /// Copies the destination for rsync to work on.
     fn clone_destination(&self) -> io::Result<()> {
         let target = self.target;
         clear(&target.oracle)?;
@@ -379,7 +387,7 @@ impl<'a> Episode<'a> {
         Ok(())
     }
 
-    /// Removes manifests, and what a killed run left of files that are gone from the source.
+    /// Removes manifests from the destination.
     fn tidy(&self) -> io::Result<()> {
         for name in ["SHA256SUMS", "B3SUMS"] {
             match fs::remove_file(self.target.destination.join(name)) {
@@ -391,7 +399,7 @@ impl<'a> Episode<'a> {
     }
 }
 
-/// One step: what is run, and what for.
+/// One step: the options to run haul with, and the commands so far.
 struct Step<'a> {
     target: &'a Target,
     programs: &'a Programs,
@@ -399,7 +407,7 @@ struct Step<'a> {
     options: Options,
     /// The commands so far.
     lines: Vec<String>,
-    /// The directory that becomes like the source.
+    /// The directory that becomes a copy of the source.
     view: PathBuf,
 }
 
@@ -442,7 +450,7 @@ impl Step<'_> {
         Ok(ran)
     }
 
-    /// After a kill every file is the old one or the new one.
+    /// Checks after a kill that every file is either the old or the new version.
     fn half_way(&self, source: &Tree, before: &Tree, there: &Tree) -> Result<(), Vec<Difference>> {
         let mut wrong = Vec::new();
         for (name, node) in &there.0 {
@@ -459,12 +467,12 @@ impl Step<'_> {
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
-    /// The manifest has to be right, and to hold every file that took part.
+    /// Checks that the manifest is correct and lists every file that took part.
     fn check_manifest(&self, want: &Wanted) -> io::Result<Judged> {
         let manifest = self.target.destination.join("SHA256SUMS");
         let text = match fs::read(&manifest) {
             Ok(text) => text,
-            // Without a file there is nothing to list.
+            // Without any file there is no manifest.
             Err(error) if error.kind() == io::ErrorKind::NotFound && want.files == 0 => {
                 return Ok(Ok(()));
             }
@@ -482,7 +490,7 @@ impl Step<'_> {
             return Ok(Ok(()));
         }
         if self.target.is_server {
-            // What is unchanged there, by size and time, is listed as the source has it.
+            // A file that is unchanged on the server by size and time is listed with the digest of the source.
             let source = match (self.options.form, self.target.source.parent()) {
                 (Form::Into, Some(above)) => above,
                 _ => &self.target.source,
@@ -517,51 +525,51 @@ impl Step<'_> {
     ) -> String {
         let mut report = format!("{what}\n");
         // Writing to a string does not fail.
-        let mut say = |line: String| {
+        let mut add = |line: String| {
             let _ = writeln!(report, "{line}");
         };
         for difference in differences.iter().take(20) {
-            say(format!("  {difference}"));
+            add(format!("  {difference}"));
             if let Some((source, before)) = trees {
-                say(format!("      source: {}", described(source.0.get(&difference.name))));
-                say(format!("      before: {}", described(before.0.get(&difference.name))));
+                add(format!("      source: {}", described(source.0.get(&difference.name))));
+                add(format!("      before: {}", described(before.0.get(&difference.name))));
             }
         }
         if differences.len() > 20 {
-            say(format!("  and {} more", differences.len() - 20));
+            add(format!("  and {} more", differences.len() - 20));
         }
-        say("commands:".to_owned());
+        add("commands:".to_owned());
         for line in &self.lines {
-            say(format!("  {line}"));
+            add(format!("  {line}"));
         }
-        say(format!("printed by the last:\n{}", tail(&ran.errors, 12)));
+        add(format!("printed by the last:\n{}", tail(&ran.errors, 12)));
         for line in ran.error_events().iter().take(12) {
-            say(format!("  | {line}"));
+            add(format!("  | {line}"));
         }
         report
     }
 }
 
-/// The last lines of a text, each with a mark.
+/// The last `count` lines of a text, each prefixed with `|`.
 fn tail(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(count);
     lines[from..].iter().map(|line| format!("  | {line}\n")).collect()
 }
 
-/// The user who runs this.
+/// The user of this process.
 fn me() -> Runner {
     Runner { user: rustix::process::geteuid().as_raw(), group: rustix::process::getegid().as_raw() }
 }
 
-/// Removes whatever is at `path`.
+/// Removes the entry at `path`, if there is one, and everything below it.
 fn clear(path: &Path) -> io::Result<()> {
     let Ok(stat) = fs::symlink_metadata(path) else { return Ok(()) };
     let removed = if stat.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     removed.map_err(|error| at("removing", path, &error))
 }
 
-/// Removes part files and journals.
+/// Removes part files, journals and other temporary files of haul.
 fn sweep(root: &Path) -> io::Result<()> {
     for path in all_below(root)? {
         let name = path.file_name().unwrap_or_default();

@@ -1,51 +1,46 @@
-//! Where haul is meant to differ from rsync. Each difference has a name and a reason; what has none is a
-//! fault of haul or of the model.
+//! The intended differences between haul and rsync. Any other difference is a bug in haul or in the model.
 
 use std::fmt;
 
-/// A difference that is intended.
+/// An intended difference between haul and rsync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// haul leaves out what bears a name that it gives to unfinished files, and says so; to rsync such a
-    /// name is like any other.
+    /// haul skips files with a name that it reserves for temporary files, and reports them; rsync copies them.
     OwnNames,
     /// Without `--delete` haul removes nothing to make room: a file is not replaced by a directory, nor an
     /// empty directory by a file. rsync replaces both.
     NoRoomWithoutDelete,
-    /// `--delete` makes room whatever `--overwrite` says; `--ignore-existing` of rsync keeps what is there.
+    /// `--delete` makes room regardless of `--overwrite`; rsync with `--ignore-existing` keeps the existing entry.
     DeleteMakesRoom,
-    /// `--overwrite newer` replaces only a file that was modified before the source, and touches nothing
-    /// else. `rsync --update` also replaces a file of the same time and another size, and adjusts mode and
-    /// owner of what it leaves.
+    /// `--overwrite newer` replaces only files that were modified before the source, and does not change others.
+    /// `rsync --update` also replaces files of the same time and another size, and sets mode and owner of the files
+    /// that it skips.
     NewerOnly,
-    /// What is left alone by `--overwrite` stays as it is, with whatever names it has; rsync links names of
-    /// one file anew.
+    /// Files that `--overwrite` skips keep all their hard links; rsync links them as in the source.
     LeftNamesStay,
-    /// Where the mode is not kept, a new file gets what the umask leaves of 0666 and a new directory what it
-    /// leaves of 0777; rsync begins with the mode of the source.
+    /// Without preserving modes, a new file gets 0666 and a new directory 0777, less the umask; rsync applies the umask
+    /// to the mode of the source.
     NewMode,
-    /// Where modes are not kept, what is there keeps its own. `rsync --xattrs` without `--perms` sets the mode
-    /// of the source where it sets attributes.
+    /// Without preserving modes, existing entries keep their mode. `rsync --xattrs` without `--perms` sets the mode of
+    /// the source where it sets extended attributes.
     AttributesBringModes,
-    /// Set-user-ID and set-group-ID are kept only together with the owner; rsync keeps them with `--perms`.
+    /// Set-user-ID and set-group-ID are preserved only together with the owner; rsync preserves them with `--perms`.
     SetIdNeedsOwner,
-    /// A file whose time differs from the source's only by what the destination cannot keep is the same. rsync,
-    /// which compares to the nanosecond here, copies it again.
+    /// A file is unchanged if its time equals the source's in the precision of the destination. rsync, which compares
+    /// nanoseconds here, copies it again.
     CoarseClock,
-    /// An ordinary user's directory that has no write permission, or is to have none, is written to all the same,
-    /// and has its mode in the end. rsync fails in some of them, and leaves others writable in which an excluded entry
-    /// stays.
+    /// haul writes to directories of an ordinary user that have, or get, no write permission, and sets their mode at
+    /// the end. rsync fails in some of them, and leaves others writable if an excluded entry stays in them.
     ReadOnlyDirectories,
-    /// A time within the second before 1970 is no time to rsync, which leaves that of the copy.
+    /// rsync ignores a time within the second before 1970, and leaves the time of the copy.
     SecondBefore1970,
-    /// A file of another user that is to get set-ID bits or capabilities is copied, whatever its size and time; rsync
-    /// gives them to the bytes that are there.
+    /// A file of another user that is to get set-ID bits or capabilities is always copied; rsync sets them on the
+    /// existing content.
     PrivilegesAreCopied,
-    /// A file that is there, keeps its mode and gets another owner loses its set-ID bits; rsync gives the rights of the
-    /// new owner to it.
+    /// An existing file that keeps its mode but gets another owner loses its set-ID bits; rsync keeps them, with the
+    /// rights of the new owner.
     SetIdGoesWithOwner,
-    /// Names of one file at the destination that are two files at the source: which of them decides depends
-    /// on the order.
+    /// Two source files whose destinations are hard links of one file: the result depends on the order.
     SharedDestination,
 }
 

@@ -1,4 +1,4 @@
-//! What is on a disk: a tree read into memory, with everything that a copy may keep.
+//! A directory tree read into memory, with all the metadata that a copy may preserve.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,25 +11,25 @@ use std::time::Duration;
 use crate::at;
 use crate::names::canonical;
 
-/// A path below the root of a tree, its names joined by `/`; the root itself is empty.
+/// A path relative to the root of a tree, components joined by `/`; empty for the root itself.
 pub type Name = Vec<u8>;
 
 /// Extended attributes with their values.
 pub type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What something is.
+/// Type and content of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A directory.
     Directory,
     /// A regular file with the digest of its content.
     File {
-        /// Bytes.
+        /// Length in bytes.
         size: u64,
-        /// BLAKE3.
+        /// BLAKE3 of the content.
         digest: blake3::Hash,
     },
-    /// A symbolic link to this.
+    /// A symbolic link, with its target.
     Link(Vec<u8>),
     /// A pipe, socket or device.
     Special,
@@ -38,37 +38,37 @@ pub enum Kind {
 /// A point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time {
-    /// Since 1970.
+    /// Seconds since 1970-01-01 UTC.
     pub seconds: i64,
-    /// 0 to 999 999 999.
+    /// Nanoseconds, 0 to 999 999 999.
     pub nanos: u32,
 }
 
 /// One entry of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// What it is, and its content.
+    /// Its type and content.
     pub kind: Kind,
     /// Permission bits, 0 to 0o7777.
     pub mode: u32,
-    /// User and group.
+    /// User and group ID.
     pub owner: (u32, u32),
-    /// Of the last modification.
+    /// Time of the last modification.
     pub time: Time,
-    /// Those in the namespaces that a copy keeps.
+    /// Extended attributes in the namespaces that haul preserves.
     pub attributes: Attributes,
-    /// Names with the same number are one file.
+    /// Inode number: names with the same number are one file.
     pub inode: u64,
-    /// How many names it has, also outside of the tree.
+    /// Number of hard links, including those outside the tree.
     pub links: u64,
 }
 
-/// A tree as it was at one moment. The root is in it, under the empty name, unless nothing is there.
+/// A snapshot of a tree. It includes the root under the empty name, unless the root does not exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree(pub BTreeMap<Name, Node>);
 
 impl Tree {
-    /// Reads what is at `root`; nothing there is an empty tree.
+    /// Reads the tree at `root`; empty if `root` does not exist.
     pub fn read(root: &Path) -> io::Result<Self> {
         let mut tree = Self::default();
         if fs::symlink_metadata(root).is_ok() {
@@ -77,14 +77,14 @@ impl Tree {
         Ok(tree)
     }
 
-    /// With each name as [`canonical`] has it.
+    /// Converts every name with [`canonical`].
     #[must_use]
     pub fn canonical(self) -> Self {
         Self(self.0.into_iter().map(|(name, node)| (canonical(&name), node)).collect())
     }
 
-    /// As [`Tree::read`], of a tree in which a server may still be doing what a killed client asked for: reads
-    /// until nothing changes any more.
+    /// Like [`Tree::read`], but waits for a server that still executes requests of a killed client: reads every
+    /// 50 ms until two results are equal, 200 times at most.
     pub fn read_at_rest(root: &Path) -> io::Result<Self> {
         let mut before = Self::read(root);
         for _ in 0..200 {
@@ -92,7 +92,7 @@ impl Tree {
             let now = Self::read(root);
             match (before, now) {
                 (Ok(before), Ok(now)) if before == now => return Ok(now),
-                // What was listed may be gone when it is looked at.
+                // An error counts as a change: a listed entry may be gone before its stat.
                 (_, now) => before = now,
             }
         }
@@ -112,12 +112,12 @@ impl Tree {
         Ok(())
     }
 
-    /// The names directly in a directory.
+    /// The direct children of a directory.
     pub fn children<'a>(&'a self, directory: &'a [u8]) -> impl Iterator<Item = &'a Name> {
         self.0.keys().filter(move |name| !name.is_empty() && parent(name) == directory)
     }
 
-    /// All names below `root`, without it.
+    /// All names below `root`, without `root` itself.
     pub fn below<'a>(&'a self, root: &'a [u8]) -> impl Iterator<Item = &'a Name> {
         self.0.keys().filter(move |name| is_below(name, root))
     }
@@ -155,7 +155,7 @@ impl Node {
     }
 }
 
-/// Whether haul keeps attributes of this name (rsync keeps more: `trusted.*`, labels).
+/// True if haul preserves the extended attribute of this name (rsync preserves more: `trusted.*`, labels).
 fn is_kept(name: &[u8]) -> bool {
     name.starts_with(b"user.")
         || name.starts_with(b"system.posix_acl_")
@@ -188,7 +188,7 @@ pub fn join(directory: &[u8], name: &[u8]) -> Name {
     [directory, name].join(&b'/')
 }
 
-/// The directory of a name.
+/// The parent directory of a name; empty for a name at the top.
 pub fn parent(name: &[u8]) -> &[u8] {
     name.iter().rposition(|byte| *byte == b'/').map_or(b"", |at| &name[..at])
 }
@@ -198,7 +198,7 @@ pub fn base(name: &[u8]) -> &[u8] {
     name.iter().rposition(|byte| *byte == b'/').map_or(name, |at| &name[at + 1..])
 }
 
-/// Whether `name` lies below `root`, and is not it.
+/// True if `name` is below `root` and not `root` itself.
 pub fn is_below(name: &[u8], root: &[u8]) -> bool {
     if root.is_empty() {
         return !name.is_empty();
@@ -206,7 +206,7 @@ pub fn is_below(name: &[u8], root: &[u8]) -> bool {
     name.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/"))
 }
 
-/// Where a name is on the disk.
+/// The path on disk of a name in the tree at `root`.
 pub fn path_of(root: &Path, name: &[u8]) -> PathBuf {
     root.join(std::ffi::OsStr::from_bytes(name))
 }

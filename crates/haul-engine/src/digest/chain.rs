@@ -1,7 +1,7 @@
-//! SHA-256 of a file: one block after the other, whatever the order in which they come.
+//! SHA-256 of a file whose blocks arrive in any order: they are hashed strictly by offset.
 //!
-//! Blocks wait by their offset. At any moment at most one thread has the hasher; it goes from block
-//! to block as long as the next one is there, and gives the thread to others after a while.
+//! Blocks that arrive early wait, keyed by offset. At most one thread owns the hasher at a time; it
+//! hashes consecutive blocks until the next one is missing, or yields after `TURN` bytes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 
 use super::feeding::{ZEROS, fed_twice, misfed, missing};
 
-/// After so many bytes (5 ms) another file gets its turn on the thread.
+/// Bytes that a task hashes (about 5 ms) before it yields the thread to another file.
 const TURN: u64 = 8 << 20;
 
-/// What is hashed next: bytes, or a number of zeros.
+/// Input of the hasher: a block, or a run of zeros (a hole) of this length in bytes.
 pub(super) enum Feed {
     Block(Block),
     Zeros(u64),
@@ -28,12 +28,12 @@ pub(super) struct Chain {
 }
 
 struct State {
-    /// `None` while a thread has it.
+    /// `None` while a thread owns it.
     hasher: Option<Sha256>,
-    /// Offset after what was hashed or is being hashed.
+    /// End offset of the bytes hashed or being hashed.
     next: u64,
     waiting: BTreeMap<u64, Waiting>,
-    given_up: bool,
+    is_aborted: bool,
 }
 
 struct Waiting {
@@ -42,8 +42,8 @@ struct Waiting {
 }
 
 impl Chain {
-    /// Feeds the bytes at `offset`; ready when they are hashed. With `inline` they are hashed at
-    /// once, if it is their turn.
+    /// Feeds the bytes at `offset` and waits until they are hashed. With `inline`, bytes that are next
+    /// in order are hashed on the calling thread.
     pub(super) async fn feed(
         chain: &Arc<Self>,
         pool: &WorkPool,
@@ -66,7 +66,7 @@ impl Chain {
             let (done, receiver) = oneshot::channel();
             state.waiting.insert(offset, Waiting { feed, done });
             if let Some(hasher) = state.take_hasher_at(offset) {
-                chain.clone().go_on(pool, hasher);
+                chain.clone().schedule(pool, hasher);
             }
             receiver
         };
@@ -75,7 +75,7 @@ impl Chain {
             .map_err(|_| Error::new(ErrorKind::Interrupted, "hash").because("was aborted"))
     }
 
-    /// The digest, if all of `0..size` is hashed and nothing else.
+    /// Returns the digest if exactly `0..size` has been hashed.
     pub(super) fn finish(&self, size: u64) -> Result<[u8; 32]> {
         let state = self.lock();
         let last = state.waiting.last_key_value();
@@ -93,10 +93,10 @@ impl Chain {
         }
     }
 
-    /// Lets go of what waits, and of the thread.
+    /// Aborts: drops all waiting blocks, and the thread that hashes stops after its current block.
     pub(super) fn give_up(&self) {
         let mut state = self.lock();
-        state.given_up = true;
+        state.is_aborted = true;
         state.waiting.clear();
     }
 
@@ -105,23 +105,23 @@ impl Chain {
         let mut state = self.lock();
         if state.waiting.contains_key(&state.next) {
             drop(state);
-            self.clone().go_on(pool, hasher);
+            self.clone().schedule(pool, hasher);
         } else {
             state.hasher = Some(hasher);
         }
     }
 
-    fn go_on(self: Arc<Self>, pool: &WorkPool, hasher: Sha256) {
+    fn schedule(self: Arc<Self>, pool: &WorkPool, hasher: Sha256) {
         let again = pool.clone();
-        pool.submit(move || self.take_turn(&again, hasher));
+        pool.submit(move || self.hash_waiting(&again, hasher));
     }
 
-    fn take_turn(self: Arc<Self>, pool: &WorkPool, mut hasher: Sha256) {
+    fn hash_waiting(self: Arc<Self>, pool: &WorkPool, mut hasher: Sha256) {
         let mut left = TURN;
         let mut hashed: Option<oneshot::Sender<()>> = None;
         loop {
             let mut state = self.lock();
-            if state.given_up {
+            if state.is_aborted {
                 return;
             }
             let taken = if left > 0 { state.take_next(left) } else { None };
@@ -130,19 +130,19 @@ impl Chain {
                 Some(next) => next,
                 None if more => {
                     drop(state);
-                    tell(hashed);
-                    return self.go_on(pool, hasher);
+                    notify(hashed);
+                    return self.schedule(pool, hasher);
                 }
                 None => {
-                    // Back in its place before anybody hears that the last block is done: what
-                    // they do then may be to finish.
+                    // Put the hasher back before reporting the last block: the task that waits for
+                    // it may call `finish` next.
                     state.hasher = Some(hasher);
                     drop(state);
-                    return tell(hashed);
+                    return notify(hashed);
                 }
             };
             drop(state);
-            tell(hashed.take());
+            notify(hashed.take());
             let (feed, done) = next;
             feed.hash(&mut hasher);
             left = left.saturating_sub(feed.len());
@@ -160,7 +160,8 @@ impl State {
         if offset == self.next { self.hasher.take() } else { None }
     }
 
-    /// What comes next, and whom to tell when it is hashed. A long hole is taken in parts.
+    /// Takes the next input and the channel that reports it as hashed. A hole longer than `most` bytes
+    /// is taken in parts; only its last part has the channel.
     fn take_next(&mut self, most: u64) -> Option<(Feed, Option<oneshot::Sender<()>>)> {
         let Waiting { feed, done } = self.waiting.remove(&self.next)?;
         match feed {
@@ -191,7 +192,7 @@ impl State {
 
 impl Default for State {
     fn default() -> Self {
-        Self { hasher: Some(Sha256::new()), next: 0, waiting: BTreeMap::new(), given_up: false }
+        Self { hasher: Some(Sha256::new()), next: 0, waiting: BTreeMap::new(), is_aborted: false }
     }
 }
 
@@ -230,8 +231,8 @@ impl fmt::Debug for Chain {
     }
 }
 
-/// Nobody may be waiting any longer, and that is no error.
-fn tell(done: Option<oneshot::Sender<()>>) {
+/// Reports a block as hashed; the waiting task may have been dropped, which is no error.
+fn notify(done: Option<oneshot::Sender<()>>) {
     if let Some(done) = done {
         _ = done.send(());
     }

@@ -1,4 +1,4 @@
-//! Counts bytes that were read and are still in memory, whoever holds them.
+//! Counts bytes read from the source and bytes still in memory, across all holders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use haul_storage::Block;
 
-/// Counters of one fan; all clones are one.
+/// Byte counters of one fan; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Meter {
     counts: Arc<Counts>,
@@ -20,17 +20,17 @@ struct Counts {
 }
 
 impl Meter {
-    /// Bytes that were read from the source.
+    /// Bytes read from the source so far.
     pub fn read_bytes(&self) -> u64 {
         self.counts.read.load(Ordering::Relaxed)
     }
 
-    /// The most bytes that were in memory at once.
+    /// Peak number of bytes in memory at once.
     pub fn most_held_bytes(&self) -> u64 {
         self.counts.most_held.load(Ordering::Relaxed)
     }
 
-    /// The same bytes, counted as read now and as held until the last reference to them is gone.
+    /// Returns the same bytes, counted as read now and as held until the last reference is dropped.
     pub fn count(&self, bytes: Bytes) -> Bytes {
         let length = bytes.len() as u64;
         if length == 0 {

@@ -1,4 +1,4 @@
-//! What the storage of mirrors and its readers share.
+//! State shared by the mirror storage and its readers.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,21 +9,21 @@ use tokio::time::Instant;
 
 use super::choice::Choice;
 
-/// Reports that a mirror is not used: where it is, and why.
+/// Callback that reports an unused mirror: its name, and the reason.
 type Warn = dyn Fn(&str, &str) + Send + Sync;
 
-/// One place that holds the file.
+/// One copy of the file.
 #[derive(Debug, Clone)]
 pub struct Mirror {
-    /// Where it is, for people.
+    /// Its location, for messages.
     pub name: String,
-    /// The storage.
+    /// The storage that holds the file.
     pub storage: Arc<dyn Storage>,
-    /// The file in it.
+    /// The file's path in the storage.
     pub path: RelPath,
 }
 
-/// What the storage and its readers share.
+/// State shared by the storage and its readers: the choice of mirrors, its clock, and the callback for warnings.
 pub(super) struct Shared {
     choice: Mutex<Choice>,
     started: Instant,
@@ -58,7 +58,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Whether a failure of a mirror may pass.
+/// True if a mirror's failure is transient, so that a later attempt may succeed.
 pub(super) fn may_pass(error: &Error) -> bool {
     error.retry() == Retry::Later
 }

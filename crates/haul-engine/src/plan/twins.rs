@@ -1,10 +1,9 @@
-//! Twins: names of the source that the destination may take for one, such as `README` and `readme`.
+//! Twins: names in the source that the destination may not distinguish, such as `README` and `readme`.
 //!
-//! The first of such names is copied like any other. Each further one (the twin) waits until everything that
-//! was planned so far is done. Then the destination shows by its listing whether it tells the names apart: if
-//! so the twin is copied as well, otherwise it is an error that names both, and what the first has put there
-//! stays. Device and inode numbers are of no use here: file systems in user space give one file several, and
-//! hard links are several names of one.
+//! The first of these names is copied as usual. Each further one (the twin) waits until everything planned so far
+//! is done. A listing of the destination then shows whether it distinguishes the names. If so, the twin is copied
+//! as well; otherwise an error names both, and the first copy stays. Device and inode numbers cannot decide this:
+//! FUSE file systems may report several for one file, and hard links are several names with the same numbers.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,12 +16,12 @@ use crate::collision::Sibling;
 use crate::context::Context;
 use crate::job::NumberedJob;
 
-/// All names of the source that may be the same as one of `twins`, which go into directory `destination`: of
-/// the source directory `source`, and of the earlier sources that share the destination. By folded name.
+/// The source entries that the destination directory `destination` may not distinguish from one of `twins`, by folded
+/// name: those in the source directory `source`, and in earlier sources with the same destination.
 ///
 /// # Errors
 ///
-/// Those of listing.
+/// Those of listing the sources.
 pub async fn siblings(
     context: &Context,
     job: &NumberedJob,
@@ -54,12 +53,13 @@ pub async fn siblings(
     Ok(found)
 }
 
-/// Which of `siblings` the destination takes for the same as `twin`, which it has found, in a directory that lists `listed`. Both
-/// are the names that are equal to that of `twin` when they are folded. `None` if it tells them apart.
+/// The one of `siblings` that the destination does not distinguish from `twin`; `None` if it distinguishes all.
+/// `twin` is an entry that was found at the destination; `listed` are the paths that its directory lists. Both lists
+/// contain only names that fold to that of `twin`.
 ///
 /// # Errors
 ///
-/// That of looking at the destination.
+/// Those of `stat` at the destination.
 pub async fn collision<'a>(
     destination: &dyn Storage,
     twin: &Entry,
@@ -72,8 +72,8 @@ pub async fn collision<'a>(
         if *path == twin.path || both_listed {
             continue;
         }
-        // Both are found and not both are listed: they are one. Where a server lists no such names at all,
-        // what it reports of the two has to decide.
+        // Both are found but not both are listed, so they are the same entry. If none of them is listed, because the
+        // server hides such names, their metadata decides.
         let Some(found) = destination.find(path).await? else { continue };
         let may_be_one = !listed.is_empty() || is_same(&found, twin);
         if may_be_one && !is_another_name(destination, twin, &found, listed).await? {
@@ -83,9 +83,9 @@ pub async fn collision<'a>(
     Ok(None)
 }
 
-/// Whether something that is found, and not listed, is proved to be another entry of the directory than `twin`,
-/// which is listed: of `STRASSE`, `Straße` and `strasse`, most file systems that ignore case take the first and
-/// the last for one. Equal numbers are a proof, different ones are none.
+/// Whether `found`, which is not listed, is provably another name of a listed entry other than `twin`: of `STRASSE`,
+/// `Straße` and `strasse`, most case-insensitive file systems do not distinguish the first and the last. Equal file
+/// ids prove that, different ones prove nothing.
 async fn is_another_name(
     destination: &dyn Storage,
     twin: &Entry,
@@ -103,8 +103,8 @@ async fn is_another_name(
     Ok(false)
 }
 
-/// Those names of a directory of the destination that may be the same as one of `twins`, by folded name. A
-/// directory that is not there has none.
+/// The listed paths in a directory of the destination that fold to the same name as one of `twins`, by folded name.
+/// Empty if the directory does not exist.
 ///
 /// # Errors
 ///
@@ -130,7 +130,7 @@ pub async fn listed_like(
     Ok(listed)
 }
 
-/// The error of a twin that is not copied.
+/// The error for a twin that is not copied, because it would replace the copy of `sibling`.
 pub fn refusal(job: &NumberedJob, twin: &RelPath, sibling: &Sibling) -> Error {
     let name = RelPath::root().join(sibling.destination.name()).unwrap_or_default();
     Error::new(ErrorKind::AlreadyExists, "copy").at(job.destination_name(twin)).because(format!(
@@ -139,6 +139,7 @@ pub fn refusal(job: &NumberedJob, twin: &RelPath, sibling: &Sibling) -> Error {
     ))
 }
 
+/// The error for a name that is not a valid [`RelPath`].
 pub fn invalid(error: haul_storage::RelPathError) -> Error {
     Error::new(ErrorKind::InvalidInput, "copy").with_source(error)
 }

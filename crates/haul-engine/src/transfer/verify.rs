@@ -1,4 +1,4 @@
-//! `--verify`: reads back what was written, before it gets its name where that can be done.
+//! `--verify`: reads a file back and compares its digest, before it gets its name where the destination allows that.
 
 use futures_util::future::try_join_all;
 use haul_storage::{
@@ -9,9 +9,11 @@ use super::bytes::digest_range;
 use crate::context::Context;
 use crate::digest::{Digest, FileHasher};
 
-/// Compares the bytes on the medium with the digest made on the way,
-/// before it gets its name. Whether that could be done: some servers show a file only when it has
-/// its name.
+/// Reads a part file back from the medium and compares it with the digest of the source. `false` if the destination
+/// cannot read it before it has its name, as with some servers.
+///
+/// # Errors
+/// `Corrupt` if the digest differs; those of reading.
 pub async fn read_back(
     context: &Context,
     writer: &dyn WriteAt,
@@ -25,7 +27,10 @@ pub async fn read_back(
     }
 }
 
-/// Compares the bytes of a file that has its name already.
+/// Reads a finished file back and compares it with the digest of the source.
+///
+/// # Errors
+/// `Corrupt` if size or digest differ; those of reading.
 pub async fn read_named(
     context: &Context,
     storage: &dyn Storage,
@@ -49,11 +54,11 @@ async fn compare(
     expected: Digest,
 ) -> Result<()> {
     let hasher = FileHasher::new(expected.kind, context.pool.clone());
-    // A part file gets its length at the commit; a hole at its end is not there yet.
+    // A part file gets its length on commit; until then, a hole at its end is missing.
     let present = reader.identity().size.min(size);
-    let stretches = stretches(expected.kind, present);
-    let reads = stretches.iter().map(|range| digest_range(context, reader, &hasher, *range));
-    // The zeros may wait for reads that fail, so the first failure ends both.
+    let ranges = concurrent_ranges(expected.kind, present);
+    let reads = ranges.iter().map(|range| digest_range(context, reader, &hasher, *range));
+    // Hashing the zeros may wait for reads that have failed, so the first failure ends both.
     tokio::try_join!(try_join_all(reads), hasher.zeros(present, size - present))?;
     let found = hasher.finish(size).await?;
     if found == expected {
@@ -63,8 +68,8 @@ async fn compare(
         .because(format!("the data read back has {} {found}, not {expected}", found.kind.name())))
 }
 
-/// BLAKE3 can be made in two places at once; SHA-256 only from front to back.
-fn stretches(kind: DigestKind, size: u64) -> Vec<Range> {
+/// The ranges to read concurrently: two halves for BLAKE3, a tree hash; everything in order for SHA-256.
+fn concurrent_ranges(kind: DigestKind, size: u64) -> Vec<Range> {
     let middle = match kind {
         DigestKind::Sha256 => size,
         DigestKind::Blake3 => (size / 2).next_multiple_of(1 << 20).min(size),

@@ -1,28 +1,28 @@
-//! What the window may not go beyond.
+//! The limits of the window.
 
 use crate::{Auto, Settings, WindowProfile};
 
-/// What the window may not go beyond. A fixed number is taken as it is and not searched for.
+/// Limits of the window. A fixed number is used as it is instead of being determined by measuring.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Lanes open at once. A fixed number still gives way to a server that refuses.
+    /// Open lanes. Even of a fixed number, fewer are used if the server refuses some.
     pub lanes: Auto<usize>,
-    /// Bytes in flight; a fixed number is cut to `memory`.
+    /// Bytes in flight; a fixed number is reduced to `memory`.
     pub window: Auto<u64>,
-    /// Bytes of a range.
+    /// Length of a range in bytes.
     pub chunk: Auto<u64>,
     /// Files in flight at once.
     pub files: Auto<usize>,
-    /// The most bytes in flight, whatever else is said. Less than 64 KiB counts as 64 KiB.
+    /// Maximum bytes in flight, regardless of the other limits; at least 64 KiB.
     pub memory: u64,
-    /// The most lanes that the storage can have; 0 counts as 1, and 64 is the most.
+    /// Maximum lanes of the storage, clamped to 1..=64.
     pub max_lanes: usize,
-    /// How boldly to open.
+    /// How fast the window grows.
     pub profile: WindowProfile,
 }
 
 impl Limits {
-    /// Those of a transfer, on storages that can have `max_lanes` lanes; `None` is 64.
+    /// The limits of a transfer. `max_lanes` is the maximum of the storages; `None` is 64.
     pub fn of(settings: &Settings, max_lanes: Option<usize>) -> Self {
         Self {
             lanes: settings.lanes,

@@ -1,12 +1,11 @@
-//! Times as `MDTM`, `MFMT` and the facts write them (RFC 3659, 2.3): `YYYYMMDDHHMMSS[.fraction]`,
-//! always UTC.
+//! Times in `MDTM`, `MFMT` and the facts of `MLST` (RFC 3659, 2.3): `YYYYMMDDHHMMSS[.fraction]`, always UTC.
 
 use haul_storage::{KeptTimes, Timestamp};
 
-/// Years of four digits.
+/// The times that can be represented: whole seconds in the years 0 to 9999.
 pub const KEPT_TIMES: KeptTimes = KeptTimes::seconds(-62_167_219_200, 253_402_300_799);
 
-/// Reads a time; its fraction of a second is left out, because it cannot be set.
+/// Parses a time; `None` if it is malformed. A fraction of a second is dropped, because it cannot be set.
 pub fn parse_time(text: &[u8]) -> Option<Timestamp> {
     let text = text.trim_ascii();
     let digits = text.split(|byte| *byte == b'.').next()?;
@@ -18,7 +17,7 @@ pub fn parse_time(text: &[u8]) -> Option<Timestamp> {
     };
     let (year, month, day) = (number(0, 4), number(4, 6), number(6, 8));
     let (hour, minute, second) = (number(8, 10), number(10, 12), number(12, 14));
-    // A leap second is a second.
+    // 60 is a leap second.
     if hour > 23 || minute > 59 || second > 60 {
         return None;
     }
@@ -26,7 +25,7 @@ pub fn parse_time(text: &[u8]) -> Option<Timestamp> {
     Some(Timestamp { seconds: midnight + hour * 3600 + minute * 60 + second, nanos: 0 })
 }
 
-/// Writes a time; `None` for years that do not have four digits.
+/// Formats a time in whole seconds; `None` outside the years 0 to 9999.
 pub fn format_time(time: Timestamp) -> Option<String> {
     let time = time.utc().filter(|time| time.year() >= 0)?;
     Some(time.strftime("%Y%m%d%H%M%S").to_string())
@@ -39,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_times_are_right() {
+    fn known_times_are_parsed_and_formatted() {
         for (text, seconds) in [
             ("19700101000000", 0),
             ("20010909014640", 1_000_000_000),
@@ -54,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_none() {
+    fn malformed_and_unrepresentable_times_are_refused() {
         for text in ["", "2001", "20011301000000", "20010100000000", "2001010125000", "abc"] {
             assert_eq!(parse_time(text.as_bytes()), None, "{text}");
         }
@@ -64,14 +63,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_time_survives_being_written_and_read(seconds in -60_000_000_000_i64..250_000_000_000) {
+        fn a_formatted_time_is_parsed_as_the_same(seconds in -60_000_000_000_i64..250_000_000_000) {
             let time = Timestamp { seconds, nanos: 0 };
             let text = format_time(time).unwrap();
             prop_assert_eq!(parse_time(text.as_bytes()), Some(time));
         }
 
         #[test]
-        fn any_text_is_read_as_a_time(text in prop::collection::vec(any::<u8>(), 0..30)) {
+        fn parsing_arbitrary_bytes_does_not_panic(text in prop::collection::vec(any::<u8>(), 0..30)) {
             parse_time(&text);
         }
     }

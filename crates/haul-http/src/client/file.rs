@@ -1,8 +1,8 @@
-//! A file that is read, by requests for parts of it.
+//! Reads a file over HTTP, by range requests where the server supports them.
 //!
 //! ```text
-//! open: GET bytes=0-first → Facts, and a body that is kept for who reads from the beginning
-//! read_at: what is kept, then GET bytes=a-b on a lane that is free → blocks (`reading`)
+//! open: GET bytes=0-65535 → Facts, and a body that is kept for the first read from offset 0
+//! read_at: the kept body, then GET bytes=a-b on free lanes → blocks (`reading`)
 //! ```
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -30,14 +30,15 @@ use super::response::Response;
 use super::trailing_check::{self, TrailingCheck};
 use crate::parse::Url;
 
-/// How much of a file is asked for before it is known how long it is.
+/// Length of the first range that is requested, before the size of the file is known, in bytes.
 const FIRST: u64 = PIECE;
 
-/// Of a file whose length is not reported so much is read at once: most of them end within it.
-const UNSAID_MOST: usize = 256 << 10;
+/// Bytes of a file of unknown size that are read when it is opened. Most such files end within them, which makes
+/// their size known.
+const UNKNOWN_SIZE_PREFIX: usize = 256 << 10;
 
 impl Codings {
-    /// What the length says: a file that is sent with the length that it is listed with is stored so.
+    /// Decides by the size: a file that is sent in the size that the listing shows is stored encoded.
     pub fn by_length(listed: Option<u64>, sent: Option<u64>) -> Self {
         if listed.is_some() && listed == sent { Self::Stored } else { Self::Decoded }
     }
@@ -50,51 +51,52 @@ pub struct HttpFile {
     identity: Identity,
 }
 
-/// What was found at a URL.
+/// The result of opening a URL.
 #[derive(Debug)]
 pub enum Opened {
     /// A file.
     File(HttpFile),
-    /// A page that may be a listing: the response, and where its body begins.
+    /// An HTML page that may be a directory listing; its body has not been read.
     Page(Response),
-    /// A file that is sent encoded, and its name does not say that it is stored so.
+    /// A file that is sent with a `Content-Encoding`, while its name does not show whether it is stored encoded.
     Encoded {
-        /// Its length as it is sent.
+        /// Length of the encoded body, if the server reports it.
         sent_bytes: Option<u64>,
     },
 }
 
-/// What a `Content-Encoding` means.
+/// How to treat a `Content-Encoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codings {
-    /// The file's own, if its name says so; otherwise it is left to the caller.
+    /// Part of the stored file if its name shows that (`.gz`); otherwise [`Opened::Encoded`] leaves it to the caller.
     ByName,
-    /// The file's own.
+    /// Part of the stored file: the body is not decoded.
     Stored,
-    /// Put on for the way: it is decoded.
+    /// Added for the transfer: the body is decoded.
     Decoded,
 }
 
 impl HttpFile {
-    /// Opens a file. `page` says whether an HTML page may be something else than a file.
+    /// Opens a file by requesting its first bytes. With `page`, an HTML page at a URL that ends with a slash is
+    /// returned as [`Opened::Page`].
     ///
     /// # Errors
-    /// It is not there, or may not be read.
+    /// Fails if the file does not exist or cannot be read.
     pub async fn open(exchange: &Arc<Exchange>, url: &Url, page: bool) -> Result<Opened> {
         Self::open_as(exchange, url, page, Codings::ByName).await
     }
 
-    /// The same where it is known what a `Content-Encoding` means.
+    /// Like [`Self::open`], with a given treatment of a `Content-Encoding`.
     ///
     /// # Errors
-    /// It is not there, or may not be read.
+    /// Fails if the file does not exist or cannot be read.
     pub async fn open_as(
         exchange: &Arc<Exchange>,
         url: &Url,
         page: bool,
         codings: Codings,
     ) -> Result<Opened> {
-        // What is decoded has no parts: they would be parts of what is sent.
+        // A range would be one of the encoded body, which cannot be decoded from its middle.
         if codings == Codings::Decoded || !exchange.may_have_ranges(url) {
             let response = exchange.patiently(&whole(url)).await?;
             return Self::opened(exchange, url, response, page, codings, true).await;
@@ -108,9 +110,8 @@ impl HttpFile {
                 return Err(error);
             }
         };
-        // Nothing to ask a part of: it is empty, or was at that moment. Or it is a part of who knows
-        // how much.
-        if response.status == StatusCode::RANGE_NOT_SATISFIABLE || is_part_of_unsaid(&response) {
+        // 416: the file is empty, or was when the server responded. Without a total size, the range is of no use.
+        if response.status == StatusCode::RANGE_NOT_SATISFIABLE || is_part_of_unknown(&response) {
             drop(exchange.prefetched(url));
             drop(response);
             let response = exchange.patiently(&whole(url)).await?;
@@ -119,7 +120,8 @@ impl HttpFile {
         Self::opened(exchange, url, response, page, codings, true).await
     }
 
-    /// `is_refusal`: a whole file is the answer to the question for a part.
+    /// Evaluates the first response. With `is_refusal`, a response with the whole file means that the file cannot be
+    /// read by ranges, whatever its `Accept-Ranges` says.
     async fn opened(
         exchange: &Arc<Exchange>,
         url: &Url,
@@ -128,7 +130,8 @@ impl HttpFile {
         codings: Codings,
         is_refusal: bool,
     ) -> Result<Opened> {
-        // Unless the response is a part they are whole files, which nobody wants.
+        // Used only if this response is partial; otherwise these are whole files too. After a redirect they are
+        // responses for another URL.
         let mut prefetched = exchange.prefetched(url);
         if response.url != *url {
             prefetched.clear();
@@ -170,14 +173,15 @@ impl HttpFile {
             check_part(&response, Range::new(0, FIRST.min(size)), &facts)?;
         }
         let alone = response.is_until_close();
-        // What is asked for first fits into the window of its connection, which is free when it has come.
+        // A first range (64 KiB) fits into the receive buffer, so its lane becomes free without a reader. A whole file
+        // occupies its lane until it has been read.
         if !partial {
             response.hold();
         }
         let mut response = decoded(response, &facts, is_decoded)?;
         let mut ahead = Block::new();
         if size.is_none() {
-            while ahead.len() < UNSAID_MOST {
+            while ahead.len() < UNKNOWN_SIZE_PREFIX {
                 let Some(bytes) = response.next("read").await? else {
                     size = Some(ahead.len() as u64);
                     break;
@@ -197,7 +201,7 @@ impl HttpFile {
             }
         }
         let identity = Identity { size: size.unwrap_or(UNKNOWN_SIZE), ..facts.identity() };
-        // One refusal is a response for the file, whatever the server says of itself.
+        // A server that ignored `Range` once does not support it for this file, whatever its `Accept-Ranges` says.
         let ranged = partial || !is_refusal && facts.ranged == Some(true) && facts.size.is_some();
         let inner = Remote {
             exchange: Arc::clone(exchange),
@@ -216,21 +220,21 @@ impl HttpFile {
         Ok(Opened::File(Self { inner: Arc::new(inner), identity }))
     }
 
-    /// The same without its ETag in its identity, for where listings have another one or none. A
-    /// file of which only the ETag is another one later has changed all the same.
+    /// Removes the ETag from the identity if there is a modification time, for servers whose listings show another
+    /// ETag or none. [`ReadAt::recheck`] still notices a change of the ETag alone.
     #[must_use]
     pub fn without_tag(mut self) -> Self {
-        // Without a time it is all that tells this version from another of the same length.
+        // Without a time, only the ETag distinguishes versions of the same size.
         if self.identity.modified.is_some() {
             self.identity.tag = None;
         }
         self
     }
 
-    /// All of it, in memory.
+    /// Reads the whole file into memory.
     ///
     /// # Errors
-    /// As those of reading it by parts.
+    /// Those of [`ReadAt::read_at`].
     pub async fn whole(&self) -> Result<Whole> {
         let mut bytes = Vec::new();
         let mut blocks = self.read_at(Range::new(0, self.identity.size));
@@ -241,22 +245,22 @@ impl HttpFile {
         Ok(Whole { bytes: bytes.into(), identity, metadata: self.metadata().await? })
     }
 
-    /// Forgets what opening it has brought along, which is memory, or a waiting lane: a later read sends a new request.
+    /// Drops the prefetched beginning of the file, which occupies memory or a lane; later reads send a new request.
     pub fn forget_beginning(&self) {
         self.inner.forget_prefetched();
     }
 
-    /// Bytes in memory, or to come, that opening it has brought along.
+    /// Length of the prefetched beginning of the file, received or in flight, in bytes.
     pub fn beginning_bytes(&self) -> u64 {
         FIRST.min(self.identity.size)
     }
 
-    /// Whether parts of it can be asked for.
+    /// Whether the file can be read by ranges.
     pub fn is_ranged(&self) -> bool {
         self.inner.is_ranged()
     }
 
-    /// As an entry at `path`.
+    /// An entry for this file at `path`.
     pub fn entry(&self, path: &RelPath) -> Entry {
         let mut entry = Entry::new(path.clone(), EntryKind::File, self.identity.size);
         entry.modified = self.identity.modified;
@@ -264,12 +268,12 @@ impl HttpFile {
         entry
     }
 
-    /// What is known of it.
+    /// What the first response reported about the file.
     pub fn facts(&self) -> &Facts {
         &self.inner.facts
     }
 
-    /// Where it was found, at the end of all redirects.
+    /// The URL after all redirects.
     pub fn found(&self) -> Url {
         self.inner.found()
     }
@@ -302,8 +306,8 @@ impl ReadAt for HttpFile {
         } else if inner.other_version(&response)?.is_none() {
             return Ok(self.identity.clone());
         }
-        // A URL that is signed for GET alone, one that has expired, a server that answers HEAD as it
-        // pleases: what counts is what can be read at the place that the user knows.
+        // HEAD fails where the URL is signed for GET only or has expired, and some servers handle it wrongly. A GET of
+        // the original URL decides.
         let request = match self.identity.size {
             0 | UNKNOWN_SIZE => whole(&inner.url),
             _ if inner.decoded => whole(&inner.url),
@@ -337,13 +341,13 @@ impl ReadAt for HttpFile {
     }
 }
 
-/// Whether a response is a part of a file whose length is not said (`bytes 0-99/*`).
-fn is_part_of_unsaid(response: &Head) -> bool {
+/// Whether a response is a range of a file whose size the server does not report (`bytes 0-99/*`).
+fn is_part_of_unknown(response: &Head) -> bool {
     response.status == StatusCode::PARTIAL_CONTENT
         && Facts::of(response, "open").is_ok_and(|facts| facts.size.is_none())
 }
 
-/// Whether a URL is that of a file which is no web page, by the end of its name.
+/// Whether the extension of a URL shows that it is not a web page: 1 to 8 letters and digits, not one of `PAGES`.
 fn is_no_page(url: &Url) -> bool {
     const PAGES: [&str; 9] = ["asp", "aspx", "cgi", "htm", "html", "jsp", "php", "shtml", "xhtml"];
     let name = url.path().rsplit('/').next().unwrap_or_default();

@@ -1,33 +1,27 @@
 //! The connections to one origin that carry one request at a time: as many as the window wishes for, opened side
-//! by side in the background. Whoever has something to ask waits for one that is free, first come, first served.
+//! by side in the background. Requests wait for one that is free, first come, first served.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use haul_net::HostWaits;
-use haul_storage::{Block, BufferPool, Error, ErrorKind, LinkStatus, Result, Retry};
+use haul_net::pool::{Connect, LONG_RTT, Lanes, Supply};
+use haul_storage::{Block, BufferPool, Error, ErrorKind, LinkStatus, Result};
 use http::Request;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::connect::Connector;
+use super::connect::{Connected, Connector, Link};
 use super::payload::Stream;
 use super::pipe::Pipe;
 use super::queued::Alone;
 use super::reader::Surroundings;
 use super::response::{Owner, Pending};
 use crate::parse::{Origin, Url};
-
-/// Lanes in the making: enough to open all that a long path needs at once.
-const MAKING: usize = 16;
-
-/// From this round trip on a path is long: what a transfer needs is opened side by side from the
-/// beginning.
-const LONG_RTT: Duration = Duration::from_millis(20);
 
 /// From this round trip on all lanes that a transfer will want are opened at once.
 pub const LONGEST_RTT: Duration = Duration::from_millis(300);
@@ -40,41 +34,31 @@ const GUESSES: [(Duration, Duration); 3] = [
     (Duration::from_millis(150), LONGEST_RTT),
 ];
 
-/// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
-const PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
 /// So much before the server ends an idle lane it is no longer used, if that is not half of its time.
 const ENDS_BEFORE: Duration = Duration::from_secs(1);
 
 /// The lanes to one origin.
 #[derive(Debug)]
 pub struct Leases {
+    waits: HostWaits,
+    pool: Arc<Lanes<Opener>>,
+}
+
+/// Opens lanes, and has those that are free.
+#[derive(Debug)]
+struct Opener {
     origin: Origin,
     connector: Arc<Connector>,
     around: Surroundings,
     runtime: Handle,
-    state: Mutex<State>,
-    this: Weak<Self>,
-}
-
-#[derive(Debug, Default)]
-struct State {
     idle: Vec<Lane>,
     busy: usize,
-    making: usize,
+    /// Lanes that are busy for as long as their reader likes; others are opened in their place.
+    held: usize,
     wished: usize,
     when_long: Option<WhenLong>,
-    /// Lanes that are busy for as long as somebody else likes; others are made in their place.
-    held: usize,
-    waiting: VecDeque<oneshot::Sender<Result<Lane>>>,
-    refused: usize,
-    refused_in_a_row: u32,
-    paused_until: Option<Instant>,
+    /// The shortest round trip of a handshake.
     rtt: Option<Duration>,
-    connect: Option<Duration>,
-    /// All of them, busy or not.
-    pipes: Vec<Weak<Pipe>>,
 }
 
 /// What is to be done once, over a long path.
@@ -112,58 +96,61 @@ pub struct Lease {
     lane: Mutex<Option<Lane>>,
     held: AtomicBool,
     used: bool,
-    leases: Arc<Leases>,
+    pool: Arc<Lanes<Opener>>,
 }
 
 impl Leases {
     /// No lane yet.
     pub fn new(origin: Origin, connector: Arc<Connector>, runtime: Handle) -> Arc<Self> {
-        let state = Mutex::new(State { wished: 1, ..State::default() });
         // Only what is asked for among others comes in blocks.
         let (buffers, changed) = (BufferPool::new(0, 0), Arc::new(Notify::new()));
         let around = Surroundings { buffers, changed, host: connector.host(&origin) };
-        Arc::new_cyclic(|this| Self {
+        let waits = around.host.waits.clone();
+        let opener = Opener {
             origin,
             connector,
             around,
-            runtime,
-            state,
-            this: this.clone(),
-        })
+            runtime: runtime.clone(),
+            idle: Vec::new(),
+            busy: 0,
+            held: 0,
+            wished: 1,
+            when_long: None,
+            rtt: None,
+        };
+        Arc::new(Self { waits, pool: Lanes::new(opener, runtime) })
     }
 
     /// The waits for the server.
     pub const fn waits(&self) -> &HostWaits {
-        &self.around.host.waits
+        &self.waits
     }
 
     /// Wishes for `lanes` lanes; those that are too many are closed once they are free.
     pub fn wish(&self, lanes: usize) {
-        let mut state = self.lock();
-        state.wished = lanes.max(1);
-        self.tend(&mut state);
+        self.pool.with(|opener, _, _| opener.wished = lanes.max(1));
+        self.pool.tend();
     }
 
     /// Wishes for no fewer than `lanes` lanes, until something else is wished for.
     pub fn wish_at_least(&self, lanes: usize) {
-        let mut state = self.lock();
-        state.wished = state.wished.max(lanes);
-        self.tend(&mut state);
+        self.pool.with(|opener, _, _| opener.wished = opener.wished.max(lanes));
+        self.pool.tend();
     }
 
     /// Does something as soon as it is known that the path is long: with its round trip, or before
     /// that is known with the time that the first connection has taken so far.
     pub fn when_long(&self, then: impl Fn(Duration) + Send + Sync + 'static) {
-        self.lock().when_long = Some(WhenLong(Arc::new(then)));
-        let Some(this) = self.this.upgrade() else { return };
-        self.runtime.spawn(async move {
+        self.pool.with(|opener, _, _| opener.when_long = Some(WhenLong(Arc::new(then))));
+        let pool = Arc::downgrade(&self.pool);
+        self.pool.spawn(async move {
             for (waited, guess) in GUESSES {
                 sleep(waited).await;
-                let when_long = {
-                    let state = this.lock();
-                    let unknown = state.rtt.is_none() && state.making > 0;
-                    state.when_long.clone().filter(|_| unknown)
-                };
+                let Some(pool) = pool.upgrade() else { break };
+                let when_long = pool.with(|opener, _, supply| {
+                    let unknown = opener.rtt.is_none() && supply.opening() > 0;
+                    opener.when_long.clone().filter(|_| unknown)
+                });
                 let Some(then) = when_long else { break };
                 then.0(guess);
             }
@@ -172,202 +159,102 @@ impl Leases {
 
     /// What the link looks like.
     pub fn status(&self) -> LinkStatus {
-        let mut state = self.lock();
-        self.tend(&mut state);
-        let pipes: Vec<_> = state.pipes.iter().filter_map(Weak::upgrade).collect();
-        let shortest = pipes.iter().map(|pipe| pipe.rtt()).chain(state.rtt).min();
-        let at_present = pipes.iter().filter_map(|pipe| pipe.at_present());
-        LinkStatus {
-            open: state.open(),
-            opening: state.making,
-            refused: state.refused,
-            rtt: shortest,
-            connect: state.connect,
-            queueing: haul_net::queueing(at_present, shortest),
-        }
+        self.pool.tend();
+        self.pool.with(|opener, open, supply| {
+            let shortest = open.iter().map(|pipe| pipe.rtt()).chain(opener.rtt).min();
+            let at_present = open.iter().filter_map(|pipe| pipe.at_present());
+            supply.status(open.len(), shortest, at_present)
+        })
     }
 
     /// A lane to ask on, as soon as one is free.
     ///
     /// # Errors
     /// None is open and none can be opened.
-    pub async fn lease(self: &Arc<Self>) -> Result<Arc<Lease>> {
-        let waiting = {
-            let mut state = self.lock();
-            match state.take_idle() {
-                Some(lane) => {
-                    state.busy += 1;
-                    return Ok(self.leased(lane));
-                }
-                None => {
-                    let (sender, receiver) = oneshot::channel();
-                    state.waiting.push_back(sender);
-                    self.tend(&mut state);
-                    receiver
-                }
-            }
-        };
-        Ok(self.leased(Waiting { leases: self, receiver: waiting }.lane().await?))
-    }
-
-    fn leased(self: &Arc<Self>, lane: Lane) -> Arc<Lease> {
+    pub async fn lease(&self) -> Result<Arc<Lease>> {
+        let lane = self.pool.take_turn(0, |opener, _, _| opener.take_idle()).await?;
         let (used, held) = (lane.used, AtomicBool::new(false));
-        Arc::new(Lease { lane: Mutex::new(Some(lane)), held, used, leases: Arc::clone(self) })
+        let pool = Arc::clone(&self.pool);
+        Ok(Arc::new(Lease { lane: Mutex::new(Some(lane)), held, used, pool }))
     }
 
     /// The server has refused a request because there are too many: fewer lanes.
     pub fn refused(&self) {
-        let mut state = self.lock();
-        state.refuse();
-    }
-
-    /// Makes what is missing.
-    fn tend(&self, state: &mut State) {
-        state.idle.retain(Lane::is_open);
-        state.pipes.retain(|pipe| pipe.strong_count() > 0);
-        let paused = state.paused_until.is_some_and(|until| until > Instant::now());
-        // As many as somebody waits for: most of what is moved goes through other connections.
-        while state.making < state.waiting.len().min(MAKING)
-            && state.open() + state.making < state.wished + state.held
-        {
-            // One lane has to be there, whatever was refused.
-            if paused && state.open() + state.making > 0 {
-                break;
-            }
-            let Some(this) = self.this.upgrade() else { return };
-            state.making += 1;
-            self.runtime.spawn(this.make());
-        }
-    }
-
-    async fn make(self: Arc<Self>) {
-        let began = Instant::now();
-        let dialled = |rtt| self.dialled(rtt);
-        let connected = self.connector.reach(&self.origin, dialled).await;
-        let mut state = self.lock();
-        state.making -= 1;
-        match connected {
-            Ok(connected) => {
-                state.refused_in_a_row = 0;
-                state.connect.get_or_insert(began.elapsed());
-                let pipe = Pipe::start(connected, self.around.clone(), &self.runtime);
-                let pipe = Arc::new(pipe);
-                state.pipes.push(Arc::downgrade(&pipe));
-                self.hand_out(&mut state, Lane { pipe, used: false, ends: None });
-            }
-            Err(error) => {
-                state.refuse();
-                if state.open() + state.making == 0 {
-                    state.fail_all(&error);
-                }
-                self.tend(&mut state);
-            }
-        }
-    }
-
-    /// A round trip is known.
-    fn dialled(&self, rtt: Duration) {
-        let when_long = {
-            let mut state = self.lock();
-            let known = state.rtt.unwrap_or(rtt);
-            state.rtt = Some(known.min(rtt));
-            state.when_long.take()
-        };
-        if let Some(then) = when_long.filter(|_| rtt >= LONG_RTT) {
-            then.0(rtt);
-        }
-    }
-
-    /// Gives a free lane to who has waited longest.
-    fn hand_out(&self, state: &mut State, lane: Lane) {
-        let mut lane = lane;
-        while let Some(waiter) = state.waiting.pop_front() {
-            match waiter.send(Ok(lane)) {
-                Ok(()) => {
-                    state.busy += 1;
-                    return;
-                }
-                Err(Ok(back)) => lane = back,
-                Err(Err(_)) => return,
-            }
-        }
-        state.idle.push(lane);
-        self.tend(state);
-    }
-
-    fn returned(&self, lane: Lane) {
-        let mut state = self.lock();
-        state.busy -= 1;
-        if state.open() >= state.wished + state.held && state.waiting.is_empty() {
-            return;
-        }
-        self.hand_out(&mut state, lane);
-    }
-
-    fn lost(&self) {
-        let mut state = self.lock();
-        state.busy -= 1;
-        self.tend(&mut state);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pool.with(|_, _, supply| supply.on_refused(Instant::now()));
     }
 }
 
-impl State {
-    fn open(&self) -> usize {
-        self.idle.len() + self.busy
-    }
-
+impl Opener {
     fn take_idle(&mut self) -> Option<Lane> {
         // The one that was used last is least likely to have been closed.
         while let Some(lane) = self.idle.pop() {
             if lane.is_open() {
+                self.busy += 1;
                 return Some(lane);
             }
         }
         None
     }
 
-    fn refuse(&mut self) {
-        self.refused += 1;
-        self.refused_in_a_row += 1;
-        let factor = 1u32 << (self.refused_in_a_row - 1).min(5);
-        self.paused_until = Some(Instant::now() + (PAUSE * factor).min(LONGEST_PAUSE));
+    /// Takes a lane back, if it is still of use.
+    fn take_back(&mut self, lane: Option<Lane>, supply: &Supply) {
+        self.busy -= 1;
+        let excess = self.idle.len() + self.busy >= self.wished + self.held;
+        self.idle.extend(lane.filter(|_| !excess || supply.is_waited_for()));
     }
 
-    fn fail_all(&mut self, error: &Error) {
-        for waiter in self.waiting.drain(..) {
-            // Whoever stopped waiting needs no reason.
-            drop(waiter.send(Err(error.again())));
-        }
+    /// A round trip is known. Gives what is to be done over a long path.
+    fn dialled(&mut self, rtt: Duration) -> Option<WhenLong> {
+        self.rtt = Some(self.rtt.map_or(rtt, |known| known.min(rtt)));
+        self.when_long.take().filter(|_| rtt >= LONG_RTT)
     }
 }
 
-/// Waits for a lane. If it is dropped when the lane has come already, the lane goes to the next.
-struct Waiting<'a> {
-    leases: &'a Leases,
-    receiver: oneshot::Receiver<Result<Lane>>,
-}
+impl Connect for Opener {
+    type Connection = Connected<Link>;
+    type Lane = Pipe;
 
-impl Waiting<'_> {
-    async fn lane(mut self) -> Result<Lane> {
-        let received = (&mut self.receiver).await;
-        received.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Interrupted, "connect").with_retry(Retry::Never))
+    /// Enough to open all that a long path needs at once.
+    const MOST_OPENING: usize = 16;
+
+    fn connect(
+        &mut self,
+        lanes: &Arc<Lanes<Self>>,
+    ) -> BoxFuture<'static, Result<Option<Connected<Link>>>> {
+        let (connector, origin) = (Arc::clone(&self.connector), self.origin.clone());
+        let lanes = Arc::clone(lanes);
+        Box::pin(async move {
+            let dialled = |rtt| {
+                if let Some(then) = lanes.with(|opener, _, _| opener.dialled(rtt)) {
+                    then.0(rtt);
+                }
+            };
+            connector.reach(&origin, dialled).await.map(Some)
         })
     }
-}
 
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.receiver.close();
-        if let Ok(Ok(lane)) = self.receiver.try_recv() {
-            let mut state = self.leases.lock();
-            state.busy -= 1;
-            self.leases.hand_out(&mut state, lane);
-        }
+    fn start(
+        &mut self,
+        connected: Connected<Link>,
+        supply: &mut Supply,
+        _: &Arc<Notify>,
+    ) -> Arc<Pipe> {
+        supply.on_taken_in();
+        let pipe = Arc::new(Pipe::start(connected, self.around.clone(), &self.runtime));
+        self.idle.push(Lane { pipe: Arc::clone(&pipe), used: false, ends: None });
+        pipe
+    }
+
+    fn review(&mut self, pipes: &mut Vec<Arc<Pipe>>, supply: &mut Supply) -> usize {
+        self.idle.retain(Lane::is_open);
+        // One that is neither idle nor leased is nobody's.
+        pipes.retain(|pipe| Arc::strong_count(pipe) > 1);
+        // As many as are waited for: most of what is moved goes through other connections.
+        let wanted = self.busy + supply.waiting().len();
+        supply.wish(self.wished);
+        supply.cap(wanted);
+        let most = self.wished + self.held;
+        most.min(wanted).saturating_sub(pipes.len() + supply.opening())
     }
 }
 
@@ -399,7 +286,7 @@ impl Lease {
 
     fn release(&self) {
         if self.held.swap(false, Ordering::Relaxed) {
-            self.leases.lock().held -= 1;
+            self.pool.with(|opener, _, _| opener.held -= 1);
         }
     }
 }
@@ -409,23 +296,20 @@ impl Owner for Lease {
         // A lane that is free again is nobody's to hold.
         let lane = self.lane();
         if lane.is_some() && !self.held.swap(true, Ordering::Relaxed) {
-            let mut state = self.leases.lock();
-            state.held += 1;
-            // There may be another one now for somebody who waits.
-            self.leases.tend(&mut state);
+            self.pool.with(|opener, _, _| opener.held += 1);
+            // A request that waits may have another one now.
+            self.pool.tend();
         }
     }
 
     fn done(&self, is_kept: bool, keep_alive: Option<Duration>) {
         let Some(mut lane) = self.lane().take() else { return };
         self.release();
-        if !is_kept {
-            return self.leases.lost();
-        }
         lane.used = true;
         let used = keep_alive.map(|kept| kept - ENDS_BEFORE.min(kept / 2));
         lane.ends = used.and_then(|used| Instant::now().checked_add(used));
-        self.leases.returned(lane);
+        self.pool.with(|opener, _, supply| opener.take_back(is_kept.then_some(lane), supply));
+        self.pool.tend();
     }
 }
 

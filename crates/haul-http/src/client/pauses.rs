@@ -1,4 +1,4 @@
-//! Servers that have asked to be left alone for a while (`Retry-After`, RFC 9110, 10.2.3).
+//! Pauses that servers request with `Retry-After` (RFC 9110, 10.2.3), by origin and by URL.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,13 @@ use tokio::time::sleep;
 use super::head::Head;
 use crate::parse::{Origin, Url, retry_after};
 
-/// A server that wants to be left alone for longer than this, for one request altogether, is an error to
-/// be told.
+/// Longest pause that haul waits for, for one request in total; a longer one is an error.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// So many such things are remembered; of others it is learnt anew.
-const AWAY_MOST: usize = 4096;
+/// Maximum number of URLs with a longer pause to remember; for others the request is sent again.
+const MOST_AWAY: usize = 4096;
 
-/// Who wants to be left alone, and until when.
+/// Requested pauses that have not expired. Shared by all connections to a host.
 #[derive(Debug, Default)]
 pub struct Pauses {
     state: Mutex<State>,
@@ -28,27 +27,29 @@ pub struct Pauses {
 #[derive(Debug, Default)]
 struct State {
     quiet_until: HashMap<Origin, Instant>,
-    /// What is asked for in vain until then. That may be one file, which is fetched from a tape, say.
+    /// URLs with a pause longer than `LONGEST_WAIT`: this may concern a single file, for instance one
+    /// being loaded from tape.
     away_until: HashMap<Url, Instant>,
 }
 
 impl Pauses {
-    /// Remembers that the server has too much to do, and for how long it wants to be left alone.
+    /// Records the pause that a response requests: for its whole origin up to `LONGEST_WAIT`, for its URL
+    /// only if longer.
     pub fn learn(&self, head: &Head) {
         let Some(pause) = wanted_pause(head) else { return };
         let Some(until) = Instant::now().checked_add(pause) else { return };
         let mut state = self.lock();
         if pause <= LONGEST_WAIT {
             state.quiet_until.insert(head.url.origin.clone(), until);
-        } else if state.away_until.len() < AWAY_MOST {
+        } else if state.away_until.len() < MOST_AWAY {
             state.away_until.insert(head.url.clone(), until);
         }
     }
 
-    /// Waits until the server may be asked.
+    /// Waits until a request for `url` may be sent.
     ///
     /// # Errors
-    /// `Busy` if that takes too long.
+    /// `Busy`, not to be retried, if the pause for `url` is longer than [`LONGEST_WAIT`].
     pub async fn wait(&self, url: &Url, waits: &HostWaits, operation: &'static str) -> Result<()> {
         let (until, away) = {
             let state = self.lock();
@@ -74,7 +75,7 @@ impl Pauses {
     }
 }
 
-/// A pause that nobody waits for.
+/// The error for a pause that is longer than [`LONGEST_WAIT`].
 pub fn too_long(pause: Duration, operation: &'static str, url: &Url) -> Error {
     let (pause, most) = (pause.as_secs_f64().ceil(), LONGEST_WAIT.as_secs());
     Error::new(ErrorKind::Busy, operation)
@@ -86,7 +87,7 @@ pub fn too_long(pause: Duration, operation: &'static str, url: &Url) -> Error {
         .with_retry(Retry::Never)
 }
 
-/// How long the server wants to be left alone.
+/// The pause that a response requests with `Retry-After`.
 pub fn wanted_pause(head: &Head) -> Option<Duration> {
     let now = Timestamp::from(SystemTime::now());
     retry_after::parse(head.header(&RETRY_AFTER)?, now)

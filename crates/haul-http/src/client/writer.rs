@@ -1,5 +1,5 @@
-//! Sends the requests that are queued on a connection, one behind the other, and hands each on to the reader
-//! first, so that no response comes unexpected.
+//! Sends the requests queued on a connection in order (HTTP/1.1 pipelining). Each is passed to the reader before
+//! it is sent, so that the reader expects every response.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -15,11 +15,11 @@ use super::load::Load;
 use super::payload::Stream;
 use super::queued::{Queued, Sending};
 
-/// So much is gathered for one call at most, unless one body is longer.
+/// Bytes at which queued requests are no longer combined into one write.
 const ENOUGH: usize = 64 << 10;
 
-/// Sends what comes through `queued` until nobody can queue anything, or the reader has ended, which drops the
-/// sender of `is_read`.
+/// Sends the requests from `queued` until all its senders are dropped, sending fails, or the reader ends, which drops
+/// the sender of `is_read`. Passes each request to the reader through `written`.
 pub async fn run<W: AsyncWrite + Unpin>(
     mut stream: W,
     mut queued: UnboundedReceiver<Queued>,
@@ -27,12 +27,13 @@ pub async fn run<W: AsyncWrite + Unpin>(
     load: &Load,
     mut is_read: oneshot::Receiver<()>,
 ) {
-    // A server that has responded, or ended, need not read what is left of a request.
+    // The reader ends when the connection does, or once the server has sent an early last response. The server need
+    // not read the rest of a request then.
     let is_over = tokio::select! {
         _ = &mut is_read => true,
         () = send_all(&mut stream, &mut queued, &written, load) => false,
     };
-    // Whoever makes a request from now on learns it at once.
+    // New requests on this connection fail at once.
     load.retire();
     queued.close();
     while let Some(queued) = queued.recv().await {
@@ -42,8 +43,8 @@ pub async fn run<W: AsyncWrite + Unpin>(
     if is_over {
         return;
     }
-    // A server may take the end of what is sent for the end of the client. Nothing ever comes through this
-    // channel: it is the reader's end that is waited for.
+    // A server may take a half-closed connection for a client that is gone, so the shutdown waits for the reader to
+    // end. Nothing is ever sent through this channel.
     drop(is_read.await);
     drop(stream.shutdown().await);
 }
@@ -80,23 +81,23 @@ async fn send_all<W: AsyncWrite + Unpin>(
         };
         match sent.await {
             Ok(true) => {}
-            // What was sent of the body must not be taken for all of it.
+            // The body was abandoned: cut the connection, so that the server does not take the part for the whole.
             Ok(false) => return load.abandon(),
-            // The reader notices that the connection has ended, and tells those who wait.
+            // The reader notices the lost connection, and fails the pending requests.
             Err(_) => return,
         }
     }
 }
 
-/// A body whose end the reader has to know of: no request may be sent behind one that is not at its end.
+/// A request body whose end is reported to the reader, because no further request may be sent before it.
 struct Announced {
-    /// What is sent behind the head and what is in memory.
+    /// The part that is not in memory; sent after the head and the part in memory.
     stream: Option<Stream>,
     is_wanted: oneshot::Receiver<()>,
     is_sent: oneshot::Sender<()>,
 }
 
-/// Takes the body of a request that has the connection for itself.
+/// Takes the body of a request with exclusive use of the connection; `None` if it has no body.
 fn announced(request: &mut Queued) -> Option<Announced> {
     let stream = request.alone.as_mut()?.stream.take();
     if stream.is_none() && request.sent == 0 {
@@ -109,7 +110,7 @@ fn announced(request: &mut Queued) -> Option<Announced> {
 }
 
 impl Announced {
-    /// Sends what is left of it. Whether that was all of it.
+    /// Sends the buffer and the rest of the body. `false` if the body was abandoned before its end.
     async fn send<W: AsyncWrite + Unpin>(
         self,
         to: &mut W,
@@ -117,20 +118,20 @@ impl Announced {
     ) -> io::Result<bool> {
         if let Some(mut stream) = self.stream {
             if let Some(longest) = stream.expects {
-                // Servers that know nothing of it say nothing (RFC 9110, 10.1.1).
+                // A server that ignores `Expect: 100-continue` does not respond to it (RFC 9110, 10.1.1).
                 drop(timeout(longest, self.is_wanted).await);
             }
             if !send_stream(&mut stream, to, buffer).await? {
                 return Ok(false);
             }
         }
-        // The response may have ended before.
+        // The receiver is gone if the response has ended already.
         let _ = self.is_sent.send(());
         Ok(true)
     }
 }
 
-/// Sends what comes, to its end. `false` if it was abandoned before.
+/// Sends a stream, chunked if its length is unknown. `false` if it was abandoned before its end.
 async fn send_stream<W: AsyncWrite + Unpin>(
     stream: &mut Stream,
     to: &mut W,
@@ -158,7 +159,7 @@ async fn send_stream<W: AsyncWrite + Unpin>(
     }
 }
 
-/// Pieces that are to be sent, the next one first. None of them is empty.
+/// Pieces to send, in order. None of them is empty.
 #[derive(Debug, Default)]
 struct Buffer {
     pieces: VecDeque<Bytes>,

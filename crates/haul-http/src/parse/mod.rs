@@ -1,26 +1,26 @@
-//! What servers send, as text that is not to be trusted: parsed, bounded, checked. No I/O.
+//! Parsers for untrusted text from servers: bounded, validated, without I/O.
 //!
 //! | file | from | to |
 //! |---|---|---|
-//! | [`multistatus`] | a PROPFIND answer, in chunks | [`Resource`]s |
+//! | [`multistatus`] | a PROPFIND response, in chunks | [`Resource`]s |
 //! | [`href`] | a link in a listing, the `Location` of a redirect | a name in the directory, a [`Url`] |
 //! | [`index`] | a directory as an HTML page | [`Listed`] entries |
-//! | [`disposition`] | `Content-Disposition`, the end of a URL | what to call a file |
+//! | [`disposition`] | `Content-Disposition`, the end of a URL | a file name |
 //! | [`challenge`] | `WWW-Authenticate`, `Proxy-Authenticate` | [`Challenge`]s |
 //! | [`cookies`] | `Set-Cookie`, a cookies.txt | [`Cookie`]s |
 //! | [`netrc`] | `~/.netrc` | users and passwords |
-//! | [`proxy`] | `http_proxy` and its like | [`Proxy`] |
+//! | [`proxy`] | `http_proxy` and similar variables | [`Proxy`] |
 //! | [`ranges`] | `Content-Range`, `Accept-Ranges` | [`ContentRange`] |
 //! | [`retry_after`] | `Retry-After` | how long to wait |
-//! | [`keep_alive`] | `Keep-Alive` | how long an idle connection is kept |
-//! | [`length`] | `Content-Length` | how long a body is |
+//! | [`keep_alive`] | `Keep-Alive` | the server's idle timeout |
+//! | [`length`] | `Content-Length` | length of a body |
 //! | [`coding`] | `Content-Encoding` | [`Coding`], and whether it is the file's own |
 //! | [`dates`] | a date in any form that servers write | a timestamp |
 //!
-//! [`basic`] and [`digest`] are the way back: what is shown to a server that asks.
+//! [`basic`] and [`digest`] go the other way: they build the response to an authentication challenge.
 //!
-//! A name from a listing becomes a name on this machine's disk, so [`href::resolve`] is the one way
-//! from a link to a name: what it gives is one component below the directory that was asked for.
+//! A name from a listing becomes a file name on the local disk, so [`href::resolve`] is the only
+//! conversion from a link to a name: it returns one path component below the requested directory.
 
 pub mod basic;
 pub mod challenge;

@@ -1,10 +1,9 @@
 //! `Content-Range` and `Accept-Ranges` (RFC 9110, sections 14.3 and 14.4).
 //!
-//! What a server says it sends is compared with what was asked for before a byte of it is written:
-//! a proxy that answers another range than the one asked for would otherwise put good bytes in the
-//! wrong place.
+//! The range of a response is compared with the requested one before any of it is written: otherwise a proxy
+//! that returns another range would put good bytes at the wrong offset.
 
-/// Which part of a file an answer holds.
+/// The part of a file that a response contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentRange {
     /// `bytes first-last/total`, with 206.
@@ -13,34 +12,37 @@ pub enum ContentRange {
         first: u64,
         /// Offset of the last byte; not less than `first`.
         last: u64,
-        /// Length of the whole file, if the server knows it; more than `last`.
+        /// Length of the whole file in bytes, if the server reports it; greater than `last`.
         total: Option<u64>,
     },
-    /// `bytes */total`, with 416: no byte of the range exists.
+    /// `bytes */total`, with 416: the requested range is beyond the end of the file.
     Unsatisfied {
-        /// Length of the whole file.
+        /// Length of the whole file in bytes.
         total: u64,
     },
 }
 
-/// Why text is no `Content-Range` that can be used.
+/// Why a `Content-Range` cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
-    /// Counted in something else.
+    /// The unit is not bytes.
     #[error("a Content-Range whose unit is not bytes")]
     Unit,
-    /// Not of the form that RFC 9110 has.
+    /// The syntax is not that of RFC 9110.
     #[error("a malformed Content-Range")]
     Malformed,
-    /// The last byte is before the first, or not within the total.
+    /// The last byte is before the first or not within the total, or a number does not fit.
     #[error("an impossible Content-Range")]
     Impossible,
 }
 
 impl ContentRange {
-    /// Reads the value of the header.
+    /// Parses the value of the header.
+    ///
+    /// # Errors
+    /// See [`RangeError`].
     pub fn parse(value: &str) -> Result<Self, RangeError> {
-        // `bytes=0-1/2` and `bytes:0-1/2` have been seen; they can mean nothing else.
+        // Some servers send `bytes=0-1/2` or `bytes:0-1/2`, which are unambiguous.
         let value = value.trim();
         let unit = value.get(..5).filter(|unit| unit.eq_ignore_ascii_case("bytes"));
         let rest = unit.map(|_| &value[5..]).ok_or(RangeError::Unit)?;
@@ -61,16 +63,16 @@ impl ContentRange {
         Ok(Self::Bytes { first, last, total })
     }
 
-    /// How many bytes the answer holds.
+    /// Number of bytes in the response.
     pub const fn length(&self) -> u64 {
         match self {
-            // `last` is below the largest number, so this cannot overflow.
+            // `parse` refuses a `last` of `u64::MAX`, so this cannot overflow.
             Self::Bytes { first, last, .. } => *last - *first + 1,
             Self::Unsatisfied { .. } => 0,
         }
     }
 
-    /// Length of the whole file, if said.
+    /// Length of the whole file in bytes, if the server reports it.
     pub const fn total(&self) -> Option<u64> {
         match self {
             Self::Bytes { total, .. } => *total,
@@ -79,8 +81,8 @@ impl ContentRange {
     }
 }
 
-/// What `Accept-Ranges` says of ranges of bytes: that they work, that they do not (`none`), or
-/// nothing (`None`; many servers that give ranges do not say so).
+/// Whether an `Accept-Ranges` value announces byte ranges; `None` if it is empty. A server without this header may
+/// still support ranges.
 pub fn accepts_bytes(value: &str) -> Option<bool> {
     let mut units = value.split(',').map(str::trim).filter(|unit| !unit.is_empty()).peekable();
     units.peek()?;
@@ -88,7 +90,7 @@ pub fn accepts_bytes(value: &str) -> Option<bool> {
 }
 
 fn number(text: &str) -> Result<u64, RangeError> {
-    // `parse` takes a '+'.
+    // `u64::from_str` accepts a leading '+'.
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(RangeError::Malformed);
     }
@@ -102,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_with_and_without_a_total_are_read() {
+    fn content_ranges_with_and_without_a_total_are_parsed() {
         let bytes = |first, last, total| Ok(ContentRange::Bytes { first, last, total });
         assert_eq!(ContentRange::parse("bytes 0-499/1234"), bytes(0, 499, Some(1234)));
         assert_eq!(ContentRange::parse("bytes 42-1233/1234"), bytes(42, 1233, Some(1234)));
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn an_impossible_content_range_is_refused() {
         for (text, error) in [
             ("", RangeError::Unit),
             ("items 0-1/2", RangeError::Unit),
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn accept_ranges_says_yes_no_or_nothing() {
+    fn accept_ranges_is_parsed_as_yes_no_or_unknown() {
         assert_eq!(accepts_bytes("bytes"), Some(true));
         assert_eq!(accepts_bytes("items, Bytes"), Some(true));
         assert_eq!(accepts_bytes("none"), Some(false));
@@ -144,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "bytes [0-9*/ -]{0,50}|\\PC{0,30}") {
+        fn parsing_arbitrary_text_does_not_panic(text in "bytes [0-9*/ -]{0,50}|\\PC{0,30}") {
             if let Ok(range) = ContentRange::parse(&text) {
                 prop_assert!(range.total().is_none_or(|total| range.length() <= total));
             }

@@ -1,7 +1,7 @@
-//! The directory as `dav-server` wants it: everything that changes names, done on disk threads, within
-//! the jail.
+//! The served directory as a file system for `dav-server`, within the jail. Operations run on disk threads, except
+//! for copies, which run on tokio's blocking threads.
 //!
-//! What it does not ask for here: files to read (`download`), properties (`propfind`, `proppatch`).
+//! Not served through here: reading files (`download`) and properties (`propfind`, `proppatch`).
 
 use std::sync::Arc;
 
@@ -24,19 +24,19 @@ use super::refusal::fs_error;
 use super::share::Share;
 use super::upload::{Upload, Written};
 
-/// What a request says that `dav-server` does not know.
+/// What the request means for the file operations; `dav-server` does not distinguish these cases.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Intent {
     pub(super) written: Written,
-    /// A file is moved over a file: that happens in one step, and nothing is removed first.
+    /// A file is moved over a file: one atomic rename, with nothing removed before it.
     pub(super) replaces: bool,
-    /// Something else is moved over what is there: that is put aside first, and removed in the end.
+    /// Another kind of entry is moved over an existing one, which is set aside first and removed at the end.
     pub(super) aside: bool,
-    /// What is copied. Links below it are copied as links: they may lead in circles.
+    /// The source of a COPY. Links below it are copied as links, because following them may never end.
     pub(super) copies: Option<Arc<[u8]>>,
-    /// Nothing is replaced, not even what has come to be there meanwhile.
+    /// `Overwrite: F`: nothing is replaced, not even an entry that appeared since the check.
     pub(super) keeps: bool,
-    /// Something is copied over what is there, which stays until all of it is there.
+    /// A COPY over an existing entry, which stays until the copy is complete.
     pub(super) instead: Option<Arc<Instead>>,
 }
 
@@ -47,18 +47,18 @@ pub(super) struct Files {
 }
 
 impl Intent {
-    /// Whether what is there is left alone when it is to be removed first.
+    /// Whether to ignore a request of `dav-server` to remove the existing entry first.
     fn leaves(&self) -> bool {
         self.replaces || self.aside || self.instead.is_some()
     }
 
-    /// Whether a path is one below what is copied.
+    /// Whether a path is below the source of a COPY.
     fn is_below_source(&self, path: &[u8]) -> bool {
         let (path, source) = (trimmed(path), self.copies.as_deref().map(trimmed));
         source.is_some_and(|source| path != source && is_within(path, source))
     }
 
-    /// Where that is made which is to be at a path.
+    /// Where to create the entry for a path: beside it if it replaces an existing entry.
     fn place(&self, path: &DavPath) -> Vec<u8> {
         let path = path.as_bytes();
         self.instead.as_ref().map_or_else(|| path.to_vec(), |instead| instead.place(path))
@@ -70,7 +70,7 @@ impl Files {
         Box::new(Self { share: Arc::clone(share) })
     }
 
-    /// Does something with a path on a disk thread.
+    /// Runs an operation on a path on a disk thread.
     fn run<'a, T: Send + 'static>(
         &'a self,
         path: &'a DavPath,
@@ -89,7 +89,7 @@ impl Files {
         follow: bool,
     ) -> FsFuture<'a, Box<dyn DavMetaData>> {
         self.run(path, move |share, path| {
-            // With a slash at its end a link is followed.
+            // A trailing slash would make the kernel follow a link.
             let path = if follow { path } else { trimmed(path) };
             let described = Described::new(&share.jail.stat(path, follow)?);
             Ok(Box::new(described) as Box<dyn DavMetaData>)
@@ -156,9 +156,9 @@ impl GuardedFileSystem<Intent> for Files {
     fn create_dir<'a>(&'a self, path: &'a DavPath, intent: &'a Intent) -> FsFuture<'a, ()> {
         let (place, instead) = (intent.place(path), intent.instead.clone());
         self.run(path, move |share, _| {
-            let _until_it_is_made = instead;
+            let _until_created = instead;
             let (directory, name) = share.jail.parent(&place).map_err(|errno| match errno {
-                // The served directory itself is there.
+                // The served directory itself, which exists.
                 Errno::BUSY => Errno::EXIST,
                 Errno::NOTDIR => Errno::NOENT,
                 other => other,
@@ -216,9 +216,9 @@ impl GuardedFileSystem<Intent> for Files {
         let instead = intent.instead.clone();
         let share = Arc::clone(&self.share);
         Box::pin(async move {
-            // It may take long: the disk threads have others to serve.
+            // A copy may take long, and must not occupy a disk thread that other requests need.
             let copied = spawn_blocking(move || {
-                let _until_it_is_copied = instead;
+                let _until_copied = instead;
                 match is_below && is_link(&share.jail, &from)? {
                     true => copy_link(&share.jail, &from, &to, keeps),
                     false => copy(&share.jail, &from, &to, keeps),

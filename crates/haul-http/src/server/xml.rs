@@ -1,5 +1,5 @@
-//! XML that clients send: read into a tree, which is bounded in size by the request and in depth here,
-//! and written so that it says the same anywhere.
+//! Parses XML request bodies into a tree, and writes them so that they do not depend on namespace declarations
+//! of their context. The size of the tree is bounded by that of the request, its depth by `XML_DEPTH`.
 
 use quick_xml::NsReader;
 use quick_xml::events::{BytesStart, Event};
@@ -7,14 +7,14 @@ use quick_xml::name::{NamespaceResolver, PrefixDeclaration, ResolveResult};
 
 use super::limits;
 
-/// What is no XML, or XML that is not taken.
+/// The error of malformed or unsupported XML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
 /// WebDAV's namespace.
 pub(super) const DAV: &str = "DAV:";
 
-/// A name with its namespace, which is empty if it has none.
+/// A qualified name. `namespace` is empty if it has none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Name {
     pub(super) namespace: String,
@@ -22,12 +22,12 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// Whether this is `local` of WebDAV.
+    /// Whether this is `local` in WebDAV's namespace.
     pub(super) fn is_dav(&self, local: &str) -> bool {
         self.namespace == DAV && self.local == local
     }
 
-    /// Writes an element of this name around what is given, which is XML.
+    /// Writes an element of this name around `content`, which is XML.
     pub(super) fn write(&self, content: &str, out: &mut String) {
         let (tag, declared) = self.tag();
         out.extend(["<", &tag, &declared]);
@@ -38,7 +38,7 @@ impl Name {
         }
     }
 
-    /// What stands in a tag, and what declares it. `D` is declared by whoever writes around it.
+    /// The prefixed name, and the declaration of its prefix. The caller declares `D` in an enclosing element.
     fn tag(&self) -> (String, String) {
         match self.namespace.as_str() {
             DAV => (format!("D:{}", self.local), String::new()),
@@ -48,11 +48,11 @@ impl Name {
     }
 }
 
-/// An element.
+/// An element with everything in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Element {
     pub(super) name: Name,
-    /// As they came, quoted by `"`; those that declare namespaces are not among them.
+    /// Names and raw values, escaped for `"`, without namespace declarations.
     attributes: Vec<(Name, String)>,
     children: Vec<Child>,
 }
@@ -60,12 +60,12 @@ pub(super) struct Element {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Child {
     Element(Element),
-    /// As it came.
+    /// Raw text with its entity references.
     Text(String),
 }
 
 impl Element {
-    /// The elements in it.
+    /// The child elements.
     pub(super) fn elements(&self) -> impl Iterator<Item = &Self> {
         self.children.iter().filter_map(|child| match child {
             Child::Element(element) => Some(element),
@@ -73,7 +73,7 @@ impl Element {
         })
     }
 
-    /// The text directly in it, as it came.
+    /// The text of this element without its child elements, with its entity references.
     pub(super) fn text(&self) -> String {
         let texts = self.children.iter().filter_map(|child| match child {
             Child::Text(text) => Some(text.as_str()),
@@ -82,7 +82,7 @@ impl Element {
         texts.collect()
     }
 
-    /// The whole of it, so that it says the same wherever only `D` is declared.
+    /// Writes the element so that it means the same in any context that declares only the prefix `D`.
     pub(super) fn write(&self, out: &mut String) {
         let (tag, declared) = self.name.tag();
         out.extend(["<", &tag, &declared]);
@@ -106,10 +106,13 @@ impl Element {
     }
 }
 
-/// What `xml:` stands for (Namespaces in XML, section 3).
+/// The namespace of the prefix `xml` (Namespaces in XML, section 3).
 const XML: &str = "http://www.w3.org/XML/1998/namespace";
 
-/// Reads a document. Nothing is taken that has a document type: it could define entities.
+/// Parses a document. A document type declaration is refused, because it could define entities.
+///
+/// # Errors
+/// [`Malformed`] also for undeclared prefixes, unknown entities, and too much depth or too long a namespace.
 pub(super) fn parse(bytes: &[u8]) -> Result<Element, Malformed> {
     let text = std::str::from_utf8(bytes).map_err(|_| Malformed)?;
     let mut reader = NsReader::from_str(text.trim_start_matches('\u{feff}'));
@@ -203,17 +206,17 @@ fn name(namespace: &ResolveResult<'_>, local: &str) -> Result<Name, Malformed> {
     if is_name { Ok(Name { namespace, local: local.to_owned() }) } else { Err(Malformed) }
 }
 
-/// A document again, so that each name in it says by itself what it is.
+/// Writes a document in which `D` is declared by the root element, and every other prefix where it is used.
 pub(super) fn document(root: &Element) -> String {
     let mut content = String::new();
     root.write(&mut content);
-    // The first tag has to end behind its name: what it declares comes after.
+    // The declaration goes directly after the name of the root element.
     let end = content.find(['>', ' ']).unwrap_or(content.len());
     content.insert_str(end, " xmlns:D=\"DAV:\"");
     content
 }
 
-/// Text that says what it is inside of an element and of a quoted attribute.
+/// Escapes text for use in an element or a quoted attribute.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_written_so_that_it_says_the_same_elsewhere() {
+    fn a_written_element_does_not_depend_on_its_context() {
         let text = r#"<?xml version="1.0"?><a:p xmlns:a="DAV:" xmlns="urn:x" xml:lang="de">
 <q r='"' a:s="1">&lt;t&#65;<![CDATA[<u>]]></q><b xmlns=""/></a:p>"#;
         let expected = "<D:p xml:lang=\"de\">\n<x:q xmlns:x=\"urn:x\" r=\"&quot;\" \
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_xml_or_could_do_harm_is_refused() {
+    fn malformed_and_harmful_xml_is_refused() {
         let deep = format!("{}{}", "<a>".repeat(20_000), "</a>".repeat(20_000));
         let long = format!("<a xmlns=\"urn:{}\"/>", "x".repeat(limits::NAMESPACE));
         for text in [

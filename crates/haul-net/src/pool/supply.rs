@@ -1,17 +1,18 @@
-//! How many lanes to open, and when: the decisions of a pool, without I/O and with the time passed in.
+//! Decides how many lanes a pool opens and when, without I/O and with the time passed in.
 //!
-//! A lane is opened because a task needs one, and once the first is open or opening, because it is wished
-//! for. After a refusal none is opened for a while, but the one without which there is none.
+//! Lanes are opened for waiting tasks and, once the first is open or opening, up to the wished number. After a
+//! refusal no lane is opened for a pause, except when there is no lane and a task waits.
 
 use std::time::{Duration, Instant};
 
 use haul_storage::LinkStatus;
 
-/// From this round trip on a path is long: the lanes that a transfer will want are opened side by side from
-/// the beginning, because each takes as long as the first.
+/// The RTT from which a path is long: there, all lanes that a transfer is expected to use are opened concurrently at
+/// the start, because each takes as long to open as the first.
 pub const LONG_RTT: Duration = Duration::from_millis(20);
 
-/// After a refusal no further lane is tried for this long, doubled with each refusal in a row.
+/// The pause before another lane is opened after a refusal, doubled with each consecutive refusal up to
+/// `LONGEST_PAUSE`.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -21,23 +22,22 @@ pub struct Supply {
     most_opening: usize,
     opening: usize,
     wished: usize,
-    /// Lanes that a transfer will want over a long path, whatever the window wishes for before it has
-    /// measured anything.
+    /// Lanes to open at once on a long path, regardless of what the window wishes before it has measured anything.
     expected: usize,
     is_long: bool,
-    /// No more than this, whatever is wished for.
+    /// Maximum number of lanes, regardless of the wish.
     most: usize,
     refused: usize,
     refused_in_a_row: u32,
     paused_until: Option<Instant>,
-    /// Tasks with their queues.
+    /// Waiting tasks: their number and queue, oldest first.
     waiting: Vec<(u64, usize)>,
     tasks: u64,
     connect: Option<Duration>,
 }
 
 impl Supply {
-    /// One lane is wished for, none is open. At most `most_opening` are opened at once.
+    /// Wishes for one lane. At most `most_opening` lanes are being opened at once.
     pub const fn new(most_opening: usize) -> Self {
         Self {
             most_opening,
@@ -55,50 +55,50 @@ impl Supply {
         }
     }
 
-    /// Wishes for `lanes` lanes.
+    /// Sets the wished number of lanes.
     pub fn wish(&mut self, lanes: usize) {
         self.wished = lanes;
     }
 
-    /// Expects a transfer that wants `lanes` lanes where the path is long, no more than are opened at once.
+    /// Expects a transfer that uses `lanes` lanes if the path is long; limited to `most_opening`.
     pub fn expect(&mut self, lanes: usize) {
         self.expected = lanes.min(self.most_opening);
     }
 
-    /// Lanes that a transfer will want over a long path.
+    /// Lanes that a transfer is expected to use on a long path.
     pub const fn expected(&self) -> usize {
         self.expected
     }
 
-    /// Whether the path is long: expected lanes are wished for.
+    /// Sets whether the path is long, in which case the expected lanes are wished for.
     pub fn on_path(&mut self, is_long: bool) {
         self.is_long = is_long;
     }
 
-    /// Opens no more than `lanes`, whatever is wished for.
+    /// Sets the maximum number of lanes, regardless of the wish.
     pub fn cap(&mut self, lanes: usize) {
         self.most = lanes;
     }
 
-    /// Lanes that there are to be.
+    /// The target number of lanes, at least 1.
     pub fn wished(&self) -> usize {
         let expected = if self.is_long { self.expected } else { 0 };
         self.wished.max(expected).clamp(1, self.most.max(1))
     }
 
-    /// A task begins to wait in a queue. Gives its number.
+    /// Records that a task waits in `queue`. Returns its number.
     pub fn on_wait(&mut self, queue: usize) -> u64 {
         self.tasks += 1;
         self.waiting.push((self.tasks, queue));
         self.tasks
     }
 
-    /// A task does not wait any longer.
+    /// Records that a task no longer waits.
     pub fn on_wait_over(&mut self, task: u64) {
         self.waiting.retain(|(waiting, _)| *waiting != task);
     }
 
-    /// The queues that tasks wait in, one for each task, first come first.
+    /// The queues of the waiting tasks, one per task, oldest first.
     pub fn waiting(&self) -> Vec<usize> {
         self.waiting.iter().map(|(_, queue)| *queue).collect()
     }
@@ -113,24 +113,24 @@ impl Supply {
         self.opening
     }
 
-    /// Whether a lane has ever been open.
+    /// Whether a lane has ever been opened.
     pub const fn has_been_open(&self) -> bool {
         self.connect.is_some()
     }
 
-    /// Whether the last lane that was tried was refused.
+    /// Whether the last attempt to open a lane was refused.
     pub const fn is_refused(&self) -> bool {
         self.refused_in_a_row > 0
     }
 
-    /// How many lanes to open now; they count as opening from here on. `open` are; waiting tasks need `missing`
-    /// beyond those that are open, opening or wished for.
+    /// How many lanes to open now; they count as opening from then on. `open` lanes are open, and the waiting tasks
+    /// need `missing` lanes beyond those that are open, opening or wished for.
     pub fn to_open(&mut self, now: Instant, open: usize, missing: usize) -> usize {
         let there = open + self.opening;
         let first = usize::from(there == 0 && self.is_waited_for());
         let is_paused = self.paused_until.is_some_and(|until| now < until);
-        // The others are worth it only with the first. While there is none and one was refused, those that are
-        // opening are awaited, or no task ever learns that it fails.
+        // Further lanes are of use only with a first one. If none is open after a refusal, those that are opening
+        // have to end first: otherwise there would always be one, and waiting tasks would never get the error.
         let has_begun = open > 0 || (self.opening > 0 && !self.is_refused());
         let wished = if has_begun { self.wished().saturating_sub(there) } else { 0 };
         let more = if is_paused { first } else { first.max(missing).max(wished) };
@@ -139,32 +139,32 @@ impl Supply {
         more
     }
 
-    /// One has been opened, which took so long.
+    /// Records that a lane was opened, and how long that took.
     pub fn on_open(&mut self, took: Duration) {
         self.opening -= 1;
         self.connect.get_or_insert(took);
     }
 
-    /// One that has been opened is too much: it was no refusal.
+    /// Records that a lane was opened but is no longer needed, which does not count as a refusal.
     pub fn on_excess(&mut self) {
         self.opening -= 1;
     }
 
-    /// One could not be opened, while `open` others are. Whether none is left or coming: the error is for all
-    /// tasks that wait, and the next one finds out anew.
+    /// Records that a lane could not be opened, while `open` others are open. Returns whether no lane is open or
+    /// opening: then all waiting tasks get the error, and the next task tries again without a pause.
     pub fn on_failed(&mut self, now: Instant, open: usize) -> bool {
         self.opening -= 1;
         self.on_refused(now);
         let is_last = open + self.opening == 0;
         if is_last {
             self.paused_until = None;
-            // None is opened for those who are about to learn that it failed.
+            // These tasks get the error, so no lane is opened for them.
             self.waiting.clear();
         }
         is_last
     }
 
-    /// The server has refused a lane.
+    /// Records that the server refused a lane.
     pub fn on_refused(&mut self, now: Instant) {
         self.refused += 1;
         let pause = PAUSE * (1 << self.refused_in_a_row.min(5));
@@ -172,17 +172,18 @@ impl Supply {
         self.paused_until = Some(now + pause.min(LONGEST_PAUSE));
     }
 
-    /// The server has taken a lane in: the next refusal is the first in a row.
+    /// Records that the server accepted a lane, which ends a series of refusals.
     pub fn on_taken_in(&mut self) {
         self.refused_in_a_row = 0;
     }
 
-    /// So many open lanes were lost.
+    /// Records that `lanes` open lanes were lost.
     pub fn on_lost(&mut self, lanes: usize) {
         self.refused += lanes;
     }
 
-    /// What the link looks like, with `open` lanes, the shortest round trip and those of packets at present.
+    /// The state of the link with `open` lanes; `rtt` is the shortest RTT seen, `at_present` the current RTTs of the
+    /// lanes.
     pub fn status(
         &self,
         open: usize,

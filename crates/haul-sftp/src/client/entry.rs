@@ -1,11 +1,11 @@
-//! Between SFTP's attributes and haul's entries.
+//! Conversion between SFTP attributes and haul's entries and metadata.
 
 use haul_storage::{Entry, EntryKind, KeptTimes, Metadata, RelPath, SpecialKind, Timestamp};
 
 use crate::codec::{Attrs, FileKind};
 
-/// An entry; of a link the target is still missing. Servers that give no type bits get a second
-/// look by who asks.
+/// Converts attributes to an entry. The target of a symbolic link is left empty, and without type bits
+/// the kind is a file: callers send a further request for these.
 pub(super) fn entry(path: RelPath, attrs: &Attrs) -> Entry {
     let kind = match attrs.kind() {
         Some(FileKind::File) | None => EntryKind::File,
@@ -28,10 +28,10 @@ pub(super) fn entry(path: RelPath, attrs: &Attrs) -> Entry {
     }
 }
 
-/// Version 3 has 32 bits without a sign: 1970 to 2106.
+/// Times of SFTP version 3: unsigned 32-bit seconds, 1970 to 2106.
 pub(super) const KEPT_TIMES: KeptTimes = KeptTimes::seconds(0, u32::MAX as i64);
 
-/// What of `metadata` version 3 can set. Of times the nearest that it has is set.
+/// The part of `metadata` that version 3 can set; a time out of range becomes the nearest in range.
 pub(super) fn attrs(metadata: &Metadata) -> Attrs {
     Attrs {
         size: None,
@@ -39,7 +39,7 @@ pub(super) fn attrs(metadata: &Metadata) -> Attrs {
         permissions: metadata.mode.map(|mode| mode & 0o7777),
         times: metadata.modified.map(|time| {
             let seconds = u32::try_from(KEPT_TIMES.kept(time).seconds).unwrap_or(u32::MAX);
-            // There is no way to set one without the other.
+            // Version 3 sets access and modification time together.
             (seconds, seconds)
         }),
         extended: Vec::new(),

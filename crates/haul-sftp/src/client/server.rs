@@ -1,26 +1,26 @@
-//! What a server can do, by what it announces and by what it calls itself.
+//! Capabilities of a server, from its extensions and its SSH identification string.
 
 use crate::codec::{Extensions, LEAST_PACKET, Limits, OPENSSH_PACKET_MAX, Request};
 
-/// What any server reads and writes at a time (draft 02, section 3).
+/// Payload bytes in one READ or WRITE that every server supports (draft 02, section 3).
 const LEAST_PAYLOAD: u64 = 32_768;
 
-/// What is between head and payload of the longest READ answer or WRITE.
+/// Bytes of a packet that are reserved for everything but the payload of a WRITE or of the response to a READ.
 const HEAD: u64 = 1024;
 
-/// What a server can do.
+/// The capabilities of a server.
 #[derive(Debug, Clone)]
 pub(super) struct Server {
-    /// Bytes in one READ.
+    /// Maximum bytes in one READ.
     pub(super) read: u32,
-    /// Bytes in one WRITE.
+    /// Maximum bytes in one WRITE.
     pub(super) write: u32,
-    /// What it announced.
+    /// The announced extensions.
     pub(super) extensions: Extensions,
 }
 
 impl Server {
-    /// By what it announces and, if it says so, allows.
+    /// The capabilities by the announced extensions and, if the server reports them, its limits.
     pub(super) fn new(extensions: Extensions, limits: Option<Limits>) -> Self {
         let packet = match limits.map(|limits| limits.packet) {
             None | Some(0) => u64::from(LEAST_PACKET),
@@ -42,14 +42,14 @@ impl Server {
         }
     }
 
-    /// Of which only is known what every server can do.
+    /// The capabilities that every server has.
     pub(super) fn unknown() -> Self {
         Self::new(Extensions::default(), None)
     }
 }
 
-/// Whether a question goes to a server together with the greeting. What is asked of a handle that
-/// is not known yet goes to OpenSSH only, whose first handle is always the same.
+/// Whether a request may be sent together with INIT, before the response. A request that needs a handle is sent
+/// early only to OpenSSH, whose first handle is always the same.
 pub(super) fn goes_early(server: &str, request: &Request) -> bool {
     match request {
         Request::Readdir(_) | Request::Read { .. } => is_openssh(server),
@@ -57,13 +57,13 @@ pub(super) fn goes_early(server: &str, request: &Request) -> bool {
     }
 }
 
-/// Whether it is OpenSSH's, by what it calls itself. Programs of others behind OpenSSH's sshd call
-/// themselves the same, so nothing may go wrong for good where that is not so.
+/// Whether the identification string is that of OpenSSH. Another SFTP server may run behind OpenSSH's sshd, so a
+/// wrong guess must not have lasting consequences.
 pub(super) fn is_openssh(server: &str) -> bool {
     server.starts_with("SSH-2.0-OpenSSH_")
 }
 
-/// Whether a server is known to answer whatever it is asked.
+/// Whether a server is known to respond to requests that are sent before its VERSION.
 pub(super) fn is_eager(server: &str) -> bool {
     server.contains("OpenSSH") || server.contains("haul")
 }

@@ -1,4 +1,4 @@
-//! How much room there is on a server: `statvfs@openssh.com`.
+//! Queries the free space of a server (`statvfs@openssh.com`).
 
 use haul_storage::{RelPath, Result, Space, Volume};
 
@@ -6,7 +6,7 @@ use super::error;
 use super::inner::Inner;
 use crate::codec::{Extended, Request, Response, StatVfs, Status, name};
 
-/// The space where `path` is or would be; `None` if the server does not tell it.
+/// The space of the file system where `path` is or would be; `None` if the server does not report it.
 pub(super) async fn at(inner: &Inner, path: &RelPath) -> Result<Option<Space>> {
     if !inner.has(name::STATVFS) {
         return Ok(None);
@@ -21,7 +21,7 @@ pub(super) async fn at(inner: &Inner, path: &RelPath) -> Result<Option<Space>> {
             Response::Status { status: Status::NoSuchFile, .. } if !directory.is_root() => {
                 directory = directory.parent().unwrap_or_default();
             }
-            // Announced and not done, or not for this path.
+            // The server announces the extension but does not implement it, or not for this path.
             Response::Status { .. } => return Ok(None),
             other => return Err(error::unexpected("read the free space", other)),
         }
@@ -29,14 +29,14 @@ pub(super) async fn at(inner: &Inner, path: &RelPath) -> Result<Option<Space>> {
 }
 
 fn space(inner: &Inner, found: &StatVfs) -> Option<Space> {
-    // Some servers fill in zeros for what they do not know.
+    // Some servers send zeros for unknown values.
     if found.blocks == 0 || found.frsize == 0 {
         return None;
     }
     let bytes = |blocks: u64| blocks.saturating_mul(found.frsize);
     Some(Space {
         free: bytes(found.bavail),
-        // Which user the server writes as is not known.
+        // The server may write as root, who can also use the reserved blocks.
         most: bytes(found.bfree.max(found.bavail)),
         block: found.frsize.max(found.bsize),
         volume: (found.fsid != 0)

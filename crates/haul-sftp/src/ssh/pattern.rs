@@ -1,13 +1,13 @@
-//! The patterns of ssh_config(5) and sshd(8)'s known_hosts: `*` and `?`, lists with `!` before what
-//! must not match.
+//! Patterns of ssh_config(5) and of known_hosts in sshd(8): `*`, `?`, and lists in which `!` negates
+//! a pattern.
 
-/// Whether `text` as a whole matches `pattern`, in which `*` stands for anything and `?` for one
-/// character. Letters count as they are; callers lower host names first.
+/// True if the whole of `text` matches `pattern`: `*` matches any text, `?` one character. The match
+/// is case-sensitive; callers convert host names to lower case first.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
-    // Where to go on if what follows the last star does not match: the star, and its next length.
+    // Backtracking point: the last star, and where the text after it begins on the next attempt.
     let mut retry = None;
     while t < text.len() {
         match pattern.get(p) {
@@ -32,7 +32,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|&c| c == '*')
 }
 
-/// Whether `text` matches a list: one pattern matches and no negated one (`!pattern`) does.
+/// True if `text` matches a list: at least one pattern matches and no negated one (`!pattern`) does.
 pub fn matches_list<'a>(patterns: impl IntoIterator<Item = &'a str>, text: &str) -> bool {
     let mut found = false;
     for pattern in patterns {
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stars_and_question_marks_stand_for_what_they_say() {
+    fn a_star_matches_any_text_and_a_question_mark_one_character() {
         for (pattern, text, expected) in [
             ("*", "", true),
             ("", "", true),
@@ -76,21 +76,25 @@ mod tests {
         assert!(!matches_list(["!a"], "b"));
     }
 
-    fn plainly(pattern: &[char], text: &[char]) -> bool {
+    fn matches_recursively(pattern: &[char], text: &[char]) -> bool {
         match (pattern.split_first(), text.split_first()) {
             (None, None) => true,
-            (Some(('*', rest)), _) => (0..=text.len()).any(|skip| plainly(rest, &text[skip..])),
-            (Some((p, rest)), Some((t, others))) if *p == '?' || p == t => plainly(rest, others),
+            (Some(('*', rest)), _) => {
+                (0..=text.len()).any(|skip| matches_recursively(rest, &text[skip..]))
+            }
+            (Some((p, rest)), Some((t, others))) if *p == '?' || p == t => {
+                matches_recursively(rest, others)
+            }
             _ => false,
         }
     }
 
     proptest! {
         #[test]
-        fn matching_agrees_with_the_plain_definition(pattern in "[ab*?]{0,8}", text in "[ab]{0,10}") {
+        fn matching_agrees_with_a_recursive_definition(pattern in "[ab*?]{0,8}", text in "[ab]{0,10}") {
             let p: Vec<char> = pattern.chars().collect();
             let t: Vec<char> = text.chars().collect();
-            prop_assert_eq!(matches(&pattern, &text), plainly(&p, &t));
+            prop_assert_eq!(matches(&pattern, &text), matches_recursively(&p, &t));
         }
     }
 }

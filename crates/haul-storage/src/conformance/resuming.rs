@@ -1,4 +1,4 @@
-//! Part files that outlive their writer.
+//! Conformance cases for resuming: part files that outlive their writer.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(super) async fn a_kept_part_file_is_continued(ground: Ground) -> Outcome {
     continue_it(&ground, &path).await
 }
 
-/// What a killed run does, as far as one process can do it to itself.
+/// Simulates a killed run within one process: the writer is dropped without commit or abort.
 pub(super) async fn a_dropped_writer_leaves_its_part_file(ground: Ground) -> Outcome {
     let path = ground.path("file")?;
     let writer = begin(&ground, &path).await?;
@@ -61,7 +61,7 @@ pub(super) async fn a_second_writer_is_busy(ground: Ground) -> Outcome {
         let second = ground.storage.create(&path, &options).await;
         ensure_error!(second, ErrorKind::Busy, "a second writer (resume: {resume})");
     }
-    // Another file is nobody's business, and the first writer has not noticed a thing.
+    // Another file is not locked, and the refused attempts do not affect the first writer.
     let other = ground.create(&ground.path("other")?).await?;
     other.abort(false).await?;
     let expected = content(SIZE as u64, 1);
@@ -93,7 +93,7 @@ pub(super) async fn what_cannot_resume_does_not_claim_to(ground: Ground) -> Outc
     ground.has(&path, &expected).await
 }
 
-/// The first half of a file, given up.
+/// Writes the first half of a file and aborts the writer; `keep` keeps the part file.
 async fn half_a_file(ground: &Ground, keep: bool) -> Outcome<RelPath> {
     let path = ground.path("file")?;
     let writer = begin(ground, &path).await?;

@@ -1,4 +1,4 @@
-//! From what a user wrote to a [`Location`].
+//! Parses a command-line argument into a [`Location`].
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt as _;
@@ -6,25 +6,25 @@ use std::path::PathBuf;
 
 use super::{Location, LocationError, Scheme};
 
-/// What was parsed, or the cause in fixed words.
+/// The parsed value, or a fixed message that repeats nothing of the argument.
 type Parsed<T> = Result<T, &'static str>;
 
 impl Location {
-    /// Parses any of the forms that the module's head lists.
+    /// Parses any of the forms listed in the module's documentation.
     ///
     /// # Errors
-    /// The argument has none of them, or a part that a location of that form cannot have.
+    /// If the argument has none of these forms, or has a part that the form does not allow.
     pub fn parse(argument: impl AsRef<OsStr>) -> Result<Self, LocationError> {
         location(argument.as_ref())
     }
 
-    /// `name:path` read as scp's `host:path`; every other form stays as it is.
+    /// Converts `name:path` to scp's `host:path`; other forms are returned unchanged.
     #[must_use]
     pub fn as_ssh_host(self) -> Self {
         match self {
             Self::Named { name, path } => {
                 let scheme = Scheme::Sftp;
-                // That it can be converted was seen when it was parsed.
+                // Parsing has verified that the name is a valid host name.
                 let host = ascii_host(&name).unwrap_or(name);
                 let (user, port, query, written) = (None, None, None, None);
                 Self::Remote { scheme, user, host, port, path, query, written }
@@ -56,7 +56,7 @@ fn location(argument: &OsStr) -> Result<Location, LocationError> {
     parsed.map_err(|cause| LocationError { text: masked(bytes), cause })
 }
 
-/// `scheme` and what follows `://`.
+/// Splits `scheme://rest` into `scheme` and `rest`.
 pub(super) fn split_scheme(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let colon = bytes.iter().position(|byte| *byte == b':')?;
     let scheme = std::str::from_utf8(&bytes[..colon]).ok()?;
@@ -66,7 +66,7 @@ pub(super) fn split_scheme(bytes: &[u8]) -> Option<(&str, &[u8])> {
     valid.then_some((scheme, rest))
 }
 
-/// The path of a `file:` URL (RFC 8089), decoded.
+/// The decoded path of a `file:` URL (RFC 8089); `None` for anything else.
 fn file_url(bytes: &[u8]) -> Option<Parsed<Vec<u8>>> {
     let (scheme, rest) = split_scheme(bytes)?;
     if !scheme.eq_ignore_ascii_case("file") {
@@ -114,7 +114,7 @@ fn parse_url(scheme: Scheme, rest: &[u8]) -> Parsed<Location> {
     Ok(Location::Remote { scheme, user, host, port, path, query, written })
 }
 
-/// The path of a web URL, decoded but for `%2F`; and as written, where encoding would give another one.
+/// The path of a web URL, decoded except for `%2F`; and the path as written, if re-encoding would change it.
 fn web_path(path: &[u8]) -> Parsed<(Vec<u8>, Option<String>)> {
     let mut decoded = Vec::with_capacity(path.len());
     let (mut rest, mut is_usual) = (path, true);
@@ -135,14 +135,14 @@ fn web_path(path: &[u8]) -> Parsed<(Vec<u8>, Option<String>)> {
     Ok((decoded, written.map(str::to_owned)))
 }
 
-/// Whether encoding a path gives this for the byte: not for what may stand in a path by itself (RFC
-/// 3986, 3.3), and with capital letters.
+/// True if percent-encoding `byte` in a path gives `escape`: the byte is not allowed unencoded (RFC
+/// 3986, 3.3), and the digits are upper case.
 fn is_encoded_so(escape: &[u8], byte: u8) -> bool {
     let may_stand = byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte);
     !may_stand && !escape.iter().any(u8::is_ascii_lowercase)
 }
 
-/// What is before `?` and `#`, and the query between them, as it is.
+/// Splits off the query: the part before `?`, and the undecoded query. A fragment (`#`) is dropped.
 fn split_query(rest: &[u8]) -> Parsed<(&[u8], Option<String>)> {
     let before = |rest: &[u8], sign| rest.iter().position(|byte| *byte == sign);
     let rest = &rest[..before(rest, b'#').unwrap_or(rest.len())];
@@ -154,7 +154,7 @@ fn split_query(rest: &[u8]) -> Parsed<(&[u8], Option<String>)> {
     Ok((&rest[..at], Some(query.to_owned())))
 }
 
-/// What is below the home must not become absolute by a slash too many.
+/// Removes leading slashes: a path relative to the home directory must not become absolute.
 fn trim_slashes(path: &[u8]) -> &[u8] {
     let start = path.iter().position(|byte| *byte != b'/').unwrap_or(path.len());
     &path[start..]
@@ -204,7 +204,7 @@ fn parse_host_port(text: &str) -> Parsed<(String, Option<u16>)> {
     Ok((ascii_host(host)?, parse_port(port)?))
 }
 
-/// An address and maybe a zone, `fe80::1%eth0`; RFC 6874 writes it `%25eth0`.
+/// Parses an IPv6 address with an optional zone, `fe80::1%eth0` or `fe80::1%25eth0` (RFC 6874).
 fn parse_ipv6(text: &str) -> Parsed<String> {
     const BAD: &str = "the text in brackets is not an IPv6 address";
     let (address, zone) = match text.split_once('%') {
@@ -230,7 +230,7 @@ fn parse_port(text: Option<&str>) -> Parsed<Option<u16>> {
     }
 }
 
-/// A host name as DNS knows it; ASCII stays as it is, in whatever letters.
+/// Converts a host name to its ASCII form (IDNA); ASCII names are returned unchanged, case included.
 fn ascii_host(host: &str) -> Parsed<String> {
     check_host(host)?;
     if host.is_ascii() {
@@ -275,15 +275,15 @@ fn percent_decode(bytes: &[u8]) -> Parsed<Vec<u8>> {
     Ok(decoded)
 }
 
-/// `haul1` and at least 16 letters and digits. Whatever comes after it, it is a ticket, perhaps a
-/// damaged one, and must not end up as a host or file name in messages; shorter is a file name.
+/// True for `haul1` (in any case) and at least 16 letters and digits. Whatever follows, this is treated as a
+/// ticket, possibly a damaged one, so that messages never show it as a host or file name. Shorter text is a file name.
 pub(super) fn looks_like_ticket(bytes: &[u8]) -> bool {
     let is_prefix = bytes.get(..5).is_some_and(|head| head.eq_ignore_ascii_case(b"haul1"));
     let code = bytes.iter().skip(5).take_while(|byte| byte.is_ascii_alphanumeric());
     is_prefix && code.count() >= 16
 }
 
-/// Tickets are `haul1` and base32 in lower case (RFC 4648: a to z, 2 to 7).
+/// Parses a ticket: `haul1` and lower-case base32 (RFC 4648: a to z, 2 to 7), then an optional path.
 fn parse_ticket(bytes: &[u8]) -> Parsed<Location> {
     const DAMAGED: &str = "it looks like a ticket, but has characters that no ticket has; for a \
                            local file of that name write './' before it";
@@ -297,8 +297,8 @@ fn parse_ticket(bytes: &[u8]) -> Parsed<Location> {
     Ok(Location::Peer { ticket: String::from_utf8_lossy(ticket).into_owned(), path })
 }
 
-/// `[user@]host` and `path`, if there is a colon between them before the first slash; `None` means
-/// a local path.
+/// Splits `[user@]host:path` at the colon, which must precede the first slash; `None` means a local
+/// path.
 pub(super) fn split_scp(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let end = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
     let head = &bytes[..end];
@@ -311,7 +311,7 @@ pub(super) fn split_scp(bytes: &[u8]) -> Option<(&str, &[u8])> {
     } else {
         first
     };
-    // `:x` has no host, and `C:\x` is a drive where there are drives.
+    // `:x` has no host, and on Windows `C:\x` is a drive.
     if colon == 0 || (cfg!(windows) && colon == 1) {
         return None;
     }
@@ -336,15 +336,15 @@ fn parse_scp(head: &str, path: &[u8]) -> Parsed<Location> {
         _ => path.to_vec(),
     };
     if user.is_none() && !ascii.contains(':') {
-        // It may be the name of a remote, whose letters are the user's.
+        // It may be the name of a configured remote, so its spelling is preserved.
         return Ok(Location::Named { name: host.to_owned(), path });
     }
     let (scheme, user, host) = (Scheme::Sftp, user.map(str::to_owned), ascii);
     Ok(Location::Remote { scheme, user, host, port: None, path, query: None, written: None })
 }
 
-/// The argument for an error message, without what could be a secret: everything from the first
-/// colon to the last `@`, all but the beginning of a ticket, and the query of a web page.
+/// The argument for an error message, with possible secrets masked: everything from the first colon to
+/// the last `@`, all but the beginning of a ticket, and the query of a web URL.
 fn masked(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes).into_owned();
     if looks_like_ticket(bytes) {
@@ -352,7 +352,7 @@ fn masked(bytes: &[u8]) -> String {
     }
     let scheme = split_scheme(bytes).map(|(scheme, _)| scheme);
     let start = scheme.map_or(0, |scheme| scheme.len() + "://".len());
-    // Of a scheme that is not known it cannot be told.
+    // A URL with an unknown scheme may have a query.
     let has_query =
         scheme.is_some_and(|name| Scheme::parse(name).is_none_or(|scheme| scheme.has_query()));
     let query = text.find('?').filter(|_| has_query);
@@ -361,11 +361,11 @@ fn masked(bytes: &[u8]) -> String {
         return query.map_or_else(|| text.clone(), |query| shown_to(query, "?…"));
     };
     let colon = text[start..at].find(':').map(|colon| start + colon + 1);
-    // A colon can be written so, too.
+    // The colon may be percent-encoded.
     let encoded = text[start..at].to_ascii_lowercase().find("%3a").map(|colon| start + colon + 3);
     let secret = colon.into_iter().chain(encoded).min();
     match (secret, query) {
-        // Where the password ends, if it is one, cannot be told from where a query does.
+        // The `@` may end a password that contains `?`, or be part of a query: hide everything.
         (Some(secret), Some(query)) if query < at => shown_to(secret.min(query), "***…"),
         (Some(secret), Some(query)) => {
             format!("{}***{}?…", &text[..secret], &text[at..query])
@@ -376,7 +376,7 @@ fn masked(bytes: &[u8]) -> String {
     }
 }
 
-/// Enough of a ticket to tell it from others, and far too little to use it.
+/// The first 9 characters of a ticket: enough to recognize it, far too few to use it.
 pub(super) fn shown_of_ticket(ticket: &str) -> &str {
     ticket.char_indices().nth(9).map_or(ticket, |(end, _)| &ticket[..end])
 }

@@ -1,4 +1,4 @@
-//! What kind of storage to build.
+//! The builder of [`MemoryStorage`]: capabilities, simulated link, and what entries report.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,12 +21,12 @@ pub struct Builder {
 }
 
 impl MemoryStorage {
-    /// An empty storage that can do everything and has no link before it.
+    /// An empty storage with all capabilities and no simulated link.
     pub fn new() -> Arc<Self> {
         Builder::default().build()
     }
 
-    /// An empty storage with other properties.
+    /// A builder of an empty storage with all capabilities and no simulated link.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -58,101 +58,101 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Where it claims to be; `memory:` by default.
+    /// Sets the location that the storage reports; `memory:` by default.
     pub fn with_location(mut self, location: Location) -> Self {
         self.location = location;
         self
     }
 
-    /// Changes what it can do. From the start it can do everything there is.
+    /// Changes the capabilities. By default the storage has all of them.
     pub fn with_capabilities(mut self, change: impl FnOnce(&mut Capabilities)) -> Self {
         change(&mut self.capabilities);
         self
     }
 
-    /// Puts a link before it: its medium is then a link, and every call takes tokio time.
+    /// Simulates a link to the storage: its medium becomes [`Medium::Link`], and every call takes tokio time.
     pub fn with_link(mut self, link: SimulatedLink) -> Self {
         self.capabilities.medium = Medium::Link;
         self.link = Some(link);
         self
     }
 
-    /// Makes `WriteAt::journal_path` name a file in this directory, which has to exist. The storage
-    /// itself never touches that file.
+    /// Makes `WriteAt::journal_path` return a path in `directory`, which has to exist. The storage itself never
+    /// accesses that file.
     pub fn with_journal_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.options.journal_dir = Some(directory.into());
         self
     }
 
-    /// `NoSpace` once all files together hold this many bytes.
+    /// Limits the total size of all files to `bytes`; further writes fail with `NoSpace`.
     pub fn with_capacity(mut self, bytes: u64) -> Self {
         self.options.capacity = Some(bytes);
         self
     }
 
-    /// The longest block that a read gives, in bytes; 256 KiB by default.
+    /// Sets the maximum length of a block that a read returns, in bytes (at least 1); 256 KiB by default.
     pub fn with_read_block(mut self, bytes: u64) -> Self {
         self.options.read_block = bytes.max(1);
         self
     }
 
-    /// How many entries a listing gives at once; 100 by default.
+    /// Sets the number of entries in a batch of a listing (at least 1); 100 by default.
     pub fn with_list_batch(mut self, entries: usize) -> Self {
         self.options.list_batch = entries.max(1);
         self
     }
 
-    /// Whether entries and identities have a modification time; yes by default.
+    /// Sets whether entries and identities have a modification time; true by default.
     pub fn with_modified(mut self, shown: bool) -> Self {
         self.options.seen.modified = shown;
         self
     }
 
-    /// Times are kept like this, whatever the capabilities declare.
+    /// Sets how precisely modification times are stored, regardless of the declared capabilities.
     pub fn with_kept_times(mut self, times: KeptTimes) -> Self {
         self.options.seen.times = times;
         self
     }
 
-    /// Lengths of files are not reported, as by a server that generates them.
+    /// Reports no file sizes, like a server that generates its files.
     pub fn without_sizes(mut self) -> Self {
         self.options.seen.size = false;
         self
     }
 
-    /// Small letters and capitals are the same in names, as on FAT.
+    /// Ignores the case of names, like FAT.
     pub fn ignoring_case(self) -> Self {
         self.tree.lock().unwrap_or_else(PoisonError::into_inner).ignores_case = true;
         self
     }
 
-    /// Whether entries and identities have a file id; yes by default.
+    /// Sets whether entries and identities have a file id; true by default.
     pub fn with_ids(mut self, shown: bool) -> Self {
         self.options.seen.id = shown;
         self
     }
 
-    /// Whether entries and identities have a version tag; no by default.
+    /// Sets whether entries and identities have a version tag; false by default.
     pub fn with_tags(mut self, shown: bool) -> Self {
         self.options.seen.tag = shown;
         self
     }
 
-    /// Files written through it have to have this content, and are not kept: a write of anything
-    /// else is `Corrupt`. See also [`MemoryStorage::expect_pattern`].
+    /// Checks written files against the pattern of `seed` instead of storing them; a write of other bytes fails with
+    /// `Corrupt`. See also [`MemoryStorage::expect_pattern`].
     pub fn expect_pattern(mut self, seed: u64) -> Self {
         self.options.pattern = Some(Pattern::new(seed));
         self
     }
 
-    /// It shows the same tree as `other`, locks and held part files included, with faults, link and
-    /// capabilities of its own: another connection, or another run.
+    /// Shares the tree of `other`, including locks and open part files. Faults, link and capabilities stay separate, so
+    /// the new storage acts as another connection or another run.
     pub fn sharing(mut self, other: &MemoryStorage) -> Self {
         self.tree = Arc::clone(&other.shared.tree);
         self
     }
 
-    /// The storage.
+    /// Builds the storage.
     pub fn build(self) -> Arc<MemoryStorage> {
         let Self { location, capabilities, link, tree, options } = self;
         let link = link.map(|link| Link::new(link, capabilities.max_lanes));

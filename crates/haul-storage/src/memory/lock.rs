@@ -1,4 +1,4 @@
-//! Locks whose holder may have panicked: a test that fails must not make others fail.
+//! Locks a mutex even if it is poisoned: a test that panics must not make other tests fail.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

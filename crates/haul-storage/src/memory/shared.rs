@@ -1,5 +1,5 @@
-//! What the storage and the files opened from it share, and the way that every call takes: count,
-//! faults, link, work, answer.
+//! State shared by the storage and the files opened from it, and the steps of every call: count it, inject
+//! faults, cross the link, do the work, return the result.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub(super) struct Shared {
     pub(super) tree: Arc<Mutex<Tree>>,
     pub(super) faults: Faults,
     pub(super) options: Options,
-    /// Files whose content is checked instead of kept.
+    /// Files whose content is compared with a pattern instead of stored.
     pub(super) sinks: Mutex<BTreeMap<RelPath, Pattern>>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Options {
 }
 
 impl Shared {
-    /// Counts a call and lets happen what the faults say must happen before it.
+    /// Counts a call, and applies the faults that come before it: delay, stall, change of the file, failure.
     pub(super) async fn begin(&self, operation: Operation, path: &RelPath) -> Result<Call> {
         let verdict = self.faults.judge(operation, path);
         if !verdict.delay.is_zero() {
@@ -54,7 +54,7 @@ impl Shared {
         Ok(Call { verdict, operation })
     }
 
-    /// Ends a call: its answer may get lost.
+    /// Ends a call, whose result a fault may replace by an error.
     pub(super) fn end<T>(&self, call: &Call, path: &RelPath, value: T) -> Result<T> {
         match call.verdict.lose_answer {
             Some(failure) => Err(self.ordered(call.operation, path, failure)),
@@ -62,7 +62,7 @@ impl Shared {
         }
     }
 
-    /// A whole call that touches only the tree.
+    /// Performs a call that only accesses the tree.
     pub(super) async fn perform<T>(
         &self,
         operation: Operation,
@@ -76,13 +76,13 @@ impl Shared {
         self.end(&call, path, value)
     }
 
-    /// One round trip, if there is a link.
+    /// Waits for one round trip, if there is a link.
     pub(super) async fn ask(&self, operation: Operation, path: &RelPath) -> Result<()> {
         let Some(link) = &self.link else { return Ok(()) };
         link.ask(1).await.map_err(|refused| self.unreachable(operation, path, &refused))
     }
 
-    /// Sends content, if there is a link.
+    /// Sends `size` bytes of content, if there is a link.
     pub(super) async fn send(&self, operation: Operation, path: &RelPath, size: u64) -> Result<()> {
         let Some(link) = &self.link else { return Ok(()) };
         link.send(size).await.map_err(|refused| self.unreachable(operation, path, &refused))
@@ -99,7 +99,7 @@ impl Shared {
             .because(refusal.cause)
     }
 
-    /// The error of a fault.
+    /// The error of an injected fault.
     pub(super) fn ordered(&self, operation: Operation, path: &RelPath, failure: Failure) -> Error {
         let cause = format!("{} (a fault that the test ordered)", failure.kind.describe());
         let error = self.error(operation, path, Refusal::new(failure.kind, &cause));
@@ -117,7 +117,7 @@ impl Shared {
         self.entry(RelPath::root(), node).identity()
     }
 
-    /// What can be set on a copy, extended attributes included.
+    /// The metadata that can be set on a copy, including extended attributes.
     pub(super) fn metadata(&self, node: &Node) -> Metadata {
         let mut metadata = self.entry(RelPath::root(), node).metadata();
         if self.capabilities.xattrs {
@@ -126,13 +126,13 @@ impl Shared {
         metadata
     }
 
-    /// Content for a new file that will be at `path`.
+    /// Empty content for a new file at `path`.
     pub(super) fn new_data(&self, path: &RelPath) -> Data {
         let pattern = lock(&self.sinks).get(path).copied().or(self.options.pattern);
         pattern.map_or_else(Data::new, Data::sink)
     }
 
-    /// Whether `more` bytes fit into the capacity, and `size` bytes into a file.
+    /// Checks that `more` bytes fit into the capacity, and that a file may have `size` bytes.
     pub(super) fn room(&self, tree: &Tree, size: u64, more: u64) -> Result<(), Refusal> {
         if self.capabilities.max_file_size.is_some_and(|most| size > most) {
             return Err(Refusal::new(ErrorKind::NoSpace, "the file is too long"));
@@ -165,7 +165,7 @@ impl Shared {
     }
 }
 
-/// A call under way.
+/// A call in progress.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) verdict: Verdict,

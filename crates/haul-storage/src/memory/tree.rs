@@ -1,7 +1,7 @@
-//! The tree of directories, files and links that a [`super::MemoryStorage`] is about.
+//! The tree of directories, files and links in a [`super::MemoryStorage`].
 //!
-//! Names lead to nodes as on a Unix file system: a node lives as long as a name or an open file
-//! refers to it, and part files are ordinary entries beside the final name.
+//! Names refer to nodes as on a Unix file system: a node lives as long as a name or an open file refers
+//! to it, and part files are ordinary entries next to the final name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,7 +13,7 @@ use crate::{
     Timestamp, UNKNOWN_SIZE,
 };
 
-/// Why something cannot be done; the storage adds operation and location.
+/// Error of a tree operation; the storage adds operation and location.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) kind: ErrorKind,
@@ -25,7 +25,7 @@ impl Refusal {
         Self { kind, cause: cause.to_owned() }
     }
 
-    /// The byte at `offset` is not that of the content that the storage was told to expect.
+    /// The error for a byte at `offset` that differs from the expected content.
     pub(super) fn not_the_pattern(offset: u64) -> Self {
         let cause = format!("byte {offset} is not that of the expected pattern");
         Self { kind: ErrorKind::Corrupt, cause }
@@ -55,11 +55,11 @@ pub(super) struct NodeState {
     pub(super) owner: (u32, u32),
     pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(super) links: u64,
-    /// Counts changes, for version tags.
+    /// Number of changes, for version tags.
     pub(super) version: u64,
-    /// It is a part file, and a writer that lives holds it.
+    /// True for a part file with a live writer.
     pub(super) held: bool,
-    /// A fault made it vanish: not even those who have it open can read it.
+    /// Removed by a fault: even open files can no longer be read.
     pub(super) gone: bool,
 }
 
@@ -76,7 +76,7 @@ impl Node {
         lock(&self.state)
     }
 
-    /// The entry at `path`, with what the storage's capabilities let see.
+    /// The entry at `path`, limited to the metadata that `capabilities` and `seen` allow.
     pub(super) fn entry(&self, path: RelPath, capabilities: &Capabilities, seen: Seen) -> Entry {
         let state = self.lock();
         let (kind, size) = match &state.content {
@@ -101,7 +101,7 @@ impl Node {
     }
 }
 
-/// What an entry shows beyond its kind and size.
+/// Which optional fields an entry shows, and the resolution of its time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     pub(super) size: bool,
@@ -112,7 +112,7 @@ pub(super) struct Seen {
 }
 
 impl NodeState {
-    /// Sets what is given and possible.
+    /// Sets the given metadata, as far as the capabilities allow.
     pub(super) fn set(&mut self, metadata: &Metadata, capabilities: &Capabilities) {
         if let Some(mode) = metadata.mode
             && capabilities.mode
@@ -138,7 +138,10 @@ impl NodeState {
         self.version += 1;
     }
 
-    /// Content of a file.
+    /// The content of a file.
+    ///
+    /// # Errors
+    /// If this is not a regular file, or a fault removed it.
     pub(super) fn data(&mut self) -> Outcome<&mut Data> {
         if self.gone {
             return Err(Refusal::new(ErrorKind::NotFound, "it vanished"));
@@ -164,7 +167,7 @@ impl NodeState {
     }
 }
 
-/// What is in a directory.
+/// Entries of a directory by name.
 type Children = BTreeMap<Vec<u8>, Arc<Node>>;
 
 #[derive(Debug)]
@@ -173,7 +176,7 @@ pub(super) struct Tree {
     next_inode: u64,
     ticks: i64,
     pub(super) locked: BTreeSet<RelPath>,
-    /// Small letters and capitals are the same in names.
+    /// Names are case-insensitive (ASCII).
     pub(super) ignores_case: bool,
 }
 
@@ -186,8 +189,8 @@ impl Tree {
         Self { root, next_inode: 2, ticks: 0, locked: BTreeSet::new(), ignores_case: false }
     }
 
-    /// The time of this change: a clock that stands still between changes, so that tests repeat.
-    /// It begins at 2023-11-14 22:13:20 UTC.
+    /// The time of this change. The clock advances by a second per change and not otherwise, so that tests are
+    /// reproducible. It begins at 2023-11-14 22:13:20 UTC.
     pub(super) fn tick(&mut self) -> Timestamp {
         self.ticks += 1;
         Timestamp {
@@ -196,7 +199,7 @@ impl Tree {
         }
     }
 
-    /// A node without a name.
+    /// Creates a node without a name.
     pub(super) fn node(&mut self, content: Content) -> Arc<Node> {
         let time = self.tick();
         let inode = self.next_inode;
@@ -213,14 +216,14 @@ impl Tree {
         Ok(node)
     }
 
-    /// `find`, with "nothing there" as an answer if at least the directory is there.
+    /// Like `find`, but `None` if only the last component is missing.
     pub(super) fn find_or_none(&self, path: &RelPath) -> Outcome<Option<Arc<Node>>> {
         let Some(parent) = path.parent() else { return Ok(Some(Arc::clone(&self.root))) };
         let parent = self.find(&parent)?;
         Ok(self.child(parent.lock().children()?, path.name()).map(|(_, child)| child))
     }
 
-    /// What has a name in a directory, and the name as it was given.
+    /// Looks up `name` in a directory: the stored spelling of the name, and the node.
     fn child(&self, children: &Children, name: &[u8]) -> Option<(Vec<u8>, Arc<Node>)> {
         let found = match children.get_key_value(name) {
             None if self.ignores_case => {
@@ -231,7 +234,7 @@ impl Tree {
         found.map(|(there, node)| (there.clone(), Arc::clone(node)))
     }
 
-    /// Names and nodes of a directory.
+    /// The names and nodes in a directory.
     pub(super) fn list(&self, path: &RelPath) -> Outcome<Vec<(Vec<u8>, Arc<Node>)>> {
         let node = self.find(path)?;
         let mut state = node.lock();
@@ -239,8 +242,10 @@ impl Tree {
         Ok(children.map(|(name, node)| (name.clone(), Arc::clone(node))).collect())
     }
 
-    /// Gives `node` the name `path`. What is there must be `None` or replaceable: a file or link,
-    /// if `replace`.
+    /// Gives `node` the name `path`. With `replace`, an existing file or link is replaced.
+    ///
+    /// # Errors
+    /// If a directory has the name, or anything has it without `replace`.
     pub(super) fn attach(&mut self, path: &RelPath, node: Arc<Node>, replace: bool) -> Outcome<()> {
         if let Some(old) = self.find_or_none(path)? {
             if matches!(old.lock().content, Content::Directory(_)) {
@@ -261,7 +266,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes the name `path` away; gives the node that had it.
+    /// Removes the name `path` and returns its node.
     pub(super) fn detach(&mut self, path: &RelPath) -> Outcome<Arc<Node>> {
         let Some(parent) = path.parent() else {
             return Err(Refusal::new(ErrorKind::InvalidInput, "it is the root"));
@@ -311,7 +316,7 @@ impl Tree {
         self.detach(from).map(drop)
     }
 
-    /// Every entry but the root, each directory before what is in it.
+    /// All entries except the root, each directory before its content.
     pub(super) fn walk(&self) -> Vec<(RelPath, Arc<Node>)> {
         let mut found = Vec::new();
         let mut pending = vec![(RelPath::root(), Arc::clone(&self.root))];
@@ -330,7 +335,7 @@ impl Tree {
         found
     }
 
-    /// Bytes of data that all files hold.
+    /// Bytes of data in all files, without holes.
     pub(super) fn used(&self) -> u64 {
         let mut seen = BTreeSet::new();
         let nodes = self.walk().into_iter().filter(|(_, node)| seen.insert(node.inode));

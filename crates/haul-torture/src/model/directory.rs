@@ -1,4 +1,4 @@
-//! What becomes of directories: made, finished, or in the way, and what `--delete` removes from them.
+//! The model of directories: creating and finishing them, conflicts with other entries, and `--delete`.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +10,7 @@ use crate::rule::Rule;
 use crate::tree::{Attributes, Kind, Name, base, is_below, parent};
 
 impl Model<'_> {
+    /// Models the copy of a source directory with everything below it. Files are deferred to `self.files`.
     pub(super) fn directory(&mut self, name: &[u8]) {
         let fresh = match self.wanted.tree.get(name).map(|want| want.kind.clone()) {
             None => true,
@@ -66,6 +67,7 @@ impl Model<'_> {
         self.finish_directory(name);
     }
 
+    /// A directory as it is created, before it is finished.
     pub(super) fn fresh_directory(&mut self, name: &[u8]) -> Want {
         let (user, group) = self.creator(name);
         let token = self.token();
@@ -82,17 +84,18 @@ impl Model<'_> {
         }
     }
 
-    /// Who owns what is made at `name`, unless the owner is kept. The group of a directory with
-    /// set-group-ID goes to what is made in it; whether it has the bit at that moment is open.
+    /// User and group of a new entry at `name`, if the owner is not preserved; `None` is not judged. A new entry
+    /// inherits the group of a directory with set-group-ID, and whether the directory has the bit at that moment
+    /// depends on the order.
     pub(super) fn creator(&self, name: &[u8]) -> (Option<u32>, Option<u32>) {
         if !self.keeps.owner {
             return (None, None);
         }
         let mut inherits = false;
         let mut directory = parent(name);
-        // A new directory has the bit from the one that it is made in, until it gets its mode.
+        // A new directory inherits the bit from its parent, until it gets its mode.
         loop {
-            // What is no directory makes room for one.
+            // An entry of another type is replaced by a directory.
             let there = self.before.0.get(directory);
             let there = there.filter(|node| node.kind == Kind::Directory);
             inherits |= there
@@ -107,6 +110,7 @@ impl Model<'_> {
         (Some(self.runner.user), (!inherits).then_some(self.runner.group))
     }
 
+    /// Sets the metadata of a directory after everything in it is done.
     pub(super) fn finish_directory(&mut self, name: &[u8]) {
         let node = &self.source.0[name];
         let preserve = self.options.preserve;
@@ -130,7 +134,7 @@ impl Model<'_> {
         }
     }
 
-    /// Whether a file or link can get the name: no directory is in the way.
+    /// Makes room for a file or link at `name`. Whether no directory is in the way.
     pub(super) fn room(&mut self, name: &[u8]) -> bool {
         let is_directory =
             self.wanted.tree.get(name).is_some_and(|want| want.kind == Some(Kind::Directory));
@@ -152,14 +156,14 @@ impl Model<'_> {
         false
     }
 
-    /// Whether the source has something of this name that takes part: `build` is nothing to `--exclude=build/` only
-    /// where it is a directory.
+    /// Whether the source has an included entry of this name. Its type matters: `--exclude=build/` excludes `build`
+    /// only if it is a directory.
     fn has_source(&self, name: &[u8]) -> bool {
         let node = self.source.0.get(name);
         node.is_some_and(|node| self.options.filter.takes(name, node.kind == Kind::Directory))
     }
 
-    /// Removes what the destination has in a directory and the source has not.
+    /// Removes the entries of a destination directory that the source does not have (`--delete`).
     pub(super) fn delete_extra(&mut self, directory: &[u8]) {
         let extra: Vec<Name> = self
             .wanted
@@ -184,12 +188,12 @@ impl Model<'_> {
         }
     }
 
-    /// Removes what is at `name` with everything below it that is not excluded; whether all is gone.
+    /// Removes the entry at `name` and everything below it that is not excluded. Whether nothing is left.
     pub(super) fn remove(&mut self, name: &[u8]) -> bool {
         let mut stays = BTreeSet::new();
         let below: Vec<Name> =
             self.wanted.tree.keys().filter(|other| is_below(other, name)).cloned().collect();
-        // Parents come before what is in them.
+        // The keys are sorted, so a directory comes before its entries.
         for other in &below {
             let is_directory = self.wanted.tree[other].kind == Some(Kind::Directory);
             let taken = self.options.filter.takes(other, is_directory);

@@ -1,4 +1,4 @@
-//! The file systems that every Linux has: the one of the working directory, and memory.
+//! Targets on file systems that every Linux has: the file system of the working directory, and tmpfs.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ pub(super) fn disk(site: &Site<'_>) -> io::Result<Made> {
     Ok(Made::Ready(Box::new(Target { keeps: Keeps::EXT4, oracle_keeps: Keeps::EXT4, ..target })))
 }
 
-/// Memory: a mount of its own for root, `/dev/shm` for others.
+/// A tmpfs mounted for this run; skipped without root.
 pub(super) fn tmpfs(site: &Site<'_>) -> io::Result<Made> {
     let work = site.work;
     if !is_root() {
@@ -33,7 +33,7 @@ pub(super) fn tmpfs(site: &Site<'_>) -> io::Result<Made> {
     Ok(Made::Ready(Box::new(target)))
 }
 
-/// A target whose destination is a directory of the file system at `point`, its sources beside it in
+/// A target whose destination is a directory of the file system at `point`, and whose source is in
 /// `work`.
 pub(super) fn on(name: &'static str, work: &Path, point: &Path) -> io::Result<Target> {
     let destination = point.join("dst");
@@ -54,18 +54,18 @@ pub(super) fn on(name: &'static str, work: &Path, point: &Path) -> io::Result<Ta
     })
 }
 
-/// Mounts `what`.
+/// Mounts `what` at `point`; the guard unmounts it.
 pub(super) fn mount(arguments: &[&str], what: &Path, point: &Path) -> io::Result<Guard> {
     let output =
         std::process::Command::new("mount").args(arguments).arg(what).arg(point).output()?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(at("mounting", point, &said.trim()));
+        let message = String::from_utf8_lossy(&output.stderr);
+        return Err(at("mounting", point, &message.trim()));
     }
     Ok(Guard::Mount(point.to_owned()))
 }
 
-/// Whether files there take attributes of users.
+/// True if the file system of `directory` supports `user.*` extended attributes.
 fn takes_xattrs(directory: &Path) -> io::Result<bool> {
     fs::create_dir_all(directory).map_err(|error| at("making", directory, &error))?;
     let flags = rustix::fs::XattrFlags::empty();
@@ -74,7 +74,7 @@ fn takes_xattrs(directory: &Path) -> io::Result<bool> {
     Ok(taken)
 }
 
-/// Everything that a file system of Unix can hold.
+/// All features of a Unix file system.
 fn unix_features() -> Features {
     Features {
         alphabet: Alphabet::Bytes,

@@ -1,18 +1,18 @@
 //! Options of rsync, scp, rclone, aria2 and curl that haul does not have, and what to write instead.
 //!
-//! Such an option is a habit, not a spelling mistake: a guess at a similar word would be wrong. docs/options.md has
-//! the same table; a test compares the two.
+//! Users type them out of habit, so clap's suggestion of a similarly spelled option would be wrong.
+//! docs/options.md has the same table; a test compares the two.
 
-/// An option that haul does not have, as it is written there, and what to do instead.
+/// Spellings of an option in other tools, and the hint that haul prints for it.
 pub(crate) type Foreign = (&'static [&'static str], &'static str);
 
-/// The hint for an option, as clap reports it: `--name` or `-x`.
+/// The hint for an option in the form that clap reports: `--name`, `--name=value` or `-x`.
 pub(crate) fn hint(option: &str) -> Option<&'static str> {
     let name = option.split('=').next().unwrap_or(option);
     FOREIGN.iter().find(|(names, _)| names.contains(&name)).map(|(_, hint)| *hint)
 }
 
-/// All of them, in the order of the tools.
+/// All hints, grouped by tool.
 pub(crate) const FOREIGN: &[Foreign] = &[
     // rsync: what to copy.
     (&["--immutable"], "write --overwrite never: leave files that exist at the destination alone"),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documentation_has_each_of_them_in_the_same_words() {
+    fn every_hint_is_in_the_documentation() {
         let page = include_str!("../../../../docs/options.md");
         for (names, hint) in FOREIGN {
             let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_no_part_of_the_name() {
+    fn an_option_value_is_not_part_of_the_name() {
         assert_eq!(hint("--max-transfer=10M"), hint("--max-transfer"));
         assert!(hint("--max-transfer").is_some());
         assert_eq!(hint("--verfy"), None);

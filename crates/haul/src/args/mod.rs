@@ -1,7 +1,7 @@
-//! The raw arguments, exactly as they stand on the command line.
+//! The raw arguments, exactly as given on the command line.
 //!
-//! Nothing here decides anything: `settings` resolves options, `places` resolves locations (they
-//! stay text until then, because clap would print a rejected one whole, password and all).
+//! Nothing is resolved here: `settings` resolves options, `places` resolves locations. Locations stay text until
+//! then, because clap would print a rejected one in full, including its password.
 
 pub(crate) mod accepted;
 mod cat;
@@ -73,7 +73,7 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// What is printed.
+    /// Options about output.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 
@@ -122,7 +122,7 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
-/// What every command can be told about its output.
+/// Output options of all commands.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct OutputArgs {
     /// Print only errors
@@ -165,7 +165,7 @@ pub(crate) enum ColorArg {
     Never,
 }
 
-/// What applies to all commands: the end of `haul --help` and part of the manual page.
+/// Text about all commands, printed at the end of `haul --help` and in the manual page.
 const MANUAL: &str = "\
 Locations:
   PATH                    a local path; ./a:b if a colon comes before the first slash

@@ -1,9 +1,9 @@
-//! Events as JSON, one object a line; `event` says which.
+//! Events as JSON Lines: one object per line, its type in the field `event`.
 //!
-//! Names: JSON is Unicode and file names are bytes, so `path` has every invalid byte replaced by
-//! U+FFFD, and only then there is `path_bytes`, the exact name in hexadecimal. Sizes are bytes,
-//! times seconds, unless the name says otherwise. New fields may come; these stay. Characters that
-//! would steer a terminal are written as `\u` escapes.
+//! JSON is Unicode and file names are bytes: `path` has every invalid byte replaced by U+FFFD, and if
+//! any was replaced, `path_bytes` has the exact name in hexadecimal. Sizes are bytes and times seconds,
+//! unless the field's name says otherwise. Fields may be added; existing ones stay. Terminal control
+//! characters are written as `\u` escapes.
 
 mod config;
 mod event;
@@ -18,7 +18,7 @@ use serde::Serialize;
 
 pub(crate) use self::event::{Event, SettingFields};
 
-/// A line that is about one of many hosts, or about none of them.
+/// An event with the host that it concerns, when there are several hosts.
 #[derive(Debug, Serialize)]
 pub(crate) struct OfHost<'a> {
     #[serde(flatten)]
@@ -28,28 +28,28 @@ pub(crate) struct OfHost<'a> {
 }
 
 impl<'a> OfHost<'a> {
-    /// `event` of the host of this name.
+    /// Adds the name of the host, if any, to `event`.
     pub(crate) fn new(host: Option<&'a str>, event: Event<'a>) -> Self {
         Self { event, host }
     }
 }
 
-/// The version of the objects. It grows when a field changes its meaning or goes; fields are added without.
+/// Version of the format. It increases when a field is removed or changes its meaning, not when one is added.
 const SCHEMA: u32 = 1;
 
-/// The first object of a stream, with the version of all of them.
+/// Adds the field `schema` to the first object of a stream.
 pub(crate) fn with_schema(line: &str) -> String {
     line.replacen('{', &format!("{{\"schema\":{SCHEMA},"), 1)
 }
 
-/// A line of JSON whose strings steer no terminal. serde_json escapes C0 controls only.
+/// Escapes the terminal control characters in a line of JSON that serde_json leaves: it escapes C0 controls only.
 pub(crate) fn harmless(line: &str) -> Cow<'_, str> {
     if !line.contains(steers_a_terminal) {
         return Cow::Borrowed(line);
     }
     let mut harmless = String::with_capacity(line.len() + 16);
     for c in line.chars() {
-        // All of them are in the basic plane, and outside of strings there are none.
+        // All are in the Basic Multilingual Plane (four digits suffice), and occur only inside strings.
         if steers_a_terminal(c) {
             harmless.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_text_is_kept_without_loss() {
+    fn a_name_that_is_not_utf8_is_printed_without_loss() {
         let entry = Entry::new(RelPath::root(), EntryKind::File, 3);
         let name = line(&Event::entry(&entry, b"a\xff"));
         assert!(name.contains(r#""path":"a�","path_bytes":"61ff""#), "{name}");
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_steers_no_terminal_and_says_the_same() {
+    fn terminal_control_characters_are_escaped_without_loss() {
         let entry = Entry::new(RelPath::root(), EntryKind::File, 3);
         let path = "a\u{7f}\u{9b}2J\u{202e}gpj.exe\u{1b}";
         let line = line(&Event::entry(&entry, path.as_bytes()));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_where_what_and_why() {
+    fn an_error_event_has_location_operation_and_kind() {
         let error = Error::new(ErrorKind::NotFound, "open").at("x/y");
         assert_eq!(
             line(&Event::from(&error)),

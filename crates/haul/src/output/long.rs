@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use super::human::utc;
 use crate::units::bytes;
 
-/// How `ls -l` prints an entry.
+/// Formats entries for `ls -l`.
 #[derive(Debug)]
 pub(crate) struct LongForm {
     human_sizes: bool,
@@ -14,12 +14,12 @@ pub(crate) struct LongForm {
 }
 
 impl LongForm {
-    /// With times of the system's time zone (`TZ`); `human_sizes` prints sizes with units.
+    /// A formatter with times in the system's time zone (`TZ`); `human_sizes` prints sizes with units.
     pub(crate) fn new(human_sizes: bool) -> Self {
         Self { human_sizes, zone: TimeZone::system() }
     }
 
-    /// Everything before the name, with a space at the end.
+    /// The columns before the name, with a trailing space.
     pub(crate) fn columns(&self, entry: &Entry) -> String {
         let modified =
             entry.modified.map_or_else(|| "-".to_owned(), |time| local(time, &self.zone));
@@ -31,13 +31,13 @@ impl LongForm {
         format!("{} {size:>width$} {modified:>19} ", mode(entry))
     }
 
-    /// A size, as the other columns have it.
+    /// A size in the same format as in the columns.
     pub(crate) fn size(&self, size: u64) -> String {
         if self.human_sizes { bytes(size) } else { size.to_string() }
     }
 }
 
-/// A time as `2026-11-25 14:03:05`, to the second; in UTC if the calendar of time zones does not reach it.
+/// A time as `2026-11-25 14:03:05`, to the second; in UTC if it is outside the range of jiff.
 fn local(time: Timestamp, zone: &TimeZone) -> String {
     match jiff::Timestamp::from_second(time.seconds) {
         Ok(time) => zone.to_datetime(time).strftime("%Y-%m-%d %H:%M:%S").to_string(),
@@ -55,14 +55,14 @@ fn mode(entry: &Entry) -> String {
     let mut text = String::from(kind);
     let mode = match (&entry.kind, entry.mode) {
         (_, Some(mode)) => mode,
-        // Everybody may follow a link.
+        // Links without a mode are shown as on Linux.
         (EntryKind::Symlink(_), None) => 0o777,
         (_, None) => {
             text.push_str("?????????");
             return text;
         }
     };
-    // Set-user-ID, set-group-ID and sticky show in the place of the matching `x`.
+    // Set-user-ID, set-group-ID and sticky replace the `x` of user, group and others.
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
         let bits = mode >> shift;
         text.push(if bits & 4 == 0 { '-' } else { 'r' });
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_the_zone() {
+    fn times_are_shown_in_the_time_zone() {
         let zone = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
         let at = |seconds| local(Timestamp { seconds, nanos: 999_999_999 }, &zone);
         assert_eq!(at(951_782_400), "2000-02-29 01:00:00");

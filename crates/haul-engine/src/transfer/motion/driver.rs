@@ -1,8 +1,7 @@
-//! Does what a file in motion asks for: reads, hashes, writes, records, and waits.
+//! Performs the I/O that a [`FileInMotion`] requests: reads, hashes, writes, journal records and waits.
 //!
-//! A worker takes one action after the other for as long as there is one, so a block that was read is written
-//! by the worker that has read it, and nothing is spawned or allocated for it. What more there is to do at
-//! once gets further workers.
+//! A worker performs one action after another while the file has any, so the worker that read a block also writes
+//! it, without spawning or allocating. Further concurrent actions get further workers.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -29,39 +28,39 @@ use crate::digest::FileHasher;
 use crate::journal::Journal;
 use crate::ranges::RangeSet;
 
-/// Both ends of a file, and what its bytes pass on the way.
+/// Source and destination of a file, with its hasher and journal.
 pub struct Ends {
-    /// The source, and how it is read.
+    /// The source.
     pub reader: Arc<dyn ReadAt>,
-    /// How that is read.
+    /// How the source is read.
     pub reads: Reads,
     /// The destination.
     pub writer: Arc<dyn WriteAt>,
-    /// Makes the digest, if one is asked for.
+    /// Computes the digest, if one is wanted.
     pub hasher: Option<FileHasher>,
-    /// Where what has arrived is recorded.
+    /// Records the ranges that have been written.
     pub journal: Option<Arc<Mutex<Journal>>>,
-    /// The source, for people.
+    /// The source, as shown in messages.
     pub source_name: String,
-    /// The destination, for people.
+    /// The destination, as shown in messages.
     pub destination_name: String,
 }
 
-/// Drives one file.
+/// Drives the transfer of one file.
 pub struct Driver<'a> {
     context: &'a Context,
     ends: Ends,
     file: Mutex<FileInMotion>,
-    /// Among the large files of the transfer.
+    /// Permit to be one of the large files that are transferred at once.
     slot: Mutex<Option<SemaphorePermit<'a>>>,
-    /// Something that is waited for may be withdrawn.
+    /// Notified when the file may have withdrawn a read or a permit request.
     withdrew: Notify,
-    /// The file came to an end early.
+    /// Cancelled when the file stops early.
     stopped: Cancel,
 }
 
 impl<'a> Driver<'a> {
-    /// A driver of `file` between `ends`; `slot` is given back when the next file may begin.
+    /// A driver of `file` between `ends`. `slot` is released when the next file may begin.
     pub fn new(
         context: &'a Context,
         ends: Ends,
@@ -78,13 +77,15 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// What the bytes pass.
+    /// Source and destination.
     pub const fn ends(&self) -> &Ends {
         &self.ends
     }
 
-    /// Moves everything that is missing; on the first error lets what is in flight end, because
-    /// writes that were handed to a thread cannot be called back.
+    /// Transfers everything that is missing.
+    ///
+    /// # Errors
+    /// The first error. Operations in flight are completed first, because a write on a disk thread cannot be cancelled.
     pub async fn run(&self) -> Result<()> {
         let mut workers = FuturesUnordered::new();
         let mut cancelled = pin!(self.context.cancel.cancelled());
@@ -118,7 +119,7 @@ impl<'a> Driver<'a> {
         self.file().take_failure().map_or(Ok(()), Err)
     }
 
-    /// Lets what is in flight end, because of an error of something that is done beside.
+    /// Stops the transfer once the operations in flight are complete; `error` is a failure outside of the driver.
     pub fn stop(&self, error: Option<Error>) {
         let now = self.context.flow.now();
         let mut file = self.file();
@@ -126,8 +127,8 @@ impl<'a> Driver<'a> {
         self.after_input(&mut file);
     }
 
-    /// Does what waits for other ranges of the file, unless the ranges come to an end: then those
-    /// may never arrive. `None` in that case.
+    /// Awaits a future that depends on other ranges of the file. `None` if the file is stopped or the run cancelled,
+    /// because those ranges may never arrive then.
     pub async fn unless_stopped<T>(&self, waiting: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -145,7 +146,7 @@ impl<'a> Driver<'a> {
         action
     }
 
-    /// Hands something in.
+    /// Passes an input to the state machine, with the current time.
     fn input(&self, input: impl FnOnce(&mut FileInMotion, Duration)) {
         let now = self.context.flow.now();
         let mut file = self.file();
@@ -240,8 +241,8 @@ impl<'a> Driver<'a> {
         self.input(|file, now| file.on_block(id, came, now));
     }
 
-    /// Adds what comes next to a block until a write is worth it. What fails then fails after it was
-    /// written.
+    /// Appends further data to a block until it has `least` bytes. An error is returned along with the block, so that
+    /// the data before it is still written.
     async fn gather(
         &self,
         mut block: Block,
@@ -281,7 +282,7 @@ impl<'a> Driver<'a> {
                 self.input(|file, now| file.on_hashed(id, offset, hashed, now));
             }
         };
-        // In this order: a write that fails stops the hashing in the same turn.
+        // The write is polled first: if it fails, the hashing stops in the same poll.
         join(write, hash).await;
     }
 
@@ -297,7 +298,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Waits for something unless that is withdrawn: `None` then.
+    /// Awaits a future; `None` if the file withdraws the request first.
     async fn unless_withdrawn<T>(
         &self,
         coming: impl Future<Output = T>,
@@ -329,7 +330,8 @@ impl<'a> Driver<'a> {
     fn read_error(&self, error: Error) -> Error {
         let error = error.at(&self.ends.source_name);
         if self.ends.reads != Reads::Whole && !self.ends.reader.is_ranged() {
-            // What has arrived stays; the file is opened anew and streamed.
+            // The server does not support ranges after all: reopen the file and read it from the start. Data that has
+            // arrived is kept.
             return error.with_retry(Retry::FromStart);
         }
         error

@@ -1,4 +1,4 @@
-//! A file that is moved by ranges: a state machine without I/O, and the driver that does its I/O.
+//! Transfer of one file by ranges: a state machine without I/O, and the driver that does its I/O.
 //!
 //! ```text
 //!                 ┌── poll(now): Read, Copy, Write, Record, Room, … ──→┐
@@ -6,14 +6,14 @@
 //!                 └←── on_block, on_written, on_failed, on_room, … ────┘
 //! ```
 //!
-//! [`FileInMotion`] owns what is left to do ([`Schedule`](crate::schedule::Schedule), [`holes`]), the
-//! ranges in flight and their permits ([`range`]), the order of writes, and what is not in the journal
-//! yet ([`records`]). It decides what happens next: which range is begun, retried after a pause, taken
-//! over from a slow lane, or has to go on without room. Time is passed in.
+//! [`FileInMotion`] owns the remaining work ([`Schedule`](crate::schedule::Schedule), [`holes`]), the
+//! ranges in flight and their permits ([`range`]), the order of writes, and the ranges not yet in the
+//! journal ([`records`]). It decides the next step: which range to start, to retry after a pause, to
+//! take over from a slow lane, or to continue although no permits are free. Time is passed in.
 //!
-//! A range holds its permit from beginning to end, through every retry. In files whose bytes have to
-//! pass in order the range that all others wait for was assigned before them, so it has its permit and
-//! can always go on.
+//! Invariant: a range holds its permit until it is finished, through every retry. In a file whose bytes
+//! must pass in order, the range that all others wait for was assigned before them, so it already has
+//! its permit and never blocks.
 
 mod action;
 mod blocks;

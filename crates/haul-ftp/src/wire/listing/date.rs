@@ -1,28 +1,28 @@
-//! The date in a line of `ls -l`, in the forms and languages that occur. Only where it ends matters: what
-//! is behind it is the name. Nobody says in which zone its time is, and most have no seconds.
+//! Finds the date in a line of `ls -l`, in the formats and languages that servers use. Only its end matters,
+//! because the file name follows it. Its value is not used: the time zone is unknown, and most have no seconds.
 
-/// How sure it is that something is a date.
+/// How much a sequence of fields has to look like a date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Certainty {
-    /// It has a month by name, or a year, month and day.
+    /// A month by name, or a year, month and day.
     Sure,
-    /// It has a month as a number, and a time or a year: `3 29 03:26`.
+    /// A month by number, and a time or a year: `3 29 03:26`.
     Numbers,
-    /// As the first, behind a size that ran into the group.
+    /// Like `Sure`, after a size that is not separated from the group before it.
     GluedSize,
 }
 
-/// A date.
+/// The extent of a date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Date {
-    /// How many fields it takes.
+    /// Number of fields.
     pub(super) fields: usize,
-    /// More than one space may be behind it, because a time is missing there.
+    /// Whether several spaces may follow, as padding for a missing time.
     pub(super) padded: bool,
 }
 
-/// Months as they begin in other languages than English, or are written in full; those with other letters
-/// than these are known by their letters.
+/// Names and abbreviations of months in ASCII; the first 24 are English. Names with other letters are not
+/// listed: any word with a letter that is not ASCII may be a month.
 const MONTHS: &[&str] = &[
     "jan",
     "feb",
@@ -124,7 +124,7 @@ const MONTHS: &[&str] = &[
     "kas", // Turkish
 ];
 
-/// Reads the date that `words` begin with. Where it is not English, `foreign` has to be allowed.
+/// The date at the start of `words`, if there is one. `foreign` also accepts other languages than English.
 pub(super) fn read(words: &[&[u8]], certainty: Certainty, foreign: bool) -> Option<Date> {
     let word = |n: usize| words.get(n).copied().unwrap_or_default();
     let (first, second, third) = (word(0), word(1), word(2));
@@ -145,13 +145,13 @@ pub(super) fn read(words: &[&[u8]], certainty: Certainty, foreign: bool) -> Opti
         if !is_time_or_year(third) {
             return None;
         }
-        // With seconds there is a year behind the time; and a time may be behind the year.
+        // A year may follow a time with seconds, and a time may follow a year and a comma.
         let seconds = third.iter().filter(|byte| **byte == b':').count() == 2;
         let comma = second.ends_with(b",") && !is_time(third);
         let more = (seconds && is_year(word(3))) || (comma && is_time(word(3)));
         return Some(Date { fields: 3 + usize::from(more), padded: false });
     }
-    // 4月 18日 2003年, 8月 17 08:52, 2005年 1月 6日: a number and a sign.
+    // 4月 18日 2003年, 8月 17 08:52, 2005年 1月 6日: numbers, some with a unit sign.
     let month = is_small(first, 12) && has_sign(first);
     if foreign && month && is_small(second, 31) && is_time_or_year(third) {
         return Some(Date { fields: 3, padded: false });
@@ -202,7 +202,7 @@ fn is_month_and_day(text: &[u8]) -> bool {
     text.len() == 5 && text[2] == b'-' && is_digits(&text[..2]) && is_digits(&text[3..])
 }
 
-/// A number from 1 to `most`, with a dot, a comma or a sign behind it.
+/// A number from 1 to `most`, possibly followed by a dot, a comma, both, or a unit sign.
 fn is_small(text: &[u8], most: u32) -> bool {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, rest) = text.split_at(digits);
@@ -212,7 +212,7 @@ fn is_small(text: &[u8], most: u32) -> bool {
     digits.len() <= 2 && (1..=most).contains(&value) && is_rest(rest)
 }
 
-/// Four digits, with a comma or a sign behind them.
+/// Four digits, possibly followed by a dot, a comma, both, or a unit sign.
 fn is_year(text: &[u8]) -> bool {
     text.len() >= 4 && is_digits(&text[..4]) && is_rest(&text[4..])
 }
@@ -221,7 +221,8 @@ fn is_rest(rest: &[u8]) -> bool {
     matches!(rest, b"" | b"." | b"," | b".,") || has_only_sign(rest)
 }
 
-/// What is behind a number is a sign of some other script: a byte that is not ASCII, and up to two more.
+/// Whether the text after a number is a unit sign such as `月`: 1 to 4 bytes, the first of them not ASCII, and
+/// no digits.
 fn has_only_sign(rest: &[u8]) -> bool {
     (1..=4).contains(&rest.len()) && !rest[0].is_ascii() && rest.iter().all(|b| !b.is_ascii_digit())
 }

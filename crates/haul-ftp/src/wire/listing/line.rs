@@ -1,53 +1,53 @@
-//! What a line says, and its fields.
+//! A parsed line of a directory listing, and helpers to split lines into fields and numbers.
 
 use haul_storage::{Entry, EntryKind, RelPath, Timestamp, UNKNOWN_SIZE};
 
-/// What a line says.
+/// One entry of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// The name, or with `MLST` a path of the server's choice.
+    /// The name; with `MLST`, a path in whatever form the server chooses.
     pub name: &'a [u8],
-    /// What it is.
+    /// Its attributes.
     pub found: Found,
 }
 
-/// What is known of something that is there.
+/// Attributes of an existing file or directory, as far as the server reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// File, directory, link or something else.
+    /// File, directory, symbolic link or special file.
     pub kind: EntryKind,
-    /// `None` if the server does not say.
+    /// Size in bytes; `None` if the server does not report it.
     pub size: Option<u64>,
-    /// When it was changed.
+    /// Modification time.
     pub modified: Option<Timestamp>,
-    /// Who may do what with it.
+    /// Permission bits.
     pub mode: Option<u32>,
 }
 
 impl Found {
-    /// Something of which only the kind is known.
+    /// Attributes of which only the kind is known.
     pub const fn of(kind: EntryKind) -> Self {
         Self { kind, size: None, modified: None, mode: None }
     }
 
-    /// Whether it is a directory.
+    /// True for a directory.
     pub fn is_dir(&self) -> bool {
         self.kind == EntryKind::Directory
     }
 
-    /// Whether it is a regular file.
+    /// True for a regular file.
     pub fn is_file(&self) -> bool {
         self.kind == EntryKind::File
     }
 
-    /// As an entry of a storage.
+    /// Converts to a storage entry at `path`.
     pub fn entry(self, path: RelPath) -> Entry {
         let size = if self.is_file() { self.size.unwrap_or(UNKNOWN_SIZE) } else { 0 };
         Entry { modified: self.modified, mode: self.mode, ..Entry::new(path, self.kind, size) }
     }
 }
 
-/// Digits in groups of three: `1,234` or `1.234.567`.
+/// Parses a number with thousands separators: `1,234`, `1.234.567` or `1'234`.
 pub(super) fn grouped(digits: &[u8]) -> Option<u64> {
     let separator = digits.iter().copied().find(|byte| !byte.is_ascii_digit())?;
     let mut groups = digits.split(|byte| *byte == separator);
@@ -64,11 +64,11 @@ pub(super) fn is_digits(text: &[u8]) -> bool {
 
 pub(super) fn number(digits: &[u8]) -> Option<u64> {
     let digits = digits.trim_ascii();
-    // Rust takes a sign for part of a number.
+    // `parse` accepts a leading `+`.
     std::str::from_utf8(digits).ok()?.parse().ok().filter(|_| is_digits(digits))
 }
 
-/// The fields of a line between spaces, each with where it ends.
+/// The space-separated fields of a line, each with its end offset in the line.
 pub(super) fn fields(line: &[u8]) -> impl Iterator<Item = (&[u8], usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Directories of a web server, from the pages that list them.
+//! Lists directories of a web server from its index pages.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use crate::parse::Url;
 use crate::parse::href::Base;
 use crate::parse::index::{self, Index, Listed};
 
-/// Reads the page of a directory. It is in memory as a whole, 32 MiB at most; what a page does not say
-/// exactly is asked for while the entries are taken.
-/// With `keep` the page is kept for the next one who wants it.
+/// Lists a directory from its index page, which is held in memory (32 MiB at most). Files whose exact size the page
+/// does not show are requested by HEAD while the stream is consumed. With `keep`, the page stays cached for the next
+/// listing.
 pub(in super::super) async fn list(
     inner: Arc<Inner>,
     path: &RelPath,
@@ -49,8 +49,8 @@ pub(in super::super) async fn list(
     Ok(stream::iter(refused).chain(entries).boxed())
 }
 
-/// The length that the page of its directory lists for a file now, if there is such a page and that is
-/// exact.
+/// The size of a file according to the current index page of its directory; `None` without such a page, or if the
+/// page shows no exact size.
 pub(in super::super) async fn listed_size(inner: &Inner, path: &RelPath) -> Option<u64> {
     let directory = path.parent()?;
     let page = fetch(inner, &inner.directory_url(&directory)).await.ok()?;
@@ -58,7 +58,7 @@ pub(in super::super) async fn listed_size(inner: &Inner, path: &RelPath) -> Opti
     index.entries.into_iter().find(|listed| listed.name == path.name())?.size
 }
 
-/// What the page of a directory lists.
+/// Parses an index page.
 fn read(inner: &Inner, path: &RelPath, page: &Page) -> Result<Index> {
     let at = |kind| Error::new(kind, "list").at(inner.location.display(path));
     let Page { head: response, body: page } = page;

@@ -1,29 +1,32 @@
-//! A server's identification (RFC 4253, 4.2), without any I/O: the first line that is one of SSH, and what may
-//! come before it.
+//! Parser for a server's identification string (RFC 4253, 4.2), without I/O: the first line that begins with
+//! `SSH-2.0-` or `SSH-1.99-`, and the lines that may precede it.
 
 use bytes::BytesMut;
 
 use super::end::End;
 
-/// The longest line, and all lines that may come before it (RFC 4253, 4.2; OpenSSH takes more of the
-/// latter than anybody sends).
+/// Maximum length of a line, as in OpenSSH (`SSH_MAX_BANNER_LEN`); RFC 4253, 4.2 allows 255 bytes.
 const LONGEST_LINE: usize = 8 << 10;
+/// Maximum total length of the lines before the identification. RFC 4253, 4.2 sets no limit; servers
+/// send far less.
 const PREAMBLE: usize = 64 << 10;
 
-/// What OpenSSH says in place of its identification when it has too many connections.
+/// Lines that OpenSSH sends instead of its identification when it has too many connections.
 const TOO_MANY: [&str; 2] = ["Exceeded MaxStartups", "Not allowed at this time"];
 
-/// How far it was read.
+/// State of the parser: bytes of the lines skipped so far.
 #[derive(Debug, Default)]
 pub struct Identification {
     passed: usize,
 }
 
 impl Identification {
-    /// Takes lines from the front of what came, up to the identification. `None`: it has not come yet.
+    /// Removes lines from the front of `buffer`, up to and including the identification, which is
+    /// returned without its line end. `None` if it has not arrived yet.
     ///
     /// # Errors
-    /// What comes is no SSH, or a server with too many connections.
+    /// [`End::NotSsh`] if the peer does not speak SSH 2 or exceeds a limit; [`End::Farewell`] if the
+    /// server has too many connections.
     pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<String>, End> {
         while let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
             if end > LONGEST_LINE {
@@ -31,7 +34,7 @@ impl Identification {
             }
             let line = buffer.split_to(end + 1);
             let line = String::from_utf8_lossy(&line);
-            // Nothing but the line end: the rest goes into the hash of the key exchange.
+            // Remove only the line end: the rest is part of the exchange hash.
             let line = line.trim_end_matches('\n').trim_end_matches('\r').to_owned();
             if line.starts_with("SSH-2.0-") || line.starts_with("SSH-1.99-") {
                 return Ok(Some(line));
@@ -47,7 +50,7 @@ impl Identification {
         if buffer.len() > LONGEST_LINE { Err(End::NotSsh) } else { Ok(None) }
     }
 
-    /// Whether something came that is no identification.
+    /// True if lines before the identification were received.
     pub const fn has_passed(&self) -> bool {
         self.passed > 0
     }
@@ -62,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_of_ssh_is_taken_without_its_line_end_and_nothing_else() {
+    fn the_first_ssh_line_is_returned_without_its_line_end() {
         for (text, line) in [
             ("SSH-2.0-x\r\n", "SSH-2.0-x"),
             ("SSH-2.0-x \n", "SSH-2.0-x "),

@@ -1,5 +1,5 @@
-//! Known answers: what other implementations compute for given secrets and keys. How they were made is
-//! in `known/`: asyncssh for everything that it has, Go's x/crypto/ssh for the rest.
+//! Known-answer tests: results of other implementations for given secrets and keys. The scripts that
+//! produced them are in `known/`: asyncssh for the algorithms that it has, Go's x/crypto/ssh for the rest.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,7 +13,7 @@ const EXCHANGES: &str = include_str!("known/exchanges.txt");
 const HYBRIDS: &str = include_str!("known/mlkem.txt");
 const PACKETS: &str = include_str!("known/packets.txt");
 
-/// A block of lines `name value`.
+/// One block of `name value` lines; blank lines separate blocks.
 struct Record(HashMap<&'static str, &'static str>);
 
 impl Record {
@@ -38,7 +38,7 @@ impl Record {
     }
 }
 
-/// Reproduces what is in a file; returns the names.
+/// Repeats every key exchange recorded in a file and compares the results; returns the algorithms' names.
 fn exchanges(file: &'static str) -> BTreeSet<&'static str> {
     let mut records = Record::all(file);
     let common = records.next().unwrap();

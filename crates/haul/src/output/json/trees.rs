@@ -1,4 +1,4 @@
-//! Events of `rm`, `du` and `check`.
+//! Events of `rm`, `mv`, `du` and `check`.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use super::event::{DifferenceFields, Event, RemovedFields, UsageFields};
 use super::values::kind_of;
 
 impl<'a> Event<'a> {
-    /// An entry that was removed, or would be.
+    /// An entry that was removed, or would be in a dry run.
     pub(crate) fn removed(entry: &'a Entry, dry_run: bool) -> Self {
         let path = entry.path.as_bytes().into();
         Self::Removed(RemovedFields { path, kind: kind_of(entry), dry_run })
     }
 
-    /// A source that was renamed, or would be.
+    /// A source that `mv` renamed, or would in a dry run.
     pub(crate) fn renamed(location: &str, dry_run: bool) -> Self {
         Self::Renamed { location: location.to_owned(), dry_run }
     }
 
-    /// How a removal ended.
+    /// The summary of `rm`.
     pub(crate) fn removal(removed: &Totals, failed: u64, dry_run: bool) -> Self {
         Self::Removal {
             removed_files: removed.files,
@@ -32,7 +32,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// What a directory holds.
+    /// The totals of a directory (`du`).
     pub(crate) fn measured(name: &'a [u8], totals: &Totals) -> Self {
         Self::Usage(UsageFields {
             path: name.into(),
@@ -44,7 +44,7 @@ impl<'a> Event<'a> {
         })
     }
 
-    /// A name that differs between two trees.
+    /// A path that differs between two trees (`check`).
     pub(crate) fn difference(
         what: &'static str,
         path: &'a RelPath,
@@ -55,7 +55,7 @@ impl<'a> Event<'a> {
         Self::Difference(DifferenceFields { path, what, kind, reason })
     }
 
-    /// How a comparison ended.
+    /// The summary of `check`.
     pub(crate) fn compared(comparison: &Comparison, elapsed: Duration) -> Self {
         Self::Compared {
             same: comparison.same,

@@ -1,4 +1,4 @@
-//! Two storages that fail, stall and reorder, and a driver of them in virtual time.
+//! Drives a [`FileInMotion`] in virtual time, with simulated I/O that fails, stalls and completes out of order.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,39 +25,41 @@ use crate::transfer::motion::blocks::Came;
 use crate::transfer::motion::{FileInMotion, Mode, Reads, Shared};
 use crate::{Auto, EventSink, Job, Settings};
 
-/// Nothing takes so long that does not stand still.
-const ENDLESS: Duration = Duration::from_secs(100_000);
+/// A transfer that takes longer than this in virtual time has stalled.
+const STALLED_AFTER: Duration = Duration::from_secs(100_000);
 
-/// What a file meets.
+/// A transfer of one file, and the faults to inject.
 #[derive(Debug, Clone)]
 pub struct Case {
     pub seed: u64,
     pub size: u64,
     pub mode: Mode,
-    /// Where the holes are.
+    /// Holes in the source.
     pub holes: RangeSet,
-    /// What an earlier run has written.
+    /// Ranges that an earlier run has written.
     pub written: RangeSet,
+    /// Bytes in flight.
     pub window: u64,
+    /// Bytes per second.
     pub bandwidth_limit: Option<u64>,
-    /// Whether there is a link with several lanes.
+    /// Whether the transfer goes over a link with several lanes.
     pub has_lanes: bool,
-    /// Of so many in a hundred reads, writes and copies.
+    /// Percentage of reads, writes and copies that fail.
     pub failing: u64,
-    /// So many in a hundred take so long that all others overtake them.
+    /// Percentage of operations that take up to 3 s instead of 20 ms, so that others overtake them.
     pub late: u64,
-    /// Of so many in a hundred reads no more comes. They have to be taken over.
+    /// Percentage of reads that deliver no more data; another read has to take over their range.
     pub stalling: u64,
-    /// Another file takes all room as soon as this one has begun, and never gives it back.
+    /// Whether another file takes all permits once this one has made progress, and never releases them.
     pub is_starved: bool,
-    /// It is stopped then.
+    /// When to stop the file, after the start.
     pub stops_at: Option<Duration>,
-    /// The write of this byte fails for good.
+    /// Offset of a byte whose write fails with `NoSpace`, which is not retried.
     pub bad_byte: Option<u64>,
 }
 
 impl Case {
-    /// A file of a disk that is copied to another.
+    /// A copy between disks with no faults; 5 % of the operations are late.
     pub fn new(seed: u64, size: u64, reads: Reads) -> Self {
         Self {
             seed,
@@ -88,7 +90,7 @@ impl Case {
         }
     }
 
-    /// Runs it to its end, and checks every step.
+    /// Runs the transfer to its end, and checks every step.
     pub fn run(self) -> Outcome {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_time().start_paused(true).build();
@@ -96,7 +98,7 @@ impl Case {
     }
 }
 
-/// How a file ended.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     pub failure: Option<Error>,
@@ -104,7 +106,7 @@ pub struct Outcome {
     /// Reads that were withdrawn.
     pub taken_over: usize,
     pub retries: usize,
-    /// Bytes that were read, whatever became of them.
+    /// Bytes read, including those that were never written.
     pub read: u64,
 }
 
@@ -130,13 +132,14 @@ pub struct World {
     events: BTreeMap<(Duration, u64), Event>,
     number: u64,
     rooms: Vec<(Asker, BoxFuture<'static, Permit>)>,
-    /// Reads in flight that nothing comes of any more.
+    /// Ids of reads in flight that deliver no more data.
     stalled: Vec<u64>,
-    /// How far the stream of a range has come.
+    /// What each read has still to deliver, by its id.
     streams: HashMap<u64, Range>,
     written: RangeSet,
     hashed: RangeSet,
     recorded: RangeSet,
+    /// Permits that the other file holds, see [`Case::is_starved`].
     others: Vec<Permit>,
     outcome: Outcome,
 }
@@ -217,7 +220,7 @@ impl World {
         let begun = self.flow.now();
         loop {
             let now = self.flow.now();
-            assert!(now < ENDLESS, "it stands still: {:?}", self.case);
+            assert!(now < STALLED_AFTER, "the transfer stalled: {:?}", self.case);
             let action = self.file.poll(now);
             self.withdraw(now);
             match action {
@@ -232,7 +235,7 @@ impl World {
         self.outcome
     }
 
-    /// Lets the next thing happen.
+    /// Grants a permit, or advances the time to the next event or deadline and handles the event.
     async fn wait(&mut self, until: Option<Duration>) {
         let now = self.flow.now();
         for at in 0..self.rooms.len() {
@@ -248,16 +251,16 @@ impl World {
         }
         let next = self.events.first_key_value().map(|((at, _), _)| *at);
         let wake = until.into_iter().chain(next).min();
-        let wake = wake.unwrap_or_else(|| panic!("nothing is waited for: {:?}", self.case));
+        let wake = wake.unwrap_or_else(|| panic!("deadlock, no event is due: {:?}", self.case));
         sleep_until(self.flow.at(wake)).await;
         if let Some(entry) = self.events.first_entry().filter(|entry| entry.key().0 <= wake) {
             let event = entry.remove();
             let now = self.flow.now();
-            self.happen(event, now);
+            self.handle(event, now);
         }
     }
 
-    fn happen(&mut self, event: Event, now: Duration) {
+    fn handle(&mut self, event: Event, now: Duration) {
         match event {
             Event::Came(id, Ok(came)) => {
                 self.outcome.read += came.block.len() as u64;
@@ -289,7 +292,7 @@ impl World {
         }
     }
 
-    /// What is not wanted any more is not waited for.
+    /// Drops permit requests and reads that the file has withdrawn.
     fn withdraw(&mut self, now: Duration) {
         if !self.file.take_withdrew() {
             return;
@@ -308,7 +311,7 @@ impl World {
                 self.outcome.taken_over += 1;
                 self.file.on_withdrawn(id, now);
             } else if key.is_none() && self.file.is_stopped() {
-                // A driver waits for reads that are in flight; they end at last.
+                // A driver waits for the reads in flight to end; this one fails after 60 s.
                 self.stalled.retain(|stalled| *stalled != id);
                 self.after(Duration::from_secs(60), Event::Came(id, Err(unreachable_error())));
             }
@@ -363,11 +366,11 @@ impl World {
         }
         let left = self.streams[&id];
         let left = Range::between(left.start(), left.end().min(self.case.size));
-        assert_eq!(left.start(), range.start(), "what comes is not what is wanted");
+        assert_eq!(left.start(), range.start(), "the stream is at another offset");
         if left.is_empty() {
             return self.soon(Event::End(id));
         }
-        // One range has to be moved before it is known how long one takes.
+        // A stalled read is recognised by how long other ranges took, so some have to be finished.
         let may_stall = self.written.total() > self.case.size / 4;
         if may_stall && self.chance(self.case.stalling) {
             return self.stalled.push(id);
@@ -410,11 +413,7 @@ impl World {
     fn check_end(&mut self) {
         let case = &self.case;
         let in_flight = self.events.values().filter(|event| !matches!(event, Event::Stop)).count();
-        assert_eq!(
-            (in_flight, self.stalled.len()),
-            (0, 0),
-            "it is done and something is in flight"
-        );
+        assert_eq!((in_flight, self.stalled.len()), (0, 0), "done while operations are in flight");
         let all = Range::new(0, case.size);
         let mut passed = self.written.clone();
         if !case.mode.writes_in_order {
@@ -440,7 +439,7 @@ impl World {
         self.others.clear();
         let (in_flight, held) = self.flow.counted();
         let kept = self.file.records.kept();
-        assert_eq!((in_flight, held), (0, kept), "permits are not given back: {case:?}");
+        assert_eq!((in_flight, held), (0, kept), "permits were not released: {case:?}");
     }
 
     fn soon(&mut self, event: Event) {
@@ -474,7 +473,8 @@ fn insert_once(set: &mut RangeSet, range: Range) {
     set.insert(range);
 }
 
-/// What a file holds there: no two places that are near each other have the same.
+/// The bytes of the file in a range, a pattern with a period of 251 bytes: data that is written to a wrong
+/// offset differs, unless it is off by a multiple of 251.
 fn content(range: Range) -> Block {
     const PERIOD: u64 = 251;
     static PATTERN: LazyLock<Bytes> =
@@ -483,6 +483,6 @@ fn content(range: Range) -> Block {
     PATTERN.slice(start..start + range.len() as usize).into()
 }
 
-/// A digest is made of what passes.
+/// The digests to test with.
 pub const DIGESTS: [Option<DigestKind>; 3] =
     [None, Some(DigestKind::Blake3), Some(DigestKind::Sha256)];

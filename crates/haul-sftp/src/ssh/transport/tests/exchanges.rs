@@ -1,11 +1,11 @@
-//! What an attacker on the network, or a server that lies, can try while keys are exchanged.
+//! Key exchange against an attacker on the network, and against a malicious server.
 
 use super::*;
 
-/// Connects to a server that follows a plan; the error, in words.
+/// Connects to a server that follows `plan`, which has to fail. Returns the error message.
 async fn refused(plan: Plan) -> String {
     let (listener, host) = listen().await;
-    // It fails when the client ends the connection.
+    // The server fails when the client closes the connection.
     let server = tokio::spawn(async move { Server::accept_with(&listener, &plan).await });
     let error = host.connect().await.unwrap_err();
     server.abort();
@@ -13,7 +13,7 @@ async fn refused(plan: Plan) -> String {
     error.to_string()
 }
 
-/// Connects to a server that follows a plan and lets everybody in.
+/// Connects to a server that follows `plan` and accepts any login.
 async fn accepted(plan: Plan) -> (SshConnection, Server) {
     let (listener, host) = listen().await;
     let serving = async {
@@ -27,6 +27,7 @@ async fn accepted(plan: Plan) -> (SshConnection, Server) {
     (connected.unwrap(), server)
 }
 
+/// A message whose fields do not matter.
 fn words(number: u8) -> Vec<u8> {
     let mut message = vec![number];
     message.u32(0);
@@ -43,10 +44,10 @@ fn extensions() -> Vec<u8> {
     message
 }
 
-/// CVE-2023-48795: packets that are inserted into the first exchange make up for ones that are dropped
-/// behind it.
+/// CVE-2023-48795 (Terrapin): packets inserted into the first key exchange keep the sequence numbers right when
+/// packets after it are dropped.
 #[tokio::test]
-async fn nothing_can_be_inserted_into_a_strict_first_exchange() {
+async fn a_packet_inserted_into_a_strict_first_key_exchange_is_refused() {
     for number in [message::IGNORE, message::DEBUG, message::UNIMPLEMENTED] {
         let before = Plan { before_offer: vec![words(number)], ..Plan::default() };
         assert!(refused(before).await.contains("not the first packet"), "{number}");
@@ -58,7 +59,7 @@ async fn nothing_can_be_inserted_into_a_strict_first_exchange() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_strict_may_send_what_means_nothing() {
+async fn a_server_without_strict_key_exchange_may_send_ignore_and_debug() {
     let idle = || [message::IGNORE, message::DEBUG].map(words).to_vec();
     let plan = Plan {
         kex: vec!["curve25519-sha256"],
@@ -72,7 +73,7 @@ async fn a_server_that_is_not_strict_may_send_what_means_nothing() {
 }
 
 #[tokio::test]
-async fn extensions_are_not_heard_before_they_are_authenticated() {
+async fn ext_info_during_a_key_exchange_is_refused() {
     for kex in [vec!["curve25519-sha256"], vec!["curve25519-sha256", STRICT]] {
         for (behind_offer, behind_half) in
             [(vec![extensions()], Vec::new()), (Vec::new(), vec![extensions()])]
@@ -84,11 +85,11 @@ async fn extensions_are_not_heard_before_they_are_authenticated() {
 }
 
 #[tokio::test]
-async fn a_first_packet_that_is_dropped_behind_the_exchange_is_missed() {
+async fn a_packet_dropped_after_a_strict_key_exchange_is_detected() {
     let (listener, host) = listen().await;
     let serving = async {
         let mut server = Server::accept(&listener).await;
-        // Somebody on the way takes it out.
+        // An attacker drops EXT_INFO: it is encrypted, which advances the sequence number, but not sent.
         drop(server.sealed(&extensions()));
         server.send(&[message::USERAUTH_SUCCESS]).await;
         server
@@ -98,11 +99,11 @@ async fn a_first_packet_that_is_dropped_behind_the_exchange_is_missed() {
     assert!(error.to_string().contains("MAC"), "{error}");
 }
 
-/// Servers from before 2024 are not strict. haul takes them with every cipher, as OpenSSH does; an
-/// attacker can then drop the first packet of ChaCha20-Poly1305, which hides what signatures the server
-/// takes. GCM counts its packets by itself, and haul prefers it where the processor has AES.
+/// Servers from before 2024 do not support strict key exchange. Like OpenSSH, haul connects to them with any cipher.
+/// With ChaCha20-Poly1305 an attacker can then drop the first packet, EXT_INFO, which hides the signature algorithms
+/// of the server. GCM has a packet counter of its own, and haul prefers it if the processor has AES instructions.
 #[tokio::test]
-async fn without_strict_key_exchange_only_gcm_misses_a_first_packet_that_is_dropped() {
+async fn without_strict_key_exchange_only_gcm_detects_a_dropped_first_packet() {
     for (cipher, is_affected) in [
         ("chacha20-poly1305@openssh.com", true),
         ("aes128-gcm@openssh.com", false),
@@ -130,7 +131,7 @@ async fn without_strict_key_exchange_only_gcm_misses_a_first_packet_that_is_drop
 }
 
 #[tokio::test]
-async fn a_guess_that_is_wrong_is_passed_over_and_nothing_else() {
+async fn exactly_one_wrongly_guessed_packet_is_ignored() {
     let guess = Plan {
         kex: vec!["ecdh-sha2-nistp256", "curve25519-sha256", STRICT],
         guess: true,
@@ -139,22 +140,22 @@ async fn a_guess_that_is_wrong_is_passed_over_and_nothing_else() {
     };
     let (connection, _server) = accepted(guess.clone()).await;
     drop(connection);
-    // The second one is an answer, and none.
+    // The second packet is taken for the reply, which it is not.
     let twice = Plan { behind_offer: vec![vec![message::KEX_REPLY, 1]; 2], ..guess.clone() };
     refused(twice).await;
-    // A message that is no guess does not count as one.
+    // Only a key exchange message counts as a guessed packet.
     let other = Plan { behind_offer: vec![words(message::IGNORE)], ..guess };
     assert!(refused(other).await.contains("during a key exchange"));
 }
 
 #[tokio::test]
-async fn a_server_without_the_private_half_of_its_key_is_refused() {
+async fn a_server_without_the_private_host_key_is_refused() {
     let text = refused(Plan { forged: true, ..Plan::default() }).await;
     assert!(text.contains("does not hold the private key"), "{text}");
 }
 
 #[tokio::test]
-async fn a_key_of_another_type_than_was_agreed_on_is_refused() {
+async fn a_host_key_of_another_type_than_negotiated_is_refused() {
     for kind in ["ssh-rsa", "ssh-dss", "ssh-ed25519-cert-v01@openssh.com", "a\u{1b}[31m"] {
         let mut blob = Vec::new();
         blob.string(kind.as_bytes());
@@ -165,7 +166,7 @@ async fn a_key_of_another_type_than_was_agreed_on_is_refused() {
 }
 
 #[tokio::test]
-async fn a_second_offer_in_the_midst_of_an_exchange_is_refused() {
+async fn a_second_kexinit_during_a_key_exchange_is_refused() {
     let offer = Plan::default().offer();
     for plan in [
         Plan { behind_offer: vec![offer.clone()], ..Plan::default() },
@@ -176,12 +177,12 @@ async fn a_second_offer_in_the_midst_of_an_exchange_is_refused() {
     }
 }
 
-/// Values that make the shared secret one that everybody knows (RFC 8731, 3).
+/// Public values that lead to an all-zero shared secret (RFC 8731, 3).
 #[tokio::test]
 async fn points_of_low_order_are_refused() {
     let mut one = [0; 32];
     one[0] = 1;
-    // Of order 8 (RFC 7748 and djb's list).
+    // A point of order 8 (https://cr.yp.to/ecdh.html#validate).
     let eight = [
         0xe0, 0xeb, 0x7a, 0x7c, 0x3b, 0x41, 0xb8, 0xae, 0x16, 0x56, 0xe3, 0xfa, 0xf1, 0x9f, 0xc4,
         0x6a, 0xda, 0x09, 0x8d, 0xeb, 0x9c, 0x32, 0xb1, 0xfd, 0x86, 0x62, 0x05, 0x16, 0x5f, 0x49,
@@ -194,7 +195,7 @@ async fn points_of_low_order_are_refused() {
 }
 
 #[tokio::test]
-async fn keys_are_exchanged_anew_with_the_same_host_key_only() {
+async fn a_key_re_exchange_requires_the_same_host_key() {
     let (_connection, mut channel, mut server) = pair().await;
     server.send(&data(b"before")).await;
     assert_eq!(channel.incoming.next().await.unwrap().unwrap(), "before");
@@ -204,7 +205,7 @@ async fn keys_are_exchanged_anew_with_the_same_host_key_only() {
     };
     let (read, ()) = tokio::join!(channel.incoming.next(), renewal);
     assert_eq!(read.unwrap().unwrap(), "behind");
-    // Every key would be taken of a host that is not known yet (StrictHostKeyChecking=no).
+    // With StrictHostKeyChecking=no any key of an unknown host would be accepted.
     let swapped = Plan { seed: 8, ..Plan::default() };
     let renewal = tokio::spawn(async move { server.exchange(&swapped).await });
     let error = channel.incoming.next().await.unwrap_err();
@@ -218,9 +219,9 @@ fn data(text: &[u8]) -> Vec<u8> {
     data
 }
 
-/// asyncssh sends what it has while keys are renewed; connections ended in the middle of a download.
+/// asyncssh sends channel data during a key re-exchange; haul closed the connection in the middle of a download.
 #[tokio::test]
-async fn channels_go_on_while_keys_are_renewed() {
+async fn channel_data_is_accepted_during_a_key_re_exchange() {
     let plan = Plan {
         behind_offer: vec![data(b"one "), vec![message::REQUEST_FAILURE]],
         behind_half: vec![data(b"two ")],
@@ -243,7 +244,7 @@ async fn channels_go_on_while_keys_are_renewed() {
 }
 
 #[tokio::test]
-async fn nothing_but_channels_goes_on_while_keys_are_renewed() {
+async fn only_connection_messages_are_accepted_during_a_key_re_exchange() {
     for sneaked in [words(message::USERAUTH_BANNER), extensions(), vec![message::SERVICE_ACCEPT]] {
         for (behind_offer, behind_half) in
             [(vec![sneaked.clone()], Vec::new()), (Vec::new(), vec![sneaked.clone()])]
@@ -259,7 +260,7 @@ async fn nothing_but_channels_goes_on_while_keys_are_renewed() {
 }
 
 #[tokio::test]
-async fn no_channel_is_heard_before_the_first_keys() {
+async fn channel_data_during_the_first_key_exchange_is_refused() {
     for sneaked in [data(b"sneaked in"), vec![message::REQUEST_FAILURE]] {
         for (behind_offer, behind_half) in
             [(vec![sneaked.clone()], Vec::new()), (Vec::new(), vec![sneaked.clone()])]
@@ -271,7 +272,7 @@ async fn no_channel_is_heard_before_the_first_keys() {
 }
 
 #[tokio::test]
-async fn a_second_connection_that_shows_another_key_is_refused() {
+async fn a_second_connection_with_another_host_key_is_refused() {
     let (listener, host) = listen().await;
     let (first, server) = tokio::join!(host.connect(), Server::let_in(&listener));
     drop((first.unwrap(), server));
@@ -283,12 +284,12 @@ async fn a_second_connection_that_shows_another_key_is_refused() {
     assert!(error.to_string().contains("different host key than earlier"), "{error}");
 }
 
-/// Where both sides prefer the same, our half is announced (RFC 4253, 7), and one that has become wrong is
-/// sent once more.
+/// On a later connection haul guesses the algorithms of the first, if it prefers them: it announces that its first
+/// key exchange packet follows (RFC 4253, 7), and sends another one if the guess was wrong.
 #[tokio::test]
-async fn a_guess_of_ours_is_announced_and_sent_again_if_it_was_wrong() {
+async fn a_guessed_packet_is_announced_and_sent_again_if_the_guess_was_wrong() {
     let (listener, host) = listen_preferring(&["KexAlgorithms=curve25519-sha256"]).await;
-    // Behind the cookie and the ten lists.
+    // `first_kex_packet_follows` comes after the cookie and ten name-lists.
     let announced = |offer: &[u8]| {
         let mut reader = Reader::new(&offer[17..]);
         for _ in 0..10 {
