@@ -1,9 +1,12 @@
-//! Commands that are not measured: they succeed, or say why not.
+//! Runs auxiliary commands, which are not measured and must succeed.
 
 use std::io;
 use std::process::{Command, Stdio};
 
-/// Runs a command that has to succeed; returns what it printed. The error has its last words.
+/// Runs a command without standard input and returns its standard output.
+///
+/// # Errors
+/// If the command cannot be started or fails; the message has its standard error.
 pub(crate) fn must_run(command: &mut Command) -> io::Result<Vec<u8>> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -13,6 +16,6 @@ pub(crate) fn must_run(command: &mut Command) -> io::Result<Vec<u8>> {
     if output.status.success() {
         return Ok(output.stdout);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("{name}: {}", said.trim())))
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("{name}: {}", errors.trim())))
 }

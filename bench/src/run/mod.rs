@@ -39,7 +39,8 @@ pub struct Tally {
 /// Runs `scenarios` one after another and appends the records to the results file; `say` prints a line per run.
 ///
 /// # Errors
-/// If a scenario cannot be set up or torn down, or a record cannot be written. A failed run is only counted.
+/// If a record cannot be written, or a scenario's directory cannot be made or removed. Failed runs and servers
+/// that cannot be started are only recorded and counted.
 pub fn run(
     scenarios: &[&Scenario],
     tools: &Tools,

@@ -1,9 +1,9 @@
-//! How many bytes may be on their way.
+//! Flow control of a transfer: limits bytes in flight and bytes in memory.
 //!
-//! Every range needs a [`Permit`] before it is asked for. A permit counts twice: as in flight until
-//! its bytes have arrived (bounded by the window), and as held until they have been written and
-//! hashed (bounded by the memory budget). So a slow link does not make memory grow, and a slow disk
-//! slows the reader. Permits are given in the order in which they were asked for.
+//! Every range needs a [`Permit`] before it is requested. A permit counts twice: as in flight until its
+//! bytes have arrived (bounded by the window), and as held until they have been written and hashed
+//! (bounded by the memory budget). So a slow disk slows the reader instead of filling memory. Permits
+//! are granted in the order of the calls to [`Flow::room`] and [`Flow::acquire`].
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,16 +18,16 @@ use crate::limiter::Limiter;
 use crate::links::Links;
 use crate::window::{Completion, Decision, Limits, Window};
 
-/// Ranges are not made smaller than this to spread the end of a transfer over the lanes.
+/// Smallest range in bytes when the end of a transfer is spread over the lanes.
 const LEAST_RANGE: u64 = 256 << 10;
 
-/// Files, or batches of small ones, in flight between disks: enough to keep every thread busy.
+/// Files, or batches of small files, in flight between disks: enough to keep every thread busy.
 const DISK_FILES: usize = 8;
 
-/// What may wait for a disk however small the window is.
+/// Bytes that may wait for a disk, however small the window is.
 const LEAST_HELD: u64 = 8 << 20;
 
-/// The gate that all ranges of a transfer pass. Shared by all its files.
+/// The flow control of one transfer, shared by all its files.
 #[derive(Debug)]
 pub struct Flow {
     state: Mutex<State>,
@@ -50,9 +50,9 @@ struct State {
 
 #[derive(Debug)]
 enum Pace {
-    /// Between disks there is no link to measure: two stages with a queue between them.
+    /// Disk to disk: no link to measure, but a read and a write stage with a queue in between.
     Disk,
-    /// A link on at least one side.
+    /// At least one side is behind a link: the window is measured.
     Link(Box<Window>),
 }
 
@@ -63,8 +63,8 @@ struct Waiter {
 }
 
 impl Flow {
-    /// The gate for a transfer over `links` (none of them if both sides are disks); `writes`: to one
-    /// of them.
+    /// Flow control for a transfer over `links` (empty if both sides are disks). `writes` is true if the
+    /// destination is behind one of them.
     pub fn new(settings: &Settings, links: Links, writes: bool) -> Arc<Self> {
         let (pace, decision) = if links.is_empty() {
             (Pace::Disk, disk_decision(settings))
@@ -99,24 +99,24 @@ impl Flow {
         flow
     }
 
-    /// Time since the start of the transfer: the window's clock.
+    /// Time since the start of the transfer, the clock of the window.
     pub fn now(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// When it is so long since the start of the transfer; a day from now at the latest.
+    /// The instant that is `time` after the start of the transfer, at most a day from now.
     pub fn at(&self, time: Duration) -> Instant {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         self.started + time.min(self.now() + DAY)
     }
 
-    /// What the window says now.
+    /// The window's current decision.
     pub fn decision(&self) -> Decision {
         self.lock().decision
     }
 
-    /// The best length of the next range when `remaining` bytes of the whole transfer are left:
-    /// shorter towards the end, so that all lanes end together.
+    /// The length in bytes of the next range when `remaining` bytes of the whole transfer are left:
+    /// shorter towards the end, so that all lanes finish together.
     pub fn range_bytes(&self, remaining: u64) -> u64 {
         let mut state = self.lock();
         let lanes = state.decision.lanes.max(1) as u64;
@@ -128,7 +128,7 @@ impl Flow {
             }
         };
         let limit = state.limiter.as_ref().map_or(u64::MAX, Limiter::range_bytes);
-        // While one is written the next has to be on its way.
+        // Leave room for the next ranges to be in flight while one is written.
         let room = match state.pace {
             Pace::Disk => u64::MAX,
             Pace::Link(_) => (state.most_held() / 4).max(LEAST_RANGE),
@@ -136,14 +136,14 @@ impl Flow {
         state.decision.range_bytes.min(share.max(LEAST_RANGE)).min(limit).min(room)
     }
 
-    /// Waits until `bytes` more may be on their way.
+    /// Waits for room for `bytes` more in flight and for the rate limit.
     pub async fn acquire(self: &Arc<Self>, bytes: u64) -> Permit {
         let permit = self.room(bytes).await;
         self.keep_limit(bytes).await;
         permit
     }
 
-    /// Waits until there is room for `bytes` more, whatever the limit of the rate.
+    /// Waits for room for `bytes` more in flight, regardless of the rate limit.
     pub async fn room(self: &Arc<Self>, bytes: u64) -> Permit {
         let mut queued = {
             let mut state = self.lock();
@@ -154,12 +154,12 @@ impl Flow {
             state.waiting.push_back(Waiter { bytes, granted });
             Queued { flow: self, bytes, receiver }
         };
-        // The sender is dropped only after granting, or with the flow that `self` keeps.
+        // The sender is dropped only after the grant, or with the flow, which `self` keeps alive.
         drop((&mut queued.receiver).await);
         self.permit(bytes)
     }
 
-    /// [`Flow::room`], if it need not be waited for.
+    /// Like [`Flow::room`], but returns `None` instead of waiting.
     pub fn try_room(self: &Arc<Self>, bytes: u64) -> Option<Permit> {
         self.try_grant(&mut self.lock(), bytes)
     }
@@ -176,40 +176,40 @@ impl Flow {
         Permit { flow: Arc::clone(self), in_flight: bytes, held: bytes }
     }
 
-    /// Takes `bytes` whether or not there is room: for whoever has something (a lane, a file that is
-    /// being written) that those may be waiting for who have the room.
+    /// Grants `bytes` even without room. For a caller that holds a resource (a lane, a file being
+    /// written) that the holders of all permits may be waiting for (deadlock otherwise).
     pub fn overdraw(self: &Arc<Self>, bytes: u64) -> Permit {
         self.lock().grant(bytes);
         self.permit(bytes)
     }
 
-    /// Waits as long as the limit of the rate wants it for `bytes`.
+    /// Counts `bytes` against the rate limit and waits until they may move.
     pub async fn keep_limit(&self, bytes: u64) {
         if let Some(pause) = self.pay(bytes) {
             sleep(pause).await;
         }
     }
 
-    /// Counts `bytes` against the limit of the rate; how long to wait before they may move, if at all.
+    /// Counts `bytes` against the rate limit; returns how long to wait before they may move, if at all.
     pub fn pay(&self, bytes: u64) -> Option<Duration> {
         let now = self.now();
         let pause = self.lock().limiter.as_mut().map(|limiter| limiter.take(now, bytes));
         pause.filter(|pause| !pause.is_zero())
     }
 
-    /// `bytes` that were counted by [`Flow::pay`] do not move after all.
+    /// Refunds `bytes` that were counted by [`Flow::pay`] but will not move.
     pub fn give_back(&self, bytes: u64) {
         if let Some(limiter) = &mut self.lock().limiter {
             limiter.give_back(bytes);
         }
     }
 
-    /// What may pass at a time because of the limit of the rate.
+    /// Maximum bytes per range under the rate limit; `None` without a limit.
     pub fn limit_bytes(&self) -> Option<u64> {
         self.lock().limiter.as_ref().map(Limiter::range_bytes)
     }
 
-    /// What a lane carries in so many round trips, as it was measured.
+    /// Bytes that a lane delivers in `round_trips` RTTs, from the measured goodput; 0 between disks.
     pub fn bytes_a_lane(&self, round_trips: u32) -> u64 {
         let state = self.lock();
         let Pace::Link(window) = &state.pace else { return 0 };
@@ -218,23 +218,23 @@ impl Flow {
         (lane as f64 * time.as_secs_f64()) as u64
     }
 
-    /// Whether there is a link, with lanes of different speed.
+    /// True if at least one side is behind a link.
     pub fn has_links(&self) -> bool {
         !self.links.is_empty()
     }
 
-    /// Whether there are several lanes, of which one may be slower than the others.
+    /// True if several lanes are open, so that one may be slower than the others.
     pub fn has_lanes(&self) -> bool {
         self.has_links() && self.lock().link.open > 1
     }
 
-    /// Whether a permit for `bytes` would be given at once: a lane is free.
+    /// True if a permit for `bytes` would be granted without waiting.
     pub fn has_room(&self, bytes: u64) -> bool {
         let state = self.lock();
         state.waiting.is_empty() && state.fits(bytes)
     }
 
-    /// Says that a range that was asked for at `issued` has arrived.
+    /// Reports to the window that a range requested at `issued` has arrived.
     pub fn completed(&self, issued: Duration, first_byte: Option<Duration>, bytes: u64) {
         let now = self.now();
         self.with_window(|window| {
@@ -242,13 +242,13 @@ impl Flow {
         });
     }
 
-    /// Says that an operation on the link failed.
+    /// Reports to the window that an operation on the link failed.
     pub fn failed(&self, kind: ErrorKind) {
         let now = self.now();
         self.with_window(|window| window.on_failure(now, kind));
     }
 
-    /// Looks at the link and at the clock; called often enough to follow lanes that open.
+    /// Polls the links' status and the window's timers. Call it often enough to follow lanes as they open.
     pub fn tick(&self) {
         let Some(status) = self.links.status() else { return };
         let now = self.now();
@@ -263,13 +263,13 @@ impl Flow {
         state.link = status;
     }
 
-    /// The link as it was at the last tick, and the most lanes that were ever open.
+    /// The link's status at the last tick, and the largest number of lanes open so far.
     pub fn link(&self) -> (LinkStatus, usize) {
         let state = self.lock();
         (state.link, state.most_lanes)
     }
 
-    /// Bytes in flight, and bytes held.
+    /// Bytes in flight and bytes held.
     #[cfg(test)]
     pub fn counted(&self) -> (u64, u64) {
         let state = self.lock();
@@ -291,7 +291,7 @@ impl Flow {
         }
     }
 
-    /// Takes back what a permit counted; `arrived` of it because the bytes are there.
+    /// Releases the counts of a permit; `arrived` if its bytes were received, not abandoned.
     fn release(&self, in_flight: u64, held: u64, arrived: bool) {
         let now = self.now();
         let mut state = self.lock();
@@ -315,15 +315,15 @@ impl Flow {
 }
 
 impl State {
-    /// One range is always let through, however long it is and however small the window.
+    /// True if `bytes` fit into window and memory. One range always fits, however long it is.
     fn fits(&self, bytes: u64) -> bool {
         let window = self.in_flight == 0 || self.in_flight + bytes <= self.decision.window_bytes;
         let held = self.held == 0 || self.held + bytes <= self.most_held();
         window && held
     }
 
-    /// Between disks the queue is all there is. Behind a link a disk that stutters may fall behind
-    /// by a second window, so that the link need not wait for it; more would only be memory.
+    /// Maximum bytes held. Between disks it is the queue. With a link, a disk that stalls briefly may
+    /// fall behind by a second window without stalling the link; more would only use memory.
     fn most_held(&self) -> u64 {
         let window = self.decision.window_bytes;
         match self.pace {
@@ -345,7 +345,7 @@ impl State {
                 break;
             }
             let Some(waiter) = self.waiting.pop_front() else { break };
-            // Whoever stopped waiting takes nothing.
+            // A waiter that was dropped gets no grant.
             if waiter.granted.send(()).is_ok() {
                 self.grant(bytes);
             }
@@ -353,7 +353,7 @@ impl State {
     }
 }
 
-/// A place in the queue. What was granted to somebody who is gone by then is given back.
+/// A place in the queue. If the waiting task is dropped after the grant, the grant is released.
 struct Queued<'a> {
     flow: &'a Flow,
     bytes: u64,
@@ -363,18 +363,19 @@ struct Queued<'a> {
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
         self.receiver.close();
-        // What was received is not received again.
+        // After a completed `room` this is empty: the grant was received there.
         if self.receiver.try_recv().is_ok() {
             self.flow.release(self.bytes, self.bytes, false);
         }
     }
 }
 
-/// Between disks: a range is a block, or as many small ones as are worth the way to a thread;
-/// `queue_size` of them may be between reading and writing. Blocks that stay in a core's cache from
-/// one stage to the next cost a third of the time of blocks of 1 MiB and more (measured on ext4).
+/// The fixed decision between disks. A range is one block, or several small ones up to 256 KiB to make
+/// the hand-over to a thread worthwhile; `queue_size` ranges may be between reading and writing. Blocks
+/// that stay in a core's cache from one stage to the next take a third of the time of blocks of 1 MiB
+/// and more (measured on ext4).
 fn disk_decision(settings: &Settings) -> Decision {
-    // A block may be as long as 1 GiB; the budget still has to hold several ranges.
+    // A block may be as large as 1 GiB, but the memory budget must hold several ranges.
     let longest = (settings.memory / 8).max(64 << 10);
     let wanted = settings.chunk.fixed().unwrap_or(settings.block_size.max(256 << 10));
     let range_bytes = wanted.clamp(64 << 10, longest).next_multiple_of(64 << 10);
@@ -388,7 +389,7 @@ fn disk_decision(settings: &Settings) -> Decision {
     }
 }
 
-/// The right to have bytes on their way; given back when it is dropped.
+/// Permission for bytes in flight and in memory; dropping it releases both.
 #[derive(Debug)]
 pub struct Permit {
     flow: Arc<Flow>,
@@ -397,7 +398,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// The right to `bytes` of it as a permit of its own.
+    /// Splits off a permit for `bytes`, or for fewer if this one has fewer.
     #[must_use]
     pub fn split(&mut self, bytes: u64) -> Self {
         let (in_flight, held) = (bytes.min(self.in_flight), bytes.min(self.held));
@@ -406,10 +407,10 @@ impl Permit {
         Self { flow: Arc::clone(&self.flow), in_flight, held }
     }
 
-    /// Grows by `bytes` if there is room for them at once.
+    /// Grows by `bytes` if there is room without waiting, and no rate limit.
     pub fn try_grow(&mut self, bytes: u64) {
         let mut state = self.flow.lock();
-        // A limit of the rate is kept by waiting.
+        // A rate limit requires waiting, which this function does not do.
         if state.limiter.is_none() && state.waiting.is_empty() && state.fits(bytes) {
             state.grant(bytes);
             self.in_flight += bytes;
@@ -428,14 +429,14 @@ impl Permit {
         self.held
     }
 
-    /// `bytes` have arrived and are no longer in flight.
+    /// Reports that `bytes` have arrived: they are held, but no longer in flight.
     pub fn arrived(&mut self, bytes: u64) {
         let bytes = bytes.min(self.in_flight);
         self.in_flight -= bytes;
         self.flow.release(bytes, 0, true);
     }
 
-    /// All bytes have been written and hashed.
+    /// Reports that all bytes have been written and hashed, and releases the permit.
     pub fn consumed(mut self) {
         let (in_flight, held) = (self.in_flight, self.held);
         (self.in_flight, self.held) = (0, 0);
@@ -462,7 +463,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_granted_to_somebody_who_is_gone_is_given_back() {
+    async fn a_grant_to_a_dropped_task_is_released() {
         let flow = gate();
         let first = flow.acquire(1 << 20).await;
         let mut second = Box::pin(flow.acquire(512 << 10));
@@ -473,7 +474,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_stopped_waiting_is_in_nobodys_way() {
+    async fn a_dropped_waiter_does_not_block_the_queue() {
         let flow = gate();
         let first = flow.acquire(1 << 20).await;
         let mut second = Box::pin(flow.acquire(512 << 10));
@@ -484,7 +485,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_overdrawn_has_to_be_given_back_before_others_get_something() {
+    async fn overdrawn_bytes_are_released_before_the_next_grant() {
         let flow = gate();
         let first = flow.acquire(1 << 20).await;
         let over = flow.overdraw(256 << 10);

@@ -1,4 +1,4 @@
-//! What destinations keep of modification times, as far as a transfer has found it out.
+//! The resolution and range of modification times at each destination, as learnt during a transfer.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,37 +9,37 @@ use haul_storage::{Entry, KeptTimes, Timestamp};
 use crate::job::NumberedJob;
 use crate::tally::Tally;
 
-/// Steps of clocks that exist: NTFS and SMB, clocks of microseconds and milliseconds, exFAT, ext3 and HFS+, FAT.
+/// Timestamp resolutions in use, in ns: NTFS and SMB, microseconds, milliseconds, exFAT, ext3 and HFS+, FAT.
 const STEPS_NS: [u64; 6] = [100, 1000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000];
 
-/// The longest of these, in seconds.
+/// The coarsest of these, in seconds.
 const STEP_MOST: u64 = 2;
 
-/// Times that every clock has, in seconds: from 1980-01-03 (FAT begins on the 1st, in local time) to
-/// 2038-01-18 (32 bits with a sign end on the 19th).
+/// Times that every file system can store, in seconds since 1970: from 1980-01-03 (FAT begins on the
+/// 1st, in local time) to 2038-01-18 (signed 32 bits end on the 19th).
 const EVERY_CLOCK: std::ops::Range<i64> = 315_705_600..2_147_385_600;
 
-/// Beyond the source's time by this many seconds is tried whether a clock ends before that.
+/// A trial for the end of a clock's range sets a time this many seconds beyond the wanted one.
 const BEYOND: i64 = 86_400;
 
-/// What was found out about the destinations of a transfer.
+/// Time resolution and range of all destinations of a transfer, as far as known.
 #[derive(Debug, Default)]
 pub struct LearntTimes {
     /// By job and, on disks, by file system.
     by_place: Mutex<HashMap<(usize, Option<u64>), Learnt>>,
-    /// Held while a destination is tried: those who wait use the result.
+    /// Held while a destination is probed; tasks that wait for it use the result.
     pub trying: tokio::sync::Mutex<()>,
-    said: AtomicBool,
+    warned: AtomicBool,
 }
 
-/// What is known of one of them.
+/// What is known about the times of one destination.
 #[derive(Debug, Clone, Copy)]
 pub struct Learnt {
-    /// What is kept of times.
+    /// Resolution and range: those declared by the storage, narrowed by probes.
     pub kept: KeptTimes,
-    /// The clock is known to be finer than this step.
+    /// The resolution is known to be finer than this, in ns.
     pub finer_than_ns: u64,
-    /// Between these two the clock is known to have every time.
+    /// Range in which every time is known to be stored.
     pub reaches: (Timestamp, Timestamp),
 }
 
@@ -53,7 +53,8 @@ impl Learnt {
         }
     }
 
-    /// What would explain that `wanted` was set and `found` is there.
+    /// The unknown limitation that would explain why `wanted` was set and `found` is stored; `None` if
+    /// there is none.
     pub fn doubt(&self, wanted: Timestamp, found: Timestamp) -> Option<Doubt> {
         let step = STEPS_NS.into_iter().find(|step| wanted.rounded_down(*step) == found);
         if let Some(step_ns) = step {
@@ -68,19 +69,19 @@ impl Learnt {
     }
 }
 
-/// In what respect a destination may keep less than is known.
+/// A suspected limitation of a destination's times, to be confirmed by a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
-    /// Its clock has this step.
+    /// The resolution is this many ns.
     Step(u64),
-    /// Its clock ends at the time that was found.
+    /// The found time is the latest that it can store.
     Latest,
-    /// Its clock begins there.
+    /// The found time is the earliest that it can store.
     Earliest,
 }
 
 impl Doubt {
-    /// A time that reads as `found` if the doubt is right, and as something else otherwise.
+    /// A time to set that reads back as `found` if the suspicion is right, and as another time otherwise.
     pub fn trial(self, source: Timestamp, wanted: Timestamp, found: Timestamp) -> Timestamp {
         match self {
             Self::Step(step_ns) => {
@@ -96,29 +97,30 @@ impl Doubt {
 }
 
 impl LearntTimes {
-    /// What is known of where `existing` is.
+    /// What is known about the times at the job's destination; on disks, of the file system of `existing`.
     pub fn learnt(&self, job: &NumberedJob, existing: &Entry) -> Learnt {
         let claimed = job.job.destination.capabilities().kept_times;
         let by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
         by_place.get(&place(job, existing)).copied().unwrap_or_else(|| Learnt::new(claimed))
     }
 
-    /// Something was found out of where `existing` is.
+    /// Updates what is known about the times where `existing` is.
     pub fn note(&self, job: &NumberedJob, existing: &Entry, change: impl FnOnce(&mut Learnt)) {
         let claimed = job.job.destination.capabilities().kept_times;
         let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
         change(by_place.entry(place(job, existing)).or_insert_with(|| Learnt::new(claimed)));
     }
 
-    /// What is kept of the time of `existing`, as far as that is known.
+    /// Resolution and range of the times where `existing` is, as far as known.
     pub fn kept(&self, job: &NumberedJob, existing: &Entry) -> KeptTimes {
         self.learnt(job, existing).kept
     }
 
-    /// Says once in a transfer that a time cannot be kept, and what it becomes.
+    /// Warns, once per transfer, that a time cannot be stored and which time replaces it. Differences up to the
+    /// coarsest resolution are not reported.
     pub fn say_lost(&self, tally: &Tally, name: String, time: Timestamp, became: Timestamp) {
         if time.seconds.abs_diff(became.seconds) > STEP_MOST
-            && !self.said.swap(true, Ordering::Relaxed)
+            && !self.warned.swap(true, Ordering::Relaxed)
         {
             let message = format!(
                 "the destination cannot keep its modification time: {} becomes {}; this is reported once",
@@ -130,7 +132,7 @@ impl LearntTimes {
     }
 }
 
-/// Whether some clocks do not have this time, so that it has to be looked at once it is set.
+/// True if some file systems cannot store this time, so that it must be read back after it is set.
 pub const fn is_unusual(time: Timestamp) -> bool {
     time.seconds < EVERY_CLOCK.start || time.seconds >= EVERY_CLOCK.end
 }

@@ -1,4 +1,4 @@
-//! Manifests: what is written is accepted by `sha256sum` and merged with what was there.
+//! Manifests: `sha256sum` and `b3sum` accept them, and new entries are merged into an existing manifest.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 #![expect(clippy::print_stderr, reason = "a test that cannot run says so")]
@@ -17,7 +17,7 @@ use haul_storage::{DigestKind, ErrorKind, Metadata, RelPath, Result, WorkPool};
 const MERGE: FinishOptions =
     FinishOptions { merge: true, beside: true, sync: false, private: false };
 
-/// Names, each of which somebody has got wrong.
+/// Names that need care: blanks, escapes, other line formats, bytes that are not UTF-8.
 const HARD_NAMES: [&[u8]; 19] = [
     b"plain",
     b"dir/below",
@@ -52,7 +52,7 @@ fn pool() -> WorkPool {
     WorkPool::new("manifest-test", 1).unwrap()
 }
 
-/// A storage with a manifest, and where runs of haul put what does not fit in memory.
+/// A storage for a manifest, and a scratch directory for entries that do not fit in memory.
 struct Bench {
     storage: Arc<MemoryStorage>,
     scratch: tempfile::TempDir,
@@ -72,7 +72,7 @@ impl Bench {
         writer.finish(&*self.storage, &path("SHA256SUMS"), MERGE).await
     }
 
-    /// One run that moved these files, each with its own name as content.
+    /// Writes the manifest of a run that transferred these files, each with its own name as content.
     async fn run(&self, names: &[&str]) -> Result<Finished> {
         let mut writer = self.writer();
         for name in names {
@@ -97,7 +97,7 @@ impl Bench {
     }
 }
 
-/// Runs a tool; nothing if it is not on this machine.
+/// Runs a tool; `None` if it is not installed.
 fn tool(name: &str, directory: &Path, arguments: &[&OsStr]) -> Option<std::process::Output> {
     match Command::new(name).current_dir(directory).args(arguments).output() {
         Ok(output) => Some(output),
@@ -110,7 +110,7 @@ fn tool(name: &str, directory: &Path, arguments: &[&OsStr]) -> Option<std::proce
 }
 
 #[tokio::test]
-async fn sha256sum_accepts_what_is_written() {
+async fn sha256sum_accepts_a_manifest() {
     let bench = Bench::new();
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("dir")).unwrap();
@@ -130,13 +130,13 @@ async fn sha256sum_accepts_what_is_written() {
 }
 
 #[tokio::test]
-async fn b3sum_accepts_what_is_written() {
+async fn b3sum_accepts_a_manifest() {
     let bench = Bench::new();
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("dir")).unwrap();
     let base = RelPath::root();
     let mut writer = ManifestWriter::new(DigestKind::Blake3, base, bench.scratch.path(), pool());
-    // b3sum checks no name that is not UTF-8.
+    // b3sum cannot check names that are not UTF-8.
     for name in HARD_NAMES.into_iter().filter(|name| std::str::from_utf8(name).is_ok()) {
         std::fs::write(directory.path().join(OsStr::from_bytes(name)), name).unwrap();
         writer.add(&path(name), &Digest::of(DigestKind::Blake3, name)).unwrap();
@@ -149,7 +149,7 @@ async fn b3sum_accepts_what_is_written() {
 }
 
 #[tokio::test]
-async fn what_sha256sum_writes_is_read() {
+async fn the_output_of_sha256sum_is_parsed() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("dir")).unwrap();
     for name in HARD_NAMES {
@@ -185,7 +185,7 @@ async fn names_are_sorted_by_their_bytes() {
 }
 
 #[tokio::test]
-async fn what_other_runs_listed_is_kept_and_the_same_names_are_replaced() {
+async fn merging_keeps_other_entries_and_replaces_those_of_the_same_name() {
     let bench = Bench::new();
     let old = format!("# by hand\r\n\n{0} *./same\r\n{0}  other\r\n", digest("old"));
     bench.storage.add_file("SHA256SUMS", old);
@@ -196,7 +196,7 @@ async fn what_other_runs_listed_is_kept_and_the_same_names_are_replaced() {
     assert!(bench.text().contains(&format!("{}  same\n", digest("same"))));
     assert!(bench.text().contains(&format!("{}  other\n", digest("old"))));
     assert_eq!(bench.storage.entry("SHA256SUMS").mode, Some(0o640));
-    // The same run again changes nothing.
+    // A second identical run changes nothing.
     let before = bench.text();
     bench.run(&["same", "new"]).await.unwrap();
     assert_eq!(bench.text(), before);
@@ -214,7 +214,7 @@ async fn without_merging_only_this_run_is_listed() {
 }
 
 #[tokio::test]
-async fn removed_files_and_directories_are_taken_off() {
+async fn entries_of_removed_files_and_directories_are_removed() {
     let bench = Bench::new();
     bench.run(&["a", "d", "d-e", "d/a", "d/b/c", "d/b/d", "d.e", "e"]).await.unwrap();
     let mut writer = bench.writer();
@@ -233,7 +233,7 @@ async fn removed_files_and_directories_are_taken_off() {
 }
 
 #[tokio::test]
-async fn a_manifest_that_makes_no_sense_stays_as_it_is() {
+async fn an_invalid_manifest_is_an_error_and_stays_unchanged() {
     let hex = digest("");
     for (line, cause) in [
         ("no digest here".to_owned(), "is not a digest and a name"),
@@ -256,7 +256,7 @@ async fn a_manifest_that_makes_no_sense_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn something_else_under_its_name_is_not_replaced() {
+async fn a_directory_or_link_with_its_name_is_not_replaced() {
     let bench = Bench::new();
     bench.storage.add_dir("SHA256SUMS");
     let error = bench.run(&["new"]).await.unwrap_err();
@@ -269,8 +269,8 @@ async fn something_else_under_its_name_is_not_replaced() {
 }
 
 #[tokio::test]
-async fn whatever_fails_the_old_manifest_stays() {
-    // Each call in turn fails, until a run has fewer calls than that.
+async fn the_old_manifest_survives_any_failed_call() {
+    // Fail the first storage call, then the second, and so on, until a run makes fewer calls.
     for nth in 1.. {
         let bench = Bench::new();
         bench.run(&["old"]).await.unwrap();
@@ -290,7 +290,7 @@ async fn whatever_fails_the_old_manifest_stays() {
 }
 
 #[tokio::test]
-async fn an_existing_manifest_that_changes_meanwhile_is_not_lost() {
+async fn a_manifest_changed_by_another_program_is_not_overwritten() {
     let bench = Bench::new();
     bench.run(&["old"]).await.unwrap();
     bench.storage.faults().on(Operation::Recheck).nth(1).change();
@@ -300,7 +300,7 @@ async fn an_existing_manifest_that_changes_meanwhile_is_not_lost() {
 }
 
 #[tokio::test]
-async fn it_lists_itself_only_in_another_storage() {
+async fn a_manifest_lists_a_file_of_its_own_name_only_in_another_storage() {
     let bench = Bench::new();
     bench.run(&["SHA256SUMS", "a"]).await.unwrap();
     assert_eq!(bench.names().await, ["a"]);
@@ -329,7 +329,7 @@ async fn names_are_relative_to_the_base() {
 }
 
 #[tokio::test]
-async fn a_run_that_moved_nothing_writes_nothing() {
+async fn a_run_without_files_leaves_the_manifest_alone() {
     let bench = Bench::new();
     assert_eq!(bench.run(&[]).await.unwrap(), Finished::default());
     assert!(!bench.storage.exists("SHA256SUMS"));
@@ -339,7 +339,7 @@ async fn a_run_that_moved_nothing_writes_nothing() {
 }
 
 #[tokio::test]
-async fn more_files_than_fit_in_memory_are_sorted_on_disk_and_leave_nothing_there() {
+async fn a_large_manifest_is_sorted_on_disk_without_leaving_files() {
     let bench = Bench::new();
     let name = |number: u32| format!("d{:02}/{:06}", number % 37, number.wrapping_mul(7919));
     let mut writer = bench.writer();
@@ -351,7 +351,7 @@ async fn more_files_than_fit_in_memory_are_sorted_on_disk_and_leave_nothing_ther
     for number in 20_000..60_000 {
         writer.add(&path(name(number)), &digest("new")).unwrap();
     }
-    // Not even while it is in use does it have a name.
+    // Scratch files are unlinked as soon as they are open.
     assert_eq!(std::fs::read_dir(bench.scratch.path()).unwrap().count(), 0);
     let finished = bench.finish(writer).await.unwrap();
     assert_eq!((finished.files, finished.kept), (60_000, 20_000));
@@ -362,7 +362,7 @@ async fn more_files_than_fit_in_memory_are_sorted_on_disk_and_leave_nothing_ther
 }
 
 #[tokio::test]
-async fn a_scratch_directory_that_is_not_there_is_an_error_that_names_it() {
+async fn the_error_for_a_missing_scratch_directory_names_it() {
     let bench = Bench::new();
     let gone = bench.scratch.path().join("gone");
     let mut writer = ManifestWriter::new(DigestKind::Sha256, RelPath::root(), &gone, pool());

@@ -1,6 +1,6 @@
-//! A proxy that waits, for whatever it is, sleeps.
+//! An idle proxy sleeps, in every state.
 //!
-//! It is alone in its process, so that the thread is found by its name.
+//! This is the only test of its process, so that the proxy's thread can be found by name.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
 
-/// How often the thread of the proxy has gone to sleep or was interrupted.
+/// Number of context switches of the proxy's thread, voluntary and involuntary.
 fn switches() -> u64 {
     for task in std::fs::read_dir("/proc/self/task").unwrap() {
         let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
@@ -26,7 +26,7 @@ fn switches() -> u64 {
     panic!("no thread of that name");
 }
 
-/// Time on the processor of the thread of the proxy.
+/// CPU time of the proxy's thread.
 fn time() -> Duration {
     for task in std::fs::read_dir("/proc/self/task").unwrap() {
         let task = task.unwrap().path();
@@ -45,7 +45,7 @@ fn reset(socket: TcpStream) {
 }
 
 #[test]
-fn a_proxy_that_waits_does_not_work() {
+fn an_idle_proxy_sleeps() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let hour = Fault::delay(Duration::from_secs(3600));
     let proxy = FaultProxy::to(server.local_addr().unwrap())
@@ -60,14 +60,14 @@ fn a_proxy_that_waits_does_not_work() {
         .start()
         .unwrap();
     let mut clients = Vec::new();
-    // 8 and 9 have no fault: the one is not read from by the server, the other is silent.
+    // 8 and 9 have no fault: the server does not read from 8, and 9 sends nothing.
     for number in 1..=9_u64 {
         let mut client = TcpStream::connect(proxy.address()).unwrap();
         assert!(proxy.wait_until(|stats| stats.accepted == number, Duration::from_secs(60)));
         match number {
             8 => {
                 client.set_nonblocking(true).unwrap();
-                // Until everybody's buffers are full.
+                // Write until all buffers on the path are full.
                 let mut full = 0;
                 while full < 20 {
                     if client.write(&[0; 65536]).is_err() {
@@ -90,7 +90,7 @@ fn a_proxy_that_waits_does_not_work() {
         assert!(worked < Duration::from_millis(40), "{what}: worked {worked:?}");
     };
     quiet("open");
-    // Ends and resets that cannot be passed on yet.
+    // FINs and resets that cannot be forwarded yet.
     for (number, client) in (1..).zip(clients) {
         match number {
             1 | 2 | 5 => reset(client),
@@ -102,12 +102,12 @@ fn a_proxy_that_waits_does_not_work() {
         }
     }
     quiet("left");
-    // Answers to clients of which some are gone, while that cannot be passed on.
+    // Responses to clients, some of which are gone, while that cannot be forwarded yet.
     server.set_nonblocking(true).unwrap();
     let mut served: Vec<_> = std::iter::from_fn(|| server.accept().ok()).collect();
     assert_eq!(served.len(), 8);
     for (socket, _) in &mut served {
-        // Some of the connections are over.
+        // Some of the connections are closed.
         let _ = socket.write_all(&[0; 1000]);
     }
     quiet("answered");

@@ -1,5 +1,5 @@
-//! Promise 4: nothing below the root leads out of it, with the calls of this system and with the
-//! portable ones.
+//! Promise 4: no path below the root leads out of it, neither with this system's calls (openat2) nor with
+//! the portable ones.
 
 mod common;
 
@@ -14,7 +14,7 @@ use haul_storage::{
 };
 
 #[tokio::test]
-async fn no_operation_goes_through_a_link_in_its_path() {
+async fn no_operation_follows_a_link_in_its_path() {
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("file"), "precious").unwrap();
     fs::create_dir(outside.path().join("dir")).unwrap();
@@ -24,7 +24,7 @@ async fn no_operation_goes_through_a_link_in_its_path() {
     symlink(outside.path(), root.path().join("absolute")).unwrap();
     let up = format!("../../{}", outside.path().file_name().unwrap().to_str().unwrap());
     symlink(up, root.path().join("sub/relative")).unwrap();
-    // Even a link that stays within is not followed: where it leads may change at any time.
+    // A link to a directory below the root is not followed either: its target may change at any time.
     symlink("sub", root.path().join("within")).unwrap();
 
     for storage in both(root.path()) {
@@ -75,7 +75,7 @@ async fn no_operation_goes_through_a_link_in_its_path() {
                 assert_eq!(error.kind(), ErrorKind::NotADirectory, "{operation} {way}: {error}");
                 assert!(error.to_string().contains("is a symbolic link; not followed"), "{error}");
             }
-            // A lock locks nothing rather than something outside.
+            // `lock` may succeed, but fails only with `NotADirectory`; nothing outside is created (see below).
             assert!(
                 !matches!(storage.lock(&path(way)).await, Err(error) if error.kind() != ErrorKind::NotADirectory)
             );
@@ -87,7 +87,7 @@ async fn no_operation_goes_through_a_link_in_its_path() {
 }
 
 #[tokio::test]
-async fn a_link_as_the_last_name_is_itself_and_never_its_target() {
+async fn a_link_as_the_last_component_is_never_followed() {
     for index in 0..2 {
         let outside = tempfile::tempdir().unwrap();
         let victim = outside.path().join("victim");
@@ -123,7 +123,7 @@ async fn a_link_as_the_last_name_is_itself_and_never_its_target() {
 }
 
 #[tokio::test]
-async fn a_planted_part_file_link_is_refused() {
+async fn a_link_in_place_of_the_part_file_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let victim = root.path().join("victim");
     fs::write(&victim, "precious").unwrap();
@@ -140,9 +140,9 @@ async fn a_planted_part_file_link_is_refused() {
     }
 }
 
-/// Kept descriptors must not outlive what they stand for.
+/// Cached directory descriptors must be invalidated when their path refers to another directory.
 #[tokio::test]
-async fn a_directory_that_was_moved_or_replaced_is_not_mistaken_for_the_new_one() {
+async fn a_moved_or_replaced_directory_is_not_confused_with_the_new_one() {
     let root = tempfile::tempdir().unwrap();
     for storage in both(root.path()) {
         for name in ["a", "a/deep"] {
@@ -161,7 +161,7 @@ async fn a_directory_that_was_moved_or_replaced_is_not_mistaken_for_the_new_one(
         let gone = put(&*storage, "a/deep/file", b"x").await.unwrap_err();
         assert_eq!(gone.kind(), ErrorKind::NotFound);
 
-        // Removed and made again behind its back.
+        // Another program removes the directory and creates it anew.
         put(&*storage, "b/deep/other", b"x").await.unwrap();
         fs::remove_dir_all(root.path().join("b/deep")).unwrap();
         fs::create_dir(root.path().join("b/deep")).unwrap();
@@ -173,7 +173,7 @@ async fn a_directory_that_was_moved_or_replaced_is_not_mistaken_for_the_new_one(
 }
 
 #[tokio::test]
-async fn more_directories_than_are_kept_open_work() {
+async fn writing_into_more_directories_than_are_cached_works() {
     let root = tempfile::tempdir().unwrap();
     let storage = common::open(root.path());
     for round in 0..2 {

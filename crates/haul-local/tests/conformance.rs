@@ -1,5 +1,5 @@
-//! The conformance kit over local file systems: that of `TMPDIR`, a tmpfs, the portable calls, odd
-//! block sizes.
+//! The conformance kit on local storage: in `TMPDIR`, on tmpfs, with the portable calls, with extreme block
+//! sizes, and split.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -31,7 +31,7 @@ async fn local_storage_conforms_on_a_tmpfs() {
 }
 
 #[tokio::test]
-async fn the_portable_calls_conform() {
+async fn local_storage_conforms_with_the_portable_calls() {
     let root = tempfile::tempdir().unwrap();
     let options = LocalOptions { portable: true, ..LocalOptions::default() };
     conformance::run_all(open(root.path(), options)).await;
@@ -51,8 +51,8 @@ async fn local_storage_conforms_with_the_largest_blocks_and_one_thread() {
     conformance::run_all(open(root.path(), options)).await;
 }
 
-/// Split files in parts of a length that the kit's sizes go beyond, and one that cuts its blocks at
-/// odd places.
+/// One part length is a power of two below the kit's file sizes, the other one splits blocks at unaligned
+/// offsets.
 #[tokio::test]
 async fn split_storage_conforms() {
     for part in [65_536, 99_991] {
@@ -63,7 +63,7 @@ async fn split_storage_conforms() {
 }
 
 #[tokio::test]
-async fn split_storage_that_has_nothing_to_split_conforms() {
+async fn split_storage_without_files_to_split_conforms() {
     for mode in [SplitMode::Auto, SplitMode::Never] {
         let root = tempfile::tempdir().unwrap();
         let inner = open(root.path(), LocalOptions::default());

@@ -1,4 +1,5 @@
-//! Split files on a real file system: boundaries, resuming, changing form, folders of others.
+//! Split files on a real file system: sizes around part boundaries, resuming, conversion between split and
+//! whole files, and folders that are not split files.
 
 mod common;
 
@@ -23,17 +24,17 @@ fn sized(size: usize) -> CreateOptions {
 }
 
 #[tokio::test]
-async fn files_around_the_borders_of_parts_come_back() {
+async fn files_around_part_boundaries_read_back_unchanged() {
     let cases: [(usize, &[&str]); 9] = [
-        (0, &[]),                            // the empty file is a file
-        (1, &[]),                            // far below
-        (PART - 1, &[]),                     // the longest that nearly fills a part
-        (PART, &[]),                         // exactly as long as is allowed: not split
-        (PART + 1, &["00", "01"]),           // one byte too many: a last part of one byte
-        (2 * PART - 1, &["00", "01"]),       // a last part that is nearly full
+        (0, &[]),                            // empty
+        (1, &[]),                            // far below a part
+        (PART - 1, &[]),                     // one byte less than a part
+        (PART, &[]),                         // exactly one part: not split
+        (PART + 1, &["00", "01"]),           // the smallest split file: a last part of one byte
+        (2 * PART - 1, &["00", "01"]),       // a last part that lacks one byte
         (2 * PART, &["00", "01"]),           // a full last part, and no empty one after it
-        (2 * PART + 1, &["00", "01", "02"]), // the first with a part in the middle
-        (3 * PART, &["00", "01", "02"]),     // the same, full
+        (2 * PART + 1, &["00", "01", "02"]), // the smallest with a middle part
+        (3 * PART, &["00", "01", "02"]),     // three full parts
     ];
     for (size, parts) in cases {
         for whole in [true, false] {
@@ -44,7 +45,7 @@ async fn files_around_the_borders_of_parts_come_back() {
                 put(&*storage, "file", &bytes).await.unwrap();
             } else {
                 let writer = storage.create(&path("file"), &sized(size)).await.unwrap();
-                // Backwards, in blocks that cross borders.
+                // Write backwards, in blocks that cross part boundaries.
                 for (number, piece) in bytes.chunks(700).enumerate().rev() {
                     writer.write_at(number as u64 * 700, block(piece)).await.unwrap();
                 }
@@ -78,7 +79,7 @@ async fn files_around_the_borders_of_parts_come_back() {
 }
 
 #[tokio::test]
-async fn more_than_a_hundred_parts_go_on_with_three_digits() {
+async fn parts_beyond_99_have_three_digits() {
     let root = tempfile::tempdir().unwrap();
     let storage = SplitStorage::new(open(root.path()), SplitMode::Size(10));
     let bytes = pattern(1015);
@@ -90,9 +91,9 @@ async fn more_than_a_hundred_parts_go_on_with_three_digits() {
 }
 
 #[tokio::test]
-async fn a_broken_run_is_continued_whatever_it_had_finished() {
+async fn an_interrupted_upload_resumes_at_any_stage_of_the_commit() {
     let bytes = pattern(3 * PART + 5);
-    // Killed before the commit; in it, with one part named already; just before the last rename.
+    // Killed before the commit; during the commit, with one part renamed; just before the last rename.
     for named in [0, 1, 4] {
         let root = tempfile::tempdir().unwrap();
         let storage = split(root.path());
@@ -121,9 +122,9 @@ async fn a_broken_run_is_continued_whatever_it_had_finished() {
     }
 }
 
-/// Its bytes would lie elsewhere.
+/// With another part length, the bytes of the part files would have other offsets.
 #[tokio::test]
-async fn a_broken_run_with_another_length_of_parts_is_not_continued() {
+async fn a_part_file_with_another_part_length_is_not_resumed() {
     let root = tempfile::tempdir().unwrap();
     let writer = split(root.path()).create(&path("file"), &sized(5000)).await.unwrap();
     writer.write_at(0, block(&pattern(5000))).await.unwrap();
@@ -135,7 +136,7 @@ async fn a_broken_run_with_another_length_of_parts_is_not_continued() {
     assert!(!writer.journal_path().unwrap().exists());
     writer.abort(false).await.unwrap();
     assert_eq!(names(root.path()), [""; 0]);
-    // Nor is one that did not split, or one that did by one that does not.
+    // A part file that is not split is not resumed as a split file.
     let plain = open(root.path());
     let writer = plain.create(&path("file"), &CreateOptions::default()).await.unwrap();
     let busy = split(root.path()).create(&path("file"), &sized(5000)).await.unwrap_err();
@@ -152,7 +153,7 @@ async fn a_broken_run_with_another_length_of_parts_is_not_continued() {
 }
 
 #[tokio::test]
-async fn each_form_takes_the_place_of_the_other() {
+async fn whole_and_split_files_replace_each_other() {
     for whole in [true, false] {
         let root = tempfile::tempdir().unwrap();
         let storage = split(root.path());
@@ -195,9 +196,10 @@ async fn a_real_directory_is_never_replaced() {
     assert_eq!(names(root.path()), ["dir"]);
 }
 
-/// Killed between moving the old one aside and giving the new one its name.
+/// State after a kill between the two renames of a replacement: the old file is moved aside, the new one is
+/// not yet in place.
 #[tokio::test]
-async fn an_old_file_that_was_left_aside_is_put_back() {
+async fn an_old_file_that_was_moved_aside_is_restored() {
     let root = tempfile::tempdir().unwrap();
     let storage = split(root.path());
     put(&*storage, "file", b"old").await.unwrap();
@@ -209,7 +211,7 @@ async fn an_old_file_that_was_left_aside_is_put_back() {
 }
 
 #[tokio::test]
-async fn only_a_folder_of_exactly_that_form_is_a_file() {
+async fn only_a_folder_of_the_exact_form_is_a_split_file() {
     type Parts = &'static [(&'static str, usize)];
     let cases: [(&str, Parts, bool); 9] = [
         ("two parts", &[("00", PART), ("01", 1)], true),
@@ -247,7 +249,7 @@ async fn only_a_folder_of_exactly_that_form_is_a_file() {
     }
 }
 
-/// As another program made it on a FAT drive; sparse here.
+/// The form that other programs use on FAT drives (`PART_BYTES`); the first part is sparse here.
 #[tokio::test]
 async fn a_folder_with_parts_of_4_294_901_760_bytes_is_joined_by_default() {
     let root = tempfile::tempdir().unwrap();
@@ -262,14 +264,14 @@ async fn a_folder_with_parts_of_4_294_901_760_bytes_is_joined_by_default() {
     assert_eq!(found, b"\0\0\0the end");
     let data = reader.next_data(1).await.unwrap().unwrap();
     assert_eq!(data, Range::new(PART_BYTES, 7));
-    // Nothing is split where the file system takes any length.
+    // Files are not split where the file system has no maximum file size.
     assert_eq!(storage.capabilities().max_file_size, None);
     put(&*storage, "other", &pattern(5000)).await.unwrap();
     assert!(root.path().join("other").is_file());
 }
 
 #[tokio::test]
-async fn a_changed_part_is_noticed() {
+async fn a_changed_part_is_detected() {
     let root = tempfile::tempdir().unwrap();
     let storage = split(root.path());
     put(&*storage, "file", &pattern(2500)).await.unwrap();
@@ -283,7 +285,7 @@ async fn a_changed_part_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_split_file_is_renamed_copied_and_set_as_one() {
+async fn rename_copy_and_set_metadata_treat_a_split_file_as_one_file() {
     let root = tempfile::tempdir().unwrap();
     let storage = split(root.path());
     let bytes = pattern(2500);
@@ -307,7 +309,7 @@ async fn a_split_file_is_renamed_copied_and_set_as_one() {
 }
 
 #[tokio::test]
-async fn what_is_never_written_of_a_split_file_reads_as_zeros() {
+async fn unwritten_ranges_of_a_split_file_read_as_zeros() {
     let root = tempfile::tempdir().unwrap();
     let storage = split(root.path());
     let options = CreateOptions { resume: false, size: Some(4500), sparse: true };
@@ -321,7 +323,7 @@ async fn what_is_never_written_of_a_split_file_reads_as_zeros() {
     assert_eq!(content(&*storage, "file").await.unwrap(), expected);
 }
 
-/// More parts than are held open, written round and round.
+/// Writes round-robin to more parts than are held open.
 #[tokio::test]
 async fn many_parts_do_not_use_up_the_descriptors() {
     let root = tempfile::tempdir().unwrap();

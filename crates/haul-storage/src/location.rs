@@ -1,4 +1,4 @@
-//! Where something is, as a user writes it.
+//! Locations: the paths and URLs that a user gives on the command line.
 //!
 //! | form | meaning |
 //! |---|---|
@@ -10,22 +10,20 @@
 //! | `ftp://`, `ftps://` | FTP, FTP over TLS |
 //! | `haul1…[/path]` | a peer's ticket |
 //!
-//! What stands in a URL is percent-decoded; what stands in any other form is taken as it is. The path of a
-//! web URL is kept as written as well, where encoding it anew would give another one: servers may tell
-//! `%2B` from `+`. An encoded `/` (`%2F`) stays encoded, for no file has one in its name. A `?` in
-//! the URL of a web page (`http`, `https`) begins a query, which is kept as written: it can be a
-//! signature over itself. A `#` there begins a fragment, which is left out as every client does. In
-//! all other URLs both are part of the path. A host name with letters beyond ASCII (`bücher.example`) becomes
-//! the name that DNS knows (`xn--bcher-kva.example`), which is what is shown.
+//! URLs are percent-decoded; all other forms are taken literally. The path of a web URL is also stored as
+//! written if re-encoding would change it, because servers may distinguish `%2B` from `+`. An encoded `/`
+//! (`%2F`) stays encoded: no file name contains one. In `http` and `https` URLs, `?` begins a query, stored
+//! as written because it may contain a signature of the URL, and `#` begins a fragment, which is dropped as
+//! in every client. In all other URLs both are part of the path. A non-ASCII host name (`bücher.example`) is
+//! converted to its IDNA form (`xn--bcher-kva.example`), which is also the one displayed.
 //!
-//! A location has one host. An argument with a list of hosts is a [`ManyHosts`], which becomes a
-//! location when one of them is put in.
+//! A location has one host. An argument with a list of hosts is a [`ManyHosts`], which yields a location
+//! per host.
 //!
 //! [`ManyHosts`]: crate::hosts::ManyHosts
 //!
-//! A password in a location is refused: arguments can be read by every user of the machine. No
-//! error repeats what could be one, nor a whole ticket, nor a query, in which signed URLs have their
-//! signatures.
+//! A password in a location is rejected: every user of the machine can read arguments. Error messages never
+//! repeat a possible password, a whole ticket, or a query (signed URLs have their signature there).
 
 mod display;
 mod parse;
@@ -66,17 +64,17 @@ impl Scheme {
         ("webdavs", Self::Davs),
     ];
 
-    /// The scheme as it is written in a location.
+    /// The scheme's name as written in a location.
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, scheme)| *scheme == self).map_or("", |(name, _)| name)
     }
 
-    /// Whether its URLs have a query and a fragment.
+    /// True if URLs of this scheme can have a query and a fragment.
     const fn has_query(self) -> bool {
         matches!(self, Self::Http | Self::Https)
     }
 
-    /// Whether it is spoken by web servers.
+    /// True for HTTP and WebDAV.
     fn is_web(self) -> bool {
         matches!(self, Self::Http | Self::Https | Self::Dav | Self::Davs)
     }
@@ -87,37 +85,37 @@ impl Scheme {
     }
 }
 
-/// Where something is.
+/// The location of a file or directory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Location {
-    /// On a disk of this machine.
+    /// A local path.
     Local(PathBuf),
-    /// On a server.
+    /// A path on a server.
     Remote {
-        /// How to talk to it.
+        /// The protocol.
         scheme: Scheme,
-        /// As whom, if said.
+        /// User name, if given.
         user: Option<String>,
-        /// Host name or address; an IPv6 address is without its brackets.
+        /// Host name or address; an IPv6 address has no brackets.
         host: String,
-        /// Port, if said.
+        /// Port, if given.
         port: Option<u16>,
-        /// Path as written, percent-decoded; for SFTP one without a leading `/` is below the home.
+        /// The path, percent-decoded; for SFTP, a path without a leading `/` is relative to the home directory.
         path: Vec<u8>,
-        /// What follows `?` in the URL of a web page, as written; `None` for all other schemes.
+        /// The query of an `http` or `https` URL, as written; `None` for all other schemes.
         query: Option<String>,
-        /// The path of a web URL as written, where percent-encoding `path` gives another one.
+        /// The path of a web URL as written, if percent-encoding `path` gives a different one.
         written: Option<String>,
     },
-    /// `name:path`: a remote of the configuration, or else an SSH host. Whoever has the
+    /// `name:path`: a remote of the configuration, or else an SSH host. The caller that has the
     /// configuration decides; see [`Location::as_ssh_host`].
     Named {
-        /// What stands before the colon.
+        /// The text before the colon.
         name: String,
-        /// What stands after it.
+        /// The text after the colon.
         path: Vec<u8>,
     },
-    /// What a peer shares.
+    /// A file or directory that a peer shares.
     Peer {
         /// The ticket, `haul1…`.
         ticket: String,
@@ -129,9 +127,9 @@ pub enum Location {
 /// Why an argument is not a location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocationError {
-    /// The argument, without what could be a secret in it.
+    /// The argument, with possible secrets masked.
     text: String,
-    /// Fixed words, so that nothing of the argument can be in them.
+    /// A fixed message, so that it cannot repeat any of the argument.
     cause: &'static str,
 }
 
@@ -144,8 +142,8 @@ impl fmt::Display for LocationError {
 impl std::error::Error for LocationError {}
 
 impl Location {
-    /// Whether it is written with a slash at the end: "what is in it" for a source, "into it" for a
-    /// destination.
+    /// True if the path ends with a slash: for a source the content of the directory, for a destination
+    /// the directory to copy into.
     pub fn has_trailing_slash(&self) -> bool {
         self.path_bytes().ends_with(b"/")
     }
@@ -160,8 +158,8 @@ impl Location {
         if matches!(name, b"." | b"..") { b"" } else { name }
     }
 
-    /// The directory that holds it, and its name there; `None` where it has none: a root, a bare host,
-    /// `..`, a URL with a query.
+    /// Splits into the parent directory and the name in it; `None` for a root, a bare host, `..`, or a
+    /// URL with a query.
     pub fn split_name(&self) -> Option<(Self, Vec<u8>)> {
         let name = self.base_name().to_vec();
         if name.is_empty() {
@@ -174,7 +172,7 @@ impl Location {
         let mut directory = self.clone();
         match &mut directory {
             Self::Local(path) => {
-                // `a/.` and `a/` are `a`, as `file_name` sees them.
+                // `parent` ignores a trailing `/` or `/.`, as `file_name` does.
                 let above = path.parent().filter(|above| !above.as_os_str().is_empty());
                 *path = above.map_or_else(|| PathBuf::from("."), Path::to_owned);
             }
@@ -190,7 +188,7 @@ impl Location {
         Some((directory, name))
     }
 
-    /// The same without slashes at its end; a root keeps its own.
+    /// Removes slashes at the end of the path; a root keeps one.
     #[must_use]
     pub fn without_trailing_slash(mut self) -> Self {
         let trim = |path: &mut Vec<u8>| {
@@ -211,7 +209,7 @@ impl Location {
         self
     }
 
-    /// The path as bytes, as written.
+    /// The path as bytes: as written, or percent-decoded from a URL.
     pub fn path_bytes(&self) -> &[u8] {
         match self {
             Self::Local(path) => path.as_os_str().as_encoded_bytes(),
@@ -219,7 +217,7 @@ impl Location {
         }
     }
 
-    /// The local path, if it is one.
+    /// The path of a local location.
     pub fn as_local(&self) -> Option<&Path> {
         match self {
             Self::Local(path) => Some(path),
@@ -227,7 +225,7 @@ impl Location {
         }
     }
 
-    /// Whether it is on a web server.
+    /// True for HTTP and WebDAV locations.
     pub fn is_web(&self) -> bool {
         matches!(self, Self::Remote { scheme, .. } if scheme.is_web())
     }

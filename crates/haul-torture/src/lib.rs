@@ -1,5 +1,5 @@
-//! The differential torture test: random trees, random mutations and random options of `haul cp` and
-//! `haul sync`, with kills in between, judged by a model of what haul promises and by rsync.
+//! Differential torture test: random trees, mutations and options of `haul cp` and `haul sync`, with kills
+//! in between. Results are checked against a model of haul's specification and against rsync.
 //!
 //! An [`Episode`](episode::Episode) is a seed, a [`Target`](target::Target) and a number of steps. Each
 //! step
@@ -7,12 +7,12 @@
 //! 1. changes the source and the destination ([`grow`]),
 //! 2. runs haul with random [`options`], perhaps killing it a few times ([`run`]),
 //! 3. runs rsync with the options that mean the same, on a copy of the destination,
-//! 4. compares both results ([`compare`]) with what the [`model`] computes from the trees before the
-//!    step ([`tree`]). haul has to match exactly. rsync has to match too, except where the model applied
-//!    a named [`rule`], so that neither the model nor haul can drift away from what users of rsync expect,
+//! 4. compares both results ([`compare`]) with the tree that the [`model`] computes from the trees before
+//!    the step ([`tree`]). haul must match exactly. rsync must match too, except where the model applied
+//!    a named [`rule`], so that neither the model nor haul can drift from what users of rsync expect,
 //! 5. runs haul once more, which must copy nothing.
 //!
-//! Everything random comes from the seed ([`chance`]), except the exact moment at which a kill strikes.
+//! All randomness comes from the seed ([`chance`]), except the exact moment of a kill.
 
 pub mod chance;
 pub mod compare;
@@ -32,7 +32,7 @@ use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
-/// An I/O error that names what was being done and where.
+/// An I/O error whose message names the operation and the path.
 pub(crate) fn at(what: &str, path: &Path, error: &dyn Display) -> io::Error {
     io::Error::other(format!("{what} {}: {error}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! Runs programs: haul, with and without a kill, and rsync.
+//! Runs haul, optionally killing it, and rsync.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -12,41 +12,41 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::at;
 use crate::model::Runner;
 
-/// No run takes as long, not even on a slow machine; one that does hangs.
+/// Timeout of a run: even on a slow machine no run takes this long unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How a run is ended before its time.
+/// A signal sent to a program while it runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Kill {
-    /// What is sent.
+    /// The signal.
     pub signal: Signal,
-    /// When, after the start.
+    /// Time after the start.
     pub after: Duration,
 }
 
-/// Where programs keep what they print, and which haul is meant.
+/// The haul executable under test, and the directory for the programs' files.
 #[derive(Debug)]
 pub struct Programs {
-    /// The haul that is tested.
+    /// The haul executable under test.
     pub haul: PathBuf,
-    /// A directory for homes and output.
+    /// Directory for home directories and captured output.
     pub home: PathBuf,
 }
 
-/// How a program ended.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Ran {
-    /// The command, to be pasted into a shell.
+    /// The command line, quoted for a shell.
     pub line: String,
     /// Its exit status; `None` if a signal ended it.
     pub status: Option<i32>,
-    /// It hung, and was ended.
+    /// True if it was killed after the timeout.
     pub hung: bool,
-    /// What it printed.
+    /// Its standard output.
     pub output: String,
-    /// What it printed as errors.
+    /// Its standard error.
     pub errors: String,
-    /// How long it took.
+    /// Duration of the run.
     pub elapsed: Duration,
 }
 
@@ -116,7 +116,7 @@ impl Programs {
             let elapsed = started.elapsed();
             if let Some(due) = kill.filter(|kill| elapsed >= kill.after) {
                 if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
-                    // It may have ended just now.
+                    // The process may have ended just now.
                     let _ = kill_process(pid, due.signal);
                 }
                 kill = None;
@@ -141,13 +141,13 @@ impl Programs {
 }
 
 impl Ran {
-    /// The last object that haul printed: its summary.
+    /// The summary, the last JSON object that haul printed.
     pub fn summary(&self) -> Option<serde_json::Value> {
         let last = serde_json::from_str::<serde_json::Value>(self.output.lines().last()?).ok()?;
         (last["event"] == "summary").then_some(last)
     }
 
-    /// The files about which haul says that it did something.
+    /// The files that haul reported as changed, each as "action path".
     pub fn changes(&self) -> Vec<String> {
         self.output
             .lines()
@@ -157,7 +157,7 @@ impl Ran {
             .collect()
     }
 
-    /// The errors among the objects that haul printed.
+    /// The error and retry events that haul printed.
     pub fn error_events(&self) -> Vec<&str> {
         let is_error = |line: &&str| {
             line.starts_with("{\"event\":\"error\"") || line.starts_with("{\"event\":\"retry\"")
@@ -165,7 +165,7 @@ impl Ran {
         self.output.lines().filter(is_error).collect()
     }
 
-    /// How it ended, in words.
+    /// How the program ended, for messages.
     pub fn ended(&self) -> String {
         match (self.hung, self.status) {
             (true, _) => format!("hung for {} s", PATIENCE.as_secs()),
@@ -175,7 +175,7 @@ impl Ran {
     }
 }
 
-/// Words as a shell reads them.
+/// Joins words to a command line, quoted for a shell.
 fn line(words: &[OsString]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }

@@ -1,18 +1,18 @@
-//! The hosts that are served now, each on a numbered seat, so that a set of them is one number.
+//! Numbered seats for the hosts being served, so that a set of hosts is one 128-bit mask.
 
 use std::time::Duration;
 
 use super::pace::{Pace, Patience};
 
-/// The most hosts that are served at once.
+/// Maximum number of hosts served at once.
 pub const MOST_SEATS: usize = u128::BITS as usize;
 
-/// A set of seats.
+/// A set of seats, as a bit mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SeatSet(u128);
 
 impl SeatSet {
-    /// One seat.
+    /// The set with only this seat.
     pub const fn of(seat: usize) -> Self {
         Self(1 << seat)
     }
@@ -22,34 +22,34 @@ impl SeatSet {
         self.0 |= 1 << seat;
     }
 
-    /// Takes a seat out.
+    /// Removes a seat.
     pub const fn remove(&mut self, seat: usize) {
         self.0 &= !(1 << seat);
     }
 
-    /// Whether a seat is in it.
+    /// True if the set contains the seat.
     pub const fn contains(self, seat: usize) -> bool {
         self.0 & (1 << seat) != 0
     }
 
-    /// What is in it and not in `other`.
+    /// The seats in this set that are not in `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether no seat is in it.
+    /// True if the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The seats, in order.
+    /// The seats in ascending order.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         (0..MOST_SEATS).filter(move |seat| self.contains(*seat))
     }
 }
 
-/// Who is served now.
+/// The hosts being served, by seat. Times are since the fan began.
 #[derive(Debug, Default)]
 pub struct Seats {
     taken: SeatSet,
@@ -63,7 +63,7 @@ struct Seated {
 }
 
 impl Seats {
-    /// A free seat; `None` if all are taken.
+    /// Assigns the lowest free seat; `None` if all are taken.
     pub fn take(&mut self, now: Duration) -> Option<usize> {
         let seat = (0..MOST_SEATS).find(|seat| !self.taken.contains(*seat))?;
         if self.hosts.len() <= seat {
@@ -74,7 +74,7 @@ impl Seats {
         Some(seat)
     }
 
-    /// Nobody sits there any longer.
+    /// Frees a seat.
     pub fn leave(&mut self, seat: usize) {
         self.taken.remove(seat);
         if let Some(host) = self.hosts.get_mut(seat) {
@@ -82,19 +82,19 @@ impl Seats {
         }
     }
 
-    /// The seats that are taken.
+    /// The set of taken seats.
     pub const fn taken(&self) -> SeatSet {
         self.taken
     }
 
-    /// A host was given so many bytes of a file.
+    /// Records that the host on `seat` received `bytes` of a file.
     pub fn gave(&mut self, seat: usize, bytes: u64, now: Duration) {
         if let Some(Some(host)) = self.hosts.get_mut(seat) {
             host.pace.given(bytes, now);
         }
     }
 
-    /// Whether a host is getting on about as fast as the one on `ahead`.
+    /// True if the host on `seat` receives data about as fast as the one on `ahead`.
     pub fn is_near(&self, seat: usize, ahead: usize, now: Duration) -> bool {
         let pace = |seat: usize| Some(self.hosts.get(seat)?.as_ref()?.pace);
         match (pace(seat), pace(ahead)) {
@@ -103,7 +103,7 @@ impl Seats {
         }
     }
 
-    /// The patience of a host.
+    /// How long the host on `seat` may still wait for others.
     pub fn patience(&mut self, seat: usize) -> Option<&mut Patience> {
         self.hosts.get_mut(seat)?.as_mut().map(|host| &mut host.patience)
     }

@@ -1,4 +1,4 @@
-//! Opens both ends of a large file, and finds out what an earlier run has left.
+//! Opens source and part file of a large file, and loads the state of an earlier run from its journal.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,42 +15,46 @@ use crate::journal::{Journal, Loaded};
 use crate::plan::Item;
 use crate::ranges::RangeSet;
 
-/// A shorter file is not worth a journal: starting and removing one costs about as much as writing
-/// 100 KiB.
+/// File size (bytes) from which a journal pays with a large window: creating and removing one costs about
+/// as much as writing 100 KiB.
 const JOURNAL_FROM: u64 = 2 << 20;
-/// No shorter file has a journal, however small the window is.
+/// Smallest file size (bytes) with a journal, however small the window is.
 const JOURNAL_LEAST: u64 = 64 << 10;
 
-/// Both ends of a file, and what is done of it.
+/// An opened source and part file, and the ranges already transferred.
 pub struct Opened {
     /// The source.
     pub reader: Arc<dyn ReadAt>,
     /// The part file.
     pub writer: Arc<dyn WriteAt>,
-    /// Which version of the source.
+    /// The version of the source.
     pub identity: Identity,
-    /// What an earlier run has put into the part file.
+    /// The ranges of the part file that an earlier run has written.
     pub written: RangeSet,
-    /// The journal, if the file is long enough for one and there is a place for it.
+    /// The journal, if the file is long enough for one and the destination has a path for it.
     pub journal: Option<Journal>,
-    /// Where the journal is.
+    /// Path of the journal.
     pub journal_path: Option<PathBuf>,
 }
 
-/// Opens the part file for a source. A part file that cannot be continued is started anew, and why is
-/// said.
+/// Opens the part file for a source. A part file that cannot be resumed is started over, with a warning
+/// that gives the reason.
+///
+/// # Errors
+/// If the source's size is not the listed one, the part file cannot be created, or the journal cannot
+/// be started.
 pub async fn open(context: &Context, item: &Item, reader: Arc<dyn ReadAt>) -> Result<Opened> {
     let identity = reader.identity().clone();
     listed::check(item, identity.size)?;
     if identity.size == UNKNOWN_SIZE {
-        // It has no ranges and no journal.
+        // A source of unknown size has no ranges and no journal.
         let writer = create(item, &CreateOptions::default()).await?;
         let (written, journal, journal_path) = (RangeSet::new(), None, None);
         return Ok(Opened { reader, writer, identity, written, journal, journal_path });
     }
     let journal_from = journal_from(context);
     let has_journal = identity.size >= journal_from && identity.tells_versions_apart();
-    // Looked for also where it cannot be continued, so that this is said.
+    // Also look for a part file that cannot be resumed, to warn about it.
     let resume = context.settings.resume && identity.size >= journal_from;
     let first_data = reader.next_data(0).await?;
     let sparse = first_data.is_none_or(|data| data.len() < identity.size);
@@ -59,14 +63,14 @@ pub async fn open(context: &Context, item: &Item, reader: Arc<dyn ReadAt>) -> Re
     let journal_path = writer.journal_path().filter(|_| has_journal);
     let journal_path = journal_path.map(ToOwned::to_owned);
     if writer.resumed() && journal_path.is_none() {
-        // Nothing says what of it is data.
+        // Without a journal the ranges written so far are unknown.
         drop(writer);
         writer = create(item, &CreateOptions { resume: false, ..options.clone() }).await?;
     }
     let mut written = RangeSet::new();
     if writer.resumed() {
         let found = match &journal_path {
-            Some(path) => earlier(context, item, &identity, &*writer, path.clone()).await?,
+            Some(path) => load_ranges(context, item, &identity, &*writer, path.clone()).await?,
             None if has_journal => Ok(RangeSet::new()),
             None => {
                 Err("the source reports neither a time nor a tag that tells its versions apart"
@@ -79,15 +83,15 @@ pub async fn open(context: &Context, item: &Item, reader: Arc<dyn ReadAt>) -> Re
                 let name = item.job.destination_name(&item.destination);
                 let message = format!("its partial file cannot be resumed: {why}; starting over");
                 context.tally.warn(name, message);
-                // What is in the part file would show through the holes of the source.
+                // Old bytes of the part file would show through holes of the source.
                 drop(writer);
                 writer = create(item, &CreateOptions { resume: false, ..options }).await?;
             }
         }
     }
     if Reads::from(item.job.job.source.capabilities(), &*reader) == Reads::Whole {
-        // What is read from the start passes everything behind the first gap anyway, and a second gap
-        // would be another pass.
+        // Such a source is read from the start, past everything behind the first gap anyway; a second
+        // gap would need another pass.
         let first = written.iter().next().filter(|first| first.start() == 0);
         written.remove(Range::between(first.map_or(0, Range::end), u64::MAX));
     }
@@ -95,7 +99,7 @@ pub async fn open(context: &Context, item: &Item, reader: Arc<dyn ReadAt>) -> Re
         Some(path) => match start_journal(context, item, &identity, &written, path.clone()).await {
             Ok(journal) => Some(journal),
             Err(error) => {
-                // Nothing is in it that a later run could use. The first error is the one to report.
+                // The part file has nothing to resume. The error to report is the first one.
                 if written.is_empty() {
                     drop(writer.abort(false).await);
                 }
@@ -107,26 +111,28 @@ pub async fn open(context: &Context, item: &Item, reader: Arc<dyn ReadAt>) -> Re
     Ok(Opened { reader, writer, identity, written, journal, journal_path })
 }
 
-/// The length from which a file has a journal. Shorter ones keep their permits until they have their
-/// name, and all that are open at once have to fit into the window.
+/// The file size in bytes from which a file has a journal: a quarter of the window, 64 KiB to 2 MiB.
+/// Shorter files hold their permits until the commit, so all that are open at once must fit into the
+/// window.
 pub fn journal_from(context: &Context) -> u64 {
     (context.flow.decision().window_bytes / 4).clamp(JOURNAL_LEAST, JOURNAL_FROM)
 }
 
-/// Starts a part file.
+/// Creates or resumes a part file.
 async fn create(item: &Item, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
     let created = item.job.job.destination.create(&item.destination, options).await;
     created.map_err(|error| {
         let error = error.at(item.job.destination_name(&item.destination));
-        // On a disk that is another run of haul at the same work: waiting for it helps nobody.
+        // On a disk the part file is locked by another run of haul that copies the same file, so a retry
+        // is pointless.
         let another_run = error.kind() == ErrorKind::Busy
             && item.job.job.destination.capabilities().medium == Medium::Disk;
         if another_run { error.with_retry(Retry::Never) } else { error }
     })
 }
 
-/// The ranges that the journal vouches for, or why it cannot be used.
-async fn earlier(
+/// The ranges that the journal records as written, or (inner `Err`) why it cannot be used.
+async fn load_ranges(
     context: &Context,
     item: &Item,
     identity: &Identity,
@@ -145,8 +151,8 @@ async fn earlier(
     };
     let length = writer.reopen(false).await?.identity().size;
     if item.job.job.destination.capabilities().writes == Writes::InOrder {
-        // What was on its way when the connection broke is in the journal and not in the part file;
-        // what is there came in order.
+        // Bytes in flight when the connection broke are in the journal but not in the part file, which
+        // is complete up to its length.
         ranges.remove(Range::between(length, u64::MAX));
     }
     match ranges.iter().last() {

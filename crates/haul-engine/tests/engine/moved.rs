@@ -1,4 +1,4 @@
-//! `remove_source`: what is removed from the source, and what stays.
+//! `remove_source`: which files are removed from the source, and which stay.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ fn moving() -> Settings {
     Settings { remove_source: true, retries: 0, retry_pause, ..Settings::default() }
 }
 
-/// Gives a file of the destination the time of the source.
+/// Sets the modification time of a destination file to that of the source file.
 async fn same_time(source: &MemoryStorage, destination: &MemoryStorage, name: &str) {
     let modified = source.stat(&path(name)).await.unwrap().modified;
     let metadata = Metadata { modified, ..Metadata::default() };
     destination.set_metadata(&path(name), &metadata).await.unwrap();
 }
 
-/// Files that go whole, in ranges, and as one stream.
+/// Sizes of files that are transferred whole, in ranges, and as one stream.
 const SIZES: [u64; 3] = [5, 300 << 10, 5 << 20];
 
 #[tokio::test]
@@ -46,13 +46,13 @@ async fn a_file_that_changed_after_it_was_copied_stays() {
     for size in SIZES {
         let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
         source.add_pattern_file("f", size, 1);
-        // Events are sent while the transfer waits for them.
+        // The transfer waits for the sink, so the source changes before it would be removed.
         let changes = Arc::clone(&source);
         let failures = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let heard = Arc::clone(&failures);
+        let reported = Arc::clone(&failures);
         let sink = EventSink::new(move |event| match event {
             Event::File(_) => changes.add_file("f", "newer"),
-            Event::Failed(error) => heard.lock().unwrap().push(error),
+            Event::Failed(error) => reported.lock().unwrap().push(error),
             _ => {}
         });
         let jobs = vec![job(&source, &destination)];
@@ -66,13 +66,13 @@ async fn a_file_that_changed_after_it_was_copied_stays() {
     }
 }
 
-/// The copy is gone as soon as the source has another name.
+/// Source and destination are the same file, so the copy disappears when the source is renamed.
 #[tokio::test]
 async fn a_file_that_is_its_own_copy_gets_its_name_back() {
     for size in SIZES {
         let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
         source.add_pattern_file("f", size, 1);
-        // The first look is whether something is there already.
+        // The first stat checks for an existing file; the second one looks for the copy.
         destination.faults().on(Operation::Stat).path("f").nth(2).fail(ErrorKind::NotFound);
         let outcome = run(job(&source, &destination), moving()).await;
         let cause = outcome.failures()[0].cause();
@@ -83,7 +83,7 @@ async fn a_file_that_is_its_own_copy_gets_its_name_back() {
 }
 
 #[tokio::test]
-async fn a_source_that_cannot_get_its_name_back_is_named() {
+async fn a_source_left_under_a_temporary_name_is_reported_with_that_name() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     source.add_file("f", "f");
     destination.faults().on(Operation::Stat).path("f").nth(2).fail(ErrorKind::NotFound);
@@ -96,7 +96,7 @@ async fn a_source_that_cannot_get_its_name_back_is_named() {
 }
 
 #[tokio::test]
-async fn what_the_destination_keeps_stays_at_the_source() {
+async fn a_skipped_file_stays_at_the_source() {
     for overwrite in [Overwrite::Never, Overwrite::Newer] {
         let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
         source.add_file("f", "ours");
@@ -109,9 +109,9 @@ async fn what_the_destination_keeps_stays_at_the_source() {
     }
 }
 
-/// The same size and time say nothing of the content.
+/// Equal size and time do not prove equal content.
 #[tokio::test]
-async fn what_is_there_already_is_compared_before_its_source_is_removed() {
+async fn an_existing_copy_is_compared_before_its_source_is_removed() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     for name in ["same", "other"] {
         source.add_file(name, "12345");

@@ -1,4 +1,4 @@
-//! `--bwlimit`: the rate is the limit, whatever the files and the storages are like. In virtual time.
+//! `--bwlimit`: the transfer rate is within 3 % of the limit for all file sizes and storages. In virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use haul_engine::Settings;
 use haul_storage::memory::{Builder, MemoryStorage, SimulatedLink};
 use haul_storage::{Capabilities, Writes};
 
-/// How a storage can be like.
+/// A kind of storage: its name, whether it is behind a link, and its capabilities.
 type Kind = (&'static str, bool, fn(&mut Capabilities));
 
 const KINDS: [Kind; 6] = [
@@ -43,7 +43,7 @@ async fn check(
     assert!((0.97..1.03).contains(&share), "{name}, {limit} bytes/s: {share:.3} of it");
 }
 
-/// So many bytes that connecting and the last answer do not count.
+/// Bytes for 30 s at the limit, so that connecting and the last response do not matter.
 fn bytes(limit: u64) -> u64 {
     limit * 30
 }
@@ -51,7 +51,7 @@ fn bytes(limit: u64) -> u64 {
 const LIMITS: [u64; 4] = [10 << 10, 300 << 10, 500 << 10, 1_234_567];
 
 #[tokio::test(start_paused = true)]
-async fn a_large_file_keeps_the_limit() {
+async fn the_rate_of_a_large_file_is_the_limit() {
     for limit in LIMITS {
         for kind in KINDS {
             let (far, near) = (storage(kind), storage(KINDS[0]));
@@ -67,13 +67,13 @@ async fn a_large_file_keeps_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn small_files_keep_the_limit_too() {
+async fn the_rate_of_small_files_is_the_limit() {
     for limit in [10 << 10, 300 << 10, 1_234_567] {
         for kind in KINDS {
             let (far, near) = (storage(kind), storage(KINDS[0]));
             let length = bytes(limit) / 50;
             for at in 0..50 {
-                // Of many lengths, with the same sum.
+                // Different lengths with about the same sum.
                 let more = (at % 10) * length / 10;
                 near.add_pattern_file(format!("{at:02}"), length / 2 + more, at);
             }

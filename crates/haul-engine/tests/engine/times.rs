@@ -1,5 +1,5 @@
-//! Destinations whose clocks are coarser or shorter than they declare: a rerun copies nothing, and a source that
-//! did change is copied all the same.
+//! Destinations whose timestamps have a coarser resolution or a smaller range than they declare: a rerun copies
+//! nothing, but a changed source is still copied.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn set(storage: &MemoryStorage, name: &str, seconds: i64, nanos: u32) {
     storage.set(name, &Metadata { modified, ..Metadata::default() });
 }
 
-/// Times at every border of the clocks that exist.
+/// Times at the limits of common timestamp formats.
 const TIMES: [(i64, u32); 10] = [
     (-3_000_000_000, 1),
     (-1, 999_999_999),
@@ -37,7 +37,7 @@ const TIMES: [(i64, u32); 10] = [
 ];
 
 #[tokio::test]
-async fn a_rerun_copies_nothing_to_a_clock_that_keeps_less_than_is_known() {
+async fn a_rerun_copies_nothing_to_a_clock_coarser_or_shorter_than_declared() {
     let bounded = |step_ns, first, last| KeptTimes { step_ns, ..KeptTimes::seconds(first, last) };
     for times in [
         KeptTimes::ALL,
@@ -70,9 +70,8 @@ async fn a_rerun_copies_nothing_to_a_clock_that_keeps_less_than_is_known() {
 }
 
 #[tokio::test]
-async fn a_version_whose_time_a_coarser_clock_would_not_tell_apart_is_copied_to_a_fine_clock() {
-    // The old version's time is what a clock of a second, of two seconds, of 100 ns, or of 32 bits would make of
-    // the new one's.
+async fn a_version_that_only_a_fine_clock_distinguishes_is_copied() {
+    // The old version's time is the new one's, rounded to one second, two seconds or 100 ns, or limited to 32 bits.
     let rounded = [
         ((1_700_000_001, 5), (1_700_000_001, 0)),
         ((1_700_000_001, 5), (1_700_000_000, 0)),
@@ -93,7 +92,7 @@ async fn a_version_whose_time_a_coarser_clock_would_not_tell_apart_is_copied_to_
 }
 
 #[tokio::test]
-async fn a_file_that_was_tried_and_cannot_be_replaced_has_its_old_time() {
+async fn a_file_that_cannot_be_replaced_keeps_its_old_time() {
     let (source, destination) = (MemoryStorage::new(), keeping(KeptTimes::ALL));
     source.add_file("f", "new");
     destination.add_file("f", "old");
@@ -124,9 +123,10 @@ async fn a_time_that_cannot_be_kept_is_reported_once() {
     }
 }
 
-/// Over SFTP a file of two names seemed newer than it is while the clock was tried on it under its other name.
+/// Regression: the probe of the clock changed the time of a destination file, so over SFTP a file with two hard
+/// links looked newer under its other name. The probe must use a file of its own.
 #[tokio::test]
-async fn a_file_keeps_its_time_while_the_clock_is_tried() {
+async fn a_file_keeps_its_time_while_the_clock_is_probed() {
     let (source, destination) = (MemoryStorage::new(), keeping(KeptTimes::in_steps_of(100)));
     source.add_file("f", "x");
     set(&source, "f", 1_700_000_001, 5);
@@ -144,9 +144,9 @@ async fn a_file_keeps_its_time_while_the_clock_is_tried() {
     assert_eq!(destination.paths(), ["f"]);
 }
 
-/// The times of a copy were learnt only where times are kept, so a run that keeps none copied all again.
+/// Regression: the clock was probed only when times are preserved, so a run without `times` copied all files again.
 #[tokio::test]
-async fn the_clock_is_found_out_also_where_times_are_not_kept() {
+async fn the_clock_is_probed_even_if_times_are_not_preserved() {
     let (source, destination) =
         (MemoryStorage::new(), keeping(KeptTimes::in_steps_of(1_000_000_000)));
     source.add_file("f", "x");

@@ -1,4 +1,4 @@
-//! Measuring, removing and comparing trees.
+//! Operations on trees: measuring, removing, and detecting that two paths are one directory.
 
 use haul_engine::Cancel;
 use haul_engine::tree::{
@@ -12,7 +12,7 @@ fn path(text: &str) -> RelPath {
 }
 
 #[tokio::test]
-async fn a_directory_is_measured_with_everything_below_it() {
+async fn totals_of_a_directory_include_everything_below_it() {
     let storage = MemoryStorage::new();
     for at in 0..300 {
         storage.add_file(format!("top/many/{at}"), "1");
@@ -46,7 +46,7 @@ async fn a_directory_is_measured_with_everything_below_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_removed_stays_with_its_directories_and_the_rest_goes() {
+async fn a_file_that_cannot_be_removed_stays_and_the_rest_is_removed() {
     let storage = MemoryStorage::new();
     for name in ["top/a", "top/b/c", "top/b/d", "top/e/f"] {
         storage.add_file(name, "12");
@@ -70,7 +70,7 @@ async fn what_cannot_be_removed_stays_with_its_directories_and_the_rest_goes() {
 }
 
 #[tokio::test]
-async fn directories_in_which_nothing_is_left_are_removed() {
+async fn directories_without_files_are_removed() {
     let storage = MemoryStorage::new();
     storage.add_file("top/a/b/left", "1");
     storage.create_dir_all(&path("top/a/c/d")).await.unwrap();
@@ -87,7 +87,7 @@ async fn directories_in_which_nothing_is_left_are_removed() {
 }
 
 #[tokio::test]
-async fn a_marker_tells_that_two_places_are_one_directory() {
+async fn a_marker_shows_that_two_paths_are_one_directory() {
     let (storage, other) = (MemoryStorage::new(), MemoryStorage::new());
     storage.add_file("d/x", "1");
     other.add_file("d/x", "1");

@@ -1,7 +1,7 @@
-//! The path changes within a transfer: how soon the window follows, and that a queue is not taken
-//! for a longer path.
+//! The path's RTT or rate changes during a transfer: how soon the window adapts, and that it does not mistake
+//! a standing queue for a longer path.
 //!
-//! `cargo test -p haul-engine --test window_links changes -- --nocapture` prints what was reached.
+//! `cargo test -p haul-engine --test window_links changes -- --nocapture` prints the results.
 
 use std::thread;
 use std::time::Duration;
@@ -10,16 +10,17 @@ use haul_engine::window::{Limits, Window};
 
 use super::links::{Arrival, Change, Congestion, Control, Link, Run, run};
 
-/// Round trip in milliseconds, and rate in Mbit/s.
+/// RTT in milliseconds, and rate in Mbit/s.
 type Shape = (f64, f64);
 
 struct Case {
     link: Link,
     to: Shape,
+    /// The window is bounded by the backend (`Window::bounded_elsewhere`).
     elsewhere: bool,
-    /// From so many round trips after the change on ...
+    /// Number of RTTs after the change from which utilization is measured.
     after: f64,
-    /// ... so much of the new rate is used, at least.
+    /// Minimum utilization of the new rate from then on, 0 to 1.
     share: f64,
 }
 
@@ -27,7 +28,7 @@ struct Case {
 const CHANGE: Duration = Duration::from_secs(6);
 
 impl Case {
-    /// Lanes open in four round trips, as those of SSH.
+    /// A case whose lanes take four RTTs to open, as for SSH.
     fn new(name: &'static str, from: Shape, to: Shape) -> Self {
         let link = Link::new(name, from.0, from.1).with(|link| {
             let (rtt, rate) = (Duration::from_secs_f64(to.0 / 1e3), to.1 * 125_000.0);
@@ -53,12 +54,12 @@ impl Case {
         run(&self.link, Control::Window(Box::new(window)))
     }
 
-    /// So many round trips after the change.
+    /// The time that many RTTs of the new path after the change.
     fn at(&self, round_trips: f64) -> Duration {
         CHANGE + Duration::from_secs_f64(round_trips * self.to.0 / 1e3)
     }
 
-    /// Part of the new rate that is used between two times.
+    /// Utilization of the new rate between two times, 0 to 1.
     fn used(&self, run: &Run, from: Duration, to: Duration) -> f64 {
         run.goodput(from, to) / (self.to.1 * 125_000.0)
     }
@@ -83,8 +84,8 @@ fn cases() -> Vec<Case> {
         longer("20 → 250 ms, HTTP").with(http),
         Case::new("100 → 180 ms", (100.0, 300.0), (180.0, 300.0)),
         Case::new("100 → 130 ms", (100.0, 300.0), (130.0, 300.0)),
-        // The only lane is left with four packets a round trip by BBR, which believes in 2 ms for 10 s. New
-        // ones are open after 11 round trips, and their slow start takes 7.
+        // BBR keeps the minimum RTT of 2 ms for 10 s, so the only lane sends four packets per RTT. New lanes are
+        // open after 11 RTTs, and their slow start takes 7.
         Case::new("2 → 100 ms", (2.0, 300.0), (100.0, 300.0)).with(|case| case.after = 18.0),
         Case::new("20 → 250 ms, 300 → 50 Mbit/s", (20.0, 300.0), (250.0, 50.0)),
         shorter("250 → 20 ms"),
@@ -97,14 +98,14 @@ fn cases() -> Vec<Case> {
         slower("300 → 50 Mbit/s, HTTP").with(http),
         faster("50 → 300 Mbit/s"),
         faster("50 → 300 Mbit/s, upload").with(upload),
-        // CUBIC's lanes grow as slowly as after a loss, until others are tried beside them.
+        // CUBIC lanes grow as slowly as after a loss, until more lanes are tried.
         faster("50 → 300 Mbit/s, CUBIC").with(cubic).with(|case| case.share = 0.75),
         faster("50 → 300 Mbit/s, HTTP").with(http),
     ]
 }
 
 #[test]
-fn the_window_follows_a_path_that_changes() {
+fn the_window_adapts_to_a_changed_path() {
     println!(
         "                                  used % in round trips                   window  queue\n\
          path                          5-10 10-15 15-20 20-40 10-..  lanes     MB     ms dropped %"

@@ -1,4 +1,4 @@
-//! Connections that are refused, stalled or kept waiting; and the asking for stats.
+//! Refused, stalled and paused connections, and reading stats.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn is_refused(proxy: &FaultProxy) -> bool {
 }
 
 #[test]
-fn connections_are_refused_from_the_named_one_on() {
+fn connections_are_refused_from_the_given_number_on() {
     let server = Server::echo();
     let proxy = FaultProxy::to(server.address).refuse(Connections::From(3)).start().unwrap();
     assert!(works(&proxy));
@@ -47,7 +47,7 @@ fn a_refusal_leaves_open_connections_alone() {
 }
 
 #[test]
-fn no_more_connections_are_open_at_once_than_the_limit() {
+fn connections_beyond_the_open_limit_are_refused() {
     let server = Server::echo();
     let proxy = FaultProxy::to(server.address).limit_open(2).start().unwrap();
     let mut first = connect(&proxy);
@@ -67,7 +67,7 @@ fn no_more_connections_are_open_at_once_than_the_limit() {
 }
 
 #[test]
-fn a_stalled_connection_is_accepted_and_not_forwarded_before_that_is_lifted() {
+fn a_stalled_connection_is_accepted_and_forwarded_once_the_stall_is_lifted() {
     let server = Server::echo();
     let proxy = FaultProxy::to(server.address).stall(Connections::Nth(1)).start().unwrap();
     let mut stalled = connect(&proxy);
@@ -78,7 +78,7 @@ fn a_stalled_connection_is_accepted_and_not_forwarded_before_that_is_lifted() {
     assert_eq!(stats.connections[0].to_server.read, 0);
     assert_eq!(stats.connections[0].state, ConnectionState::Open);
     assert_eq!((stats.fired[0].connection, stats.fired[0].what), (1, Injected::Stalled));
-    // One that is forwarded already does not stall.
+    // A connection that is already forwarded does not stall.
     let mut open = connect(&proxy);
     ping(&mut open, b"before");
     let all = proxy.stall(Connections::All);
@@ -101,7 +101,7 @@ fn a_stalled_client_that_breaks_off_is_no_longer_open() {
 }
 
 #[test]
-fn while_paused_nothing_moves_and_afterwards_nothing_is_missing() {
+fn a_paused_proxy_forwards_nothing_and_loses_nothing() {
     let server = Server::echo();
     let proxy = server.proxy();
     let mut open = connect(&proxy);
@@ -124,7 +124,7 @@ fn while_paused_nothing_moves_and_afterwards_nothing_is_missing() {
 }
 
 #[test]
-fn all_can_be_cut_while_paused() {
+fn a_paused_proxy_can_cut_all_connections() {
     let server = Server::echo();
     let proxy = server.proxy();
     let mut client = connect(&proxy);
@@ -137,7 +137,7 @@ fn all_can_be_cut_while_paused() {
 }
 
 #[test]
-fn waiting_in_vain_says_so_and_not_too_early() {
+fn wait_until_returns_false_only_after_the_timeout() {
     let server = Server::echo();
     let proxy = server.proxy();
     let start = Instant::now();
@@ -148,7 +148,7 @@ fn waiting_in_vain_says_so_and_not_too_early() {
 }
 
 #[test]
-fn who_waits_may_use_the_proxy_meanwhile() {
+fn the_condition_of_wait_until_may_use_the_proxy() {
     let server = Server::echo();
     let proxy = server.proxy();
     proxy.stall(Connections::All);
@@ -168,7 +168,7 @@ fn who_waits_may_use_the_proxy_meanwhile() {
 }
 
 #[test]
-fn questions_are_answered_while_many_bytes_flow() {
+fn stats_are_readable_while_many_bytes_flow() {
     let (server, _reports) = Server::sink();
     let proxy = server.proxy();
     let bytes = pattern(128 << 20);
@@ -179,7 +179,7 @@ fn questions_are_answered_while_many_bytes_flow() {
         while !sending.is_finished() {
             answers.insert(proxy.stats().to_server.delivered);
         }
-        // From in between as well.
+        // Stats were also read while the bytes were flowing.
         assert!(answers.len() >= 5, "{answers:?}");
     });
 }

@@ -1,4 +1,4 @@
-//! The clients that people use.
+//! Common WebDAV clients against the server: litmus, rclone, cadaver, davfs2. Tests are skipped without the tool.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use crate::site::{Site, has_tool, run};
 
 #[test]
-fn litmus_finds_nothing_wrong() {
+fn litmus_passes_every_suite() {
     if !has_tool("litmus") {
         return;
     }
     let site = Site::start();
-    let (passed, said) = run(&site.outside(""), "litmus", &[&site.url("")]);
-    println!("{said}");
-    assert!(passed, "{said}");
+    let (passed, output) = run(&site.outside(""), "litmus", &[&site.url("")]);
+    println!("{output}");
+    assert!(passed, "{output}");
     for suite in ["basic", "copymove", "props", "locks", "http"] {
         let summary = format!("<- summary for `{suite}'");
-        let line = said.lines().find(|line| line.contains(&summary));
+        let line = output.lines().find(|line| line.contains(&summary));
         assert!(line.is_some_and(|line| line.contains(" 0 failed")), "{suite}: {line:?}");
     }
 }
@@ -38,20 +38,20 @@ fn rclone_copies_there_and_back_with_times() {
         let file = fs::File::options().write(true).open(local.join(name)).unwrap();
         file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_234_567_890)).unwrap();
     }
-    // ownCloud's way, in which times are kept.
+    // With vendor=owncloud, rclone preserves modification times.
     let remote = format!(":webdav,vendor=owncloud,url='{}':", site.url(""));
     let rclone = |args: &[&str]| {
-        let (worked, said) =
+        let (worked, output) =
             run(&site.outside(""), "rclone", &[&["--config", "/dev/null"], args].concat());
-        assert!(worked, "{args:?}\n{said}");
-        said
+        assert!(worked, "{args:?}\n{output}");
+        output
     };
     rclone(&["copy", "local", &format!("{remote}up")]);
     rclone(&["check", "local", &format!("{remote}up"), "--download"]);
     let time = fs::metadata(site.path("up/b c/d/large")).unwrap().modified().unwrap();
     assert_eq!(time, std::time::UNIX_EPOCH + Duration::from_secs(1_234_567_890));
-    let said = rclone(&["copy", "-v", "local", &format!("{remote}up")]);
-    assert!(!said.contains("Copied"), "nothing is copied twice: {said}");
+    let output = rclone(&["copy", "-v", "local", &format!("{remote}up")]);
+    assert!(!output.contains("Copied"), "nothing is copied twice: {output}");
     rclone(&["moveto", &format!("{remote}up/a"), &format!("{remote}up/b c/moved")]);
     rclone(&["copy", &format!("{remote}up"), "down"]);
     assert_eq!(fs::read(site.outside("down/b c/ü&ö")).unwrap(), vec![7; 10]);
@@ -61,7 +61,7 @@ fn rclone_copies_there_and_back_with_times() {
 }
 
 #[test]
-fn cadaver_does_what_it_can() {
+fn cadaver_commands_work() {
     if !has_tool("cadaver") {
         return;
     }
@@ -72,15 +72,15 @@ fn cadaver_does_what_it_can() {
                   propget dir/file color\nget dir/moved got\nls dir\ndelete dir/moved\nquit\n";
     fs::write(site.outside("script"), script).unwrap();
     let line = format!("cadaver {} <script", site.url(""));
-    let (_, said) = run(&site.outside(""), "sh", &["-c", &line]);
-    assert_eq!(fs::read_to_string(site.outside("got")).unwrap(), "content", "{said}");
-    assert!(said.contains("red"), "{said}");
-    assert!(!said.contains("failed"), "{said}");
-    assert!(site.has("dir/file") && !site.has("dir/moved"), "{said}");
+    let (_, output) = run(&site.outside(""), "sh", &["-c", &line]);
+    assert_eq!(fs::read_to_string(site.outside("got")).unwrap(), "content", "{output}");
+    assert!(output.contains("red"), "{output}");
+    assert!(!output.contains("failed"), "{output}");
+    assert!(site.has("dir/file") && !site.has("dir/moved"), "{output}");
 }
 
 #[test]
-fn davfs2_mounts_it() {
+fn davfs2_mounts_the_server() {
     let is_root = rustix::process::geteuid().is_root();
     if !has_tool("mount.davfs") || !is_root || !Path::new("/dev/fuse").exists() {
         eprintln!("SKIPPED: davfs2 needs root and /dev/fuse");
@@ -89,16 +89,17 @@ fn davfs2_mounts_it() {
     let site = Site::start();
     site.write("dir/file", "content");
     let home = site.outside("mount");
-    // It works as a user of its own, with a cache of its own, and asks nobody.
+    // davfs2 runs as its own user, which must be able to enter the directory; ask_auth 0 disables prompts.
     fs::set_permissions(site.outside(""), fs::Permissions::from_mode(0o755)).unwrap();
     fs::create_dir_all(home.join("on")).unwrap();
     fs::write(home.join("conf"), "ask_auth 0\ndelay_upload 0\n").unwrap();
     let on = home.join("on");
     let on = on.to_str().unwrap();
     let options = format!("conf={},uid=0,gid=0", home.join("conf").display());
-    let (mounted, said) = run(&home, "mount", &["-t", "davfs", "-o", &options, &site.url(""), on]);
+    let (mounted, output) =
+        run(&home, "mount", &["-t", "davfs", "-o", &options, &site.url(""), on]);
     if !mounted {
-        eprintln!("SKIPPED: davfs2 cannot mount here: {said}");
+        eprintln!("SKIPPED: davfs2 cannot mount here: {output}");
         return;
     }
     let worked = std::panic::catch_unwind(|| {

@@ -1,4 +1,4 @@
-//! Who is let in, and who is not.
+//! Access control of the server: passwords, `Host` and `Origin` checks, connection limits, shutdown.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,25 +19,26 @@ fn guarded() -> Site {
 }
 
 #[test]
-fn only_who_knows_the_password_is_let_in() {
+fn a_request_without_the_password_gets_401() {
     let site = guarded();
     site.write("file", "content");
-    let asked = site.get("/file");
-    assert_eq!(asked.status, 401);
-    assert_eq!(asked.header("www-authenticate"), Some("Basic realm=\"haul\", charset=\"UTF-8\""));
-    assert!(!asked.text().contains("content"));
+    let challenge = site.get("/file");
+    assert_eq!(challenge.status, 401);
+    let header = challenge.header("www-authenticate");
+    assert_eq!(header, Some("Basic realm=\"haul\", charset=\"UTF-8\""));
+    assert!(!challenge.text().contains("content"));
     assert_eq!(site.ask("GET /file", &[RIGHT], b"").text(), "content");
     for method in ["OPTIONS", "PROPFIND", "PUT", "DELETE", "LOCK", "BREW"] {
         assert_eq!(site.ask(&format!("{method} /file"), &[], b"").status, 401, "{method}");
     }
-    assert_eq!(site.ask("GET /none", &[], b"").status, 401, "what is there is not told either");
+    assert_eq!(site.ask("GET /none", &[], b"").status, 401, "a missing file looks the same");
     let begun = Instant::now();
     assert_eq!(site.ask("GET /file", &[WRONG], b"").status, 401);
     assert!(begun.elapsed() >= Duration::from_millis(400), "guessing takes time");
 }
 
 #[test]
-fn who_guesses_too_often_is_not_listened_to() {
+fn a_client_with_too_many_wrong_passwords_gets_429() {
     let site = guarded();
     site.write("file", "content");
     std::thread::scope(|scope| {
@@ -50,15 +51,15 @@ fn who_guesses_too_often_is_not_listened_to() {
 }
 
 #[test]
-fn a_refused_upload_is_answered_before_it_is_all_there() {
+fn an_unauthorized_upload_gets_401_before_its_body_is_complete() {
     let site = guarded();
-    let answer = site.put("/file", &[], &vec![0; 700_000]);
-    assert_eq!(answer.status, 401);
+    let response = site.put("/file", &[], &vec![0; 700_000]);
+    assert_eq!(response.status, 401);
     assert!(site.names().is_empty());
 }
 
 #[test]
-fn pages_of_other_servers_and_foreign_names_are_refused() {
+fn cross_site_requests_and_foreign_host_names_are_refused() {
     let site = Site::start();
     site.write("file", "content");
     let port = site.server().address().port();
@@ -83,15 +84,15 @@ fn pages_of_other_servers_and_foreign_names_are_refused() {
 }
 
 #[test]
-fn with_a_password_any_name_will_do() {
+fn a_server_with_a_password_accepts_any_host_name() {
     let site = guarded();
     site.write("file", "content");
-    let answer = site.ask_without_host("GET /file", &["Host: nas.example", RIGHT], b"");
-    assert_eq!(answer.status, 200);
+    let response = site.ask_without_host("GET /file", &["Host: nas.example", RIGHT], b"");
+    assert_eq!(response.status, 200);
 }
 
 #[test]
-fn where_others_can_reach_it_a_password_is_needed_or_said_not_to_be() {
+fn a_public_address_requires_a_password_or_anonymous() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let builder = DavServer::builder(directory.path()).listen("0.0.0.0:0".parse().unwrap());
@@ -102,51 +103,52 @@ fn where_others_can_reach_it_a_password_is_needed_or_said_not_to_be() {
 }
 
 #[test]
-fn there_are_no_more_connections_than_there_may_be() {
+fn connections_beyond_the_limit_get_503() {
     let site = Site::with(|builder| builder.max_connections(2));
     site.write("file", "content");
     let (first, second) = (site.connect(), site.connect());
     let mut third = site.connect();
-    let mut told = String::new();
-    third.read_to_string(&mut told).unwrap();
-    assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+    let mut refusal = String::new();
+    third.read_to_string(&mut refusal).unwrap();
+    assert!(refusal.starts_with("HTTP/1.1 503"), "{refusal}");
     drop((first, second));
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(10) {
         let mut stream = site.connect();
         let host = site.authority();
         let request = format!("GET /file HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        let mut answer = String::new();
-        // It may be turned away still.
-        let _ =
-            stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut answer));
-        if answer.starts_with("HTTP/1.1 200") {
+        let mut response = String::new();
+        // The server may still refuse it with 503.
+        let _ = stream
+            .write_all(request.as_bytes())
+            .and_then(|()| stream.read_to_string(&mut response));
+        if response.starts_with("HTTP/1.1 200") {
             return;
         }
     }
-    panic!("nobody is let in any more");
+    panic!("no connection is accepted any more");
 }
 
 #[test]
-fn long_heads_are_refused() {
+fn a_header_that_is_too_long_gets_431() {
     let site = Site::start();
     let long = format!("X: {}", "x".repeat(100_000));
     assert_eq!(site.ask("GET /", &[&long], b"").status, 431);
 }
 
 #[test]
-fn what_clients_do_is_told() {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&told);
+fn the_observer_receives_every_client_action() {
+    let actions = Arc::new(Mutex::new(Vec::new()));
+    let observed = Arc::clone(&actions);
     let mut site = Site::with(|builder| {
-        builder.observer(move |event| heard.lock().unwrap().push(event.action))
+        builder.observer(move |event| observed.lock().unwrap().push(event.action))
     });
     site.write("file", "content");
     site.get("/file");
     site.put("/a%20b", &[], b"up");
     site.stop();
-    let told = told.lock().unwrap();
-    let requests: Vec<_> = told
+    let actions = actions.lock().unwrap();
+    let requests: Vec<_> = actions
         .iter()
         .filter_map(|action| match action {
             ClientAction::Request { method, path, status, received, sent, .. } => {
@@ -156,12 +158,13 @@ fn what_clients_do_is_told() {
         })
         .collect();
     assert_eq!(requests, [("GET", "/file", 200, 0, 7), ("PUT", "/a%20b", 201, 2, 0)]);
-    assert_eq!(told.iter().filter(|action| **action == ClientAction::Connected).count(), 2);
-    assert_eq!(told.iter().filter(|action| matches!(action, ClientAction::Left { .. })).count(), 2);
+    assert_eq!(actions.iter().filter(|action| **action == ClientAction::Connected).count(), 2);
+    let is_left = |action: &&ClientAction| matches!(action, ClientAction::Left { .. });
+    assert_eq!(actions.iter().filter(is_left).count(), 2);
 }
 
 #[test]
-fn stopping_ends_who_is_idle_at_once_and_who_takes_nothing_soon() {
+fn stop_closes_idle_and_stalled_connections_within_five_seconds() {
     let mut site = Site::start();
     site.write("file", vec![0; 50 << 20]);
     let _idle = site.connect();
@@ -175,25 +178,25 @@ fn stopping_ends_who_is_idle_at_once_and_who_takes_nothing_soon() {
 }
 
 #[test]
-fn who_has_not_signed_in_leaves_places_for_who_has() {
+fn unauthenticated_clients_leave_connections_for_authenticated_ones() {
     let credentials = Credentials::new("me", "secret");
     let site = Site::with(|builder| builder.credentials(credentials).max_connections(4));
     let host = site.authority();
     let ask = |stream: &mut TcpStream| {
         write!(stream, "OPTIONS / HTTP/1.1\r\nHost: {host}\r\n{RIGHT}\r\n\r\n").unwrap();
-        let mut answer = [0; 12];
-        stream.read_exact(&mut answer).unwrap();
-        String::from_utf8_lossy(&answer).into_owned()
+        let mut response = [0; 12];
+        stream.read_exact(&mut response).unwrap();
+        String::from_utf8_lossy(&response).into_owned()
     };
-    let mut strangers: Vec<_> = (0..3).map(|_| site.connect()).collect();
-    let mut told = String::new();
-    site.connect().read_to_string(&mut told).unwrap();
-    assert!(told.starts_with("HTTP/1.1 503"), "{told}");
-    assert_eq!(ask(&mut strangers[0]), "HTTP/1.1 200");
-    // One of them is none any longer, and the fourth place is free still.
+    let mut unauthenticated: Vec<_> = (0..3).map(|_| site.connect()).collect();
+    let mut refusal = String::new();
+    site.connect().read_to_string(&mut refusal).unwrap();
+    assert!(refusal.starts_with("HTTP/1.1 503"), "{refusal}");
+    assert_eq!(ask(&mut unauthenticated[0]), "HTTP/1.1 200");
+    // Now only two are unauthenticated, so the fourth connection is accepted.
     let mut fourth = site.connect();
     assert_eq!(ask(&mut fourth), "HTTP/1.1 200");
-    told.clear();
-    site.connect().read_to_string(&mut told).unwrap();
-    assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+    refusal.clear();
+    site.connect().read_to_string(&mut refusal).unwrap();
+    assert!(refusal.starts_with("HTTP/1.1 503"), "{refusal}");
 }

@@ -1,5 +1,5 @@
-//! The WebDAV server, in this process, with the clients that people use, and with requests that no
-//! client makes.
+//! Tests of the WebDAV server, run in this process: with common clients, and with requests that no client
+//! sends.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 

@@ -1,11 +1,11 @@
-//! The page of a directory.
+//! The HTML page of a directory.
 
 use std::fs;
 
 use crate::site::Site;
 
 #[test]
-fn a_directory_is_a_page_that_browsers_can_follow() {
+fn a_directory_is_an_html_page_with_links() {
     let site = Site::start();
     fs::create_dir_all(site.path("sub dir/<b>")).unwrap();
     site.write("sub dir/a&b.txt", vec![0; 1536]);
@@ -27,12 +27,12 @@ fn a_directory_is_a_page_that_browsers_can_follow() {
 }
 
 #[test]
-fn without_a_slash_a_directory_is_elsewhere() {
+fn a_directory_without_a_trailing_slash_is_redirected() {
     let site = Site::start();
     fs::create_dir_all(site.path("a b")).unwrap();
-    let answer = site.get("/a%20b");
-    assert_eq!((answer.status, answer.header("location")), (301, Some("/a%20b/")));
-    // Two slashes would lead to another server.
-    let answer = site.get("//a%20b");
-    assert_eq!(answer.header("location"), Some("/a%20b/"));
+    let response = site.get("/a%20b");
+    assert_eq!((response.status, response.header("location")), (301, Some("/a%20b/")));
+    // A location with two leading slashes would name another server.
+    let response = site.get("//a%20b");
+    assert_eq!(response.header("location"), Some("/a%20b/"));
 }

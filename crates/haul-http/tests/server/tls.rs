@@ -1,4 +1,4 @@
-//! TLS, with curl on the other side.
+//! TLS of the server, with curl and an HTTP/2 client.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::site::{Site, has_tool, run};
 
-/// A site with a certificate, and the certificate as a file beside it.
+/// A site with a self-signed certificate, which is also written to `ca.pem` outside of the served directory.
 fn secure() -> Site {
     let tls = ServerTls::self_signed(&[]).unwrap();
     let certificate = tls.certificate().to_owned();
@@ -32,7 +32,7 @@ fn curl(site: &Site, args: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn who_trusts_the_certificate_gets_files_by_both_versions_of_http() {
+fn a_client_that_trusts_the_certificate_gets_files() {
     if !has_tool("curl") {
         return;
     }
@@ -40,17 +40,17 @@ fn who_trusts_the_certificate_gets_files_by_both_versions_of_http() {
     for version in ["--http1.1", "--http2"] {
         let format = " %{http_version} %{response_code}";
         let args = [version, "--cacert", "ca.pem", "-w", format, &site.url("file")];
-        let (_, said) = curl(&site, &args);
-        // curl offers both, and the server takes the one that is faster.
-        assert_eq!(said, "content 1.1 200", "{version}");
+        let (_, output) = curl(&site, &args);
+        // With --http2 curl offers both versions in ALPN; the server chooses HTTP/1.1, which is faster.
+        assert_eq!(output, "content 1.1 200", "{version}");
     }
-    let (_, said) = curl(&site, &["--cacert", "ca.pem", "-T", "ca.pem", &site.url("up")]);
-    assert_eq!(said, "");
+    let (_, output) = curl(&site, &["--cacert", "ca.pem", "-T", "ca.pem", &site.url("up")]);
+    assert_eq!(output, "");
     assert_eq!(site.read("up"), fs::read_to_string(site.outside("ca.pem")).unwrap());
 }
 
 #[test]
-fn who_speaks_only_http2_is_understood() {
+fn a_client_that_offers_only_http2_is_served() {
     let site = secure();
     let content: Vec<u8> = (0..5_000_000u32).map(|at| (at % 251) as u8).collect();
     site.write("large", &content);
@@ -75,7 +75,7 @@ fn who_speaks_only_http2_is_understood() {
     assert!(fs::read(site.path("up")).unwrap() == content);
 }
 
-/// A connection by HTTP/2 alone, to whoever has the certificate.
+/// Connects with HTTP/2 as the only ALPN protocol, trusting only the site's certificate.
 async fn http2(site: &Site) -> SendRequest<Full<Bytes>> {
     let mut roots = RootCertStore::empty();
     let pem = fs::read(site.outside("ca.pem")).unwrap();
@@ -94,38 +94,38 @@ async fn http2(site: &Site) -> SendRequest<Full<Bytes>> {
 }
 
 #[test]
-fn who_does_not_trust_it_or_speaks_no_tls_gets_nothing() {
+fn clients_without_trust_or_tls_1_2_get_nothing() {
     if !has_tool("curl") {
         return;
     }
     let site = secure();
-    let (worked, said) = curl(&site, &[&site.url("file")]);
-    assert!(!worked && said.contains("certificate"), "{said}");
+    let (worked, output) = curl(&site, &[&site.url("file")]);
+    assert!(!worked && output.contains("certificate"), "{output}");
     let plain = site.url("file").replace("https", "http");
-    let (worked, said) = curl(&site, &[&plain]);
-    assert!(!worked && !said.contains("content"), "{said}");
-    let (worked, said) = curl(&site, &["-k", "--tls-max", "1.1", &site.url("file")]);
-    assert!(!worked, "{said}");
+    let (worked, output) = curl(&site, &[&plain]);
+    assert!(!worked && !output.contains("content"), "{output}");
+    let (worked, output) = curl(&site, &["-k", "--tls-max", "1.1", &site.url("file")]);
+    assert!(!worked, "{output}");
 }
 
 #[test]
-fn the_fingerprint_is_that_which_openssl_prints() {
+fn the_fingerprint_agrees_with_openssl() {
     if !has_tool("openssl") {
         return;
     }
     let site = secure();
     let args = ["x509", "-in", "ca.pem", "-noout", "-fingerprint", "-sha256"];
-    let (_, said) = run(&site.outside(""), "openssl", &args);
-    assert!(said.trim().ends_with(site.server().fingerprint().unwrap()), "{said}");
+    let (_, output) = run(&site.outside(""), "openssl", &args);
+    assert!(output.trim().ends_with(site.server().fingerprint().unwrap()), "{output}");
 }
 
 #[test]
-fn a_certificate_of_ones_own_is_used_and_its_key_has_to_be_private() {
+fn a_given_certificate_is_used_if_its_key_is_private() {
     if !has_tool("openssl") || !has_tool("curl") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let (made, said) = run(
+    let (made, output) = run(
         directory.path(),
         "openssl",
         &[
@@ -146,7 +146,7 @@ fn a_certificate_of_ones_own_is_used_and_its_key_has_to_be_private() {
             "subjectAltName=IP:127.0.0.1",
         ],
     );
-    assert!(made, "{said}");
+    assert!(made, "{output}");
     let (certificate, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
     fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
     let error = ServerTls::read(&certificate, &key).unwrap_err().to_string();
@@ -155,6 +155,6 @@ fn a_certificate_of_ones_own_is_used_and_its_key_has_to_be_private() {
     let tls = ServerTls::read(&certificate, &key).unwrap();
     let site = Site::with(|builder| builder.tls(tls));
     site.write("file", "content");
-    let (_, said) = curl(&site, &["--cacert", certificate.to_str().unwrap(), &site.url("file")]);
-    assert_eq!(said, "content");
+    let (_, output) = curl(&site, &["--cacert", certificate.to_str().unwrap(), &site.url("file")]);
+    assert_eq!(output, "content");
 }

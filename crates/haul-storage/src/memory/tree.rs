@@ -189,8 +189,8 @@ impl Tree {
         Self { root, next_inode: 2, ticks: 0, locked: BTreeSet::new(), ignores_case: false }
     }
 
-    /// The time of this change. The clock advances by a second per change and not otherwise, so that tests are
-    /// reproducible. It begins at 2023-11-14 22:13:20 UTC.
+    /// The time of this change. The clock advances by a second and a nanosecond per change and not otherwise, so
+    /// that tests are reproducible. It begins at 2023-11-14 22:13:20 UTC.
     pub(super) fn tick(&mut self) -> Timestamp {
         self.ticks += 1;
         Timestamp {

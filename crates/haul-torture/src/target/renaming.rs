@@ -1,4 +1,5 @@
-//! A file system that gives files other names than it was asked for, made for this test (`fuse/renaming.py`).
+//! Target on a FUSE file system that stores files under other names than requested, written for this test
+//! (`fuse/renaming.py`).
 
 use std::fs;
 use std::io;
@@ -13,10 +14,10 @@ use crate::at;
 use crate::names::Alphabet;
 
 const PROGRAM: &str = include_str!("../../fuse/renaming.py");
-/// Debian's own: its packages are for no other.
+/// Debian's Python, for which its package of fusepy is installed.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Decomposes letters, ignores case, drops dots and spaces at the end of names.
+/// Mounts a file system that decomposes letters (NFD), ignores case, and drops dots and spaces at the end of names.
 pub(super) fn renaming(site: &Site<'_>) -> io::Result<Made> {
     if !is_root() {
         return Ok(Made::Skipped("mounting takes root".into()));
@@ -49,7 +50,7 @@ pub(super) fn renaming(site: &Site<'_>) -> io::Result<Made> {
     target.features.alike = false;
     target.features.xattrs = false;
     target.features.specials = false;
-    // libfuse 2 has no times before 1970.
+    // libfuse 2 does not support times before 1970.
     target.features.far_times = false;
     target.users = false;
     Ok(Made::Ready(Box::new(target)))

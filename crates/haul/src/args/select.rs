@@ -1,4 +1,4 @@
-//! Which files are copied, and what becomes of those that are replaced.
+//! Options that select files, and that determine backups, permissions and owners of copies.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::moment::Moment;
 use crate::options::OverwriteArg;
 use crate::units::{Rate, Size};
 
-/// Options that choose files, as rsync and rclone have them.
+/// Options that select files, named as in rsync and rclone.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Files")]
 pub(crate) struct SelectArgs {
@@ -93,7 +93,7 @@ pub(crate) struct SelectArgs {
 }
 
 impl SelectArgs {
-    /// What `--overwrite` would be.
+    /// The value of `--overwrite` that rsync's options stand for, if one was given.
     pub(crate) fn overwrite(&self) -> Option<OverwriteArg> {
         let chosen = [
             (self.update, OverwriteArg::Newer),
@@ -104,7 +104,7 @@ impl SelectArgs {
     }
 }
 
-/// `--chown`.
+/// Value of `--chown`: numeric IDs; `None` leaves the user or group unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OwnerArg {
     pub(crate) user: Option<u32>,
@@ -129,7 +129,7 @@ impl FromStr for OwnerArg {
     }
 }
 
-/// The number of a user or group of this machine, given as number or name.
+/// The ID of a user or group, given as a number or as a name known on this machine.
 fn number(
     text: &str,
     what: &str,
@@ -148,7 +148,7 @@ fn number(
     }
 }
 
-/// `-l`, in kilobits per second.
+/// Value of scp's `-l`, in kilobits per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KilobitsArg(pub(crate) Rate);
 

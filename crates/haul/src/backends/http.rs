@@ -1,5 +1,5 @@
-//! Places on servers of HTTP and WebDAV. One host is one set of lanes, however many locations are on
-//! it.
+//! Opens locations on HTTP and WebDAV servers. All locations on a host (with the same user) share one
+//! pool of lanes.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::PermissionsExt;
@@ -26,12 +26,12 @@ use crate::args::RemoteArgs;
 use crate::output::{Printer, human};
 use crate::terminal::Terminal;
 
-/// What files that were opened may keep in memory until they are read, all together.
+/// Maximum total bytes of prefetched beginnings of files that were opened but not read yet.
 const BEGINNINGS_MOST: u64 = 32 << 20;
-/// And how many of them may have a lane of their own that waits.
+/// Maximum number of these files that may occupy a lane with an open response.
 const WAITING_MOST: usize = 16;
 
-/// Opens hosts, each once.
+/// The hosts of a command, each opened once.
 #[derive(Debug)]
 pub(super) struct HttpPlaces {
     options: HttpOptions,
@@ -39,7 +39,7 @@ pub(super) struct HttpPlaces {
     terminal: Terminal,
     printer: Printer,
     secrets: Arc<Secrets>,
-    /// Lanes that a transfer will want over a long path; 0 for what moves little.
+    /// Lanes that a transfer will need over a long path; 0 for commands that move little data.
     lanes: usize,
     threads: Arc<LaneThreads>,
     opened: Mutex<Opened>,
@@ -49,20 +49,20 @@ pub(super) struct HttpPlaces {
 struct Opened {
     hosts: HashMap<HostKey, Arc<HttpHost>>,
     password_commands: HashMap<HostKey, String>,
-    /// Of the configuration.
+    /// Header fields from the configuration.
     headers: HashMap<HostKey, Headers>,
     storages: HashMap<(HostKey, String), Arc<HttpStorage>>,
-    /// Of which it was said how they were reached.
+    /// Hosts whose connection `-v` has reported.
     introduced: HashSet<HostKey>,
     warned: bool,
-    /// What files that were opened and are still to be read keep of their beginning, and how many wait on a lane for
-    /// being read.
+    /// Of files opened but not read yet: total bytes of their prefetched beginnings, and the number that occupy
+    /// a lane with an open response.
     kept: (u64, usize),
-    /// Once it has been looked for.
+    /// The parsed netrc, or `Some(None)` if there is none; `None` before the first look-up.
     netrc: Option<Option<Arc<Netrc>>>,
 }
 
-/// What makes one host different from another.
+/// Key of a host's connections.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct HostKey {
     user: Option<String>,
@@ -70,7 +70,7 @@ struct HostKey {
 }
 
 impl HttpPlaces {
-    /// Hosts as the options say, and the environment.
+    /// No hosts yet; the settings come from the options and the environment.
     pub(super) fn new(
         remote: &RemoteArgs,
         (headers, cookies, proxies): (Headers, CookieFiles, Proxies),
@@ -96,22 +96,22 @@ impl HttpPlaces {
         Self { options, cookies, terminal, printer, secrets, lanes, threads, opened }
     }
 
-    /// Remembers what prints the password of a host.
+    /// Sets the command that prints the password for a host.
     pub(super) fn password_command(&self, location: &Location, command: &str) {
-        // A location that names no host is refused when it is opened.
+        // A location without a host fails when it is opened.
         if let Ok((key, _)) = parts(location) {
             self.lock().password_commands.insert(key, command.to_owned());
         }
     }
 
-    /// Remembers header fields of a host.
+    /// Sets additional header fields for a host.
     pub(super) fn headers(&self, location: &Location, headers: &Headers) {
         if let Ok((key, _)) = parts(location) {
             self.lock().headers.insert(key, headers.clone());
         }
     }
 
-    /// Opens what is there.
+    /// Opens an existing file or directory.
     pub(super) async fn existing(&self, location: &Location) -> Result<Place> {
         let (key, url) = parts(location)?;
         let host = self.host(&key, location)?;
@@ -164,19 +164,19 @@ impl HttpPlaces {
         Ok(Place { storage, path, is_directory: false, exists: true, local: None })
     }
 
-    /// Thousands of files may be opened before the first is read.
+    /// Bounds prefetched beginnings: thousands of files may be opened before the first is read.
     fn bound_beginnings(&self, file: &HttpFile) {
         let mut opened = self.lock();
         let (bytes, waiting) = &mut opened.kept;
         *bytes += file.beginning_bytes();
-        // What is not sent by parts has a lane of its own until it is read.
+        // A file without range requests occupies a lane with its response until it is read.
         *waiting += usize::from(!file.is_ranged() && file.identity().size > file.beginning_bytes());
         if *bytes > BEGINNINGS_MOST || *waiting > WAITING_MOST {
             file.forget_beginning();
         }
     }
 
-    /// Opens a place to write to, which need not exist.
+    /// Opens a destination, which need not exist.
     pub(super) async fn destination(&self, location: &Location) -> Result<Place> {
         let (key, url) = parts(location)?;
         if url.query().is_some() {
@@ -204,7 +204,7 @@ impl HttpPlaces {
         })
     }
 
-    /// A directory of a WebDAV server, opened once.
+    /// The storage for a directory of a WebDAV server, opened once.
     async fn dav(
         &self,
         key: &HostKey,
@@ -264,7 +264,7 @@ impl HttpPlaces {
     }
 }
 
-/// The command has ended.
+/// Saves the cookies at the end of the command.
 impl Drop for HttpPlaces {
     fn drop(&mut self) {
         let hosts: Vec<_> = self.lock().hosts.values().cloned().collect();
@@ -276,7 +276,7 @@ impl Drop for HttpPlaces {
     }
 }
 
-/// The netrc that is used, if it has an entry for a host and a user.
+/// Path of the netrc file, if it has an entry for the host and user.
 pub(crate) fn netrc_of(host: &str, user: Option<&str>, printer: &Printer) -> Option<PathBuf> {
     netrc(printer)?.lookup(host, user)?;
     netrc_file()
@@ -287,8 +287,8 @@ fn netrc_file() -> Option<PathBuf> {
     named.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".netrc")))
 }
 
-/// Names and passwords of ~/.netrc, or of the file that NETRC names. One that others can read is not
-/// looked into.
+/// Reads ~/.netrc, or the file that NETRC names. A file that other users can read is ignored with a
+/// warning.
 fn netrc(printer: &Printer) -> Option<Netrc> {
     let path = netrc_file()?;
     let at = path.display().to_string();
@@ -313,7 +313,7 @@ fn netrc(printer: &Printer) -> Option<Netrc> {
 }
 
 fn parts(location: &Location) -> Result<(HostKey, Url)> {
-    // `Remotes` lets nothing else through.
+    // `Remotes` passes remote locations only.
     let Location::Remote { scheme, user, host, port, path, query, written } = location else {
         return Err(Error::new(ErrorKind::Unsupported, "open").at(location));
     };
@@ -337,12 +337,12 @@ fn is_dav(location: &Location) -> bool {
     matches!(location, Location::Remote { scheme: Scheme::Dav | Scheme::Davs, .. })
 }
 
-/// The directory of an encoded path, with its slash, and the name in it.
+/// Splits an encoded path into the directory, with its slash, and the name.
 fn split(path: &str) -> (&str, &str) {
     path.split_at(path.rfind('/').map_or(0, |slash| slash + 1))
 }
 
-/// The directory of a path as written, with its slash.
+/// The directory part of a path as written, with its slash.
 fn parent(path: &[u8]) -> &[u8] {
     &path[..path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)]
 }

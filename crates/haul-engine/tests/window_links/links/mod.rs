@@ -1,13 +1,12 @@
-//! Simulated links: a deterministic discrete-event model of lanes over one bottleneck, in virtual
-//! time.
+//! Simulated links: a deterministic discrete-event model of lanes over one bottleneck, in virtual time.
 //!
 //! ```text
-//! driver (issues ranges as decided) ──request, ½ round trip──► server lane (BBR or CUBIC sender)
+//! driver (issues ranges as decided) ────request, ½ RTT────► server lane (BBR or CUBIC sender)
 //!    ▲                                                             │ segments
-//!    └──── in order, per lane ◄── ½ round trip ◄── bottleneck: drop-tail queue, rate, loss
+//!    └──── in order, per lane ◄──── ½ RTT ◄──── bottleneck: drop-tail queue, rate, loss
 //! ```
 //!
-//! `network` has the events, `sender` what a kernel does on each lane, `driver` the side of haul.
+//! `network` processes the events, `sender` models the server's kernel on each lane, `driver` models haul.
 
 mod driver;
 mod network;
@@ -18,25 +17,25 @@ use std::time::Duration;
 pub(crate) use driver::{Control, Point};
 pub(crate) use network::run;
 
-/// What a kernel does to avoid congestion.
+/// Congestion control of the server's kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Congestion {
-    /// BBR v1: paces by the measured rate, does not mind single losses.
+    /// BBR v1: paces at the measured rate and ignores single losses.
     Bbr,
-    /// CUBIC with HyStart: gives way at each loss.
+    /// CUBIC with HyStart: reduces its window at each loss.
     Cubic,
 }
 
 /// When a byte counts as arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// With its block, as when reading.
+    /// With its block, as in reads.
     Blocks,
-    /// With its whole range, as when writing.
+    /// With its whole range, as in writes.
     Ranges,
 }
 
-/// From a time on the path has another round trip and rate, and a queue of one BDP of these.
+/// A change of the path's RTT and rate at a time; the queue becomes one BDP of the new path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change {
     pub(crate) at: Duration,
@@ -49,42 +48,42 @@ pub(crate) struct Change {
 pub(crate) struct Link {
     pub(crate) name: &'static str,
     pub(crate) rtt: Duration,
-    /// Up to so much is added to each segment's way, without reordering.
+    /// Maximum extra delay of a segment, without reordering.
     pub(crate) jitter: Duration,
     /// Bytes per second of the bottleneck.
     pub(crate) rate: f64,
-    /// Bytes that wait before the bottleneck; what comes on top is dropped.
+    /// Capacity of the bottleneck's drop-tail queue in bytes.
     pub(crate) queue_bytes: f64,
-    /// Part of the packets of 1448 bytes that is lost at random.
+    /// Probability that a packet of 1448 bytes is lost.
     pub(crate) loss: f64,
-    /// Unacknowledged bytes that a lane may have (socket buffers of both ends).
+    /// Maximum unacknowledged bytes of a lane (socket buffers of both ends).
     pub(crate) lane_bytes: u64,
-    /// Bytes per second of one lane at most (one core's encryption, a throttle).
+    /// Maximum bytes per second of a lane (one core's encryption, or a throttle).
     pub(crate) lane_rate: f64,
-    /// Round trips until a lane is open; the first one is open from the start.
+    /// RTTs until a lane is open; the first one is open from the start.
     pub(crate) lane_cost: u32,
-    /// Open lanes at most; one more is refused.
+    /// Maximum number of open lanes; further ones are refused.
     pub(crate) lane_limit: usize,
     /// Whether a lane has one request in flight at a time, like HTTP/1.1.
     pub(crate) one_request: bool,
-    /// What the server needs before it begins to answer a request.
+    /// The server's delay before it starts to respond to a request.
     pub(crate) think: Duration,
-    /// From each time on, the bytes per second that the server produces for all lanes together.
+    /// Bytes per second that the server produces for all lanes together, from each time on.
     pub(crate) server: Vec<(Duration, f64)>,
-    /// What becomes of the path, in order of time.
+    /// Changes of the path, in order of time.
     pub(crate) changes: Vec<Change>,
     pub(crate) congestion: Congestion,
     pub(crate) arrival: Arrival,
-    /// Whether the near kernel's round trips are looked at.
+    /// Whether the window reads the RTT from the local kernel.
     pub(crate) gauge: bool,
-    /// Bytes of a segment; larger is faster to simulate.
+    /// Bytes per segment; larger segments are faster to simulate.
     pub(crate) segment: u64,
     pub(crate) length: Duration,
 }
 
 impl Link {
-    /// A clean link with a queue of one BDP (at least 64 segments of 1448 bytes), lanes of 6 MiB
-    /// that take 9 round trips to open as those of SSH do, and BBR, as measured in the design.
+    /// A link without loss or jitter, with a queue of one BDP (at least 64 packets of 1448 bytes), BBR, and
+    /// lanes of 6 MiB that take 9 RTTs to open, as measured for SSH.
     pub(crate) fn new(name: &'static str, rtt_ms: f64, megabits: f64) -> Self {
         let rtt = Duration::from_secs_f64(rtt_ms / 1000.0);
         let rate = megabits * 125_000.0;
@@ -117,8 +116,8 @@ impl Link {
         self
     }
 
-    /// What one round is, for time to settle: a round trip, or 10 ms where that is longer. The shortest
-    /// where the path changes.
+    /// The length of a round in which settling time is measured: the RTT (the shortest one, if the path
+    /// changes), at least 10 ms.
     pub(crate) fn round(&self) -> Duration {
         let later = self.changes.iter().map(|change| change.rtt);
         later.fold(self.rtt, Duration::min).max(Duration::from_millis(10))
@@ -130,19 +129,19 @@ fn queue_bytes(rtt: Duration, rate: f64) -> f64 {
     (rate * rtt.as_secs_f64()).max(64.0 * 1448.0)
 }
 
-/// What a run has shown.
+/// Results of a simulated run.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
     link: Link,
-    /// Bytes delivered in each round.
+    /// Bytes delivered per round.
     rounds: Vec<f64>,
-    /// Decisions, whenever they changed.
+    /// The decision at the start and at each change.
     pub(crate) points: Vec<Point>,
     pub(crate) sent: u64,
     pub(crate) dropped: u64,
-    /// When the queue was looked at, and how long it was.
+    /// Samples of the queue: time, and queueing delay.
     pub(crate) queues: Vec<(Duration, Duration)>,
-    /// The largest number of lanes that were being opened at a time, and that were refused.
+    /// The largest number of lanes being opened at once, and the largest number refused.
     pub(crate) most_opening: usize,
     pub(crate) refused: usize,
 }
@@ -156,13 +155,13 @@ impl Run {
         self.rounds[first..last].iter().sum::<f64>() / ((last - first) as f64 * round)
     }
 
-    /// Share of the bottleneck, in per cent, in the second half of the run.
+    /// Utilization of the bottleneck in the second half of the run, in per cent.
     pub(crate) fn share(&self) -> f64 {
         100.0 * self.goodput(self.link.length / 2, self.link.length) / self.link.rate
     }
 
-    /// Rounds after `from` until goodput reaches nine tenths of `settled` for good: on average
-    /// over the four rounds that follow.
+    /// Rounds after `from` until the mean goodput of four consecutive rounds first reaches nine tenths of
+    /// `settled`.
     pub(crate) fn rounds_until(&self, from: Duration, settled: f64) -> usize {
         let round = self.link.round().as_secs_f64();
         let first = (from.as_secs_f64() / round) as usize;
@@ -171,7 +170,7 @@ impl Run {
         reached.unwrap_or(self.rounds.len() - first)
     }
 
-    /// Rounds until it has reached what it moves in the second half.
+    /// Rounds from the start until goodput reaches that of the second half.
     pub(crate) fn rounds_to_settle(&self) -> usize {
         let settled = self.goodput(self.link.length / 2, self.link.length);
         self.rounds_until(Duration::ZERO, settled)
@@ -182,7 +181,7 @@ impl Run {
         100.0 * self.dropped as f64 / self.sent.max(1) as f64
     }
 
-    /// The median queue between two times.
+    /// The median queueing delay between two times.
     pub(crate) fn queue(&self, from: Duration, to: Duration) -> Duration {
         let between = self.queues.iter().filter(|(at, _)| (from..to).contains(at));
         let mut queues: Vec<Duration> = between.map(|(_, queue)| *queue).collect();
@@ -195,13 +194,13 @@ impl Run {
         *self.points.last().expect("there is a decision from the start")
     }
 
-    /// Decision at a time.
+    /// The decision in effect at a time.
     pub(crate) fn at(&self, time: Duration) -> Point {
         *self.points.iter().rev().find(|point| point.time <= time).expect("one at the start")
     }
 
-    /// How often the window changed by a twentieth or more between two times, and its largest
-    /// divided by its smallest.
+    /// Number of window changes of at least 5 % between two times, and the ratio of the largest to the
+    /// smallest window.
     pub(crate) fn swing(&self, from: Duration, to: Duration) -> (usize, f64) {
         let mut window = self.at(from).window_bytes;
         let (mut least, mut most, mut changes) = (window, window, 0);

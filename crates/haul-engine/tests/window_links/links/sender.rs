@@ -1,8 +1,7 @@
-//! What a server's kernel does on one lane: sends segments in order of their bytes, keeps within
-//! its congestion window and socket buffers, and sends again what is lost.
+//! Model of the TCP sender of one lane: sends segments in order, within its congestion window and socket
+//! buffers, and retransmits lost ones.
 //!
-//! The link keeps segments in order, so an acknowledgement proves that everything sent earlier and
-//! not acknowledged is lost.
+//! The link never reorders, so an acknowledgement proves that all earlier unacknowledged segments are lost.
 
 use std::collections::VecDeque;
 
@@ -17,12 +16,12 @@ const FIRST_WINDOW: u64 = 10 * MSS;
 /// Startup gain of BBR, 2/ln 2.
 const STARTUP_GAIN: f64 = 2.885;
 
-/// How long BBR believes in the shortest round trip, in nanoseconds.
-const SHORTEST_KEPT: u64 = 10_000_000_000;
+/// Length of BBR's window for the minimum RTT, in nanoseconds.
+const MIN_RTT_WINDOW: u64 = 10_000_000_000;
 
 const PROBE_GAINS: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 
-/// One transmission on its way.
+/// A segment in flight.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Segment {
     pub(super) number: u64,
@@ -40,11 +39,11 @@ pub(super) struct Sender {
     congestion: Congestion,
     cap: u64,
     rate: f64,
-    /// Bytes that were asked for, sent at least once, and acknowledged without a gap.
-    asked: u64,
+    /// End offsets of the bytes requested, sent at least once (`next`), and acknowledged without a gap.
+    requested: u64,
     next: u64,
     acknowledged: u64,
-    on_the_way: VecDeque<Segment>,
+    segments: VecDeque<Segment>,
     in_flight: u64,
     lost: VecDeque<(u64, u64)>,
     numbers: u64,
@@ -52,11 +51,10 @@ pub(super) struct Sender {
     delivered: u64,
     delivered_at: u64,
     app_limited_until: u64,
-    shortest: u64,
-    shortest_at: u64,
-    latest: u64,
-    /// The round trip may change. Where it cannot, nothing is forgotten, and timeouts are shorter than a
-    /// kernel's.
+    min_rtt: u64,
+    min_rtt_at: u64,
+    last_rtt: u64,
+    /// The RTT may change. If not, the minimum RTT never expires, and timeouts are shorter than a kernel's.
     path_changes: bool,
     pub(super) pace_at: u64,
     bbr: Bbr,
@@ -73,7 +71,7 @@ enum Mode {
 #[derive(Debug)]
 struct Bbr {
     mode: Mode,
-    /// Highest rates of the last rounds, bytes per second.
+    /// Highest delivery rate of each of the last ten rounds, bytes per second.
     rates: VecDeque<f64>,
     round_ends: u64,
     new_round: bool,
@@ -97,10 +95,10 @@ impl Sender {
             congestion: link.congestion,
             cap: link.lane_bytes,
             rate: link.lane_rate,
-            asked: 0,
+            requested: 0,
             next: 0,
             acknowledged: 0,
-            on_the_way: VecDeque::new(),
+            segments: VecDeque::new(),
             in_flight: 0,
             lost: VecDeque::new(),
             numbers: 0,
@@ -108,9 +106,9 @@ impl Sender {
             delivered: 0,
             delivered_at: 0,
             app_limited_until: 0,
-            shortest: u64::MAX,
-            shortest_at: 0,
-            latest: 0,
+            min_rtt: u64::MAX,
+            min_rtt_at: 0,
+            last_rtt: 0,
             path_changes: !link.changes.is_empty(),
             pace_at: 0,
             bbr: Bbr {
@@ -120,7 +118,7 @@ impl Sender {
                 new_round: true,
                 full_rate: 0.0,
                 flat: 0,
-                // Lanes do not probe in step.
+                // Lanes start in different phases, so that they do not probe together.
                 phase: 2 + seed % 6,
                 phase_began: 0,
             },
@@ -129,41 +127,41 @@ impl Sender {
     }
 
     pub(super) fn ask(&mut self, bytes: u64) {
-        self.asked += bytes;
+        self.requested += bytes;
     }
 
-    /// Whether the next segment would be new data (and not a repetition).
+    /// True if the next segment would be new data, not a retransmission.
     pub(super) fn next_is_new(&self) -> bool {
         self.lost.is_empty()
     }
 
     pub(super) fn has_on_the_way(&self) -> bool {
-        !self.on_the_way.is_empty()
+        !self.segments.is_empty()
     }
 
-    /// How long to wait for an acknowledgement of the last segment before taking it for lost.
+    /// Time without an acknowledgement, in nanoseconds, after which the last segment counts as lost.
     pub(super) fn probe_timeout(&self) -> u64 {
-        if self.shortest == u64::MAX {
+        if self.min_rtt == u64::MAX {
             1_000_000_000
         } else if self.path_changes {
-            300_000_000.max(3 * self.latest)
+            300_000_000.max(3 * self.last_rtt)
         } else {
-            3 * self.shortest + 5_000_000
+            3 * self.min_rtt + 5_000_000
         }
     }
 
     pub(super) fn last_sent(&self) -> u64 {
-        self.on_the_way.back().map_or(0, |segment| segment.sent)
+        self.segments.back().map_or(0, |segment| segment.sent)
     }
 
-    /// Bytes that may be sent now in one segment; `None` if there is nothing or no room.
+    /// Bytes that may be sent now in one segment; `None` without data to send or room in the window.
     pub(super) fn sendable(&mut self, segment: u64) -> Option<u64> {
         let room = (self.window as u64).saturating_sub(self.in_flight);
         let waiting = match self.lost.front() {
             Some(&(_, bytes)) => bytes,
             None => {
                 let buffer = (self.acknowledged + self.cap).saturating_sub(self.next);
-                let waiting = (self.asked - self.next).min(buffer);
+                let waiting = (self.requested - self.next).min(buffer);
                 if waiting == 0 {
                     self.wait_for_data();
                     return None;
@@ -175,12 +173,12 @@ impl Sender {
         (bytes >= waiting.min(MSS)).then_some(bytes)
     }
 
-    /// There is room and nothing to send: rates measured now say nothing about the link.
+    /// Marks the sender as application-limited: rates measured now do not reflect the link.
     pub(super) fn wait_for_data(&mut self) {
         self.app_limited_until = self.delivered + self.in_flight.max(1);
     }
 
-    /// Takes that many bytes for a segment.
+    /// Sends `bytes` as one segment, lost bytes first.
     pub(super) fn send(&mut self, now: u64, bytes: u64) -> Segment {
         let offset = match self.lost.pop_front() {
             Some((offset, left)) => {
@@ -208,7 +206,7 @@ impl Sender {
         };
         self.numbers += 1;
         self.in_flight += bytes;
-        self.on_the_way.push_back(segment);
+        self.segments.push_back(segment);
         let pace = self.pacing_rate();
         if pace.is_finite() {
             self.pace_at = self.pace_at.max(now) + (bytes as f64 / pace * 1e9) as u64;
@@ -219,9 +217,9 @@ impl Sender {
     fn pacing_rate(&self) -> f64 {
         let paced = match self.congestion {
             Congestion::Cubic => f64::INFINITY,
-            Congestion::Bbr if self.shortest == u64::MAX => f64::INFINITY,
+            Congestion::Bbr if self.min_rtt == u64::MAX => f64::INFINITY,
             Congestion::Bbr => {
-                let first = FIRST_WINDOW as f64 / (self.shortest as f64 / 1e9);
+                let first = FIRST_WINDOW as f64 / (self.min_rtt as f64 / 1e9);
                 self.pacing_gain() * self.bottleneck().max(first / STARTUP_GAIN)
             }
         };
@@ -240,15 +238,15 @@ impl Sender {
         self.bbr.rates.iter().copied().fold(0.0, f64::max)
     }
 
-    /// An acknowledgement of one segment and of everything before `acknowledged`.
+    /// Handles an acknowledgement of one segment and of all bytes before `acknowledged`.
     pub(super) fn on_ack(&mut self, now: u64, number: u64, acknowledged: u64) {
         self.acknowledged = self.acknowledged.max(acknowledged);
         let mut lost_sent = None;
-        while let Some(&segment) = self.on_the_way.front() {
+        while let Some(&segment) = self.segments.front() {
             if segment.number > number {
                 break;
             }
-            self.on_the_way.pop_front();
+            self.segments.pop_front();
             self.in_flight -= segment.bytes;
             if segment.number < number {
                 self.lost.push_back((segment.offset, segment.bytes));
@@ -257,10 +255,10 @@ impl Sender {
             }
             self.delivered += segment.bytes;
             self.delivered_at = now;
-            self.latest = now - segment.sent;
-            let forgotten = self.path_changes && now > self.shortest_at + SHORTEST_KEPT;
-            if self.latest <= self.shortest || forgotten {
-                (self.shortest, self.shortest_at) = (self.latest, now);
+            self.last_rtt = now - segment.sent;
+            let expired = self.path_changes && now > self.min_rtt_at + MIN_RTT_WINDOW;
+            if self.last_rtt <= self.min_rtt || expired {
+                (self.min_rtt, self.min_rtt_at) = (self.last_rtt, now);
             }
             match self.congestion {
                 Congestion::Bbr => self.bbr_ack(now, segment),
@@ -272,9 +270,9 @@ impl Sender {
         }
     }
 
-    /// Nothing was acknowledged for long: everything on its way is lost.
+    /// Handles a probe timeout: all segments in flight count as lost.
     pub(super) fn on_probe_timeout(&mut self, now: u64) {
-        while let Some(segment) = self.on_the_way.pop_front() {
+        while let Some(segment) = self.segments.pop_front() {
             self.in_flight -= segment.bytes;
             self.lost.push_back((segment.offset, segment.bytes));
             self.on_loss(now, segment.sent);
@@ -300,9 +298,9 @@ impl Sender {
         let cubic = &mut self.cubic;
         if self.window < cubic.threshold {
             self.window += segment.bytes as f64;
-            // HyStart: a round trip that has become an eighth longer ends slow start.
-            let longer = (self.shortest / 8).clamp(4_000_000, 16_000_000);
-            if taken > self.shortest + longer && self.window > 16.0 * MSS as f64 {
+            // HyStart: an RTT that exceeds the minimum by an eighth (4 to 16 ms) ends slow start.
+            let longer = (self.min_rtt / 8).clamp(4_000_000, 16_000_000);
+            if taken > self.min_rtt + longer && self.window > 16.0 * MSS as f64 {
                 cubic.threshold = self.window;
                 cubic.highest = self.window;
             }
@@ -312,7 +310,7 @@ impl Sender {
         let mss = MSS as f64;
         let (highest, window) = (cubic.highest.max(self.window * 0.7) / mss, self.window / mss);
         let k = (highest * 0.3 / 0.4).cbrt();
-        let elapsed = (now - epoch) as f64 / 1e9 + self.shortest as f64 / 1e9;
+        let elapsed = (now - epoch) as f64 / 1e9 + self.min_rtt as f64 / 1e9;
         let target = (0.4 * (elapsed - k).powi(3) + highest).clamp(window, 1.5 * window);
         let reno = 0.53 * segment.bytes as f64 * mss / self.window;
         let growth = (target - window) / window * segment.bytes as f64;
@@ -320,14 +318,14 @@ impl Sender {
     }
 
     fn bbr_ack(&mut self, now: u64, segment: Segment) {
-        let interval = (now - segment.delivered_at).max(self.shortest.min(now - segment.sent));
+        let interval = (now - segment.delivered_at).max(self.min_rtt.min(now - segment.sent));
         let rate = (self.delivered - segment.delivered) as f64 / (interval.max(1) as f64 / 1e9);
         if segment.delivered >= self.bbr.round_ends {
             self.bbr.round_ends = self.delivered;
             self.bbr.new_round = true;
             self.check_full(segment.app_limited);
         }
-        // A rate that was limited by the application says nothing, unless it is higher.
+        // An application-limited sample counts only if it is higher.
         if !segment.app_limited || rate > self.bottleneck() {
             if std::mem::take(&mut self.bbr.new_round) {
                 self.bbr.rates.push_back(0.0);
@@ -339,7 +337,7 @@ impl Sender {
                 *highest = highest.max(rate);
             }
         }
-        let bdp = self.bottleneck() * self.shortest as f64 / 1e9;
+        let bdp = self.bottleneck() * self.min_rtt as f64 / 1e9;
         match self.bbr.mode {
             Mode::Startup => {}
             Mode::Drain => {
@@ -349,7 +347,7 @@ impl Sender {
                 }
             }
             Mode::Probe => {
-                if now - self.bbr.phase_began > self.shortest {
+                if now - self.bbr.phase_began > self.min_rtt {
                     self.bbr.phase = (self.bbr.phase + 1) % PROBE_GAINS.len();
                     self.bbr.phase_began = now;
                 }

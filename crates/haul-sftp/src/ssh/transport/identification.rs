@@ -17,7 +17,7 @@ const TOO_MANY: [&str; 2] = ["Exceeded MaxStartups", "Not allowed at this time"]
 /// State of the parser: bytes of the lines skipped so far.
 #[derive(Debug, Default)]
 pub struct Identification {
-    passed: usize,
+    skipped: usize,
 }
 
 impl Identification {
@@ -42,8 +42,8 @@ impl Identification {
             if TOO_MANY.contains(&line.trim_end()) {
                 return Err(End::Farewell { text: line, fatal: false });
             }
-            self.passed += end + 1;
-            if line.starts_with("SSH-") || self.passed > PREAMBLE {
+            self.skipped += end + 1;
+            if line.starts_with("SSH-") || self.skipped > PREAMBLE {
                 return Err(End::NotSsh);
             }
         }
@@ -52,7 +52,7 @@ impl Identification {
 
     /// True if lines before the identification were received.
     pub const fn has_passed(&self) -> bool {
-        self.passed > 0
+        self.skipped > 0
     }
 }
 

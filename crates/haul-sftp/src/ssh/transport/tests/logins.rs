@@ -1,4 +1,4 @@
-//! What a server can try while somebody logs in, and when the channel is opened.
+//! Malicious or broken servers during authentication and when the channel is opened.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::*;
 use crate::ssh::options::Prompter;
 
-/// Somebody who answers everything.
+/// A user who answers every prompt; counts the prompts.
 #[derive(Debug, Default)]
 struct Patient(AtomicUsize);
 
@@ -51,7 +51,7 @@ fn question() -> Vec<u8> {
     question
 }
 
-/// Answers every request of authentication in the same way for as long as the client asks.
+/// Sends the same response to every authentication message, until the client closes the connection.
 async fn answering(mut server: Server, answer: Vec<u8>) {
     loop {
         let request = server.receive().await;
@@ -61,9 +61,9 @@ async fn answering(mut server: Server, answer: Vec<u8>) {
     }
 }
 
-/// Each password is right and another is needed: of a person that would ask for ever.
+/// Every password is a partial success and another one is required: the client must not prompt forever.
 #[tokio::test]
-async fn a_server_that_is_content_with_each_password_and_never_with_all_is_given_up() {
+async fn a_server_with_endless_partial_successes_is_an_error() {
     for method in ["password", "keyboard-interactive"] {
         let person = Arc::new(Patient::default());
         let (listener, host) = listen_to(Arc::clone(&person)).await;
@@ -82,7 +82,7 @@ async fn a_server_that_is_content_with_each_password_and_never_with_all_is_given
         });
         let error = host.connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
-        // NumberOfPasswordPrompts; the first request was the method that is tried first.
+        // NumberOfPasswordPrompts is 3; the request with the method tried first does not count.
         let asked = person.0.load(Ordering::Relaxed);
         assert!((3..=4).contains(&asked), "{method}: {asked}");
         server.abort();
@@ -90,17 +90,17 @@ async fn a_server_that_is_content_with_each_password_and_never_with_all_is_given
 }
 
 #[tokio::test]
-async fn questions_without_end_are_given_up_also_where_answers_are_repeated() {
+async fn endless_prompts_are_an_error_even_with_cached_responses() {
     let person = Arc::new(Patient::default());
     let (listener, host) = listen_to(Arc::clone(&person)).await;
     let server = tokio::spawn(async move {
-        // The first connection is let in with one answer.
+        // The first connection is accepted after one prompt.
         let mut server = Server::accept(&listener).await;
         server.receive_one(message::USERAUTH_REQUEST).await;
         server.send(&question()).await;
         server.receive_one(message::USERAUTH_INFO_RESPONSE).await;
         server.send(&[message::USERAUTH_SUCCESS]).await;
-        // The second is asked and asked.
+        // The second one gets prompts without end.
         answering(Server::accept(&listener).await, question()).await;
     });
     let first = host.connect().await.unwrap();
@@ -108,14 +108,14 @@ async fn questions_without_end_are_given_up_also_where_answers_are_repeated() {
     let error = host.connect().await.unwrap_err();
     assert!(error.to_string().contains("too many prompts"), "{error}");
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unauthenticated, Retry::Never));
-    // What was given before is given again: nobody was asked.
+    // The cached responses were used: the user was not prompted again.
     assert_eq!(person.0.load(Ordering::Relaxed), asked);
     server.abort();
     drop(first);
 }
 
 #[tokio::test]
-async fn a_person_whose_passwords_were_wrong_is_not_asked_again_for_the_next_connection() {
+async fn a_user_with_wrong_passwords_is_not_prompted_for_the_next_connection() {
     let person = Arc::new(Patient::default());
     let (listener, host) = listen_to(Arc::clone(&person)).await;
     let server = tokio::spawn(async move {
@@ -133,7 +133,7 @@ async fn a_person_whose_passwords_were_wrong_is_not_asked_again_for_the_next_con
 }
 
 #[tokio::test]
-async fn a_channel_that_takes_packets_of_no_bytes_is_refused() {
+async fn a_channel_with_a_maximum_packet_size_of_0_is_refused() {
     let (listener, host) = listen().await;
     let serving = async {
         let mut server = Server::let_in(&listener).await;
@@ -151,7 +151,7 @@ async fn a_channel_that_takes_packets_of_no_bytes_is_refused() {
     assert!(error.to_string().contains("packets of 0 bytes"), "{error}");
 }
 
-/// A user who answers no question; keeps what was printed.
+/// A user who answers no prompt; records the printed text.
 #[derive(Debug, Default)]
 struct Reading(std::sync::Mutex<Vec<String>>);
 
@@ -173,7 +173,7 @@ impl Prompter for Reading {
 }
 
 #[tokio::test]
-async fn questions_of_a_server_do_not_steer_the_terminal() {
+async fn control_characters_in_prompts_are_escaped() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = Some(listener.local_addr().unwrap().port());
     let options = SshOptions { password: None, ..options(&[]) };
@@ -195,7 +195,7 @@ async fn questions_of_a_server_do_not_steer_the_terminal() {
         server.send(&question).await;
         server.receive_one(message::USERAUTH_INFO_RESPONSE).await;
         server.send(&failure("keyboard-interactive", false)).await;
-        // Until the client ends the connection.
+        // Keep the connection open until the client closes it.
         drop(server.stream.read_u8().await);
     });
     host.connect().await.unwrap_err();
