@@ -142,19 +142,17 @@ impl HttpFile {
             return Err(error);
         }
         let found = response.url.clone();
-        let html = response
-            .header(&http::header::CONTENT_TYPE)
-            .is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/html"));
-        if page && html && found.path().ends_with('/') {
-            return Ok(Opened::Page(response));
-        }
-        if html
-            && found != *url
-            && !response.headers.contains_key(CONTENT_DISPOSITION)
-            && is_no_page(url)
-        {
-            drop(response);
-            return Err(error::page_of_sign_in(url, &found));
+        if is_html(&response) {
+            if page && found.path().ends_with('/') {
+                return Ok(Opened::Page(response));
+            }
+            if found != *url
+                && !response.headers.contains_key(CONTENT_DISPOSITION)
+                && is_no_page(url)
+            {
+                drop(response);
+                return Err(error::page_of_sign_in(url, &found));
+            }
         }
         let facts = Facts::of(&response, "open")?;
         let partial = response.status == StatusCode::PARTIAL_CONTENT;
@@ -181,13 +179,7 @@ impl HttpFile {
         let mut response = decoded(response, &facts, is_decoded)?;
         let mut ahead = Block::new();
         if size.is_none() {
-            while ahead.len() < UNKNOWN_SIZE_PREFIX {
-                let Some(bytes) = response.next("read").await? else {
-                    size = Some(ahead.len() as u64);
-                    break;
-                };
-                ahead.push(bytes);
-            }
+            size = read_ahead(&mut response, &mut ahead).await?;
         }
         let end =
             if partial { FIRST.min(size.unwrap_or(FIRST)) } else { size.unwrap_or(UNKNOWN_SIZE) };
@@ -339,6 +331,22 @@ impl ReadAt for HttpFile {
     async fn next_data(&self, from: u64) -> Result<Option<Range>> {
         Ok((from < self.identity.size).then(|| Range::between(from, self.identity.size)))
     }
+}
+
+fn is_html(response: &Head) -> bool {
+    let kind = response.header(&http::header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/html"))
+}
+
+/// Reads a file whose size is unknown, up to [`UNKNOWN_SIZE_PREFIX`]. Returns its length if it ends within that.
+async fn read_ahead(response: &mut Response, ahead: &mut Block) -> Result<Option<u64>> {
+    while ahead.len() < UNKNOWN_SIZE_PREFIX {
+        let Some(bytes) = response.next("read").await? else {
+            return Ok(Some(ahead.len() as u64));
+        };
+        ahead.push(bytes);
+    }
+    Ok(None)
 }
 
 /// Whether a response is a range of a file whose size the server does not report (`bytes 0-99/*`).
