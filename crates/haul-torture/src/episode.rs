@@ -167,28 +167,10 @@ impl<'a> Episode<'a> {
         let mut source = target.tree(&target.source)?;
         let kills = if chance.one_in(3) { 1 + chance.below(3) } else { 0 };
         for _ in 0..kills {
-            let signal = *chance.pick(&[Signal::KILL, Signal::KILL, Signal::INT, Signal::TERM]);
-            let after = self.typical.mul_f64(chance.below(1000) as f64 / 800.0);
-            let ran = step.haul(Some(Kill { signal, after }))?;
-            self.counts.kills += 1;
-            if ran.hung {
-                return Ok(Err(step.report(&format!("haul {}", ran.ended()), &[], &ran, None)));
+            match self.kill(chance, &mut step, &source, &before)? {
+                Ok(there) => before = there,
+                Err(report) => return Ok(Err(report)),
             }
-            let there = if target.is_server {
-                target.tree_at_rest(&step.view)?
-            } else {
-                target.tree(&step.view)?
-            };
-            if let Err(differences) = step.half_way(&source, &before, &there) {
-                let trees = Some((&source, &before));
-                return Ok(Err(step.report(
-                    "a killed run left a file that is neither the old nor the new one",
-                    &differences,
-                    &ran,
-                    trees,
-                )));
-            }
-            before = there;
         }
         if kills > 0 {
             before.0.retain(|name, _| !is_part_name(base(name)));
@@ -214,6 +196,39 @@ impl<'a> Episode<'a> {
         let judged = self.judge(&mut step, &source, &before);
         self.tidy()?;
         judged
+    }
+
+    /// Kills haul at some time while it copies. Returns what it left.
+    fn kill(
+        &mut self,
+        chance: &mut Chance,
+        step: &mut Step<'_>,
+        source: &Tree,
+        before: &Tree,
+    ) -> io::Result<Result<Tree, String>> {
+        let target = self.target;
+        let signal = *chance.pick(&[Signal::KILL, Signal::KILL, Signal::INT, Signal::TERM]);
+        let after = self.typical.mul_f64(chance.below(1000) as f64 / 800.0);
+        let ran = step.haul(Some(Kill { signal, after }))?;
+        self.counts.kills += 1;
+        if ran.hung {
+            return Ok(Err(step.report(&format!("haul {}", ran.ended()), &[], &ran, None)));
+        }
+        let there = if target.is_server {
+            target.tree_at_rest(&step.view)?
+        } else {
+            target.tree(&step.view)?
+        };
+        if let Err(differences) = step.half_way(source, before, &there) {
+            let trees = Some((source, before));
+            return Ok(Err(step.report(
+                "a killed run left a file that is neither the old nor the new one",
+                &differences,
+                &ran,
+                trees,
+            )));
+        }
+        Ok(Ok(there))
     }
 
     fn judge(&mut self, step: &mut Step<'_>, source: &Tree, before: &Tree) -> io::Result<Judged> {
