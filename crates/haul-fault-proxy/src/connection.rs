@@ -158,7 +158,8 @@ impl Connection {
             }
             Turn::Cut(direction) => {
                 let now = Instant::now();
-                let drain = Drain { direction, began: now, poll_at: now, poll_interval: FIRST_POLL };
+                let drain =
+                    Drain { direction, began: now, poll_at: now, poll_interval: FIRST_POLL };
                 self.draining(pair, drain, state)
             }
         }
