@@ -18,6 +18,7 @@ use rustix::process::Signal;
 use crate::at;
 use crate::chance::Chance;
 use crate::compare::{Difference, described, differences, unexplained, without_spared};
+use crate::counts::Counts;
 use crate::filter::Filter;
 use crate::grow::{Features, give, grow, mutate};
 use crate::model::{Runner, Wanted, wanted};
@@ -44,32 +45,6 @@ pub struct Episode<'a> {
     typical: Duration,
     /// The commands so far, if they are recorded.
     trace: Option<Vec<String>>,
-}
-
-/// Counters for the report.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Counts {
-    /// Steps that passed.
-    pub steps: u64,
-    /// Runs that were to be ended by a signal; some end before it.
-    pub kills: u64,
-    /// Steps as an unprivileged user.
-    pub users: u64,
-    /// Files that had to be copied.
-    pub copies: u64,
-    /// Steps that could not be compared with rsync, because it gave up.
-    pub without_oracle: u64,
-}
-
-impl Counts {
-    /// Adds the counters of another episode.
-    pub fn add(&mut self, other: Self) {
-        self.steps += other.steps;
-        self.kills += other.kills;
-        self.users += other.users;
-        self.copies += other.copies;
-        self.without_oracle += other.without_oracle;
-    }
 }
 
 /// A failed step.
@@ -167,28 +142,10 @@ impl<'a> Episode<'a> {
         let mut source = target.tree(&target.source)?;
         let kills = if chance.one_in(3) { 1 + chance.below(3) } else { 0 };
         for _ in 0..kills {
-            let signal = *chance.pick(&[Signal::KILL, Signal::KILL, Signal::INT, Signal::TERM]);
-            let after = self.typical.mul_f64(chance.below(1000) as f64 / 800.0);
-            let ran = step.haul(Some(Kill { signal, after }))?;
-            self.counts.kills += 1;
-            if ran.hung {
-                return Ok(Err(step.report(&format!("haul {}", ran.ended()), &[], &ran, None)));
+            match self.kill(chance, &mut step, &source, &before)? {
+                Ok(there) => before = there,
+                Err(report) => return Ok(Err(report)),
             }
-            let there = if target.is_server {
-                target.tree_at_rest(&step.view)?
-            } else {
-                target.tree(&step.view)?
-            };
-            if let Err(differences) = step.half_way(&source, &before, &there) {
-                let trees = Some((&source, &before));
-                return Ok(Err(step.report(
-                    "a killed run left a file that is neither the old nor the new one",
-                    &differences,
-                    &ran,
-                    trees,
-                )));
-            }
-            before = there;
         }
         if kills > 0 {
             before.0.retain(|name, _| !is_part_name(base(name)));
@@ -214,6 +171,39 @@ impl<'a> Episode<'a> {
         let judged = self.judge(&mut step, &source, &before);
         self.tidy()?;
         judged
+    }
+
+    /// Kills haul at some time while it copies. Returns what it left.
+    fn kill(
+        &mut self,
+        chance: &mut Chance,
+        step: &mut Step<'_>,
+        source: &Tree,
+        before: &Tree,
+    ) -> io::Result<Result<Tree, String>> {
+        let target = self.target;
+        let signal = *chance.pick(&[Signal::KILL, Signal::KILL, Signal::INT, Signal::TERM]);
+        let after = self.typical.mul_f64(chance.below(1000) as f64 / 800.0);
+        let ran = step.haul(Some(Kill { signal, after }))?;
+        self.counts.kills += 1;
+        if ran.hung {
+            return Ok(Err(step.report(&format!("haul {}", ran.ended()), &[], &ran, None)));
+        }
+        let there = if target.is_server {
+            target.tree_at_rest(&step.view)?
+        } else {
+            target.tree(&step.view)?
+        };
+        if let Err(differences) = step.half_way(source, before, &there) {
+            let trees = Some((source, before));
+            return Ok(Err(step.report(
+                "a killed run left a file that is neither the old nor the new one",
+                &differences,
+                &ran,
+                trees,
+            )));
+        }
+        Ok(Ok(there))
     }
 
     fn judge(&mut self, step: &mut Step<'_>, source: &Tree, before: &Tree) -> io::Result<Judged> {

@@ -16,6 +16,7 @@
 
 pub mod chance;
 pub mod compare;
+pub mod counts;
 pub mod episode;
 pub mod filter;
 pub mod grow;

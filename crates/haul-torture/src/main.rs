@@ -12,7 +12,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Parser;
-use haul_torture::episode::{Counts, Episode};
+use haul_torture::counts::Counts;
+use haul_torture::episode::Episode;
 use haul_torture::run::Programs;
 use haul_torture::seeds::{Kept, kept};
 use haul_torture::target::{ALL, Kind, Made, Site, is_root};

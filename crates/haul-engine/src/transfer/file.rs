@@ -1,6 +1,7 @@
 //! One item, from "what is there?" to its event.
 
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 
 use haul_storage::{
     DigestKind, Entry, EntryKind, Error, ErrorKind, Identity, KeptTimes, LinkKind, Medium,
@@ -11,7 +12,7 @@ use super::compare::{Verdict, verdict};
 use super::moved::{Copy, remove_source};
 use super::outcome::{Moved, current, is_small, keeps_mode, keeps_out, planned, say};
 use super::{backup, bytes, expected, large, link, listed, open, small, times};
-use crate::context::{Context, Name};
+use crate::context::{Context, FirstGuard, Name};
 use crate::digest::Digest;
 use crate::mirror::MirrorStorage;
 use crate::plan::{Item, There};
@@ -58,24 +59,10 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
         }
         None => (None, None, None),
     };
-    let hard_links =
-        context.settings.preserve.hard_links && item.job.job.destination.capabilities().hard_links;
-    let mut first = None;
-    // Asked for files that are there already too: a rerun links further names to them.
-    if let (true, true, Some(id)) = (hard_links, item.source.links > 1, item.source.id) {
-        let name = context.hard_links.ask(item.job.index, id, item.source.links, &item.destination);
-        match name.await {
-            Name::First(guard) => first = Some(guard),
-            Name::Other(target, digest) if verdict != Some(Verdict::Leave) => {
-                let existing = existing.as_ref();
-                let linked = link_name(context, item, existing, verdict, target, digest).await?;
-                let Err(error) = linked else { return remove_unread(context, item).await };
-                let name = item.job.destination_name(&item.destination);
-                context.hard_links.say_refused(context, name, &error);
-            }
-            Name::Other(..) | Name::Alone => {}
-        }
-    }
+    let other_names = link_to_copied(context, item, existing.as_ref(), verdict).await?;
+    let ControlFlow::Continue(first) = other_names else {
+        return remove_unread(context, item).await;
+    };
     let verdict = match (verdict, &existing) {
         (Some(Verdict::Keep), Some(existing)) if !adjust(context, item, existing).await? => {
             Some(Verdict::Replace(Reason::Owner))
@@ -92,26 +79,10 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
             left(context, item, existing).await?
         }
         _ => {
-            let moved = if context.settings.dry_run {
-                Moved { bytes: planned(item), ..Moved::default() }
-            } else {
-                let moved = move_bytes(context, item).await?;
-                existing.iter().for_each(|old| context.room.free(old));
-                if context.settings.verify {
-                    context.tally.verified();
-                }
-                times::look_again(context, item).await?;
-                Moved { is_private: keeps_mode(context, existing.as_ref()), ..moved }
-            };
-            let reason = match verdict {
-                Some(Verdict::Replace(reason)) => reason,
-                _ => Reason::New,
-            };
-            let digest = moved.digest;
+            let moved = copy(context, item, existing.as_ref(), verdict).await?;
             // Of a source that reports no length, the one that was read.
-            seen = moved.identity.clone().map(|seen| Identity { size: moved.bytes, ..seen });
-            say(context, item, Action::Copied, &Moved { reason: Some(reason), ..moved });
-            digest
+            seen = moved.identity.map(|seen| Identity { size: moved.bytes, ..seen });
+            moved.digest
         }
     };
     // What was left alone may be anything, and then no further name is linked to it.
@@ -137,6 +108,61 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Links the item to the copy of another name of its file, if there is one: `Break`. Otherwise it is to be
+/// copied, and the other names may wait for it.
+async fn link_to_copied(
+    context: &Context,
+    item: &Item,
+    existing: Option<&Entry>,
+    verdict: Option<Verdict>,
+) -> Result<ControlFlow<(), Option<FirstGuard>>> {
+    let hard_links =
+        context.settings.preserve.hard_links && item.job.job.destination.capabilities().hard_links;
+    // Asked for files that are there already too: a rerun links further names to them.
+    let (true, true, Some(id)) = (hard_links, item.source.links > 1, item.source.id) else {
+        return Ok(ControlFlow::Continue(None));
+    };
+    let name = context.hard_links.ask(item.job.index, id, item.source.links, &item.destination);
+    match name.await {
+        Name::First(guard) => return Ok(ControlFlow::Continue(Some(guard))),
+        Name::Other(target, digest) if verdict != Some(Verdict::Leave) => {
+            let linked = link_name(context, item, existing, verdict, target, digest).await?;
+            let Err(error) = linked else { return Ok(ControlFlow::Break(())) };
+            let name = item.job.destination_name(&item.destination);
+            context.hard_links.say_refused(context, name, &error);
+        }
+        Name::Other(..) | Name::Alone => {}
+    }
+    Ok(ControlFlow::Continue(None))
+}
+
+/// Copies the file, or with `dry_run` only reports it.
+async fn copy(
+    context: &Context,
+    item: &Item,
+    existing: Option<&Entry>,
+    verdict: Option<Verdict>,
+) -> Result<Moved> {
+    let moved = if context.settings.dry_run {
+        Moved { bytes: planned(item), ..Moved::default() }
+    } else {
+        let moved = move_bytes(context, item).await?;
+        existing.iter().for_each(|old| context.room.free(old));
+        if context.settings.verify {
+            context.tally.verified();
+        }
+        times::look_again(context, item).await?;
+        Moved { is_private: keeps_mode(context, existing), ..moved }
+    };
+    let reason = match verdict {
+        Some(Verdict::Replace(reason)) => reason,
+        _ => Reason::New,
+    };
+    let moved = Moved { reason: Some(reason), ..moved };
+    say(context, item, Action::Copied, &moved);
+    Ok(moved)
 }
 
 /// Removes the source of a file that is at the destination without having been read: as a further name of one that

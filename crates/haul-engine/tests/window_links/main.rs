@@ -137,6 +137,7 @@ fn lossy(name: &'static str, loss: f64, change: impl FnOnce(&mut Link)) -> Case 
     Case::new(link.with(change), 16, 1.5)
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn cases() -> Vec<Case> {
     vec![
         Case::new(Link::new("0.2 ms 10 Gbit (LAN)", 0.2, 10_000.0).with(lan), 1, 1.3),

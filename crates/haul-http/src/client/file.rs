@@ -5,37 +5,28 @@
 //! read_at: the kept body, then GET bytes=a-b on free lanes → blocks (`reading`)
 //! ```
 
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::try_unfold;
 use haul_storage::{
-    Block, BlockStream, Entry, EntryKind, Error, ErrorKind, Identity, Metadata, Range, ReadAt,
-    RelPath, Result, UNKNOWN_SIZE, Whole,
+    BlockStream, Entry, EntryKind, Error, ErrorKind, Identity, Metadata, Range, ReadAt, RelPath,
+    Result, UNKNOWN_SIZE, Whole,
 };
 use http::StatusCode;
 use http::header::CONTENT_DISPOSITION;
 
-use super::body::{Body, Prefetched};
 use super::error;
 use super::exchange::Exchange;
-use super::facts::{Facts, check_part};
+use super::facts::Facts;
 use super::head::Head;
-use super::pipes::PIECE;
 use super::reading::Reading;
-use super::remote::{Remote, decoded, part, whole};
+use super::remote::{FIRST, Remote, part, whole};
 use super::response::Response;
-use super::trailing_check::{self, TrailingCheck};
+use super::trailing_check;
 use crate::parse::Url;
-
-/// Length of the first range that is requested, before the size of the file is known, in bytes.
-const FIRST: u64 = PIECE;
-
-/// Bytes of a file of unknown size that are read when it is opened. Most such files end within them, which makes
-/// their size known.
-const UNKNOWN_SIZE_PREFIX: usize = 256 << 10;
 
 impl Codings {
     /// Decides by the size: a file that is sent in the size that the listing shows is stored encoded.
@@ -142,81 +133,34 @@ impl HttpFile {
             return Err(error);
         }
         let found = response.url.clone();
-        let html = response
-            .header(&http::header::CONTENT_TYPE)
-            .is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/html"));
-        if page && html && found.path().ends_with('/') {
-            return Ok(Opened::Page(response));
-        }
-        if html
-            && found != *url
-            && !response.headers.contains_key(CONTENT_DISPOSITION)
-            && is_no_page(url)
-        {
-            drop(response);
-            return Err(error::page_of_sign_in(url, &found));
+        if is_html(&response) {
+            if page && found.path().ends_with('/') {
+                return Ok(Opened::Page(response));
+            }
+            if found != *url
+                && !response.headers.contains_key(CONTENT_DISPOSITION)
+                && is_no_page(url)
+            {
+                drop(response);
+                return Err(error::page_of_sign_in(url, &found));
+            }
         }
         let facts = Facts::of(&response, "open")?;
-        let partial = response.status == StatusCode::PARTIAL_CONTENT;
         let is_decoded = codings != Codings::Stored && !facts.is_as_stored([url, &found]);
         if is_decoded && codings == Codings::ByName {
             drop(response);
             return Ok(Opened::Encoded { sent_bytes: facts.size });
         }
-        if partial && facts.size.is_none() {
+        if response.status == StatusCode::PARTIAL_CONTENT && facts.size.is_none() {
             return Err(Error::new(ErrorKind::Unsupported, "open")
                 .at(url)
                 .because("the server sends only ranges of it, without the total size"));
         }
-        let mut size = facts.size.filter(|_| !is_decoded);
-        if let (true, Some(size)) = (partial, size) {
-            check_part(&response, Range::new(0, FIRST.min(size)), &facts)?;
-        }
-        let alone = response.is_until_close();
-        // A first range (64 KiB) fits into the receive buffer, so its lane becomes free without a reader. A whole file
-        // occupies its lane until it has been read.
-        if !partial {
-            response.hold();
-        }
-        let mut response = decoded(response, &facts, is_decoded)?;
-        let mut ahead = Block::new();
-        if size.is_none() {
-            while ahead.len() < UNKNOWN_SIZE_PREFIX {
-                let Some(bytes) = response.next("read").await? else {
-                    size = Some(ahead.len() as u64);
-                    break;
-                };
-                ahead.push(bytes);
-            }
-        }
-        let end =
-            if partial { FIRST.min(size.unwrap_or(FIRST)) } else { size.unwrap_or(UNKNOWN_SIZE) };
-        let body = Body { response, range: Range::new(0, end), ahead };
-        let mut all = vec![Prefetched::Body(body)];
-        if let (true, Some(size)) = (partial, size) {
-            let end_of = |range: Range| range.end().min(size);
-            for (range, pending) in prefetched {
-                let range = Range::between(range.start().min(size), end_of(range));
-                all.push(Prefetched::Pending(range, pending));
-            }
-        }
-        let identity = Identity { size: size.unwrap_or(UNKNOWN_SIZE), ..facts.identity() };
-        // A server that ignored `Range` once does not support it for this file, whatever its `Accept-Ranges` says.
-        let ranged = partial || !is_refusal && facts.ranged == Some(true) && facts.size.is_some();
-        let inner = Remote {
-            exchange: Arc::clone(exchange),
-            url: url.clone(),
-            found: Mutex::new(found),
-            ranged: AtomicBool::new(ranged && !is_decoded),
-            parts: AtomicU64::new(0),
-            alone: AtomicBool::new(alone),
-            facts,
-            size,
-            decoded: is_decoded,
-            prefetched: Mutex::new(all),
-            behind: TrailingCheck::default(),
-            best: AtomicU64::new(0),
-        };
+        let inner =
+            Remote::opened(exchange, url, response, facts, is_decoded, is_refusal, prefetched)
+                .await?;
+        let size = inner.size().unwrap_or(UNKNOWN_SIZE);
+        let identity = Identity { size, ..inner.facts.identity() };
         Ok(Opened::File(Self { inner: Arc::new(inner), identity }))
     }
 
@@ -339,6 +283,11 @@ impl ReadAt for HttpFile {
     async fn next_data(&self, from: u64) -> Result<Option<Range>> {
         Ok((from < self.identity.size).then(|| Range::between(from, self.identity.size)))
     }
+}
+
+fn is_html(response: &Head) -> bool {
+    let kind = response.header(&http::header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/html"))
 }
 
 /// Whether a response is a range of a file whose size the server does not report (`bytes 0-99/*`).

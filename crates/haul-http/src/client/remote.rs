@@ -14,10 +14,18 @@ use super::exchange::{Exchange, LOST_MOST};
 use super::facts::{Facts, bytes_of, check_part};
 use super::following::may_pass;
 use super::head::{Broken, Head};
+use super::pipes::PIECE;
 use super::request::Request;
-use super::response::Response;
+use super::response::{Pending, Response};
 use super::trailing_check::TrailingCheck;
 use crate::parse::Url;
+
+/// Length of the first range that is requested, before the size of the file is known, in bytes.
+pub(super) const FIRST: u64 = PIECE;
+
+/// Bytes of a file of unknown size that are read when it is opened. Most such files end within them, which makes
+/// their size known.
+const UNKNOWN_SIZE_PREFIX: usize = 256 << 10;
 
 /// How often a part is asked for on another lane because the server has too much to do.
 const REFUSALS_MOST: u32 = 16;
@@ -29,26 +37,83 @@ pub struct Remote {
     /// As the user knows it: who is asked when what it was redirected to is gone.
     pub(super) url: Url,
     /// Where it was found.
-    pub(super) found: Mutex<Url>,
+    found: Mutex<Url>,
     pub(super) facts: Facts,
     /// Its length as it is read; `None` where that is known at its end only.
-    pub(super) size: Option<u64>,
+    size: Option<u64>,
     /// What is sent is decoded.
     pub(super) decoded: bool,
-    pub(super) ranged: AtomicBool,
+    ranged: AtomicBool,
     /// Parts that came since the server last sent the whole file instead.
-    pub(super) parts: AtomicU64,
+    parts: AtomicU64,
     /// The server does not say how long its responses are: they end with the connection, and none can be asked
     /// for behind another.
-    pub(super) alone: AtomicBool,
+    alone: AtomicBool,
     /// What came with opening it.
-    pub(super) prefetched: Mutex<Vec<Prefetched>>,
+    prefetched: Mutex<Vec<Prefetched>>,
     pub(super) behind: TrailingCheck,
     /// The most that a part has carried, in bytes per second.
-    pub(super) best: AtomicU64,
+    best: AtomicU64,
 }
 
 impl Remote {
+    /// The file that `response` begins to send. `is_refusal`: a whole file is the response to a request for a range.
+    /// `prefetched`: the ranges that were requested along with it.
+    pub(super) async fn opened(
+        exchange: &Arc<Exchange>,
+        url: &Url,
+        response: Response,
+        facts: Facts,
+        is_decoded: bool,
+        is_refusal: bool,
+        prefetched: Vec<(Range, Pending)>,
+    ) -> Result<Self> {
+        let partial = response.status == StatusCode::PARTIAL_CONTENT;
+        let mut size = facts.size.filter(|_| !is_decoded);
+        if let (true, Some(size)) = (partial, size) {
+            check_part(&response, Range::new(0, FIRST.min(size)), &facts)?;
+        }
+        let found = response.url.clone();
+        let alone = response.is_until_close();
+        // A first range (64 KiB) fits into the receive buffer, so its lane becomes free without a reader. A whole file
+        // occupies its lane until it has been read.
+        if !partial {
+            response.hold();
+        }
+        let mut response = decoded(response, &facts, is_decoded)?;
+        let mut ahead = Block::new();
+        if size.is_none() {
+            size = read_ahead(&mut response, &mut ahead).await?;
+        }
+        let end =
+            if partial { FIRST.min(size.unwrap_or(FIRST)) } else { size.unwrap_or(UNKNOWN_SIZE) };
+        let body = Body { response, range: Range::new(0, end), ahead };
+        let mut all = vec![Prefetched::Body(body)];
+        if let (true, Some(size)) = (partial, size) {
+            let end_of = |range: Range| range.end().min(size);
+            for (range, pending) in prefetched {
+                let range = Range::between(range.start().min(size), end_of(range));
+                all.push(Prefetched::Pending(range, pending));
+            }
+        }
+        // A server that ignored `Range` once does not support it for this file, whatever its `Accept-Ranges` says.
+        let ranged = partial || !is_refusal && facts.ranged == Some(true) && facts.size.is_some();
+        Ok(Self {
+            exchange: Arc::clone(exchange),
+            url: url.clone(),
+            found: Mutex::new(found),
+            ranged: AtomicBool::new(ranged && !is_decoded),
+            parts: AtomicU64::new(0),
+            alone: AtomicBool::new(alone),
+            facts,
+            size,
+            decoded: is_decoded,
+            prefetched: Mutex::new(all),
+            behind: TrailingCheck::default(),
+            best: AtomicU64::new(0),
+        })
+    }
+
     /// Which version a response is of, if it is another one than is being read. Where it says less than
     /// what is known there is less to compare.
     pub(super) fn other_version(&self, response: &Head) -> Result<Option<Identity>> {
@@ -247,6 +312,18 @@ impl Remote {
         self.prefetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Reads a file whose size is unknown, up to [`UNKNOWN_SIZE_PREFIX`]. Returns its length if it ends within that.
+async fn read_ahead(response: &mut Response, ahead: &mut Block) -> Result<Option<u64>> {
+    while ahead.len() < UNKNOWN_SIZE_PREFIX {
+        let Some(bytes) = response.next("read").await? else {
+            return Ok(Some(ahead.len() as u64));
+        };
+        ahead.push(bytes);
+    }
+    Ok(None)
+}
+
 /// A part of a file, if it is still the version that is known.
 pub fn part(url: &Url, range: Range, version: Option<HeaderValue>) -> Request {
     let request = whole(url);

@@ -10,19 +10,18 @@
 //! The queue itself is not bounded: whoever asks holds a permit of the engine for what will come, or
 //! for the payload that goes.
 
-use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use haul_net::RttGauge;
 use haul_net::pool::SharedLane;
-use haul_net::{Pace, RttGauge};
 use haul_storage::{Error, ErrorKind, Range, Result};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
@@ -30,8 +29,7 @@ use super::patience::{self, Patience, SILENCE, Silence};
 use super::prefetch::{FRESH, Prefetch};
 use super::server::{Server, goes_early, is_eager, is_openssh};
 pub(super) use super::shared::Pending;
-use super::shared::{FIRST_ALLOWANCE, NAMES_MAX, Outbound, Shared, Waiting, nanos, protocol};
-use super::table::Table;
+use super::shared::{FIRST_ID, NAMES_MAX, Outbound, Shared, protocol};
 use crate::codec::{
     Deframer, Extended, Extensions, Handle, Limits, OPENSSH_PACKET_MAX, Request, Response, VERSION,
     name,
@@ -44,9 +42,6 @@ const ANSWER_MAX: u32 = OPENSSH_PACKET_MAX + 4096;
 
 /// A round trip of packets is not older than this, or than two of them.
 const RECENT: Duration = Duration::from_millis(100);
-
-/// The id of the first request.
-const FIRST_ID: u32 = 1;
 
 /// One SFTP session.
 #[derive(Debug)]
@@ -72,19 +67,7 @@ impl Session {
     ) -> Self {
         let Channel { incoming, outgoing, server, rtt, round_trips, gauge } = channel;
         let (queue, queued) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared {
-            host: host.to_owned(),
-            queue,
-            next_id: AtomicU32::new(FIRST_ID),
-            waiting: Mutex::new(Waiting { by_id: HashMap::new(), ended: None, pace: Pace::new() }),
-            outstanding: AtomicU64::new(0),
-            names_held: AtomicU64::new(0),
-            allowance: AtomicU64::new(FIRST_ALLOWANCE),
-            round_trip_ns: AtomicU64::new(rtt.map_or(u64::MAX, nanos)),
-            server: watch::Sender::new(None),
-            table: Table::default(),
-            silence: Silence::new(patience),
-        });
+        let shared = Arc::new(Shared::new(host, queue, rtt, Silence::new(patience)));
         let limits = is_eager(&server)
             .then(|| shared.expect(&Request::Extended(Extended::Limits), SILENCE, None).1);
         let prefetched = prefetched.into_iter().filter(|request| goes_early(&server, request));

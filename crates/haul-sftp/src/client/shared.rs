@@ -20,8 +20,11 @@ use crate::codec::{Request, Response};
 /// apart: AWS Transfer Family and others list a directory in one packet.
 pub(super) const NAMES_MAX: u32 = 64 << 20;
 
+/// The id of the first request.
+pub(super) const FIRST_ID: u32 = 1;
+
 /// What a lane is trusted with, whatever it has carried.
-pub(super) const FIRST_ALLOWANCE: u64 = 256 << 10;
+const FIRST_ALLOWANCE: u64 = 256 << 10;
 
 /// A lane that grows carries so many times what it carried in the last round trip: TCP's slow start.
 const GROWTH: u64 = 2;
@@ -29,12 +32,12 @@ const GROWTH: u64 = 2;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) host: String,
-    pub(super) queue: mpsc::UnboundedSender<Outbound>,
-    pub(super) next_id: AtomicU32,
-    pub(super) waiting: Mutex<Waiting>,
+    queue: mpsc::UnboundedSender<Outbound>,
+    next_id: AtomicU32,
+    waiting: Mutex<Waiting>,
     pub(super) outstanding: AtomicU64,
     /// Bytes of long answers that nobody has taken.
-    pub(super) names_held: AtomicU64,
+    names_held: AtomicU64,
     /// Bytes that the lane may be expected to carry in a round trip.
     pub(super) allowance: AtomicU64,
     /// Shortest time from a short question to its answer, in nanoseconds.
@@ -120,6 +123,27 @@ impl Drop for Pending {
 }
 
 impl Shared {
+    pub(super) fn new(
+        host: &str,
+        queue: mpsc::UnboundedSender<Outbound>,
+        rtt: Option<Duration>,
+        silence: Silence,
+    ) -> Self {
+        Self {
+            host: host.to_owned(),
+            queue,
+            next_id: AtomicU32::new(FIRST_ID),
+            waiting: Mutex::new(Waiting { by_id: HashMap::new(), ended: None, pace: Pace::new() }),
+            outstanding: AtomicU64::new(0),
+            names_held: AtomicU64::new(0),
+            allowance: AtomicU64::new(FIRST_ALLOWANCE),
+            round_trip_ns: AtomicU64::new(rtt.map_or(u64::MAX, nanos)),
+            server: watch::Sender::new(None),
+            table: Table::default(),
+            silence,
+        }
+    }
+
     pub(super) fn request(self: &Arc<Self>, request: &Request) -> Pending {
         self.request_within(request, patience::limit(request))
     }

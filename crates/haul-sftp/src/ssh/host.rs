@@ -409,14 +409,16 @@ impl SshHost {
         let opening = Opening {
             config: &self.config,
             algorithms: &algorithms,
-            judge: Arc::clone(&self.judge),
-            known: Arc::new(known),
+            host: transport::Host {
+                judge: Arc::clone(&self.judge),
+                known: Arc::new(known),
+                key_exchanges: self.key_exchanges.clone(),
+                memory: Arc::clone(&self.memory),
+            },
             greeter: Arc::clone(&self.greeter),
             location: self.location.clone(),
             waits: self.waits.clone(),
             round_trips: round_trips.clone(),
-            key_exchanges: self.key_exchanges.clone(),
-            memory: Arc::clone(&self.memory),
             rtt,
         };
         Box::pin(transport::open(link, opening)).await

@@ -48,6 +48,7 @@ fn sftp(user: &str, host: &str, port: u16, path: &str) -> Location {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn every_form_is_understood() {
     use Scheme::{Dav, Davs, Ftp, Ftps, Http, Https};
     let forms = [

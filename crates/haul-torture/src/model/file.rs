@@ -226,24 +226,7 @@ impl Model<'_> {
         }
         let kept = names.iter().zip(&verdicts).find(|(_, verdict)| **verdict == Verdict::Keep);
         let Some((first, _)) = kept else {
-            let token = self.token();
-            self.wanted.copies += 1;
-            for name in names {
-                self.put(name, token);
-            }
-            // Those of the file that the first of them replaces, and of the directory that it is made in;
-            // which is first depends on the order.
-            let all = |get: &dyn Fn(&Want) -> Option<u32>| {
-                let of = |name: &Name| self.wanted.tree.get(name).and_then(get);
-                names.iter().all(|name| of(name) == of(&names[0]))
-            };
-            let (one_mode, one_group) = (all(&|want| want.mode), all(&|want| want.group));
-            for name in names {
-                if let Some(want) = self.wanted.tree.get_mut(name) {
-                    want.mode = want.mode.filter(|_| one_mode);
-                    want.group = want.group.filter(|_| one_group);
-                }
-            }
+            self.copy_group(names);
             return;
         };
         // One that is there already, or one that was made: which of them depends on the order.
@@ -288,6 +271,28 @@ impl Model<'_> {
             let old = self.wanted.tree.insert(name.clone(), want.clone());
             if let (Some(old), true) = (old, self.options.preserve.mode) {
                 self.touched.entry(old.token).or_insert_with(|| name.clone());
+            }
+        }
+    }
+
+    /// None of the names is there as it is in the source.
+    fn copy_group(&mut self, names: &[Name]) {
+        let token = self.token();
+        self.wanted.copies += 1;
+        for name in names {
+            self.put(name, token);
+        }
+        // Those of the file that the first of them replaces, and of the directory that it is made in;
+        // which is first depends on the order.
+        let all = |get: &dyn Fn(&Want) -> Option<u32>| {
+            let of = |name: &Name| self.wanted.tree.get(name).and_then(get);
+            names.iter().all(|name| of(name) == of(&names[0]))
+        };
+        let (one_mode, one_group) = (all(&|want| want.mode), all(&|want| want.group));
+        for name in names {
+            if let Some(want) = self.wanted.tree.get_mut(name) {
+                want.mode = want.mode.filter(|_| one_mode);
+                want.group = want.group.filter(|_| one_group);
             }
         }
     }

@@ -36,7 +36,7 @@ impl<'a> Search<'a> {
             match self.seen.get(to.as_path()) {
                 None => earliest = earliest.min(self.visit(to)),
                 Some((met, _)) if self.stack.contains(&to.as_path()) => {
-                    earliest = earliest.min(*met)
+                    earliest = earliest.min(*met);
                 }
                 Some(_) => {}
             }

@@ -1,6 +1,6 @@
 //! Which file of a crate imports what of which other, read from the text.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -76,7 +76,7 @@ impl Tree {
                 let Some((found, name)) = self.defined(&from, 0) else { continue };
                 if found != *module {
                     let path = self.files[&found].path.clone();
-                    to.entry(path).or_insert_with(BTreeSet::new).insert(name);
+                    to.entry(path).or_default().insert(name);
                 }
             }
         }

@@ -65,7 +65,7 @@ pub struct FileInMotion {
     /// The file has bytes left to hand out and no lane for them.
     wants_lane: Option<Counted>,
     /// What is being done for the file and none of its ranges.
-    pub(super) operations: usize,
+    operations: usize,
     /// Bytes of this file in the tally's count of bytes done.
     pub(super) counted: Arc<AtomicU64>,
     flags: Flags,

@@ -36,6 +36,18 @@ pub(super) struct Trial {
     pub(super) rounds: u32,
 }
 
+impl Trial {
+    /// Mean goodput since the change, in bytes per second.
+    pub(super) fn mean(&self) -> f64 {
+        self.sum / f64::from(self.rounds)
+    }
+
+    /// The same as a multiple of the goodput before.
+    pub(super) fn gain(&self) -> f64 {
+        self.mean() / self.goodput_before.max(1.0)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// From the opening's window to the settled one.

@@ -126,31 +126,20 @@ impl Search {
         trial.sum += goodput;
         trial.rounds += 1;
         self.phase = Phase::Trial(trial);
-        let mean = trial.sum / f64::from(trial.rounds);
-        let gain = mean / trial.goodput_before.max(1.0);
         let tries_lanes = matches!(trial.change, Change::Lanes(_));
-        let hopeless = tries_lanes && trial.rounds >= 3 && gain < HARMFUL;
+        let hopeless = tries_lanes && trial.rounds >= 3 && trial.gain() < HARMFUL;
         let rounds = if tries_lanes { 2 * rounds_of(view) } else { rounds_of(view) };
         if (trial.rounds as usize) < rounds && !hopeless {
             return;
         }
         self.phase = Phase::Cruise;
         self.fresh = 0;
-        self.reference = mean;
+        self.reference = trial.mean();
         // Both means scatter.
         let noise = self.samples.noise() * std::f64::consts::SQRT_2;
         match trial.change {
             Change::Settle | Change::Shrink => {
-                self.was_full |= view.full == Some(true);
-                self.not_full = 0;
-                // Without a queue the window cannot have been too wide, so noise is no excuse.
-                let excuse = if view.full == Some(false) { 0.0 } else { noise };
-                if gain < HARMLESS - excuse {
-                    self.restore(trial, view);
-                    if gain < STARVING - noise {
-                        self.reopen(0.0, bounds);
-                    }
-                }
+                self.judge_smaller(trial, noise, view, bounds);
                 if trial.change == Change::Settle {
                     self.plan_after_settling(view, lanes);
                 }
@@ -159,7 +148,7 @@ impl Search {
             }
             Change::Narrower => {
                 self.futile_probes += 1;
-                if gain < HARMLESS - noise {
+                if trial.gain() < HARMLESS - noise {
                     self.restore(trial, view);
                 } else {
                     let narrowed = self.window as f64 / trial.window_before as f64;
@@ -168,37 +157,65 @@ impl Search {
                 self.plan_probe(view);
             }
             Change::Wider => {
-                if gain >= WORTH_A_WIDER_WINDOW + noise {
-                    self.futile_probes = 0;
-                    let most = self.most_stretch(view).max(self.stretch);
-                    self.stretch = (self.stretch * GROWTH.min(gain)).min(most);
-                    self.reopen(mean, bounds);
-                } else {
-                    self.window = trial.window_before;
-                    self.reference = trial.goodput_before;
-                    self.futile_probes += 1;
-                }
+                self.judge_wider(trial, noise, view, bounds);
                 self.plan_probe(view);
             }
-            Change::Lanes(before) => {
-                self.fewer_lanes = Some((before, trial.goodput_before));
-                if gain >= WORTH_MORE_LANES + noise {
-                    self.futile_lane_trials = 0;
-                    self.reopen(mean, bounds);
-                } else {
-                    let doublings = self.futile_lane_trials.min(MOST_LANE_DOUBLINGS);
-                    self.futile_lane_trials += 1;
-                    let mut pause = LANE_TRIAL_PAUSE * 2u32.pow(doublings);
-                    let thin = self.lane_share(mean, view, lanes) < THIN_LANE_BYTES / 4.0;
-                    if view.rtt < LONG_PATH || thin {
-                        lanes.want(before, view.now);
-                        self.reference = trial.goodput_before;
-                    } else {
-                        pause *= 10;
-                    }
-                    self.next_lane_trial = Some(view.now + pause);
-                }
+            Change::Lanes(before) => self.judge_lanes(before, trial, noise, view, lanes, bounds),
+        }
+    }
+
+    fn judge_smaller(&mut self, trial: Trial, noise: f64, view: View, bounds: &Bounds) {
+        self.was_full |= view.full == Some(true);
+        self.not_full = 0;
+        // Without a queue the window cannot have been too wide, so noise is no excuse.
+        let excuse = if view.full == Some(false) { 0.0 } else { noise };
+        if trial.gain() < HARMLESS - excuse {
+            self.restore(trial, view);
+            if trial.gain() < STARVING - noise {
+                self.reopen(0.0, bounds);
             }
+        }
+    }
+
+    fn judge_wider(&mut self, trial: Trial, noise: f64, view: View, bounds: &Bounds) {
+        if trial.gain() >= WORTH_A_WIDER_WINDOW + noise {
+            self.futile_probes = 0;
+            let most = self.most_stretch(view).max(self.stretch);
+            self.stretch = (self.stretch * GROWTH.min(trial.gain())).min(most);
+            self.reopen(trial.mean(), bounds);
+        } else {
+            self.window = trial.window_before;
+            self.reference = trial.goodput_before;
+            self.futile_probes += 1;
+        }
+    }
+
+    /// `before`: how many lanes there were.
+    fn judge_lanes(
+        &mut self,
+        before: usize,
+        trial: Trial,
+        noise: f64,
+        view: View,
+        lanes: &mut Lanes,
+        bounds: &Bounds,
+    ) {
+        self.fewer_lanes = Some((before, trial.goodput_before));
+        if trial.gain() >= WORTH_MORE_LANES + noise {
+            self.futile_lane_trials = 0;
+            self.reopen(trial.mean(), bounds);
+        } else {
+            let doublings = self.futile_lane_trials.min(MOST_LANE_DOUBLINGS);
+            self.futile_lane_trials += 1;
+            let mut pause = LANE_TRIAL_PAUSE * 2u32.pow(doublings);
+            let thin = self.lane_share(trial.mean(), view, lanes) < THIN_LANE_BYTES / 4.0;
+            if view.rtt < LONG_PATH || thin {
+                lanes.want(before, view.now);
+                self.reference = trial.goodput_before;
+            } else {
+                pause *= 10;
+            }
+            self.next_lane_trial = Some(view.now + pause);
         }
     }
 

@@ -25,6 +25,7 @@ use haul_net::Family;
 use haul_storage::{Error, ErrorKind, Result};
 
 use self::account::Query;
+use self::expand::Tokens;
 pub use self::jump::Hop;
 use self::origin::Origin;
 use self::reader::Reader;
@@ -271,59 +272,20 @@ fn canonical_name(
 
 /// Fills in defaults and expands what is to be expanded.
 fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<HostConfig, String> {
-    let mut tokens = settings.tokens(query);
-    if let Some(name) = &settings.host_name {
-        tokens.host_name = query.host.clone();
-        tokens.host_name = tokens.expand(name)?;
-    }
-    // An accepted key would be written down for other hosts too.
-    // As ssh has it: what is looked up and what `%h` stands for does not depend on how it was typed.
-    tokens.host_name.make_ascii_lowercase();
-    let looked_up = settings.host_key_alias.as_ref().unwrap_or(&tokens.host_name);
-    if jump::is_pattern(looked_up) {
-        return Err(format!("\"{looked_up}\" cannot be the name of one host"));
-    }
-    if tokens.host_name.starts_with('-') || tokens.host_name.contains(char::is_control) {
-        return Err(format!("\"{}\" cannot be the name of a host", tokens.host_name));
-    }
-    if tokens.user.contains(char::is_control) {
-        return Err(format!("\"{}\" cannot be the name of a user", tokens.user));
-    }
+    let tokens = checked_tokens(settings, query)?;
+    let (identity_files, identities_named) = identities(settings, query, options, &tokens)?;
     let ssh = |name: &str| query.home.join(".ssh").join(name);
-    let mut identity_files = options.identities.clone();
-    for file in settings.identity_files.iter().filter(|file| !file.eq_ignore_ascii_case("none")) {
-        let path = tokens.path(file)?;
-        if !identity_files.contains(&path) {
-            identity_files.push(path);
-        }
-    }
-    let identities_named = !identity_files.is_empty();
-    // "IdentityFile none" names no file and keeps the default names away.
-    if !identities_named && settings.identity_files.is_empty() {
-        identity_files.extend(IDENTITIES.map(ssh));
-    }
-    let paths = |files: &[String]| -> Result<Vec<PathBuf>, String> {
-        let files = files.iter().filter(|file| !file.eq_ignore_ascii_case("none"));
-        files.map(|file| tokens.path(file)).collect()
-    };
     let user_known_hosts = match &settings.user_known_hosts_files {
-        Some(files) => paths(files)?,
+        Some(files) => paths(files, &tokens)?,
         None => vec![ssh("known_hosts"), ssh("known_hosts2")],
     };
     let global_known_hosts = match &settings.global_known_hosts_files {
-        Some(files) => paths(files)?,
+        Some(files) => paths(files, &tokens)?,
         None => {
             ["/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"].map(PathBuf::from).to_vec()
         }
     };
-    let route = match &settings.proxy {
-        None | Some(Proxy::None) => Route::Direct,
-        Some(Proxy::Jump(list)) => Route::Jump(jump::parse(&tokens.expand(list)?)?),
-        Some(Proxy::Command(_)) if settings.proxy_use_fdpass == Some(true) => {
-            return Err("haul does not support ProxyUseFdpass".to_owned());
-        }
-        Some(Proxy::Command(command)) => Route::Command(tokens.expand(command)?),
-    };
+    let route = route(settings, &tokens)?;
     let mut strict = settings.strict_host_key_checking.unwrap_or(StrictHostKeys::Ask);
     if options.accept_new_host_keys && strict != StrictHostKeys::No {
         strict = StrictHostKeys::AcceptNew;
@@ -336,7 +298,7 @@ fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<Ho
         user: tokens.user.clone(),
         identity_files,
         identities_named,
-        certificate_files: paths(&settings.certificate_files)?,
+        certificate_files: paths(&settings.certificate_files, &tokens)?,
         identities_only: settings.identities_only.unwrap_or(false),
         agent: agent(settings.identity_agent.as_deref(), &tokens)?,
         route,
@@ -367,8 +329,68 @@ fn finish(settings: &Settings, query: &Query, options: &SshOptions) -> Result<Ho
     })
 }
 
+/// The names that tokens stand for, none of which may mislead.
+fn checked_tokens(settings: &Settings, query: &Query) -> Result<Tokens, String> {
+    let mut tokens = settings.tokens(query);
+    if let Some(name) = &settings.host_name {
+        tokens.host_name = query.host.clone();
+        tokens.host_name = tokens.expand(name)?;
+    }
+    // An accepted key would be written down for other hosts too.
+    // As ssh has it: what is looked up and what `%h` stands for does not depend on how it was typed.
+    tokens.host_name.make_ascii_lowercase();
+    let looked_up = settings.host_key_alias.as_ref().unwrap_or(&tokens.host_name);
+    if jump::is_pattern(looked_up) {
+        return Err(format!("\"{looked_up}\" cannot be the name of one host"));
+    }
+    if tokens.host_name.starts_with('-') || tokens.host_name.contains(char::is_control) {
+        return Err(format!("\"{}\" cannot be the name of a host", tokens.host_name));
+    }
+    if tokens.user.contains(char::is_control) {
+        return Err(format!("\"{}\" cannot be the name of a user", tokens.user));
+    }
+    Ok(tokens)
+}
+
+/// The key files, and whether somebody named them.
+fn identities(
+    settings: &Settings,
+    query: &Query,
+    options: &SshOptions,
+    tokens: &Tokens,
+) -> Result<(Vec<PathBuf>, bool), String> {
+    let mut files = options.identities.clone();
+    for path in paths(&settings.identity_files, tokens)? {
+        if !files.contains(&path) {
+            files.push(path);
+        }
+    }
+    let named = !files.is_empty();
+    // "IdentityFile none" names no file and keeps the default names away.
+    if !named && settings.identity_files.is_empty() {
+        files.extend(IDENTITIES.map(|name| query.home.join(".ssh").join(name)));
+    }
+    Ok((files, named))
+}
+
+fn paths(files: &[String], tokens: &Tokens) -> Result<Vec<PathBuf>, String> {
+    let files = files.iter().filter(|file| !file.eq_ignore_ascii_case("none"));
+    files.map(|file| tokens.path(file)).collect()
+}
+
+fn route(settings: &Settings, tokens: &Tokens) -> Result<Route, String> {
+    Ok(match &settings.proxy {
+        None | Some(Proxy::None) => Route::Direct,
+        Some(Proxy::Jump(list)) => Route::Jump(jump::parse(&tokens.expand(list)?)?),
+        Some(Proxy::Command(_)) if settings.proxy_use_fdpass == Some(true) => {
+            return Err("haul does not support ProxyUseFdpass".to_owned());
+        }
+        Some(Proxy::Command(command)) => Route::Command(tokens.expand(command)?),
+    })
+}
+
 /// IdentityAgent: `none`, `SSH_AUTH_SOCK`, `$NAME`, or a path.
-fn agent(setting: Option<&str>, tokens: &expand::Tokens) -> Result<Option<PathBuf>, String> {
+fn agent(setting: Option<&str>, tokens: &Tokens) -> Result<Option<PathBuf>, String> {
     let from_environment =
         |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     match setting {

@@ -127,6 +127,23 @@ impl Settings {
     /// What is wrong with the value.
     pub fn apply(&mut self, line: &Line) -> Result<bool, Refusal> {
         match line.keyword.as_str() {
+            // What these ask for cannot be left out: the connection would go elsewhere, or a key would be
+            // trusted that must not be.
+            "revokedhostkeys" | "bindinterface" if is_none(one(line)?) => Ok(true),
+            "revokedhostkeys" | "bindinterface" => Err(Refusal::Unsupported(format!(
+                "haul does not support {}, and must not ignore it",
+                line.keyword
+            ))),
+            _ => Ok(self.apply_route(line)?
+                || self.apply_login(line)?
+                || self.apply_trust(line)?
+                || self.apply_connection(line)?),
+        }
+    }
+
+    /// Options for where to connect, and by which way.
+    fn apply_route(&mut self, line: &Line) -> Result<bool, Refusal> {
+        match line.keyword.as_str() {
             "hostname" => first(&mut self.host_name, one(line)?.to_owned()),
             "port" => {
                 let port = one(line)?;
@@ -137,11 +154,8 @@ impl Settings {
                 };
                 first(&mut self.port, super::jump::port(port).ok_or_else(wrong)?);
             }
-            "user" => first(&mut self.user, one(line)?.to_owned()),
-            "identityfile" => add(&mut self.identity_files, one(line)?),
-            "certificatefile" => add(&mut self.certificate_files, one(line)?),
-            "identitiesonly" => first(&mut self.identities_only, flag(line)?),
-            "identityagent" => first(&mut self.identity_agent, one(line)?.to_owned()),
+            "addressfamily" => first(&mut self.address_family, family(one(line)?)?),
+            "bindaddress" => first(&mut self.bind_address, one(line)?.to_owned()),
             "proxyjump" => {
                 let value = one(line)?;
                 let proxy = if is_none(value) {
@@ -159,38 +173,42 @@ impl Settings {
                     if is_none(command) { Proxy::None } else { Proxy::Command(command.to_owned()) };
                 first(&mut self.proxy, proxy);
             }
-            "userknownhostsfile" => {
-                first(&mut self.user_known_hosts_files, one_or_more(line)?.to_vec());
+            "proxyusefdpass" => first(&mut self.proxy_use_fdpass, flag(line)?),
+            "canonicalizehostname" => {
+                let value = one(line)?;
+                let how = match value.to_ascii_lowercase().as_str() {
+                    "always" => Canonicalize::Always,
+                    _ if flag(line)? => Canonicalize::Yes,
+                    _ => Canonicalize::No,
+                };
+                first(&mut self.canonicalize, how);
             }
-            "globalknownhostsfile" => {
-                first(&mut self.global_known_hosts_files, one_or_more(line)?.to_vec());
+            "canonicaldomains" => first(&mut self.canonical_domains, one_or_more(line)?.to_vec()),
+            "canonicalizemaxdots" => first(&mut self.canonicalize_max_dots, number(line)?),
+            "canonicalizefallbacklocal" => {
+                first(&mut self.canonicalize_fallback_local, flag(line)?);
             }
-            "stricthostkeychecking" => {
-                first(&mut self.strict_host_key_checking, strict(one(line)?)?);
+            "canonicalizepermittedcnames" => {
+                first(&mut self.permitted_cnames, one_or_more(line)?.to_vec());
             }
-            "hashknownhosts" => first(&mut self.hash_known_hosts, flag(line)?),
-            "hostkeyalias" => first(&mut self.host_key_alias, one(line)?.to_owned()),
-            "ciphers" => first(&mut self.ciphers, one(line)?.to_owned()),
-            "macs" => first(&mut self.macs, one(line)?.to_owned()),
-            "kexalgorithms" => first(&mut self.kex_algorithms, one(line)?.to_owned()),
-            "hostkeyalgorithms" => first(&mut self.host_key_algorithms, one(line)?.to_owned()),
-            "casignaturealgorithms" => {
-                first(&mut self.ca_signature_algorithms, one(line)?.to_owned());
-            }
+            "tag" => first(&mut self.tag, one(line)?.to_owned()),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Options for who we are, and how we prove it.
+    fn apply_login(&mut self, line: &Line) -> Result<bool, Refusal> {
+        match line.keyword.as_str() {
+            "user" => first(&mut self.user, one(line)?.to_owned()),
+            "identityfile" => add(&mut self.identity_files, one(line)?),
+            "certificatefile" => add(&mut self.certificate_files, one(line)?),
+            "identitiesonly" => first(&mut self.identities_only, flag(line)?),
+            "identityagent" => first(&mut self.identity_agent, one(line)?.to_owned()),
             // The second is the name of OpenSSH before 8.5.
             "pubkeyacceptedalgorithms" | "pubkeyacceptedkeytypes" => {
                 first(&mut self.pubkey_accepted_algorithms, one(line)?.to_owned());
             }
-            "requiredrsasize" => first(&mut self.required_rsa_size, number(line)?),
-            "connecttimeout" => {
-                first(&mut self.connect_timeout, limit(one(line)?)?);
-            }
-            "serveraliveinterval" => {
-                let interval = limit(one(line)?)?;
-                first(&mut self.server_alive_interval, interval.unwrap_or_default());
-            }
-            "serveralivecountmax" => first(&mut self.server_alive_count_max, number(line)?),
-            "compression" => first(&mut self.compression, flag(line)?),
             "preferredauthentications" => {
                 first(&mut self.preferred_authentications, one(line)?.to_owned());
             }
@@ -210,50 +228,64 @@ impl Settings {
                 first(&mut self.kbd_interactive_authentication, flag(line)?);
             }
             "batchmode" => first(&mut self.batch_mode, flag(line)?),
-            "addressfamily" => first(&mut self.address_family, family(one(line)?)?),
-            "bindaddress" => first(&mut self.bind_address, one(line)?.to_owned()),
             "numberofpasswordprompts" => {
                 first(&mut self.number_of_password_prompts, number(line)?);
             }
-            "rekeylimit" => first(&mut self.rekey_limit, bytes(one_or_more(line)?)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Options for which host keys are trusted.
+    fn apply_trust(&mut self, line: &Line) -> Result<bool, Refusal> {
+        match line.keyword.as_str() {
+            "userknownhostsfile" => {
+                first(&mut self.user_known_hosts_files, one_or_more(line)?.to_vec());
+            }
+            "globalknownhostsfile" => {
+                first(&mut self.global_known_hosts_files, one_or_more(line)?.to_vec());
+            }
+            "stricthostkeychecking" => {
+                first(&mut self.strict_host_key_checking, strict(one(line)?)?);
+            }
+            "hashknownhosts" => first(&mut self.hash_known_hosts, flag(line)?),
+            "hostkeyalias" => first(&mut self.host_key_alias, one(line)?.to_owned()),
+            "hostkeyalgorithms" => first(&mut self.host_key_algorithms, one(line)?.to_owned()),
+            "casignaturealgorithms" => {
+                first(&mut self.ca_signature_algorithms, one(line)?.to_owned());
+            }
+            "requiredrsasize" => first(&mut self.required_rsa_size, number(line)?),
             "checkhostip" => {
                 // Host keys are looked up by name only, as OpenSSH does by default since 8.5.
                 flag(line)?;
             }
-            "canonicalizehostname" => {
-                let value = one(line)?;
-                let how = match value.to_ascii_lowercase().as_str() {
-                    "always" => Canonicalize::Always,
-                    _ if flag(line)? => Canonicalize::Yes,
-                    _ => Canonicalize::No,
-                };
-                first(&mut self.canonicalize, how);
-            }
-            "canonicaldomains" => first(&mut self.canonical_domains, one_or_more(line)?.to_vec()),
-            "canonicalizemaxdots" => first(&mut self.canonicalize_max_dots, number(line)?),
-            "canonicalizefallbacklocal" => {
-                first(&mut self.canonicalize_fallback_local, flag(line)?);
-            }
-            "canonicalizepermittedcnames" => {
-                first(&mut self.permitted_cnames, one_or_more(line)?.to_vec());
-            }
-            "proxyusefdpass" => first(&mut self.proxy_use_fdpass, flag(line)?),
-            "tag" => first(&mut self.tag, one(line)?.to_owned()),
             "verifyhostkeydns" => {
                 // haul asks no DNS. Then a key is less often trusted than with OpenSSH, never more often.
                 if !one(line)?.eq_ignore_ascii_case("ask") {
                     flag(line)?;
                 }
             }
-            // What these ask for cannot be left out: the connection would go elsewhere, or a key would be
-            // trusted that must not be.
-            "revokedhostkeys" | "bindinterface" if is_none(one(line)?) => {}
-            "revokedhostkeys" | "bindinterface" => {
-                return Err(Refusal::Unsupported(format!(
-                    "haul does not support {}, and must not ignore it",
-                    line.keyword
-                )));
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Options for the connection itself.
+    fn apply_connection(&mut self, line: &Line) -> Result<bool, Refusal> {
+        match line.keyword.as_str() {
+            "ciphers" => first(&mut self.ciphers, one(line)?.to_owned()),
+            "macs" => first(&mut self.macs, one(line)?.to_owned()),
+            "kexalgorithms" => first(&mut self.kex_algorithms, one(line)?.to_owned()),
+            "connecttimeout" => {
+                first(&mut self.connect_timeout, limit(one(line)?)?);
             }
+            "serveraliveinterval" => {
+                let interval = limit(one(line)?)?;
+                first(&mut self.server_alive_interval, interval.unwrap_or_default());
+            }
+            "serveralivecountmax" => first(&mut self.server_alive_count_max, number(line)?),
+            "compression" => first(&mut self.compression, flag(line)?),
+            "rekeylimit" => first(&mut self.rekey_limit, bytes(one_or_more(line)?)?),
             _ => return Ok(false),
         }
         Ok(true)

@@ -59,15 +59,14 @@ pub use self::handshake::{
 use self::link::Link;
 pub use self::memory::Memory;
 use self::negotiation::Offer;
-use self::receiver::{Alive, Host, Receiver};
+pub use self::receiver::Host;
+use self::receiver::{Alive, Receiver};
 use self::session::Knife;
 pub use self::session::{Opened, Session};
 pub use self::state::Greeter;
 use self::state::{Phase, State};
 use super::algorithms::Algorithms;
 use super::config::HostConfig;
-use super::host_key::HostKeyJudge;
-use super::known_hosts::KnownHosts;
 
 /// What haul calls itself.
 const IDENTIFICATION: &str = concat!("SSH-2.0-haul_", env!("CARGO_PKG_VERSION"));
@@ -118,10 +117,8 @@ pub struct Opening<'a> {
     pub config: &'a HostConfig,
     /// What is offered.
     pub algorithms: &'a Algorithms,
-    /// Who decides on the host key.
-    pub judge: Arc<HostKeyJudge>,
-    /// What the host keys are compared with.
-    pub known: Arc<KnownHosts>,
+    /// What is known of the host.
+    pub host: Host,
     /// Who is shown banners.
     pub greeter: Arc<Greeter>,
     /// What the host is called in errors.
@@ -130,10 +127,6 @@ pub struct Opening<'a> {
     pub waits: HostWaits,
     /// Where round trips are counted.
     pub round_trips: RttSample,
-    /// Where key exchanges are counted.
-    pub key_exchanges: KeyExchanges,
-    /// What the server has agreed on before.
-    pub memory: Arc<Memory>,
     /// How long the way is, if that is known.
     pub rtt: Option<Duration>,
 }
@@ -146,24 +139,20 @@ pub struct Opening<'a> {
 /// language; what the judge says.
 pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshake> {
     let config = opening.config;
-    let certified = opening.known.has_authority(&opening.judge.host);
+    let host = opening.host;
+    let certified = host.known.has_authority(&host.judge.host);
     // More than the cipher stands is not for a configuration to allow.
     let rekey = config.rekey_limit.unwrap_or(REKEY).min(REKEY);
     let offer = Offer::new(opening.algorithms, certified);
     let connection =
         Arc::new(Connection::new(State::new(opening.location, opening.waits), offer, rekey));
     let state = &connection.state;
-    let expected = opening.memory.expected(opening.rtt).await;
+    let memory = Arc::clone(&host.memory);
+    let expected = memory.expected(opening.rtt).await;
     connection
         .greet(IDENTIFICATION, expected.guess.as_ref())
         .map_err(|end| end.before_keys(state.location()))?;
     let (answers, heard) = mpsc::channel(ANSWERS);
-    let host = Host {
-        judge: opening.judge,
-        known: opening.known,
-        key_exchanges: opening.key_exchanges,
-        memory: Arc::clone(&opening.memory),
-    };
     let alive = Alive {
         interval: config.alive_interval,
         // The last interval is that in which nobody answers any more.
@@ -181,7 +170,7 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     state.patiently(config.connect_timeout, "connect", state.reached(Phase::Ready)).await?;
     if let Some(end) = state.end().filter(|_| state.session_id.get().is_none()) {
         if matches!(end, End::Unexpected) {
-            opening.memory.surprised();
+            memory.surprised();
         }
         return Err(end.before_keys(state.location()));
     }

@@ -39,7 +39,9 @@ const SHORT: usize = 4 << 10;
 /// What is known of the host, and who has a say in whether it is the right one.
 #[derive(Debug)]
 pub struct Host {
+    /// Who decides on the host key.
     pub judge: Arc<HostKeyJudge>,
+    /// What the host keys are compared with.
     pub known: Arc<KnownHosts>,
     /// Where key exchanges are counted.
     pub key_exchanges: KeyExchanges,

@@ -285,16 +285,7 @@ impl Serving<'_> {
         match request {
             Request::Init { .. } => self.greet(),
             Request::Open { path, flags, attrs } => self.open(&path, flags, &attrs),
-            Request::Close(handle) => {
-                let open = self.handles.remove(&handle).ok_or(io::ErrorKind::InvalidInput)?;
-                self.server.forget(&open);
-                match open {
-                    Open::File { written: true, .. } if self.server.has(H::FailsToClose) => {
-                        Ok(status(Status::Failure))
-                    }
-                    _ => ok,
-                }
-            }
+            Request::Close(handle) => self.close(&handle),
             Request::Read { handle, offset, length } => self.read(&handle, offset, length as usize),
             Request::Write { handle, offset, data } => {
                 if self.server.has(H::LooksEarly) && data.len() == 1 {
@@ -346,15 +337,7 @@ impl Serving<'_> {
                 let attrs = Attrs::default();
                 Ok(Response::Names(vec![Name { long: name.clone(), name, attrs }]))
             }
-            Request::Extended(Extended::Limits) => {
-                let limit = self.server.habit(|habit| match habit {
-                    H::Limits(bytes) => Some(bytes as u64),
-                    _ => None,
-                });
-                let bytes = limit.ok_or(io::ErrorKind::Unsupported)?;
-                let limits = Limits { packet: bytes + 1024, read: bytes, write: bytes, handles: 0 };
-                Ok(Response::Extended(limits.encode()))
-            }
+            Request::Extended(Extended::Limits) => self.limits(),
             Request::Extended(Extended::PosixRename { from, to })
                 if self.server.has(H::Replaces) =>
             {
@@ -367,6 +350,27 @@ impl Serving<'_> {
                 Ok(status(Status::Unsupported))
             }
         }
+    }
+
+    fn close(&mut self, handle: &Handle) -> io::Result<Response> {
+        let open = self.handles.remove(handle).ok_or(io::ErrorKind::InvalidInput)?;
+        self.server.forget(&open);
+        match open {
+            Open::File { written: true, .. } if self.server.has(H::FailsToClose) => {
+                Ok(status(Status::Failure))
+            }
+            _ => Ok(status(Status::Ok)),
+        }
+    }
+
+    fn limits(&self) -> io::Result<Response> {
+        let limit = self.server.habit(|habit| match habit {
+            H::Limits(bytes) => Some(bytes as u64),
+            _ => None,
+        });
+        let bytes = limit.ok_or(io::ErrorKind::Unsupported)?;
+        let limits = Limits { packet: bytes + 1024, read: bytes, write: bytes, handles: 0 };
+        Ok(Response::Extended(limits.encode()))
     }
 
     fn greet(&mut self) -> io::Result<Response> {
