@@ -351,7 +351,7 @@ async fn a_large_manifest_is_sorted_on_disk_without_leaving_files() {
     for number in 20_000..60_000 {
         writer.add(&path(name(number)), &digest("new")).unwrap();
     }
-    // Scratch files are unlinked as soon as they are open.
+    // Scratch files have no name, even while they are in use.
     assert_eq!(std::fs::read_dir(bench.scratch.path()).unwrap().count(), 0);
     let finished = bench.finish(writer).await.unwrap();
     assert_eq!((finished.files, finished.kept), (60_000, 20_000));

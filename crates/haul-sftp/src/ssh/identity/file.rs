@@ -8,6 +8,7 @@ use data_encoding::BASE64_MIME;
 use russh::keys::{PrivateKey, PublicKey, decode_secret_key, load_public_key};
 
 use super::pem::{self, Encrypted};
+use super::short;
 use crate::ssh::options::Secret;
 
 /// The largest key file that is read. Those of RSA with 16 384 bits have 13 KiB.
@@ -81,6 +82,9 @@ fn from_text(path: &Path, text: &Secret, public: Option<PublicKey>) -> Found {
     if let Ok(key) = PrivateKey::from_openssh(text.expose()) {
         return file(Some(key.public_key().clone()), key.is_encrypted(), None);
     }
+    if let Some(key) = short::read(text.expose(), None) {
+        return file(Some(key.public_key().clone()), false, None);
+    }
     if let Some(cipher) = openssh_cipher(text.expose()) {
         return Found::Unusable(unreadable(&cipher), public);
     }
@@ -138,7 +142,13 @@ impl KeyFile {
         if self.encrypted {
             return Ok(None);
         }
-        decode_secret_key(self.text.expose(), None).map(Some).map_err(|error| error.to_string())
+        match decode_secret_key(self.text.expose(), None) {
+            Ok(key) => Ok(Some(key)),
+            Err(error) => match short::read(self.text.expose(), None) {
+                Some(key) => Ok(Some(key)),
+                None => Err(error.to_string()),
+            },
+        }
     }
 
     /// The key, with its passphrase.
@@ -151,7 +161,10 @@ impl KeyFile {
             return decode_secret_key(plain.expose(), None)
                 .map_err(|error| format!("not a key that haul can read: {error}"));
         }
-        decode_secret_key(self.text.expose(), Some(passphrase.expose()))
-            .map_err(|_| "the passphrase is wrong".to_owned())
+        let (text, passphrase) = (self.text.expose(), passphrase.expose());
+        decode_secret_key(text, Some(passphrase))
+            .ok()
+            .or_else(|| short::read(text, Some(passphrase)))
+            .ok_or_else(|| "the passphrase is wrong".to_owned())
     }
 }

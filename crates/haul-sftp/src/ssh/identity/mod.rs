@@ -10,6 +10,7 @@
 mod agent;
 mod file;
 mod pem;
+mod short;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
