@@ -9,7 +9,7 @@ use bytes::Bytes;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
     LinkStatus, Location, Lock, Medium, Metadata, ReadAt, RelPath, Result, SmallFile, Storage,
-    StorageExt, Whole, WriteAt, Writes,
+    StorageExt, Whole, WriteAt,
 };
 
 use crate::error::refused;
@@ -45,30 +45,14 @@ impl FtpStorage {
         let server = host.server().await?;
         let features = server.features;
         let timed = Capabilities {
-            medium: Medium::Link,
             ranged_reads: features.rest,
-            writes: Writes::InOrder,
             rename: server.rename_replaces(),
-            server_copy: false,
-            symlinks: false,
-            hard_links: false,
-            sync: false,
             resume: true,
-            lock: false,
             times: true,
             kept_times: crate::wire::KEPT_TIMES,
-            mode: false,
-            owner: false,
-            xattrs: false,
-            digests: Vec::new(),
             long_reads: features.rest,
-            pipelined_reads: false,
-            pipelined_writes: false,
-            bounded_reads: false,
-            write_bytes: 0,
-            max_lanes: None,
-            max_file_size: None,
             whole_limit: WHOLE,
+            ..Capabilities::least(Medium::Link)
         };
         let untimed = Capabilities { times: false, ..timed.clone() };
         let whole = |ranged: &Capabilities| Capabilities {

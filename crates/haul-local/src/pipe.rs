@@ -17,9 +17,9 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use haul_storage::{
     Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream,
-    Error, ErrorKind, Identity, KeptTimes, LinkKind, LinkStatus, Location, Lock, Medium, Metadata,
-    Range, ReadAt, RelPath, Result, Retry, SmallFile, Storage, StorageExt as _, UNKNOWN_SIZE,
-    Whole, WorkPool, WriteAt, Writes,
+    Error, ErrorKind, Identity, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, Range,
+    ReadAt, RelPath, Result, Retry, SmallFile, Storage, StorageExt as _, UNKNOWN_SIZE, Whole,
+    WorkPool, WriteAt,
 };
 use tokio::sync::mpsc;
 
@@ -89,32 +89,7 @@ impl PipeStorage {
     }
 
     fn with(end: End, name: &str) -> Arc<Self> {
-        let capabilities = Capabilities {
-            medium: Medium::Disk,
-            ranged_reads: false,
-            writes: Writes::InOrder,
-            rename: false,
-            server_copy: false,
-            symlinks: false,
-            hard_links: false,
-            sync: false,
-            resume: false,
-            lock: false,
-            times: false,
-            kept_times: KeptTimes::in_steps_of(1),
-            mode: false,
-            owner: false,
-            xattrs: false,
-            digests: Vec::new(),
-            long_reads: false,
-            pipelined_reads: false,
-            pipelined_writes: false,
-            bounded_reads: false,
-            write_bytes: 0,
-            max_lanes: None,
-            max_file_size: None,
-            whole_limit: 0,
-        };
+        let capabilities = Capabilities::least(Medium::Disk);
         Arc::new(Self { location: Location::Local(name.into()), capabilities, end })
     }
 

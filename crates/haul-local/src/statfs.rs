@@ -85,7 +85,6 @@ impl FileSystem {
     /// The capabilities of a local storage on it.
     pub(crate) fn capabilities(self) -> Capabilities {
         Capabilities {
-            medium: Medium::Disk,
             ranged_reads: true,
             writes: Writes::AnyOrder,
             rename: true,
@@ -100,15 +99,12 @@ impl FileSystem {
             mode: self.unix,
             owner: self.unix,
             xattrs: self.xattrs,
-            digests: Vec::new(),
-            long_reads: false,
             pipelined_reads: true,
             pipelined_writes: true,
-            bounded_reads: false,
-            write_bytes: 0,
             max_lanes: Some(1),
             max_file_size: self.max_file_size,
             whole_limit: WHOLE_LIMIT,
+            ..Capabilities::least(Medium::Disk)
         }
     }
 }

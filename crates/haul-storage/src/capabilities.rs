@@ -39,7 +39,8 @@ impl DigestKind {
     }
 }
 
-/// What a storage can do. There is deliberately no `Default`: a new backend has to say each.
+/// What a storage can do. A backend begins with [`Capabilities::least`] and claims what it can; the
+/// conformance kit then holds it to every claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
     /// What lies between.
@@ -93,4 +94,37 @@ pub struct Capabilities {
     pub max_file_size: Option<u64>,
     /// Files up to this many bytes are best moved whole by `read_whole` and `write_whole`.
     pub whole_limit: u64,
+}
+
+impl Capabilities {
+    /// A storage that claims nothing: files are read from their start and written in order, and no limit
+    /// is known.
+    pub const fn least(medium: Medium) -> Self {
+        Self {
+            medium,
+            ranged_reads: false,
+            writes: Writes::InOrder,
+            rename: false,
+            server_copy: false,
+            symlinks: false,
+            hard_links: false,
+            sync: false,
+            resume: false,
+            lock: false,
+            times: false,
+            kept_times: KeptTimes::ALL,
+            mode: false,
+            owner: false,
+            xattrs: false,
+            digests: Vec::new(),
+            long_reads: false,
+            pipelined_reads: false,
+            pipelined_writes: false,
+            bounded_reads: false,
+            write_bytes: 0,
+            max_lanes: None,
+            max_file_size: None,
+            whole_limit: 0,
+        }
+    }
 }

@@ -26,7 +26,7 @@ use async_trait::async_trait;
 use haul_storage::{
     Capabilities, Entry, EntryStream, Error, ErrorKind, Identity, KeptTimes, LinkStatus, Location,
     Medium, Metadata, ReadAt, ReadOnly, RelPath, Result, Retry, Space, Storage, StorageExt,
-    UNKNOWN_SIZE, Whole, Writes,
+    UNKNOWN_SIZE, Whole,
 };
 
 use self::choice::Failed;
@@ -223,31 +223,16 @@ fn capabilities(mirrors: &[Mirror]) -> Capabilities {
     let all = || mirrors.iter().map(|mirror| mirror.storage.capabilities());
     let is_link = all().any(|can| can.medium == Medium::Link);
     let kept_times = all().map(|can| can.kept_times).max_by_key(|kept| kept.step_ns);
+    let medium = if is_link { Medium::Link } else { Medium::Disk };
     Capabilities {
-        medium: if is_link { Medium::Link } else { Medium::Disk },
         ranged_reads: all().any(|can| can.ranged_reads),
-        writes: Writes::InOrder,
-        rename: false,
-        server_copy: false,
-        symlinks: false,
-        hard_links: false,
-        sync: false,
-        resume: false,
-        lock: false,
-        times: false,
         kept_times: kept_times.unwrap_or(KeptTimes::in_steps_of(1)),
-        mode: false,
-        owner: false,
-        xattrs: false,
-        digests: Vec::new(),
         long_reads: all().any(|can| can.long_reads),
         pipelined_reads: all().all(|can| can.pipelined_reads),
-        pipelined_writes: false,
         bounded_reads: all().all(|can| can.bounded_reads),
-        write_bytes: 0,
         max_lanes: all().filter_map(|can| can.max_lanes).min(),
-        max_file_size: None,
         whole_limit: all().map(|can| can.whole_limit).min().unwrap_or(0),
+        ..Capabilities::least(medium)
     }
 }
 

@@ -135,32 +135,14 @@ impl Quirks {
 pub const KEPT_TIMES: KeptTimes = KeptTimes::seconds(0, 253_402_300_799);
 
 /// What a storage can do that is only read. `ranged`: parts of its files can be asked for.
-pub const fn of_web(ranged: bool) -> Capabilities {
+pub fn of_web(ranged: bool) -> Capabilities {
     Capabilities {
-        medium: Medium::Link,
         ranged_reads: ranged,
-        writes: Writes::InOrder,
-        rename: false,
-        server_copy: false,
-        symlinks: false,
-        hard_links: false,
-        sync: false,
-        resume: false,
-        lock: false,
-        times: false,
         kept_times: KEPT_TIMES,
-        mode: false,
-        owner: false,
-        xattrs: false,
-        digests: Vec::new(),
-        long_reads: false,
         pipelined_reads: true,
-        pipelined_writes: false,
         bounded_reads: haul_net::TELLS_WHAT_CAME,
-        write_bytes: 0,
-        max_lanes: None,
-        max_file_size: None,
         whole_limit: WHOLE,
+        ..Capabilities::least(Medium::Link)
     }
 }
 

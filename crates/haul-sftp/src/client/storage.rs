@@ -47,7 +47,6 @@ impl SftpStorage {
         let server = host.server().await?;
         let has = |name: &[u8]| server.extensions.has(name);
         let usual = Capabilities {
-            medium: Medium::Link,
             ranged_reads: true,
             writes: Writes::AnyOrder,
             rename: has(name::POSIX_RENAME),
@@ -56,21 +55,14 @@ impl SftpStorage {
             hard_links: has(name::HARDLINK),
             sync: has(name::FSYNC),
             resume: true,
-            lock: false,
             times: true,
             kept_times: entry::KEPT_TIMES,
             mode: true,
             owner: true,
-            xattrs: false,
-            digests: Vec::new(),
-            long_reads: false,
             pipelined_reads: true,
             pipelined_writes: true,
-            bounded_reads: false,
-            write_bytes: 0,
-            max_lanes: None,
-            max_file_size: None,
             whole_limit: u64::from(server.read.min(server.write)) - 1,
+            ..Capabilities::least(Medium::Link)
         };
         Ok(Arc::new(Self {
             inner: Arc::new(Inner {

@@ -165,7 +165,6 @@ impl Builder {
 
 fn everything() -> Capabilities {
     Capabilities {
-        medium: Medium::Disk,
         ranged_reads: true,
         writes: Writes::AnyOrder,
         rename: true,
@@ -176,18 +175,12 @@ fn everything() -> Capabilities {
         resume: true,
         lock: true,
         times: true,
-        kept_times: KeptTimes::ALL,
         mode: true,
         owner: true,
         xattrs: true,
-        digests: Vec::new(),
-        long_reads: false,
         pipelined_reads: true,
         pipelined_writes: true,
-        bounded_reads: false,
-        write_bytes: 0,
-        max_lanes: None,
-        max_file_size: None,
         whole_limit: 64 << 10,
+        ..Capabilities::least(Medium::Disk)
     }
 }
