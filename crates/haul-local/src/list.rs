@@ -60,7 +60,9 @@ pub(crate) async fn list(
     path: &RelPath,
 ) -> Result<EntryStream> {
     let path = path.clone();
-    let listing = pool.run_first(move || volume.open_listing(&path)).await?;
+    // Most directories have fewer entries than a batch, and are then one job.
+    let open = move || volume.open_listing(&path).map(Listing::next_batch);
+    let listing = pool.run_first(open).await?;
     let items = stream::unfold(listing, move |mut listing| {
         let pool = pool.clone();
         async move {

@@ -108,8 +108,10 @@ impl WorkPool {
             Place::Front => queue.jobs.push_front(Box::new(work)),
             Place::Back => queue.jobs.push_back(Box::new(work)),
         }
-        // A wake-up is a system call: only when somebody sleeps.
-        if queue.idle > 0 {
+        // A wake-up is a system call: only when a thread sleeps, and after the lock that it then takes is free.
+        let has_idle = queue.idle > 0;
+        drop(queue);
+        if has_idle {
             shared.wake.notify_one();
         }
     }
