@@ -69,7 +69,7 @@ pub enum Codings {
 
 impl HttpFile {
     /// Opens a file by requesting its first bytes. With `page`, an HTML page at a URL that ends with a slash is
-    /// returned as [`Opened::Page`].
+    /// returned as `Opened::Page`.
     ///
     /// # Errors
     /// Fails if the file does not exist or cannot be read.

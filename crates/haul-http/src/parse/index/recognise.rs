@@ -7,7 +7,7 @@
 use super::super::href::{Base, Target, resolve};
 use super::html::{self, Html, Piece, Tag};
 
-/// How much of a page [`is_index`] wants to see, if there is as much. rclone's has 10 KiB of style
+/// How much of a page `is_index` wants to see, if there is as much. rclone's has 10 KiB of style
 /// before anything can be told.
 pub const PREFIX: usize = 64 << 10;
 
