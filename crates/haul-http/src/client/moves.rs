@@ -24,7 +24,7 @@ impl Inner {
     /// Asks for a MOVE or COPY of `source` to `to`. `overwrite` is `T` or `F`.
     ///
     /// # Errors
-    /// `Unsupported` if the server takes no form of it; [`Moving::is_refused`] is true then for MOVE.
+    /// `Unsupported` if the server takes no form of it; `moving` then refuses further MOVEs there.
     pub(super) async fn tell_where(
         &self,
         name: &'static str,
