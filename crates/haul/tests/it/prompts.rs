@@ -73,9 +73,10 @@ fn a_password_for_webdav_may_be_mistyped() {
     is_asked_up_to_three_times(&session, &line, "Password of ada at ", "right horse");
     assert_eq!(session.read("far/src"), "content");
     is_not_asked(&session, &line, "Password of ada");
-    // Each that was typed came once; with the one of the environment two requests are made at once.
+    // Each that was typed came once; with the one of the environment two requests begin at once, on a busy
+    // machine three.
     let refused = serving.rest("INT").matches("\"action\":\"refused\"").count();
-    assert!((2 + 3 + 1..=2 + 3 + 2).contains(&refused), "{refused}");
+    assert!((2 + 3 + 1..=2 + 3 + 3).contains(&refused), "{refused}");
 }
 
 /// Both sources sign in to the same server.
