@@ -1,4 +1,4 @@
-//! The lanes to one host. A lane does one thing at a time, so whoever needs one takes it, and gives it back.
+//! The lanes to one host. A lane serves one operation at a time: a task takes an idle lane and returns it.
 //!
 //! Downloads and uploads have as many as are wished for; a command takes any that is free. So that nothing waits
 //! for itself (a copy from a host to the same host, a look at a file while another one is written), each of the
@@ -40,7 +40,7 @@ enum Purpose {
     Command,
     Read,
     Write,
-    /// Replies that nobody waits for have to be read first. There is no queue for that.
+    /// Replies of abandoned commands have to be read first. No task waits for this.
     CatchUp,
 }
 
@@ -331,7 +331,7 @@ impl Connect for Opener {
     }
 }
 
-/// Reads the replies that nobody waits for any more.
+/// Reads the replies of abandoned commands.
 async fn catch_up(mut session: Session, pool: Weak<pool::Lanes<Opener>>) {
     let caught_up = timeout(CATCH_UP, async {
         while !session.control.is_in_step() && !session.control.is_broken() {

@@ -7,7 +7,7 @@ use futures_util::stream::FuturesUnordered;
 use haul_storage::{Error, Result};
 use tokio::time::{Instant, sleep_until};
 
-/// How long the other mirrors may take when the first one has answered: so much, and so many times what that took.
+/// Time limit of the other mirrors once the first has responded: this, and a multiple of its response time.
 const GRACE: Duration = Duration::from_secs(1);
 const GRACE_FACTOR: u32 = 4;
 const GRACE_MOST: Duration = Duration::from_secs(10);

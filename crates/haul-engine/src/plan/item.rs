@@ -19,7 +19,7 @@ pub enum There {
     Found(Box<Entry>),
 }
 
-/// What a look says. A failure is met by the look that follows for the entry itself.
+/// The result of a stat. Errors other than "not found" leave it unknown: the stat of the entry alone reports them.
 impl From<Result<Entry>> for There {
     fn from(outcome: Result<Entry>) -> Self {
         match outcome {

@@ -21,7 +21,7 @@ pub struct Body {
     pub ahead: Block,
 }
 
-/// What was requested when a file was opened, for whoever reads it from its beginning.
+/// Ranges requested when a file was opened, kept for reads from its start.
 #[derive(Debug)]
 pub enum Prefetched {
     /// The response has begun, and has been checked.

@@ -231,7 +231,7 @@ impl FileInMotion {
             range.state = State::Writing;
             return;
         }
-        // What streams through needs a permit for what comes next only.
+        // A stream needs a permit for the next bytes only.
         if !self.mode.is_streamed() || range.room() >= wanted.len().min(BLOCK) {
             return self.request_block(id);
         }

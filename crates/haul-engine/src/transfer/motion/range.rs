@@ -16,7 +16,7 @@ use crate::schedule::Assignment;
 pub enum State {
     /// Room for its first bytes: it was taken over from another lane.
     FirstRoom,
-    /// Room for what comes next.
+    /// A permit for the next bytes.
     MoreRoom,
     /// The limit of the rate, before its first bytes are requested.
     PaysFirst,
@@ -44,7 +44,7 @@ pub struct MovingRange {
     pub permit: Option<Permit>,
     /// When its bytes were requested, from where on, and when the first came.
     pub attempt: Attempt,
-    /// What comes of the read.
+    /// The result of the read.
     pub blocks: Option<BlockStream>,
     /// Blocks that are being written or hashed.
     pub blocks_in_hand: Vec<InHand>,
