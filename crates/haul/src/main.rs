@@ -1,7 +1,7 @@
 //! haul: moves large data between any two places as fast as the path between them allows.
 //!
 //! ```text
-//! args (raw) → config, settings, places (resolved) → plan → engine → report → exit status
+//! args (raw) → config, settings, backends (resolved) → plan → engine → report → exit status
 //! ```
 
 mod args;

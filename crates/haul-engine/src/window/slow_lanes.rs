@@ -1,4 +1,4 @@
-//! The slow_lanes: a short path on which each lane carries little, second after second, as when a server
+//! Slow lanes: a short path on which each lane carries little, second after second, as when a server
 //! gives each connection so much and no more. Rounds cannot tell, as such servers send in bursts with
 //! silence between them, and what was asked for before takes seconds to come. More lanes are tried at
 //! once, and given back where they bring nothing.

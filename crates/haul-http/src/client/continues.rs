@@ -2,7 +2,7 @@
 //! (RFC 9110, 10.1.1).
 //!
 //! It costs a round trip, so it is asked only as long as nothing as large was taken, and not of a server
-//! that does not response it. A refusal comes back as the answer to the upload, of which nothing was sent.
+//! that does not respond to it. A refusal comes back as the answer to the upload, of which nothing was sent.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
 //! The raw arguments, exactly as given on the command line.
 //!
-//! Nothing is resolved here: `settings` resolves options, `places` resolves locations. Locations stay text until
+//! Nothing is resolved here: `settings` resolves options, `backends` resolves locations. Locations stay text until
 //! then, because clap would print a rejected one in full, including its password.
 
 pub(crate) mod accepted;

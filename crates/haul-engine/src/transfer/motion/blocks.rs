@@ -12,7 +12,7 @@ use super::file::{FileInMotion, Timer};
 use super::range::{Attempt, InHand, State, Write};
 use crate::flow::Permit;
 
-/// About what comes at once.
+/// About the bytes that one receive returns.
 const BLOCK: u64 = 256 << 10;
 
 /// Blocks of what streams through that are written at once: over a link each takes a round trip.
