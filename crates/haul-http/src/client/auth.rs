@@ -7,8 +7,9 @@
 //! Basic and Bearer are said with every request once they have worked. Digest is computed for each. To an origin
 //! that another one redirects to, only its own `machine` line of the netrc is said.
 //!
-//! A password that was typed is tried by one request, while the others wait; if it is refused it can be
-//! typed again. What the server has refused for good is not sent to it again.
+//! Credentials are tried by one request, while the others wait: a wrong password that is sent by several at once
+//! could lock the account. One that was typed can be typed again if it is refused. What the server has refused for
+//! good is not sent to it again.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,8 +43,8 @@ pub struct SignIn {
     state: Mutex<State>,
     /// The server has answered a signed request otherwise than by a refusal.
     accepted: AtomicBool,
-    /// Held by who finds out what to say, so that the others do not ask as well.
-    finding: tokio::sync::Mutex<Found>,
+    /// Held by the request that finds out what to say, until the server has accepted it.
+    finding: Arc<tokio::sync::Mutex<Found>>,
 }
 
 /// What has been found out.
@@ -56,15 +57,21 @@ struct Found {
     refused: Option<String>,
 }
 
-/// A typed password until the server has accepted it. Other requests do not send it before that.
+impl Found {
+    fn is_typed(&self) -> bool {
+        self.login.as_ref().is_some_and(|login| login.is_typed)
+    }
+}
+
+/// Credentials until the server has accepted them. Other requests do not send them before that.
 #[derive(Debug)]
-pub struct Trial<'a> {
-    found: tokio::sync::MutexGuard<'a, Found>,
+pub struct Trial {
+    found: tokio::sync::OwnedMutexGuard<Found>,
     way: Arc<Way>,
     generation: u64,
 }
 
-impl Trial<'_> {
+impl Trial {
     /// What to say with a request.
     ///
     /// # Errors
@@ -156,7 +163,7 @@ impl SignIn {
             prompter,
             state: Mutex::default(),
             accepted: AtomicBool::new(false),
-            finding: tokio::sync::Mutex::default(),
+            finding: Arc::default(),
         }
     }
 
@@ -178,30 +185,45 @@ impl SignIn {
         &self.origin
     }
 
-    /// What to say with a request.
+    /// Begins to try what can be said unasked, if the server has not accepted anything yet. While another request
+    /// tries it, this one waits.
     ///
     /// # Errors
-    /// What there is to say cannot be had, or not be sent.
-    pub async fn first(&self, method: &Method, url: &Url) -> Result<Option<Said>> {
-        if url.origin != self.origin {
-            return Ok(None);
-        }
+    /// What there is to say cannot be had.
+    pub async fn try_unasked(&self, url: &Url) -> Result<Option<Trial>> {
         if let Some(why) = &self.lock().refused {
             return Err(denied(url, why.clone()));
         }
-        if self.lock().way.is_none() && self.is_private() {
-            let mut found = self.finding.lock().await;
-            if self.lock().way.is_none()
-                && found.refused.is_none()
-                && let Some(way) = self.unasked(&mut found).await.map_err(|why| denied(url, why))?
-            {
-                self.set(Arc::new(way));
-            }
+        if !self.has_to_try() {
+            return Ok(None);
         }
-        self.known(method, url)
+        let mut found = Arc::clone(&self.finding).lock_owned().await;
+        if !self.has_to_try() || found.refused.is_some() {
+            return Ok(None);
+        }
+        let Some(way) = self.unasked(&mut found).await.map_err(|why| denied(url, why))? else {
+            return Ok(None);
+        };
+        let generation = self.lock().generation + 1;
+        Ok(Some(Trial { found, way: Arc::new(way), generation }))
     }
 
-    /// What has worked, or is being tried.
+    /// Waits while a request tries to sign in. Whether one still has to.
+    pub async fn is_to_be_tried(&self) -> bool {
+        self.has_to_try() && self.finding.lock().await.refused.is_none() && self.has_to_try()
+    }
+
+    /// Whether there is something to say unasked that the server has not accepted yet.
+    fn has_to_try(&self) -> bool {
+        self.is_private() && (self.token.is_some() || self.has_login()) && self.lock().way.is_none()
+    }
+
+    /// Whether there are a name and a password for this server, without asking for one.
+    fn has_login(&self) -> bool {
+        (self.user.is_some() && self.password.is_some()) || self.in_netrc(false).is_some()
+    }
+
+    /// What the server has accepted.
     ///
     /// # Errors
     /// It cannot be said of this request.
@@ -217,8 +239,8 @@ impl SignIn {
         Ok(Some(Said { value: way.value(method, url)?, generation }))
     }
 
-    /// Notes that the server has accepted what was said, or typed for the first time.
-    pub fn accepted(&self, trial: Option<Trial<'_>>) {
+    /// Notes that the server has accepted what was said, perhaps for the first time.
+    pub fn accepted(&self, trial: Option<Trial>) {
         self.accepted.store(true, Ordering::Relaxed);
         if let Some(Trial { way, found, .. }) = trial {
             self.set(way);
@@ -234,20 +256,20 @@ impl SignIn {
     }
 
     /// Finds out what to answer to a challenge; `said` is what was said with the request, and `trial` if it
-    /// was typed and not accepted before. What is typed now is returned, and for this request alone.
+    /// was not accepted before. What is tried next is returned, and for this request alone.
     ///
     /// # Errors
     /// There is nothing to say, or what was said is wrong.
-    pub async fn challenged<'a>(
-        &'a self,
+    pub async fn challenged(
+        &self,
         head: &Head,
         said: Option<&Said>,
-        trial: Option<Trial<'a>>,
-    ) -> Result<Option<Trial<'a>>> {
+        trial: Option<Trial>,
+    ) -> Result<Option<Trial>> {
         let url = &head.url;
         let (mut found, tried) = match trial {
             Some(Trial { found, way, .. }) => (found, Some(way)),
-            None => (self.finding.lock().await, None),
+            None => (Arc::clone(&self.finding).lock_owned().await, None),
         };
         let (known, generation) = {
             let state = self.lock();
@@ -261,8 +283,9 @@ impl SignIn {
         if let Some(cause) = &found.refused {
             return Err(denied(url, cause.clone()));
         }
-        // What became of a password that was typed for a request which failed is not known.
-        if tried.is_none() && self.is_untried(&found) {
+        let is_accepted = self.accepted.load(Ordering::Relaxed);
+        // What became of a password that was tried by a request which failed is not known.
+        if tried.is_none() && !is_accepted {
             found.login = None;
         }
         let values = head.headers.get_all(WWW_AUTHENTICATE).iter().map(HeaderValue::as_bytes);
@@ -272,7 +295,7 @@ impl SignIn {
                 Some(Way::Digest(_)) if is_stale(&challenges) => {}
                 // What was said unasked may only have been said in the wrong way.
                 Some(Way::Fixed(_)) if found.login.is_some() && wants_digest_only(&challenges) => {}
-                _ if tried.is_some() && found.typed < MOST_TYPED => {
+                _ if tried.is_some() && found.is_typed() && found.typed < MOST_TYPED => {
                     found.login = None;
                     self.prompter.notice(TRY_AGAIN).await;
                 }
@@ -281,17 +304,11 @@ impl SignIn {
         }
         let way = self.answer(&challenges, &mut found).await.map_err(|why| denied(url, why))?;
         let way = Arc::new(way);
-        if self.is_untried(&found) {
+        if !is_accepted {
             return Ok(Some(Trial { found, way, generation: generation + 1 }));
         }
         self.set(way);
         Ok(None)
-    }
-
-    /// Whether the password was typed, and the server has accepted nothing so far.
-    fn is_untried(&self, found: &Found) -> bool {
-        let is_typed = found.login.as_ref().is_some_and(|login| login.is_typed);
-        is_typed && !self.accepted.load(Ordering::Relaxed)
     }
 
     /// Says what the server refuses. Unless it has accepted it before, it is not said again.
@@ -312,14 +329,12 @@ impl SignIn {
         cause
     }
 
-    /// What is said without being asked: a name and a password that are there, or a token, where
-    /// nobody reads along. The `default` of a netrc is for servers that ask: it names none of them.
+    /// What is said without being asked, over an encrypted connection: a token, or a name and a password. The `default` of a netrc is for servers that ask: it names none of them.
     async fn unasked(&self, known: &mut Found) -> Result<Option<Way>, String> {
         if let Some(token) = &self.token {
             return self.bearer(token).await.map(Some);
         }
-        let is_there = self.password.is_some() && self.user.is_some();
-        if !is_there && self.in_netrc(false).is_none() {
+        if !self.has_login() {
             return Ok(None);
         }
         let login = self.login(false, known).await?;
@@ -426,7 +441,7 @@ impl SignIn {
         Some(Login { user, password: Password(password), is_typed: false })
     }
 
-    /// Whether nobody reads along.
+    /// Whether credentials are encrypted on their way.
     fn is_private(&self) -> bool {
         self.is_redirected || self.origin.scheme() == WebScheme::Https
     }
@@ -492,7 +507,8 @@ mod tests {
 
     async fn unasked(netrc: &[u8]) -> Option<String> {
         let url = Url::parse("https://h/f").unwrap();
-        let said = sign_in(&url, netrc).first(&Method::GET, &url).await.unwrap()?;
+        let trial = sign_in(&url, netrc).try_unasked(&url).await.unwrap()?;
+        let said = trial.said(&Method::GET, &url).unwrap();
         Some(said.value.to_str().unwrap().to_owned())
     }
 
@@ -509,8 +525,8 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"r\""));
         let head = Head { status: StatusCode::UNAUTHORIZED, headers, url: url.clone() };
-        assert!(sign_in.challenged(&head, None, None).await.unwrap().is_none());
-        let said = sign_in.known(&Method::GET, &url).unwrap().unwrap();
+        let trial = sign_in.challenged(&head, None, None).await.unwrap().unwrap();
+        let said = trial.said(&Method::GET, &url).unwrap();
         assert_eq!(said.value.to_str().ok(), basic);
     }
 

@@ -124,7 +124,7 @@ impl Exchange {
         let origin = &request.url.origin;
         self.wait_while_quiet(&request.url, request.operation).await?;
         let pipes = self.transport.pipes_of_parts(origin);
-        let said = self.sign_ins.first(&request.method, &request.url).await?;
+        let said = self.signed(request).await?;
         let head = self.head(request, &request.url, said.as_ref(), None)?;
         pipes.ask(&head, &request.url, expected, &request.body).await
     }
@@ -133,6 +133,9 @@ impl Exchange {
     /// under way on few lanes. `None` if it has to be asked alone: it was not simply answered, by a body
     /// of `most` bytes at most.
     pub async fn among_others(&self, request: &Request, most: u64) -> Option<Response> {
+        if self.sign_ins.is_to_be_tried(&request.url.origin).await {
+            return None;
+        }
         let alone = self.alone_in_a_row.load(Ordering::Relaxed);
         if alone >= ALONE_IN_A_ROW && !alone.is_multiple_of(ASKED_AGAIN) {
             self.alone_in_a_row.fetch_add(1, Ordering::Relaxed);
@@ -184,12 +187,18 @@ impl Exchange {
 
     /// Asks behind what has been asked on a lane, or on all that are open.
     pub async fn behind(&self, request: &Request, lane: Option<&Pipe>) -> Result<Vec<Pending>> {
-        let said = self.sign_ins.first(&request.method, &request.url).await?;
+        let said = self.signed(request).await?;
         let head = self.head(request, &request.url, said.as_ref(), None)?;
         Ok(match lane {
             Some(lane) => vec![lane.ask(&head, &request.url, 0, &Block::new())],
             None => self.transport.pipes(&request.url.origin).ask_on_all(&head, &request.url),
         })
+    }
+
+    /// What to say with a request, as soon as no other one tries to sign in.
+    async fn signed(&self, request: &Request) -> Result<Option<Said>> {
+        self.sign_ins.is_to_be_tried(&request.url.origin).await;
+        self.sign_ins.known(&request.method, &request.url)
     }
 
     /// Asks for the beginning of a file on every lane that is going to be opened, in case it is a file
@@ -242,7 +251,7 @@ impl Exchange {
         let origin = &request.url.origin;
         self.wait_while_quiet(&request.url, request.operation).await?;
         // Before there is a lane: who finds out what to say may need that.
-        let said = self.sign_ins.first(&request.method, &request.url).await?;
+        let said = self.signed(request).await?;
         let leases = self.transport.leases(origin);
         let lease = leases.lease().await?;
         // It has the lane for as long as it likes.

@@ -81,9 +81,12 @@ impl Exchange {
         let mut url = request.url.clone();
         let (mut redirects, mut challenges) = (0, 0);
         let (mut walk, mut restarts) = (None, 0);
-        let mut said = self.sign_ins.first(&request.method, &url).await?;
-        let mut trial = None;
+        let mut trial = self.sign_ins.try_unasked(&url).await?;
         loop {
+            let said = match &trial {
+                Some(trial) => Some(trial.said(&request.method, &url)?),
+                None => self.sign_ins.known(&request.method, &url)?,
+            };
             let walks = self.walks.done();
             let changes = self.jar().changes();
             let response = self.send(request, &url, said.as_ref()).await?;
@@ -97,10 +100,6 @@ impl Exchange {
                 drop(response);
                 // Few are, and it is large.
                 trial = Box::pin(self.sign_ins.challenged(&head, said.as_ref(), trial)).await?;
-                said = match &trial {
-                    Some(trial) => Some(trial.said(&request.method, &url)?),
-                    None => self.sign_ins.known(&request.method, &url)?,
-                };
                 continue;
             }
             if said.is_some() {
@@ -131,7 +130,7 @@ impl Exchange {
                     walk = Some(begun.from(self.jar().changes()));
                 }
             }
-            said = self.sign_ins.first(&request.method, &url).await?;
+            trial = self.sign_ins.try_unasked(&url).await?;
         }
     }
 

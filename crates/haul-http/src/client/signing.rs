@@ -24,7 +24,7 @@ use crate::parse::{Origin, Url};
 /// What signs requests, by server.
 #[derive(Debug)]
 pub struct SignIns {
-    home: SignIn,
+    home: Arc<SignIn>,
     /// The user gave the field that signs in, for the server that the location names.
     is_given: bool,
     netrc: Option<Arc<Netrc>>,
@@ -45,7 +45,7 @@ impl SignIns {
             is_given: options.headers.fields().contains_key(AUTHORIZATION),
             netrc: options.netrc.clone(),
             privacy: Privacy::new(&home, options),
-            home: SignIn::new(home, user, options, Arc::clone(&prompter)),
+            home: Arc::new(SignIn::new(home, user, options, Arc::clone(&prompter))),
             prompter,
             others: Mutex::default(),
         }
@@ -56,33 +56,33 @@ impl SignIns {
         self.home.origin() == origin
     }
 
-    /// What to say with a request before it is asked for.
+    /// Begins to try what can be said to a server unasked; see [`SignIn::try_unasked`].
     ///
     /// # Errors
-    /// What there is to say cannot be had, or not be sent.
-    pub async fn first(&self, method: &Method, url: &Url) -> Result<Option<Said>> {
-        match (self.is_home(&url.origin), self.is_given) {
-            (true, true) => Ok(None),
-            (true, false) => self.home.first(method, url).await,
-            (false, _) => match self.other(&url.origin) {
-                Some(other) => other.first(method, url).await,
-                None => Ok(None),
-            },
+    /// What there is to say cannot be had.
+    pub async fn try_unasked(&self, url: &Url) -> Result<Option<Trial>> {
+        match self.of(&url.origin) {
+            Some(signer) => signer.try_unasked(url).await,
+            None => Ok(None),
         }
     }
 
-    /// What has worked, or is being tried.
+    /// Waits while a request tries to sign in to a server. Whether one still has to.
+    pub async fn is_to_be_tried(&self, origin: &Origin) -> bool {
+        match self.of(origin) {
+            Some(signer) => signer.is_to_be_tried().await,
+            None => false,
+        }
+    }
+
+    /// What a server has accepted.
     ///
     /// # Errors
     /// It cannot be said of this request.
     pub fn known(&self, method: &Method, url: &Url) -> Result<Option<Said>> {
-        match (self.is_home(&url.origin), self.is_given) {
-            (true, true) => Ok(None),
-            (true, false) => self.home.known(method, url),
-            (false, _) => match self.other(&url.origin) {
-                Some(other) => other.known(method, url),
-                None => Ok(None),
-            },
+        match self.of(&url.origin) {
+            Some(signer) => signer.known(method, url),
+            None => Ok(None),
         }
     }
 
@@ -91,12 +91,10 @@ impl SignIns {
         !self.is_given && self.home.is_needed()
     }
 
-    /// A server has accepted what was said, or what was typed for it.
-    pub fn accepted(&self, origin: &Origin, trial: Option<Trial<'_>>) {
-        if self.is_home(origin) {
-            self.home.accepted(trial);
-        } else if let Some(other) = self.other(origin) {
-            other.accepted(None);
+    /// A server has accepted what was said.
+    pub fn accepted(&self, origin: &Origin, trial: Option<Trial>) {
+        if let Some(signer) = self.of(origin) {
+            signer.accepted(trial);
         }
     }
 
@@ -105,33 +103,34 @@ impl SignIns {
     ///
     /// # Errors
     /// There is nothing to say, or what was said is wrong.
-    pub async fn challenged<'a>(
-        &'a self,
+    pub async fn challenged(
+        &self,
         head: &Head,
         said: Option<&Said>,
-        trial: Option<Trial<'a>>,
-    ) -> Result<Option<Trial<'a>>> {
+        trial: Option<Trial>,
+    ) -> Result<Option<Trial>> {
         let (url, origin) = (&head.url, &head.url.origin);
+        if let Some(signer) = self.of(origin) {
+            return signer.challenged(head, said, trial).await;
+        }
         let denied = Error::new(ErrorKind::Unauthenticated, "authenticate").at(url);
-        match (self.is_home(origin), self.is_given) {
-            (true, true) => {
-                Err(denied.because("the server rejected the given Authorization header"))
-            }
-            (true, false) => self.home.challenged(head, said, trial).await,
-            (false, _) => match self.other(origin) {
-                Some(other) => {
-                    // Nothing is typed for it.
-                    other.challenged(head, said, None).await?;
-                    Ok(None)
-                }
-                None => Err(self.unknown(denied, origin)),
-            },
+        match self.is_home(origin) {
+            true => Err(denied.because("the server rejected the given Authorization header")),
+            false => Err(self.unknown(denied, origin)),
         }
     }
 
     /// Whether requests to a server are signed because another one redirects to it.
     pub fn signs_for_others(&self, origin: &Origin) -> bool {
         !self.is_home(origin) && self.other(origin).is_some()
+    }
+
+    /// Who signs requests to a server, if it is not signed in to by a header of the user.
+    fn of(&self, origin: &Origin) -> Option<Arc<SignIn>> {
+        match self.is_home(origin) {
+            true => (!self.is_given).then(|| Arc::clone(&self.home)),
+            false => self.other(origin),
+        }
     }
 
     fn other(&self, origin: &Origin) -> Option<Arc<SignIn>> {
