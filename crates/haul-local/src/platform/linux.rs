@@ -4,13 +4,14 @@
 use std::ffi::CString;
 use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use haul_storage::Range;
 use rustix::fs::{
     Advice, AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, ResolveFlags, SeekFrom,
     StatFs, copy_file_range, fadvise, fallocate, fstat, fstatfs, ftruncate, ioctl_ficlone, linkat,
-    openat, openat2, renameat_with, seek,
+    openat, openat2, renameat_with, seek, statat,
 };
 use rustix::io::{Errno, Result};
 
@@ -168,6 +169,9 @@ impl Platform for Linux {
 
     fn pin(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<Option<(OwnedFd, CString)>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if !has_proc() {
+            return Ok(None);
+        }
         let file = openat(directory, name, flags, Mode::empty())?;
         let path = proc_path(&file);
         Ok(Some((file, path)))
@@ -190,6 +194,12 @@ fn has_room(file: BorrowedFd<'_>, on: &StatFs, size: u64) -> Result<()> {
     // One without a limit says that it has no blocks at all.
     let is_limited = on.f_blocks > 0;
     if is_limited && size.saturating_sub(held) > free { Err(Errno::NOSPC) } else { Ok(()) }
+}
+
+/// Whether `/proc` is mounted, which it need not be below a changed root directory.
+fn has_proc() -> bool {
+    static HAS_PROC: OnceLock<bool> = OnceLock::new();
+    *HAS_PROC.get_or_init(|| statat(CWD, c"/proc/self/fd", AtFlags::empty()).is_ok())
 }
 
 fn proc_path(file: impl std::os::fd::AsFd) -> CString {

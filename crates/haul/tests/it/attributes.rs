@@ -233,3 +233,30 @@ fn an_interrupted_directory_has_its_mode_only_together_with_its_owner_and_acl() 
         assert_eq!(mode(&session, "dst/sub"), 0o2770);
     }
 }
+
+/// Below a changed root directory `/proc` need not be mounted: "cannot set mode (not found)".
+#[test]
+fn modes_and_times_are_kept_without_proc() {
+    if !is_root() {
+        eprintln!("skipped: hiding /proc needs root");
+        return;
+    }
+    let session = Session::new().file("src/d/small", "x").file("src/large", vec![7; 5_000_000]);
+    set_mode(&session, "src/d", 0o750);
+    set_mode(&session, "src/d/small", 0o4711);
+    set_mode(&session, "src/large", 0o440);
+    session.tool("touch -d 2001-02-03 src/d/small src/large src/d");
+    for line in ["cp -q -a src/ dst", "cp -q -a src/ dst", "check -q --checksum src dst"] {
+        let haul = session.command(line);
+        let mut hidden = Command::new("unshare");
+        hidden.args(["-m", "sh", "-c", "mount -t tmpfs none /proc && exec \"$@\"", "sh"]);
+        hidden.arg(haul.get_program()).args(haul.get_args()).current_dir(session.path(""));
+        session.ran(line, hidden.output().unwrap()).status(0).stderr("");
+    }
+    for path in ["d", "d/small", "large"] {
+        let (source, copy) =
+            (session.path(format!("src/{path}")), session.path(format!("dst/{path}")));
+        let (source, copy) = (fs::metadata(source).unwrap(), fs::metadata(copy).unwrap());
+        assert_eq!((source.mode(), source.mtime()), (copy.mode(), copy.mtime()), "{path}");
+    }
+}
