@@ -174,6 +174,8 @@ impl Listener {
             }
         }
         self.display.end();
+        // The last line goes to standard error, after all results.
+        self.printer.flush();
     }
 
     fn hear(&mut self, host: Option<usize>, event: &Event) {

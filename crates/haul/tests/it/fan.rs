@@ -45,6 +45,23 @@ fn a_tree_goes_to_every_host_of_the_list_and_a_rerun_sends_nothing() {
     assert!(again.err().contains("moved 0 B in"), "{}", again.err());
 }
 
+/// Both go to one terminal or log; results could come after the line that sums them up.
+#[test]
+fn the_last_line_comes_after_all_results() {
+    let session = session();
+    let many = "cp --config config.toml src/ n[1-3],old:data";
+    for (line, last) in [(many, "4 hosts"), ("cp -v --overwrite always src/ other", "3 files")] {
+        for _ in 0..10 {
+            let log = std::fs::File::create(session.path("log")).unwrap();
+            let mut command = session.command(line);
+            command.stdout(log.try_clone().unwrap()).stderr(log);
+            assert!(command.status().unwrap().success());
+            let said = session.read("log");
+            assert!(said.lines().next_back().unwrap().starts_with(last), "{said}");
+        }
+    }
+}
+
 #[test]
 fn the_events_of_a_host_have_its_name_and_the_summary_counts_the_read_once() {
     let session = session();
