@@ -1,7 +1,7 @@
 //! Opens locations on HTTP and WebDAV servers. All locations on a host (with the same user) share one
 //! pool of lanes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,18 +13,15 @@ use haul_http::client::{
 use haul_http::parse::href::{decode, encode_path};
 use haul_http::parse::netrc::Netrc;
 use haul_http::parse::{Origin, Url, WebScheme};
-use haul_net::{PasswordSource, Waits};
 use haul_storage::{Error, ErrorKind, Location, ReadAt as _, RelPath, Result, Scheme};
 
 use super::headers::CookieFiles;
+use super::opened::{OpenedHosts, Shared};
 use super::place::{Place, at_root, rel_path};
-use super::secrets::Secrets;
 use super::state::journals;
-use super::threads::LaneThreads;
-use super::tls::{INSECURE, tls_options};
+use super::tls::tls_options;
 use crate::args::RemoteArgs;
 use crate::output::{Printer, human};
-use crate::terminal::Terminal;
 
 /// Maximum total bytes of prefetched beginnings of files that were opened but not read yet.
 const BEGINNINGS_MOST: u64 = 32 << 20;
@@ -36,25 +33,14 @@ const WAITING_MOST: usize = 16;
 pub(super) struct HttpPlaces {
     options: HttpOptions,
     cookies: CookieFiles,
-    terminal: Terminal,
-    printer: Printer,
-    secrets: Arc<Secrets>,
-    /// Lanes that a transfer will need over a long path; 0 for commands that move little data.
-    lanes: usize,
-    threads: Arc<LaneThreads>,
-    opened: Mutex<Opened>,
+    opened: OpenedHosts<HostKey, HttpHost, HttpStorage>,
+    state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-struct Opened {
-    hosts: HashMap<HostKey, Arc<HttpHost>>,
-    password_commands: HashMap<HostKey, String>,
+struct State {
     /// Header fields from the configuration.
     headers: HashMap<HostKey, Headers>,
-    storages: HashMap<(HostKey, String), Arc<HttpStorage>>,
-    /// Hosts whose connection `-v` has reported.
-    introduced: HashSet<HostKey>,
-    warned: bool,
     /// Of files opened but not read yet: total bytes of their prefetched beginnings, and the number that occupy
     /// a lane with an open response.
     kept: (u64, usize),
@@ -74,11 +60,7 @@ impl HttpPlaces {
     pub(super) fn new(
         remote: &RemoteArgs,
         (headers, cookies, proxies): (Headers, CookieFiles, Proxies),
-        printer: &Printer,
-        waits: &Waits,
-        secrets: &Arc<Secrets>,
-        lanes: usize,
-        threads: &Arc<LaneThreads>,
+        shared: &Shared,
     ) -> Self {
         let options = HttpOptions {
             tls: tls_options(&remote.tls),
@@ -86,21 +68,18 @@ impl HttpPlaces {
             cookies: cookies.loaded().to_vec(),
             takes_cookies: cookies.is_saving(),
             proxies,
-            waits: waits.clone(),
+            waits: shared.waits.clone(),
             reach: remote.network.reach(),
             ..HttpOptions::default()
         };
-        let terminal = Terminal { quiet: printer.is_quiet() };
-        let (printer, opened) = (printer.clone(), Mutex::default());
-        let (secrets, threads) = (Arc::clone(secrets), Arc::clone(threads));
-        Self { options, cookies, terminal, printer, secrets, lanes, threads, opened }
+        Self { options, cookies, opened: OpenedHosts::new(shared), state: Mutex::default() }
     }
 
     /// Sets the command that prints the password for a host.
     pub(super) fn password_command(&self, location: &Location, command: &str) {
         // A location without a host fails when it is opened.
         if let Ok((key, _)) = parts(location) {
-            self.lock().password_commands.insert(key, command.to_owned());
+            self.opened.password_command(key, command);
         }
     }
 
@@ -166,8 +145,7 @@ impl HttpPlaces {
 
     /// Bounds prefetched beginnings: thousands of files may be opened before the first is read.
     fn bound_beginnings(&self, file: &HttpFile) {
-        let mut opened = self.lock();
-        let (bytes, waiting) = &mut opened.kept;
+        let (bytes, waiting) = &mut self.lock().kept;
         *bytes += file.beginning_bytes();
         // A file without range requests occupies a lane with its response until it is read.
         *waiting += usize::from(!file.is_ranged() && file.identity().size > file.beginning_bytes());
@@ -212,66 +190,51 @@ impl HttpPlaces {
         location: &Location,
         root: Url,
     ) -> Result<Arc<HttpStorage>> {
-        let storage_key = (key.clone(), root.path().to_owned());
-        if let Some(storage) = self.lock().storages.get(&storage_key) {
-            return Ok(Arc::clone(storage));
-        }
         let decoded = decode(root.path().as_bytes()).unwrap_or_default();
-        let at = at_root(location, &decoded);
-        let storage = HttpStorage::open_dav(Arc::clone(host), at, root, journals()).await?;
-        self.lock().storages.insert(storage_key, Arc::clone(&storage));
-        Ok(storage)
+        let (at, path) = (at_root(location, &decoded), root.path().to_owned());
+        let open = HttpStorage::open_dav(Arc::clone(host), at, root, journals());
+        self.opened.storage(key, path.as_bytes(), open).await
     }
 
     fn host(&self, key: &HostKey, location: &Location) -> Result<Arc<HttpHost>> {
-        let mut opened = self.lock();
-        if let Some(host) = opened.hosts.get(key) {
-            return Ok(Arc::clone(host));
-        }
-        if self.options.tls.insecure && !std::mem::replace(&mut opened.warned, true) {
-            self.printer.warning(&location.to_string(), INSECURE);
-        }
-        let mut options = self.options.clone();
-        options.password = self.secrets.password(location)?;
-        options.token = self.secrets.token(location)?;
-        if let Some(headers) = opened.headers.get(key) {
-            options.headers = std::mem::take(&mut options.headers).or(headers);
-        }
-        let netrc = opened.netrc.get_or_insert_with(|| netrc(&self.printer).map(Arc::new));
-        options.netrc.clone_from(netrc);
-        if options.password.is_none()
-            && let Some(command) = opened.password_commands.get(key)
-        {
-            options.password = Some(PasswordSource::Command(command.clone()));
-        }
-        let terminal = Arc::new(self.terminal);
-        let threads = self.threads.handle()?;
-        let host = HttpHost::new(key.origin.clone(), key.user.clone(), &options, terminal, threads);
-        host.expect(self.lanes);
-        opened.hosts.insert(key.clone(), Arc::clone(&host));
-        Ok(host)
+        let shared = &self.opened.shared;
+        self.opened.host(key, |password_command| {
+            if self.options.tls.insecure {
+                self.opened.warn_insecure(&location.to_string());
+            }
+            let mut options = self.options.clone();
+            options.password = shared.password(location, password_command)?;
+            options.token = shared.secrets.token(location)?;
+            let mut state = self.lock();
+            if let Some(headers) = state.headers.get(key) {
+                options.headers = std::mem::take(&mut options.headers).or(headers);
+            }
+            let netrc = state.netrc.get_or_insert_with(|| netrc(&shared.printer).map(Arc::new));
+            options.netrc.clone_from(netrc);
+            let (terminal, runtime) = (shared.terminal(), shared.runtime()?);
+            let (origin, user) = (key.origin.clone(), key.user.clone());
+            let host = HttpHost::new(origin, user, &options, terminal, runtime);
+            host.expect(shared.lanes);
+            Ok(host)
+        })
     }
 
     fn introduce(&self, key: &HostKey, host: &HttpHost) {
-        let first = self.lock().introduced.insert(key.clone());
-        if first && self.printer.is_verbose() && !self.printer.is_json() {
-            self.printer.note(human::reached(&host.name(), &host.link()));
-        }
+        self.opened.introduce(key, || human::reached(&host.name(), &host.link()));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Opened> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Saves the cookies at the end of the command.
 impl Drop for HttpPlaces {
     fn drop(&mut self) {
-        let hosts: Vec<_> = self.lock().hosts.values().cloned().collect();
-        let cookies: Vec<_> = hosts.iter().map(|host| host.cookies()).collect();
+        let cookies: Vec<_> = self.opened.all().iter().map(|host| host.cookies()).collect();
         if let Err((file, cause)) = self.cookies.save(&cookies) {
-            self.printer
-                .warning(&file.display().to_string(), &format!("cannot save cookies ({cause})"));
+            let cause = format!("cannot save cookies ({cause})");
+            self.opened.shared.printer.warning(&file.display().to_string(), &cause);
         }
     }
 }

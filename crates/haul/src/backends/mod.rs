@@ -9,6 +9,7 @@ mod ftp;
 mod headers;
 mod http;
 mod mirrors;
+mod opened;
 mod place;
 mod remotes;
 mod secrets;

@@ -30,8 +30,31 @@ pub(super) fn at_root(location: &Location, root: &[u8]) -> Location {
     at
 }
 
+/// The root of the storage for what was found at the absolute `path` of a server, its path there, and whether it is
+/// a directory: a directory is a root, anything else lies in one.
+///
+/// # Errors
+/// `NotFound` if nothing was found, `NotADirectory` if the location says that it is a directory and it is none.
+pub(super) fn found_at<'a>(
+    location: &Location,
+    path: &'a [u8],
+    is_directory: Option<bool>,
+) -> Result<(&'a [u8], RelPath, bool)> {
+    match is_directory {
+        None => Err(Error::new(ErrorKind::NotFound, "open").at(location)),
+        Some(true) => Ok((path, RelPath::root(), true)),
+        Some(false) if location.has_trailing_slash() => {
+            Err(Error::new(ErrorKind::NotADirectory, "open").at(location))
+        }
+        Some(false) => {
+            let (root, name) = split(path);
+            Ok((root, rel_path(location, &[name])?, false))
+        }
+    }
+}
+
 /// The directory of an absolute path, and the name in it.
-pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     (&path[..slash.max(1)], &path[(slash + 1).min(path.len())..])
 }

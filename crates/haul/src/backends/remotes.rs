@@ -12,6 +12,7 @@ use haul_storage::{Error, ErrorKind, Location, Result, Scheme};
 use super::ftp::FtpPlaces;
 use super::headers::{self, CookieFiles};
 use super::http::HttpPlaces;
+use super::opened::Shared;
 use super::place::Place;
 use super::secrets::Secrets;
 use super::sftp::SftpPlaces;
@@ -41,22 +42,23 @@ impl Remotes {
     ) -> Result<Self, String> {
         let cookies = CookieFiles::open(&remote.web)?;
         let headers = headers::given(&remote.web)?;
-        let threads = Arc::new(LaneThreads::default());
         let mut waits = reported_by(printer);
         if let Some(seconds) = remote.network.timeout {
             waits = waits.with_silence(Duration::from_secs(seconds.0));
         }
-        let secrets = Arc::new(Secrets::of_environment());
         if let Some(value) = &remote.network.proxy {
             proxy::check_option(value).map_err(|error| error.to_string())?;
         }
         let proxies = Proxies::of_environment().with_option(remote.network.proxy.as_deref());
         let web = (headers, cookies, proxies.clone());
+        let (printer, threads) = (printer.clone(), Arc::new(LaneThreads::default()));
+        let secrets = Arc::new(Secrets::of_environment());
+        let shared = Shared { printer, waits, secrets, lanes, threads };
         Ok(Self {
-            sftp: SftpPlaces::new(remote, printer, &waits, &secrets, lanes, &threads),
-            http: HttpPlaces::new(remote, web, printer, &waits, &secrets, lanes, &threads),
-            ftp: FtpPlaces::new(remote, proxies, printer, &waits, &secrets, lanes, &threads),
-            secrets,
+            sftp: SftpPlaces::new(remote, &shared),
+            http: HttpPlaces::new(remote, web, &shared),
+            ftp: FtpPlaces::new(remote, proxies, &shared),
+            secrets: shared.secrets,
         })
     }
 

@@ -1,44 +1,26 @@
 //! Places on SFTP servers. One host is one set of lanes, however many locations are on it.
 
-use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use haul_net::Waits;
 use haul_sftp::codec::FileKind;
-use haul_sftp::ssh::{ConfigFile, PasswordSource, Pins, Setting, SshHost, SshOptions, describe};
+use haul_sftp::ssh::{ConfigFile, Pins, Setting, SshHost, SshOptions, describe};
 use haul_sftp::{Nearest, SftpHost, SftpStorage, SshDial};
-use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage};
+use haul_storage::{Error, ErrorKind, Location, Result};
 
-use super::place::{Place, at_root, rel_path, split};
-use super::secrets::Secrets;
+use super::opened::{OpenedHosts, Shared};
+use super::place::{Place, at_root, found_at, rel_path};
 use super::state::{journals, state};
-use super::threads::LaneThreads;
 use crate::args::RemoteArgs;
-use crate::output::{Printer, human};
-use crate::terminal::Terminal;
+use crate::output::human;
 
 /// Opens hosts, each once.
 #[derive(Debug)]
 pub(super) struct SftpPlaces {
     options: SshOptions,
     port: Option<u16>,
-    terminal: Terminal,
-    printer: Printer,
-    secrets: Arc<Secrets>,
-    /// Lanes that a transfer will want over a long path; 0 for what moves little.
-    lanes: usize,
-    threads: Arc<LaneThreads>,
-    opened: Mutex<Opened>,
-}
-
-#[derive(Debug, Default)]
-struct Opened {
-    hosts: HashMap<HostKey, Arc<SftpHost>>,
-    password_commands: HashMap<HostKey, String>,
-    storages: HashMap<(HostKey, Vec<u8>), Arc<SftpStorage>>,
-    /// Of which it was said how they were reached.
-    introduced: HashSet<HostKey>,
+    opened: OpenedHosts<HostKey, SftpHost, SftpStorage>,
 }
 
 /// What makes one host different from another.
@@ -51,26 +33,15 @@ struct HostKey {
 
 impl SftpPlaces {
     /// Hosts as the options say, and the environment.
-    pub(super) fn new(
-        remote: &RemoteArgs,
-        printer: &Printer,
-        waits: &Waits,
-        secrets: &Arc<Secrets>,
-        lanes: usize,
-        threads: &Arc<LaneThreads>,
-    ) -> Self {
-        let options = options_of(remote, waits);
-        let ssh = &remote.ssh;
-        let terminal = Terminal { quiet: printer.is_quiet() };
-        let (printer, opened) = (printer.clone(), Mutex::default());
-        let (secrets, threads) = (Arc::clone(secrets), Arc::clone(threads));
-        Self { options, port: ssh.port, terminal, printer, secrets, lanes, threads, opened }
+    pub(super) fn new(remote: &RemoteArgs, shared: &Shared) -> Self {
+        let options = options_of(remote, &shared.waits);
+        Self { options, port: remote.ssh.port, opened: OpenedHosts::new(shared) }
     }
 
     /// Remembers what prints the password of a host.
     pub(super) fn password_command(&self, location: &Location, command: &str) {
         if let Ok((key, _)) = self.parts(location) {
-            self.lock().password_commands.insert(key, command.to_owned());
+            self.opened.password_command(key, command);
         }
     }
 
@@ -79,19 +50,8 @@ impl SftpPlaces {
         let (key, path) = self.parts(location)?;
         let host = self.host(&key, location)?;
         let resolved = host.resolve(path).await?;
-        let Some(kind) = resolved.kind else {
-            return Err(Error::new(ErrorKind::NotFound, "open").at(location));
-        };
-        let is_directory = kind == FileKind::Directory;
-        if !is_directory && location.has_trailing_slash() {
-            return Err(Error::new(ErrorKind::NotADirectory, "open").at(location));
-        }
-        let (root, name) = if is_directory {
-            (&resolved.path[..], RelPath::root())
-        } else {
-            let (root, name) = split(&resolved.path);
-            (root, rel_path(location, &[name])?)
-        };
+        let kind = resolved.kind.map(|kind| kind == FileKind::Directory);
+        let (root, name, is_directory) = found_at(location, &resolved.path, kind)?;
         let storage = self.storage(&key, &host, location, root).await?;
         Ok(Place { storage, path: name, is_directory, exists: true, local: None })
     }
@@ -126,38 +86,30 @@ impl SftpPlaces {
     }
 
     fn host(&self, key: &HostKey, location: &Location) -> Result<Arc<SftpHost>> {
-        let mut opened = self.lock();
-        if let Some(host) = opened.hosts.get(key) {
-            return Ok(Arc::clone(host));
-        }
-        for identity in &self.options.identities {
-            fs::metadata(identity).map_err(|error| {
-                Error::from_io("read the key", error)
-                    .at(identity.display())
-                    .hinting("-i names a private key; leave it out to use the keys of ssh")
-            })?;
-        }
-        let runtime = self.threads.handle()?;
-        let mut options = self.options.clone();
-        options.password = self.secrets.password(location)?;
-        if options.password.is_none()
-            && let Some(command) = opened.password_commands.get(key)
-        {
-            options.password = Some(PasswordSource::Command(command.clone()));
-        }
-        let terminal = Arc::new(self.terminal);
-        let user = key.user.as_deref();
-        let ssh = SshHost::resolve(user, &key.host, key.port, &options, terminal)?;
-        let dial = SshDial::new(Arc::new(ssh));
-        let host = SftpHost::new(Arc::new(dial), runtime);
-        host.expect(self.lanes);
-        if let Some(places) = state("servers") {
-            host.remember_in(&places);
-        }
-        let (name, printer) = (host.name(), self.printer.clone());
-        host.warn_through(Box::new(move |message| printer.warning(&name, message)));
-        opened.hosts.insert(key.clone(), Arc::clone(&host));
-        Ok(host)
+        let shared = &self.opened.shared;
+        self.opened.host(key, |password_command| {
+            for identity in &self.options.identities {
+                fs::metadata(identity).map_err(|error| {
+                    Error::from_io("read the key", error)
+                        .at(identity.display())
+                        .hinting("-i names a private key; leave it out to use the keys of ssh")
+                })?;
+            }
+            let runtime = shared.runtime()?;
+            let mut options = self.options.clone();
+            options.password = shared.password(location, password_command)?;
+            let user = key.user.as_deref();
+            let ssh = SshHost::resolve(user, &key.host, key.port, &options, shared.terminal())?;
+            let dial = SshDial::new(Arc::new(ssh));
+            let host = SftpHost::new(Arc::new(dial), runtime);
+            host.expect(shared.lanes);
+            if let Some(places) = state("servers") {
+                host.remember_in(&places);
+            }
+            let (name, printer) = (host.name(), shared.printer.clone());
+            host.warn_through(Box::new(move |message| printer.warning(&name, message)));
+            Ok(host)
+        })
     }
 
     async fn storage(
@@ -166,23 +118,12 @@ impl SftpPlaces {
         host: &Arc<SftpHost>,
         location: &Location,
         root: &[u8],
-    ) -> Result<Arc<dyn Storage>> {
-        let storage_key = (key.clone(), root.to_owned());
-        if let Some(storage) = self.lock().storages.get(&storage_key) {
-            return Ok(Arc::clone(storage) as _);
-        }
+    ) -> Result<Arc<SftpStorage>> {
         let at = at_root(location, root);
-        let root = bytes::Bytes::copy_from_slice(root);
-        let storage = SftpStorage::open(Arc::clone(host), at, root, journals()).await?;
-        let first = {
-            let mut opened = self.lock();
-            opened.storages.insert(storage_key, Arc::clone(&storage));
-            opened.introduced.insert(key.clone())
-        };
-        if first && self.printer.is_verbose() && !self.printer.is_json() {
-            let line = human::connected(&host.name(), &host.link(), host.round_trips());
-            self.printer.note(line);
-        }
+        let open = SftpStorage::open(Arc::clone(host), at, root.to_owned().into(), journals());
+        let storage = self.opened.storage(key, root, open).await?;
+        let reached = || human::connected(&host.name(), &host.link(), host.round_trips());
+        self.opened.introduce(key, reached);
         Ok(storage)
     }
 
@@ -196,10 +137,6 @@ impl SftpPlaces {
             // `locate` lets nothing else through.
             _ => Err(Error::new(ErrorKind::Unsupported, "open").at(location)),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Opened> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
