@@ -8,9 +8,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use haul_net::RttGauge;
-use haul_net::pool::{self, Connect, LONG_RTT, Supply};
+use haul_net::pool::{self, Connect, Connecting, LONG_RTT, Supply};
 use haul_storage::{Error, ErrorKind, LinkStatus, Result};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -299,10 +298,7 @@ impl Connect for Opener {
 
     const MOST_OPENING: usize = 8;
 
-    fn connect(
-        &mut self,
-        _: &Arc<pool::Lanes<Self>>,
-    ) -> BoxFuture<'static, Result<Option<Opened>>> {
+    fn connect(&mut self, _: &Arc<pool::Lanes<Self>>) -> Connecting<Opened> {
         let login = Arc::clone(&self.login);
         Box::pin(async move { login.open().await.map(Some) })
     }

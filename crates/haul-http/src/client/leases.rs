@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::BoxFuture;
 use haul_net::HostWaits;
-use haul_net::pool::{Connect, LONG_RTT, Lanes, Supply};
+use haul_net::pool::{Connect, Connecting, LONG_RTT, Lanes, Supply};
 use haul_storage::{Block, BufferPool, Error, ErrorKind, LinkStatus, Result};
 use http::Request;
 use tokio::runtime::Handle;
@@ -217,10 +216,7 @@ impl Connect for Opener {
     /// Enough to open all that a long path needs at once.
     const MOST_OPENING: usize = 16;
 
-    fn connect(
-        &mut self,
-        lanes: &Arc<Lanes<Self>>,
-    ) -> BoxFuture<'static, Result<Option<Connected<Link>>>> {
+    fn connect(&mut self, lanes: &Arc<Lanes<Self>>) -> Connecting<Connected<Link>> {
         let (connector, origin) = (Arc::clone(&self.connector), self.origin.clone());
         let lanes = Arc::clone(lanes);
         Box::pin(async move {

@@ -4,9 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::BoxFuture;
 use haul_net::ReceiveBudget;
-use haul_net::pool::{Connect, Lanes, SharedLane, Supply, WhenFull, close_excess};
+use haul_net::pool::{Connect, Connecting, Lanes, SharedLane, Supply, WhenFull, close_excess};
 use haul_storage::{Block, BufferPool, LinkStatus, Range, Result, Retry};
 use http::header::RANGE;
 use http::{HeaderValue, Request};
@@ -192,10 +191,7 @@ impl Connect for Opener {
     /// Enough to open all that a long path needs at once.
     const MOST_OPENING: usize = 64;
 
-    fn connect(
-        &mut self,
-        lanes: &Arc<Lanes<Self>>,
-    ) -> BoxFuture<'static, Result<Option<Connected<Link>>>> {
+    fn connect(&mut self, lanes: &Arc<Lanes<Self>>) -> Connecting<Connected<Link>> {
         let (connector, origin) = (Arc::clone(&self.connector), self.origin.clone());
         let lanes = Arc::clone(lanes);
         Box::pin(async move {

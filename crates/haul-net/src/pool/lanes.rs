@@ -41,10 +41,7 @@ pub trait Connect: Debug + Send + Sized + 'static {
     ///
     /// # Errors
     /// The lane cannot be opened: it counts as refused.
-    fn connect(
-        &mut self,
-        lanes: &Arc<Lanes<Self>>,
-    ) -> BoxFuture<'static, Result<Option<Self::Connection>>>;
+    fn connect(&mut self, lanes: &Arc<Lanes<Self>>) -> Connecting<Self::Connection>;
 
     /// Starts a lane, which is among the others when this returns. `changed` is to be notified when it can
     /// carry more, if it knows.
@@ -59,6 +56,9 @@ pub trait Connect: Debug + Send + Sized + 'static {
     /// wished for waiting tasks need.
     fn review(&mut self, lanes: &mut Vec<Arc<Self::Lane>>, supply: &mut Supply) -> usize;
 }
+
+/// What a lane is started on, while it is being connected.
+pub type Connecting<C> = BoxFuture<'static, Result<Option<C>>>;
 
 /// A lane that takes any number of requests.
 pub trait SharedLane: Debug + Send + Sync + 'static {

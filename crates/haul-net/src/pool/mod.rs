@@ -17,5 +17,5 @@ mod supply;
 #[cfg(test)]
 mod tests;
 
-pub use lanes::{Connect, ENOUGH, Lanes, QUEUES, SharedLane, WhenFull, close_excess};
+pub use lanes::{Connect, Connecting, ENOUGH, Lanes, QUEUES, SharedLane, WhenFull, close_excess};
 pub use supply::{LONG_RTT, Supply};

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, Either, select};
-use haul_net::pool::{self, Connect, LONG_RTT, SharedLane, Supply, WhenFull, close_excess};
+use futures_util::future::{Either, select};
+use haul_net::pool::{
+    self, Connect, Connecting, LONG_RTT, SharedLane, Supply, WhenFull, close_excess,
+};
 use haul_storage::{Error, ErrorKind, LinkStatus, Result};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -247,10 +249,7 @@ impl Connect for Opener {
     /// others may be connecting, too.
     const MOST_OPENING: usize = 8;
 
-    fn connect(
-        &mut self,
-        lanes: &Arc<pool::Lanes<Self>>,
-    ) -> BoxFuture<'static, Result<Option<Greeted>>> {
+    fn connect(&mut self, lanes: &Arc<pool::Lanes<Self>>) -> Connecting<Greeted> {
         let prefetched = std::mem::take(&mut self.prefetched);
         let leads = !prefetched.is_empty();
         self.leading |= leads;
