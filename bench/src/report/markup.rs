@@ -7,16 +7,5 @@ pub(super) fn identifier(section: usize, scenario: usize) -> String {
 
 /// Escapes text for use in elements and quoted attributes.
 pub(super) fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
+    quick_xml::escape::escape(text).into_owned()
 }

@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use dav_server::davpath::DavPath;
 use dav_server::ls::{DavLock, DavLockSystem, LsFuture};
+use quick_xml::escape::escape;
 use xmltree::{Element, EmitterConfig};
 
 use super::limits;
 use super::paths::{is_within, trimmed};
-use super::xml::escaped;
 
 /// All locks of a server. Clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -253,7 +253,7 @@ fn described(Held { lock, owner }: &Held) -> String {
     let scope = if lock.shared { "shared" } else { "exclusive" };
     let depth = if lock.deep { "infinity" } else { "0" };
     let seconds = lock.timeout.unwrap_or(limits::LOCK).as_secs();
-    let (token, root) = (escaped(&lock.token), escaped(&lock.path.as_url_string()));
+    let (token, root) = (escape(&lock.token), escape(lock.path.as_url_string()));
     format!(
         "<D:activelock><D:locktype><D:write/></D:locktype><D:lockscope><D:{scope}/></D:lockscope>\
          <D:depth>{depth}</D:depth>{owner}<D:timeout>Second-{seconds}</D:timeout>\

@@ -13,6 +13,7 @@ use haul_storage::is_part_name;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{Method, Response};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use quick_xml::escape::escape;
 
 use super::body::Body;
 use super::dates;
@@ -168,20 +169,14 @@ fn encoded(name: &[u8]) -> String {
 
 /// What can be shown of a name. What turns the direction of text is shown as what it is not.
 fn text(name: &[u8]) -> String {
-    let mut escaped = String::new();
-    for character in String::from_utf8_lossy(name).chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => escaped.push('\u{fffd}'),
-            control if control.is_control() => escaped.push('\u{fffd}'),
-            other => escaped.push(other),
-        }
-    }
-    escaped
+    let shown = |character: char| match character {
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        control if control.is_control() => '\u{fffd}',
+        other => other,
+    };
+    let shown: String = String::from_utf8_lossy(name).chars().map(shown).collect();
+    // HTML before version 5 has no entity for the apostrophe.
+    escape(shown).replace("&apos;", "&#39;")
 }
 
 /// With three digits, in powers of 1024.

@@ -12,6 +12,7 @@ use futures_util::stream::unfold;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use quick_xml::escape::escape;
 use rustix::fs::{FileType, OFlags, fstatvfs};
 use rustix::io::Errno;
 
@@ -275,7 +276,7 @@ impl Telling {
             "getcontentlength" if !is_directory => described.size.to_string(),
             "getcontenttype" if is_directory => "httpd/unix-directory".to_owned(),
             "getcontenttype" => media_type::of(path).to_owned(),
-            "getetag" if !is_directory => xml::escaped(&described.etag()),
+            "getetag" if !is_directory => escape(described.etag()).into_owned(),
             "getlastmodified" => dates::http(described.modified),
             "lockdiscovery" => self.share.locks.described(path),
             "quota-available-bytes" if is_directory => self.quota?.available.to_string(),
