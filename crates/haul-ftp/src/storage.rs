@@ -24,6 +24,8 @@ use crate::write::FtpUpload;
 /// Files up to this length (bytes) are transferred whole: a ranged read takes as many round trips.
 const WHOLE: u64 = 1 << 20;
 
+const NOT_IN_FTP: &str = "FTP does not support this";
+
 /// A [`Storage`] rooted at a directory of an FTP server.
 #[derive(Debug)]
 pub struct FtpStorage {
@@ -150,7 +152,7 @@ impl Storage for FtpStorage {
     }
 
     async fn create_link(&self, path: &RelPath, _link: &LinkKind, _replace: bool) -> Result<()> {
-        Err(unsupported(&self.inner, "make a link", path))
+        Err(self.unsupported("make a link", path).because(NOT_IN_FTP))
     }
 
     async fn remove(&self, path: &RelPath) -> Result<()> {
@@ -209,7 +211,7 @@ impl Storage for FtpStorage {
     }
 
     async fn copy(&self, from: &RelPath, _to: &RelPath) -> Result<()> {
-        Err(unsupported(&self.inner, "copy", from))
+        Err(self.unsupported("copy", from).because(NOT_IN_FTP))
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
@@ -260,11 +262,6 @@ impl Storage for FtpStorage {
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {
-        Err(unsupported(&self.inner, "lock", path))
+        Err(self.unsupported("lock", path).because(NOT_IN_FTP))
     }
-}
-
-fn unsupported(inner: &Inner, operation: &'static str, path: &RelPath) -> Error {
-    let error = Error::new(ErrorKind::Unsupported, operation);
-    inner.at(error.because("FTP does not support this"), path)
 }

@@ -8,9 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, Error, ErrorKind, LinkKind,
-    LinkStatus, Location, Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Space, Storage,
-    Whole, WriteAt,
+    Capabilities, CommitOptions, CreateOptions, Entry, EntryStream, LinkKind, LinkStatus, Location,
+    Lock, Metadata, ReadAt, RelPath, Result, SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
 };
 
 /// A [`Storage`] that can only be read: whatever would change it is `Unsupported`. The methods are those of
@@ -36,10 +35,8 @@ pub trait ReadOnly: Any + Debug + Send + Sync {
     async fn allocated(&self, path: &RelPath) -> Result<Option<u64>>;
 }
 
-fn refuse<T>(storage: &dyn ReadOnly, operation: &'static str, path: &RelPath) -> Result<T> {
-    Err(Error::new(ErrorKind::Unsupported, operation)
-        .at(storage.location().display(path))
-        .because(storage.why_read_only()))
+fn refuse<T>(storage: &impl ReadOnly, operation: &'static str, path: &RelPath) -> Result<T> {
+    Err(storage.unsupported(operation, path).because(storage.why_read_only()))
 }
 
 #[async_trait]

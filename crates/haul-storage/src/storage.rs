@@ -338,6 +338,11 @@ impl Lock {
 /// Conveniences over any storage.
 #[async_trait]
 pub trait StorageExt: Storage {
+    /// The error of an operation that this storage does not support.
+    fn unsupported(&self, operation: &'static str, path: &RelPath) -> Error {
+        Error::new(ErrorKind::Unsupported, operation).at(self.location().display(path))
+    }
+
     /// `stat` that returns `None` instead of a `NotFound` error.
     async fn find(&self, path: &RelPath) -> Result<Option<Entry>> {
         match self.stat(path).await {

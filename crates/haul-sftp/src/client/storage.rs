@@ -28,6 +28,8 @@ use crate::codec::{Attrs, Extended, FileKind, OpenFlags, Request, Response, name
 /// The mode of a file for which none is given.
 const DEFAULT_MODE: u32 = 0o644;
 
+const NOT_ON_SERVER: &str = "the server does not support this";
+
 /// A directory on an SFTP server.
 #[derive(Debug)]
 pub struct SftpStorage {
@@ -140,7 +142,7 @@ impl Storage for SftpStorage {
         let inner = &self.inner;
         if let LinkKind::Hard(file) = link {
             if !inner.capabilities().hard_links {
-                return Err(unsupported(inner, "make a link", path));
+                return Err(self.unsupported("make a link", path).because(NOT_ON_SERVER));
             }
             inner.check_parent(file).await?;
             let attrs = inner.host_lstat(file).await.map_err(|error| inner.at(error, file))?;
@@ -192,7 +194,7 @@ impl Storage for SftpStorage {
     async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
         let inner = &self.inner;
         if !inner.capabilities().server_copy {
-            return Err(unsupported(inner, "copy", from));
+            return Err(self.unsupported("copy", from).because(NOT_ON_SERVER));
         }
         let source = SftpFile::open(inner, from).await?;
         inner.check_parent(to).await?;
@@ -289,7 +291,7 @@ impl Storage for SftpStorage {
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {
-        Err(unsupported(&self.inner, "lock", path))
+        Err(self.unsupported("lock", path).because(NOT_ON_SERVER))
     }
 }
 
@@ -300,9 +302,4 @@ fn by_habits(usual: &Capabilities) -> [Capabilities; 6] {
     let few = |of: &Capabilities| Capabilities { resume: false, server_copy: false, ..of.clone() };
     let in_order = |of: &Capabilities| Capabilities { writes: Writes::InOrder, ..few(of) };
     [usual.clone(), few(usual), in_order(usual), bare.clone(), few(&bare), in_order(&bare)]
-}
-
-fn unsupported(inner: &Inner, operation: &'static str, path: &RelPath) -> Error {
-    let error = Error::new(ErrorKind::Unsupported, operation);
-    inner.at(error.because("the server does not support this"), path)
 }

@@ -38,10 +38,6 @@ impl TcpStorage {
         };
         Self { client: Arc::new(Client::new(address)), capabilities }
     }
-
-    fn unsupported<T>(&self, operation: &'static str, path: &RelPath) -> Result<T> {
-        Err(Error::new(ErrorKind::Unsupported, operation).at(self.location().display(path)))
-    }
 }
 
 #[async_trait]
@@ -84,7 +80,7 @@ impl Storage for TcpStorage {
     }
 
     async fn create_link(&self, path: &RelPath, _link: &LinkKind, _replace: bool) -> Result<()> {
-        self.unsupported("create link", path)
+        Err(self.unsupported("create link", path))
     }
 
     async fn remove(&self, path: &RelPath) -> Result<()> {
@@ -96,7 +92,7 @@ impl Storage for TcpStorage {
     }
 
     async fn copy(&self, from: &RelPath, _to: &RelPath) -> Result<()> {
-        self.unsupported("copy", from)
+        Err(self.unsupported("copy", from))
     }
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
@@ -142,6 +138,6 @@ impl Storage for TcpStorage {
     }
 
     async fn lock(&self, path: &RelPath) -> Result<Lock> {
-        self.unsupported("lock", path)
+        Err(self.unsupported("lock", path))
     }
 }
