@@ -37,7 +37,7 @@ pub use entry::{
 };
 pub use error::{Error, ErrorKind, Result, Retry, io_cause};
 pub use kept_times::KeptTimes;
-pub use location::{Location, LocationError, Scheme};
+pub use location::{Location, LocationError, Scheme, ascii_host};
 pub use part::{
     aside_name, is_moving_name, is_part_name, journal_name, moving_name, part_name,
     remote_journal_name, rewritten_journal_name, temporary_name,

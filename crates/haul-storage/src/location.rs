@@ -28,6 +28,8 @@
 mod display;
 mod parse;
 
+pub use parse::ascii_host;
+
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};

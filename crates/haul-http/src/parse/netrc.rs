@@ -15,6 +15,7 @@
 
 use std::fmt;
 
+use haul_storage::ascii_host;
 use zeroize::Zeroizing;
 
 /// The longest file that is read (curl: 128 KiB).
@@ -28,7 +29,7 @@ pub struct Netrc {
 
 /// What it says of one host.
 pub struct Machine {
-    /// In lower case; `None` for `default`.
+    /// In ASCII where it is a name, in lower case; `None` for `default`.
     host: Option<Vec<u8>>,
     /// As whom, if said.
     pub login: Option<Vec<u8>>,
@@ -61,7 +62,7 @@ impl Netrc {
         while let Some(word) = words.next(true)? {
             match &word.to_ascii_lowercase()[..] {
                 b"machine" => {
-                    let host = words.next(false)?.map(|host| host.to_ascii_lowercase());
+                    let host = words.next(false)?.map(|host| host_name(&host));
                     // A file that ends there has said nothing.
                     let Some(host) = host else { break };
                     machines.push(Machine { host: Some(host), login: None, password: None });
@@ -102,6 +103,12 @@ impl Netrc {
             host_fits && login.is_none_or(fits)
         })
     }
+}
+
+/// As servers are called: in ASCII, in lower case.
+fn host_name(word: &[u8]) -> Vec<u8> {
+    let name = std::str::from_utf8(word).ok().and_then(ascii_host);
+    name.as_ref().map_or(word, |name| name.as_bytes()).to_ascii_lowercase()
 }
 
 impl Machine {
@@ -252,6 +259,12 @@ mod tests {
         let torn = "login x password y\nmachine h login ada password p\nmachine";
         assert_eq!(found(torn, "h", None), both("ada", "p"));
         assert_eq!(found("machine h login", "h", None), both("none", "none"));
+    }
+
+    #[test]
+    fn a_name_beyond_ascii_is_the_one_that_dns_knows() {
+        let text = "machine B\u{dc}CHER.example login ada password p\n";
+        assert_eq!(found(text, "xn--bcher-kva.example", None), both("ada", "p"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Parses a command-line argument into a [`Location`].
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ impl Location {
             Self::Named { name, path } => {
                 let scheme = Scheme::Sftp;
                 // Parsing has verified that the name is a valid host name.
-                let host = ascii_host(&name).unwrap_or(name);
+                let host = parse_name(&name).unwrap_or(name);
                 let (user, port, query, written) = (None, None, None, None);
                 Self::Remote { scheme, user, host, port, path, query, written }
             }
@@ -201,7 +202,7 @@ fn parse_host_port(text: &str) -> Parsed<(String, Option<u16>)> {
         Some((host, port)) => (host, Some(port)),
         None => (text, None),
     };
-    Ok((ascii_host(host)?, parse_port(port)?))
+    Ok((parse_name(host)?, parse_port(port)?))
 }
 
 /// Parses an IPv6 address with an optional zone, `fe80::1%eth0` or `fe80::1%25eth0` (RFC 6874).
@@ -230,15 +231,22 @@ fn parse_port(text: Option<&str>) -> Parsed<Option<u16>> {
     }
 }
 
-/// Converts a host name to its ASCII form (IDNA); ASCII names are returned unchanged, case included.
-fn ascii_host(host: &str) -> Parsed<String> {
+fn parse_name(host: &str) -> Parsed<String> {
     check_host(host)?;
-    if host.is_ascii() {
-        return Ok(host.to_owned());
-    }
-    let ascii = idna::domain_to_ascii(host).map_err(|_| BAD_HOST)?;
+    let ascii = ascii_host(host).ok_or(BAD_HOST)?;
     check_host(&ascii)?;
-    Ok(ascii)
+    Ok(ascii.into_owned())
+}
+
+/// The ASCII form of a host name (IDNA as in UTS 46), which DNS, certificates and servers know; an ASCII name is
+/// returned unchanged, case included. `None` if the name has no such form.
+///
+/// The result has to be checked like any other name: a fullwidth `/` becomes `/`.
+pub fn ascii_host(host: &str) -> Option<Cow<'_, str>> {
+    if host.is_ascii() {
+        return Some(Cow::Borrowed(host));
+    }
+    idna::domain_to_ascii(host).ok().map(Cow::Owned)
 }
 
 fn check_host(host: &str) -> Parsed<()> {

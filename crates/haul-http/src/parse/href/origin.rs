@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use haul_storage::ascii_host;
+
 use super::error::HrefError;
 
 /// With or without TLS.
@@ -40,14 +42,15 @@ impl WebScheme {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
     scheme: WebScheme,
-    /// In lower case, without the brackets of IPv6 and the dot at the end.
+    /// ASCII (IDNA) in lower case, without the brackets of IPv6 and the dot at the end.
     host: String,
     port: u16,
 }
 
 impl Origin {
-    /// A server by name or address; an IPv6 address with or without its brackets.
+    /// A server by name or address; an IPv6 address with or without its brackets, a name in any alphabet.
     pub fn new(scheme: WebScheme, host: &str, port: Option<u16>) -> Result<Self, HrefError> {
+        let host = &*ascii_host(host).ok_or(HrefError::Malformed)?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let is_address = bare.contains(':');
         let host = match bare.strip_suffix('.') {
@@ -104,7 +107,7 @@ impl Origin {
         self.scheme
     }
 
-    /// Host name or address, in lower case, without brackets.
+    /// Host name in ASCII or address, in lower case, without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }

@@ -124,6 +124,26 @@ fn links_that_differ_in_encoding_only_give_the_same_name() {
     assert!(names.iter().all(|name| *name == names[0]), "{names:?}");
 }
 
+#[test]
+fn a_host_beyond_ascii_is_the_one_that_dns_knows() {
+    for (text, host) in [
+        ("http://b\u{fc}cher.example/x", "xn--bcher-kva.example"),
+        ("https://B\u{dc}CHER.example.:8443/x", "xn--bcher-kva.example"),
+        ("http://\u{4f8b}\u{3048}\u{3002}jp", "xn--r8jz45g.jp"),
+        ("http://xn--bcher-kva.example", "xn--bcher-kva.example"),
+        ("http://a_b.example", "a_b.example"),
+    ] {
+        assert_eq!(url(text).origin.host(), host, "{text}");
+    }
+    // Signs that look like a slash, an at sign, a colon, dots; a letter that is none.
+    let wrong = ["a\u{ff0f}b", "a\u{ff20}b", "a\u{ff1a}1", "a\u{3002}\u{3002}b", "\u{378}.example"];
+    for host in wrong {
+        assert_eq!(Url::parse(&format!("http://{host}/")), Err(HrefError::Malformed), "{host}");
+    }
+    let base = Base::from_url(&url("http://xn--bcher-kva.example/a/")).unwrap();
+    assert_eq!(resolve(&base, "http://b\u{fc}cher.example/a/b".as_bytes()), child("b", false));
+}
+
 /// RFC 3986, section 5.4, without those that have a fragment.
 #[test]
 fn references_are_joined_as_in_the_examples_of_rfc_3986() {

@@ -2,13 +2,15 @@
 
 use std::net::IpAddr;
 
+use haul_storage::ascii_host;
+
 /// Whether the list names `host` (without brackets) at `port`. Its entries, with commas or white
 /// space between them:
 ///
 /// | entry | names |
 /// |---|---|
 /// | `*` | everything |
-/// | `example.org`, `.example.org` | that host and every one below it |
+/// | `example.org`, `.example.org` | that host and every one below it, in any alphabet |
 /// | `192.0.2.1`, `2001:db8::1`, `[2001:db8::1]` | that address |
 /// | `192.0.2.0/24`, `2001:db8::/32` | the addresses in that network |
 /// | `host:8080`, `[2001:db8::1]:8080` | the same, at that port only |
@@ -35,7 +37,8 @@ pub fn bypasses(list: &str, host: &str, port: u16) -> bool {
 }
 
 fn has_name(entry: &str, host: &str) -> bool {
-    let entry = entry.trim_matches('.').to_ascii_lowercase();
+    let Some(entry) = ascii_host(entry.trim_matches('.')) else { return false };
+    let entry = entry.to_ascii_lowercase();
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     let above = host.strip_suffix(&entry[..]);
     !entry.is_empty() && above.is_some_and(|above| above.is_empty() || above.ends_with('.'))

@@ -126,6 +126,15 @@ fn hosts_of_no_proxy_are_reached_without_one() {
 }
 
 #[test]
+fn a_name_beyond_ascii_is_the_one_that_dns_knows() {
+    let set = [("http_proxy", "http://b\u{fc}ro:3128"), ("no_proxy", ".B\u{dc}CHER.example")];
+    assert_eq!(of_http(&set).as_deref(), Some("http://xn--bro-hoa:3128"));
+    for (host, is_excepted) in [("xn--bcher-kva.example", true), ("xn--bro-hoa", false)] {
+        assert_eq!(chosen(WebScheme::Http, host, &set).unwrap().is_none(), is_excepted, "{host}");
+    }
+}
+
+#[test]
 fn a_socks_proxy_has_a_login_and_may_look_up_names() {
     let proxy = parse("all_proxy", "socks5h://ada:ge%3Aheim@proxy:9050").unwrap();
     let login = Some(("ada".to_owned(), Secret::new("ge:heim")));

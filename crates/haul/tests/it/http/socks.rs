@@ -1,8 +1,10 @@
 //! SOCKS5 proxies: the one that OpenSSH has (`ssh -D`).
 
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::answer::File;
@@ -49,7 +51,7 @@ impl Socks {
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(child.try_wait().unwrap().is_none(), "ssh has ended: {}", sshd.log());
             assert!(begun.elapsed() < Duration::from_secs(20), "ssh does not listen");
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
         }
         Some(Self { port, child, sshd })
     }
@@ -155,6 +157,37 @@ fn ftp_and_its_data_connections_go_through_a_socks_proxy() {
     session.haul_where(&format!("ls {url}/"), &variables).status(0);
     let through = [("all_proxy", &socks.url("socks5")[..])];
     session.haul_where(&format!("ls {url}/"), &through).status(1);
+}
+
+/// The name of the server that the next client of a SOCKS proxy asks for. The proxy does not allow it.
+fn refuse_one(listener: &TcpListener) -> String {
+    let (mut client, _) = listener.accept().unwrap();
+    let mut greeting = [0; 3];
+    client.read_exact(&mut greeting).unwrap();
+    client.write_all(&[5, 0]).unwrap();
+    // CONNECT to a name, and its length.
+    let mut head = [0; 5];
+    client.read_exact(&mut head).unwrap();
+    assert_eq!(head[..4], [5, 1, 0, 3]);
+    let mut name = vec![0; usize::from(head[4]) + 2];
+    client.read_exact(&mut name).unwrap();
+    client.write_all(&[5, 2, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    name.truncate(name.len() - 2);
+    String::from_utf8(name).unwrap()
+}
+
+#[test]
+fn a_host_name_beyond_ascii_is_looked_up_as_dns_knows_it() {
+    for scheme in ["http", "https", "dav", "davs", "ftp", "ftps"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = format!("socks5h://{}", listener.local_addr().unwrap());
+        let asked = thread::spawn(move || refuse_one(&listener));
+        let url = format!("{scheme}://b\u{fc}cher.example/x");
+        let ran = Session::new().haul(&format!("cp --retries 0 --proxy {proxy} {url} dst/"));
+        let ran = ran.status(1);
+        assert!(ran.err().contains("its rules do not allow the connection"), "{}", ran.err());
+        assert_eq!(asked.join().unwrap(), "xn--bcher-kva.example", "{scheme}");
+    }
 }
 
 #[test]
