@@ -39,7 +39,8 @@ pub fn file_name(header: &[u8]) -> Option<String> {
     }
     // The path that some programs put in is not wanted (RFC 6266, section 4.3).
     let last = |name: String| name.rsplit(['/', '\\']).next().map(str::to_owned);
-    let usable = |name: String| safe(last(name)?.trim().trim_start_matches('.'));
+    let is_left_out = |c: char| c == '.' || c.is_whitespace();
+    let usable = |name: String| safe(last(name)?.trim().trim_start_matches(is_left_out));
     extended.and_then(usable).or_else(|| plain.and_then(usable))
 }
 
@@ -152,6 +153,14 @@ mod tests {
             assert_eq!(name(header).as_deref(), Some(expected), "{header}");
         }
         assert_eq!(file_name(b"attachment; filename=\"\xe9.txt\"").as_deref(), Some("\u{e9}.txt"));
+    }
+
+    /// A space behind the dots kept the next dot, and was left out itself.
+    #[test]
+    fn dots_with_spaces_between_them_are_left_out_too() {
+        assert_eq!(name("attachment; filename=\". .bashrc\"").as_deref(), Some("bashrc"));
+        assert_eq!(name("attachment; filename*=UTF-8''.%C2%A0..x").as_deref(), Some("x"));
+        assert_eq!(name("attachment; filename=\". . .\""), None);
     }
 
     #[test]
