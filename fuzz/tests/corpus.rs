@@ -113,3 +113,48 @@ fn the_known_hosts_parser_takes_its_corpus() {
 fn the_ssh_config_parser_takes_its_corpus() {
     run("ssh_config", haul_fuzz::ssh_config);
 }
+
+#[test]
+fn the_http_response_reader_takes_its_corpus() {
+    run("http_response", haul_fuzz::http_response);
+}
+
+#[test]
+fn the_http_tunnel_takes_its_corpus() {
+    run("http_tunnel", haul_fuzz::http_tunnel);
+}
+
+#[test]
+fn the_socks_client_takes_its_corpus() {
+    run("socks", haul_fuzz::socks);
+}
+
+#[test]
+fn the_webdav_request_parser_takes_its_corpus() {
+    run("dav_request", haul_fuzz::dav_request);
+}
+
+#[test]
+fn the_range_parser_takes_its_corpus() {
+    run("ranges", haul_fuzz::ranges);
+}
+
+#[test]
+fn the_date_parser_takes_its_corpus() {
+    run("dates", haul_fuzz::dates);
+}
+
+#[test]
+fn the_header_field_parsers_take_their_corpus() {
+    run("fields", haul_fuzz::fields);
+}
+
+#[test]
+fn the_file_name_parser_takes_its_corpus() {
+    run("disposition", haul_fuzz::disposition);
+}
+
+#[test]
+fn the_proxy_parser_takes_its_corpus() {
+    run("proxy", haul_fuzz::proxy);
+}

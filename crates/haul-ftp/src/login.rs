@@ -26,7 +26,7 @@ use crate::options::{FtpOptions, TlsMode};
 use crate::server::{Server, pipelines};
 use crate::session::{Peer, Session};
 use crate::stream::{Patience, Security, Stream};
-use crate::wire::{Command, Features, Reply};
+use crate::wire::{Command, Features, Reply, quoted};
 
 const ANONYMOUS: &str = "anonymous";
 /// What is customary as its password: who we are. Some servers look for the `@`.
@@ -418,21 +418,6 @@ fn is_binary(reply: &Reply) -> Result<()> {
         .because(format!("the server replied: {reply}")))
 }
 
-/// The path in `257 "/a ""quoted"" path" is current`; an absolute one.
-fn quoted(reply: &Reply) -> Option<Vec<u8>> {
-    let text = reply.last_line();
-    let inner = &text[text.iter().position(|byte| *byte == b'"')? + 1..];
-    let mut path = Vec::new();
-    let mut bytes = inner.iter().copied().peekable();
-    while let Some(byte) = bytes.next() {
-        if byte == b'"' && bytes.next_if_eq(&b'"').is_none() {
-            return (reply.is_done() && path.starts_with(b"/")).then_some(path);
-        }
-        path.push(byte);
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
@@ -443,7 +428,6 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::wire::ReplyParser;
 
     /// Types a wrong password, as often as asked.
     #[derive(Debug)]
@@ -492,15 +476,5 @@ mod tests {
         assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unauthenticated);
         assert_eq!(connections.load(Ordering::Relaxed), 2);
         server.abort();
-    }
-
-    #[test]
-    fn a_home_is_what_stands_between_quotes() {
-        let home = |line: &str| quoted(&ReplyParser::default().line(line.as_bytes()).ok()??);
-        assert_eq!(home("257 \"/a b\" is current").as_deref(), Some(&b"/a b"[..]));
-        assert_eq!(home("257 \"/a \"\"b\"\"\"").as_deref(), Some(&b"/a \"b\""[..]));
-        for line in ["257 /a", "257 \"/a", "257 \"C:\\\"", "550 \"/a\"", "257 \"\""] {
-            assert_eq!(home(line), None, "{line}");
-        }
     }
 }

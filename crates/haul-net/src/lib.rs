@@ -3,6 +3,8 @@
 
 mod authority;
 mod dial;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod pace;
 pub mod pool;
 mod receive_budget;

@@ -7,11 +7,13 @@ mod command;
 mod features;
 pub mod listing;
 mod passive;
+mod quoted;
 mod reply;
 mod time;
 
 pub use command::Command;
 pub use features::Features;
 pub use passive::{announced_size, extended_port, port};
+pub use quoted::quoted;
 pub use reply::{Reply, ReplyParser};
 pub use time::{KEPT_TIMES, format_time, parse_time};

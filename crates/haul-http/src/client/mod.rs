@@ -23,6 +23,8 @@ mod facts;
 mod file;
 mod following;
 mod framing;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod head;
 mod headers;
 mod host;

@@ -29,6 +29,8 @@ mod download;
 mod failures;
 mod file_body;
 mod file_system;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod gate;
 mod handler;
 mod instead;

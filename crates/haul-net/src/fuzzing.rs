@@ -1,0 +1,23 @@
+//! Entry points of the fuzz targets: each takes any bytes and panics if a promise about them is broken.
+
+use futures_util::FutureExt;
+use tokio::io::{join, sink};
+
+use super::secret::Secret;
+use super::socks::{Socks5, Target};
+
+/// What a SOCKS proxy sends: what follows its reply is left to the server.
+pub fn socks(data: &[u8]) {
+    let login = Some(("user".to_owned(), Secret::new("password")));
+    for login in [None, login] {
+        let Some(proxy) = Socks5::new("p", 1080, login, true) else { return };
+        let mut stream = join(data, sink());
+        let target = Target::named("host.example", 443);
+        let connected = proxy.connect(&mut stream, &target).now_or_never();
+        let (left, _) = stream.into_inner();
+        // The choice of a method, and a reply with an address of at least no bytes.
+        if matches!(connected, Some(Ok(_))) {
+            assert!(data.starts_with(&[5]) && left.len() + 2 + 4 + 2 < data.len(), "{data:?}");
+        }
+    }
+}
