@@ -46,13 +46,14 @@ use crate::config::{Config, Remote};
 use crate::exit::Stop;
 use crate::options::SplitArg;
 use crate::output::Printer;
+use crate::settings::Resolved;
 
 /// Lanes that whoever moves much will want over a long path, if nothing else is said.
 pub(crate) const EXPECTED_LANES: usize = 48;
 const MOST_LANES: usize = 64;
 
 /// Lanes that a transfer with these settings will want over a long path.
-pub(crate) fn expected_lanes(settings: &haul_engine::Settings) -> usize {
+fn expected_lanes(settings: &haul_engine::Settings) -> usize {
     let lanes = settings.lanes.fixed().unwrap_or(match settings.profile {
         WindowProfile::Safe => 4,
         WindowProfile::Default => EXPECTED_LANES,
@@ -95,6 +96,19 @@ impl<'a> Places<'a> {
     ) -> Result<Self, Stop> {
         let remotes = Remotes::new(remote, printer, lanes).map_err(Stop::Usage)?;
         Ok(Self { config, block_size, split, sources: Mutex::default(), remotes })
+    }
+
+    /// For a transfer with these settings.
+    ///
+    /// # Errors
+    /// As [`Places::new`].
+    pub(crate) fn for_transfer(
+        config: &'a Config,
+        Resolved { engine, split, .. }: &Resolved,
+        remote: &RemoteArgs,
+        printer: &Printer,
+    ) -> Result<Self, Stop> {
+        Self::new(config, engine.block_size, *split, remote, printer, expected_lanes(engine))
     }
 
     /// For what needs names and no bytes.

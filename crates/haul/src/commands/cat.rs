@@ -2,7 +2,7 @@
 
 use super::pipe;
 use crate::args::{CatArgs, TransferArgs};
-use crate::backends::{Places, expected_lanes};
+use crate::backends::Places;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
@@ -14,9 +14,7 @@ pub(crate) async fn run(args: &CatArgs, config: &Config, printer: &Printer) -> R
     // Of the configuration: there is nothing to read back, and no place for a manifest.
     resolved.manifest = None;
     resolved.engine.verify = false;
-    let lanes = expected_lanes(&resolved.engine);
-    let (block_size, split) = (resolved.engine.block_size, resolved.split);
-    let places = Places::new(config, block_size, split, &args.remote, printer, lanes)?;
+    let places = Places::for_transfer(config, &resolved, &args.remote, printer)?;
     let files = places.expand_all(&args.files).await?;
     pipe::to_output(&files, &places, resolved, printer).await
 }

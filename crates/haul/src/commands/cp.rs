@@ -7,7 +7,7 @@ use haul_storage::{DigestKind, Location, Scheme};
 
 use super::{fan, pipe, transfer};
 use crate::args::{CpArgs, WebArgs};
-use crate::backends::{Places, expected_lanes};
+use crate::backends::Places;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::input_list::Listed;
@@ -29,9 +29,7 @@ async fn copied(
     config: &Config,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let lanes = expected_lanes(&resolved.engine);
-    let (block_size, split) = (resolved.engine.block_size, resolved.split);
-    let places = Places::new(config, block_size, split, &args.remote, printer, lanes)?;
+    let places = Places::for_transfer(config, &resolved, &args.remote, printer)?;
     let fetched = args.fetch.given();
     if let Some(many) = hosts::find(args, &places)? {
         if let Some(option) = fetched {

@@ -16,7 +16,7 @@ use haul_storage::{Error, ErrorKind, Location, RelPath, Result, StorageExt as _}
 
 use super::transfer::{self, Ended};
 use crate::args::{MvArgs, TransferArgs};
-use crate::backends::{Places, expected_lanes};
+use crate::backends::Places;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::options::{Options, OverwriteArg, PreserveArg};
@@ -38,9 +38,7 @@ async fn moved(
     config: &Config,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let lanes = expected_lanes(&resolved.engine);
-    let (block_size, split) = (resolved.engine.block_size, resolved.split);
-    let places = Places::new(config, block_size, split, &args.remote, printer, lanes)?;
+    let places = Places::for_transfer(config, &resolved, &args.remote, printer)?;
     let sources = places.expand_all(&args.sources).await?;
     let sources: Vec<_> = sources.into_iter().map(Location::without_trailing_slash).collect();
     let destination = places.locate(&args.destination)?;

@@ -2,7 +2,7 @@
 
 use super::transfer;
 use crate::args::SyncArgs;
-use crate::backends::{Places, expected_lanes};
+use crate::backends::Places;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
@@ -26,9 +26,7 @@ async fn synced(
     config: &Config,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let lanes = expected_lanes(&resolved.engine);
-    let (block_size, split) = (resolved.engine.block_size, resolved.split);
-    let places = Places::new(config, block_size, split, &args.remote, printer, lanes)?;
+    let places = Places::for_transfer(config, &resolved, &args.remote, printer)?;
     let source = places.locate(&args.source)?;
     let destination = places.locate(&args.destination)?;
     let plan = plan::sync(&places, &source, &destination).await?;
