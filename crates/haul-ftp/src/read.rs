@@ -14,8 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use haul_storage::{
-    Block, BlockStream, Entry, EntryKind, Error, ErrorKind, Identity, Metadata, Range, ReadAt,
-    RelPath, Result,
+    Block, BlockStream, Error, ErrorKind, Identity, Metadata, Range, ReadAt, RelPath, Result,
 };
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -56,7 +55,7 @@ pub(crate) struct FtpFile {
 impl FtpFile {
     /// Opens `path`.
     pub(crate) async fn open(inner: &Arc<Inner>, path: &RelPath) -> Result<Self> {
-        let entry = file_entry(inner.look(path).await?.entry(path.clone()));
+        let entry = inner.look(path).await?.entry(path.clone()).into_file();
         let entry = entry.map_err(|error| inner.at(error, path))?;
         Ok(Self {
             opening: OPENINGS.fetch_add(1, Ordering::Relaxed),
@@ -71,17 +70,6 @@ impl FtpFile {
     /// The same while the file may grow behind what is read.
     pub(crate) fn growing(self) -> Self {
         Self { complete: false, ..self }
-    }
-}
-
-/// That an entry is a file.
-pub(crate) fn file_entry(entry: Entry) -> Result<Entry> {
-    match entry.kind {
-        EntryKind::File => Ok(entry),
-        EntryKind::Directory => {
-            Err(Error::new(ErrorKind::IsADirectory, "open").because("it is a directory"))
-        }
-        _ => Err(Error::new(ErrorKind::InvalidInput, "open").because("it is not a regular file")),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::inner::Inner;
 use crate::lanes::Lane;
 use crate::learnt::Lesson;
 use crate::look;
-use crate::read::{NO_OPENING, file_entry};
+use crate::read::NO_OPENING;
 use crate::wire::Command;
 
 /// Part files of one name that may be written at once.
@@ -73,7 +73,7 @@ async fn try_read(inner: &Inner, path: &RelPath, limit: u64) -> Result<Whole> {
 async fn entry(lane: &mut Lane, on_server: &[u8], path: &RelPath) -> Result<Entry> {
     let found = look::look(lane, on_server).await?;
     let found = found.ok_or_else(|| Error::new(ErrorKind::NotFound, "open"))?;
-    file_entry(found.entry(path.clone()))
+    found.entry(path.clone()).into_file()
 }
 
 fn changed(cause: String) -> Error {

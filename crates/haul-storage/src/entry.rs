@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::RelPath;
+use crate::{Error, ErrorKind, RelPath, Result};
 
 /// A point in time as file systems keep it: seconds since 1970-01-01 UTC and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -164,6 +164,19 @@ impl Entry {
     /// Whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.kind == EntryKind::Directory
+    }
+
+    /// This entry, if it is a regular file, which is all that can be opened.
+    ///
+    /// # Errors
+    /// `IsADirectory` or `InvalidInput`, without a location.
+    pub fn into_file(self) -> Result<Self> {
+        let (kind, cause) = match self.kind {
+            EntryKind::File => return Ok(self),
+            EntryKind::Directory => (ErrorKind::IsADirectory, "it is a directory"),
+            _ => (ErrorKind::InvalidInput, "it is not a regular file"),
+        };
+        Err(Error::new(kind, "open").because(cause))
     }
 
     /// Length in bytes, if the storage reports it.

@@ -16,7 +16,7 @@ use super::part_file::part_of;
 use super::read::SftpFile;
 use super::session::Session;
 use super::write::{open_part, sync};
-use crate::codec::{Attrs, FileKind, Handle, OpenFlags, Request, Response, Status, name};
+use crate::codec::{Attrs, Handle, OpenFlags, Request, Response, Status, name};
 
 /// Opens, reads, looks whether it changed, and closes: two round trips.
 pub(super) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Whole> {
@@ -185,16 +185,7 @@ async fn write_part(
 }
 
 fn file_entry(path: &RelPath, answer: Response) -> Result<Entry> {
-    let attrs = error::attrs("open", answer)?;
-    match attrs.kind() {
-        Some(FileKind::File) | None => Ok(entry::entry(path.clone(), &attrs)),
-        Some(FileKind::Directory) => {
-            Err(Error::new(ErrorKind::IsADirectory, "open").because("it is a directory"))
-        }
-        Some(_) => {
-            Err(Error::new(ErrorKind::InvalidInput, "open").because("it is not a regular file"))
-        }
-    }
+    entry::entry(path.clone(), &error::attrs("open", answer)?).into_file()
 }
 
 fn whole(bytes: Bytes, entry: &Entry) -> Whole {
