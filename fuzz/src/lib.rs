@@ -8,7 +8,6 @@ use std::ffi::OsStr;
 use std::hint::black_box;
 use std::os::unix::ffi::OsStrExt;
 
-use haul_engine::journal::Record;
 use haul_engine::manifest::parse_line;
 use haul_ftp::wire::{self, Command, Features, ReplyParser, listing as listings};
 use haul_http::parse::cookies::{self, Cookie};
@@ -19,6 +18,7 @@ use haul_http::parse::href::{
 use haul_http::parse::multistatus::{Limits, Multistatus, MultistatusError, Resource};
 use haul_http::parse::{Challenge, Netrc, challenge as challenges, disposition, index as indexes};
 use haul_sftp::codec::{Deframer, Frame, Request, Response};
+use haul_storage::journal::Record;
 use haul_storage::{DigestKind, Location, RelPath, text};
 
 pub use self::ssh::{

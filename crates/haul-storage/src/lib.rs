@@ -14,11 +14,13 @@ mod capabilities;
 mod entry;
 mod error;
 pub mod hosts;
+pub mod journal;
 mod kept_times;
 mod location;
 mod part;
 mod path;
 mod range;
+mod ranges;
 mod read_only;
 mod space;
 mod storage;
@@ -44,6 +46,7 @@ pub use part::{
 };
 pub use path::{RelPath, RelPathError};
 pub use range::Range;
+pub use ranges::RangeSet;
 pub use read_only::ReadOnly;
 pub use space::{Space, Volume};
 pub use storage::{

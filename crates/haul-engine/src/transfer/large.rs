@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use haul_storage::{Error, ErrorKind, Medium, Result, UNKNOWN_SIZE, WriteAt, Writes};
+use haul_storage::{Error, ErrorKind, Medium, RangeSet, Result, UNKNOWN_SIZE, WriteAt, Writes};
 use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
 
@@ -18,9 +18,8 @@ use super::open::{Opened, journal_from, open};
 use super::outcome::{Moved, current};
 use crate::context::Context;
 use crate::digest::{Digest, FileHasher};
-use crate::journal::Journal;
 use crate::plan::Item;
-use crate::ranges::RangeSet;
+use haul_storage::journal::Journal;
 
 /// How long an interrupted copy waits for its disk.
 const DURABLE_WITHIN: Duration = Duration::from_secs(5);

@@ -4,16 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use haul_storage::{
-    CreateOptions, Error, ErrorKind, Identity, Medium, Range, ReadAt, Result, Retry, UNKNOWN_SIZE,
-    WriteAt, Writes,
+    CreateOptions, Error, ErrorKind, Identity, Medium, Range, RangeSet, ReadAt, Result, Retry,
+    UNKNOWN_SIZE, WriteAt, Writes,
 };
 
 use super::listed;
 use super::motion::Reads;
 use crate::context::Context;
-use crate::journal::{Journal, Loaded};
 use crate::plan::Item;
-use crate::ranges::RangeSet;
+use haul_storage::journal::{Journal, Loaded};
 
 /// File size (bytes) from which a journal pays with a large window: creating and removing one costs about
 /// as much as writing 100 KiB.

@@ -13,7 +13,8 @@ use futures_util::StreamExt;
 use futures_util::future::join;
 use futures_util::stream::FuturesUnordered;
 use haul_storage::{
-    Block, BlockStream, Error, ErrorKind, Range, ReadAt, Result, Retry, UNKNOWN_SIZE, WriteAt,
+    Block, BlockStream, Error, ErrorKind, Range, RangeSet, ReadAt, Result, Retry, UNKNOWN_SIZE,
+    WriteAt,
 };
 use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::sleep;
@@ -25,8 +26,7 @@ use super::mode::Reads;
 use crate::Cancel;
 use crate::context::Context;
 use crate::digest::FileHasher;
-use crate::journal::Journal;
-use crate::ranges::RangeSet;
+use haul_storage::journal::Journal;
 
 /// Source and destination of a file, with its hasher and journal.
 pub struct Ends {

@@ -1,5 +1,5 @@
 use super::*;
-use haul_storage::Timestamp;
+use crate::Timestamp;
 
 fn identity(size: u64) -> Identity {
     Identity { size, modified: Some(Timestamp { seconds: 7, nanos: 9 }), id: None, tag: None }

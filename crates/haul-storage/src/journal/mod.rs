@@ -16,9 +16,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use haul_storage::{Identity, Range, rewritten_journal_name};
+use crate::{Identity, Range, RangeSet, rewritten_journal_name};
 
-use crate::ranges::RangeSet;
 pub use record::{Header, Record};
 
 /// An open journal of one part file.
