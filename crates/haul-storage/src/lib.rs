@@ -13,6 +13,7 @@ mod calendar;
 mod capabilities;
 mod entry;
 mod error;
+mod held;
 pub mod hosts;
 pub mod journal;
 mod kept_times;
@@ -38,6 +39,7 @@ pub use entry::{
     Entry, EntryKind, FileId, Identity, Metadata, SpecialKind, Timestamp, UNKNOWN_SIZE, Xattrs,
 };
 pub use error::{Error, ErrorKind, Result, Retry, io_cause};
+pub use held::{Held, SourceVersion};
 pub use kept_times::KeptTimes;
 pub use location::{Location, LocationError, Scheme};
 pub use part::{

@@ -1,8 +1,10 @@
 use super::*;
-use crate::Timestamp;
+use crate::{Identity, Timestamp};
 
-fn identity(size: u64) -> Identity {
-    Identity { size, modified: Some(Timestamp { seconds: 7, nanos: 9 }), id: None, tag: None }
+fn source(size: u64, name: &str) -> SourceVersion {
+    let modified = Some(Timestamp { seconds: 7, nanos: 9 });
+    let identity = Identity { size, modified, id: None, tag: None };
+    SourceVersion { name: name.to_owned(), identity }
 }
 
 fn written(loaded: Loaded) -> Vec<Range> {
@@ -16,11 +18,11 @@ fn written(loaded: Loaded) -> Vec<Range> {
 fn what_was_appended_is_there_after_loading() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    let mut journal = Journal::start(&path, &identity(1 << 30), "a", &RangeSet::new()).unwrap();
+    let mut journal = Journal::start(&path, &source(1 << 30, "a"), &RangeSet::new()).unwrap();
     for at in [0u64, 5, 1, 9] {
         journal.append([Range::new(at << 20, 1 << 20)]).unwrap();
     }
-    let ranges = written(Journal::load(&path, &identity(1 << 30), "a").unwrap());
+    let ranges = written(Journal::load(&path, &source(1 << 30, "a")).unwrap());
     assert_eq!(
         ranges,
         [Range::new(0, 2 << 20), Range::new(5 << 20, 1 << 20), Range::new(9 << 20, 1 << 20)]
@@ -31,14 +33,14 @@ fn what_was_appended_is_there_after_loading() {
 fn a_torn_tail_is_ignored_at_every_length() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    let mut journal = Journal::start(&path, &identity(100), "a", &RangeSet::new()).unwrap();
+    let mut journal = Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap();
     journal.append([Range::new(0, 10)]).unwrap();
     let whole = std::fs::metadata(&path).unwrap().len();
     journal.append([Range::new(50, 10)]).unwrap();
     let bytes = std::fs::read(&path).unwrap();
     for length in whole..bytes.len() as u64 {
         std::fs::write(&path, &bytes[..length as usize]).unwrap();
-        let ranges = written(Journal::load(&path, &identity(100), "a").unwrap());
+        let ranges = written(Journal::load(&path, &source(100, "a")).unwrap());
         assert_eq!(ranges, [Range::new(0, 10)], "cut at {length}");
     }
 }
@@ -47,7 +49,7 @@ fn a_torn_tail_is_ignored_at_every_length() {
 fn a_flipped_bit_in_a_record_ends_the_journal_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    let mut journal = Journal::start(&path, &identity(100), "a", &RangeSet::new()).unwrap();
+    let mut journal = Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap();
     journal.append([Range::new(0, 10)]).unwrap();
     let at = std::fs::metadata(&path).unwrap().len() as usize;
     journal.append([Range::new(20, 10)]).unwrap();
@@ -55,29 +57,28 @@ fn a_flipped_bit_in_a_record_ends_the_journal_there() {
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[at + 12] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
-    assert_eq!(written(Journal::load(&path, &identity(100), "a").unwrap()), [Range::new(0, 10)]);
+    assert_eq!(written(Journal::load(&path, &source(100, "a")).unwrap()), [Range::new(0, 10)]);
 }
 
 #[test]
 fn a_journal_of_another_source_version_or_with_a_damaged_header_is_unusable() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    drop(Journal::start(&path, &identity(100), "a", &RangeSet::new()).unwrap());
-    let unusable = |source: &Identity, name: &str| match Journal::load(&path, source, name).unwrap()
-    {
+    drop(Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap());
+    let unusable = |source: &SourceVersion| match Journal::load(&path, source).unwrap() {
         Loaded::Unusable(why) => why,
         other => panic!("usable: {other:?}"),
     };
-    assert!(unusable(&identity(101), "a").contains("another source"));
-    assert!(unusable(&identity(100), "b").contains("another source"));
+    assert!(unusable(&source(101, "a")).contains("another source"));
+    assert!(unusable(&source(100, "b")).contains("another source"));
     let mut other_version = Vec::new();
     Record::OtherVersion(9).encode(&mut other_version);
     std::fs::write(&path, other_version).unwrap();
-    assert!(unusable(&identity(100), "a").contains("version 9"));
+    assert!(unusable(&source(100, "a")).contains("version 9"));
     std::fs::write(&path, b"not a journal at all").unwrap();
-    assert!(unusable(&identity(100), "a").contains("damaged"));
+    assert!(unusable(&source(100, "a")).contains("damaged"));
     std::fs::write(&path, b"").unwrap();
-    assert!(unusable(&identity(100), "a").contains("damaged"));
+    assert!(unusable(&source(100, "a")).contains("damaged"));
 }
 
 #[test]
@@ -85,23 +86,23 @@ fn after_another_start_of_the_machine_only_what_was_synced_counts() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
     let mut bytes = Vec::new();
-    let mut old = header(&path, &identity(100), "a");
+    let mut old = header(&path, &source(100, "a"));
     old.boot = b"another start".to_vec();
     Record::Header(old).encode(&mut bytes);
     Record::Range(Range::new(0, 10)).encode(&mut bytes);
     Record::Synced.encode(&mut bytes);
     Record::Range(Range::new(20, 10)).encode(&mut bytes);
     std::fs::write(&path, bytes).unwrap();
-    assert_eq!(written(Journal::load(&path, &identity(100), "a").unwrap()), [Range::new(0, 10)]);
+    assert_eq!(written(Journal::load(&path, &source(100, "a")).unwrap()), [Range::new(0, 10)]);
 }
 
 #[test]
 fn a_range_beyond_the_end_of_the_source_makes_it_unusable() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    let mut journal = Journal::start(&path, &identity(100), "a", &RangeSet::new()).unwrap();
+    let mut journal = Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap();
     journal.append([Range::new(90, 20)]).unwrap();
-    assert!(matches!(Journal::load(&path, &identity(100), "a").unwrap(), Loaded::Unusable(_)));
+    assert!(matches!(Journal::load(&path, &source(100, "a")).unwrap(), Loaded::Unusable(_)));
 }
 
 #[test]
@@ -110,22 +111,22 @@ fn rewriting_keeps_what_was_written() {
     let path = dir.path().join("j");
     let mut ranges = RangeSet::new();
     ranges.insert(Range::new(10, 20));
-    let mut journal = Journal::start(&path, &identity(100), "a", &ranges).unwrap();
+    let mut journal = Journal::start(&path, &source(100, "a"), &ranges).unwrap();
     journal.append([Range::new(30, 5)]).unwrap();
-    assert_eq!(written(Journal::load(&path, &identity(100), "a").unwrap()), [Range::new(10, 25)]);
+    assert_eq!(written(Journal::load(&path, &source(100, "a")).unwrap()), [Range::new(10, 25)]);
     journal.remove().unwrap();
-    assert_eq!(Journal::load(&path, &identity(100), "a").unwrap(), Loaded::Nothing);
+    assert_eq!(Journal::load(&path, &source(100, "a")).unwrap(), Loaded::Nothing);
 }
 
 #[test]
 fn a_journal_of_many_records_is_read_by_pieces() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    let mut journal = Journal::start(&path, &identity(1 << 40), "a", &RangeSet::new()).unwrap();
+    let mut journal = Journal::start(&path, &source(1 << 40, "a"), &RangeSet::new()).unwrap();
     for at in 0..20_000u64 {
         journal.append([Range::new(at * 3, 1)]).unwrap();
     }
-    assert_eq!(written(Journal::load(&path, &identity(1 << 40), "a").unwrap()).len(), 20_000);
+    assert_eq!(written(Journal::load(&path, &source(1 << 40, "a")).unwrap()).len(), 20_000);
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn a_link_in_the_place_of_a_journal_is_not_followed() {
     let [path, other] = ["j", "other"].map(|name| dir.path().join(name));
     std::fs::write(&other, "mine").unwrap();
     std::os::unix::fs::symlink(&other, unfinished(&path)).unwrap();
-    Journal::start(&path, &identity(100), "a", &RangeSet::new()).unwrap();
+    Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap();
     assert_eq!(std::fs::read(&other).unwrap(), b"mine");
-    assert!(matches!(Journal::load(&path, &identity(100), "a").unwrap(), Loaded::Ranges(_)));
+    assert!(matches!(Journal::load(&path, &source(100, "a")).unwrap(), Loaded::Ranges(_)));
 }
