@@ -9,7 +9,6 @@ use std::ffi::OsStr;
 use std::hint::black_box;
 use std::os::unix::ffi::OsStrExt;
 
-use haul_engine::journal::Record;
 use haul_engine::manifest::parse_line;
 use haul_ftp::wire::{self, Command, Features, ReplyParser, listing as listings};
 pub use haul_http::client::fuzzing::{response as http_response, tunnel_answer as http_tunnel};
@@ -23,6 +22,7 @@ use haul_http::parse::{Challenge, Netrc, challenge as challenges, index as index
 pub use haul_http::server::fuzzing::xml as dav_request;
 pub use haul_net::fuzzing::socks;
 use haul_sftp::codec::{Deframer, Frame, Request, Response};
+use haul_storage::journal::Record;
 use haul_storage::{DigestKind, Location, RelPath, text};
 
 pub use self::fields::{dates, disposition, fields, proxy, ranges};

@@ -8,9 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use haul_storage::Range;
-
-use crate::ranges::RangeSet;
+use haul_storage::{Range, RangeSet};
 
 /// Ends of ranges lie on multiples of this many bytes (or at the end of what is missing), so that
 /// digests in tree form can take every range by itself.

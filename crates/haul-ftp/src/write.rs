@@ -6,13 +6,13 @@
 //! but the server knows how much that is. So a broken upload is an error of the whole file; whoever
 //! continues it asks for the part file's length, and goes on at the end of what is there.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use haul_storage::journal::PartJournal;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
-    WriteAt,
+    Block, CommitOptions, CreateOptions, Error, ErrorKind, Held, Range, RangeSet, ReadAt, RelPath,
+    Result, Retry, WriteAt, Writes,
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::timeout;
@@ -34,7 +34,7 @@ pub(crate) struct FtpUpload {
     path: RelPath,
     part: RelPath,
     on_server: Vec<u8>,
-    journal: Option<PathBuf>,
+    journal: PartJournal,
     /// The length of the part file that was found.
     found: Option<u64>,
     state: Mutex<State>,
@@ -81,12 +81,15 @@ impl FtpUpload {
             false => None,
         };
         let found = found.and_then(|found| found.size);
-        Ok(Self {
+        let place = inner.journal_path(path);
+        let journal = PartJournal::look(place, options, found, Writes::InOrder).await?;
+        let found = found.filter(|_| journal.resumes());
+        let upload = Self {
             inner: Arc::clone(inner),
             path: path.clone(),
             part,
             on_server,
-            journal: inner.journal_path(path),
+            journal,
             found,
             state: Mutex::new(State {
                 at: if found.is_some() { None } else { Some(0) },
@@ -96,7 +99,9 @@ impl FtpUpload {
                 only_copy: false,
                 writing: Some(Arc::new(writing)),
             }),
-        })
+        };
+        upload.journal.start(&upload).await?;
+        Ok(upload)
     }
 
     fn at(&self, error: Error) -> Error {
@@ -139,6 +144,16 @@ impl FtpUpload {
         outcome
     }
 
+    async fn remove_part(&self) -> Result<()> {
+        let removed = self.inner.host.ask(&[Command::new("DELE", &self.on_server)?]).await?;
+        match removed.iter().find(|reply| !reply.is_done()) {
+            Some(reply) if self.inner.find(&self.part).await?.is_some() => {
+                Err(self.at(refused("remove", reply)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What a broken upload means to whoever writes: what was on its way is gone.
     async fn broke(&self, state: &mut State) -> Error {
         let error = match self.end(state).await {
@@ -154,12 +169,12 @@ impl FtpUpload {
 
 #[async_trait]
 impl WriteAt for FtpUpload {
-    fn resumed(&self) -> bool {
-        self.found.is_some()
+    fn held(&self) -> &Held {
+        self.journal.held()
     }
 
-    fn journal_path(&self) -> Option<&Path> {
-        self.journal.as_deref()
+    async fn record(&self, ranges: RangeSet) -> Result<()> {
+        self.journal.record(ranges).await
     }
 
     async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
@@ -250,6 +265,7 @@ impl WriteAt for FtpUpload {
         if named.is_ok() {
             state.writing = None;
             state.broken = true;
+            self.journal.remove().await?;
         }
         named
     }
@@ -261,16 +277,14 @@ impl WriteAt for FtpUpload {
         state.broken = true;
         // The name is free for the next writer when nothing more is done here.
         let _writing = state.writing.take();
-        if keep || state.only_copy || !state.begun {
+        if keep {
             return Ok(());
         }
-        let removed = self.inner.host.ask(&[Command::new("DELE", &self.on_server)?]).await?;
-        match removed.iter().find(|reply| !reply.is_done()) {
-            Some(reply) if self.inner.find(&self.part).await?.is_some() => {
-                Err(self.at(refused("remove", reply)))
-            }
-            _ => Ok(()),
-        }
+        let removed = match state.only_copy || !state.begun {
+            true => Ok(()),
+            false => self.remove_part().await,
+        };
+        removed.and(self.journal.remove().await)
     }
 }
 

@@ -17,6 +17,7 @@
 
 mod copy;
 mod dir;
+mod journal;
 mod list;
 mod lock;
 mod metadata;

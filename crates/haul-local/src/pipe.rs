@@ -6,7 +6,6 @@
 
 use std::fs::File;
 use std::io::{ErrorKind as Io, Read, Write};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -17,9 +16,9 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use haul_storage::{
     Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream,
-    Error, ErrorKind, Identity, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, Range,
-    ReadAt, RelPath, Result, Retry, SmallFile, Storage, StorageExt as _, UNKNOWN_SIZE, Whole,
-    WorkPool, WriteAt,
+    Error, ErrorKind, Held, Identity, LinkKind, LinkStatus, Location, Lock, Medium, Metadata,
+    Range, RangeSet, ReadAt, RelPath, Result, Retry, SmallFile, Storage, StorageExt as _,
+    UNKNOWN_SIZE, Whole, WorkPool, WriteAt,
 };
 use tokio::sync::mpsc;
 
@@ -321,12 +320,12 @@ struct Writer {
 
 #[async_trait]
 impl WriteAt for Writer {
-    fn resumed(&self) -> bool {
-        false
+    fn held(&self) -> &Held {
+        &Held::Unrecorded
     }
 
-    fn journal_path(&self) -> Option<&Path> {
-        None
+    async fn record(&self, _: RangeSet) -> Result<()> {
+        Ok(())
     }
 
     async fn write_at(&self, offset: u64, block: Block) -> Result<()> {

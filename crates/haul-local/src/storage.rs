@@ -1,7 +1,7 @@
 //! [`LocalStorage`]: each call of the trait becomes one job on a disk thread.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -49,6 +49,11 @@ impl LocalStorage {
         let platform = platform::choose(options.portable);
         let volume = Volume::new(location, resolved, Tree::new(directory), platform, options);
         Ok(Arc::new(Self { volume: Arc::new(volume), pool }))
+    }
+
+    /// Where the journal of `path` is; `None` if that path is longer than the system takes.
+    pub(crate) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
+        self.volume.journal_path(path)
     }
 
     /// Runs `work`, which is short and much else waits for, on a disk thread.

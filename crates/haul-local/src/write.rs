@@ -2,32 +2,28 @@
 //!
 //! The part file is locked exclusively as long as it is open. Room is reserved at the first write
 //! of data that passes through here (a copy inside the kernel shares blocks instead), beyond the
-//! file's length, so that the length never looks like progress.
+//! file's length, so that the length never looks like progress. Its journal lies beside it.
 
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, ErrorKind, Range, ReadAt, RelPath, Result, WorkPool,
-    WriteAt, journal_name, part_name,
+    Block, CommitOptions, CreateOptions, ErrorKind, Held, Range, RangeSet, ReadAt, RelPath, Result,
+    WorkPool, WriteAt, journal_name, part_name,
 };
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::{Errno, Result as SysResult};
 
 use crate::dir::{Directory, below_root};
+use crate::journal::PartRecord;
 use crate::metadata::apply;
 use crate::read::LocalReader;
 use crate::stat::{id_of, mode_of, permissions, size_of, widened};
 use crate::statfs::left_out;
 use crate::volume::{Volume, temporary_name};
-
-/// No system call takes a path of so many bytes (`PATH_MAX` of Linux, its NUL included).
-const PATH_MAX: usize = 4096;
 
 /// Files shorter than this are not worth a call to reserve their room.
 const RESERVE_FROM: u64 = 8 * 1024 * 1024;
@@ -50,9 +46,6 @@ const ABORTED: u8 = 2;
 pub(crate) struct LocalWriter {
     part: Arc<Part>,
     pool: WorkPool,
-    journal: PathBuf,
-    /// The directory that `journal` goes through, where its path is longer than the system takes.
-    _pinned: Option<OwnedFd>,
     /// Held while a thread writes. A file takes one write at a time anyway (the kernel locks the
     /// inode), and threads that wait for that lock spin.
     writing: tokio::sync::Mutex<()>,
@@ -66,7 +59,7 @@ pub(crate) struct Part {
     directory: Directory,
     part: Vec<u8>,
     pub(crate) file: Arc<OwnedFd>,
-    resumed: bool,
+    record: PartRecord,
     /// Room still to be reserved.
     reserve: Mutex<Option<u64>>,
     /// `false` until something was written or copied.
@@ -113,7 +106,10 @@ impl Part {
                 return Err(volume.refuse(ErrorKind::InvalidInput, OPERATION, path, cause));
             }
         };
-        let resumed = existed && options.resume && has_own_journal(&file, &directory, path);
+        let may_resume = existed && options.resume && has_own_journal(&file, &directory, path);
+        let found = may_resume.then_some(&file);
+        let mut record = PartRecord::look(&volume, &directory, path, options, found)?;
+        let resumed = record.resumes();
         if !resumed && name == part_name(path.name()) {
             // A journal of a part file that is gone would make holes of the new one look like
             // data. It goes first: there must be no instant with a journal and no data.
@@ -127,6 +123,13 @@ impl Part {
             rustix::fs::ftruncate(&file, 0)
                 .map_err(|errno| volume.error(OPERATION, path, errno))?;
         }
+        if let Err(error) = record.start() {
+            if record.held().ranges().is_empty() {
+                // The error to report is the first one.
+                let _ = rustix::fs::unlinkat(&directory, &name, AtFlags::empty());
+            }
+            return Err(error);
+        }
         let reserve = options.size.filter(|size| *size >= RESERVE_FROM && !options.sparse);
         Ok(Self {
             volume,
@@ -134,7 +137,7 @@ impl Part {
             directory,
             part: name,
             file: Arc::new(file),
-            resumed,
+            record,
             reserve: Mutex::new(reserve),
             touched: AtomicBool::new(resumed),
             state: AtomicU8::new(OPEN),
@@ -209,6 +212,10 @@ impl Part {
         sync_data(self.file.as_fd()).map_err(|errno| self.error("sync", errno))
     }
 
+    fn sync_recorded(&self) -> Result<()> {
+        self.record.synced(|| self.sync())
+    }
+
     fn stat_again(&self, uncached: bool) -> Result<Stat> {
         if uncached {
             self.sync()?;
@@ -251,7 +258,7 @@ impl Part {
         if options.sync {
             sync_directory(directory).map_err(|errno| self.error("sync directory", errno))?;
         }
-        Ok(())
+        self.record.remove()
     }
 
     pub(crate) fn abort(&self, keep: bool) -> Result<()> {
@@ -262,10 +269,11 @@ impl Part {
         if keep {
             return Ok(());
         }
-        match rustix::fs::unlinkat(&self.directory, &self.part, AtFlags::empty()) {
+        let removed = match rustix::fs::unlinkat(&self.directory, &self.part, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(self.error("remove part file", errno)),
-        }
+        };
+        removed.and(self.record.remove())
     }
 }
 
@@ -426,23 +434,7 @@ pub(crate) fn sync_directory(directory: impl AsFd) -> SysResult<()> {
 
 impl LocalWriter {
     pub(crate) fn new(part: Part, pool: WorkPool) -> Self {
-        let name = journal_name(part.path.name());
-        let mut journal = part.volume.root.clone();
-        if let Some(parent) = part.path.parent() {
-            journal.push(Path::new(std::ffi::OsStr::from_bytes(parent.as_bytes())));
-        }
-        journal.push(std::ffi::OsStr::from_bytes(&name));
-        let mut pinned = None;
-        if journal.as_os_str().len() >= PATH_MAX
-            && let Ok(Some((directory, path))) =
-                part.volume.platform.pin(part.directory.as_fd(), b".")
-        {
-            journal = Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()))
-                .join(std::ffi::OsStr::from_bytes(&name));
-            pinned = Some(directory);
-        }
-        let writing = tokio::sync::Mutex::default();
-        Self { part: Arc::new(part), pool, journal, _pinned: pinned, writing }
+        Self { part: Arc::new(part), pool, writing: tokio::sync::Mutex::default() }
     }
 
     async fn run<T: Send + 'static>(
@@ -456,12 +448,14 @@ impl LocalWriter {
 
 #[async_trait]
 impl WriteAt for LocalWriter {
-    fn resumed(&self) -> bool {
-        self.part.resumed
+    fn held(&self) -> &Held {
+        self.part.record.held()
     }
 
-    fn journal_path(&self) -> Option<&Path> {
-        Some(&self.journal)
+    async fn record(&self, ranges: RangeSet) -> Result<()> {
+        let part = Arc::clone(&self.part);
+        // Permits wait for it, and so may all other ranges.
+        self.pool.run_first(move || part.record.append(&ranges)).await
     }
 
     async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
@@ -487,7 +481,7 @@ impl WriteAt for LocalWriter {
     }
 
     async fn sync(&self) -> Result<()> {
-        self.run(Part::sync).await
+        self.run(Part::sync_recorded).await
     }
 
     async fn reopen(&self, uncached: bool) -> Result<Arc<dyn ReadAt>> {

@@ -115,7 +115,7 @@ async fn a_sparse_file_of_1_tib_is_copied_as_its_data() {
     let storage = open(root.path());
     let begun = Instant::now();
     let reader = storage.open(&path("source")).await.unwrap();
-    let options = CreateOptions { resume: false, size: Some(LENGTH), sparse: true };
+    let options = CreateOptions { resume: false, size: Some(LENGTH), sparse: true, source: None };
     let writer = storage.create(&path("copy"), &options).await.unwrap();
     let (mut from, mut moved) = (0, 0);
     while let Some(data) = reader.next_data(from).await.unwrap() {

@@ -7,10 +7,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{block, content, fresh, names, open, path, pattern, put, read, replacing};
+use common::{
+    block, content, fresh, names, open, path, pattern, put, ranges, read, replacing, source,
+};
 use haul_local::{PART_BYTES, SplitMode, SplitStorage};
 use haul_storage::{
-    CreateOptions, ErrorKind, Metadata, Range, Storage, StorageExt as _, Timestamp,
+    CreateOptions, ErrorKind, Held, Metadata, Range, RangeSet, Storage, StorageExt as _, Timestamp,
 };
 
 const PART: usize = 1000;
@@ -20,7 +22,8 @@ fn split(root: &Path) -> Arc<SplitStorage> {
 }
 
 fn sized(size: usize) -> CreateOptions {
-    CreateOptions { resume: true, size: Some(size as u64), sparse: false }
+    let source = Some(source(size as u64));
+    CreateOptions { resume: true, size: Some(size as u64), sparse: false, source }
 }
 
 #[tokio::test]
@@ -98,11 +101,10 @@ async fn an_interrupted_upload_resumes_at_any_stage_of_the_commit() {
         let root = tempfile::tempdir().unwrap();
         let storage = split(root.path());
         let writer = storage.create(&path("file"), &sized(bytes.len())).await.unwrap();
-        assert!(!writer.resumed());
-        let journal = writer.journal_path().unwrap().to_path_buf();
-        assert_eq!(journal, root.path().canonicalize().unwrap().join(".file.haul-journal"));
+        assert_eq!(*writer.held(), Held::Ranges(RangeSet::new()));
         writer.write_at(0, block(&bytes)).await.unwrap();
-        fs::write(&journal, "ranges").unwrap();
+        writer.record(ranges(0, bytes.len() as u64)).await.unwrap();
+        assert_eq!(names(root.path()), [".file.haul-journal", ".file.haul-part"]);
         let busy = split(root.path()).create(&path("file"), &sized(bytes.len())).await;
         assert_eq!(busy.unwrap_err().kind(), ErrorKind::Busy);
         drop(writer);
@@ -112,12 +114,11 @@ async fn an_interrupted_upload_resumes_at_any_stage_of_the_commit() {
             fs::rename(part, folder.join(format!("{number:02}"))).unwrap();
         }
         let writer = storage.create(&path("file"), &sized(bytes.len())).await.unwrap();
-        assert!(writer.resumed() && journal.exists());
+        assert_eq!(*writer.held(), Held::Ranges(ranges(0, bytes.len() as u64)), "{named}");
         let reader = writer.reopen(false).await.unwrap();
         assert_eq!(read(&*reader, Range::new(0, 10_000)).await.unwrap(), bytes, "{named}");
         writer.commit(bytes.len() as u64, &fresh()).await.unwrap();
         assert_eq!(content(&*storage, "file").await.unwrap(), bytes);
-        fs::remove_file(journal).unwrap();
         assert_eq!(names(root.path()), ["file"]);
     }
 }
@@ -128,12 +129,11 @@ async fn a_part_file_with_another_part_length_is_not_resumed() {
     let root = tempfile::tempdir().unwrap();
     let writer = split(root.path()).create(&path("file"), &sized(5000)).await.unwrap();
     writer.write_at(0, block(&pattern(5000))).await.unwrap();
-    fs::write(writer.journal_path().unwrap(), "ranges").unwrap();
+    writer.record(ranges(0, 5000)).await.unwrap();
     drop(writer);
     let other = SplitStorage::new(open(root.path()), SplitMode::Size(2000));
     let writer = other.create(&path("file"), &sized(5000)).await.unwrap();
-    assert!(!writer.resumed());
-    assert!(!writer.journal_path().unwrap().exists());
+    assert_eq!(*writer.held(), Held::Ranges(RangeSet::new()));
     writer.abort(false).await.unwrap();
     assert_eq!(names(root.path()), [""; 0]);
     // A part file that is not split is not resumed as a split file.
@@ -143,11 +143,11 @@ async fn a_part_file_with_another_part_length_is_not_resumed() {
     assert_eq!(busy.kind(), ErrorKind::Busy);
     drop(writer);
     let writer = split(root.path()).create(&path("file"), &sized(5000)).await.unwrap();
-    assert!(!writer.resumed());
+    assert_eq!(*writer.held(), Held::Ranges(RangeSet::new()));
     writer.write_at(0, block(b"x")).await.unwrap();
     drop(writer);
     let writer = split(root.path()).create(&path("file"), &sized(10)).await.unwrap();
-    assert!(!writer.resumed());
+    assert_eq!(*writer.held(), Held::Ranges(RangeSet::new()));
     writer.commit(10, &fresh()).await.unwrap();
     assert_eq!(names(root.path()), ["file"]);
 }
@@ -312,7 +312,7 @@ async fn rename_copy_and_set_metadata_treat_a_split_file_as_one_file() {
 async fn unwritten_ranges_of_a_split_file_read_as_zeros() {
     let root = tempfile::tempdir().unwrap();
     let storage = split(root.path());
-    let options = CreateOptions { resume: false, size: Some(4500), sparse: true };
+    let options = CreateOptions { resume: false, size: Some(4500), sparse: true, source: None };
     let writer = storage.create(&path("file"), &options).await.unwrap();
     writer.write_at(4400, block(&[7; 100])).await.unwrap();
     let reader = writer.reopen(false).await.unwrap();

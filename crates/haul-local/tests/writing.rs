@@ -10,22 +10,28 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
 use bytes::Bytes;
-use common::{Mounted, block, both, content, fresh, names, open, path, pattern, put, replacing};
+use common::{
+    Mounted, block, both, content, fresh, names, open, path, pattern, put, ranges, replacing,
+    source,
+};
 use haul_storage::{
-    CommitOptions, CreateOptions, ErrorKind, LinkKind, Metadata, Range, Storage, Timestamp,
+    CommitOptions, CreateOptions, ErrorKind, Held, LinkKind, Metadata, Range, RangeSet, Storage,
+    Timestamp,
 };
 
 #[tokio::test]
 async fn until_the_commit_there_is_only_a_private_part_file() {
     let root = tempfile::tempdir().unwrap();
     for storage in both(root.path()) {
-        let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
+        let options = CreateOptions { source: Some(source(6)), ..CreateOptions::default() };
+        let writer = storage.create(&path("file"), &options).await.unwrap();
         writer.write_at(0, block(b"secret")).await.unwrap();
-        assert_eq!(names(root.path()), [".file.haul-part"]);
-        let part = fs::metadata(root.path().join(".file.haul-part")).unwrap();
-        assert_eq!(part.permissions().mode() & 0o777, 0o600);
-        let journal = root.path().canonicalize().unwrap().join(".file.haul-journal");
-        assert_eq!(writer.journal_path().unwrap(), journal);
+        let private = [".file.haul-journal", ".file.haul-part"];
+        assert_eq!(names(root.path()), private);
+        for name in private {
+            let found = fs::metadata(root.path().join(name)).unwrap();
+            assert_eq!(found.permissions().mode() & 0o777, 0o600, "{name}");
+        }
         writer.commit(6, &fresh()).await.unwrap();
         assert_eq!(names(root.path()), ["file"]);
         assert!(writer.write_at(0, block(b"late")).await.is_err());
@@ -46,7 +52,7 @@ async fn a_part_file_that_is_held_is_busy_for_everybody_else() {
         assert!(error.cause().ends_with("another run of haul is writing it"), "{error}");
     }
     drop(writer);
-    assert!(other.create(&path("file"), &options).await.unwrap().resumed());
+    other.create(&path("file"), &options).await.unwrap();
 }
 
 /// A part file may be renamed or removed by its owner between another's open and lock.
@@ -86,16 +92,71 @@ async fn a_journal_without_its_part_file_is_removed() {
     let storage = open(root.path());
     let journal = root.path().join(".file.haul-journal");
     fs::write(&journal, "stale").unwrap();
-    let resume = CreateOptions { resume: true, ..CreateOptions::default() };
+    let source = Some(source(10));
+    let resume = CreateOptions { resume: true, source, ..CreateOptions::default() };
     let writer = storage.create(&path("file"), &resume).await.unwrap();
-    assert!(!writer.resumed() && !journal.exists());
-    fs::write(&journal, "good").unwrap();
+    assert_eq!(*writer.held(), Held::Ranges(RangeSet::new()));
+    writer.write_at(0, block(b"good")).await.unwrap();
+    writer.record(ranges(0, 4)).await.unwrap();
     drop(writer);
+    let stale = fs::read(&journal).unwrap();
     let writer = storage.create(&path("file"), &resume).await.unwrap();
-    assert!(writer.resumed() && journal.exists());
+    assert_eq!(*writer.held(), Held::Ranges(ranges(0, 4)));
     drop(writer);
     let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
-    assert!(!writer.resumed() && !journal.exists());
+    assert!(*writer.held() == Held::Unrecorded && !journal.exists());
+    drop(writer);
+    fs::remove_file(root.path().join(".file.haul-part")).unwrap();
+    fs::write(&journal, stale).unwrap();
+    let writer = storage.create(&path("file"), &resume).await.unwrap();
+    assert_eq!(*writer.held(), Held::Ranges(RangeSet::new()));
+}
+
+#[tokio::test]
+async fn a_part_file_that_cannot_be_resumed_is_emptied_and_the_reason_is_given() {
+    let root = tempfile::tempdir().unwrap();
+    let [journal, part] =
+        ["journal", "part"].map(|kind| root.path().join(format!(".f.haul-{kind}")));
+    let resume = |size| CreateOptions {
+        resume: true,
+        source: Some(source(size)),
+        ..CreateOptions::default()
+    };
+    type Damage<'a> = &'a dyn Fn();
+    let cases: [(&str, u64, Damage<'_>); 4] = [
+        ("it has no journal", 10, &|| fs::remove_file(&journal).unwrap()),
+        ("its header is damaged (journal ", 10, &|| fs::write(&journal, "else").unwrap()),
+        ("it belongs to another source (source, size 10, ", 11, &|| ()),
+        ("it has 2 bytes, its journal records at least 4", 10, &|| {
+            fs::OpenOptions::new().write(true).open(&part).unwrap().set_len(2).unwrap();
+        }),
+    ];
+    for (reason, size, damage) in cases {
+        let storage = open(root.path());
+        let writer = storage.create(&path("f"), &resume(10)).await.unwrap();
+        writer.write_at(0, block(b"good")).await.unwrap();
+        writer.record(ranges(0, 4)).await.unwrap();
+        drop(writer);
+        damage();
+        let writer = storage.create(&path("f"), &resume(size)).await.unwrap();
+        let Held::StartedOver(why) = writer.held() else { panic!("{:?}", writer.held()) };
+        assert!(why.starts_with(reason), "{why}");
+        assert_eq!(fs::metadata(&part).unwrap().len(), 0);
+        writer.abort(false).await.unwrap();
+        assert_eq!(names(root.path()), [""; 0]);
+    }
+}
+
+/// The run has no place for its records, and must not say that it has begun anything.
+#[tokio::test]
+async fn a_journal_that_cannot_be_started_leaves_no_part_file() {
+    let root = tempfile::tempdir().unwrap();
+    let storage = open(root.path());
+    fs::create_dir(root.path().join(".file.haul-rewrite")).unwrap();
+    let options = CreateOptions { source: Some(source(6)), ..CreateOptions::default() };
+    let error = storage.create(&path("file"), &options).await.unwrap_err();
+    assert_eq!(error.operation(), "start the journal");
+    assert_eq!(names(root.path()), [".file.haul-rewrite"]);
 }
 
 #[tokio::test]
@@ -130,7 +191,8 @@ async fn what_is_there_is_replaced_only_if_asked() {
 async fn a_reserved_length_is_neither_length_nor_content() {
     let root = tempfile::tempdir().unwrap();
     let storage = open(root.path());
-    let options = CreateOptions { resume: false, size: Some(64 << 20), sparse: false };
+    let options =
+        CreateOptions { resume: false, size: Some(64 << 20), sparse: false, source: None };
     let writer = storage.create(&path("file"), &options).await.unwrap();
     writer.write_at(0, block(b"start")).await.unwrap();
     let part = fs::metadata(root.path().join(".file.haul-part")).unwrap();
@@ -150,7 +212,7 @@ async fn a_file_for_which_there_is_no_room_takes_none() {
     let storage = open(&root);
     let free = || rustix::fs::statvfs(&root).map(|found| found.f_bavail * found.f_frsize).unwrap();
     let before = free();
-    let options = CreateOptions { resume: false, size: Some(1 << 30), sparse: false };
+    let options = CreateOptions { resume: false, size: Some(1 << 30), sparse: false, source: None };
     let writer = storage.create(&path("file"), &options).await.unwrap();
     let error = writer.write_at(0, block(b"x")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
@@ -179,7 +241,8 @@ async fn a_full_disk_is_no_space_and_leaves_nothing_under_the_name() {
     }
     // With the length known, the first write tells, before the time of the rest is spent.
     let storage = open(&small.path());
-    let options = CreateOptions { resume: false, size: Some(16 << 20), sparse: false };
+    let options =
+        CreateOptions { resume: false, size: Some(16 << 20), sparse: false, source: None };
     let writer = storage.create(&path("file"), &options).await.unwrap();
     let error = writer.write_at(0, block(b"x")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
@@ -190,12 +253,11 @@ async fn a_full_disk_is_no_space_and_leaves_nothing_under_the_name() {
 async fn what_a_part_file_holds_need_not_be_free_once_more() {
     let Some(small) = Mounted::tmpfs("16m") else { return };
     let storage = open(&small.path());
-    let options = CreateOptions { resume: true, size: Some(12 << 20), sparse: false };
+    let options = CreateOptions { resume: true, size: Some(12 << 20), sparse: false, source: None };
     let writer = storage.create(&path("file"), &options).await.unwrap();
     writer.write_at(0, block(&pattern(8 << 20))).await.unwrap();
     drop(writer);
     let writer = storage.create(&path("file"), &options).await.unwrap();
-    assert!(writer.resumed());
     writer.write_at(8 << 20, block(&pattern(4 << 20))).await.unwrap();
     writer.commit(12 << 20, &fresh()).await.unwrap();
     assert_eq!(names(&small.path()), ["file"]);

@@ -13,12 +13,15 @@ mod calendar;
 mod capabilities;
 mod entry;
 mod error;
+mod held;
 pub mod hosts;
+pub mod journal;
 mod kept_times;
 mod location;
 mod part;
 mod path;
 mod range;
+mod ranges;
 mod read_only;
 mod space;
 mod storage;
@@ -36,6 +39,7 @@ pub use entry::{
     Entry, EntryKind, FileId, Identity, Metadata, SpecialKind, Timestamp, UNKNOWN_SIZE, Xattrs,
 };
 pub use error::{Error, ErrorKind, Result, Retry, io_cause};
+pub use held::{Held, SourceVersion};
 pub use kept_times::KeptTimes;
 pub use location::{Location, LocationError, Scheme, ascii_host};
 pub use part::{
@@ -44,6 +48,7 @@ pub use part::{
 };
 pub use path::{RelPath, RelPathError};
 pub use range::Range;
+pub use ranges::RangeSet;
 pub use read_only::ReadOnly;
 pub use space::{Space, Volume};
 pub use storage::{

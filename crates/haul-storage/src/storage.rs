@@ -9,7 +9,6 @@
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -21,8 +20,8 @@ use futures_util::future::join_all;
 use futures_util::stream::BoxStream;
 
 use crate::{
-    Block, Capabilities, Entry, Error, ErrorKind, Identity, Location, Metadata, Range, RelPath,
-    Result, Space,
+    Block, Capabilities, Entry, Error, ErrorKind, Held, Identity, Location, Metadata, Range,
+    RangeSet, RelPath, Result, SourceVersion, Space,
 };
 
 /// Batches of directory entries, in no particular order. An `Err` either concerns one entry, and the stream
@@ -101,7 +100,8 @@ pub trait Storage: Any + Debug + Send + Sync {
         let _ = path;
     }
 
-    /// Creates a part file for `path`, or resumes an existing one with `options.resume`.
+    /// Creates a part file for `path`, or resumes an existing one with `options.resume`. One that cannot be resumed is
+    /// emptied; [`WriteAt::held`] then gives the reason.
     ///
     /// # Errors
     /// `Busy` if another run writes the part file.
@@ -184,11 +184,13 @@ pub trait ReadAt: Any + Debug + Send + Sync {
 /// A file that is being written. It gets its name on [`WriteAt::commit`].
 #[async_trait]
 pub trait WriteAt: Any + Debug + Send + Sync {
-    /// Whether a part file of an earlier run is resumed.
-    fn resumed(&self) -> bool;
+    /// What the part file holds of earlier runs with the same [`CreateOptions::source`], as of `create`.
+    fn held(&self) -> &Held;
 
-    /// The path of the journal beside the part file; `None` if the part file is not on this machine.
-    fn journal_path(&self) -> Option<&Path>;
+    /// Records ranges that have been written, so that a later run with the same source need not write them again, even
+    /// if this process is killed now. Does nothing if [`WriteAt::held`] is [`Held::Unrecorded`]. Each call is a small
+    /// write to a file, so record about a mebibyte at a time.
+    async fn record(&self, ranges: RangeSet) -> Result<()>;
 
     /// Writes a block. Ranges that are never written read as zeros.
     async fn write_at(&self, offset: u64, block: Block) -> Result<()>;
@@ -197,7 +199,8 @@ pub trait WriteAt: Any + Debug + Send + Sync {
     /// nothing, if that is not possible with this source.
     async fn copy_from(&self, source: &dyn ReadAt, range: Range) -> Result<bool>;
 
-    /// Makes everything written so far durable.
+    /// Makes everything written so far durable, and notes that of what has been recorded: a record counts after a
+    /// restart of the machine or an unmount only if it is noted as durable.
     async fn sync(&self) -> Result<()>;
 
     /// Opens the part file for reading. With `uncached`, reads bypass the page cache as far as the system allows.
@@ -206,10 +209,12 @@ pub trait WriteAt: Any + Debug + Send + Sync {
     /// `Unsupported` if the file cannot be read before its commit.
     async fn reopen(&self, uncached: bool) -> Result<Arc<dyn ReadAt>>;
 
-    /// Sets the length and metadata of the file and gives it its name. It never appears incomplete under its name.
+    /// Sets the length and metadata of the file and gives it its name. It never appears incomplete under its name. The
+    /// records of it are removed.
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()>;
 
-    /// Stops writing. With `keep`, the part file stays, so that a later run can resume it; otherwise it is removed.
+    /// Stops writing. With `keep`, the part file and its records stay, so that a later run can resume it; otherwise they
+    /// are removed.
     async fn abort(&self, keep: bool) -> Result<()>;
 }
 
@@ -225,7 +230,10 @@ pub enum LinkKind {
 /// Options for creating a part file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CreateOptions {
-    /// Resume an existing part file instead of truncating it.
+    /// The source, if what is written is to be recorded.
+    pub source: Option<SourceVersion>,
+    /// Resume an existing part file instead of emptying it: if it is recorded that it has bytes of `source`, or without
+    /// a `source` in any case, for a caller that knows what is in it.
     pub resume: bool,
     /// The final length in bytes, for reserving space. Reserved space never counts as progress.
     pub size: Option<u64>,
@@ -322,11 +330,11 @@ impl LinkStatus {
 /// A lock against other runs of haul, released when dropped.
 #[derive(Debug)]
 pub struct Lock {
-    _held: Box<dyn Held>,
+    _held: Box<dyn Guard>,
 }
 
-trait Held: Debug + Send + Sync {}
-impl<T: Debug + Send + Sync> Held for T {}
+trait Guard: Debug + Send + Sync {}
+impl<T: Debug + Send + Sync> Guard for T {}
 
 impl Lock {
     /// A lock that is released by dropping `held` (an open file, for example).

@@ -15,7 +15,7 @@ async fn failing(storage: Arc<dyn Storage>) -> Vec<&'static str> {
 }
 
 /// Each flaw, and one case that has to notice it.
-const FLAWS: [(Flaw, &str); 52] = [
+const FLAWS: [(Flaw, &str); 54] = [
     (Flaw::CommitIgnoresReplace, "writing::an_existing_file_is_replaced_only_if_asked"),
     (Flaw::CommitIgnoresSize, "writing::a_file_cut_shorter_at_commit_is_shorter"),
     (Flaw::CommitForgetsMetadata, "metadata::a_commit_sets_what_it_is_given"),
@@ -67,7 +67,9 @@ const FLAWS: [(Flaw, &str); 52] = [
     (Flaw::RecheckNeverEnds, "reading::an_unchanged_file_rechecks_the_same"),
     (Flaw::FilesAreReplacedInPlace, "links::replacing_one_name_spares_the_other"),
     (Flaw::PlantedPartFilesAreFollowed, "links::a_planted_part_file_is_not_written_through"),
-    (Flaw::JournalsShareAPlace, "writing::a_journal_has_a_place_of_its_own"),
+    (Flaw::RecordsAreLost, "resuming::what_was_recorded_is_held_by_the_next_run"),
+    (Flaw::RecordsAreOfAnySource, "resuming::nothing_is_held_of_another_source"),
+    (Flaw::RecordsShareAPlace, "resuming::records_of_several_files_do_not_mix"),
 ];
 
 #[tokio::test(start_paused = true)]
@@ -85,7 +87,7 @@ async fn every_flaw_is_noticed_by_the_case_that_is_about_it() {
 /// The control: the flaws are noticed, not the wrapper around them.
 #[tokio::test(start_paused = true)]
 async fn without_a_flaw_nothing_is_noticed() {
-    let inside = MemoryStorage::new();
+    let inside = MemoryStorage::builder().with_records().build();
     let claims = inside.capabilities().clone();
     assert_eq!(failing(Broken::claiming(inside, claims)).await, Vec::<&str>::new());
 }
@@ -112,7 +114,10 @@ async fn a_wrong_claim_is_noticed() {
             if !claimed && matches!(name, "ranged_reads") {
                 continue;
             }
-            let inside = MemoryStorage::builder().with_capabilities(|c| set(c, !claimed)).build();
+            let inside = MemoryStorage::builder()
+                .with_records()
+                .with_capabilities(|c| set(c, !claimed))
+                .build();
             let mut claims = inside.capabilities().clone();
             set(&mut claims, claimed);
             let found = failing(Broken::claiming(inside, claims)).await;

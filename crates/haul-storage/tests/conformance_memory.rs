@@ -114,8 +114,12 @@ async fn it_conforms_with_blocks_and_batches_of_any_size() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_conforms_with_a_directory_for_journals() {
-    conforms(MemoryStorage::builder().with_journal_dir(std::env::temp_dir())).await;
+async fn it_conforms_when_it_keeps_records() {
+    conforms(MemoryStorage::builder().with_records()).await;
+    conforms(MemoryStorage::builder().with_records().with_capabilities(|can| {
+        can.writes = Writes::InOrder;
+    }))
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

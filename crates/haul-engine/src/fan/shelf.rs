@@ -8,11 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use haul_storage::{Block, BlockStream, Range};
+use haul_storage::{Block, BlockStream, Range, RangeSet};
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::seats::SeatSet;
-use crate::ranges::RangeSet;
 
 /// Somebody who begins so little further on than where a read under way stands goes with it;
 /// further on a second read is begun, and the first one ends there.

@@ -1,11 +1,10 @@
 //! Large files: by ranges, several at once, with a part file and a journal.
 
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use haul_storage::{Error, ErrorKind, Medium, Result, UNKNOWN_SIZE, WriteAt, Writes};
+use haul_storage::{Error, ErrorKind, Medium, RangeSet, Result, UNKNOWN_SIZE, Writes};
 use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
 
@@ -18,9 +17,7 @@ use super::open::{Opened, journal_from, open};
 use super::outcome::{Moved, current};
 use crate::context::Context;
 use crate::digest::{Digest, FileHasher};
-use crate::journal::Journal;
 use crate::plan::Item;
-use crate::ranges::RangeSet;
 
 /// How long an interrupted copy waits for its disk.
 const DURABLE_WITHIN: Duration = Duration::from_secs(5);
@@ -39,7 +36,6 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
     // What the link is like is known since it was opened, and how long ranges are depends on it.
     context.flow.tick();
     let writer = Arc::clone(&opened.writer);
-    let journal_path = opened.journal_path.clone();
     let resumed_bytes = opened.written.total();
     context.tally.resumed(resumed_bytes);
     let counted = Arc::new(AtomicU64::new(resumed_bytes));
@@ -54,40 +50,22 @@ pub async fn move_large(context: &Context, item: &Item) -> Result<Moved> {
         }
         Err(error) => {
             context.tally.forget(counted.load(Ordering::Relaxed));
-            let keep = journal_path.is_some() && !spoilt(&error);
+            let keep = writer.held().is_recorded() && !spoilt(&error);
             if keep && item.job.job.destination.capabilities().medium == Medium::Disk {
-                make_durable(context, &*writer, journal_path.clone()).await;
+                // What is durable is resumed also after the disk was unmounted or the machine restarted. A disk
+                // that takes too long is not waited for, and a failure is ignored: then it is not resumed.
+                drop(timeout(DURABLE_WITHIN, writer.sync()).await);
             }
             // The first error is the one to report; what cannot be removed the next run finds.
             drop(writer.abort(keep).await);
-            if !keep {
-                remove_journal(context, journal_path).await.ok();
-            }
             Err(error)
         }
-    }
-}
-
-/// Makes what a part file holds durable and says so in its journal, so that it is continued also after
-/// the disk was unmounted or the machine restarted. A disk that takes too long is not waited for, and a
-/// failure is ignored: then what is there does not count after that.
-async fn make_durable(context: &Context, writer: &dyn WriteAt, journal: Option<PathBuf>) {
-    let Some(journal) = journal else { return };
-    if let Ok(Ok(())) = timeout(DURABLE_WITHIN, writer.sync()).await {
-        drop(context.pool.run(move || Journal::mark_synced(&journal)).await);
     }
 }
 
 /// Whether an error means that what is in the part file must not be continued.
 fn spoilt(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Changed | ErrorKind::Corrupt | ErrorKind::InvalidInput)
-}
-
-async fn remove_journal(context: &Context, path: Option<PathBuf>) -> std::io::Result<()> {
-    match path {
-        Some(path) => context.pool.run(move || Journal::remove_at(&path)).await,
-        None => Ok(()),
-    }
 }
 
 async fn move_opened(
@@ -98,13 +76,12 @@ async fn move_opened(
     slot: SemaphorePermit<'_>,
 ) -> Result<Option<Digest>> {
     let (mode, resumed_bytes) = (mode(context, item, &opened), opened.written.total());
-    let Opened { reader, writer, identity, written, journal, journal_path } = opened;
+    let Opened { reader, writer, identity, written } = opened;
     let ends = Ends {
         reader,
         reads: mode.reads,
         writer,
         hasher: mode.digest.map(|kind| FileHasher::new(kind, context.pool.clone())),
-        journal: journal.map(|journal| Arc::new(Mutex::new(journal))),
         source_name: item.job.source_name(&item.source.path),
         destination_name: item.job.destination_name(&item.destination),
     };
@@ -122,15 +99,11 @@ async fn move_opened(
     if context.cancel.is_cancelled() {
         return Err(Error::new(ErrorKind::Interrupted, "copy"));
     }
-    let Ends { reader, writer, hasher, destination_name, .. } = driver.ends();
+    let Ends { reader, writer, hasher, .. } = driver.ends();
     let bytes = counted.load(Ordering::Relaxed);
     listed::check(item, bytes)?;
     let whole = Whole { reader: &**reader, writer: &**writer, bytes, resumed_bytes };
-    let digest = finish(context, item, &whole, hasher.as_ref()).await?;
-    remove_journal(context, journal_path)
-        .await
-        .map_err(|error| Error::from_io("remove the journal", error).at(destination_name))?;
-    Ok(digest)
+    finish(context, item, &whole, hasher.as_ref()).await
 }
 
 fn mode(context: &Context, item: &Item, opened: &Opened) -> Mode {
@@ -151,7 +124,7 @@ fn mode(context: &Context, item: &Item, opened: &Opened) -> Mode {
             && settings.bandwidth_limit.is_none()
             && destination.server_copy
             && source.medium == destination.medium,
-        journal: opened.journal.is_some(),
+        journal: opened.writer.held().is_recorded(),
         keeps_permits: !context.flow.has_links() && opened.identity.size < journal_from(context),
         retries: (settings.retries, settings.retry_pause),
     }
@@ -161,7 +134,13 @@ fn mode(context: &Context, item: &Item, opened: &Opened) -> Mode {
 async fn rehash(driver: &Driver<'_>, context: &Context, written: &RangeSet) -> Result<()> {
     let Ends { writer, hasher, destination_name, .. } = driver.ends();
     let Some(hasher) = hasher.as_ref().filter(|_| !written.is_empty()) else { return Ok(()) };
-    let part = writer.reopen(false).await?;
+    let part = match writer.reopen(false).await {
+        Ok(part) => part,
+        Err(error) => {
+            driver.stop(None);
+            return Err(error);
+        }
+    };
     for range in written.iter() {
         let feed = digest_range(context, &*part, hasher, range);
         let Some(fed) = driver.unless_stopped(feed).await else { return Ok(()) };

@@ -2,7 +2,6 @@
 //! it is whole, the failure is said, and a rerun makes it good.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,10 +23,10 @@ fn source() -> Arc<MemoryStorage> {
     source
 }
 
-fn destination(journals: &Path, server_copy: bool) -> Arc<MemoryStorage> {
+fn destination(server_copy: bool) -> Arc<MemoryStorage> {
     MemoryStorage::builder()
         .with_capabilities(|can| can.server_copy = server_copy)
-        .with_journal_dir(journals)
+        .with_records()
         .build()
 }
 
@@ -54,8 +53,7 @@ async fn at_every_operation(of_source: bool, server_copy: bool, settings: Settin
     loop {
         nth += 1;
         let when = format!("operation {nth}, of source {of_source}, server copy {server_copy}");
-        let journals = tempfile::tempdir().unwrap();
-        let (source, destination) = (source(), destination(journals.path(), server_copy));
+        let (source, destination) = (source(), destination(server_copy));
         let faulty = if of_source { &source } else { &destination };
         faulty.faults().on_any().nth(nth).fail(ErrorKind::Io);
         let broken = run(job(&source, &destination), settings.clone()).await;
@@ -106,8 +104,7 @@ async fn an_error_at_any_operation_with_digest_and_verify_leaves_only_whole_file
 #[tokio::test]
 async fn a_bit_that_flips_on_the_way_to_the_medium_is_found_by_verify() {
     use haul_storage::memory::Operation;
-    let journals = tempfile::tempdir().unwrap();
-    let (source, destination) = (source(), destination(journals.path(), false));
+    let (source, destination) = (source(), destination(false));
     destination.faults().on(Operation::Read).path("a/large").nth(2).corrupt(17);
     let settings = Settings { digest: Some(DigestKind::Blake3), verify: true, ..settings() };
     let outcome = run(job(&source, &destination), settings).await;

@@ -111,11 +111,10 @@ async fn a_wrong_file_that_is_to_be_left_alone_is_an_error() {
 #[tokio::test]
 async fn wrong_bytes_of_an_earlier_run_are_not_continued_for_ever() {
     for (kind, damaged) in KINDS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
-        let journals = tempfile::tempdir().unwrap();
         let from = source(40 << 20);
         let to = MemoryStorage::builder()
             .with_capabilities(|can| can.server_copy = false)
-            .with_journal_dir(journals.path())
+            .with_records()
             .build();
         let right = digest(kind, &from);
         from.faults().on(Operation::Read).from(60).fail(haul_storage::ErrorKind::NotFound);

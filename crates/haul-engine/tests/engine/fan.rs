@@ -279,19 +279,18 @@ async fn a_rerun_sends_only_what_is_missing() {
 async fn a_host_that_failed_in_the_middle_of_a_file_continues_it_in_the_next_run() {
     let source = MemoryStorage::new();
     source.add_pattern_file("big", 32 * MIB, 1);
-    let journals: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
-    let build = |host: usize, before: Option<&Arc<MemoryStorage>>| {
-        let builder = MemoryStorage::builder().with_journal_dir(journals[host].path());
+    let build = |before: Option<&Arc<MemoryStorage>>| {
+        let builder = MemoryStorage::builder().with_records();
         match before {
             Some(before) => builder.sharing(before).build(),
             None => builder.build(),
         }
     };
-    let hosts = [build(0, None), build(1, None)];
+    let hosts = [build(None), build(None)];
     hosts[1].faults().on(Operation::Write).from(60).fail(ErrorKind::NoSpace);
     let first = fan(&source, &hosts, settings(64 * MIB)).await;
     assert!(first.end(0).is_done() && !first.end(1).is_done());
-    let hosts = [build(0, Some(&hosts[0])), build(1, Some(&hosts[1]))];
+    let hosts = [build(Some(&hosts[0])), build(Some(&hosts[1]))];
     let second = fan(&source, &hosts, settings(64 * MIB)).await;
     second.assert_clean();
     assert!(hosts[1].is_pattern("to/big", 32 * MIB, 1));

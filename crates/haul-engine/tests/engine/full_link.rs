@@ -116,14 +116,10 @@ async fn many_small_files_share_the_round_trips() {
 /// it was more than the window, and nothing came to fill the record. The same with the memory.
 #[tokio::test(start_paused = true)]
 async fn an_upload_with_a_journal_gets_through_a_window_of_one_range() {
-    let journals = tempfile::tempdir().unwrap();
     let memories = [Settings::default().memory, 8 << 20];
     let chunks = [7424, 7680, 7936, 8192];
     for (memory, kib) in memories.iter().flat_map(|memory| chunks.map(|kib| (*memory, kib))) {
-        let far = MemoryStorage::builder()
-            .with_link(link(10, 1000))
-            .with_journal_dir(journals.path())
-            .build();
+        let far = MemoryStorage::builder().with_link(link(10, 1000)).with_records().build();
         let near =
             MemoryStorage::builder().with_capabilities(|can| can.server_copy = false).build();
         near.add_pattern_file("f", 64 << 20, 1);

@@ -295,8 +295,12 @@ async fn a_server_that_refuses_to_begin_in_the_middle_is_read_from_the_beginning
     assert!(!storage.capabilities().ranged_reads && !storage.capabilities().resume);
     // A part file is not continued there, and none is spoilt.
     server.put("/up/.g.haul-part", b"half");
-    let options = CreateOptions { resume: true, size: Some(3), sparse: false };
-    assert!(!storage.create(&path("g"), &options).await.unwrap().resumed());
+    let options = CreateOptions { resume: true, size: Some(3), sparse: false, source: None };
+    let writer = storage.create(&path("g"), &options).await.unwrap();
+    assert_eq!(
+        writer.write_at(1, Block::from(Bytes::from_static(b"x"))).await.unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
 }
 
 #[tokio::test]

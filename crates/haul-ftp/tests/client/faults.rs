@@ -416,9 +416,8 @@ async fn an_upload_that_breaks_is_continued_at_what_the_server_has() {
         "{error}"
     );
     drop(writer);
-    let options = CreateOptions { resume: true, size: None, sparse: true };
+    let options = CreateOptions { resume: true, size: None, sparse: true, source: None };
     let writer = storage.create(&path("f"), &options).await.unwrap();
-    assert!(writer.resumed());
     let there = writer.reopen(false).await.unwrap().identity().size;
     assert_eq!(there, 1_234_567);
     write(&*writer, &expected, there as usize).await.unwrap();

@@ -21,8 +21,8 @@ use haul_http::parse::Url;
 use haul_http::server::DavServer;
 use haul_net::Nobody;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, ErrorKind, Location, Metadata, RelPath, Retry, Storage,
-    StorageExt, Writes, conformance,
+    Block, CommitOptions, CreateOptions, ErrorKind, Held, Identity, Location, Metadata, Range,
+    RangeSet, RelPath, Retry, SourceVersion, Storage, StorageExt, Timestamp, Writes, conformance,
 };
 use servers::Server;
 use tempfile::TempDir;
@@ -125,7 +125,7 @@ async fn a_file_is_removed_over_the_only_lane_while_it_is_read() {
     let big = vec![7; 4 << 20].into();
     storage.write_whole(&path("file"), big, &replacing()).await.unwrap();
     let file = storage.open(&path("file")).await.unwrap();
-    let mut blocks = file.read_at(haul_storage::Range::new(0, 4 << 20));
+    let mut blocks = file.read_at(Range::new(0, 4 << 20));
     blocks.next().await.unwrap().unwrap();
     let name = path("file");
     let removed = storage.remove(&name);
@@ -248,19 +248,24 @@ async fn an_upload_to_apache_is_continued_by_another_run() {
     let block =
         |from: usize, to: usize| Block::from(bytes::Bytes::copy_from_slice(&bytes[from..to]));
     let first = storage(&server.url, &journals).await;
-    let options = CreateOptions { resume: true, size: Some(3_000_000), sparse: false };
+    let modified = Some(Timestamp { seconds: 7, nanos: 9 });
+    let identity = Identity { size: 3_000_000, modified, ..Identity::default() };
+    let source = Some(SourceVersion { name: "source".to_owned(), identity });
+    let options = CreateOptions { resume: true, size: Some(3_000_000), sparse: false, source };
     let writer = first.create(&path("file"), &options).await.unwrap();
-    assert!(!writer.resumed());
-    let place = writer.journal_path().unwrap().to_owned();
+    assert_eq!(*writer.held(), Held::Ranges(RangeSet::new()));
     writer.write_at(2_000_000, block(2_000_000, 3_000_000)).await.unwrap();
+    let mut written = RangeSet::new();
+    written.insert(Range::between(2_000_000, 3_000_000));
+    writer.record(written.clone()).await.unwrap();
     drop((writer, first));
     let second = storage(&server.url, &journals).await;
     let writer = second.create(&path("file"), &options).await.unwrap();
-    assert!(writer.resumed());
-    assert_eq!(writer.journal_path(), Some(&*place));
+    assert_eq!(*writer.held(), Held::Ranges(written));
     writer.write_at(0, block(0, 2_000_000)).await.unwrap();
     writer.commit(3_000_000, &replacing()).await.unwrap();
     assert_eq!(second.read_whole(&path("file"), 4_000_000).await.unwrap().bytes, bytes);
+    assert_eq!(std::fs::read_dir(journals.path()).unwrap().count(), 0, "the journal is removed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

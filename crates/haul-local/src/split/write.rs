@@ -6,14 +6,16 @@
 //! and then the folder its own. A run killed between the two finds parts that have their names
 //! already, and takes them back into work.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use haul_storage::journal::PartJournal;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Error, ErrorKind, Lock, Range, ReadAt, RelPath, Result,
-    StorageExt as _, WriteAt, journal_name, part_name,
+    Block, CommitOptions, CreateOptions, Error, ErrorKind, Held, Lock, Range, RangeSet, ReadAt,
+    RelPath, Result, StorageExt as _, WriteAt, Writes, journal_name, part_name,
 };
 use tokio::sync::Mutex;
 
@@ -21,6 +23,7 @@ use super::layout::{cut, number_of, part_path};
 use super::place::{beside, remove_if_there};
 use super::read::SplitReader;
 use super::{Rule, Shared};
+use crate::storage::LocalStorage;
 
 /// How many parts are held open; each is a file descriptor.
 const OPEN_PARTS: usize = 64;
@@ -38,8 +41,7 @@ pub(super) struct SplitWriter {
     /// `.NAME.haul-part/LENGTH`
     folder: RelPath,
     options: CreateOptions,
-    resumed: bool,
-    journal: Option<PathBuf>,
+    journal: PartJournal,
     state: Mutex<State>,
 }
 
@@ -64,11 +66,16 @@ impl SplitWriter {
         let outer = beside(path, &part_name(path.name()))?;
         let lock = shared.part_folder(path, &outer).await?;
         let folder = beside_below(&outer, &rule.part.to_string())?;
-        let kept = options.resume && shared.inner.find(&folder).await?.is_some();
-        let mut count = 0;
-        if kept {
-            count = shared.take_back(&folder).await?;
-        } else {
+        let found = match options.resume && shared.inner.find(&folder).await?.is_some() {
+            true => Some(shared.take_back(&folder, rule.part).await?),
+            false => None,
+        };
+        let length = found.map(|(_, length)| length);
+        let journal = shared.journal_path(path);
+        let journal = PartJournal::look(journal, options, length, Writes::AnyOrder).await?;
+        let mut count = found.map_or(0, |(count, _)| count);
+        if !journal.resumes() {
+            count = 0;
             let journal = beside(path, &journal_name(path.name()))?;
             remove_if_there(&shared, &journal).await?;
             for entry in shared.inner.list_sorted(&outer).await? {
@@ -76,25 +83,18 @@ impl SplitWriter {
             }
             shared.inner.create_dir(&folder).await?;
         }
-        let mut writer = Self {
+        let writer = Self {
             shared,
             rule,
             path: path.clone(),
             outer,
             folder,
             options: options.clone(),
-            resumed: kept,
-            journal: None,
+            journal,
             state: Mutex::new(State { count, lock, ..State::default() }),
         };
-        let first = writer.part(0).await?;
-        // The first part's journal would be two folders further down than the file's.
-        let own = first.journal_path();
-        // Through a descriptor, because the path is too long: such a file has no journal.
-        let own = own.filter(|own| !own.starts_with("/proc/self/fd"));
-        let above = own.and_then(|own| own.ancestors().nth(3));
-        let name = journal_name(path.name());
-        writer.journal = above.map(|above| above.join(os_name(&name)));
+        writer.part(0).await?;
+        writer.journal.start(&writer).await?;
         Ok(writer)
     }
 
@@ -120,8 +120,9 @@ impl SplitWriter {
         }
         let start = number * self.rule.part;
         let size = self.options.size.map(|size| size.saturating_sub(start).min(self.rule.part));
-        // What must not be continued was removed with its folder.
-        let options = CreateOptions { resume: true, size, sparse: self.options.sparse };
+        // What must not be continued was removed with its folder; the journal is that of the whole file.
+        let options =
+            CreateOptions { source: None, resume: true, size, sparse: self.options.sparse };
         let part = self.shared.inner.create(&part_path(&self.folder, number), &options).await?;
         state.open.insert(number, Arc::clone(&part));
         state.count = state.count.max(number + 1);
@@ -162,20 +163,33 @@ impl Shared {
         Err(Error::new(ErrorKind::Busy, "create").at(self.inner.location().display(path)))
     }
 
-    /// Gives parts that had their name already that of a part file, and says how many parts there
-    /// are.
-    async fn take_back(&self, folder: &RelPath) -> Result<u64> {
-        let mut count = 0;
+    /// The journal of a file is beside it; `None` where the storage below keeps no such files.
+    fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
+        let inner: &dyn Any = &*self.inner;
+        inner.downcast_ref::<LocalStorage>()?.journal_path(path)
+    }
+
+    /// Gives parts that had their name already that of a part file. Returns how many parts there are, and how
+    /// long the file is with them.
+    async fn take_back(&self, folder: &RelPath, part: u64) -> Result<(u64, u64)> {
+        let (mut count, mut length) = (0, 0);
         for entry in self.inner.list_sorted(folder).await? {
             let name = entry.path.name();
-            if let Some(number) = number_of(name) {
-                self.inner.rename(&entry.path, &beside(&entry.path, &part_name(name))?).await?;
-                count = count.max(number + 1);
-            } else if let Some(number) = unfinished_number(name) {
-                count = count.max(number + 1);
+            let number = match number_of(name) {
+                Some(number) => {
+                    self.inner.rename(&entry.path, &beside(&entry.path, &part_name(name))?).await?;
+                    number
+                }
+                None => match unfinished_number(name) {
+                    Some(number) => number,
+                    None => continue,
+                },
+            };
+            if number >= count {
+                (count, length) = (number + 1, number * part + entry.size);
             }
         }
-        Ok(count)
+        Ok((count, length))
     }
 
     /// A part folder of a run that split, where now a part file has to be.
@@ -203,18 +217,14 @@ fn beside_below(folder: &RelPath, name: &str) -> Result<RelPath> {
     })
 }
 
-fn os_name(bytes: &[u8]) -> &std::ffi::OsStr {
-    std::os::unix::ffi::OsStrExt::from_bytes(bytes)
-}
-
 #[async_trait]
 impl WriteAt for SplitWriter {
-    fn resumed(&self) -> bool {
-        self.resumed
+    fn held(&self) -> &Held {
+        self.journal.held()
     }
 
-    fn journal_path(&self) -> Option<&Path> {
-        self.journal.as_deref()
+    async fn record(&self, ranges: RangeSet) -> Result<()> {
+        self.journal.record(ranges).await
     }
 
     async fn write_at(&self, offset: u64, mut block: Block) -> Result<()> {
@@ -232,11 +242,14 @@ impl WriteAt for SplitWriter {
     }
 
     async fn sync(&self) -> Result<()> {
-        let count = self.state.lock().await.count;
-        for number in 0..count {
-            self.part(number).await?.sync().await?;
-        }
-        Ok(())
+        let sync = async {
+            let count = self.state.lock().await.count;
+            for number in 0..count {
+                self.part(number).await?.sync().await?;
+            }
+            Ok(())
+        };
+        self.journal.synced(sync).await
     }
 
     async fn reopen(&self, uncached: bool) -> Result<Arc<dyn ReadAt>> {
@@ -285,7 +298,7 @@ impl WriteAt for SplitWriter {
         state.ended = true;
         remove_if_there(&self.shared, &self.outer).await?;
         state.lock = None;
-        Ok(())
+        self.journal.remove().await
     }
 
     async fn abort(&self, keep: bool) -> Result<()> {
@@ -298,6 +311,7 @@ impl WriteAt for SplitWriter {
         }
         if !keep {
             remove_if_there(&self.shared, &self.outer).await?;
+            self.journal.remove().await?;
         }
         state.lock = None;
         Ok(())
@@ -327,12 +341,12 @@ pub(super) struct PlainWriter {
 
 #[async_trait]
 impl WriteAt for PlainWriter {
-    fn resumed(&self) -> bool {
-        self.inner.resumed()
+    fn held(&self) -> &Held {
+        self.inner.held()
     }
 
-    fn journal_path(&self) -> Option<&Path> {
-        self.inner.journal_path()
+    async fn record(&self, ranges: RangeSet) -> Result<()> {
+        self.inner.record(ranges).await
     }
 
     async fn write_at(&self, offset: u64, block: Block) -> Result<()> {

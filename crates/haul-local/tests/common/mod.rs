@@ -16,7 +16,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use haul_local::{LocalOptions, LocalStorage};
-use haul_storage::{Block, CommitOptions, Metadata, Range, ReadAt, RelPath, Result, Storage};
+use haul_storage::{
+    Block, CommitOptions, Identity, Metadata, Range, RangeSet, ReadAt, RelPath, Result,
+    SourceVersion, Storage, Timestamp,
+};
 
 pub fn path(text: impl AsRef<[u8]>) -> RelPath {
     RelPath::parse(text).unwrap()
@@ -130,4 +133,18 @@ impl Drop for Mounted {
 
 fn run(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
+}
+
+/// A source of `size` bytes.
+pub fn source(size: u64) -> SourceVersion {
+    let modified = Some(Timestamp { seconds: 7, nanos: 9 });
+    let identity = Identity { size, modified, ..Identity::default() };
+    SourceVersion { name: "source".to_owned(), identity }
+}
+
+/// A set of one range.
+pub fn ranges(start: u64, end: u64) -> RangeSet {
+    let mut ranges = RangeSet::new();
+    ranges.insert(Range::between(start, end));
+    ranges
 }

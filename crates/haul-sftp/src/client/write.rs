@@ -1,6 +1,5 @@
 //! A file that is written over any lane, as a part file beside its final name.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,9 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::join_all;
+use haul_storage::journal::PartJournal;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
-    WriteAt, Writes,
+    Block, CommitOptions, CreateOptions, Error, ErrorKind, Held, Range, RangeSet, ReadAt, RelPath,
+    Result, Retry, WriteAt, Writes,
 };
 
 use super::attributes;
@@ -41,9 +41,8 @@ pub(super) struct SftpUpload {
     path: RelPath,
     part: RelPath,
     part_on_server: Bytes,
-    journal: Option<PathBuf>,
+    journal: PartJournal,
     handles: Arc<Handles>,
-    resumed: bool,
     /// The server takes bytes from the first to the last only, on one handle.
     in_order: bool,
     /// Where the last byte that was written ends.
@@ -67,8 +66,13 @@ impl SftpUpload {
         let quirks = &inner.host.quirks;
         // What was begun with one handle cannot be read to be continued.
         let can_resume = quirks.writes() != Some(Writes::InOrder) && !quirks.are_handles_few();
-        let resumed = options.resume && can_resume && is_file(inner, &part_on_server).await?;
-        if resumed {
+        let found = match options.resume && can_resume {
+            true => file_length(inner, &part_on_server).await?,
+            false => None,
+        };
+        let place = inner.journal_path(path);
+        let mut journal = PartJournal::look(place, options, found, Writes::AnyOrder).await?;
+        if journal.resumes() {
             // Opens it, too: nothing is made, and a link is refused.
             handles.open_ahead(Duration::ZERO);
             handles.any(0).await?;
@@ -106,19 +110,23 @@ impl SftpUpload {
             handles.keep(lane);
         }
         let in_order = quirks.writes() == Some(Writes::InOrder);
-        Ok(Self {
+        if in_order {
+            // A part file without a journal is not continued.
+            journal = PartJournal::default();
+        }
+        let upload = Self {
             inner: Arc::clone(inner),
             path: path.clone(),
             part,
             part_on_server,
-            // A part file without a journal is not continued.
-            journal: inner.journal_path(path).filter(|_| !in_order),
+            journal,
             handles,
-            resumed,
             in_order,
             end: AtomicU64::new(0),
             only_copy: AtomicBool::new(false),
-        })
+        };
+        upload.journal.start(&upload).await?;
+        Ok(upload)
     }
 
     /// A lane for so many bytes, and the handle on it.
@@ -154,139 +162,19 @@ impl SftpUpload {
         }
     }
 
-    /// What is to be set before the file gets its name. The length is among it only where the file
-    /// is too long, because some servers empty a file whose length is set (paramiko's); what is too
-    /// short gets its last zero.
-    async fn finish(
-        &self,
-        (session, handle): (&Session, &Handle),
-        size: u64,
-        options: &CommitOptions,
-    ) -> Result<Attrs> {
-        let mut attrs = attributes::of_new_file(&self.inner, &options.metadata);
-        if !self.resumed && self.end.load(Ordering::Relaxed) == size {
-            return Ok(attrs);
-        }
-        let there = session.request(&Request::Fstat(handle.clone())).answer().await?;
-        let there = error::attrs("access", there).map_err(|error| self.at(error))?.size;
-        let written = self.end.load(Ordering::Relaxed);
-        match there {
-            Some(there) if there < written => {
-                let cause = format!("it has {there} bytes, and {written} were written");
-                let lost = Error::new(ErrorKind::Changed, "access").because(cause);
-                return Err(self.at(lost.with_retry(Retry::FromStart)));
-            }
-            Some(there) if there == size => {}
-            Some(there) if there < size && !self.in_order => {
-                zero_at(session, handle, size - 1).await.map_err(|error| self.at(error))?;
-            }
-            _ => attrs.size = Some(size),
-        }
-        Ok(attrs)
-    }
-}
-
-#[async_trait]
-impl WriteAt for SftpUpload {
-    fn resumed(&self) -> bool {
-        self.resumed
-    }
-
-    fn journal_path(&self) -> Option<&Path> {
-        self.journal.as_deref()
-    }
-
-    async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
-        let end = offset + block.len() as u64;
-        let written = self.end.load(Ordering::Relaxed);
-        if self.in_order && offset != written {
-            let cause = format!("a write at {offset} instead of {written}");
-            return Err(self.at(Error::new(ErrorKind::InvalidInput, "write").because(cause)));
-        }
-        let (room, handle) = self.lane(block.len() as u64).await?;
-        let session = Arc::clone(&room);
-        let most = session.server().await?.write as usize;
-        let mut answers = Vec::new();
-        let (mut at, mut rest) = (offset, block);
-        while !rest.is_empty() {
-            let after = rest.split_off(most);
-            let length = rest.len() as u64;
-            let request = Request::Write { handle: handle.clone(), offset: at, data: rest };
-            answers.push(session.request(&request));
-            at += length;
-            rest = after;
-        }
-        drop(room);
-        for pending in answers {
-            if let Err(error) = error::done("write", pending.answer().await?) {
-                return Err(self.at(self.inner.explain_full(error, &self.path).await));
-            }
-        }
-        self.end.fetch_max(end, Ordering::Relaxed);
-        Ok(())
-    }
-
-    async fn copy_from(&self, source: &dyn ReadAt, range: Range) -> Result<bool> {
-        let source: &dyn std::any::Any = source;
-        let Some(source) = source.downcast_ref::<SftpFile>() else { return Ok(false) };
-        if self.in_order
-            || self.inner.host.quirks.are_handles_few()
-            || !source.is_on(&self.inner)
-            || !self.inner.has(name::COPY_DATA)
-            || range.is_empty()
-        {
-            return Ok(false);
-        }
-        let session = self.inner.host.session().await?;
-        let [from, to] =
-            match [source.handles().on(&session).await, self.handles.on(&session).await] {
-                [Ok(from), Ok(to)] => [from, to],
-                // One of them may be open elsewhere; there the bytes can be read and written.
-                [Err(error), _] | [_, Err(error)] if may_be_too_many(&error) => return Ok(false),
-                [Err(error), _] | [_, Err(error)] => return Err(error),
-            };
-        let request = Request::Extended(Extended::CopyData {
-            from,
-            from_offset: range.start(),
-            length: range.len(),
-            to,
-            to_offset: range.start(),
-        });
-        match error::done("copy", session.request(&request).answer().await?) {
-            Ok(()) => {
-                self.end.fetch_max(range.end(), Ordering::Relaxed);
-                Ok(true)
-            }
-            // Reading and writing may work, and tells otherwise what is wrong.
-            Err(error) if may_be_too_many(&error) => Ok(false),
-            Err(error) => Err(self.at(error)),
-        }
-    }
-
-    async fn sync(&self) -> Result<()> {
-        if !self.inner.has(name::FSYNC) {
+    async fn remove_part(&self) -> Result<()> {
+        if self.only_copy.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let (session, handle) = self.lane(0).await?;
-        sync(&session, &handle).await.map_err(|error| self.at(error))
-    }
-
-    async fn reopen(&self, _uncached: bool) -> Result<Arc<dyn ReadAt>> {
-        let quirks = &self.inner.host.quirks;
-        if quirks.are_handles_few() {
-            self.close_all().await?;
-        }
-        match SftpFile::open_changing(&self.inner, &self.part).await {
-            Err(error) if may_be_too_many(&error) && self.handles.first().is_some() => {
-                // It is open for writing: what an earlier run left cannot be looked at meanwhile.
-                quirks.learn_one_handle_a_file();
-                Err(error.with_retry(Retry::FromStart))
-            }
-            opened => Ok(Arc::new(opened?)),
+        let answer = self.inner.host.tell(&Request::Remove(self.part_on_server.clone())).await?;
+        match answer {
+            Response::Status { status: Status::NoSuchFile, .. } => Ok(()),
+            other => error::done("remove", other).map_err(|error| self.at(error)),
         }
     }
 
-    async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
+    /// Gives the file its name.
+    async fn place(&self, size: u64, options: &CommitOptions) -> Result<()> {
         let (session, handle) = self.lane(0).await?;
         let mut attrs = self.finish((&session, &handle), size, options).await?;
         attributes::lend(&self.inner, &session, &handle, &mut attrs)
@@ -363,6 +251,144 @@ impl WriteAt for SftpUpload {
         named
     }
 
+    /// What is to be set before the file gets its name. The length is among it only where the file
+    /// is too long, because some servers empty a file whose length is set (paramiko's); what is too
+    /// short gets its last zero.
+    async fn finish(
+        &self,
+        (session, handle): (&Session, &Handle),
+        size: u64,
+        options: &CommitOptions,
+    ) -> Result<Attrs> {
+        let mut attrs = attributes::of_new_file(&self.inner, &options.metadata);
+        if !self.journal.resumes() && self.end.load(Ordering::Relaxed) == size {
+            return Ok(attrs);
+        }
+        let there = session.request(&Request::Fstat(handle.clone())).answer().await?;
+        let there = error::attrs("access", there).map_err(|error| self.at(error))?.size;
+        let written = self.end.load(Ordering::Relaxed);
+        match there {
+            Some(there) if there < written => {
+                let cause = format!("it has {there} bytes, and {written} were written");
+                let lost = Error::new(ErrorKind::Changed, "access").because(cause);
+                return Err(self.at(lost.with_retry(Retry::FromStart)));
+            }
+            Some(there) if there == size => {}
+            Some(there) if there < size && !self.in_order => {
+                zero_at(session, handle, size - 1).await.map_err(|error| self.at(error))?;
+            }
+            _ => attrs.size = Some(size),
+        }
+        Ok(attrs)
+    }
+}
+
+#[async_trait]
+impl WriteAt for SftpUpload {
+    fn held(&self) -> &Held {
+        self.journal.held()
+    }
+
+    async fn record(&self, ranges: RangeSet) -> Result<()> {
+        self.journal.record(ranges).await
+    }
+
+    async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
+        let end = offset + block.len() as u64;
+        let written = self.end.load(Ordering::Relaxed);
+        if self.in_order && offset != written {
+            let cause = format!("a write at {offset} instead of {written}");
+            return Err(self.at(Error::new(ErrorKind::InvalidInput, "write").because(cause)));
+        }
+        let (room, handle) = self.lane(block.len() as u64).await?;
+        let session = Arc::clone(&room);
+        let most = session.server().await?.write as usize;
+        let mut answers = Vec::new();
+        let (mut at, mut rest) = (offset, block);
+        while !rest.is_empty() {
+            let after = rest.split_off(most);
+            let length = rest.len() as u64;
+            let request = Request::Write { handle: handle.clone(), offset: at, data: rest };
+            answers.push(session.request(&request));
+            at += length;
+            rest = after;
+        }
+        drop(room);
+        for pending in answers {
+            if let Err(error) = error::done("write", pending.answer().await?) {
+                return Err(self.at(self.inner.explain_full(error, &self.path).await));
+            }
+        }
+        self.end.fetch_max(end, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn copy_from(&self, source: &dyn ReadAt, range: Range) -> Result<bool> {
+        let source: &dyn std::any::Any = source;
+        let Some(source) = source.downcast_ref::<SftpFile>() else { return Ok(false) };
+        if self.in_order
+            || self.inner.host.quirks.are_handles_few()
+            || !source.is_on(&self.inner)
+            || !self.inner.has(name::COPY_DATA)
+            || range.is_empty()
+        {
+            return Ok(false);
+        }
+        let session = self.inner.host.session().await?;
+        let [from, to] =
+            match [source.handles().on(&session).await, self.handles.on(&session).await] {
+                [Ok(from), Ok(to)] => [from, to],
+                // One of them may be open elsewhere; there the bytes can be read and written.
+                [Err(error), _] | [_, Err(error)] if may_be_too_many(&error) => return Ok(false),
+                [Err(error), _] | [_, Err(error)] => return Err(error),
+            };
+        let request = Request::Extended(Extended::CopyData {
+            from,
+            from_offset: range.start(),
+            length: range.len(),
+            to,
+            to_offset: range.start(),
+        });
+        match error::done("copy", session.request(&request).answer().await?) {
+            Ok(()) => {
+                self.end.fetch_max(range.end(), Ordering::Relaxed);
+                Ok(true)
+            }
+            // Reading and writing may work, and tells otherwise what is wrong.
+            Err(error) if may_be_too_many(&error) => Ok(false),
+            Err(error) => Err(self.at(error)),
+        }
+    }
+
+    async fn sync(&self) -> Result<()> {
+        if !self.inner.has(name::FSYNC) {
+            return Ok(());
+        }
+        let (session, handle) = self.lane(0).await?;
+        let synced = async { sync(&session, &handle).await.map_err(|error| self.at(error)) };
+        self.journal.synced(synced).await
+    }
+
+    async fn reopen(&self, _uncached: bool) -> Result<Arc<dyn ReadAt>> {
+        let quirks = &self.inner.host.quirks;
+        if quirks.are_handles_few() {
+            self.close_all().await?;
+        }
+        match SftpFile::open_changing(&self.inner, &self.part).await {
+            Err(error) if may_be_too_many(&error) && self.handles.first().is_some() => {
+                // It is open for writing: what an earlier run left cannot be looked at meanwhile.
+                quirks.learn_one_handle_a_file();
+                Err(error.with_retry(Retry::FromStart))
+            }
+            opened => Ok(Arc::new(opened?)),
+        }
+    }
+
+    async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
+        self.place(size, options).await?;
+        self.journal.remove().await
+    }
+
     async fn abort(&self, keep: bool) -> Result<()> {
         let open = self.handles.take_all();
         let closed = open.iter().map(|(session, handle)| async {
@@ -370,14 +396,11 @@ impl WriteAt for SftpUpload {
             drop(session.request(&Request::Close(handle.clone())).answer().await);
         });
         join_all(closed).await;
-        if keep || self.only_copy.load(Ordering::Relaxed) {
+        if keep {
             return Ok(());
         }
-        let answer = self.inner.host.tell(&Request::Remove(self.part_on_server.clone())).await?;
-        match answer {
-            Response::Status { status: Status::NoSuchFile, .. } => Ok(()),
-            other => error::done("remove", other).map_err(|error| self.at(error)),
-        }
+        let removed = self.remove_part().await;
+        removed.and(self.journal.remove().await)
     }
 }
 
@@ -478,7 +501,8 @@ fn is_lost(error: &Error) -> bool {
     error.kind() == ErrorKind::Unreachable
 }
 
-async fn is_file(inner: &Inner, path: &Bytes) -> Result<bool> {
+/// The length of what is at `path`; `None` if that is no file.
+async fn file_length(inner: &Inner, path: &Bytes) -> Result<Option<u64>> {
     let look = Request::Lstat(path.clone());
     let prefetched = inner.host.prefetched(&look).await;
     let found = match prefetched {
@@ -486,8 +510,10 @@ async fn is_file(inner: &Inner, path: &Bytes) -> Result<bool> {
         None => inner.host.ask(&look).await?,
     };
     match found {
-        Response::Attrs(attrs) => Ok(attrs.kind() == Some(FileKind::File)),
-        Response::Status { status: Status::NoSuchFile, .. } => Ok(false),
+        Response::Attrs(attrs) if attrs.kind() == Some(FileKind::File) => {
+            Ok(Some(attrs.size.unwrap_or_default()))
+        }
+        Response::Attrs(_) | Response::Status { status: Status::NoSuchFile, .. } => Ok(None),
         other => Err(inner.at_root(error::unexpected("access", other))),
     }
 }

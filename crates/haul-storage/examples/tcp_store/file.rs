@@ -1,14 +1,13 @@
 //! Reading a file, and writing one: content has a number on the server, with and without a name.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use haul_storage::{
-    Block, BlockStream, CommitOptions, Entry, EntryKind, Identity, Metadata, Range, ReadAt,
-    RelPath, Result, WriteAt,
+    Block, BlockStream, CommitOptions, Entry, EntryKind, Held, Identity, Metadata, Range, RangeSet,
+    ReadAt, RelPath, Result, WriteAt,
 };
 
 use crate::client::Client;
@@ -96,12 +95,12 @@ impl Upload {
 
 #[async_trait]
 impl WriteAt for Upload {
-    fn resumed(&self) -> bool {
-        false
+    fn held(&self) -> &Held {
+        &Held::Unrecorded
     }
 
-    fn journal_path(&self) -> Option<&Path> {
-        None
+    async fn record(&self, _: RangeSet) -> Result<()> {
+        Ok(())
     }
 
     async fn write_at(&self, mut offset: u64, mut block: Block) -> Result<()> {

@@ -11,7 +11,8 @@ use futures_util::StreamExt;
 use crate::memory::Pattern;
 use crate::{
     Block, Capabilities, CommitOptions, CreateOptions, Entry, Error, ErrorKind, Metadata, Range,
-    ReadAt, RelPath, RelPathError, Storage, StorageExt, WriteAt, Writes, is_part_name,
+    ReadAt, RelPath, RelPathError, SourceVersion, Storage, StorageExt, WriteAt, Writes,
+    is_part_name,
 };
 
 /// What a case says in the end.
@@ -137,11 +138,30 @@ impl Ground {
         Ok(self.storage.create(path, &CreateOptions::default()).await?)
     }
 
-    /// `create` with `resume`; waits a little while a former writer lets go.
+    /// `create` with `resume`, whatever the part file holds; waits a little while a former writer lets go.
     pub(super) async fn resume(&self, path: &RelPath) -> Outcome<Arc<dyn WriteAt>> {
-        let options = CreateOptions { resume: true, size: None, sparse: true };
+        let options = CreateOptions { resume: true, size: None, sparse: true, source: None };
+        self.resume_as(path, &options).await
+    }
+
+    /// The same for a part file that has to hold bytes of `source`.
+    pub(super) async fn resume_from(
+        &self,
+        path: &RelPath,
+        source: &SourceVersion,
+    ) -> Outcome<Arc<dyn WriteAt>> {
+        let size = Some(source.identity.size);
+        let source = Some(source.clone());
+        self.resume_as(path, &CreateOptions { resume: true, size, sparse: true, source }).await
+    }
+
+    async fn resume_as(
+        &self,
+        path: &RelPath,
+        options: &CreateOptions,
+    ) -> Outcome<Arc<dyn WriteAt>> {
         for _ in 0..50 {
-            match self.storage.create(path, &options).await {
+            match self.storage.create(path, options).await {
                 Err(error) if error.kind() == ErrorKind::Busy => {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }

@@ -188,7 +188,6 @@ cases! {
         writing_out_of_order_where_that_is_impossible_fails if |c| !any_order(c);
         several_files_are_written_at_once;
         a_big_file_comes_back;
-        a_journal_has_a_place_of_its_own;
         copying_from_a_reader_is_true_or_nothing if any_order;
     }
     resuming {
@@ -200,6 +199,11 @@ cases! {
         a_second_writer_is_busy if |c| c.resume && c.lock;
         a_finished_file_is_not_resumed;
         what_cannot_resume_does_not_claim_to if |c| !c.resume;
+        what_was_recorded_is_held_by_the_next_run if |c| c.resume;
+        what_a_killed_run_has_recorded_is_held if |c| c.resume;
+        nothing_is_held_of_another_source if |c| c.resume;
+        what_was_committed_is_no_longer_recorded if |c| c.resume;
+        records_of_several_files_do_not_mix if |c| c.resume;
     }
     reading {
         every_range_is_right if |c| c.ranged_reads;

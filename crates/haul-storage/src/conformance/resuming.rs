@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::ground::{Failure, Ground, Outcome, block, content, fresh, replacing, write};
-use crate::{CreateOptions, ErrorKind, RelPath, WriteAt};
+use crate::{
+    CreateOptions, ErrorKind, Held, Identity, Range, RangeSet, RelPath, SourceVersion, Timestamp,
+    WriteAt,
+};
 
 const SIZE: usize = 200_000;
 const HALF: usize = 100_000;
@@ -26,7 +29,6 @@ pub(super) async fn a_dropped_writer_leaves_its_part_file(ground: Ground) -> Out
 pub(super) async fn an_old_part_file_is_emptied_unless_resumed(ground: Ground) -> Outcome {
     let path = half_a_file(&ground, true).await?;
     let writer = ground.create(&path).await?;
-    ensure!(!writer.resumed(), "it claims to be resumed without being asked to");
     writer.write_at(SIZE as u64 - 1, block(&[1])).await?;
     writer.commit(SIZE as u64, &fresh()).await?;
     let mut expected = vec![0; SIZE];
@@ -36,8 +38,8 @@ pub(super) async fn an_old_part_file_is_emptied_unless_resumed(ground: Ground) -
 
 pub(super) async fn without_a_part_file_nothing_is_resumed(ground: Ground) -> Outcome {
     let path = ground.path("file")?;
-    let writer = ground.resume(&path).await?;
-    ensure!(!writer.resumed(), "there was nothing to resume");
+    let writer = ground.resume_from(&path, &source("a", 1000)).await?;
+    holds_nothing(&*writer)?;
     write(&*writer, &content(1000, 1), 1000).await?;
     writer.commit(1000, &fresh()).await?;
     ground.has(&path, &content(1000, 1)).await
@@ -47,8 +49,8 @@ pub(super) async fn a_part_file_that_was_given_up_is_not_resumed(ground: Ground)
     let path = half_a_file(&ground, false).await?;
     let names = ground.all_names(&ground.dir).await?;
     ensure!(names.is_empty(), "after giving up there is {names:?}");
-    let writer = ground.resume(&path).await?;
-    ensure!(!writer.resumed(), "what was given up is resumed");
+    let writer = ground.resume_from(&path, &source("a", SIZE as u64)).await?;
+    holds_nothing(&*writer)?;
     writer.abort(false).await?;
     Ok(())
 }
@@ -68,16 +70,16 @@ pub(super) async fn a_second_writer_is_busy(ground: Ground) -> Outcome {
     first.write_at(HALF as u64, block(&expected[HALF..])).await?;
     first.commit(SIZE as u64, &fresh()).await?;
     ground.has(&path, &expected).await?;
-    let third = ground.resume(&path).await?;
-    ensure!(!third.resumed(), "the name of a finished file has a part file");
+    let third = ground.resume_from(&path, &source("a", SIZE as u64)).await?;
+    holds_nothing(&*third)?;
     third.abort(false).await?;
     Ok(())
 }
 
 pub(super) async fn a_finished_file_is_not_resumed(ground: Ground) -> Outcome {
     let path = ground.put("file", b"finished").await?;
-    let writer = ground.resume(&path).await?;
-    ensure!(!writer.resumed(), "the finished file is taken for its part file");
+    let writer = ground.resume_from(&path, &source("a", 3)).await?;
+    holds_nothing(&*writer)?;
     write(&*writer, b"new", 10).await?;
     writer.commit(3, &replacing()).await?;
     ground.has(&path, b"new").await
@@ -85,12 +87,160 @@ pub(super) async fn a_finished_file_is_not_resumed(ground: Ground) -> Outcome {
 
 pub(super) async fn what_cannot_resume_does_not_claim_to(ground: Ground) -> Outcome {
     let path = half_a_file(&ground, true).await?;
-    let writer = ground.resume(&path).await?;
-    ensure!(!writer.resumed(), "it resumes without the capability");
+    let writer = ground.resume_from(&path, &source("a", 1000)).await?;
+    ensure_eq!(writer.held(), &Held::Unrecorded, "what it holds without the capability");
+    writer.record(ranges(0, 1)).await?;
     let expected = content(1000, 2);
     write(&*writer, &expected, 1000).await?;
     writer.commit(1000, &fresh()).await?;
     ground.has(&path, &expected).await
+}
+
+pub(super) async fn what_was_recorded_is_held_by_the_next_run(ground: Ground) -> Outcome {
+    let path = ground.path("file")?;
+    let Some(writer) = recorded_half(&ground, &path).await? else { return Ok(()) };
+    writer.abort(true).await?;
+    drop(writer);
+    let names = ground.names(&ground.dir).await?;
+    ensure!(names.is_empty(), "besides part files and journals there is {names:?}");
+    let writer = ground.resume_from(&path, &source("a", SIZE as u64)).await?;
+    let expected = Held::Ranges(ranges(0, HALF));
+    ensure_eq!(writer.held(), &expected, "what is held of what was recorded");
+    write_from(&ground, &*writer, &path, HALF).await
+}
+
+/// Simulates a killed run: what was in flight to a server that takes bytes in order may be missing.
+pub(super) async fn what_a_killed_run_has_recorded_is_held(ground: Ground) -> Outcome {
+    let path = ground.path("file")?;
+    let Some(writer) = recorded_half(&ground, &path).await? else { return Ok(()) };
+    drop(writer);
+    let writer = ground.resume_from(&path, &source("a", SIZE as u64)).await?;
+    let Held::Ranges(held) = writer.held() else {
+        return Err(Failure::new(format!("it holds {:?}", writer.held())));
+    };
+    let from = held.prefix();
+    let is_right = from == HALF as u64 || !ground.any_order() && from < HALF as u64;
+    ensure!(held.total() == from && is_right, "{HALF} bytes were recorded, and it holds {held:?}");
+    let from = usize::try_from(from).unwrap_or(HALF);
+    write_from(&ground, &*writer, &path, from).await
+}
+
+pub(super) async fn nothing_is_held_of_another_source(ground: Ground) -> Outcome {
+    let size = SIZE as u64;
+    let mut changed = source("a", size);
+    changed.identity.modified = Some(Timestamp { seconds: 8, nanos: 0 });
+    for other in [source("b", size), source("a", size + 1), changed] {
+        let path = ground.path("file")?;
+        let Some(writer) = recorded_half(&ground, &path).await? else { return Ok(()) };
+        writer.abort(true).await?;
+        drop(writer);
+        let writer = ground.resume_from(&path, &other).await?;
+        ensure!(
+            matches!(writer.held(), Held::StartedOver(_)),
+            "of another source it holds {:?}",
+            writer.held()
+        );
+        // Nothing of the old bytes shows through.
+        let mut expected = vec![0; SIZE];
+        expected[SIZE - 1] = 1;
+        if ground.any_order() {
+            writer.write_at(size - 1, block(&[1])).await?;
+        } else {
+            write(&*writer, &expected, SIZE).await?;
+        }
+        writer.commit(size, &fresh()).await?;
+        ground.has(&path, &expected).await?;
+        ground.storage.remove(&path).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn what_was_committed_is_no_longer_recorded(ground: Ground) -> Outcome {
+    let path = ground.path("file")?;
+    let Some(writer) = recorded_half(&ground, &path).await? else { return Ok(()) };
+    writer.commit(HALF as u64, &fresh()).await?;
+    let names = ground.all_names(&ground.dir).await?;
+    ensure_eq!(names, vec![path.name().to_vec()], "all names after it");
+    let writer = ground.resume_from(&path, &source("a", SIZE as u64)).await?;
+    holds_nothing(&*writer)?;
+    writer.abort(false).await?;
+    let names = ground.all_names(&ground.dir).await?;
+    ensure_eq!(names, vec![path.name().to_vec()], "all names after giving up another writer");
+    Ok(())
+}
+
+pub(super) async fn records_of_several_files_do_not_mix(ground: Ground) -> Outcome {
+    let long = "n".repeat(255);
+    let other_long = format!("{}m", &long[1..]);
+    ground.make_dir("dir").await?;
+    let files = || ["one", "two", "dir/one", &long, &other_long].into_iter().zip(1000..);
+    for (name, length) in files() {
+        let path = ground.path(name)?;
+        let writer = ground.resume_from(&path, &source("a", SIZE as u64)).await?;
+        write(&*writer, &content(length as u64, 1), length).await?;
+        writer.record(ranges(0, length)).await?;
+        writer.abort(true).await?;
+    }
+    for (name, length) in files() {
+        let path = ground.path(name)?;
+        let writer = ground.resume_from(&path, &source("a", SIZE as u64)).await?;
+        if writer.held().is_recorded() {
+            let expected = Held::Ranges(ranges(0, length));
+            ensure_eq!(writer.held(), &expected, "what is held of {name}");
+        }
+        writer.abort(false).await?;
+    }
+    Ok(())
+}
+
+fn source(name: &str, size: u64) -> SourceVersion {
+    let modified = Some(Timestamp { seconds: 7, nanos: 9 });
+    let identity = Identity { size, modified, ..Identity::default() };
+    SourceVersion { name: name.to_owned(), identity }
+}
+
+fn ranges(start: usize, end: usize) -> RangeSet {
+    let mut ranges = RangeSet::new();
+    ranges.insert(Range::between(start as u64, end as u64));
+    ranges
+}
+
+fn holds_nothing(writer: &dyn WriteAt) -> Outcome {
+    let is_nothing = match writer.held() {
+        Held::Unrecorded => true,
+        Held::Ranges(ranges) => ranges.is_empty(),
+        Held::StartedOver(_) => false,
+    };
+    ensure!(is_nothing, "there was nothing to resume, and it holds {:?}", writer.held());
+    Ok(())
+}
+
+/// Writes and records the first half of a file. `None` if the storage keeps no records.
+async fn recorded_half(ground: &Ground, path: &RelPath) -> Outcome<Option<Arc<dyn WriteAt>>> {
+    let writer = ground.resume_from(path, &source("a", SIZE as u64)).await?;
+    holds_nothing(&*writer)?;
+    if !writer.held().is_recorded() {
+        writer.abort(false).await?;
+        return Ok(None);
+    }
+    write(&*writer, &content(HALF as u64, 1), 30_000).await?;
+    writer.record(ranges(0, HALF / 2)).await?;
+    if ground.can().sync {
+        writer.sync().await?;
+    }
+    writer.record(ranges(HALF / 2, HALF)).await?;
+    Ok(Some(writer))
+}
+
+/// Writes the rest of a file of which `from` bytes are there.
+async fn write_from(ground: &Ground, writer: &dyn WriteAt, path: &RelPath, from: usize) -> Outcome {
+    let expected = content(SIZE as u64, 1);
+    writer.write_at(from as u64, block(&expected[from..])).await?;
+    writer.commit(SIZE as u64, &fresh()).await?;
+    ground.has(path, &expected).await?;
+    let names = ground.all_names(&ground.dir).await?;
+    ensure_eq!(names, vec![path.name().to_vec()], "all names after it");
+    Ok(())
 }
 
 /// Writes the first half of a file and aborts the writer; `keep` keeps the part file.
@@ -112,14 +262,7 @@ async fn begin(ground: &Ground, path: &RelPath) -> Outcome<Arc<dyn WriteAt>> {
 
 async fn continue_it(ground: &Ground, path: &RelPath) -> Outcome {
     let writer = ground.resume(path).await?;
-    ensure!(writer.resumed(), "the part file is not found");
-    let expected = content(SIZE as u64, 1);
-    writer.write_at(HALF as u64, block(&expected[HALF..])).await?;
-    writer.commit(SIZE as u64, &fresh()).await?;
-    ground.has(path, &expected).await.map_err(|failure| {
+    write_from(ground, &*writer, path, HALF).await.map_err(|failure| {
         Failure::new(format!("after a first half was kept and a second one written: {failure}"))
-    })?;
-    let names = ground.all_names(&ground.dir).await?;
-    ensure_eq!(names, vec![path.name().to_vec()], "all names after it");
-    Ok(())
+    })
 }

@@ -1,7 +1,5 @@
 //! `create`, `write_at`, `commit`, `abort`, `reopen`, `copy_from`.
 
-use std::path::Path;
-
 use futures_util::future::try_join_all;
 
 use super::ground::{
@@ -9,14 +7,14 @@ use super::ground::{
 };
 use super::sizes::SIZES;
 use crate::memory::MemoryStorage;
-use crate::{Block, CommitOptions, CreateOptions, ErrorKind, Range, Storage, is_part_name};
+use crate::{Block, CommitOptions, CreateOptions, ErrorKind, Held, Range, Storage};
 
 pub(super) async fn every_size_comes_back(ground: Ground) -> Outcome {
     for (size, why) in SIZES {
         let path = ground.path(format!("{size}"))?;
         let expected = content(size, 1);
         let writer = ground.create(&path).await?;
-        ensure!(!writer.resumed(), "a new file claims to be resumed");
+        ensure_eq!(writer.held(), &Held::Unrecorded, "what a file without a source holds");
         write(&*writer, &expected, 1 << 20).await?;
         writer.commit(size, &fresh()).await?;
         let names = ground.all_names(&ground.dir).await?;
@@ -105,7 +103,7 @@ pub(super) async fn a_block_of_many_pieces_is_written_whole(ground: Ground) -> O
 pub(super) async fn what_is_never_written_reads_as_zeros(ground: Ground) -> Outcome {
     let path = ground.path("file")?;
     for sparse in [true, false] {
-        let options = CreateOptions { resume: false, size: Some(300_000), sparse };
+        let options = CreateOptions { resume: false, size: Some(300_000), sparse, source: None };
         let writer = ground.storage.create(&path, &options).await?;
         writer.write_at(100_000, block(&[9; 1000])).await?;
         writer.commit(300_000, &replacing()).await?;
@@ -128,7 +126,7 @@ pub(super) async fn a_file_cut_shorter_at_commit_is_shorter(ground: Ground) -> O
 
 pub(super) async fn a_reserved_length_is_no_length(ground: Ground) -> Outcome {
     let path = ground.path("file")?;
-    let options = CreateOptions { resume: false, size: Some(1 << 20), sparse: false };
+    let options = CreateOptions { resume: false, size: Some(1 << 20), sparse: false, source: None };
     let writer = ground.storage.create(&path, &options).await?;
     writer.write_at(0, block(b"short")).await?;
     writer.commit(5, &fresh()).await?;
@@ -305,7 +303,7 @@ pub(super) async fn a_big_file_comes_back(ground: Ground) -> Outcome {
     const STEP: usize = 1 << 20;
     let path = ground.path("file")?;
     let expected = content(SIZE, 11);
-    let options = CreateOptions { resume: false, size: Some(SIZE), sparse: false };
+    let options = CreateOptions { resume: false, size: Some(SIZE), sparse: false, source: None };
     let writer = ground.storage.create(&path, &options).await?;
     if ground.any_order() {
         let pieces = expected.chunks(STEP).enumerate();
@@ -316,30 +314,6 @@ pub(super) async fn a_big_file_comes_back(ground: Ground) -> Outcome {
     }
     writer.commit(SIZE, &fresh()).await?;
     ground.has(&path, &expected).await
-}
-
-/// If it may have one at all: a name that nobody takes for a file to be copied, in a directory that
-/// is there, and another one for each file.
-pub(super) async fn a_journal_has_a_place_of_its_own(ground: Ground) -> Outcome {
-    let long = "n".repeat(255);
-    let mut places = Vec::new();
-    ground.make_dir("dir").await?;
-    for name in ["one", "two", "dir/one", &long, &format!("{}m", &long[1..])] {
-        let writer = ground.create(&ground.path(name)?).await?;
-        if let Some(place) = writer.journal_path() {
-            let file_name = place.file_name().unwrap_or_default();
-            ensure!(
-                is_part_name(file_name.as_encoded_bytes()),
-                "{place:?} would be taken for a file to be copied"
-            );
-            ensure!(file_name.len() <= 255, "the name of {place:?} is too long");
-            ensure!(place.parent().is_some_and(Path::is_dir), "{place:?} is in no directory");
-            ensure!(!places.contains(&place.to_owned()), "{place:?} is used twice");
-            places.push(place.to_owned());
-        }
-        writer.abort(false).await?;
-    }
-    Ok(())
 }
 
 /// `Ok(true)` means that the bytes are there, `Ok(false)` that nothing was done; both are right.

@@ -1,6 +1,5 @@
 //! The builder of [`MemoryStorage`]: capabilities, simulated link, and what entries report.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::link::Link;
@@ -51,7 +50,7 @@ impl Default for Builder {
                 list_batch: 100,
                 capacity: None,
                 pattern: None,
-                journal_dir: None,
+                records: false,
             },
         }
     }
@@ -77,10 +76,9 @@ impl Builder {
         self
     }
 
-    /// Makes `WriteAt::journal_path` return a path in `directory`, which has to exist. The storage itself never
-    /// accesses that file.
-    pub fn with_journal_dir(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.options.journal_dir = Some(directory.into());
+    /// Makes writers keep records, with the part file in the tree; they keep none by default.
+    pub fn with_records(mut self) -> Self {
+        self.options.records = true;
         self
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::Pattern;
-use crate::{Block, Range};
+use crate::{Block, Range, RangeSet};
 
 /// Content of a file.
 #[derive(Debug, Clone)]
@@ -26,17 +26,17 @@ enum Store {
 impl Data {
     pub(super) fn new() -> Self {
         let store = Store::Extents(BTreeMap::new());
-        Self { size: 0, written: RangeSet::default(), store }
+        Self { size: 0, written: RangeSet::new(), store }
     }
 
     /// An empty file that accepts only the bytes of `pattern`, and does not keep them.
     pub(super) fn sink(pattern: Pattern) -> Self {
-        Self { size: 0, written: RangeSet::default(), store: Store::Pattern(pattern) }
+        Self { size: 0, written: RangeSet::new(), store: Store::Pattern(pattern) }
     }
 
     /// A file of `size` bytes with the content of `pattern`.
     pub(super) fn pattern(pattern: Pattern, size: u64) -> Self {
-        let mut written = RangeSet::default();
+        let mut written = RangeSet::new();
         written.insert(Range::new(0, size));
         Self { size, written, store: Store::Pattern(pattern) }
     }
@@ -172,70 +172,6 @@ fn push_zeros(block: &mut Block, mut length: u64) {
         let piece = length.min(ZEROS.len() as u64);
         block.push(Bytes::from_static(&ZEROS[..piece as usize]));
         length -= piece;
-    }
-}
-
-/// Ranges that do not touch each other.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct RangeSet {
-    ends: BTreeMap<u64, u64>,
-}
-
-impl RangeSet {
-    pub(super) fn insert(&mut self, range: Range) {
-        let (mut start, mut end) = (range.start(), range.end());
-        if let Some((before, before_end)) = self.ends.range(..=start).next_back()
-            && *before_end >= start
-        {
-            start = *before;
-            end = end.max(*before_end);
-        }
-        let touched: Vec<u64> = self.ends.range(start..=end).map(|(at, _)| *at).collect();
-        for at in touched {
-            end = end.max(self.ends.remove(&at).unwrap_or(end));
-        }
-        self.ends.insert(start, end);
-    }
-
-    pub(super) fn remove(&mut self, range: Range) {
-        let touched: Vec<Range> = self.iter().filter(|r| r.end() > range.start()).collect();
-        for old in touched {
-            if old.start() >= range.end() {
-                break;
-            }
-            self.ends.remove(&old.start());
-            for rest in [
-                Range::between(old.start(), range.start().min(old.end())),
-                Range::between(range.end().max(old.start()), old.end()),
-            ] {
-                if !rest.is_empty() {
-                    self.ends.insert(rest.start(), rest.end());
-                }
-            }
-        }
-    }
-
-    /// What holds data at or first after `from`, cut off there.
-    pub(super) fn next(&self, from: u64) -> Option<Range> {
-        if let Some((_, end)) = self.ends.range(..=from).next_back()
-            && *end > from
-        {
-            return Some(Range::between(from, *end));
-        }
-        self.ends.range(from..).next().map(|(start, end)| Range::between(*start, *end))
-    }
-
-    /// How far it goes from 0 without a gap.
-    pub(super) fn prefix(&self) -> u64 {
-        self.ends.get(&0).copied().unwrap_or(0)
-    }
-
-    pub(super) fn total(&self) -> u64 {
-        self.iter().map(Range::len).sum()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = Range> {
-        self.ends.iter().map(|(start, end)| Range::between(*start, *end))
     }
 }
 

@@ -48,6 +48,7 @@ pub enum Operation {
     /// `WriteAt::write_at`
     Write,
     CopyFrom,
+    Record,
     Sync,
     Reopen,
     Commit,
@@ -74,6 +75,7 @@ impl Operation {
             Self::Lock => "lock",
             Self::Recheck => "check",
             Self::NextData => "find data",
+            Self::Record => "record",
             Self::Sync => "sync",
             Self::Commit => "commit",
             Self::Abort => "abort",

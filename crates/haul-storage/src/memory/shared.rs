@@ -2,7 +2,6 @@
 //! faults, cross the link, do the work, return the result.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use super::data::Data;
@@ -32,7 +31,7 @@ pub(super) struct Options {
     pub(super) list_batch: usize,
     pub(super) capacity: Option<u64>,
     pub(super) pattern: Option<Pattern>,
-    pub(super) journal_dir: Option<PathBuf>,
+    pub(super) records: bool,
 }
 
 impl Shared {

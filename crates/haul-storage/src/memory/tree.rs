@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::data::Data;
 use super::lock::lock;
 use crate::{
-    Capabilities, Entry, EntryKind, ErrorKind, FileId, KeptTimes, Metadata, RelPath, SpecialKind,
-    Timestamp, UNKNOWN_SIZE,
+    Capabilities, Entry, EntryKind, ErrorKind, FileId, KeptTimes, Metadata, RangeSet, RelPath,
+    SpecialKind, Timestamp, UNKNOWN_SIZE,
 };
 
 /// Error of a tree operation; the storage adds operation and location.
@@ -59,6 +59,8 @@ pub(super) struct NodeState {
     pub(super) version: u64,
     /// True for a part file with a live writer.
     pub(super) held: bool,
+    /// What is recorded of a part file: the source and the ranges.
+    pub(super) recorded: Option<(String, RangeSet)>,
     /// Removed by a fault: even open files can no longer be read.
     pub(super) gone: bool,
 }
@@ -363,6 +365,7 @@ fn fresh(content: Content, modified: Timestamp) -> NodeState {
         links: 0,
         version: 0,
         held: false,
+        recorded: None,
         gone: false,
     }
 }

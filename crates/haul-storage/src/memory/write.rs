@@ -1,7 +1,6 @@
 //! [`WriteAt`] for memory.
 
 use std::any::Any;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -12,8 +11,8 @@ use super::read::MemoryReader;
 use super::shared::Shared;
 use super::tree::{Content, Node, Refusal, Tree};
 use crate::{
-    Block, CommitOptions, CreateOptions, ErrorKind, Range, ReadAt, RelPath, Result, WriteAt,
-    Writes, journal_name, part_name,
+    Block, CommitOptions, CreateOptions, ErrorKind, Held, Range, RangeSet, ReadAt, RelPath, Result,
+    WriteAt, Writes, part_name,
 };
 
 /// A part file that is being written. Dropping it is what a killed run does: the part file stays
@@ -25,8 +24,7 @@ pub(super) struct MemoryWriter {
     node: Arc<Node>,
     /// The name of the part file; `None` if part files do not outlive their writer.
     part: Option<RelPath>,
-    resumed: bool,
-    journal: Option<PathBuf>,
+    held: Held,
     progress: Mutex<Progress>,
 }
 
@@ -64,7 +62,9 @@ impl MemoryWriter {
             return Err(Refusal::new(ErrorKind::Busy, "another run is writing its part file"));
         }
         let kept = kept.filter(|_| options.resume);
-        let resumed = kept.is_some();
+        let held = held(shared, kept.as_deref(), options)?;
+        let is_same = held.is_recorded() || options.source.is_none();
+        let kept = kept.filter(|_| is_same && !matches!(held, Held::StartedOver(_)));
         let node = match kept {
             Some(node) => node,
             None => {
@@ -86,6 +86,9 @@ impl MemoryWriter {
             }
             let prefix = data.written().prefix();
             state.held = true;
+            if let Some(source) = options.source.as_ref().filter(|_| held.is_recorded()) {
+                state.recorded = Some((source.to_string(), held.ranges()));
+            }
             prefix
         };
         Ok(Self {
@@ -93,8 +96,7 @@ impl MemoryWriter {
             path: path.clone(),
             node,
             part,
-            resumed,
-            journal: shared.options.journal_dir.as_ref().map(|dir| journal_path(dir, path)),
+            held,
             progress: Mutex::new(Progress { live: true, next: Range::new(0, prefix) }),
         })
     }
@@ -135,6 +137,7 @@ impl MemoryWriter {
         let mut state = self.node.lock();
         state.data()?.resize(size);
         state.held = false;
+        state.recorded = None;
         state.modified = tree.tick();
         state.set(&options.metadata, &self.shared.capabilities);
         lock(&self.progress).live = false;
@@ -151,12 +154,17 @@ impl MemoryWriter {
 
 #[async_trait]
 impl WriteAt for MemoryWriter {
-    fn resumed(&self) -> bool {
-        self.resumed
+    fn held(&self) -> &Held {
+        &self.held
     }
 
-    fn journal_path(&self) -> Option<&Path> {
-        self.journal.as_deref()
+    /// What a journal does on this machine: no link is crossed.
+    async fn record(&self, ranges: RangeSet) -> Result<()> {
+        let call = self.shared.begin(Operation::Record, &self.path).await?;
+        if let Some((_, recorded)) = &mut self.node.lock().recorded {
+            ranges.iter().for_each(|range| recorded.insert(range));
+        }
+        self.shared.end(&call, &self.path, ())
     }
 
     async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
@@ -230,17 +238,23 @@ impl Drop for MemoryWriter {
     }
 }
 
-/// One file per path, all in one directory.
-fn journal_path(directory: &Path, path: &RelPath) -> PathBuf {
-    let mut flat = String::new();
-    for byte in path.as_bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => {
-                flat.push(char::from(*byte));
-            }
-            _ => flat.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    let name = journal_name(flat.as_bytes());
-    directory.join(String::from_utf8_lossy(&name).into_owned())
+/// What a part file that was found holds of the source.
+fn held(shared: &Shared, found: Option<&Node>, options: &CreateOptions) -> Result<Held, Refusal> {
+    let records = shared.options.records && shared.capabilities.resume;
+    let Some(source) = options.source.as_ref().filter(|_| records) else {
+        return Ok(Held::Unrecorded);
+    };
+    let Some(node) = found else { return Ok(Held::Ranges(RangeSet::new())) };
+    let mut state = node.lock();
+    let writes = shared.capabilities.writes;
+    let data = state.data()?;
+    let length = match writes {
+        Writes::InOrder => data.written().prefix(),
+        Writes::AnyOrder => data.size(),
+    };
+    Ok(match &state.recorded {
+        Some((of, ranges)) if *of == source.to_string() => Held::of(ranges.clone(), length, writes),
+        Some((of, _)) => Held::StartedOver(format!("it belongs to another source ({of})")),
+        None => Held::StartedOver("it has no journal".to_owned()),
+    })
 }

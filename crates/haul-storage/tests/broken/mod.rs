@@ -12,8 +12,9 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use haul_storage::memory::MemoryStorage;
 use haul_storage::{
     Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Entry, EntryKind, EntryStream,
-    Error, ErrorKind, Identity, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt,
-    RelPath, Result, SmallFile, Storage, StorageExt, Whole, WriteAt, part_name,
+    Error, ErrorKind, Held, Identity, LinkKind, LinkStatus, Location, Lock, Metadata, Range,
+    RangeSet, ReadAt, RelPath, Result, SmallFile, SourceVersion, Storage, StorageExt, Whole,
+    WriteAt, part_name,
 };
 
 /// What is done wrong.
@@ -70,7 +71,9 @@ pub enum Flaw {
     RecheckNeverEnds,
     FilesAreReplacedInPlace,
     PlantedPartFilesAreFollowed,
-    JournalsShareAPlace,
+    RecordsAreLost,
+    RecordsAreOfAnySource,
+    RecordsShareAPlace,
 }
 
 #[derive(Debug)]
@@ -80,22 +83,36 @@ pub struct Broken {
     flaw: Option<Flaw>,
     /// Locks that are not let go.
     stuck: Mutex<Vec<Lock>>,
+    /// What was recorded of any file.
+    records: Arc<Mutex<RangeSet>>,
 }
 
 impl Broken {
     /// Right but for one flaw.
     pub fn with(flaw: Flaw) -> Arc<Self> {
-        let inside = MemoryStorage::new();
+        let inside = MemoryStorage::builder().with_records().build();
         let mut claims = inside.capabilities().clone();
         if flaw == Flaw::SettingTheImpossibleFails {
             claims.times = false;
         }
-        Arc::new(Self { inside, claims, flaw: Some(flaw), stuck: Mutex::default() })
+        Arc::new(Self {
+            inside,
+            claims,
+            flaw: Some(flaw),
+            stuck: Mutex::default(),
+            records: Arc::default(),
+        })
     }
 
     /// Claims other capabilities than it has.
     pub fn claiming(inside: Arc<MemoryStorage>, claims: Capabilities) -> Arc<Self> {
-        Arc::new(Self { inside, claims, flaw: None, stuck: Mutex::default() })
+        Arc::new(Self {
+            inside,
+            claims,
+            flaw: None,
+            stuck: Mutex::default(),
+            records: Arc::default(),
+        })
     }
 
     fn is(&self, flaw: Flaw) -> bool {
@@ -315,6 +332,11 @@ impl Storage for Broken {
             Some(Flaw::PartFileNotEmptied) => options.resume = true,
             _ => {}
         }
+        if let Some(source) =
+            options.source.as_mut().filter(|_| self.is(Flaw::RecordsAreOfAnySource))
+        {
+            *source = SourceVersion { name: "any".to_owned(), identity: Identity::default() };
+        }
         let part = path.with_name(part_name(path.name())).unwrap();
         if self.is(Flaw::PlantedPartFilesAreFollowed)
             && let Some(Entry { kind: EntryKind::Symlink(target), .. }) =
@@ -326,13 +348,21 @@ impl Storage for Broken {
         if self.is(Flaw::NameTakenBeforeCommit) {
             self.inside.add_file(path.as_bytes(), "");
         }
-        let resumed = match self.flaw {
-            Some(Flaw::PartFileAlwaysFound) => true,
-            Some(Flaw::PartFileNotEmptied) => false,
-            _ => inside.resumed(),
-        };
-        let end = AtomicU64::new(0);
-        Ok(Arc::new(BrokenWriter { inside, resumed, flaw: self.flaw, end }))
+        let mut held = inside.held().clone();
+        if options.resume && held.is_recorded() {
+            let mut wrong = match self.flaw {
+                Some(Flaw::RecordsShareAPlace) => self.records.lock().unwrap().clone(),
+                _ => RangeSet::new(),
+            };
+            if self.is(Flaw::PartFileAlwaysFound) {
+                wrong.insert(Range::new(0, 100));
+            }
+            if !wrong.is_empty() {
+                held = Held::Ranges(wrong);
+            }
+        }
+        let (end, records) = (AtomicU64::new(0), Arc::clone(&self.records));
+        Ok(Arc::new(BrokenWriter { inside, held, flaw: self.flaw, end, records }))
     }
 
     async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
@@ -456,22 +486,24 @@ impl ReadAt for BrokenReader {
 #[derive(Debug)]
 struct BrokenWriter {
     inside: Arc<dyn WriteAt>,
-    resumed: bool,
+    held: Held,
     flaw: Option<Flaw>,
     end: AtomicU64,
+    records: Arc<Mutex<RangeSet>>,
 }
 
 #[async_trait]
 impl WriteAt for BrokenWriter {
-    fn resumed(&self) -> bool {
-        self.resumed
+    fn held(&self) -> &Held {
+        &self.held
     }
 
-    fn journal_path(&self) -> Option<&std::path::Path> {
-        if self.flaw == Some(Flaw::JournalsShareAPlace) {
-            return Some(std::path::Path::new("/tmp/.one.haul-journal"));
+    async fn record(&self, ranges: RangeSet) -> Result<()> {
+        ranges.iter().for_each(|range| self.records.lock().unwrap().insert(range));
+        if self.flaw == Some(Flaw::RecordsAreLost) {
+            return Ok(());
         }
-        self.inside.journal_path()
+        self.inside.record(ranges).await
     }
 
     async fn write_at(&self, offset: u64, mut block: Block) -> Result<()> {

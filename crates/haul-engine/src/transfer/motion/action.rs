@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use haul_storage::{Block, BlockStream, Range};
-
-use crate::ranges::RangeSet;
+use haul_storage::{Block, BlockStream, Range, RangeSet};
 
 /// Who waits for room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

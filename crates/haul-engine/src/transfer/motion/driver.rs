@@ -13,7 +13,8 @@ use futures_util::StreamExt;
 use futures_util::future::join;
 use futures_util::stream::FuturesUnordered;
 use haul_storage::{
-    Block, BlockStream, Error, ErrorKind, Range, ReadAt, Result, Retry, UNKNOWN_SIZE, WriteAt,
+    Block, BlockStream, Error, ErrorKind, Range, RangeSet, ReadAt, Result, Retry, UNKNOWN_SIZE,
+    WriteAt,
 };
 use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::sleep;
@@ -25,10 +26,8 @@ use super::mode::Reads;
 use crate::Cancel;
 use crate::context::Context;
 use crate::digest::FileHasher;
-use crate::journal::Journal;
-use crate::ranges::RangeSet;
 
-/// Source and destination of a file, with its hasher and journal.
+/// Source and destination of a file, with its hasher.
 pub struct Ends {
     /// The source.
     pub reader: Arc<dyn ReadAt>,
@@ -38,8 +37,6 @@ pub struct Ends {
     pub writer: Arc<dyn WriteAt>,
     /// Computes the digest, if one is wanted.
     pub hasher: Option<FileHasher>,
-    /// Records the ranges that have been written.
-    pub journal: Option<Arc<Mutex<Journal>>>,
     /// The source, as shown in messages.
     pub source_name: String,
     /// The destination, as shown in messages.
@@ -287,15 +284,8 @@ impl<'a> Driver<'a> {
     }
 
     async fn record(&self, ranges: RangeSet) -> Result<()> {
-        let Some(journal) = self.ends.journal.clone() else { return Ok(()) };
-        let append = move || {
-            let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
-            journal.append(ranges.iter())
-        };
-        let recorded = self.context.pool.run(append).await;
-        recorded.map_err(|error| {
-            Error::from_io("write the journal", error).at(&self.ends.destination_name)
-        })
+        let recorded = self.ends.writer.record(ranges).await;
+        recorded.map_err(|error| error.at(&self.ends.destination_name))
     }
 
     /// Awaits a future; `None` if the file withdraws the request first.

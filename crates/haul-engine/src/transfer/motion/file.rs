@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use haul_storage::{Error, Medium, Range, Result};
+use haul_storage::{Error, Medium, Range, RangeSet, Result};
 
 use super::action::{Action, Asker};
 use super::holes::{Found, Holes};
@@ -15,7 +15,6 @@ use super::range::{MovingRange, State};
 use super::records::Records;
 use crate::flow::{Flow, Permit};
 use crate::long::{self, Counted, LongReads};
-use crate::ranges::RangeSet;
 use crate::retry::Retries;
 use crate::schedule::{Assignment, Schedule};
 use crate::tally::Tally;

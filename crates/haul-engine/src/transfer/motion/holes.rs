@@ -1,8 +1,6 @@
 //! What of a file is data and what is hole, found a stretch at a time.
 
-use haul_storage::Range;
-
-use crate::ranges::RangeSet;
+use haul_storage::{Range, RangeSet};
 
 /// A hole shorter than this is copied as zeros rather than looked after.
 const LEAST_HOLE: u64 = 64 << 10;

@@ -5,10 +5,9 @@
 //! more than one window. A file too short for a journal keeps all its permits until it has its
 //! name; between disks, where the window stands still, there is room for that.
 
-use haul_storage::Range;
+use haul_storage::{Range, RangeSet};
 
 use crate::flow::Permit;
-use crate::ranges::RangeSet;
 
 /// Bytes that are recorded together.
 const RECORD_BYTES: u64 = 1 << 20;

@@ -10,14 +10,13 @@
 //! on which both are built, looks at its path only. Each piece is in memory until it is stored, so that it
 //! can be sent again; nothing is under the file's name before the MOVE.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
-    WriteAt,
+    Block, CommitOptions, CreateOptions, Error, ErrorKind, Held, Range, RangeSet, ReadAt, RelPath,
+    Result, Retry, WriteAt,
 };
 use http::{HeaderName, HeaderValue, Method};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -242,12 +241,12 @@ async fn put(inner: Arc<Inner>, request: Request, room: OwnedSemaphorePermit) ->
 
 #[async_trait]
 impl WriteAt for ChunkUpload {
-    fn resumed(&self) -> bool {
-        false
+    fn held(&self) -> &Held {
+        &Held::Unrecorded
     }
 
-    fn journal_path(&self) -> Option<&Path> {
-        None
+    async fn record(&self, _: RangeSet) -> Result<()> {
+        Ok(())
     }
 
     async fn write_at(&self, offset: u64, block: Block) -> Result<()> {

@@ -1,16 +1,16 @@
 //! A file that is written in parts, in any order and over any lane: each block is a request of its
 //! own, sent behind others that are not answered yet; when it is answered the bytes are in the part file.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
+use haul_storage::journal::PartJournal;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
-    WriteAt,
+    Block, CommitOptions, CreateOptions, Entry, Error, ErrorKind, Held, Range, RangeSet, ReadAt,
+    RelPath, Result, Retry, WriteAt, Writes,
 };
 use http::header::{CONTENT_RANGE, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -41,8 +41,7 @@ pub(super) struct RangeUpload {
     path: RelPath,
     /// The name itself where the server turned out to have no MOVE.
     part: RelPath,
-    journal: Option<PathBuf>,
-    resumed: bool,
+    journal: PartJournal,
     /// Where the last byte that was written ends.
     end: AtomicU64,
 }
@@ -60,32 +59,34 @@ impl RangeUpload {
                 inner: Arc::clone(inner),
                 path: path.clone(),
                 part: path.clone(),
-                journal: None,
-                resumed: false,
+                journal: PartJournal::default(),
                 end: AtomicU64::new(0),
             });
         }
         let part = inner.part_of(path)?;
-        let (mut made, mut resumed) = (false, false);
+        let (mut made, mut found) = (false, None);
         if options.resume {
             // That something is there the server says as well when it is not to be replaced.
             made = inner.quirks.conditional && begin(inner, path, &part, true).await?;
             if !made {
-                let found = inner.look_by_properties(&part, "create").await?;
-                resumed = found.is_some_and(|entry| entry.is_file());
+                found = inner.look_by_properties(&part, "create").await?;
             }
         }
-        if !made && !resumed {
+        let found = found.filter(Entry::is_file).map(|entry| entry.known_size().unwrap_or(0));
+        let place = inner.journal_path(path);
+        let journal = PartJournal::look(place, options, found, Writes::AnyOrder).await?;
+        if !made && !journal.resumes() {
             begin(inner, path, &part, false).await?;
         }
-        Ok(Self {
+        let upload = Self {
             inner: Arc::clone(inner),
             path: path.clone(),
             part,
-            journal: inner.journal_path(path),
-            resumed,
+            journal,
             end: AtomicU64::new(0),
-        })
+        };
+        upload.journal.start(&upload).await?;
+        Ok(upload)
     }
 
     async fn put(&self, offset: u64, block: Block) -> Result<()> {
@@ -169,7 +170,7 @@ impl RangeUpload {
     /// file, so what is too long is written anew.
     async fn fit(&self, size: u64) -> Result<()> {
         let mut length = self.end.load(Ordering::Relaxed);
-        if self.resumed {
+        if self.journal.resumes() {
             let found = self.inner.look_by_properties(&self.part, "commit").await?;
             length = found.map_or(0, |entry| entry.size);
         }
@@ -218,12 +219,12 @@ async fn begin(inner: &Inner, path: &RelPath, part: &RelPath, only_new: bool) ->
 
 #[async_trait]
 impl WriteAt for RangeUpload {
-    fn resumed(&self) -> bool {
-        self.resumed
+    fn held(&self) -> &Held {
+        self.journal.held()
     }
 
-    fn journal_path(&self) -> Option<&Path> {
-        self.journal.as_deref()
+    async fn record(&self, ranges: RangeSet) -> Result<()> {
+        self.journal.record(ranges).await
     }
 
     async fn write_at(&self, offset: u64, block: Block) -> Result<()> {
@@ -257,18 +258,23 @@ impl WriteAt for RangeUpload {
                 None => Ok(()),
             };
         }
-        let is_whole = !self.resumed && self.end.load(Ordering::Relaxed) == size;
+        let is_whole = !self.journal.resumes() && self.end.load(Ordering::Relaxed) == size;
         if is_whole && self.inner.quirks.conditional {
             // The server has said of each part that it has it, and replaces nothing unasked.
-            return self.inner.place_as(&self.part, &self.path, size, None, options).await;
+            self.inner.place_as(&self.part, &self.path, size, None, options).await?;
+        } else {
+            self.fit(size).await?;
+            self.inner.place(&self.part, &self.path, size, options).await?;
         }
-        self.fit(size).await?;
-        self.inner.place(&self.part, &self.path, size, options).await
+        self.journal.remove().await
     }
 
     async fn abort(&self, keep: bool) -> Result<()> {
         // Half of a file is not kept under its name.
-        let keep = keep && self.part != self.path;
-        if keep { Ok(()) } else { self.inner.remove_part(&self.part).await }
+        if keep && self.part != self.path {
+            return Ok(());
+        }
+        let removed = self.inner.remove_part(&self.part).await;
+        removed.and(self.journal.remove().await)
     }
 }

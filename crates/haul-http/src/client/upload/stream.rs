@@ -8,7 +8,6 @@
 //! When the connection is lost, so is all that was sent: nothing can be continued, and the file is
 //! started anew.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +15,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use haul_net::HostWaits;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Error, ErrorKind, Range, ReadAt, RelPath, Result, Retry,
-    WriteAt,
+    Block, CommitOptions, CreateOptions, Error, ErrorKind, Held, Range, RangeSet, ReadAt, RelPath,
+    Result, Retry, WriteAt,
 };
 use http::{Method, StatusCode};
 use tokio::sync::{Mutex, mpsc};
@@ -233,12 +232,12 @@ async fn put(inner: Arc<Inner>, request: Request, body: Option<Stream>) -> Resul
 
 #[async_trait]
 impl WriteAt for StreamUpload {
-    fn resumed(&self) -> bool {
-        false
+    fn held(&self) -> &Held {
+        &Held::Unrecorded
     }
 
-    fn journal_path(&self) -> Option<&Path> {
-        None
+    async fn record(&self, _: RangeSet) -> Result<()> {
+        Ok(())
     }
 
     async fn write_at(&self, offset: u64, block: Block) -> Result<()> {

@@ -6,11 +6,10 @@ mod world;
 
 use std::time::Duration;
 
-use haul_storage::{DigestKind, ErrorKind, Medium, Range, Retry};
+use haul_storage::{DigestKind, ErrorKind, Medium, Range, RangeSet, Retry};
 use proptest::prelude::*;
 
 use super::Reads;
-use crate::ranges::RangeSet;
 use world::{Case, DIGESTS};
 
 const KIB: u64 = 1 << 10;

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use haul_storage::memory::{MemoryStorage, SimulatedLink};
 use haul_storage::{
-    Block, DigestKind, Error, ErrorKind, Medium, Range, RelPath, Result, Retry, Storage,
+    Block, DigestKind, Error, ErrorKind, Medium, Range, RangeSet, RelPath, Result, Retry, Storage,
     UNKNOWN_SIZE,
 };
 use tokio::time::sleep_until;
@@ -18,7 +18,6 @@ use tokio::time::sleep_until;
 use crate::flow::{Flow, Permit};
 use crate::links::Links;
 use crate::long::LongReads;
-use crate::ranges::RangeSet;
 use crate::tally::Tally;
 use crate::transfer::motion::action::{Action, Asker, Reading, Writing};
 use crate::transfer::motion::blocks::Came;

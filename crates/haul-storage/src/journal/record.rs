@@ -12,7 +12,7 @@
 //! The header comes first. Reading stops at the first record that is cut off or whose CRC is
 //! wrong: what follows a torn write means nothing.
 
-use haul_storage::Range;
+use crate::Range;
 
 const MAGIC: &[u8] = b"haul journal";
 /// The version this program writes, and the only one it continues.

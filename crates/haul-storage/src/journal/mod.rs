@@ -7,6 +7,7 @@
 //! that is interrupted is, one that is killed is not. Length and allocation of the part file never
 //! count.
 
+mod part_journal;
 mod record;
 
 use std::ffi::OsStr;
@@ -16,9 +17,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use haul_storage::{Identity, Range, rewritten_journal_name};
+use crate::{Error, Held, Range, RangeSet, Result, SourceVersion, Writes, rewritten_journal_name};
 
-use crate::ranges::RangeSet;
+pub use part_journal::PartJournal;
 pub use record::{Header, Record};
 
 /// An open journal of one part file.
@@ -30,7 +31,7 @@ pub struct Journal {
 
 /// What an earlier run has left.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Loaded {
+enum Loaded {
     /// No journal.
     Nothing,
     /// Ranges that are in the part file.
@@ -40,8 +41,19 @@ pub enum Loaded {
 }
 
 impl Journal {
+    /// What a part file of `length` bytes holds of `source`, according to the journal at `path`.
+    pub fn held(path: &Path, source: &SourceVersion, length: u64, writes: Writes) -> Held {
+        let at = path.display();
+        match Self::load(path, source) {
+            Ok(Loaded::Ranges(ranges)) => Held::of(ranges, length, writes),
+            Ok(Loaded::Nothing) => Held::StartedOver("it has no journal".to_owned()),
+            Ok(Loaded::Unusable(why)) => Held::StartedOver(format!("{why} (journal {at})")),
+            Err(error) => Held::StartedOver(format!("its journal {at} cannot be read: {error}")),
+        }
+    }
+
     /// Reads the journal at `path`, which has to belong to `source`.
-    pub fn load(path: &Path, source: &Identity, name: &str) -> io::Result<Loaded> {
+    fn load(path: &Path, source: &SourceVersion) -> io::Result<Loaded> {
         let mut file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Loaded::Nothing),
@@ -49,7 +61,8 @@ impl Journal {
         };
         // The records of a file of 1 TiB in ranges of 1 MiB are 25 MB; read by pieces.
         let mut reader = RecordReader::new(&mut file);
-        let this = header(path, source, name);
+        let this = header(path, source);
+        let size = source.identity.size;
         let same_boot = match reader.next()? {
             Some(Record::Header(found)) if found.source == this.source => found.boot == this.boot,
             Some(Record::Header(found)) => {
@@ -65,7 +78,7 @@ impl Journal {
         let mut unsynced = RangeSet::new();
         while let Some(record) = reader.next()? {
             match record {
-                Record::Range(range) if range.end() <= source.size => unsynced.insert(range),
+                Record::Range(range) if range.end() <= size => unsynced.insert(range),
                 Record::Range(range) => {
                     return Ok(Loaded::Unusable(format!("its range {range} is beyond the end")));
                 }
@@ -84,16 +97,19 @@ impl Journal {
 
     /// Starts a journal at `path`, in place of any other, that says that `written` has reached the
     /// part file already.
-    pub fn start(
-        path: &Path,
-        source: &Identity,
-        name: &str,
-        written: &RangeSet,
-    ) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn start(path: &Path, source: &SourceVersion, written: &RangeSet) -> Result<Self> {
+        let started = Self::start_file(path, source, written);
+        started.map_err(|error| Error::from_io("start the journal", error).at(path.display()))
+    }
+
+    fn start_file(path: &Path, source: &SourceVersion, written: &RangeSet) -> io::Result<Self> {
         // A journal that is being rewritten must not lose what the old one said.
         let fresh = unfinished(path);
         let mut bytes = Vec::new();
-        Record::Header(header(path, source, name)).encode(&mut bytes);
+        Record::Header(header(path, source)).encode(&mut bytes);
         written.iter().for_each(|range| Record::Range(range).encode(&mut bytes));
         // Whatever has that name: a link is not followed.
         match std::fs::remove_file(&fresh) {
@@ -110,45 +126,43 @@ impl Journal {
     }
 
     /// Records that `ranges` have reached the part file. One small write at the end of the file.
-    pub fn append(&mut self, ranges: impl IntoIterator<Item = Range>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn append(&mut self, ranges: impl IntoIterator<Item = Range>) -> Result<()> {
         let mut bytes = Vec::with_capacity(32);
         ranges.into_iter().for_each(|range| Record::Range(range).encode(&mut bytes));
-        self.file.write_all(&bytes)
+        self.file.write_all(&bytes).map_err(|error| Error::from_io("write the journal", error))
     }
 
-    /// Says that all ranges recorded in the journal at `path` are durable in the part file.
-    pub fn mark_synced(path: &Path) -> io::Result<()> {
+    /// Notes that all ranges recorded so far are durable in the part file, which they have to be.
+    ///
+    /// # Errors
+    /// If that cannot be written durably.
+    pub fn mark_synced(&mut self) -> Result<()> {
         let mut bytes = Vec::new();
         Record::Synced.encode(&mut bytes);
-        let mut file = OpenOptions::new().append(true).open(path)?;
-        file.write_all(&bytes)?;
-        file.sync_data()
+        let marked = self.file.write_all(&bytes).and_then(|()| self.file.sync_data());
+        marked.map_err(|error| Error::from_io("sync the journal", error))
     }
 
-    /// Removes the journal: the file is under its name, or is given up.
-    pub fn remove(self) -> io::Result<()> {
-        Self::remove_at(&self.path)
-    }
-
-    /// Removes the journal at `path`, if there is one.
-    pub fn remove_at(path: &Path) -> io::Result<()> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+    /// Removes the journal, if it is still there: the file is under its name, or is given up.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    pub fn remove(&self) -> Result<()> {
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::from_io("remove the journal", error))
+            }
             _ => Ok(()),
         }
     }
 }
 
-fn header(path: &Path, source: &Identity, name: &str) -> Header {
-    let mut text = format!("{name}, size {}", source.size);
-    if let Some(time) = source.modified {
-        text.push_str(&format!(", modified {}.{:09}", time.seconds, time.nanos));
-    }
-    if let Some(tag) = &source.tag {
-        text.push_str(&format!(", tag {tag}"));
-    }
+fn header(path: &Path, source: &SourceVersion) -> Header {
     let boot = [boot_id(), mount_of(path)].concat();
-    Header { boot, source: text.into_bytes() }
+    Header { boot, source: source.to_string().into_bytes() }
 }
 
 /// Which mount the directory of `path` is on: data that was written to a disk before it was unplugged

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use haul_storage::Range;
+use crate::Range;
 
 /// Disjoint ranges that do not touch, in order. Adding and removing cost O(log n) and as much as
 /// they merge.
@@ -73,6 +73,21 @@ impl RangeSet {
     /// The lowest range.
     pub fn first(&self) -> Option<Range> {
         self.ranges.iter().next().map(|(start, end)| Range::between(*start, *end))
+    }
+
+    /// How far it goes from 0 without a gap.
+    pub fn prefix(&self) -> u64 {
+        self.ranges.get(&0).copied().unwrap_or(0)
+    }
+
+    /// What of the set is at or first after `from`, cut off there.
+    pub fn next(&self, from: u64) -> Option<Range> {
+        if let Some((_, end)) = self.ranges.range(..=from).next_back()
+            && *end > from
+        {
+            return Some(Range::between(from, *end));
+        }
+        self.ranges.range(from..).next().map(|(start, end)| Range::between(*start, *end))
     }
 
     /// All ranges in order.

@@ -1,0 +1,131 @@
+//! The journal beside a part file of this machine. Its calls block, and run on disk threads.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use haul_storage::journal::Journal;
+use haul_storage::{
+    CreateOptions, Held, RangeSet, RelPath, Result, SourceVersion, Writes, journal_name,
+};
+
+use crate::dir::Directory;
+use crate::stat::size_of;
+use crate::volume::Volume;
+
+/// No system call takes a path of so many bytes (`PATH_MAX` of Linux, its NUL included).
+const PATH_MAX: usize = 4096;
+
+/// What is recorded of one part file.
+#[derive(Debug)]
+pub(crate) struct PartRecord {
+    place: Option<Place>,
+    held: Held,
+    resumes: bool,
+    journal: Mutex<Option<Journal>>,
+}
+
+#[derive(Debug)]
+struct Place {
+    source: SourceVersion,
+    path: PathBuf,
+    /// The directory that `path` goes through, where the whole path is longer than the system takes.
+    _pinned: Option<OwnedFd>,
+}
+
+impl PartRecord {
+    /// Reads the journal of the part file `found`. `None` if there is no part file or it is not to be resumed.
+    pub(crate) fn look(
+        volume: &Volume,
+        directory: &Directory,
+        path: &RelPath,
+        options: &CreateOptions,
+        found: Option<&OwnedFd>,
+    ) -> Result<Self> {
+        let source = options.source.clone();
+        let is_recorded = source.is_some();
+        let place = source.and_then(|source| Place::of(volume, directory, path, source));
+        let held = match (&place, found) {
+            (None, _) => Held::Unrecorded,
+            (Some(_), None) => Held::Ranges(RangeSet::new()),
+            (Some(place), Some(found)) => {
+                let stat = rustix::fs::fstat(found);
+                let stat = stat.map_err(|errno| volume.error("create", path, errno))?;
+                Journal::held(&place.path, &place.source, size_of(&stat), Writes::AnyOrder)
+            }
+        };
+        // Without a source the caller knows what is in it.
+        let resumes = found.is_some() && (!is_recorded || matches!(held, Held::Ranges(_)));
+        Ok(Self { place, held, resumes, journal: Mutex::default() })
+    }
+
+    /// Whether the part file that was found is resumed; otherwise it has to be emptied.
+    pub(crate) fn resumes(&self) -> bool {
+        self.resumes
+    }
+
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
+    }
+
+    /// Starts the journal, when the part file holds what `held` says and no more.
+    pub(crate) fn start(&mut self) -> Result<()> {
+        let Some(Place { source, path, .. }) = &self.place else { return Ok(()) };
+        let journal = Journal::start(path, source, &self.held.ranges())?;
+        self.journal = Mutex::new(Some(journal));
+        Ok(())
+    }
+
+    pub(crate) fn append(&self, ranges: &RangeSet) -> Result<()> {
+        self.with(|journal| journal.append(ranges.iter()))
+    }
+
+    /// Makes the part file durable by `sync`, and notes that.
+    pub(crate) fn synced(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        // Locked meanwhile, because what is recorded later need not be durable.
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        sync()?;
+        journal.as_mut().map_or(Ok(()), Journal::mark_synced)
+    }
+
+    pub(crate) fn remove(&self) -> Result<()> {
+        self.with(|journal| journal.remove())
+    }
+
+    fn with(&self, work: impl FnOnce(&mut Journal) -> Result<()>) -> Result<()> {
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        journal.as_mut().map_or(Ok(()), work)
+    }
+}
+
+impl Volume {
+    /// Where the journal of `path` is; `None` if that path is longer than the system takes.
+    pub(crate) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
+        let mut journal = self.root.clone();
+        if let Some(parent) = path.parent() {
+            journal.push(OsStr::from_bytes(parent.as_bytes()));
+        }
+        journal.push(OsStr::from_bytes(&journal_name(path.name())));
+        (journal.as_os_str().len() < PATH_MAX).then_some(journal)
+    }
+}
+
+impl Place {
+    /// `None` if no path leads to the journal.
+    fn of(
+        volume: &Volume,
+        directory: &Directory,
+        path: &RelPath,
+        source: SourceVersion,
+    ) -> Option<Self> {
+        if let Some(path) = volume.journal_path(path) {
+            return Some(Self { source, path, _pinned: None });
+        }
+        let (pinned, to) = volume.platform.pin(directory.as_fd(), b".").ok()??;
+        let name = journal_name(path.name());
+        let path = Path::new(OsStr::from_bytes(to.as_bytes())).join(OsStr::from_bytes(&name));
+        Some(Self { source, path, _pinned: Some(pinned) })
+    }
+}

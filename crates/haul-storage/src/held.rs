@@ -1,0 +1,65 @@
+//! What a part file holds of earlier runs, and of which source.
+
+use std::fmt;
+
+use crate::{Identity, RangeSet, Writes};
+
+/// A source, and which version of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceVersion {
+    /// Its location, as shown to users.
+    pub name: String,
+    /// Its version, which has to tell versions of the same length apart
+    /// ([`Identity::tells_versions_apart`]).
+    pub identity: Identity,
+}
+
+/// As journals name it: two sources with the same text are the same one.
+impl fmt::Display for SourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.name, self.identity)
+    }
+}
+
+/// What a part file holds of earlier runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Held {
+    /// The writer keeps no record, so no later run can resume.
+    #[default]
+    Unrecorded,
+    /// Ranges that earlier runs have written and recorded for the same source; often none.
+    Ranges(RangeSet),
+    /// A part file was found and emptied, because it cannot be resumed; the reason, for people.
+    StartedOver(String),
+}
+
+impl Held {
+    /// What a part file of `length` bytes holds of the `ranges` that are recorded.
+    pub fn of(mut ranges: RangeSet, length: u64, writes: Writes) -> Self {
+        if writes == Writes::InOrder {
+            // Bytes in flight when the connection broke are recorded but not in the part file, which is complete up
+            // to its length.
+            ranges.remove(crate::Range::between(length, u64::MAX));
+        }
+        match ranges.iter().last() {
+            Some(last) if last.end() > length => Self::StartedOver(format!(
+                "it has {length} bytes, its journal records at least {}",
+                last.end()
+            )),
+            _ => Self::Ranges(ranges),
+        }
+    }
+
+    /// Whether the writer keeps records.
+    pub const fn is_recorded(&self) -> bool {
+        !matches!(self, Self::Unrecorded)
+    }
+
+    /// The ranges that need not be written again.
+    pub fn ranges(&self) -> RangeSet {
+        match self {
+            Self::Ranges(ranges) => ranges.clone(),
+            Self::Unrecorded | Self::StartedOver(_) => RangeSet::new(),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The journal of a part file that is written without disk threads: on a server, or in several files.
+//!
+//! ```text
+//! look: what is held, and whether to resume → the part file is opened or emptied → start
+//!   → record, record, … → remove (with the commit or the abort)
+//! ```
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::task::spawn_blocking;
+
+use super::Journal;
+use crate::{
+    CreateOptions, Error, ErrorKind, Held, RangeSet, Result, SourceVersion, WriteAt, Writes,
+};
+
+/// The journal of one part file, whose file calls run on tokio's threads for blocking work. The
+/// default keeps no record.
+#[derive(Debug, Default)]
+pub struct PartJournal {
+    place: Option<(PathBuf, SourceVersion)>,
+    held: Held,
+    resumes: bool,
+    journal: OnceLock<Arc<Mutex<Journal>>>,
+}
+
+impl PartJournal {
+    /// Reads the journal at `path` of a part file that was found with `found` bytes. `None` if there is no
+    /// part file or it is not to be resumed.
+    ///
+    /// # Errors
+    /// `Interrupted` if the runtime shuts down.
+    pub async fn look(
+        path: Option<PathBuf>,
+        options: &CreateOptions,
+        found: Option<u64>,
+        writes: Writes,
+    ) -> Result<Self> {
+        let Some(source) = options.source.clone() else {
+            return Ok(Self { resumes: found.is_some(), ..Self::default() });
+        };
+        let Some(path) = path else { return Ok(Self::default()) };
+        let held = match found {
+            Some(length) => {
+                let (path, source) = (path.clone(), source.clone());
+                blocking(move || Ok(Journal::held(&path, &source, length, writes))).await?
+            }
+            None => Held::Ranges(RangeSet::new()),
+        };
+        let resumes = found.is_some() && matches!(held, Held::Ranges(_));
+        Ok(Self { place: Some((path, source)), held, resumes, journal: OnceLock::new() })
+    }
+
+    /// Whether the part file that was found is resumed. Otherwise it has to be emptied before [`Self::start`].
+    pub const fn resumes(&self) -> bool {
+        self.resumes
+    }
+
+    /// What the part file holds.
+    pub const fn held(&self) -> &Held {
+        &self.held
+    }
+
+    /// Starts the journal, now that the part file is as [`Self::resumes`] says. If that fails, `writer` is aborted;
+    /// its part file stays if it holds anything.
+    ///
+    /// # Errors
+    /// If the journal cannot be written.
+    pub async fn start(&self, writer: &dyn WriteAt) -> Result<()> {
+        let Some((path, source)) = self.place.clone() else { return Ok(()) };
+        let written = self.held.ranges();
+        let is_empty = written.is_empty();
+        match blocking(move || Journal::start(&path, &source, &written)).await {
+            Ok(journal) => {
+                self.journal.get_or_init(|| Arc::new(Mutex::new(journal)));
+                Ok(())
+            }
+            Err(error) => {
+                if is_empty {
+                    // The error to report is the first one.
+                    drop(writer.abort(false).await);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// [`WriteAt::record`].
+    ///
+    /// # Errors
+    /// If the journal cannot be written.
+    pub async fn record(&self, ranges: RangeSet) -> Result<()> {
+        let Some(mut journal) = self.journal().await else { return Ok(()) };
+        blocking(move || journal.append(ranges.iter())).await
+    }
+
+    /// Makes what was written durable by `sync`, and notes that.
+    ///
+    /// # Errors
+    /// Those of `sync`, and if the journal cannot be written.
+    pub async fn synced(&self, sync: impl Future<Output = Result<()>>) -> Result<()> {
+        // Locked meanwhile, because what is recorded later need not be durable.
+        let journal = self.journal().await;
+        sync.await?;
+        let Some(mut journal) = journal else { return Ok(()) };
+        blocking(move || journal.mark_synced()).await
+    }
+
+    /// Removes the journal.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    pub async fn remove(&self) -> Result<()> {
+        let Some(journal) = self.journal().await else { return Ok(()) };
+        blocking(move || journal.remove()).await
+    }
+
+    async fn journal(&self) -> Option<OwnedMutexGuard<Journal>> {
+        Some(Arc::clone(self.journal.get()?).lock_owned().await)
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    spawn_blocking(work).await.unwrap_or_else(|failed| {
+        Err(Error::new(ErrorKind::Interrupted, "access the journal").with_source(failed))
+    })
+}

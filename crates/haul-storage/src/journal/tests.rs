@@ -1,0 +1,185 @@
+use super::*;
+use crate::{Identity, Timestamp};
+
+fn source(size: u64, name: &str) -> SourceVersion {
+    let modified = Some(Timestamp { seconds: 7, nanos: 9 });
+    let identity = Identity { size, modified, id: None, tag: None };
+    SourceVersion { name: name.to_owned(), identity }
+}
+
+fn written(loaded: Loaded) -> Vec<Range> {
+    match loaded {
+        Loaded::Ranges(ranges) => ranges.iter().collect(),
+        other => panic!("no ranges: {other:?}"),
+    }
+}
+
+#[test]
+fn what_was_appended_is_there_after_loading() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    let mut journal = Journal::start(&path, &source(1 << 30, "a"), &RangeSet::new()).unwrap();
+    for at in [0u64, 5, 1, 9] {
+        journal.append([Range::new(at << 20, 1 << 20)]).unwrap();
+    }
+    let ranges = written(Journal::load(&path, &source(1 << 30, "a")).unwrap());
+    assert_eq!(
+        ranges,
+        [Range::new(0, 2 << 20), Range::new(5 << 20, 1 << 20), Range::new(9 << 20, 1 << 20)]
+    );
+}
+
+#[test]
+fn a_torn_tail_is_ignored_at_every_length() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    let mut journal = Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap();
+    journal.append([Range::new(0, 10)]).unwrap();
+    let whole = std::fs::metadata(&path).unwrap().len();
+    journal.append([Range::new(50, 10)]).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    for length in whole..bytes.len() as u64 {
+        std::fs::write(&path, &bytes[..length as usize]).unwrap();
+        let ranges = written(Journal::load(&path, &source(100, "a")).unwrap());
+        assert_eq!(ranges, [Range::new(0, 10)], "cut at {length}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_a_record_ends_the_journal_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    let mut journal = Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap();
+    journal.append([Range::new(0, 10)]).unwrap();
+    let at = std::fs::metadata(&path).unwrap().len() as usize;
+    journal.append([Range::new(20, 10)]).unwrap();
+    journal.append([Range::new(40, 10)]).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[at + 12] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    assert_eq!(written(Journal::load(&path, &source(100, "a")).unwrap()), [Range::new(0, 10)]);
+}
+
+#[test]
+fn a_journal_of_another_source_version_or_with_a_damaged_header_is_unusable() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    drop(Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap());
+    let unusable = |source: &SourceVersion| match Journal::load(&path, source).unwrap() {
+        Loaded::Unusable(why) => why,
+        other => panic!("usable: {other:?}"),
+    };
+    assert!(unusable(&source(101, "a")).contains("another source"));
+    assert!(unusable(&source(100, "b")).contains("another source"));
+    let mut other_version = Vec::new();
+    Record::OtherVersion(9).encode(&mut other_version);
+    std::fs::write(&path, other_version).unwrap();
+    assert!(unusable(&source(100, "a")).contains("version 9"));
+    std::fs::write(&path, b"not a journal at all").unwrap();
+    assert!(unusable(&source(100, "a")).contains("damaged"));
+    std::fs::write(&path, b"").unwrap();
+    assert!(unusable(&source(100, "a")).contains("damaged"));
+}
+
+#[test]
+fn after_another_start_of_the_machine_only_what_was_synced_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    let mut bytes = Vec::new();
+    let mut old = header(&path, &source(100, "a"));
+    old.boot = b"another start".to_vec();
+    Record::Header(old).encode(&mut bytes);
+    Record::Range(Range::new(0, 10)).encode(&mut bytes);
+    Record::Synced.encode(&mut bytes);
+    Record::Range(Range::new(20, 10)).encode(&mut bytes);
+    std::fs::write(&path, bytes).unwrap();
+    assert_eq!(written(Journal::load(&path, &source(100, "a")).unwrap()), [Range::new(0, 10)]);
+}
+
+#[test]
+fn a_range_beyond_the_end_of_the_source_makes_it_unusable() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    let mut journal = Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap();
+    journal.append([Range::new(90, 20)]).unwrap();
+    assert!(matches!(Journal::load(&path, &source(100, "a")).unwrap(), Loaded::Unusable(_)));
+}
+
+#[test]
+fn rewriting_keeps_what_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    let mut ranges = RangeSet::new();
+    ranges.insert(Range::new(10, 20));
+    let mut journal = Journal::start(&path, &source(100, "a"), &ranges).unwrap();
+    journal.append([Range::new(30, 5)]).unwrap();
+    assert_eq!(written(Journal::load(&path, &source(100, "a")).unwrap()), [Range::new(10, 25)]);
+    journal.remove().unwrap();
+    assert_eq!(Journal::load(&path, &source(100, "a")).unwrap(), Loaded::Nothing);
+}
+
+#[test]
+fn a_journal_of_many_records_is_read_by_pieces() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    let mut journal = Journal::start(&path, &source(1 << 40, "a"), &RangeSet::new()).unwrap();
+    for at in 0..20_000u64 {
+        journal.append([Range::new(at * 3, 1)]).unwrap();
+    }
+    assert_eq!(written(Journal::load(&path, &source(1 << 40, "a")).unwrap()).len(), 20_000);
+}
+
+#[test]
+fn a_link_in_the_place_of_a_journal_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let [path, other] = ["j", "other"].map(|name| dir.path().join(name));
+    std::fs::write(&other, "mine").unwrap();
+    std::os::unix::fs::symlink(&other, unfinished(&path)).unwrap();
+    Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap();
+    assert_eq!(std::fs::read(&other).unwrap(), b"mine");
+    assert!(matches!(Journal::load(&path, &source(100, "a")).unwrap(), Loaded::Ranges(_)));
+}
+
+#[test]
+fn what_is_appended_after_a_sync_does_not_survive_a_restart_of_the_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    let source = source(100, "a");
+    let mut journal = Journal::start(&path, &source, &RangeSet::new()).unwrap();
+    journal.append([Range::new(0, 10)]).unwrap();
+    journal.mark_synced().unwrap();
+    journal.append([Range::new(20, 10)]).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let (_, length) = Record::decode(&bytes).unwrap();
+    let mut restarted = Vec::new();
+    let boot = b"another start".to_vec();
+    Record::Header(Header { boot, ..header(&path, &source) }).encode(&mut restarted);
+    restarted.extend_from_slice(&bytes[length..]);
+    std::fs::write(&path, restarted).unwrap();
+    assert_eq!(written(Journal::load(&path, &source).unwrap()), [Range::new(0, 10)]);
+}
+
+/// Of a file that was started before this version, as its journal has it.
+#[test]
+fn a_header_names_the_source_as_it_always_did() {
+    let mut source = source(100, "/a/b");
+    source.identity.tag = Some("\"v1\"".to_owned());
+    let header = header(std::path::Path::new("j"), &source);
+    assert_eq!(header.source, b"/a/b, size 100, modified 7.000000009, tag \"v1\"");
+}
+
+#[test]
+fn a_part_file_that_was_written_in_order_holds_what_it_is_long() {
+    let mut ranges = RangeSet::new();
+    ranges.insert(Range::new(0, 10));
+    let held = |length, writes| Held::of(ranges.clone(), length, writes);
+    let cut = |end| {
+        let mut cut = RangeSet::new();
+        cut.insert(Range::new(0, end));
+        Held::Ranges(cut)
+    };
+    assert_eq!(held(10, Writes::AnyOrder), cut(10));
+    assert!(matches!(held(7, Writes::AnyOrder), Held::StartedOver(_)));
+    assert_eq!(held(7, Writes::InOrder), cut(7));
+    assert_eq!(held(30, Writes::InOrder), cut(10));
+}
