@@ -164,7 +164,7 @@ fn what_is_appended_after_a_sync_does_not_survive_a_restart_of_the_machine() {
 fn a_header_names_the_source_as_it_always_did() {
     let mut source = source(100, "/a/b");
     source.identity.tag = Some("\"v1\"".to_owned());
-    let header = header(std::path::Path::new("j"), &source);
+    let header = header(Path::new("j"), &source);
     assert_eq!(header.source, b"/a/b, size 100, modified 7.000000009, tag \"v1\"");
 }
 

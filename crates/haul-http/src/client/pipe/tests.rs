@@ -248,6 +248,7 @@ async fn a_long_body_comes_as_it_was_sent_however_fast_it_is_taken() {
         let (pending, mut done) = alone(&pipe, &url, None);
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {SENT}\r\n\r\n");
         let body = sent.clone();
+        read_until(&mut server, b"\r\n\r\n").await;
         let sending = tokio::spawn(async move {
             server.write_all(head.as_bytes()).await.unwrap();
             server.write_all(&body).await.unwrap();
