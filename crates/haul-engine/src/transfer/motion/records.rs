@@ -7,7 +7,7 @@
 
 use haul_storage::Range;
 
-use crate::flow::Permit;
+use crate::budget::Permit;
 use crate::ranges::RangeSet;
 
 /// Bytes that are recorded together.
