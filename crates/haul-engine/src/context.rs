@@ -11,6 +11,7 @@ use haul_storage::{
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
 
+use crate::budget::LinkBudgets;
 use crate::collision::Destinations;
 use crate::current::Current;
 use crate::digest::Digest;
@@ -69,8 +70,9 @@ pub struct Context {
 pub type Ticket = watch::Receiver<()>;
 
 impl Context {
-    /// Everything for a transfer of `jobs`.
+    /// Everything for a transfer of `jobs`, which shares `budgets` with others.
     pub fn new(
+        budgets: &LinkBudgets,
         jobs: &[Job],
         settings: Settings,
         tally: Tally,
@@ -92,15 +94,16 @@ impl Context {
         };
         let large = settings.files.fixed().map_or(large, |files| files.min(large));
         let (tally, cancel) = (Arc::new(tally), cancel.child());
+        let flow = Flow::new(budgets, &settings, &links, writes);
         Self {
-            flow: Flow::new(&settings, links, writes),
+            long_reads: flow.long_reads(),
+            flow,
             room: Room::new(jobs, &settings, &tally, &cancel),
             current: Current::new(settings.shows_current),
             settings,
             tally,
             cancel,
             pool,
-            long_reads: LongReads::default(),
             large_files: Semaphore::new(large.max(1)),
             times: LearntTimes::default(),
             hard_links: HardLinks::default(),

@@ -10,6 +10,7 @@
 //! stream of [`Event`]s and ends with a [`Summary`]. It knows no backend: everything goes through
 //! the traits of `haul-storage`.
 
+pub mod budget;
 mod collision;
 mod context;
 mod current;
@@ -52,4 +53,4 @@ pub use settings::{
     Auto, Backup, ChangeOwner, Compare, DeleteLimit, Filter, Overwrite, Owners, Preserve, Settings,
     WindowProfile,
 };
-pub use transfer::transfer;
+pub use transfer::{transfer, transfer_sharing};

@@ -3,10 +3,12 @@
 //! Thousands of sources may lie on one host, and one file on several (mirrors). To the window each host is one
 //! link: it is told once how many lanes are wanted, and its RTT counts once.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Weak};
 
-use haul_storage::{Capabilities, LinkStatus, Location, Medium, Scheme, Storage};
+use haul_storage::{Capabilities, Location, Medium, Scheme, Storage};
 
 use crate::Job;
 use crate::mirror::MirrorStorage;
@@ -15,9 +17,9 @@ use crate::mirror::MirrorStorage;
 #[derive(Debug, Default)]
 pub struct Links {
     /// One storage of each host that is read.
-    sources: Vec<Arc<dyn Storage>>,
+    sources: Vec<(Host, Arc<dyn Storage>)>,
     /// One of each host that is written.
-    destinations: Vec<Arc<dyn Storage>>,
+    destinations: Vec<(Host, Arc<dyn Storage>)>,
     can: Can,
 }
 
@@ -48,13 +50,18 @@ impl Default for Can {
     }
 }
 
-/// What tells hosts apart.
-#[derive(Debug, PartialEq, Eq, Hash)]
-enum Host {
-    Remote(Scheme, Option<String>, String, Option<u16>),
+/// What tells hosts apart. Storages that share one pool of lanes are on the same host.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Host {
+    /// Protocol, user, name and port.
+    Server(&'static str, Option<String>, String, Option<u16>),
     /// A storage that names no host is one by itself.
-    Storage(usize),
+    Storage(Alone),
 }
+
+/// A storage, by its address, which no other storage gets while this exists.
+#[derive(Debug, Clone)]
+pub struct Alone(Weak<dyn Storage>);
 
 impl Links {
     /// The links of these jobs.
@@ -63,23 +70,26 @@ impl Links {
         let mut seen = HashSet::new();
         let (mut read, mut written) = (HashSet::new(), HashSet::new());
         for job in jobs {
-            for storage in mirrors_of(&job.source) {
-                links.can.note(storage.capabilities(), &mut seen, storage);
-                if read.insert(host_of(storage)) {
-                    links.sources.push(Arc::clone(storage));
-                }
-            }
+            links.read(&job.source, &mut seen, &mut read);
             let storage = &job.destination;
             if storage.capabilities().medium != Medium::Link {
                 continue;
             }
             links.can.note(storage.capabilities(), &mut seen, storage);
             // A server's copy of its own file goes over one link.
-            let is_source = links.sources.iter().any(|source| Arc::ptr_eq(source, storage));
-            if written.insert(host_of(storage)) && !is_source {
-                links.destinations.push(Arc::clone(storage));
+            let is_source = links.sources.iter().any(|(_, source)| Arc::ptr_eq(source, storage));
+            let host = Host::of(storage);
+            if written.insert(host.clone()) && !is_source {
+                links.destinations.push((host, Arc::clone(storage)));
             }
         }
+        links
+    }
+
+    /// The links of a reader of one source.
+    pub fn to_source(source: &Arc<dyn Storage>) -> Self {
+        let (mut links, mut seen, mut read) = (Self::default(), HashSet::new(), HashSet::new());
+        links.read(source, &mut seen, &mut read);
         links
     }
 
@@ -93,19 +103,28 @@ impl Links {
         self.can
     }
 
-    /// Wishes for `lanes` lanes to each host.
-    pub fn set_lanes(&self, lanes: usize) {
-        self.sources.iter().chain(&self.destinations).for_each(|link| link.set_lanes(lanes));
+    /// One storage of each host that is read.
+    pub fn sources(&self) -> &[(Host, Arc<dyn Storage>)] {
+        &self.sources
     }
 
-    /// What the path looks like now; `None` between disks.
-    pub fn status(&self) -> Option<LinkStatus> {
-        let all = |links: &[Arc<dyn Storage>]| {
-            links.iter().map(|link| link.link()).reduce(LinkStatus::beside)
-        };
-        match (all(&self.sources), all(&self.destinations)) {
-            (Some(source), Some(destination)) => Some(source.behind(destination)),
-            (one, other) => one.or(other),
+    /// One storage of each host that is written.
+    pub fn destinations(&self) -> &[(Host, Arc<dyn Storage>)] {
+        &self.destinations
+    }
+
+    fn read(
+        &mut self,
+        source: &Arc<dyn Storage>,
+        seen: &mut HashSet<usize>,
+        read: &mut HashSet<Host>,
+    ) {
+        for storage in mirrors_of(source) {
+            self.can.note(storage.capabilities(), seen, storage);
+            let host = Host::of(storage);
+            if read.insert(host.clone()) {
+                self.sources.push((host, Arc::clone(storage)));
+            }
         }
     }
 }
@@ -131,12 +150,53 @@ fn mirrors_of(source: &Arc<dyn Storage>) -> impl Iterator<Item = &Arc<dyn Storag
     own.into_iter().chain(mirrors).filter(|one| one.capabilities().medium == Medium::Link)
 }
 
-fn host_of(storage: &Arc<dyn Storage>) -> Host {
-    match storage.location() {
-        Location::Remote { scheme, user, host, port, .. } => {
-            Host::Remote(*scheme, user.clone(), host.clone(), *port)
+impl Host {
+    /// The host of a storage. HTTP and WebDAV use the same lanes.
+    fn of(storage: &Arc<dyn Storage>) -> Self {
+        let Location::Remote { scheme, user, host, port, .. } = storage.location() else {
+            return Self::Storage(Alone(Arc::downgrade(storage)));
+        };
+        let web = |name, usual| {
+            let port = port.unwrap_or(usual);
+            Self::Server(name, user.clone(), host.to_ascii_lowercase(), Some(port))
+        };
+        match scheme {
+            Scheme::Http | Scheme::Dav => web("http", 80),
+            Scheme::Https | Scheme::Davs => web("https", 443),
+            other => Self::Server(other.name(), user.clone(), host.clone(), *port),
         }
-        _ => Host::Storage(address(storage)),
+    }
+}
+
+impl Alone {
+    fn address(&self) -> usize {
+        self.0.as_ptr().cast::<()>() as usize
+    }
+}
+
+impl PartialEq for Alone {
+    fn eq(&self, other: &Self) -> bool {
+        self.address() == other.address()
+    }
+}
+
+impl Eq for Alone {}
+
+impl PartialOrd for Alone {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Alone {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.address().cmp(&other.address())
+    }
+}
+
+impl Hash for Alone {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.address().hash(state);
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::schedule::ALIGNMENT;
 
-/// The long reads under way in a transfer, of all its files.
+/// The long reads in flight on a path, of all files of all transfers over it.
 #[derive(Debug, Clone, Default)]
 pub struct LongReads {
     in_flight: Arc<AtomicUsize>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use haul_storage::{Error, Result, WorkPool};
+use haul_storage::{Error, Medium, Result, WorkPool};
 use tokio::time::{Instant, sleep};
 
 use super::event::{FanEvent, FanSink, FanSummary, HostEnd, HostOutcome};
@@ -13,6 +13,7 @@ use super::seat::Seat;
 use super::seats::MOST_SEATS;
 use super::store::Store;
 use super::view::Sources;
+use crate::budget::LinkBudgets;
 use crate::retry::Retries;
 use crate::transfer::transfer_on;
 use crate::{Cancel, Event, EventSink, Filter, Job, Phase, Progress, Settings, Summary};
@@ -79,6 +80,7 @@ where
         sources: Sources::default(),
         together: Arc::new(Together::new(hosts, events, settings.transfer.progress_interval)),
         stop: Cancel::default(),
+        budgets: LinkBudgets::default(),
         pool,
     };
     let serve = stream::iter(0..hosts)
@@ -132,6 +134,7 @@ struct Drive<Open> {
     together: Arc<Together>,
     /// Stops all hosts.
     stop: Cancel,
+    budgets: LinkBudgets,
     pool: WorkPool,
 }
 
@@ -163,15 +166,20 @@ where
             },
             () = self.stop.cancelled() => return HostOutcome::NotBegun,
         };
+        let mut budgets = self.budgets.clone();
         if let Some(seat) = seat {
             for job in &mut jobs {
                 job.source = self.sources.view(&job.source, &seat);
+                if job.source.capabilities().medium == Medium::Link {
+                    // Bytes of this source pass its link once for all hosts: it needs the lanes of one, not the sum.
+                    budgets = LinkBudgets::default();
+                }
             }
         }
         let sink = self.sink(host);
         let settings = Settings { filter, ..self.settings.clone() };
         let stop = self.stop.clone();
-        HostOutcome::Moved(transfer_on(&self.pool, jobs, settings, sink, stop).await)
+        HostOutcome::Moved(transfer_on(&self.pool, &budgets, jobs, settings, sink, stop).await)
     }
 
     async fn open(&self, host: usize) -> Result<Opened> {

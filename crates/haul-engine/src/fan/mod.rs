@@ -6,8 +6,8 @@
 //!             └ view of host 3 → transfer → host 3
 //! ```
 //!
-//! Every host has a [`transfer()`](crate::transfer()) of its own, with its own plan, window, retries and
-//! journal; it reads through a view of the source. What one view reads goes into the store, where
+//! Every host has a [`transfer()`](crate::transfer()) of its own, with its own plan, retries and journal; those to
+//! or from one server share its window ([`crate::budget`]). It reads through a view of the source. What one view reads goes into the store, where
 //! the others find it. So the source is read once by all hosts that are no further apart than the
 //! store is long, and who has fallen further behind reads for itself.
 //!

@@ -34,6 +34,7 @@ pub use backup::{is_backup, take_away};
 pub use compare::{Verdict, verdict};
 
 use self::queue::{ORDERED, Queue};
+use crate::budget::LinkBudgets;
 use crate::context::Context;
 use crate::job::NumberedJob;
 use crate::plan::{Item, count, delete_extra, finish_directories, plan};
@@ -55,6 +56,17 @@ pub async fn transfer(
     events: EventSink,
     cancel: Cancel,
 ) -> Summary {
+    transfer_sharing(&LinkBudgets::default(), jobs, settings, events, cancel).await
+}
+
+/// [`transfer`], sharing window and lanes of each path with all others that are given the same `budgets`.
+pub async fn transfer_sharing(
+    budgets: &LinkBudgets,
+    jobs: Vec<Job>,
+    settings: Settings,
+    events: EventSink,
+    cancel: Cancel,
+) -> Summary {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let pool = match WorkPool::new("haul-digest", cores) {
         Ok(pool) => pool,
@@ -63,18 +75,20 @@ pub async fn transfer(
             return Summary { failed: 1, ..Summary::default() };
         }
     };
-    transfer_on(&pool, jobs, settings, events, cancel).await
+    transfer_on(&pool, budgets, jobs, settings, events, cancel).await
 }
 
-/// [`transfer`] with threads that others use, too.
+/// [`transfer_sharing`] with threads that others use, too.
 pub async fn transfer_on(
     pool: &WorkPool,
+    budgets: &LinkBudgets,
     jobs: Vec<Job>,
     settings: Settings,
     events: EventSink,
     cancel: Cancel,
 ) -> Summary {
-    let context = Context::new(&jobs, settings, Tally::new(events), &cancel, pool.clone());
+    let tally = Tally::new(events);
+    let context = Context::new(budgets, &jobs, settings, tally, &cancel, pool.clone());
     let named = jobs.clone();
     tokio::select! {
         () = run(&context, jobs) => {}

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use super::limits::Limits;
+use super::limits::{Limits, MOST_LANES};
 use crate::WindowProfile;
-
-/// No profile and no storage goes beyond this many lanes.
-pub(super) const MOST_LANES: usize = 64;
 
 /// About what one TCP lane carries in a round trip with default socket buffers (tcp_wmem of 4 MiB,
 /// half of it overhead). Measured: 13.5 MB/s at 200 ms are 2.7 MB.
@@ -80,17 +77,17 @@ pub(super) struct Bounds {
 impl Bounds {
     pub(super) fn new(limits: Limits) -> Self {
         const GIGABIT: f64 = 125e6;
-        let (profile_lanes, most_first_lanes, hoped_rate, gain, max_files) = match limits.profile {
-            WindowProfile::Safe => (4, 4, GIGABIT / 2.0, 1.5, 64),
-            WindowProfile::Default => (32, 16, GIGABIT, 1.5, 512),
-            WindowProfile::Aggressive => (64, 32, GIGABIT * 2.0, 2.0, 1024),
+        let (most_first_lanes, hoped_rate, gain, max_files) = match limits.profile {
+            WindowProfile::Safe => (4, GIGABIT / 2.0, 1.5, 64),
+            WindowProfile::Default => (16, GIGABIT, 1.5, 512),
+            WindowProfile::Aggressive => (32, GIGABIT * 2.0, 2.0, 1024),
         };
         let storage_lanes = limits.max_lanes.clamp(1, MOST_LANES);
         let fixed_lanes = limits.lanes.fixed().map(|lanes| lanes.clamp(1, storage_lanes));
         let memory = limits.memory.max(LEAST_MEMORY);
         let fixed_window = limits.window.fixed().map(|window| window.max(1).min(memory));
         Self {
-            max_lanes: fixed_lanes.unwrap_or(storage_lanes.min(profile_lanes)),
+            max_lanes: limits.most_lanes(),
             fixed_lanes,
             least_lanes: 1,
             most_first_lanes,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use haul_storage::LinkStatus;
 
-use super::bounds::{Bounds, MOST_LANES};
+use super::bounds::Bounds;
+use super::limits::MOST_LANES;
 
 /// Lanes in the making at once: sshd's default MaxStartups refuses at random from 10 connections
 /// that have not authenticated.
@@ -123,6 +124,11 @@ impl Lanes {
             self.delivered = true;
             self.changed = now;
         }
+    }
+
+    /// The lanes begin again with a slow start.
+    pub(super) const fn forget(&mut self) {
+        self.delivered = false;
     }
 
     /// Half as many lanes for a busy server. Whether there was anything left to give up.

@@ -2,6 +2,9 @@
 
 use crate::{Auto, Settings, WindowProfile};
 
+/// No profile and no storage goes beyond this many lanes.
+pub(super) const MOST_LANES: usize = 64;
+
 /// Limits of the window. A fixed number is used as it is instead of being determined by measuring.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -33,6 +36,17 @@ impl Limits {
             max_lanes: max_lanes.unwrap_or(64),
             profile: settings.profile,
         }
+    }
+
+    /// The most lanes that are ever wished for, by the caller's number, or the profile, and the storage.
+    pub fn most_lanes(&self) -> usize {
+        let most = self.max_lanes.clamp(1, MOST_LANES);
+        let of_profile = match self.profile {
+            WindowProfile::Safe => 4,
+            WindowProfile::Default => 32,
+            WindowProfile::Aggressive => MOST_LANES,
+        };
+        self.lanes.fixed().map_or(of_profile, |lanes| lanes.max(1)).min(most)
     }
 }
 

@@ -12,7 +12,7 @@
 //!                                                   files (files at once)
 //! ```
 //!
-//! It does no I/O and reads no clock: `now` is the time since the transfer began, real or
+//! It does no I/O and reads no clock: `now` is the time since the window was made, real or
 //! simulated. The driver hands over what it saw, then reads [`Window::decision`] and calls
 //! [`Window::on_timeout`] at [`Window::next_wakeup`]. It is tested on simulated links
 //! (`tests/window_links`).
@@ -254,6 +254,25 @@ impl Window {
         self.advance(now);
         self.meter.starve();
         self.tick();
+    }
+
+    /// There was no work for a while, and now there is some. The round is not judged.
+    pub fn on_pause(&mut self, now: Duration) {
+        let now = self.advance(now);
+        self.meter.spoil();
+        self.slow_lanes.spoil(now);
+    }
+
+    /// What was measured is too old to act on: round trip, goodput and window are found out anew, as at the start.
+    /// Lanes stay, and limits that the server has set for them, which end by themselves.
+    pub fn forget(&mut self, now: Duration) {
+        self.advance(now);
+        self.path.forget();
+        self.quickest_answer = None;
+        self.meter = Meter::default();
+        self.lanes.forget();
+        self.search = Search::new(&self.bounds);
+        self.slow_lanes = SlowLanes::default();
     }
 
     /// So many bytes are left to move, as far as that is known. Nothing is tried that could not pay

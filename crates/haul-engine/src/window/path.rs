@@ -170,6 +170,11 @@ impl Path {
         self.undrainable = true;
     }
 
+    /// The path may be another one by now.
+    pub(super) fn forget(&mut self) {
+        *self = Self { undrainable: self.undrainable, ..Self::default() };
+    }
+
     /// Bytes have arrived; and so many are left in flight, if that is known.
     pub(super) fn on_arrival(&mut self, bytes: u64, in_flight: Option<u64>) {
         self.arrived = self.arrived.saturating_add(bytes);

@@ -12,6 +12,7 @@ mod mirrors;
 mod moved;
 mod put_together;
 mod rate;
+mod shared_link;
 mod support;
 mod times;
 mod transfer;

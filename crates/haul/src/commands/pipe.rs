@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use haul_engine::{Job, Summary};
+use haul_engine::budget::LinkBudgets;
+use haul_engine::{Job, Summary, transfer_sharing};
 use haul_local::PipeStorage;
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage};
 use tokio::sync::oneshot;
@@ -49,6 +50,8 @@ pub(crate) async fn to_output(
     let cancel = signals.cancel().clone();
     let stdout = duplicate(std::io::stdout())?;
     let storage = PipeStorage::output(stdout, move || cancel.cancel())?;
+    // Files of one server follow each other with the window that is known.
+    let budgets = LinkBudgets::default();
     let mut failed = false;
     for location in files {
         if signals.cancel().is_cancelled() {
@@ -63,7 +66,7 @@ pub(crate) async fn to_output(
                 Ok(file) => {
                     let source = PipeStorage::input_named(file, location);
                     let job = job(source, name("stream")?, &storage)?;
-                    let summary = moved(job, &resolved, &signals, printer).await?;
+                    let summary = moved(&budgets, job, &resolved, &signals, printer).await?;
                     failed |= summary.failed > 0 && !signals.cancel().is_cancelled();
                 }
                 Err(error) => {
@@ -87,7 +90,7 @@ pub(crate) async fn to_output(
             }
         };
         let job = job(place.storage, place.path, &storage)?;
-        let summary = moved(job, &resolved, &signals, printer).await?;
+        let summary = moved(&budgets, job, &resolved, &signals, printer).await?;
         // A reader that has seen enough is no failure.
         failed |= summary.failed > 0 && !signals.cancel().is_cancelled();
     }
@@ -154,7 +157,7 @@ pub(crate) async fn from_input(
         destination_path: target.path,
         expected: None,
     };
-    let summary = moved(job, &resolved, &signals, printer).await?;
+    let summary = moved(&LinkBudgets::default(), job, &resolved, &signals, printer).await?;
     let (digest, dry_run) = (resolved.engine.digest, resolved.engine.dry_run);
     if printer.is_json() {
         printer.object(&json::Event::summary(&summary, digest, dry_run));
@@ -170,6 +173,7 @@ pub(crate) async fn from_input(
 }
 
 async fn moved(
+    budgets: &LinkBudgets,
     job: Job,
     resolved: &Resolved,
     signals: &Signals,
@@ -182,7 +186,7 @@ async fn moved(
     let cancel = signals.cancel().clone();
     let mut settings = resolved.engine.clone();
     settings.shows_current = show.current && printer.can_draw();
-    let summary = haul_engine::transfer(vec![job], settings, report.sink(), cancel).await;
+    let summary = transfer_sharing(budgets, vec![job], settings, report.sink(), cancel).await;
     drop(report.finish());
     resolved.done.record(&summary);
     Ok(summary)

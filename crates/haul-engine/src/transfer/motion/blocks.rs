@@ -10,7 +10,7 @@ use haul_storage::{Block, BlockStream, Error, Medium, Range, Result, Retry};
 use super::action::{Action, Asker, Reading, Writing};
 use super::file::{FileInMotion, Timer};
 use super::range::{Attempt, InHand, State, Write};
-use crate::flow::Permit;
+use crate::budget::Permit;
 
 /// About the bytes that one receive returns.
 const BLOCK: u64 = 256 << 10;
@@ -282,7 +282,7 @@ impl FileInMotion {
         if self.mode.destination == Medium::Disk {
             permit.arrived(length);
             if self.mode.is_streamed() {
-                permit.try_grow(length.min(left.len()));
+                self.shared.flow.try_grow(permit, length.min(left.len()));
             }
             if left.is_empty() {
                 let Attempt { issued, first, first_byte, .. } = range.attempt;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use haul_storage::{Block, BlockStream, Error, Range};
 
-use crate::flow::Permit;
+use crate::budget::Permit;
 use crate::long::Counted;
 use crate::retry::Retries;
 use crate::schedule::Assignment;

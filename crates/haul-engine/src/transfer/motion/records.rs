@@ -7,7 +7,7 @@
 
 use haul_storage::{Range, RangeSet};
 
-use crate::flow::Permit;
+use crate::budget::Permit;
 
 /// Bytes that are recorded together.
 const RECORD_BYTES: u64 = 1 << 20;

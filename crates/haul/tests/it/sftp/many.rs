@@ -54,6 +54,27 @@ impl Hosts {
     }
 }
 
+/// Both transfers go over one path, and share its window and connections.
+#[test]
+fn two_names_of_one_server_get_their_trees_at_the_same_time() {
+    let hosts = Hosts::start(1, Sshd::builder);
+    let session = &hosts.session;
+    let root = session.path("hosts/n2");
+    fs::create_dir_all(&root).unwrap();
+    let mut config = fs::read_to_string(session.path("config.toml")).unwrap();
+    let url = format!("sftp://{}{}", hosts.sshds[0].address(), root.display());
+    config.push_str(&format!("[remote.n2]\nurl = \"{url}\"\n"));
+    session.write("config.toml", config);
+    session.write("src/larger", content(2, 40 << 20));
+    for options in ["", "--lanes 3 --window 2M", "--window 64K --chunk 64K", "--bwlimit 40M"] {
+        hosts.haul(&format!("cp {options} src n[1-2]:data")).status(0);
+        for host in ["n1", "n2"] {
+            session.tool(&format!("diff -r src hosts/{host}/data/src"));
+            fs::remove_dir_all(session.path(format!("hosts/{host}/data"))).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_host_that_is_down_fails_alone_and_each_has_its_line() {
     let mut hosts = Hosts::start(3, Sshd::builder);

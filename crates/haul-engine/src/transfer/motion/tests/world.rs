@@ -15,7 +15,8 @@ use haul_storage::{
 };
 use tokio::time::sleep_until;
 
-use crate::flow::{Flow, Permit};
+use crate::budget::{LinkBudgets, Permit};
+use crate::flow::Flow;
 use crate::links::Links;
 use crate::long::LongReads;
 use crate::tally::Tally;
@@ -167,7 +168,12 @@ impl World {
             expected: None,
         };
         let links = if case.has_lanes { Links::of(&[job]) } else { Links::default() };
-        let flow = Flow::new(&settings, links, case.mode.destination == Medium::Link);
+        let flow = Flow::new(
+            &LinkBudgets::default(),
+            &settings,
+            &links,
+            case.mode.destination == Medium::Link,
+        );
         while case.has_lanes && !flow.has_lanes() {
             tokio::time::sleep(Duration::from_millis(10)).await;
             flow.tick();

@@ -1,0 +1,74 @@
+//! The lanes of a host: as many as all paths over it wish for together.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use haul_storage::{LinkStatus, Storage};
+
+/// Lanes that each path wishes for, by the number of its budget.
+#[derive(Debug, Default)]
+pub struct HostLanes {
+    wishes: Mutex<BTreeMap<u64, usize>>,
+}
+
+/// A host as one member of a budget reaches it.
+#[derive(Debug)]
+pub struct HostLink {
+    host: Arc<HostLanes>,
+    storage: Arc<dyn Storage>,
+    /// No wish of several paths together is larger.
+    most: usize,
+    /// The number of lanes that the storage was told last.
+    told: AtomicUsize,
+}
+
+impl HostLink {
+    /// A host reached by `storage`, of which the paths together get at most `most` lanes.
+    pub const fn new(host: Arc<HostLanes>, storage: Arc<dyn Storage>, most: usize) -> Self {
+        Self { host, storage, most, told: AtomicUsize::new(0) }
+    }
+
+    /// Wishes for `lanes` lanes for the path of `budget`, and tells the storage the sum if that is new.
+    pub fn wish(&self, budget: u64, lanes: usize) {
+        let mut wishes = self.lock();
+        wishes.insert(budget, lanes);
+        self.tell(&wishes);
+    }
+
+    /// The state of the link as the path of `budget` sees it, with its part of the lanes.
+    pub fn status(&self, budget: u64) -> LinkStatus {
+        let link = self.storage.link();
+        let wishes = self.lock();
+        let all: usize = wishes.values().sum();
+        let own = wishes.get(&budget).copied().unwrap_or(all);
+        if own == all {
+            return link;
+        }
+        let part = |lanes: usize| (lanes * own).div_ceil(all);
+        LinkStatus { open: part(link.open), opening: part(link.opening), ..link }
+    }
+
+    /// The path of `budget` wishes for none any more. Without another path the lanes stay until the storage is closed.
+    pub fn leave(&self, budget: u64) {
+        let mut wishes = self.lock();
+        wishes.remove(&budget);
+        if !wishes.is_empty() {
+            self.tell(&wishes);
+        }
+    }
+
+    /// Within the lock, so that the last number told is the right one.
+    fn tell(&self, wishes: &BTreeMap<u64, usize>) {
+        let (all, largest) =
+            wishes.values().fold((0, 0), |(sum, most), lanes| (sum + lanes, most.max(*lanes)));
+        let lanes = all.min(self.most).max(largest);
+        if self.told.swap(lanes, Ordering::Relaxed) != lanes {
+            self.storage.set_lanes(lanes);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
+        self.host.wishes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,120 @@
+//! Lanes of a host that several paths pass, and which storages are on one host.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use haul_storage::memory::{MemoryStorage, SimulatedLink};
+use haul_storage::{Location, RelPath, Scheme, Storage};
+
+use crate::budget::{LinkBudgets, LinkShare};
+use crate::links::Links;
+use crate::{Auto, Job, Settings, WindowProfile};
+
+fn at(scheme: Scheme, port: Option<u16>) -> Arc<MemoryStorage> {
+    let location = Location::Remote {
+        scheme,
+        user: None,
+        host: "host".to_owned(),
+        port,
+        path: b"/".to_vec(),
+        query: None,
+        written: None,
+    };
+    let link = SimulatedLink::new(Duration::from_millis(200), 50_000_000);
+    MemoryStorage::builder().with_location(location).with_link(link).build()
+}
+
+fn same(one: &Arc<MemoryStorage>, other: &Arc<MemoryStorage>) -> bool {
+    let host = |storage: &Arc<MemoryStorage>| {
+        let storage = Arc::clone(storage) as Arc<dyn Storage>;
+        Links::to_source(&storage).sources()[0].0.clone()
+    };
+    host(one) == host(other)
+}
+
+#[test]
+fn storages_that_share_lanes_are_on_one_host() {
+    use Scheme::{Dav, Davs, Ftp, Http, Https, Sftp};
+    assert!(same(&at(Sftp, None), &at(Sftp, None)));
+    assert!(same(&at(Http, None), &at(Dav, Some(80))));
+    assert!(same(&at(Https, Some(443)), &at(Davs, None)));
+    assert!(!same(&at(Http, None), &at(Https, None)));
+    assert!(!same(&at(Sftp, None), &at(Ftp, None)));
+    assert!(!same(&at(Sftp, None), &at(Sftp, Some(2222))));
+    assert!(!same(&unnamed(), &unnamed()));
+}
+
+/// A storage on a link that names no host.
+fn unnamed() -> Arc<MemoryStorage> {
+    MemoryStorage::builder().with_link(SimulatedLink::new(Duration::ZERO, 1)).build()
+}
+
+/// A download from `far`, or an upload to it.
+fn share(
+    budgets: &LinkBudgets,
+    settings: &Settings,
+    far: &Arc<MemoryStorage>,
+    up: bool,
+) -> Arc<LinkShare> {
+    let near = MemoryStorage::new() as Arc<dyn Storage>;
+    let far = Arc::clone(far) as Arc<dyn Storage>;
+    let (source, destination) = if up { (near, far) } else { (far, near) };
+    let root = RelPath::root();
+    let (source_path, destination_path) = (root.clone(), root);
+    let job = Job { source, source_path, destination, destination_path, expected: None };
+    let on_disk = crate::window::Window::new(crate::window::Limits::default()).decision();
+    budgets.join(settings, &Links::of(&[job]), up, on_disk)
+}
+
+/// Lets lanes open and windows follow.
+async fn settle(shares: &[&Arc<LinkShare>]) {
+    for _ in 0..200 {
+        tokio::time::sleep(Duration::from_millis(25)).await;
+        for share in shares {
+            share.tick();
+        }
+    }
+}
+
+fn lanes(far: &Arc<MemoryStorage>) -> usize {
+    let link = far.link();
+    link.open + link.opening
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_gets_the_lanes_of_all_its_paths() {
+    let (budgets, settings, far) =
+        (LinkBudgets::default(), Settings::default(), at(Scheme::Sftp, None));
+    let down = share(&budgets, &settings, &far, false);
+    settle(&[&down]).await;
+    assert_eq!(lanes(&far), 12, "as the path deserves");
+    let second = share(&budgets, &settings, &far, false);
+    settle(&[&down, &second]).await;
+    assert_eq!(lanes(&far), 12, "a second transfer has no lanes of its own");
+    let up = share(&budgets, &settings, &far, true);
+    settle(&[&down, &second, &up]).await;
+    assert_eq!(lanes(&far), 24, "an upload does");
+    assert_eq!((down.link().open, up.link().open), (12, 12), "each path knows its part");
+    drop(down);
+    settle(&[&second, &up]).await;
+    assert_eq!(lanes(&far), 24, "another one is on the path");
+    drop(second);
+    settle(&[&up]).await;
+    assert_eq!(lanes(&far), 12);
+    drop(up);
+    assert_eq!(lanes(&far), 12, "the last leaves them as they are");
+}
+
+#[tokio::test(start_paused = true)]
+async fn paths_together_stay_within_the_limit_of_the_host() {
+    for (profile, fixed, most) in
+        [(WindowProfile::Safe, Auto::Auto, 4), (WindowProfile::Default, Auto::Fixed(6), 6)]
+    {
+        let settings = Settings { profile, lanes: fixed, ..Settings::default() };
+        let (budgets, far) = (LinkBudgets::default(), at(Scheme::Sftp, None));
+        let down = share(&budgets, &settings, &far, false);
+        let up = share(&budgets, &settings, &far, true);
+        settle(&[&down, &up]).await;
+        assert_eq!(lanes(&far), most);
+    }
+}

@@ -1,0 +1,109 @@
+//! Tasks that wait for permits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use haul_storage::Storage;
+use haul_storage::memory::{MemoryStorage, SimulatedLink};
+
+use crate::budget::{LinkBudgets, LinkShare, Priority};
+use crate::{Auto, Settings};
+
+const WINDOW: u64 = 1 << 20;
+
+fn far() -> Arc<dyn Storage> {
+    let link = SimulatedLink::new(Duration::from_millis(50), 50_000_000);
+    MemoryStorage::builder().with_link(link).build()
+}
+
+fn settings() -> Settings {
+    Settings { window: Auto::Fixed(WINDOW), lanes: Auto::Fixed(2), ..Settings::default() }
+}
+
+/// Two readers of one storage.
+fn two() -> (Arc<LinkShare>, Arc<LinkShare>) {
+    let (budgets, storage) = (LinkBudgets::default(), far());
+    (budgets.reader(&storage, &settings()), budgets.reader(&storage, &settings()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_of_one_host_share_its_window() {
+    let (first, second) = two();
+    let mut all = first.acquire(Priority::Bulk, WINDOW).await;
+    let mut waits = Box::pin(second.acquire(Priority::Interactive, WINDOW / 2));
+    assert!((&mut waits).now_or_never().is_none(), "the window is full");
+    all.arrived(WINDOW / 2);
+    let permit = waits.now_or_never().unwrap();
+    assert_eq!(second.counted(), (WINDOW, WINDOW / 2));
+    assert_eq!(first.counted(), (WINDOW, WINDOW));
+    permit.consumed();
+    all.consumed();
+    assert_eq!(first.counted(), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_of_two_hosts_share_nothing() {
+    let budgets = LinkBudgets::default();
+    let (first, second) =
+        (budgets.reader(&far(), &settings()), budgets.reader(&far(), &settings()));
+    let _all = first.acquire(Priority::Bulk, WINDOW).await;
+    assert!(second.try_acquire(Priority::Bulk, WINDOW).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_person_waits_for_goes_first() {
+    let (first, second) = two();
+    let all = first.acquire(Priority::Bulk, WINDOW).await;
+    let mut bulk = Box::pin(first.acquire(Priority::Bulk, WINDOW));
+    let mut ahead = Box::pin(second.acquire(Priority::ReadAhead, WINDOW));
+    let mut person = Box::pin(second.acquire(Priority::Interactive, WINDOW));
+    assert!((&mut bulk).now_or_never().is_none());
+    assert!((&mut ahead).now_or_never().is_none());
+    assert!((&mut person).now_or_never().is_none());
+    assert!(!second.has_room(Priority::Interactive, 1));
+    drop(all);
+    assert!((&mut bulk).now_or_never().is_none());
+    assert!((&mut ahead).now_or_never().is_none());
+    person.now_or_never().unwrap().consumed();
+    assert!((&mut bulk).now_or_never().is_none());
+    ahead.now_or_never().unwrap().consumed();
+    bulk.now_or_never().unwrap().consumed();
+}
+
+/// A withdrawn request that is longer than the room there is once kept shorter ones behind it waiting.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_withdrawn_makes_room_for_the_next() {
+    let (first, second) = two();
+    let _some = first.acquire(Priority::Bulk, WINDOW / 2).await;
+    let mut long = Box::pin(first.acquire(Priority::Bulk, WINDOW));
+    assert!((&mut long).now_or_never().is_none());
+    let mut short = Box::pin(second.acquire(Priority::Bulk, WINDOW / 4));
+    assert!((&mut short).now_or_never().is_none());
+    drop(long);
+    assert!(short.now_or_never().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_is_dropped_releases_what_it_had_and_waited_for() {
+    let (first, second) = two();
+    let all = first.acquire(Priority::Bulk, WINDOW).await;
+    {
+        let mut waits = Box::pin(first.acquire(Priority::Interactive, WINDOW));
+        assert!((&mut waits).now_or_never().is_none());
+        // The grant comes, and nobody takes it.
+        drop(all);
+    }
+    drop(first);
+    assert_eq!(second.counted(), (0, 0));
+    assert!(second.try_acquire(Priority::Bulk, WINDOW).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_has_a_budget_of_its_own() {
+    let (budgets, disk) = (LinkBudgets::default(), MemoryStorage::new() as Arc<dyn Storage>);
+    let (first, second) = (budgets.reader(&disk, &settings()), budgets.reader(&disk, &settings()));
+    let _all = first.acquire(Priority::Bulk, settings().memory).await;
+    assert!(second.try_acquire(Priority::Bulk, settings().memory).is_some());
+    assert!(!first.has_links());
+}
