@@ -39,7 +39,7 @@ pub struct Context {
     pub room: Room,
     /// The files in flight.
     pub current: Current,
-    /// Threads for digests and journals.
+    /// Threads for digests.
     pub pool: WorkPool,
     /// Reads that last, of sources where each is dear to begin.
     pub long_reads: LongReads,

@@ -125,7 +125,7 @@ async fn a_file_is_removed_over_the_only_lane_while_it_is_read() {
     let big = vec![7; 4 << 20].into();
     storage.write_whole(&path("file"), big, &replacing()).await.unwrap();
     let file = storage.open(&path("file")).await.unwrap();
-    let mut blocks = file.read_at(haul_storage::Range::new(0, 4 << 20));
+    let mut blocks = file.read_at(Range::new(0, 4 << 20));
     blocks.next().await.unwrap().unwrap();
     let name = path("file");
     let removed = storage.remove(&name);

@@ -139,3 +139,47 @@ fn a_link_in_the_place_of_a_journal_is_not_followed() {
     assert_eq!(std::fs::read(&other).unwrap(), b"mine");
     assert!(matches!(Journal::load(&path, &source(100, "a")).unwrap(), Loaded::Ranges(_)));
 }
+
+#[test]
+fn what_is_appended_after_a_sync_does_not_survive_a_restart_of_the_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    let source = source(100, "a");
+    let mut journal = Journal::start(&path, &source, &RangeSet::new()).unwrap();
+    journal.append([Range::new(0, 10)]).unwrap();
+    journal.mark_synced().unwrap();
+    journal.append([Range::new(20, 10)]).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let (_, length) = Record::decode(&bytes).unwrap();
+    let mut restarted = Vec::new();
+    let boot = b"another start".to_vec();
+    Record::Header(Header { boot, ..header(&path, &source) }).encode(&mut restarted);
+    restarted.extend_from_slice(&bytes[length..]);
+    std::fs::write(&path, restarted).unwrap();
+    assert_eq!(written(Journal::load(&path, &source).unwrap()), [Range::new(0, 10)]);
+}
+
+/// Of a file that was started before this version, as its journal has it.
+#[test]
+fn a_header_names_the_source_as_it_always_did() {
+    let mut source = source(100, "/a/b");
+    source.identity.tag = Some("\"v1\"".to_owned());
+    let header = header(Path::new("j"), &source);
+    assert_eq!(header.source, b"/a/b, size 100, modified 7.000000009, tag \"v1\"");
+}
+
+#[test]
+fn a_part_file_that_was_written_in_order_holds_what_it_is_long() {
+    let mut ranges = RangeSet::new();
+    ranges.insert(Range::new(0, 10));
+    let held = |length, writes| Held::of(ranges.clone(), length, writes);
+    let cut = |end| {
+        let mut cut = RangeSet::new();
+        cut.insert(Range::new(0, end));
+        Held::Ranges(cut)
+    };
+    assert_eq!(held(10, Writes::AnyOrder), cut(10));
+    assert!(matches!(held(7, Writes::AnyOrder), Held::StartedOver(_)));
+    assert_eq!(held(7, Writes::InOrder), cut(7));
+    assert_eq!(held(30, Writes::InOrder), cut(10));
+}
