@@ -110,7 +110,12 @@ impl SftpUpload {
             handles.keep(lane);
         }
         let in_order = quirks.writes() == Some(Writes::InOrder);
-        if in_order {
+        if (in_order || quirks.are_handles_few()) && journal.held().is_recorded() {
+            if journal.resumes() {
+                // That was learnt only now, by this file or another one.
+                let anew = CreateOptions { resume: false, ..options.clone() };
+                return Box::pin(Self::create(inner, path, &anew)).await;
+            }
             // A part file without a journal is not continued.
             journal = PartJournal::default();
         }
